@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramscope_server.analysis.series.trend import FEWEST_STEPS, FloatArray, Trend, lowest, theil_sen, trend, until_full
+from vramscope_server.analysis.series.trend import MIN_STEPS, FloatArray, Trend, lowest, theil_sen, trend, until_full
 
 MIB = 2.0**20
 GIB = 2.0**30
@@ -89,7 +89,7 @@ def test_growth_is_found_and_its_interval_holds_the_truth(name: str) -> None:
     assert covered >= 0.95 * len(SEEDS)
 
 
-@given(st.floats(0, 3), st.floats(0.01, 50), st.integers(FEWEST_STEPS, 400), st.integers(0, 99))
+@given(st.floats(0, 3), st.floats(0.01, 50), st.integers(MIN_STEPS, 400), st.integers(0, 99))
 @settings(deadline=None, max_examples=150)
 def test_growth_is_never_claimed_below_what_the_scatter_hides(slope: float, noise: float, n: int, seed: int) -> None:
     """Whatever the series: a claim lies above its own margin, and the line scatters less than it climbs."""
@@ -108,7 +108,7 @@ def test_more_steps_see_smaller_slopes() -> None:
 
 
 def test_too_little_is_not_judged() -> None:
-    assert trend(np.arange(FEWEST_STEPS - 1.0), np.full(FEWEST_STEPS - 1, GIB)) is None
+    assert trend(np.arange(MIN_STEPS - 1.0), np.full(MIN_STEPS - 1, GIB)) is None
     assert trend(np.empty(0), np.empty(0)) is None
     unknown = np.full(100, np.nan)
     assert trend(np.arange(100.0), unknown) is None

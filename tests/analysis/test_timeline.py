@@ -474,7 +474,7 @@ def test_the_export_for_perfetto_has_every_stretch_and_says_what_it_leaves_out(m
         for one in sorted((one for one in spans if one["tid"] == "module"), key=lambda one: one["ts"])
     ], "of those that begin together the outer one comes first, as a viewer wants it"
     assert labels == [] and "allocations not drawn" not in about
-    monkeypatch.setattr(export, "MOST_SLICES", 5)
+    monkeypatch.setattr(export, "MAX_SLICES", 5)
     about, labels, _ = written(training(2, 1))
     assert about["allocations not drawn"] == about["allocations"] - 5 > 0
     assert labels == [f"allocations not drawn: {about['allocations not drawn']}"]

@@ -68,16 +68,16 @@ def test_what_a_profile_says(server: RunningServer) -> None:
     assert server.get(f"/runs/{agent.run}")["profiles"] == 1
     told = server.get("/profiles/profile00001")
     assert told["time"].startswith(
-        "A step took 50 ms while it was profiled (30 ms without). The device worked 80.0 % of it."
+        "A profiled step took 50 ms (30 ms without the profiler). The device was busy for 80.0 % of it."
     )
     assert "aten::mm 100.0 %" in told["time"]
     assert told["memory"].startswith(
-        "At the peak (in step 20, in the backward) 3.0 GiB were allocated, 1.0 GiB of them since before"
+        "Peak allocated is 3.0 GiB (in step 20, in the backward), of which 1.0 GiB existed before"
     )
     assert "by line: net.py:7 (1.5 GiB) and net.py:8 (512.0 MiB)" in told["memory"]
     assert told["tables"]["operations"]["sums"]["self_allocated_bytes"] == told["allocated_bytes"]
     unknown = server.get(f"/profiles/{send(server, agent, 'profile00002', pack(a_profile(device_time=False)))}")
-    assert "How long the device worked is unknown" in unknown["time"] and unknown["device_busy_ns"] is None
+    assert "Device time is unknown" in unknown["time"] and unknown["device_busy_ns"] is None
     assert unknown["tables"]["operations"]["sums"]["self_device_ns"] is None
     on_cpu = a_profile(device=-1, device_time=False, peak_bytes=None, before_bytes=None, allocated_bytes=None)
     assert (

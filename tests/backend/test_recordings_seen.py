@@ -262,7 +262,7 @@ def test_a_history_that_cannot_have_begun_is_not_replayed(server: RunningServer)
     ident = send(server, pack(msgspec.structs.replace(window, start=None, events=events)))
     refused = server.http.post(f"/recordings/{ident}/whatif", json={})
     assert (refused.status_code, refused.json()["type"]) == (422, "urn:vramscope:problem:bad-recording")
-    assert "the beginning" in refused.json()["detail"]
+    assert "the start" in refused.json()["detail"]
     late = send(server, pack(msgspec.structs.replace(window, start=None)))
     assert finished(server, server.http.post(f"/recordings/{late}/whatif", json={"confs": [""]}))["state"] == "done"
 

@@ -78,7 +78,7 @@ def test_what_takes_time_and_memory_stands_in_two_sentences_two_figures_and_thre
     page.goto(profiled.page)
     verdict = page.locator(".profile-verdict")
     verdict.wait_for()
-    assert "The device worked 80.0 % of it" in verdict.inner_text()
+    assert "The device was busy for 80.0 % of it" in verdict.inner_text()
     assert "net.py:7 (1.5 GiB)" in verdict.inner_text()
     assert "142 ms" in page.locator("[data-kpi=cost]").inner_text(), "2 ms, 100 ms, and twice 20 ms of slower steps"
     bars = drawn(page, "profile-operations")

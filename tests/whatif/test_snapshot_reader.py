@@ -465,7 +465,7 @@ def test_frees_that_were_not_recorded_are_told_or_made_up_for() -> None:
     assert list(missing_event_notes(known)) == []
     told["device_traces"] = [trace[:3]]
     (unknown,) = read_object(told).devices
-    assert "1 allocations end nowhere" in " ".join(missing_event_notes(unknown))
+    assert "1 allocations neither end" in " ".join(missing_event_notes(unknown))
 
 
 def test_frees_of_what_is_free_already_end_nothing() -> None:

@@ -1,7 +1,7 @@
-"""How the numeric code of this room is compiled: by numba, to machine code, without the interpreter's lock.
+"""Compiles the numeric code of ``analysis`` with numba, to machine code that runs without the interpreter's lock.
 
-Importing numba takes half a second and tens of megabytes, of which a server that only stores and shows series needs nothing:
-a decorated function becomes numba's own when it is first called, by Python or by another one that is being compiled.
+Importing numba takes half a second and tens of megabytes, which a server that only stores and shows series does not need. A
+decorated function is therefore handed to numba when it is first called, by Python or by another function during compilation.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 if TYPE_CHECKING:
 
     def int64(value: Any) -> int:
-        """As ``np.int64``, for what a compiled function is given: that one is compiled anew for each type of integer."""
+        """Convert an argument of a compiled function. It would be compiled again for each integer type."""
 else:
     int64 = np.int64
 
 
 class Compiled:
-    """A function that numba compiles, and does not know of before it is needed."""
+    """Function that numba compiles on first use."""
 
     _making: Final = threading.RLock()
-    """one at a time; a function that is compiled asks for those that it calls"""
+    """One compilation at a time. A function that is compiled requests those that it calls."""
 
     def __init__(self, function: Callable[..., Any], *, for_python: bool, **options: Any) -> None:
         functools.update_wrapper(self, function)
         self.for_python = for_python
-        """whether Python calls it: the machine code is kept on the disk"""
+        """Whether Python calls it. Its machine code is cached on disk."""
         self._function = function
         self._options = options
         self._dispatcher: Any = None
@@ -48,38 +48,38 @@ class Compiled:
 
     @property
     def dispatcher(self) -> Any:
-        """numba's own object for the function."""
+        """numba's dispatcher of the function."""
         with self._making:
             if self._dispatcher is None:
-                _tell_numba()
-                self._dispatcher = self._kept() if self.for_python else self._inner()
+                _register_with_numba()
+                self._dispatcher = self._cached() if self.for_python else self._inner()
         return self._dispatcher
 
     def _inner(self) -> Any:
         from numba import njit
 
-        # without an entry for Python it compiles in half the time
+        # without wrappers for Python it compiles in half the time
         bare = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         return njit(error_model="numpy", **bare, **self._options)(self._function)
 
-    def _kept(self) -> Any:
+    def _cached(self) -> Any:
         from numba import njit
 
         try:
-            kept = njit(cache=True, error_model="numpy", nogil=True, **self._options)(self._function)
-        except RuntimeError:  # numba's word for it: "no locator available"
-            kept = njit(error_model="numpy", nogil=True, **self._options)(self._function)
-        # numba looks at the function's own file alone, and what it calls is compiled into it: after an upgrade that changed
-        # another file only, old machine code would go on. (Its own words for "stale" have no public way in.)
-        file = getattr(getattr(kept, "_cache", None), "_cache_file", None)
+            compiled = njit(cache=True, error_model="numpy", nogil=True, **self._options)(self._function)
+        except RuntimeError:  # numba: "no locator available"
+            compiled = njit(error_model="numpy", nogil=True, **self._options)(self._function)
+        # numba checks only the function's own file, but called functions are compiled into it: after an upgrade that changed
+        # only another file, old machine code would stay in use. (numba has no public interface for this.)
+        file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
         if file is not None:
             file._source_stamp = (file._source_stamp, _sources())
-        return kept
+        return compiled
 
 
 @cache
-def _tell_numba() -> None:
-    """That a ``Compiled`` is to it what its own object would be, and that its compilations are counted."""
+def _register_with_numba() -> None:
+    """Make numba treat a ``Compiled`` as its dispatcher, and count compilations."""
     from numba.core import event
     from numba.extending import typeof_impl
 
@@ -87,7 +87,7 @@ def _tell_numba() -> None:
     def _(value: Compiled, context: Any) -> Any:
         return typeof_impl(value.dispatcher, context)
 
-    class Counting(event.Listener):  # type: ignore[misc]  # numba tells no types
+    class Counting(event.Listener):  # type: ignore[misc]  # numba has no types
         def on_start(self, event: event.Event) -> None:
             _compilations.add(1)
 
@@ -101,42 +101,42 @@ def _tell_numba() -> None:
 
 
 def entry(function: F) -> F:
-    """Decorates what Python calls. The machine code is kept on disk, beside the source or in the user's cache folder.
+    """Decorate a function that Python calls. Its machine code is cached next to the source or in the user's cache folder.
 
-    Where neither can be written (a container that is read-only throughout), each process compiles for itself.
+    If neither is writable (a read-only container), each process compiles for itself.
     """
     return cast(F, Compiled(function, for_python=True))
 
 
 def inner(function: F) -> F:
-    """Decorates what is called by compiled code alone."""
+    """Decorate a function that only compiled code calls."""
     return cast(F, Compiled(function, for_python=False))
 
 
-# For code that makes no arrays: numba counts the references to arrays. Where code hands on a tuple of many, the counting takes
+# For code that creates no arrays. numba counts references to arrays; passing a tuple of many arrays makes the counting take
 # ten times as long as the work.
 
 
 def lean(function: F) -> F:
-    """As ``inner``, without counting."""
+    """Decorate as ``inner``, without reference counting."""
     return cast(F, Compiled(function, for_python=False, _nrt=False))
 
 
 def fused(function: F) -> F:
-    """As ``lean``, for small hot functions: they become part of their callers."""
+    """Decorate as ``lean``, and inline the function into its callers."""
     return cast(F, Compiled(function, for_python=False, _nrt=False, forceinline=True))
 
 
 def lean_entry(function: F) -> F:
-    """As ``entry``, without counting."""
+    """Decorate as ``entry``, without reference counting."""
     return cast(F, Compiled(function, for_python=True, _nrt=False))
 
 
-# ---- what there is ----
+# ---- state ----
 
 
 class _Compilations:
-    """Counts those that have begun and not ended; reading machine code from the disk is none."""
+    """Number of running compilations. Loading machine code from the disk does not count."""
 
     def __init__(self) -> None:
         self.running = 0
@@ -151,23 +151,23 @@ _compilations: Final = _Compilations()
 
 
 def compiling() -> bool:
-    """Whether this process makes machine code at the moment: it takes seconds, and up to a minute after an installation."""
+    """Whether this process is compiling. It takes seconds, and up to a minute after an installation."""
     return _compilations.running > 0
 
 
 def can_be_kept() -> bool:
-    """Whether numba has a place for the machine code of this room. Imports numba."""
+    """Whether numba can cache machine code on disk. Imports numba."""
     return bool(getattr(getattr(probe.dispatcher, "_cache", None), "cache_path", None))
 
 
 def version() -> str:
-    """Changes with what the machine code depends on: our sources, numba, Python and the processor. Without numba."""
+    """Digest of all that the machine code depends on: sources, numba, Python and the processor. Does not import numba."""
     parts = (_sources(), importlib.metadata.version("numba"), sys.version, platform.machine(), _processor())
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def _processor() -> str:
-    """Its model and what it can do, as far as the system tells."""
+    """Model and features of the processor, as far as known."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -177,7 +177,7 @@ def _processor() -> str:
 
 @cache
 def _sources() -> str:
-    """A digest of all files of this room that are compiled. 2 ms, once."""
+    """Digest of all compiled source files. 2 ms, once."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         source = path.read_bytes()
@@ -191,4 +191,4 @@ def _nothing() -> int:
 
 
 probe: Final = Compiled(_nothing, for_python=True)
-"""never called: numba says of it where it would be kept"""
+"""Never called. It shows where numba would cache machine code."""

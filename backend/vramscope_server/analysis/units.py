@@ -1,4 +1,4 @@
-"""Numbers as people read them, in sentences and in a terminal. What is not known is called so, never 0."""
+"""Formats numbers for sentences and terminals. Unknown values are "unknown", never 0."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def amount(value: int | float | None, unknown: str = UNKNOWN) -> str:
 
 
 def duration(seconds: float | None, unknown: str = UNKNOWN) -> str:
-    """A short time, such as a step's: 31 µs, 4.12 ms, 1.23 s, 3 min 20 s."""
+    """A duration: 31 µs, 4.12 ms, 1.23 s, 3 min 20 s."""
     if seconds is None:
         return unknown
     if seconds >= 99.995:
@@ -40,15 +40,15 @@ def percent(fraction: float | None, unknown: str = UNKNOWN, *, signed: bool = Fa
 
 
 def count(value: int | None, unknown: str = UNKNOWN) -> str:
-    """A whole number, thousands apart."""
+    """An integer with thousands separators."""
     return unknown if value is None else f"{value:,}"
 
 
 def times(value: int) -> str:
-    """How often something happened."""
+    """Number of times: ``once``, ``12 times``."""
     return "once" if value == 1 else f"{value:,} times"
 
 
 def graphs(value: int | None, unknown: str = UNKNOWN) -> str:
-    """Graphs that are alive, of which the agent counts so many and no more."""
+    """Number of live graphs. The agent stops counting at a limit, then "or more" follows."""
     return count(value, unknown) + (" or more" if value is not None and value >= MOST_GRAPHS else "")

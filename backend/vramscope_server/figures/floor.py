@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.protocol.series import STEPS
-from vramscope_server.analysis.series.trend import FEWEST_STEPS, Trend
+from vramscope_server.analysis.series.trend import MIN_STEPS, Trend
 from vramscope_server.analysis.series.window import FloatArray, RunWindow
 from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import COUNT, Drawing, Unit, byte_unit, highest, known
@@ -42,7 +42,7 @@ def draw(window: RunWindow) -> go.Figure:
 
 def _fitted(drawing: Drawing, fit: Trend | None, unit: Unit, per: str) -> None:
     if fit is None:
-        drawing.say(f"fewer than {FEWEST_STEPS} steps: too few to fit a line")
+        drawing.say(f"fewer than {MIN_STEPS} steps: too few to fit a line")
         return
     drawing.meta["settled"] = fit.first
     x = np.linspace(fit.first, fit.last, 32)

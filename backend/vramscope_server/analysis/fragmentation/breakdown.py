@@ -1,15 +1,15 @@
-"""Where reserved memory is, moment by moment: reserved = requested + rounding + usable + unusable, to the byte.
+"""Breakdown of reserved memory at each event: reserved = requested + rounding + usable + unusable, to the byte.
 
-requested   asked for, in blocks that tensors own or other streams still use (PyTorch: requested_bytes)
-rounding    what these blocks have beyond that
-usable      free, and of use to this run
-unusable    free, and of no use to it: in pieces too small for what it asks, or in a heap that it does not ask
+requested   requested bytes of blocks that tensors own or other streams still use (PyTorch: requested_bytes)
+rounding    allocated minus requested bytes of these blocks
+usable      free bytes that this run can use
+unusable    free bytes that this run cannot use: in blocks smaller than its requests, or in a heap without requests
 
-A free piece is as good as the requests that it can serve. Each piece is unusable by the share of its heap's demand (bytes
-asked for in the window, by rounded size) that does not fit into it; a piece at the end of an expandable segment grows, and
-fits all, unless such segments are switched off by then: they serve nothing. Where settings were changed within a window, all
-that is free is judged anew. So unusable is the mean, over what the run asks for, of the free bytes that a request cannot
-use. The idea is the unusable free space index of Gorman and Whitcroft (2005), weighted by the run's own requests.
+The value of a free block depends on the requests that it can serve. The unusable share of a block is the share of its heap's
+requested bytes in the window, by rounded size, that does not fit into it. A block at the end of an expandable segment can
+grow and fits everything, unless expandable segments are off: then they serve nothing. If settings change within a window, all
+free blocks are evaluated again. So unusable is the mean, over the run's requests, of the free bytes that a request cannot use.
+The idea is the unusable free space index of Gorman and Whitcroft (2005), weighted by the run's own requests.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _OOM: Final = ACTIONS.index("oom")
 
 
 class Breakdown(NamedTuple):
-    """The parts at some moments of a window; arrays of one length, in bytes."""
+    """Parts of reserved memory at some events of a window, in arrays of equal length."""
 
     event: Whole
-    """the moment is after this event; -1: at the start"""
+    """The values are those after this event; -1 is the start."""
     time_ns: Whole
     step: Whole
     phase: Whole
@@ -52,30 +52,31 @@ class Breakdown(NamedTuple):
     usable: Whole
     unusable: Whole
     peak: int
-    """position of the moment at which most was reserved, and of these most in use"""
+    """Position of the highest reserved bytes; of these, the highest allocated bytes."""
     ooms: list[int]
-    """positions of out-of-memory errors"""
+    """Positions of out-of-memory errors."""
     misfits: int
-    """events that fit nowhere, for the history is not complete: with any, the parts are not exact"""
+    """Number of events that contradict the state, because events are missing. If not 0, the parts are not exact."""
 
     @property
     def in_use(self) -> Whole:
-        """In blocks."""
+        """Allocated bytes."""
         return self.requested + self.rounding
 
     @property
     def reserved(self) -> Whole:
-        """What PyTorch has taken from the device: all of it."""
+        """Bytes that PyTorch took from the device."""
         return self.in_use + self.usable + self.unusable
 
 
 def breakdown_of(
     trace: Trace, points: int = 1000, *, first: int = -1, end: int | None = None, parts: Parts | None = None
 ) -> Breakdown:
-    """At most ``points`` moments of a window, its two ends and its errors beside: of each stretch the one with most in use.
+    """Breakdown at up to ``points`` events of a window, and at its ends and out-of-memory errors.
 
-    The window: the moments ``first`` (-1: before the first event) to ``end``, which is not included; all when not given.
-    ``parts``: the trace's, where they are known. Without them it costs about 1 µs and 200 bytes an event.
+    Each point is the event with the highest allocated bytes of its part of the window. The window goes from event ``first``
+    (-1: before the first event) to below ``end``; the default is all events. ``parts`` are those of the trace, if known.
+    Without them it costs about 1 µs and 200 bytes per event.
     """
     parts = parts or parts_of(trace)
     low, high = first + 1, (len(trace.events) if end is None else end) + 1
@@ -101,8 +102,7 @@ def breakdown_of(
 
 @entry
 def _highest(requested: Any, rounding: Any, usable: Any, unusable: Any, edges: Any) -> Any:
-    """(the first moment between each two edges at which most was in use; the first at which most was reserved, and of these
-    most in use)"""
+    """First event with the highest allocated bytes between each two edges, and the first with the highest reserved bytes."""
     found = np.empty(len(edges) - 1, np.int64)
     peak, peak_reserved, peak_in_use = edges[0], np.int64(-1), np.int64(-1)
     for part in range(len(edges) - 1):
@@ -119,16 +119,16 @@ def _highest(requested: Any, rounding: Any, usable: Any, unusable: Any, edges: A
 
 
 def parts_of(trace: Trace) -> Parts:
-    """The parts at the start (position 0) and after each event, in bytes. Some 0.5 µs and 100 bytes an event."""
+    """Parts at the start (position 0) and after each event, in bytes. About 0.5 µs and 100 bytes per event."""
     lives, segments, count = trace.lives, trace.segment_lives, len(trace.events)
-    asked = trace.rounding.rounded(lives.requested_bytes, lives.alloc_event)
+    rounded = trace.rounding.rounded(lives.requested_bytes, lives.alloc_event)
     heap, heaps = _heaps(
         np.concatenate([lives.pool, segments.pool]),
         np.concatenate([lives.stream, segments.stream]),
-        np.concatenate([asked > SMALL_BYTES, segments.large == 1]),
+        np.concatenate([rounded > SMALL_BYTES, segments.large == 1]),
     )
-    fresh = lives.alloc_event >= 0
-    demand = request_sizes_of(heap[: len(lives)][fresh], asked[fresh], heaps)
+    recorded = lives.alloc_event >= 0
+    sizes = request_sizes_of(heap[: len(lives)][recorded], rounded[recorded], heaps)
     spans = Spans(
         np.concatenate([lives.address, segments.address]),
         np.concatenate([lives.size_bytes, segments.size_bytes]),
@@ -139,21 +139,21 @@ def parts_of(trace: Trace) -> Parts:
     earlier, changed = None, 0
     if trace.earlier_settings is not None and trace.settings_before is not None:
         changed, settings = trace.earlier_settings
-        told = trace.settings_before.settings_in_force
-        earlier = changed, _rules(demand, settings, told, trace.events.action[:changed])
+        in_force = trace.settings_before.settings_in_force
+        earlier = changed, _rules(sizes, settings, in_force, trace.events.action[:changed])
     settings, _ = trace.parsed_settings
-    rules = _rules(demand, settings, trace.settings_in_force, trace.events.action[changed:])
+    rules = _rules(sizes, settings, trace.settings_in_force, trace.events.action[changed:])
     return pieces.walk(spans, moves, rules, count + 1, earlier=earlier)
 
 
-def _rules(demand: RequestSizes, settings: AllocatorSettings, told: Told, action: Codes) -> ReuseRules:
-    """Those that held while these events came."""
-    closed = told.get("expandable_segments") is False and not (action == SEGMENT_MAP).any()
-    return ReuseRules(demand, settings.max_split_bytes, settings.max_non_split_rounding_bytes, closed)
+def _rules(sizes: RequestSizes, settings: AllocatorSettings, in_force: Told, action: Codes) -> ReuseRules:
+    """Rules during these events."""
+    closed = in_force.get("expandable_segments") is False and not (action == SEGMENT_MAP).any()
+    return ReuseRules(sizes, settings.max_split_bytes, settings.max_non_split_rounding_bytes, closed)
 
 
 def _heaps(pool: Whole, stream: Whole, large: npt.NDArray[np.bool_]) -> tuple[Whole, int]:
-    """Each one's heap, and how many there are."""
+    """Heap of each block, and the number of heaps."""
     pools, pool = numbered(pool)
     _, stream = numbered(stream)
     heaps, heap = numbered((stream * max(len(pools), 1) + pool) * 2 + large)
@@ -161,16 +161,16 @@ def _heaps(pool: Whole, stream: Whole, large: npt.NDArray[np.bool_]) -> tuple[Wh
 
 
 def _moves(trace: Trace, count: int) -> Moves:
-    """What comes and goes, in the order of events; blocks are the first spans, segments those behind."""
+    """Moves in the order of events. Blocks are the first spans, segments the following ones."""
     lives, segments = trace.lives, trace.segment_lives
-    behind = len(lives)
+    offset = len(lives)
     expandable, went = segments.expandable == 1, segments.died_event < count
     rows = [
         (pieces.GIVE, lives.completed_event, np.flatnonzero(lives.completed_event < count), 0),
-        (pieces.REMOVE_SEGMENT, segments.died_event, np.flatnonzero(went & ~expandable), behind),
-        (pieces.UNMAP, segments.died_event, np.flatnonzero(went & expandable), behind),
-        (pieces.ADD_SEGMENT, segments.born_event, np.flatnonzero(~expandable), behind),
-        (pieces.MAP, segments.born_event, np.flatnonzero(expandable), behind),
+        (pieces.REMOVE_SEGMENT, segments.died_event, np.flatnonzero(went & ~expandable), offset),
+        (pieces.UNMAP, segments.died_event, np.flatnonzero(went & expandable), offset),
+        (pieces.ADD_SEGMENT, segments.born_event, np.flatnonzero(~expandable), offset),
+        (pieces.MAP, segments.born_event, np.flatnonzero(expandable), offset),
         (pieces.TAKE, lives.alloc_event, np.flatnonzero(lives.alloc_event < count), 0),
     ]
     rows.sort(key=lambda row: row[0])
@@ -182,7 +182,7 @@ def _moves(trace: Trace, count: int) -> Moves:
 
 
 def _of_events(column: Codes, chosen: Whole) -> Whole:
-    """Of the event before each moment; of the start, what the first event says."""
+    """Values of the event before each position; of the first event for the start."""
     if not len(column):
         return np.full(len(chosen), -1, np.int64)
     return column[np.maximum(chosen - 1, 0)].astype(np.int64)

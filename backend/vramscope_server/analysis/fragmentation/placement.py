@@ -1,7 +1,7 @@
-"""A set of places, of which the nearest below any other is found in a few steps, however many there are.
+"""A set of places that finds the nearest place below another one in a few steps, whatever its size.
 
-All addresses at which anything may ever begin are known beforehand; their positions in rising order are the *places*. The set is
-a bit a place, above it a bit for each word that is not empty, and so on: four levels for 16 million places.
+All possible start addresses are known beforehand. Their positions in sorted order are the *places*. The set has one bit per
+place, above it one bit per non-empty word, and so on: four levels for 16 million places.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 from vramscope_server.analysis.numba_compile import inner, lean
 
 LEVELS: Final = 5
-"""of 64 each: up to 2^30 places"""
+"""Levels of 64 bits each: up to 2^30 places."""
 _ONE: Final = np.uint64(1)
 _ALL: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
 @inner
 def empty_set(count: int) -> Any:
-    """(the words, where each level's begin) for so many places."""
+    """Words of an empty set for ``count`` places, and the first word of each level."""
     first = np.zeros(LEVELS + 1, np.int64)
     words = count
     for level in range(LEVELS):
@@ -31,7 +31,7 @@ def empty_set(count: int) -> Any:
 
 @lean
 def put(words: Any, first: Any, place: int) -> None:
-    """Into the set."""
+    """Add a place."""
     for level in range(LEVELS):
         words[first[level] + (place >> 6)] |= _ONE << np.uint64(place & 63)
         place >>= 6
@@ -39,7 +39,7 @@ def put(words: Any, first: Any, place: int) -> None:
 
 @lean
 def drop(words: Any, first: Any, place: int) -> None:
-    """Out of the set."""
+    """Remove a place."""
     for level in range(LEVELS):
         at = first[level] + (place >> 6)
         words[at] &= ~(_ONE << np.uint64(place & 63))
@@ -50,7 +50,7 @@ def drop(words: Any, first: Any, place: int) -> None:
 
 @lean
 def at_or_below(words: Any, first: Any, place: int) -> Any:
-    """The highest of the set that is not above a place; -1: there is none."""
+    """Highest place of the set that is not above ``place``; -1 if there is none."""
     for level in range(LEVELS):
         if place < 0:
             break
@@ -66,7 +66,7 @@ def at_or_below(words: Any, first: Any, place: int) -> Any:
 
 @lean
 def _highest(word: Any) -> int:
-    """Position of the highest bit of a word that is not 0."""
+    """Position of the highest bit of a nonzero word."""
     found = 0
     for width in (32, 16, 8, 4, 2, 1):
         above = word >> np.uint64(width)

@@ -1,6 +1,6 @@
-"""What a run asks of the allocator: how many bytes at each size, by heap. The measure of what a free piece is good for.
+"""Requested bytes of a run by size and heap. They determine which free blocks are usable.
 
-A heap is what the allocator searches for one request: one stream's part of the small or the large pool, or of a private one.
+A heap is the set of blocks that the allocator searches for one request: one stream's part of the small, large or a private pool.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ Whole = npt.NDArray[np.int64]
 
 
 class RequestSizes(NamedTuple):
-    """The sizes that are asked for, each once, of one heap after the other."""
+    """Distinct request sizes of all heaps, one heap after the other."""
 
     first: Whole
-    """heaps + 1: where each heap's sizes begin"""
+    """First position of each heap's sizes; heaps + 1 values."""
     size_bytes: Whole
-    """rounded sizes, rising within a heap"""
+    """Rounded sizes, sorted within a heap."""
     share: npt.NDArray[np.float64]
-    """of the heap's bytes, asked for in requests of up to that size; 1.0 at each heap's last"""
+    """Share of the heap's bytes in requests of up to this size; 1.0 at each heap's last size."""
 
 
 def request_sizes_of(heap: Whole, size_bytes: Whole, heaps: int) -> RequestSizes:
-    """``heap`` and rounded size of each request of a run; heaps count from 0. A heap may have none."""
+    """Request sizes from the heap and rounded size of each request. Heaps are numbered from 0 and may be empty."""
     sizes, size = numbered(size_bytes)
-    asked, count = np.unique(heap * max(len(sizes), 1) + size, return_counts=True)
-    heap, size_bytes = np.divmod(asked, max(len(sizes), 1))
+    distinct, count = np.unique(heap * max(len(sizes), 1) + size, return_counts=True)
+    heap, size_bytes = np.divmod(distinct, max(len(sizes), 1))
     size_bytes = sizes[size_bytes]
     first = np.searchsorted(heap, np.arange(heaps + 1)).astype(np.int64)
     reached = np.append(0.0, np.cumsum(size_bytes * count.astype(np.float64)))

@@ -1,6 +1,6 @@
-"""The free pieces of a device through a recorded history, and how many of their bytes are unusable (see fragmentation.py).
+"""Tracks the free blocks of a device through a recording, and their unusable bytes (see breakdown.py).
 
-numba, because there are millions of moves. A step takes as long with a million free pieces as with ten (``places``).
+Compiled by numba, because there are millions of moves. The time per move does not depend on the number of free blocks.
 """
 
 from __future__ import annotations
@@ -24,59 +24,59 @@ UNMAP: Final = 2
 ADD_SEGMENT: Final = 3
 MAP: Final = 4
 TAKE: Final = 5
-"""Of several at one moment what goes comes first, and what comes before who uses it: in this order."""
+"""Order of moves at one event: removals before additions, and additions before their use."""
 
 
 class Spans(NamedTuple):
-    """Memory that comes and goes as a whole: blocks, segments of cudaMalloc's, parts of expandable ones. Parallel arrays."""
+    """Memory ranges that are added and removed as a whole: blocks, cudaMalloc segments, parts of expandable segments."""
 
     address: Whole
     size_bytes: Whole
     requested_bytes: Whole
-    """of blocks"""
+    """Requested bytes of blocks."""
     heap: Whole
 
 
 class Moves(NamedTuple):
-    """A history as parallel arrays, in the allocator's order."""
+    """Moves in the allocator's order, as parallel arrays."""
 
     kind: npt.NDArray[np.uint8]
-    """GIVE ... TAKE: a block is free again; a segment, a part of an expandable one goes, comes; a block is used"""
+    """GIVE to TAKE: a block is freed; a segment or part of one is removed or added; a block is allocated."""
     span: Whole
-    """which"""
+    """Position of the span."""
     moment: Whole
-    """rising, from 0"""
+    """Position in time, rising from 0."""
 
 
 class ReuseRules(NamedTuple):
-    """What decides whether a free block serves a request; in bytes."""
+    """Rules for whether a free block serves a request; sizes in bytes."""
 
-    demand: RequestSizes
+    sizes: RequestSizes
     max_split: int
-    """max_split_size; NO_LIMIT where it is not set"""
+    """max_split_size; NO_LIMIT if it is not set."""
     slack: int
-    """max_non_split_rounding"""
+    """max_non_split_rounding."""
     closed: bool
-    """expandable segments are switched off: the allocator takes nothing of those that are there"""
+    """Expandable segments are off: the allocator uses none of the existing ones."""
 
 
 class Parts(NamedTuple):
-    """At each moment, in bytes; their sum is what is reserved."""
+    """Parts of reserved memory at each position in time, in bytes."""
 
     requested: Whole
     rounding: Whole
     usable: Whole
     unusable: Whole
     misfits: int
-    """moves that fit nowhere, for the history is not complete: with any the parts are not exact"""
+    """Number of moves that contradict the state, because events are missing. If not 0, the parts are not exact."""
 
 
 def walk(
     spans: Spans, moves: Moves, rules: ReuseRules, moments: int, *, earlier: tuple[int, ReuseRules] | None = None
 ) -> Parts:
-    """The parts at so many moments. Some 0.2 µs a move, 32 bytes a moment and 50 a span; more the first time, to compile.
+    """Parts at each position in time. About 0.2 µs per move, 32 bytes per position and 50 per span; the first call compiles.
 
-    earlier   (the last moment at which they held, other rules)
+    earlier   the last position with other rules, and these rules
     """
     until, before = earlier or (-1, rules)
     ends = spans.address + spans.size_bytes
@@ -86,21 +86,21 @@ def walk(
 
 
 class _State(NamedTuple):
-    """Columns over the places at which pieces and ranges begin, and running sums."""
+    """Columns over the places at which free blocks and ranges start, and running sums."""
 
     places: Whole
     free: Any
-    """the set of the places at which free pieces begin. Those of one segment merge; the expandable segments of a heap count as
-    one (-1 - heap), for their ranges adjoin no other heap's"""
+    """Places at which free blocks start. Adjacent ones of a segment merge. The expandable segments of a heap count as one
+    (-1 - heap), because their ranges adjoin no other heap."""
     size: Whole
     heap: Any
     segment: Whole
     lost: Whole
     mapped: Any
-    """the set of the places at which ranges of expandable segments begin"""
+    """Places at which ranges of expandable segments start."""
     range_size: Whole
     now: Whole
-    """NOW_REQUESTED ... NOW_UNUSABLE"""
+    """Sums NOW_REQUESTED to NOW_UNUSABLE."""
 
 
 NOW_REQUESTED: Final = 0
@@ -134,7 +134,7 @@ def _walk(
     for moment in range(moments):
         if moment == until + 1:
             rules = later
-            _judge_anew(state, rules)
+            _evaluate_all(state, rules)
         while move < len(moves.kind) and moves.moment[move] == moment:
             kind, span = moves.kind[move], moves.span[move]
             low, high = begin[span], end[span]
@@ -170,7 +170,7 @@ def _walk(
 
 @lean
 def _around(state: _State, low: int, size: int) -> Any:
-    """Place of the free piece that has all of the range; -1: none."""
+    """Place of the free block that contains the whole range; -1 if there is none."""
     at = at_or_below(state.free[0], state.free[1], low)
     if at >= 0 and state.places[at] + state.size[at] < state.places[low] + size:
         at = -1
@@ -179,7 +179,7 @@ def _around(state: _State, low: int, size: int) -> Any:
 
 @lean
 def _cut(state: _State, at: int, low: int, high: int, rules: ReuseRules) -> None:
-    """Take a range out of a free piece; what lies before and behind it stays free."""
+    """Remove a range from a free block. The parts before and after it stay free."""
     start, end = state.places[at], state.places[at] + state.size[at]
     heap, segment = state.heap[at], state.segment[at]
     _remove_piece(state, at)
@@ -191,7 +191,7 @@ def _cut(state: _State, at: int, low: int, high: int, rules: ReuseRules) -> None
 
 @lean
 def _add(state: _State, low: int, high: int, heap: int, segment: int, rules: ReuseRules) -> Any:
-    """A range becomes free, and one piece with its free neighbours of the same segment. False where some of it is free."""
+    """Free a range and merge it with free neighbors of the same segment. False if a part of it is free already."""
     size = state.places[high] - state.places[low]
     before = at_or_below(state.free[0], state.free[1], high - 1) if high > low else low
     if before >= low or (before >= 0 and state.places[before] + state.size[before] > state.places[low]):
@@ -222,20 +222,20 @@ def _put_piece(state: _State, at: int, size: int, heap: int, segment: int, rules
 
 @lean
 def _lost(state: _State, at: int, rules: ReuseRules) -> Any:
-    """How many bytes of the free piece are unusable."""
+    """Unusable bytes of a free block."""
     size, heap = state.size[at], state.heap[at]
-    if state.segment[at] < 0 and rules.demand.first[heap] < rules.demand.first[heap + 1]:
+    if state.segment[at] < 0 and rules.sizes.first[heap] < rules.sizes.first[heap + 1]:
         if rules.closed:
             return size
         around = at_or_below(state.mapped[0], state.mapped[1], at)
         if around >= 0 and state.places[around] + state.range_size[around] == state.places[at] + size:
-            return np.int64(0)  # more can be mapped behind it
+            return np.int64(0)  # it can grow by mapping more memory
     return np.int64(round(size * (1.0 - _share_served(rules, heap, size))))
 
 
 @lean
-def _judge_anew(state: _State, rules: ReuseRules) -> None:
-    """What is unusable of all that is free, by other rules than before."""
+def _evaluate_all(state: _State, rules: ReuseRules) -> None:
+    """Evaluate all free blocks again, under other rules."""
     at = at_or_below(state.free[0], state.free[1], len(state.places) - 1)
     state.now[NOW_UNUSABLE] = 0
     while at >= 0:
@@ -289,16 +289,16 @@ def _remove_range(state: _State, at: int) -> None:
 
 @lean
 def _share_served(rules: ReuseRules, heap: int, size: int) -> float:
-    """Of the heap's demand, in requests that a free block of that size serves."""
-    demand = rules.demand
-    start, end = demand.first[heap], demand.first[heap + 1]
+    """Share of the heap's requested bytes that a free block of this size serves."""
+    requests = rules.sizes
+    start, end = requests.first[heap], requests.first[heap + 1]
     if start == end:
         return 0.0
-    sizes = demand.size_bytes[start:end]
+    sizes = requests.size_bytes[start:end]
     upper = np.searchsorted(sizes, size, side="right")
-    served = demand.share[start + upper - 1] if upper > 0 else 0.0
+    served = requests.share[start + upper - 1] if upper > 0 else 0.0
     if size >= rules.max_split:
-        # An oversize block serves oversize requests that leave less than the slack.
+        # An oversize block serves oversize requests that leave a remainder below the slack.
         lower = np.searchsorted(sizes, max(rules.max_split, size - rules.slack + 1), side="left")
-        served -= demand.share[start + lower - 1] if lower > 0 else 0.0
+        served -= requests.share[start + lower - 1] if lower > 0 else 0.0
     return served if served > 0.0 else 0.0

@@ -1,7 +1,7 @@
-"""What the rows of a profile's tables held after each of its allocations and frees: together what the allocator had allocated.
+"""Allocated bytes of each row of a profile's tables after each allocation and free. They add up to the allocator's total.
 
-Two groups are in no row: what was there before the profile, and what is not attributed, which is the rest to the allocator's own
-count. Where the allocator tells no count (of what Python lets go by itself) it is the last one and the change.
+Two groups are in no row: memory from before the profile, and memory that is not attributed, the rest to the allocator's total.
+If a change has no total (frees by Python itself), the last total and the change are added.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ BEFORE: Final = "before the profile"
 
 @dataclass(frozen=True, eq=False)
 class ProfileHistory:
-    """The window change by change."""
+    """Memory of a profile after each change."""
 
     course: Course
     grouping: Grouping
-    """the names of one table's rows, and the two groups beside them"""
+    """Names of one table's rows, and the two other groups."""
 
 
 def history_of(profile: Profile, table: str) -> ProfileHistory | None:
-    """What the rows of a table held; None where the profile does not tell it."""
+    """Memory history of a table's rows; None if the profile has none."""
     columns = {name: np.frombuffer(profile.history.get(name, b""), "<i8") for name in HISTORY}
     change, row, rows = columns["change_bytes"], columns[table], Table.of(profile, table)
     count = len(change)
@@ -43,16 +43,16 @@ def history_of(profile: Profile, table: str) -> ProfileHistory | None:
     of_row = np.where(row >= 0, group_of[np.maximum(row, 0)], -1)
     known = of_row >= 0
     in_rows = np.cumsum(np.where(known, change, 0))
-    gone = np.cumsum(np.where(row < 0, change, 0))
-    # (What was let go unseen is taken to have been there before, and does not come again.)
-    before = np.minimum.accumulate(np.clip(np.minimum(profile.start_bytes + gone, allocated - in_rows), 0, None))
-    # The largest lies lowest; what is in no row below and above all.
+    freed = np.cumsum(np.where(row < 0, change, 0))
+    # (Memory that is freed without a row is assumed to be from before the profile, so this value never rises.)
+    before = np.minimum.accumulate(np.clip(np.minimum(profile.start_bytes + freed, allocated - in_rows), 0, None))
+    # The largest group is lowest; the two groups without rows are below and above all others.
     order = _by_size(of_row[known], change[known], len(names), int(np.count_nonzero(known[: allocated.argmax() + 1])))
-    place = np.empty(len(names), np.int64)
-    place[order] = 1 + np.arange(len(names))
+    position = np.empty(len(names), np.int64)
+    position[order] = 1 + np.arange(len(names))
     last = len(names) + 1
     moves = [
-        (np.flatnonzero(known), place[of_row[known]], change[known]),
+        (np.flatnonzero(known), position[of_row[known]], change[known]),
         (np.arange(count), np.zeros(count, np.int64), np.diff(before, prepend=profile.start_bytes)),
         (np.arange(count), np.full(count, last), np.diff(allocated - in_rows - before, prepend=0)),
     ]
@@ -77,18 +77,18 @@ def history_of(profile: Profile, table: str) -> ProfileHistory | None:
     return ProfileHistory(course, grouping)
 
 
-def _allocated(change: Whole, told: Whole, start: int) -> Whole:
-    """Allocated after each change."""
+def _allocated(change: Whole, totals: Whole, start: int) -> Whole:
+    """Allocated bytes after each change."""
     run = np.cumsum(change)
-    told_at = np.where(told != UNKNOWN, np.arange(len(told)), -1)
-    last = np.maximum.accumulate(told_at)
-    return run + np.where(last >= 0, told[last] - run[last], start)
+    known_at = np.where(totals != UNKNOWN, np.arange(len(totals)), -1)
+    last = np.maximum.accumulate(known_at)
+    return run + np.where(last >= 0, totals[last] - run[last], start)
 
 
 def _named(table: Table) -> tuple[list[str], Whole]:
-    """(names, which of them each row has; -1: not attributed): an operation has a row a phase, a line one a function.
+    """Names, and the position of each row's name; -1 if not attributed. Rows per phase or function share a name.
 
-    Modules are cut to the depth at which they can still be told apart.
+    Modules are cut to the depth that fits into the number of series.
     """
     texts = table.names
     if table.name == "modules":
@@ -100,12 +100,12 @@ def _named(table: Table) -> tuple[list[str], Whole]:
             name if table.special[row] else f"{files[row].rsplit('/', 1)[-1]}:{lines[row]}"
             for row, name in enumerate(texts)
         ]
-    places = {name: place for place, name in enumerate(dict.fromkeys(name for name in texts if name != NOT_ATTRIBUTED))}
-    return list(places), np.array([places.get(name, -1) for name in texts], np.int64)
+    positions = {name: position for position, name in enumerate(dict.fromkeys(name for name in texts if name != NOT_ATTRIBUTED))}
+    return list(positions), np.array([positions.get(name, -1) for name in texts], np.int64)
 
 
 def _by_size(group: Whole, change: Whole, count: int, to_peak: int) -> Whole:
-    """Groups by what they hold at the peak, which is after so many changes, then by what they ever allocate."""
-    held = np.bincount(group[:to_peak], change[:to_peak], count)
-    ever = np.bincount(group, np.maximum(change, 0), count)
-    return np.lexsort((-ever, -held))
+    """Groups sorted by their bytes at the peak, after ``to_peak`` changes, then by all bytes they allocate."""
+    at_peak = np.bincount(group[:to_peak], change[:to_peak], count)
+    in_all = np.bincount(group, np.maximum(change, 0), count)
+    return np.lexsort((-in_all, -at_peak))

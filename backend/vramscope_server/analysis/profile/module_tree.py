@@ -1,4 +1,4 @@
-"""The modules of a profile as boxes beside and below each other, as wide as what they took."""
+"""Modules of a profile as nested boxes whose width is their share of a quantity."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 
 from vramscope_server.analysis.profile.tables import Table
 
-MOST_BOXES: Final = 600
+MAX_BOXES: Final = 600
 
 
 @dataclass
 class ModuleBox:
-    """A module, with what it called inside of it."""
+    """Box of a module."""
 
     name: str
     kind: str
@@ -21,14 +21,14 @@ class ModuleBox:
     calls: int
     level: int = 0
     first: int = 0
-    """where it begins, in the quantity's unit from the left"""
+    """Left edge in the unit of the quantity."""
 
 
 def boxes_of(table: Table, quantity: str) -> tuple[list[ModuleBox], int]:
-    """(boxes, how many are left out). ``quantity``: without its ``self_``.
+    """Boxes, and the number of omitted ones. ``quantity`` is without ``self_``.
 
-    A module's box lies below that of the module whose name its own continues (``blocks.0`` of ``blocks.0.mlp``); a root has a
-    class for its name, and all others lie below it where there is one root.
+    A module's box is below that of its parent by name (``blocks.0`` of ``blocks.0.mlp``). A root is named after its class. If
+    there is one root, all other boxes are below it.
     """
     totals, owns = table.columns[quantity], table.columns[f"self_{quantity}"]
     kinds = table.texts("kind")
@@ -49,7 +49,7 @@ def boxes_of(table: Table, quantity: str) -> tuple[list[ModuleBox], int]:
         _place(box, 0, at, children, placed)
         at += box.total
     placed.sort(key=lambda box: -box.total)
-    return placed[:MOST_BOXES], max(0, len(placed) - MOST_BOXES)
+    return placed[:MAX_BOXES], max(0, len(placed) - MAX_BOXES)
 
 
 def _parent_of(name: str, found: dict[str, ModuleBox], root: str | None, special: set[str]) -> str | None:
@@ -66,12 +66,12 @@ def _parent_of(name: str, found: dict[str, ModuleBox], root: str | None, special
 def _place(
     box: ModuleBox, level: int, first: int, children: dict[str | None, list[ModuleBox]], placed: list[ModuleBox]
 ) -> None:
-    waiting = [(box, level, first)]
-    while waiting:
-        box, level, first = waiting.pop()
+    pending = [(box, level, first)]
+    while pending:
+        box, level, first = pending.pop()
         box.level, box.first = level, first
         placed.append(box)
         at = first
         for child in children.get(box.name, []):
-            waiting.append((child, level + 1, at))
+            pending.append((child, level + 1, at))
             at += child.total

@@ -1,4 +1,4 @@
-"""A profile's tables as arrays: sorted, searched, in part."""
+"""Tables of a profile as arrays, with sorting, search and paging."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TEXTS: Final = ("name", "shapes", "kind", "file")
 
 @dataclass(frozen=True)
 class Table:
-    """One table of a profile. ``columns``: those of ``profile_tables.KEYS`` and ``QUANTITIES``, whole numbers, -1 unknown."""
+    """Table of a profile. Columns are those of ``protocol.profile.KEYS`` and ``QUANTITIES``: integers, -1 if unknown."""
 
     name: str
     columns: dict[str, IntArray]
@@ -29,9 +29,9 @@ class Table:
 
     @classmethod
     def of(cls, profile: Profile, name: str) -> Table:
-        """The table of that name; without rows where the profile has none."""
-        told = getattr(profile, name)
-        columns = {key: np.frombuffer(told.get(key, b""), "<i8") for key in (*KEYS[name], *QUANTITIES)}
+        """Table with this name; empty if the profile has no rows."""
+        data = getattr(profile, name)
+        columns = {key: np.frombuffer(data.get(key, b""), "<i8") for key in (*KEYS[name], *QUANTITIES)}
         return cls(name, columns, profile.words)
 
     def __len__(self) -> int:
@@ -39,23 +39,23 @@ class Table:
 
     @cached_property
     def names(self) -> list[str]:
-        """The rows' names."""
+        """Names of the rows."""
         return self.texts("name")
 
     def texts(self, key: str) -> list[str]:
-        """A column of words; "?" for a number that is none."""
+        """Texts of a column; "?" for an invalid position."""
         words = self.words
         return [words[at] if 0 <= at < len(words) else "?" for at in self.columns[key].tolist()]
 
     @cached_property
     def special(self) -> npt.NDArray[np.bool_]:
-        """Which rows are no operation, module or line, but what is left besides."""
+        """Whether each row is a rest that belongs to no operation, module or line."""
         return np.array([name in SPECIAL for name in self.names], bool)
 
     def rows(
         self, *, sort: str = DEFAULT_SORT, rising: bool = False, search: str = "", limit: int = 100, offset: int = 0
     ) -> tuple[list[dict[str, Any]], int]:
-        """(rows, how many match): sorted, those with ``search`` in their name, class or file, in any case."""
+        """Sorted rows with ``search`` in their name, class or file (ignoring case), and the number of matches."""
         keys = [key for key in _TEXTS if key in KEYS[self.name]]
         texts: dict[str, list[str]] = {key: self.texts(key) for key in keys}
         found = np.arange(len(self))
@@ -72,20 +72,20 @@ class Table:
         return [self._row(int(row), texts) for row in chosen], int(found.size)
 
     def _row(self, row: int, texts: dict[str, list[str]]) -> dict[str, Any]:
-        told: dict[str, Any] = {"special": bool(self.special[row])}
+        values: dict[str, Any] = {"special": bool(self.special[row])}
         for key, column in self.columns.items():
             value = int(column[row])
             if key in texts:
-                told[key] = texts[key][row]
+                values[key] = texts[key][row]
             elif key == "phase":
-                told[key] = PHASES[value] if 0 <= value < len(PHASES) else None
+                values[key] = PHASES[value] if 0 <= value < len(PHASES) else None
             else:
-                told[key] = None if value == UNKNOWN else value
-        return told
+                values[key] = None if value == UNKNOWN else value
+        return values
 
     @cached_property
     def sums(self) -> dict[str, int | None]:
-        """The window's totals: of the quantities that are each in one row only."""
+        """Totals of the quantities that count in one row only; None if unknown."""
         return {
             name: (None if (column := self.columns[name]).size == 0 or (column == UNKNOWN).any() else int(column.sum()))
             for name in QUANTITIES
@@ -94,5 +94,5 @@ class Table:
 
 
 def tables_of(profile: Profile) -> dict[str, Table]:
-    """All tables, by name."""
+    """All tables by name."""
     return {name: Table.of(profile, name) for name in TABLES}

@@ -1,7 +1,7 @@
-"""From many rows to as many points as a chart has pixels, with no peak lost. Pure functions on arrays.
+"""Reduces many rows to as many points as a chart has pixels, without losing peaks. Pure functions on arrays.
 
-An overview is an envelope: for each bucket of the x axis the lowest, mean and highest value. Picking single points
-instead (LTTB and its kin) turns an hour of a sawtooth into a solid block, and shared picks show false spikes.
+An overview is an envelope: the lowest, mean and highest value of each bucket of the x axis. Selecting single points instead
+(LTTB, for example) turns an hour of a sawtooth into a solid block, and shared points show false spikes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ BoolArray = npt.NDArray[np.bool_]
 
 UNKNOWN: Final = -1
 GAP_BUCKETS: Final = 4
-"""So many empty buckets in a row are shown as a hole; fewer are jitter and are left out."""
+"""Number of consecutive empty buckets that is shown as a hole. Fewer are jitter and are omitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """A division of sorted rows.
+    """Division of sorted rows into buckets.
 
     starts   shape (b,), the first row of each bucket that has rows, rising
     middle   shape (b + holes,), x of the middle of each bucket, holes included, rising
@@ -37,7 +37,7 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """Lowest, mean and highest known value of each bucket; ``known`` is False, and the three are -1, where there is none."""
+    """Lowest, mean and highest known value of each bucket. Without known values, ``known`` is False and they are -1."""
 
     min: IntArray
     mean: IntArray
@@ -54,7 +54,7 @@ def divide(x: IntArray, buckets: int) -> Buckets:
     if x.size == 0 or buckets < 1:
         raise ValueError(f"cannot divide {x.size} rows into {buckets} buckets")
     first, span = int(x[0]), int(x[-1]) - int(x[0]) + 1
-    # Edges in whole numbers: nanoseconds since 1970 have no room left in a float.
+    # Integer edges: nanoseconds since 1970 exceed the precision of a float.
     number = np.arange(buckets, dtype=np.int64)
     edges = first + (number * (span // buckets) + number * (span % buckets) // buckets)
     position = np.searchsorted(x, edges, side="left")
@@ -72,7 +72,7 @@ def divide(x: IntArray, buckets: int) -> Buckets:
 
 
 def envelope(values: IntArray, starts: IntArray) -> Envelope:
-    """The envelope of each bucket; unknown values (-1) are left out of all three.
+    """Envelope of each bucket. Unknown values (-1) are ignored.
 
     values  shape (n,), -1 or not negative
     starts  shape (b,), as :func:`divide` gives them
@@ -92,17 +92,17 @@ def envelope(values: IntArray, starts: IntArray) -> Envelope:
         low = np.minimum.reduceat(np.where(there, values, np.iinfo(np.int64).max), starts)
         low = np.where(known, low, UNKNOWN)
     mean = np.rint(sums / np.maximum(counts, 1))
-    # A float cannot name every large whole number: keep the mean between the other two. The float nearest to int64's
-    # end lies beyond it.
+    # A float cannot represent every large integer: keep the mean between the other two. The float nearest to the
+    # maximum of int64 is larger than it.
     mean = np.minimum(mean, 2.0**62).astype(np.int64)
     mean = np.where(known, np.clip(mean, low, high), UNKNOWN)
     return Envelope(low, mean, high, known)
 
 
 def float_envelope(values: FloatArray, starts: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Lowest, mean and highest finite value of each bucket; NaN where it has none.
+    """Lowest, mean and highest finite value of each bucket; NaN if it has none.
 
-    values  shape (n,), of any sign; what is not finite is left out
+    values  shape (n,), of any sign; values that are not finite are ignored
     starts  shape (b,), as :func:`divide` gives them
     """
     there = np.isfinite(values)
@@ -110,7 +110,7 @@ def float_envelope(values: FloatArray, starts: IntArray) -> tuple[FloatArray, Fl
     with np.errstate(invalid="ignore"):
         low = np.minimum.reduceat(np.where(there, values, np.inf), starts)
         high = np.maximum.reduceat(np.where(there, values, -np.inf), starts)
-        # Divided before they are summed: the sum of large numbers may have no room.
+        # Divide before summing: the sum of large numbers may overflow.
         shares = np.where(there, values, 0.0) / np.repeat(
             np.maximum(counts, 1), np.diff(np.append(starts, values.size))
         )
@@ -120,7 +120,7 @@ def float_envelope(values: FloatArray, starts: IntArray) -> tuple[FloatArray, Fl
 
 
 def at_peak(total: IntArray, parts: dict[str, IntArray], starts: IntArray) -> dict[str, IntArray]:
-    """The parts in that row of each bucket where the total was highest (the first of several), so that stacks close.
+    """Parts in the row with the highest total of each bucket (the first of several), so that stacks add up.
 
     total   shape (n,)
     parts   name -> shape (n,)
@@ -137,7 +137,7 @@ def at_peak(total: IntArray, parts: dict[str, IntArray], starts: IntArray) -> di
 
 
 def with_holes(values: npt.NDArray[np.generic], buckets: Buckets, fill: object) -> npt.NDArray[np.generic]:
-    """Values of the filled buckets, with ``fill`` where a hole is shown."""
+    """Values of the filled buckets, with ``fill`` for holes."""
     if buckets.filled.all():
         return values
     out = np.full(buckets.filled.size, fill, values.dtype)

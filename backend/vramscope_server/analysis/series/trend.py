@@ -1,12 +1,12 @@
-"""Does the floor rise? What is still in use at the end of each step, fitted robustly, with what could not have been seen.
+"""Trend of the memory after each step: a robust fit, with the smallest slope that it can detect.
 
-Pure functions on arrays. The floor of a healthy training is flat but not still: batches differ in length, caches fill in
-the first steps, an evaluation leaves something behind until the epoch ends. So the line goes through the *lowest* floors
-of stretches of steps, growth must be spread over the whole window, and nothing is claimed below what the scatter hides.
+Pure functions on arrays. In a healthy training this memory is flat but noisy: batches differ in length, caches fill in the
+first steps, an evaluation leaves memory allocated until the epoch ends. So the line goes through the *lowest* values of groups
+of steps, growth must be spread over the whole window, and no growth below the scatter is reported.
 
-Source: the slope is the median of the slopes between all pairs (Theil 1950), its interval that of Sen, "Estimates of the
-regression coefficient based on Kendall's tau", J. Am. Stat. Assoc. 63 (1968) 1379. The lowest floor of each stretch, the
-allowance for scatter that is no independent noise, and the rule that each quarter must rise are our own.
+Source: the slope is the median of the slopes between all pairs (Theil 1950). Its interval is that of Sen, "Estimates of the
+regression coefficient based on Kendall's tau", J. Am. Stat. Assoc. 63 (1968) 1379. The lowest value of each group, the
+allowance for scatter that is not independent noise, and the rule that each quarter must rise are our own.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 
-FEWEST_STEPS: Final = 24
-"""With fewer nothing is said."""
-_STRETCHES: Final = 60
-_STRETCH_STEPS: Final = 4
+MIN_STEPS: Final = 24
+"""Minimum number of steps for a trend."""
+_GROUPS: Final = 60
+_GROUP_STEPS: Final = 4
 _WARM_UP: Final = 0.1
-_MOST_WARM_UP_STEPS: Final = 50
+_MAX_WARM_UP_STEPS: Final = 50
 _GRAIN_BYTES: Final = 512.0
-"""The CUDA allocator hands out no less: a change by one grain is no growth."""
+"""Smallest block of the CUDA allocator. A change by one block is no growth."""
 _HOST_GRAIN_BYTES: Final = 512.0 * 1024
-"""On the CPU the floor is the whole process's heap. Trainings that leak nothing took up to 180 KiB more in 40 to 3,000 steps, for
-what Python, the framework and the agent keep."""
+"""The same for the CPU, where the memory is the heap of the process. Trainings without leaks grew by up to 180 KiB in 40 to
+3,000 steps, by Python, the framework and the agent."""
 _Z: Final = 1.96
 _QUARTER_SHARE: Final = 0.25
-"""Each quarter of the window must rise by at least this share of what the line says: a single jump is no growth."""
+"""Minimum rise of each quarter of the window, as a share of the line's. A single jump is no growth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A line through the floor. Per step, or per unit of whatever x is.
+    """Line through the memory after each step. Slopes are per step, or per unit of x.
 
-    points       known floors in the window, those of the warm-up too
-    begin        x of the first of them
-    first, last  x of what was fitted: after the warm-up
-    level_bytes  the line's height at ``last``
+    points       number of known values in the window, warm-up included
+    begin        x of the first value
+    first, last  x range of the fit, without the warm-up
+    level_bytes  height of the line at ``last``
     slope        bytes per step
-    margin       half the width of the interval; also the smallest slope that could have been told from none
-    spread_bytes how far the lowest floors scatter about the line
+    margin       half the width of the interval, and the smallest detectable slope
+    spread_bytes scatter of the lowest values around the line
     growing      the slope exceeds the margin, and every quarter of the window rises
     """
 
@@ -68,35 +68,35 @@ class Trend:
 
     @property
     def high(self) -> float:
-        """Upper end."""
+        """Upper end of the slope's interval (95 %)."""
         return self.slope + self.margin
 
     @property
     def steps(self) -> int:
-        """Steps from the first known floor to the last: not every step tells its own."""
+        """Steps from the first known value to the last. Values in between may be unknown."""
         return round(self.last - self.begin) + 1
 
     def at(self, x: FloatArray) -> FloatArray:
-        """The line at x."""
+        """Height of the line at x."""
         height: FloatArray = self.level_bytes + self.slope * (x - self.last)
         return height
 
 
 def trend(x: FloatArray, after_step_bytes: FloatArray, *, on_host: bool = False) -> Trend | None:
-    """Fit the floor. None with fewer than 24 known floors, or where all were seen at the same x.
+    """Fit the memory after each step. None with fewer than 24 known values, or if all have the same x.
 
-    x            shape (n,), not falling: steps
-    after_step_bytes  shape (n,), NaN where it is not known
-    on_host      it is the heap of a process that trains on the CPU
+    x                 shape (n,), not falling: steps
+    after_step_bytes  shape (n,), NaN if unknown
+    on_host           the values are the heap of a process that trains on the CPU
     Cost: about 3 ms for 100,000 steps.
     """
     known = np.isfinite(after_step_bytes) & np.isfinite(x)
     x, after_step_bytes = x[known], after_step_bytes[known]
     points = int(x.size)
     begin = float(x[0]) if points else 0.0
-    if points < FEWEST_STEPS:
+    if points < MIN_STEPS:
         return None
-    warm_up = min(max(2, int(points * _WARM_UP)), _MOST_WARM_UP_STEPS)
+    warm_up = min(max(2, int(points * _WARM_UP)), _MAX_WARM_UP_STEPS)
     x, after_step_bytes = x[warm_up:], after_step_bytes[warm_up:]
     span = float(x[-1] - x[0])
     if span <= 0:
@@ -121,15 +121,15 @@ def trend(x: FloatArray, after_step_bytes: FloatArray, *, on_host: bool = False)
 
 
 def lowest(x: FloatArray, after_step_bytes: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The lowest floor of each stretch of at least four points, at most 60 of them, and where it was."""
-    stretches = min(_STRETCHES, x.size // _STRETCH_STEPS)
-    edges = np.linspace(0, x.size, stretches + 1).astype(np.int64)
+    """x and value of the lowest point of each group of at least four points, in at most 60 groups."""
+    groups = min(_GROUPS, x.size // _GROUP_STEPS)
+    edges = np.linspace(0, x.size, groups + 1).astype(np.int64)
     rows = np.array([a + int(after_step_bytes[a:b].argmin()) for a, b in itertools.pairwise(edges.tolist())])
     return x[rows], after_step_bytes[rows]
 
 
 def theil_sen(x: FloatArray, y: FloatArray) -> tuple[float, float]:
-    """Median slope between all pairs, and how far the ends of its 95 % interval lie from it (the farther one).
+    """Median slope between all pairs, and the larger distance to the ends of its 95 % interval.
 
     Raises ValueError if all x are the same.
     """
@@ -146,15 +146,15 @@ def theil_sen(x: FloatArray, y: FloatArray) -> tuple[float, float]:
     return slope, max(slope - float(slopes[low]), float(slopes[high]) - slope)
 
 
-def until_full(found: Trend | None, room_bytes: float | None) -> tuple[float | None, float | None]:
-    """Steps until the growth has eaten ``room_bytes``: (at the slope found, at the upper end of its interval).
+def until_full(found: Trend | None, available_bytes: float | None) -> tuple[float | None, float | None]:
+    """Steps until the growth has used ``available_bytes``, at the slope and at the upper end of its interval.
 
-    None, None where nothing grows or the room is not known; never negative.
+    None, None without growth, or if the available bytes are unknown; never negative.
     """
-    if found is None or room_bytes is None or not found.growing:
+    if found is None or available_bytes is None or not found.growing:
         return None, None
-    room = max(0.0, room_bytes)
-    return room / found.slope, room / found.high
+    available = max(0.0, available_bytes)
+    return available / found.slope, available / found.high
 
 
 def _every_quarter_rises(x: FloatArray, y: FloatArray, slope: float, span: float) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from vramscope_server.analysis.series.trend import FEWEST_STEPS, Trend
+from vramscope_server.analysis.series.trend import MIN_STEPS, Trend
 from vramscope_server.analysis.units import amount, count, duration
 
 FAR_STEPS: Final = 1_000_000
@@ -217,7 +217,7 @@ def _slope(floor: Trend) -> str:
 
 def _still(floor: Trend | None) -> str:
     if floor is None:
-        return f"Fewer than {FEWEST_STEPS} steps with a known floor: too few to tell growth."
+        return f"Fewer than {MIN_STEPS} steps with a known floor: too few to tell growth."
     seen = f"No growth over {floor.steps} steps"
     return f"{seen}; smallest detectable slope {amount(floor.margin)} a step."
 

@@ -1,4 +1,4 @@
-"""What a figure is built from: the thinned rows of one run, in one window, for one rank and device.
+"""Data of a figure: downsampled rows of one run, in one window, for one rank and device.
 
 The route (``api/figures.py``) fills a :class:`RunWindow` with what the figure needs (``figures/registry.py``).
 """
@@ -18,9 +18,9 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class SeriesColumn:
-    """One series in the window: three arrays of equal length, NaN where nothing is known.
+    """One series in the window: three arrays of equal length, NaN if unknown.
 
-    Of rows that were not thinned, all three are the same array.
+    Without downsampling all three are the same array.
     """
 
     min: FloatArray
@@ -30,15 +30,15 @@ class SeriesColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamWindow:
-    """The rows of one stream in the window.
+    """Rows of one stream in the window.
 
-    x_values   seconds since the run's start (``RunWindow.x0_seconds``), or step numbers; of buckets: their middle
-    envelope   True: each value stands for a bucket of rows. False: the rows as they came
-    rows       rows in the window before thinning
-    columns    name -> :class:`SeriesColumn`, for each column that the figure needs; one that was never sent is all NaN
+    x_values   seconds since the run's start (``RunWindow.x0_seconds``), or step numbers; for buckets their middle
+    envelope   True: each value is that of a bucket of rows. False: original rows
+    rows       rows in the window before downsampling
+    columns    name -> :class:`SeriesColumn`, for each column that the figure needs; a column that was never sent is all NaN
     at_peak    name -> values in the row of each bucket where the total was highest: the total and the parts of
-               ``Figure.at_peak``; empty where the figure has none, or for the other stream
-    damaged    rows of the window that cannot be read and are left out: ``rows``, ``first_step``, ``last_step``,
+               ``Figure.at_peak``; empty if the figure has none, and for the other stream
+    damaged    unreadable rows of the window, which are omitted: ``rows``, ``first_step``, ``last_step``,
                ``first_seconds``, ``last_seconds``
     """
 
@@ -53,16 +53,16 @@ class StreamWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossWindow:
-    """A rank's loss in the window.
+    """Loss of a rank in the window.
 
-    name        which of series.LOSSES it is
-    x_values    as of :class:`StreamWindow`
-    envelope    True: each value stands for a bucket of rows
-    rows        rows in the window before thinning
-    values      NaN where it was not a finite number
-    not_finite  (x, step, value) of the first row that was NaN or infinite
-    odd         how many rows were
-    damaged     rows that cannot be read, as of :class:`StreamWindow`
+    name        a member of series.LOSSES
+    x_values    as in :class:`StreamWindow`
+    envelope    True: each value is that of a bucket of rows
+    rows        rows in the window before downsampling
+    values      NaN if it was not finite
+    not_finite  (x, step, value) of the first NaN or infinite row
+    odd         number of such rows
+    damaged     unreadable rows, as in :class:`StreamWindow`
     """
 
     name: str
@@ -77,15 +77,15 @@ class LossWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunWindow:
-    """One run, as a figure sees it.
+    """Data of one run for a figure.
 
     run         the row of the runs list (docs/http.md): ``name``, ``device``, ``capacity_bytes``, ...
-    rank        which process
-    device      which device of it; -1 is the CPU
-    x           what the x axis is
-    x0_seconds  the run's start since 1970: zero of a time axis
+    rank        number of the process
+    device      device of the process; -1 is the CPU
+    x           kind of the x axis
+    x0_seconds  start of the run in seconds since 1970, the zero of a time axis
     streams     "samples" and "steps", as far as the figure needs them
-    loss        None: the rank tells none, or it was not asked for
+    loss        None if the rank has none, or the figure needs none
     trend       the line through the column ``Figure.trend``; None without it, and where too few rows are known
     """
 
@@ -100,10 +100,10 @@ class RunWindow:
 
     @property
     def samples(self) -> StreamWindow:
-        """The rows of the sampler. Raises KeyError if the figure needs no ``samples``."""
+        """Rows of the sampler. Raises KeyError if the figure needs no ``samples``."""
         return self.streams["samples"]
 
     @property
     def steps(self) -> StreamWindow:
-        """One row an optimizer step. Raises KeyError if the figure needs no ``steps``."""
+        """One row per optimizer step. Raises KeyError if the figure needs no ``steps``."""
         return self.streams["steps"]

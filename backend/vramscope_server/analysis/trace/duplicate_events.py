@@ -1,4 +1,4 @@
-"""Events that stand twice in a file: two histories put together that overlap, or one event told again."""
+"""Detects duplicate events of a snapshot: two overlapping histories, or one event recorded twice."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ import numpy as np
 from vramscope_server.analysis.numba_compile import entry, inner
 from vramscope_server.analysis.trace.types import ALLOC, FREE_COMPLETED, SEGMENT_UNMAP
 
-_MOST: Final = 1000
-"""events of one microsecond that are looked at for each"""
+_MAX_SAME_TIME: Final = 1000
+"""Maximum number of events of one microsecond that are compared."""
 
 
 @entry
 def repeats(action: Any, address: Any, size: Any, stream: Any, time: Any, pool: Any, stack: Any) -> Any:
-    """Which of these events are surely others told again. Some 5 ns an event.
+    """Whether each event certainly repeats another one. About 5 ns per event.
 
-    Such a one is equal to an earlier event in all columns, and out of the order of time; or it is in the same microsecond, and
-    nothing else happened at its address in between: nothing is taken twice, and nothing let go twice. Without a time nothing
-    is sure.
+    It equals an earlier event in all columns, and is out of order in time; or it is in the same microsecond, and nothing else
+    happened at its address in between, because nothing is allocated or freed twice in a row. Without times nothing is certain.
     """
-    frees = False  # where none is recorded, a block may be taken again
+    frees = False  # without recorded frees, an address may be allocated again
     for event in range(len(action)):
         frees = frees or (action[event] > ALLOC and action[event] <= FREE_COMPLETED)
     found = np.zeros(len(action), np.bool_)
-    ordered, count = np.empty(len(action), np.int64), 0  # those that follow each other in time
+    ordered, count = np.empty(len(action), np.int64), 0  # events in the order of time
     for event in range(len(action)):
         now = time[event]
         if now < 0:
@@ -34,7 +33,7 @@ def repeats(action: Any, address: Any, size: Any, stream: Any, time: Any, pool: 
         late = now < newest
         if late or (action[event] <= SEGMENT_UNMAP and (frees or action[event] != ALLOC)):
             at = (_as_old(time, ordered, count, now) if late else count) - 1
-            last = max(at - _MOST, -1)
+            last = max(at - _MAX_SAME_TIME, -1)
             while at > last and time[ordered[at]] == now:
                 other = ordered[at]
                 if address[other] == address[event]:

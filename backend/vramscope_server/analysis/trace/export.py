@@ -35,7 +35,7 @@ _RISKY: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def as_csv(trace: Trace, first: int, end: int) -> Iterator[bytes]:
-    """Yield events from ``first`` to below ``end`` as CSV. Unknown is an empty cell; frames are joined by ``;``, innermost first."""
+    """Yield events from ``first`` to below ``end`` as CSV. Unknown is empty; frames are joined by ``;``, innermost first."""
     yield (",".join(COLUMNS) + "\r\n").encode()
     for low in range(first, end, _ROWS):
         out = io.StringIO()

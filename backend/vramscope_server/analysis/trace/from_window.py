@@ -31,7 +31,7 @@ def from_window(window: Window) -> Trace:
         "name": len(window.owner_names) - 1,
         "holding": len(window.holdings) - 1,
     }
-    _check_looks(window, bounds["event"])
+    _check_scans(window, bounds["event"])
     frames = {name: _column("frames", name, data, bounds) for name, data in window.frames.items()}
     deepest = len(frames["line"]) if frames else 0
     bad_frame = BadWindow(f"stacks: a frame number outside of {deepest} frames")
@@ -66,17 +66,17 @@ def from_window(window: Window) -> Trace:
     )  # fmt: skip
 
 
-def _check_looks(window: Window, events: int) -> None:
+def _check_scans(window: Window, events: int) -> None:
     if any(not 0 <= event <= events for event in window.scans):
-        raise BadWindow(f"looks: an event that is none of the {events}")
+        raise BadWindow(f"scans: an event outside of {events} events")
     if any(event > events for event in window.emptied):
-        raise BadWindow(f"emptied: an event that is none of the {events}")
+        raise BadWindow(f"emptied: an event outside of {events} events")
     if window.settings_before is not None and window.settings_before.until_event > events:
-        raise BadWindow(f"settings_before: an event that is none of the {events}")
+        raise BadWindow(f"settings_before: an event outside of {events} events")
     for at, holding in enumerate(window.holdings):
         if len(holding.counted_bytes) != len(window.scans):
             raise BadWindow(
-                f"holdings.{at}.counted_bytes: {len(holding.counted_bytes)} of them for {len(window.scans)} looks"
+                f"holdings.{at}.counted_bytes: {len(holding.counted_bytes)} values for {len(window.scans)} scans"
             )
 
 
@@ -90,15 +90,15 @@ def _layout(where: str, layout: RecordedLayout, bounds: dict[str, int]) -> Layou
 
 def _column(where: str, name: str, data: bytes, bounds: dict[str, int]) -> Bytes:
     column = np.frombuffer(data, "<i8")
-    if name == "phase":  # one that only a newer agent knows is an unknown one
+    if name == "phase":  # phases of newer agents are unknown
         column = np.where((column >= len(PHASES)) & (column < MOST_PHASES), UNKNOWN, column)
     highest = bounds.get(name, MAX_ADDRESS)
     if len(column) and (int(column.min()) < -1 or int(column.max()) > highest):
-        if name == "stream":  # a handle is what the driver likes
+        if name == "stream":  # a stream handle may have any value
             return column
-        raise BadWindow(f"{where}.{name}: {int(column.min())} to {int(column.max())}, where -1 to {highest} can be")
+        raise BadWindow(f"{where}.{name}: {int(column.min())} to {int(column.max())}, allowed are -1 to {highest}")
     if len(column) and name in ("action", "state", "address", "size_bytes") and int(column.min()) < 0:
-        raise BadWindow(f"{where}.{name}: {int(column.min())}, where it must be known")
+        raise BadWindow(f"{where}.{name}: {int(column.min())}, but it must be known")
     return column
 
 
