@@ -36,7 +36,7 @@ from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
 from vramscope.steps.patches.cuda_graphs import UNSEEN, ReplayFront
 from vramscope.steps.phase import BACKWARD, FORWARD, OPTIMIZER
-from vramscope.techniques.detector import TechniqueWatch
+from vramscope.techniques.detector import TechniqueDetector
 from vramscope.transport.ring import Ring
 from vramscope.transport.sender import Sender
 from vramscope.transport.spool import Spool
@@ -59,7 +59,7 @@ class Session:
         self._failed: tuple[str, str] | None = None
         self._recorder: WindowRecorder | None = None
         self._profiler: ProfileRecorder | None = None
-        self._techniques: TechniqueWatch | None = None
+        self._techniques: TechniqueDetector | None = None
         self._oom: OomRecorder | None = None
         self._leaks: list[messages.Leak] = []
         self._detector: LeakDetector | None = None
@@ -165,7 +165,7 @@ class Session:
         self._hooks.on_error = self._oom.passes
         self._sampler.at_ticks = self._at_tick
         if settings.techniques:
-            self._techniques = TechniqueWatch(self._clock, self._hooks, report=self._ring.put)
+            self._techniques = TechniqueDetector(self._clock, self._hooks, report=self._ring.put)
         extend(self._hooks)
         self._hooks.install()
         ReplayFront(self._hooks, Notice(self._ring.put, lambda: self._clock.step, UNSEEN)).install()

@@ -23,7 +23,7 @@ def labels(*techniques: dict[str, str] | None) -> list[str | None]:
 # ---- names ----
 
 
-def test_the_articles_table_names_itself() -> None:
+def test_labels_of_the_articles_table() -> None:
     everything = PLAIN | CHECKPOINTING | ACCUMULATION | FP16 | EIGHT_BIT
     without_8bit = PLAIN | CHECKPOINTING | ACCUMULATION | FP16
     assert labels(
@@ -31,7 +31,7 @@ def test_the_articles_table_names_itself() -> None:
     ) == ["baseline", "checkpointing", "accumulation 4", "fp16", "8-bit", "all", "all but 8-bit"]
 
 
-def test_combinations_of_few_are_named_one_by_one() -> None:
+def test_small_combinations_are_named_one_by_one() -> None:
     both = PLAIN | CHECKPOINTING | BF16
     assert labels(PLAIN, PLAIN | CHECKPOINTING, PLAIN | BF16, both)[-1] == "checkpointing + bf16"
 
@@ -43,7 +43,7 @@ def test_another_value_of_a_technique_is_not_the_same_combination() -> None:
     assert found[1:] == ["checkpointing + accumulation 4 + fp16", "checkpointing + accumulation 4 + bf16"]
 
 
-def test_all_is_said_where_some_have_a_part_and_of_none_that_lacks_something() -> None:
+def test_all_requires_every_technique() -> None:
     everything = PLAIN | CHECKPOINTING | ACCUMULATION | FP16
     assert labels(PLAIN, everything) == ["baseline", "checkpointing + accumulation 4 + fp16"]
     assert labels(PLAIN, everything, PLAIN | FP16)[1] == "all"
@@ -53,7 +53,7 @@ def test_all_is_said_where_some_have_a_part_and_of_none_that_lacks_something() -
     )
 
 
-def test_what_the_baseline_has_and_a_run_lacks_is_said() -> None:
+def test_missing_technique_of_the_baseline_is_named() -> None:
     assert labels(PLAIN | BF16, PLAIN) == ["baseline", "no bf16"]
     assert labels(PLAIN, PLAIN) == ["baseline", "as the baseline"]
     assert labels(PLAIN, {**PLAIN, "batch": "batch 8"}) == ["baseline", "batch 8"]
@@ -61,7 +61,7 @@ def test_what_the_baseline_has_and_a_run_lacks_is_said() -> None:
     assert labels(None, PLAIN) == ["baseline", None]
 
 
-def test_declared_and_not_seen_is_no_technique() -> None:
+def test_declared_but_unobserved_is_no_technique() -> None:
     techniques = told(gradient_checkpointing="checkpointing", mixed_precision="bf16")
     techniques[0]["observed"] = ""
     assert chips_of(techniques) == {"mixed_precision": "bf16"}
@@ -70,7 +70,7 @@ def test_declared_and_not_seen_is_no_technique() -> None:
 # ---- figures ----
 
 
-def test_what_is_saved_is_told_of_each_of_the_three_peaks() -> None:
+def test_savings_of_all_three_peaks() -> None:
     base, half = compared([a_run(allocated=1000), a_run(allocated=500, step_seconds_median=0.6, trained_seconds=600.0)])
     assert half["saved_fraction"] == 0.5
     assert half["reserved_saved_fraction"] == pytest.approx(1 - 600 / 1100)
@@ -80,7 +80,7 @@ def test_what_is_saved_is_told_of_each_of_the_three_peaks() -> None:
     assert base["saved_fraction"] == 0.0 and base["peak_device_of"] == "process"
 
 
-def test_one_technique_inside_the_combination() -> None:
+def test_one_technique_within_the_combination() -> None:
     """The article: 8-bit alone saves nothing, and 310 MiB in the combination."""
     everything = PLAIN | CHECKPOINTING | ACCUMULATION | FP16 | EIGHT_BIT
     without = PLAIN | CHECKPOINTING | ACCUMULATION | FP16
@@ -99,7 +99,7 @@ def test_one_technique_inside_the_combination() -> None:
     assert "8-bit lowers the peak within the combination by 310.0 MiB" in as_text(rows, "markdown")
 
 
-def test_what_is_not_known_stays_so() -> None:
+def test_unknown_values_stay_unknown() -> None:
     bare = a_run("bare", allocated=None, steps=0, step_seconds_median=None, trained_seconds=None, config={}, ranks=[])
     for rows in (compared([a_run(), bare]), compared([bare, a_run()]), compared([bare])):
         row = next(row for row in rows if row["name"] == "bare")
@@ -115,7 +115,7 @@ def test_what_is_not_known_stays_so() -> None:
             assert as_text(rows, form)
 
 
-def test_the_effective_batch_needs_all_three() -> None:
+def test_effective_batch_needs_all_three_factors() -> None:
     seen = told(batch="batch 16", gradient_accumulation="accumulation 4")
     seen[0]["detail"], seen[1]["detail"] = {"batch_size": 16}, {"micro_steps": 4}
     assert batch_of(a_run(techniques=seen, config={}, world_size=2)).effective == 128
@@ -153,7 +153,7 @@ def test_the_effective_batch_needs_all_three() -> None:
         ({"lower_bound_steps": 3}, "foreign_reset", "a lower bound: other code reset the peak counters in 3 steps"),
     ],
 )
-def test_a_run_that_is_not_comparable_says_why(changes: dict[str, Any], kind: str, words: str) -> None:
+def test_incomparable_run_has_a_reason(changes: dict[str, Any], kind: str, words: str) -> None:
     base, other = compared([a_run("base"), a_run("other", **changes)])
     assert base["reasons"] == []
     assert any(words in reason["text"] for reason in other["reasons"] if reason["kind"] == kind), other["reasons"]
@@ -161,7 +161,7 @@ def test_a_run_that_is_not_comparable_says_why(changes: dict[str, Any], kind: st
         assert other["wall_time_ratio"] is None
 
 
-def test_accumulation_alone_changes_nothing_that_is_compared() -> None:
+def test_accumulation_alone_stays_comparable() -> None:
     divided = a_run("divided", config={"batch_size": 16, "gradient_accumulation_steps": 4})
     assert compared([a_run(), divided])[1]["reasons"] == []
 
@@ -175,7 +175,7 @@ def split_markdown(line: str) -> list[str]:
     return re.split(r"(?<!\\)\|", line)[1:-1]
 
 
-def test_a_name_of_markup_stays_one_cell_of_markdown() -> None:
+def test_markup_in_a_name_stays_one_markdown_cell() -> None:
     lines = as_text(compared([a_run("base"), a_run(NASTY)]), "markdown").splitlines()
     head, rule, *body = [split_markdown(line) for line in lines if line.startswith("|")]
     assert len(body) == 2 and {len(head), len(rule)} == {len(line) for line in body}
@@ -184,7 +184,7 @@ def test_a_name_of_markup_stays_one_cell_of_markdown() -> None:
     assert re.sub(r"\\([^\w\s]|_)", r"\1", cell).replace("&amp;", "&").strip().startswith(" ".join(NASTY.split()))
 
 
-def test_a_name_of_markup_stays_one_cell_of_latex() -> None:
+def test_markup_in_a_name_stays_one_latex_cell() -> None:
     text = as_text(compared([a_run("base"), a_run(NASTY), a_run("[4pt] *")]), "latex")
     lines = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert len(lines) == 4
@@ -196,7 +196,7 @@ def test_a_name_of_markup_stays_one_cell_of_latex() -> None:
     assert re.search(r"(?m)^\{\}\[4pt\]", text), r"after \\ it would be an argument"
 
 
-def test_a_formula_stays_text_in_csv_and_all_fields_are_there() -> None:
+def test_formulas_stay_text_in_csv_with_all_fields() -> None:
     rows = compared([a_run("=cmd()|x", techniques=told(**PLAIN)), a_run(NASTY)])
     read = list(csv.DictReader(io.StringIO(as_text(rows, "csv"), newline="")))
     assert [row["name"] for row in read] == ["'=cmd()|x", NASTY]
@@ -205,13 +205,13 @@ def test_a_formula_stays_text_in_csv_and_all_fields_are_there() -> None:
 
 
 @pytest.mark.parametrize("form", ["markdown", "latex"])
-def test_of_an_emulated_gpu_timing_is_not_meaningful(form: str) -> None:
+def test_emulated_gpus_have_a_note_on_timing(form: str) -> None:
     emulated = a_run("emulated", rank={"devices": [{"index": 0, "emulated": True}]})
     assert "timing is not meaningful" in as_text(compared([a_run(), emulated]), form)
     assert "timing is not meaningful" not in as_text(compared([a_run(), a_run("other")]), form)
 
 
-def test_only_columns_that_tell_something_are_shown() -> None:
+def test_only_columns_with_values_are_shown() -> None:
     full = as_text(compared([a_run(techniques=told(**PLAIN))]), "markdown").splitlines()[0]
     assert "device MiB" in full and "effective batch" in full
     bare = as_text(

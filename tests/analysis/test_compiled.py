@@ -13,7 +13,7 @@ import pytest
 from vramscope_server.analysis import numba_compile
 
 
-def test_without_a_folder_to_keep_it_the_code_is_compiled_in_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_is_compiled_per_process_without_a_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     real = numba.njit
 
     def no_place(*arguments: object, cache: bool = False, **options: object) -> object:
@@ -31,9 +31,7 @@ def test_without_a_folder_to_keep_it_the_code_is_compiled_in_each_process(monkey
     assert twice.dispatcher.signatures, "it was compiled"
 
 
-def test_code_that_is_kept_is_compiled_anew_when_what_it_calls_has_changed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_cached_code_is_recompiled_when_a_callee_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """numba itself looks at the file of the function alone."""
     source = tmp_path / "kept.py"
     source.write_text("def twice(number):\n    return 2 * number\n")

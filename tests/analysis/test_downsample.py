@@ -22,7 +22,7 @@ def windows(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int]:
 
 @given(windows())
 @settings(max_examples=300, deadline=None)
-def test_buckets_cover_every_row_once_and_are_no_more_than_asked(window: tuple[np.ndarray, np.ndarray, int]) -> None:
+def test_buckets_cover_every_row_once_within_the_limit(window: tuple[np.ndarray, np.ndarray, int]) -> None:
     x, _, buckets = window
     found = divide(x, buckets)
     assert found.starts[0] == 0
@@ -55,7 +55,7 @@ def test_the_lowest_and_highest_known_values_of_each_bucket_are_kept(
 
 @given(windows())
 @settings(max_examples=200, deadline=None)
-def test_a_stack_shows_the_row_of_each_buckets_peak(window: tuple[np.ndarray, np.ndarray, int]) -> None:
+def test_stack_shows_the_peak_row_of_each_bucket(window: tuple[np.ndarray, np.ndarray, int]) -> None:
     x, total, buckets = window
     starts = divide(x, buckets).starts
     row = np.arange(total.size)
@@ -73,7 +73,7 @@ def test_buckets_have_equal_width_and_know_their_middle() -> None:
     assert found.middle.tolist() == [4.5 + 10 * i for i in range(10)]
 
 
-def test_a_pause_shows_as_one_hole_and_jitter_as_none() -> None:
+def test_pause_is_one_hole_and_jitter_is_none() -> None:
     x = np.concatenate([np.arange(100), np.arange(900, 1000)])
     found = divide(x, 100)
     assert int((~found.filled).sum()) == 1
@@ -84,7 +84,7 @@ def test_a_pause_shows_as_one_hole_and_jitter_as_none() -> None:
     assert divide(jitter, int(jitter[-1])).filled.all()
 
 
-def test_one_row_and_equal_moments_are_divided_too() -> None:
+def test_one_row_and_equal_times_are_divided_too() -> None:
     assert divide(np.array([5]), 10).starts.tolist() == [0]
     assert divide(np.full(50, 7), 10).starts.tolist() == [0]
     for nothing in (np.empty(0, np.int64), np.arange(3)):

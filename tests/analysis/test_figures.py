@@ -107,7 +107,7 @@ def every_figure(window: RunWindow) -> dict[str, go.Figure]:
 
 
 @pytest.mark.parametrize("figure", [*RUN_FIGURES.values(), *COMPARE_FIGURES.values()], ids=lambda figure: figure.name)
-def test_each_figure_needs_columns_that_the_wire_has(figure: Figure[Any]) -> None:
+def test_figures_need_columns_of_the_protocol(figure: Figure[Any]) -> None:
     for stream, columns in figure.needs.items():
         assert set(columns) <= set(wire_series.STREAMS[stream])
     if figure.at_peak is not None:
@@ -119,7 +119,7 @@ def test_each_figure_needs_columns_that_the_wire_has(figure: Figure[Any]) -> Non
 
 @pytest.mark.parametrize("envelope", [False, True])
 @pytest.mark.parametrize("x", ["time", "step"])
-def test_figures_are_neutral_to_the_theme_and_feedable(envelope: bool, x: str) -> None:
+def test_figures_are_theme_neutral_and_updatable(envelope: bool, x: str) -> None:
     """No template, nothing opaque, no colour; each live entry names a trace, a stream and a column of it."""
     for figure in every_figure(a_window(envelope=envelope, x=x)).values():
         sent = json.loads(figure.to_json())
@@ -168,7 +168,7 @@ def luminance(colour: str) -> float:
     return sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-def test_by_brightness_what_stands_beside_one_another_differs_in_grey() -> None:
+def test_neighboring_colors_differ_in_grey() -> None:
     """Each theme has its block, the two dark ones are the same, and each colour replaces one that there is."""
     css = (FRONTEND / "styles" / "palettes.css").read_text()
     variables = re.compile(r"--role-([\w-]+):\s*([^;]+);")
@@ -195,7 +195,7 @@ def blocks(css: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", RUN_FIGURES)
-def test_what_is_unknown_is_said_and_not_drawn(name: str) -> None:
+def test_unknown_values_are_noted_and_not_drawn(name: str) -> None:
     """Not one number of a series that is not known; the words say so."""
     window = a_window(unknown=("",), device=wire_series.CPU, capacity=None)
     figure = RUN_FIGURES[name].draw(window)
@@ -210,14 +210,14 @@ def test_an_empty_window_says_so(name: str) -> None:
     assert "window" in statements(figure)
 
 
-def test_one_unknown_category_leaves_the_others() -> None:
+def test_one_unknown_category_keeps_the_others() -> None:
     figure = RUN_FIGURES["categories"].draw(a_window(unknown=("optimizer_bytes",)))
     assert "optimizer" not in {trace.meta["role"] for trace in figure.data}
     assert "optimizer state: unknown" in statements(figure)
     assert "parameters" in {trace.meta["role"] for trace in figure.data}
 
 
-def test_the_stack_is_the_composition_at_the_peak_of_the_bucket() -> None:
+def test_stack_is_the_composition_at_the_buckets_peak() -> None:
     """Not the mean of the parts, and not their maxima: what stood there when the total was highest."""
     window = a_window(envelope=True)
     figure = RUN_FIGURES["categories"].draw(window)
@@ -227,7 +227,7 @@ def test_the_stack_is_the_composition_at_the_peak_of_the_bucket() -> None:
             np.testing.assert_allclose(np.asarray(trace.y) * trace.meta["divisor"], expected)
 
 
-def test_a_step_that_was_not_split_is_no_step_without_parameters() -> None:
+def test_step_without_categories_is_a_gap() -> None:
     """Plotly would stack a gap as zero. It goes from one known step to the next, and says how many there are."""
     window = a_window(rows=10)
     for values in window.steps.at_peak.values():
@@ -256,7 +256,7 @@ def test_gaps_stay_gaps() -> None:
     assert not trace.connectgaps
 
 
-def test_step_peaks_are_bars_by_phase_while_they_are_few() -> None:
+def test_few_step_peaks_are_bars_by_phase() -> None:
     few = RUN_FIGURES["step_peaks"].draw(a_window(rows=200, x="step"))
     bars = [trace for trace in few.data if trace.type == "bar"]
     assert sum(len(trace.x) for trace in bars) == 200
@@ -276,7 +276,7 @@ def rising(rows: int, growth: float) -> RunWindow:
 
 
 @pytest.mark.parametrize("envelope", [False, True])
-def test_a_step_in_which_somebody_reset_the_counters_is_marked(envelope: bool) -> None:
+def test_step_with_reset_counters_is_marked(envelope: bool) -> None:
     window = a_window(rows=100, envelope=envelope)
     columns = dict(window.steps.columns)
     resets = np.zeros(100)
@@ -316,7 +316,7 @@ def stacked(figure: go.Figure) -> dict[str, go.Scatter]:
 
 
 @pytest.mark.parametrize("envelope", [False, True])
-def test_reserved_memory_is_a_stack_that_closes_to_the_byte(envelope: bool) -> None:
+def test_reserved_stack_adds_up_to_the_byte(envelope: bool) -> None:
     """At each reading of unusable; also where more was read as unusable than was free a moment before."""
     read = np.arange(200) % 20 == 3
     figure = RUN_FIGURES["fragmentation"].draw(a_fragmented(read, envelope))
@@ -333,7 +333,7 @@ def test_reserved_memory_is_a_stack_that_closes_to_the_byte(envelope: bool) -> N
     assert feeds["reserved_bytes"]["minus"] == ["active_bytes", "unusable_bytes"]
 
 
-def test_before_a_window_was_recorded_what_is_free_is_one_and_unusable_unknown() -> None:
+def test_unusable_is_unknown_before_a_recording() -> None:
     figure = RUN_FIGURES["fragmentation"].draw(a_fragmented(np.zeros(50, bool)))
     assert list(stacked(figure)) == ["requested", "rounding", "unused"]
     assert "unusable: unknown until a window was recorded" in statements(figure)
@@ -378,7 +378,7 @@ def on_the_device(
 
 
 @pytest.mark.parametrize("envelope", [False, True])
-def test_the_devices_memory_adds_up_to_what_is_in_use_on_it(envelope: bool) -> None:
+def test_device_memory_adds_up(envelope: bool) -> None:
     figure = RUN_FIGURES["device"].draw(on_the_device(envelope=envelope))
     parts = stacked(figure)
     assert list(parts) == ["requested", "rounding", "inactive-split", "unused", "context", "others"]
@@ -389,7 +389,7 @@ def test_the_devices_memory_adds_up_to_what_is_in_use_on_it(envelope: bool) -> N
 
 
 @pytest.mark.parametrize("envelope", [False, True])
-def test_what_a_cuda_graph_keeps_is_an_area_of_its_own_and_the_sum_still_closes(envelope: bool) -> None:
+def test_cuda_graph_pool_has_an_area_and_adds_up(envelope: bool) -> None:
     figure = RUN_FIGURES["device"].draw(on_the_device(unknown=(), envelope=envelope, pools=True))
     parts = {name: np.array(trace.y) for name, trace in stacked(figure).items()}
     assert list(parts)[3:] == ["unused", "private", "context", "others", "unattributed"]
@@ -419,15 +419,13 @@ def test_what_a_cuda_graph_keeps_is_an_area_of_its_own_and_the_sum_still_closes(
         (("others_device",), ["context", "others"], ""),
     ],
 )
-def test_what_the_driver_does_not_tell_of_the_device_is_unknown_and_never_nothing(
-    unknown: tuple[str, ...], roles: list[str], words: str
-) -> None:
+def test_unreported_device_memory_is_unknown_not_zero(unknown: tuple[str, ...], roles: list[str], words: str) -> None:
     figure = RUN_FIGURES["device"].draw(on_the_device(unknown=unknown))
     assert list(stacked(figure))[4:] == roles
     assert words in statements(figure)
 
 
-def test_the_floor_is_drawn_with_the_line_that_was_fitted_and_its_interval() -> None:
+def test_after_step_memory_has_the_fitted_line_and_interval() -> None:
     window = rising(200, 2.0**20)
     figure = RUN_FIGURES["floor"].draw(window)
     edge, band, line = (trace for trace in figure.data if trace.meta["role"] == "trend-growing")
@@ -440,7 +438,7 @@ def test_the_floor_is_drawn_with_the_line_that_was_fitted_and_its_interval() -> 
     assert (graphs.yaxis, max(graphs.y)) == ("y2", 200)
 
 
-def test_a_floor_that_stands_still_is_not_drawn_as_growing() -> None:
+def test_flat_after_step_memory_has_no_growth() -> None:
     figure = RUN_FIGURES["floor"].draw(rising(200, 0.0))
     assert {trace.meta["role"] for trace in figure.data} == {"floor", "trend"}
     assert "no growth as far as can be seen" in statements(figure)
@@ -449,7 +447,7 @@ def test_a_floor_that_stands_still_is_not_drawn_as_growing() -> None:
 
 
 @pytest.mark.parametrize("name", RUN_FIGURES)
-def test_rows_that_cannot_be_read_are_told(name: str) -> None:
+def test_unreadable_rows_are_noted(name: str) -> None:
     window = a_window()
     damage = {"rows": 7, "first_step": 3, "last_step": 9, "first_seconds": 1.0, "last_seconds": 2.0}
     streams = {stream: dataclasses.replace(part, damaged=[damage]) for stream, part in window.streams.items()}
@@ -470,7 +468,7 @@ def test_names_of_runs_stay_text() -> None:
             assert "<b" not in json.dumps(trace.get("text", ""))
 
 
-def test_the_baseline_comes_first_and_thick() -> None:
+def test_baseline_is_first_and_thick() -> None:
     figure = COMPARE_FIGURES["peaks_over_steps"].draw([a_window(name="base"), a_window(name="a"), a_window(name="b")])
     first, *others = figure.data
     assert first.meta["colour"] == "baseline"
@@ -478,18 +476,18 @@ def test_the_baseline_comes_first_and_thick() -> None:
     assert len({other.meta["colour"] for other in others}) == 2
 
 
-def test_many_runs_keep_apart_by_dash_where_colours_end() -> None:
+def test_many_runs_differ_by_dash_after_colors_end() -> None:
     figure = COMPARE_FIGURES["peaks_over_steps"].draw([a_window(name=str(i)) for i in range(16)])
     marks = [(trace.meta["colour"], trace.line.dash) for trace in figure.data]
     assert len(set(marks)) == 16
 
 
-def test_runs_of_one_name_get_bars_of_their_own() -> None:
+def test_runs_with_equal_names_have_separate_bars() -> None:
     figure = COMPARE_FIGURES["peaks_side_by_side"].draw([a_window(name="same"), a_window(name="same")])
     assert all(len(set(trace.x)) == len(trace.x) for trace in figure.data)
 
 
-def test_a_bar_of_unknown_categories_looks_like_none_of_them() -> None:
+def test_unknown_categories_have_a_distinct_bar() -> None:
     unknown = a_window(name="unknown", unknown=tuple(f"peak_{category}_bytes" for category in wire_series.CATEGORIES))
     figure = COMPARE_FIGURES["peaks_side_by_side"].draw([a_window(name="known"), unknown])
     bars = {trace.meta["label"]: trace for trace in figure.data if trace.meta["kind"] == "bar"}
@@ -503,7 +501,7 @@ def test_a_bar_of_unknown_categories_looks_like_none_of_them() -> None:
 @given(
     st.lists(st.tuples(st.floats(0.01, 10), st.floats(1, 100)), min_size=1, max_size=12),
 )
-def test_nothing_on_the_front_is_beaten_and_all_else_is(points: list[tuple[float, float]]) -> None:
+def test_pareto_front_is_exactly_the_undominated_runs(points: list[tuple[float, float]]) -> None:
     seconds, peaks = (np.array(values) for values in zip(*points, strict=True))
     front = pareto_front(seconds, peaks)
     assert front
@@ -522,7 +520,7 @@ def test_nothing_on_the_front_is_beaten_and_all_else_is(points: list[tuple[float
 
 @given(st.lists(st.integers(0, 6), min_size=2, max_size=80))
 @settings(max_examples=60)
-def test_samples_of_one_step_stand_side_by_side_within_it(steps: list[int]) -> None:
+def test_samples_of_one_step_are_spread_within_it(steps: list[int]) -> None:
     x: FloatArray = np.sort(np.array(steps, dtype=float))
     window = a_window(rows=0, x="step")
     stream = StreamWindow(stream="samples", x_values=x, envelope=False, rows=x.size, columns={})
@@ -544,7 +542,7 @@ def test_text_for_plotly_is_escaped() -> None:
     assert escaped("<b>&%{x}") == "&lt;b&gt;&amp;%\u200b{x}"
 
 
-def test_names_in_the_chart_do_not_lie_upon_each_other() -> None:
+def test_chart_names_do_not_overlap() -> None:
     """Two neighbours: their names go to different sides; a point without a name is in the way as well."""
     assert len(set(beside([(1.0, 5.0, 12), (1.02, 5.1, 12)]))) == 2
     alone, beneath = beside([(1.0, 5.0, 12)]), beside([(1.0, 5.0, 12), (1.0, 5.4, 0)])
@@ -565,11 +563,11 @@ def test_names_in_the_chart_do_not_lie_upon_each_other() -> None:
         ([], False),
     ],
 )
-def test_losses_that_span_decades_have_a_logarithmic_axis(losses: list[float], logarithmic: bool) -> None:
+def test_losses_over_decades_have_a_logarithmic_axis(losses: list[float], logarithmic: bool) -> None:
     assert spans_decades(np.array(losses)) is logarithmic
 
 
-def test_an_out_of_memory_error_has_a_cross_on_the_strip_and_on_the_timeline() -> None:
+def test_out_of_memory_error_has_a_cross_on_both_figures() -> None:
     """At its event, as high as what was reserved or allocated then; an event beyond the window has none."""
     event, held = np.arange(6), np.full(6, 1 << 30)
     parts = Breakdown(event, event, event, 0 * event, held, 0 * held, held, 0 * held, peak=3, ooms=[2, 5], misfits=0)

@@ -25,7 +25,7 @@ def fitted(floor: FloatArray, x: FloatArray | None = None) -> Trend:
     return found
 
 
-def test_what_a_process_keeps_for_itself_is_no_growth_on_the_cpu() -> None:
+def test_process_overhead_is_no_growth_on_the_cpu() -> None:
     """There the floor is the whole heap; a list that grows by 8 KiB a step is told all the same, once it is more than that."""
     x, level = np.arange(1.0, 301), 130 * MIB
     for kib_a_step, steps, growing in (
@@ -59,7 +59,7 @@ FLAT: dict[str, Made] = {
 
 
 @pytest.mark.parametrize("name", FLAT)
-def test_what_does_not_grow_is_never_called_growth(name: str) -> None:
+def test_no_growth_is_never_reported_as_growth(name: str) -> None:
     for seed in SEEDS:
         found = fitted(FLAT[name](np.random.default_rng(seed)))
         assert not found.growing, (seed, found)
@@ -79,7 +79,7 @@ GROWING: dict[str, tuple[float, Made]] = {
 
 
 @pytest.mark.parametrize("name", GROWING)
-def test_growth_is_found_and_its_interval_holds_the_truth(name: str) -> None:
+def test_growth_is_found_within_its_interval(name: str) -> None:
     truth, make = GROWING[name]
     covered = 0
     for seed in SEEDS:
@@ -91,7 +91,7 @@ def test_growth_is_found_and_its_interval_holds_the_truth(name: str) -> None:
 
 @given(st.floats(0, 3), st.floats(0.01, 50), st.integers(MIN_STEPS, 400), st.integers(0, 99))
 @settings(deadline=None, max_examples=150)
-def test_growth_is_never_claimed_below_what_the_scatter_hides(slope: float, noise: float, n: int, seed: int) -> None:
+def test_growth_below_the_scatter_is_not_reported(slope: float, noise: float, n: int, seed: int) -> None:
     """Whatever the series: a claim lies above its own margin, and the line scatters less than it climbs."""
     random = np.random.default_rng(seed)
     found = fitted(GIB + np.arange(n) * slope * MIB + random.normal(0, noise * MIB, n))
@@ -101,13 +101,13 @@ def test_growth_is_never_claimed_below_what_the_scatter_hides(slope: float, nois
         assert found.slope * (found.last - found.first) > found.spread_bytes
 
 
-def test_more_steps_see_smaller_slopes() -> None:
+def test_more_steps_detect_smaller_slopes() -> None:
     random = np.random.default_rng(0)
     margins = [fitted(GIB + random.normal(0, 5 * MIB, n)).margin for n in (50, 500, 5000)]
     assert margins[0] > 5 * margins[1] > 25 * margins[2]
 
 
-def test_too_little_is_not_judged() -> None:
+def test_too_few_steps_have_no_trend() -> None:
     assert trend(np.arange(MIN_STEPS - 1.0), np.full(MIN_STEPS - 1, GIB)) is None
     assert trend(np.empty(0), np.empty(0)) is None
     unknown = np.full(100, np.nan)
@@ -117,7 +117,7 @@ def test_too_little_is_not_judged() -> None:
     assert trend(np.full(100, 7.0), np.arange(100.0)) is None, "one step alone has no slope"
 
 
-def test_unknown_floors_are_left_out() -> None:
+def test_unknown_values_are_ignored() -> None:
     floor = GIB + step * MIB
     floor[::3] = np.nan
     found = fitted(floor)
@@ -125,13 +125,13 @@ def test_unknown_floors_are_left_out() -> None:
     assert found.slope == pytest.approx(MIB)
 
 
-def test_the_line_goes_through_the_floors() -> None:
+def test_line_fits_the_lowest_values() -> None:
     found = fitted(3 * GIB + step * MIB)
     assert found.at(np.array([100.0, 600.0])) == pytest.approx([3 * GIB + 100 * MIB, 3 * GIB + 600 * MIB])
     assert found.level_bytes == pytest.approx(3 * GIB + 600 * MIB)
 
 
-def test_steps_left_are_room_by_slope_and_never_negative() -> None:
+def test_steps_left_are_available_bytes_by_slope() -> None:
     found = fitted(3 * GIB + step * MIB)
     left, soonest = until_full(found, 100 * MIB)
     assert left == pytest.approx(100)
@@ -141,7 +141,7 @@ def test_steps_left_are_room_by_slope_and_never_negative() -> None:
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=4, max_size=500))
-def test_of_each_stretch_the_lowest_is_kept(values: list[int]) -> None:
+def test_lowest_value_of_each_group_is_kept(values: list[int]) -> None:
     floor = np.array(values, float)
     x = np.arange(floor.size, dtype=float)
     at, low = lowest(x, floor)
@@ -151,7 +151,7 @@ def test_of_each_stretch_the_lowest_is_kept(values: list[int]) -> None:
     assert (floor[at.astype(int)] == low).all()
 
 
-def test_the_median_slope_shrugs_off_a_quarter_of_outliers() -> None:
+def test_median_slope_tolerates_a_quarter_of_outliers() -> None:
     x = np.arange(40.0)
     y = 2 * x + 5
     y[::4] += 1000

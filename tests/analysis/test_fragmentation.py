@@ -38,7 +38,7 @@ def parts(walked, at=-1):
     return [int(column[at]) for column in walked[:4]]
 
 
-def test_a_piece_is_unusable_by_the_share_of_the_demand_that_does_not_fit() -> None:
+def test_unusable_share_is_the_share_of_unfitting_requests() -> None:
     """20 MiB, of which 12 are in use in the middle: 4 before it, 4 behind. Of what the run asks for, 3 of 15 MiB fit in 4."""
     rows = [
         (pieces.ADD_SEGMENT, 0, 20 * MIB, 0, 0, 0),
@@ -54,7 +54,7 @@ def test_a_piece_is_unusable_by_the_share_of_the_demand_that_does_not_fit() -> N
     ]
 
 
-def test_free_neighbours_are_one_piece_and_segments_never_merge() -> None:
+def test_free_neighbors_merge_within_a_segment_only() -> None:
     rows = [
         (pieces.ADD_SEGMENT, 0, 20 * MIB, 0, 0, 0),
         (pieces.ADD_SEGMENT, 20 * MIB, 20 * MIB, 0, 0, 0),
@@ -69,19 +69,19 @@ def test_free_neighbours_are_one_piece_and_segments_never_merge() -> None:
     assert parts(walked(rows, asked=[40 * MIB])) == [0, 0, 0, 40 * MIB], "no piece has 40 MiB"
 
 
-def test_a_heap_that_is_not_asked_strands_all_that_is_free_in_it() -> None:
+def test_free_memory_of_an_unused_heap_is_unusable() -> None:
     rows = [(pieces.ADD_SEGMENT, 0, 20 * MIB, 0, 0, 0), (pieces.ADD_SEGMENT, 64 * MIB, 30 * MIB, 0, 1, 0)]
     assert parts(walked(rows, asked=[MIB])) == [0, 0, 20 * MIB, 30 * MIB]
 
 
-def test_an_oversize_piece_serves_oversize_requests_alone() -> None:
+def test_oversize_blocks_serve_oversize_requests_only() -> None:
     """max_split_size 100 MiB: 300 MiB serve what asks for more than 280 of them, as the allocator's own rule has it."""
     rows = [(pieces.ADD_SEGMENT, 0, 300 * MIB, 0, 0, 0)]
     for asked, usable in ((50, 0), (290, 300), (279, 0), (281, 300)):
         assert parts(walked(rows, asked=[asked * MIB], max_split=100 * MIB))[2] == usable * MIB
 
 
-def test_the_end_of_an_expandable_segment_grows_and_holes_are_kept_apart() -> None:
+def test_end_of_an_expandable_segment_is_usable_holes_are_not() -> None:
     rows = [
         (pieces.MAP, 0, 40 * MIB, 0, 0, 0),
         (pieces.TAKE, 20 * MIB, 10 * MIB, 10 * MIB, 0, 0),
@@ -96,7 +96,7 @@ def test_the_end_of_an_expandable_segment_grows_and_holes_are_kept_apart() -> No
     assert parts(seen, 3) == parts(seen, 1)
 
 
-def test_other_rules_hold_for_all_that_is_free_from_their_moment_on() -> None:
+def test_changed_rules_apply_to_all_free_blocks() -> None:
     """300 MiB free while 50 MiB are asked for; from the second moment on blocks of 100 MiB and more are not split."""
     rows = [(pieces.ADD_SEGMENT, at * 400 * MIB, 300 * MIB, 0, 0, 0) for at in range(4)]
     whole = [at * 300 * MIB for at in range(1, 5)]
@@ -108,7 +108,7 @@ def test_other_rules_hold_for_all_that_is_free_from_their_moment_on() -> None:
     assert seen.usable.tolist() == [0, 0, *whole[2:]], "and back again"
 
 
-def test_expandable_segments_that_are_switched_off_serve_nothing() -> None:
+def test_disabled_expandable_segments_serve_nothing() -> None:
     rows = [
         (pieces.MAP, 0, 40 * MIB, 0, 0, 0),
         (pieces.TAKE, 20 * MIB, 10 * MIB, 10 * MIB, 0, 0),
@@ -120,13 +120,13 @@ def test_expandable_segments_that_are_switched_off_serve_nothing() -> None:
     assert [parts(seen, at)[2:] for at in range(3)] == [[40 * MIB, 0], [30 * MIB, 0], [20 * MIB, 30 * MIB]]
 
 
-def test_moves_that_fit_nowhere_are_counted() -> None:
+def test_contradicting_moves_are_counted() -> None:
     rows = [(pieces.TAKE, 0, MIB, MIB, 0, 0), (pieces.GIVE, 0, MIB, MIB, 0, 0)]
     seen = walked(rows, asked=[MIB])
     assert seen.misfits == 2
 
 
-def test_thousands_of_pieces_are_those_of_a_plain_list() -> None:
+def test_thousands_of_blocks_match_a_plain_list() -> None:
     """6,000 blocks let go and taken at random, in a segment of which any part may be free."""
     choose, count = random.Random(3), 6_000
     size = [512 * choose.randrange(1, 9) for _ in range(count)]
@@ -195,7 +195,7 @@ print(json.dumps(readings))
     ["", "expandable_segments:True", "max_split_size_mb:24,roundup_power2_divisions:4"],
     ids=lambda conf: conf or "default",
 )
-def test_the_sum_closes_at_every_moment_and_the_agent_reads_the_same_live(conf, tmp_path, monkeypatch) -> None:
+def test_parts_add_up_and_match_the_agents_live_values(conf, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", conf)
     file = tmp_path / "snapshot.gz"
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(file)], capture_output=True, text=True, timeout=120)

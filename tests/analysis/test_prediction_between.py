@@ -36,7 +36,7 @@ ALL_8BIT = {"optimizer_8bit": {"covered_fraction": 1.0, "bits": 8}}
         (seen("compile"), seen("compile", "gradient_checkpointing"), TrainingPlan(1, True)),
     ],
 )
-def test_what_it_has_beside_the_baseline_is_its_way(base: Any, own: Any, way: TrainingPlan) -> None:
+def test_plan_is_the_difference_from_the_baseline(base: Any, own: Any, way: TrainingPlan) -> None:
     assert plan_between(base, own) == way
 
 
@@ -60,5 +60,5 @@ def test_what_it_has_beside_the_baseline_is_its_way(base: Any, own: Any, way: Tr
         ("8 bits with the baseline, too", seen("optimizer_8bit", **ALL_8BIT), seen("optimizer_8bit", **ALL_8BIT)),
     ],
 )
-def test_what_cannot_be_predicted_has_no_way(why: str, base: Any, own: Any) -> None:
+def test_unpredictable_differences_have_no_plan(why: str, base: Any, own: Any) -> None:
     assert plan_between(base, own) is None, why

@@ -27,7 +27,7 @@ def seeded(seed: int | None, name: str = "run", **changes: Any) -> dict[str, Any
 # ---- which are ----
 
 
-def test_runs_that_differ_in_a_seed_or_in_nothing_are_repeats() -> None:
+def test_equal_runs_and_other_seeds_are_repeats() -> None:
     assert repeats([seeded(1), seeded(2), seeded(2)]) == [[0, 1, 2]]
     assert repeats([a_run("a"), a_run("b")]) == [[0, 1]]
     assert repeats([seeded(1), a_run("other", device="Tesla T4"), seeded(2)]) == [[0, 2], [1]]
@@ -54,7 +54,7 @@ def test_runs_that_differ_in_a_seed_or_in_nothing_are_repeats() -> None:
         {"leaks": [{"kind": "growing", "name": "history"}]},
     ],
 )
-def test_a_run_that_differs_in_anything_else_stands_alone(changes: dict[str, Any]) -> None:
+def test_run_with_another_difference_is_no_repeat(changes: dict[str, Any]) -> None:
     assert repeats([a_run("a"), a_run("b", **changes)]) == [[0], [1]]
 
 
@@ -68,16 +68,16 @@ def test_a_run_that_differs_in_anything_else_stands_alone(changes: dict[str, Any
         (["+data.random_state=1", "x.yaml"], ["+data.random_state=2", "x.yaml"]),
     ],
 )
-def test_seeds_and_places_of_a_command_line_are_read(one: list[str], other: list[str]) -> None:
+def test_command_line_seeds_and_arguments_are_read(one: list[str], other: list[str]) -> None:
     assert repeats([a_run("a", command=["train.py", *one]), a_run("b", command=["train.py", *other])]) == [[0, 1]]
 
 
-def test_what_begins_random_numbers_is_a_seed_and_speed_is_none() -> None:
+def test_random_state_is_a_seed_and_speed_is_not() -> None:
     assert all(map(is_seed, ("seed", "config.data_seed", "--SEED", "args.random_state", "seed_everything")))
     assert not any(map(is_seed, ("speed_up", "seeding.batch", "states", "learning_rate")))
 
 
-def test_code_that_may_have_changed_between_keeps_runs_apart_unless_their_seeds_differ() -> None:
+def test_changed_code_is_no_repeat_unless_seeds_differ() -> None:
     """A leak mended between two runs of one configuration: their mean would say nothing of either."""
     assert repeats([seeded(1, git_commit=DIRTY), seeded(2, git_commit=DIRTY)]) == [[0, 1]]
     assert repeats([seeded(42, git_commit=None), seeded(42, git_commit=None)]) == [[0], [1]]
@@ -86,7 +86,7 @@ def test_code_that_may_have_changed_between_keeps_runs_apart_unless_their_seeds_
     assert repeats([seeded(None, git_commit=DIRTY), seeded(1, git_commit=DIRTY)]) == [[0], [1]]
 
 
-def test_where_nobody_told_of_a_configuration_nothing_is_a_repeat() -> None:
+def test_runs_without_configuration_are_no_repeats() -> None:
     for command in ([], ["train.py"], ["/env/ipykernel_launcher.py", "-f", "kernel-1.json"]):
         assert repeats([a_run(name, config={}, command=command) for name in "ab"]) == [[0], [1]]
 
@@ -105,7 +105,7 @@ def test_intervals_of_means_are_students() -> None:
         assert quantile - 1e-4 <= t_975(df) <= quantile * 1.001, "between rows of the table it errs to the wide side"
 
 
-def test_a_ratio_knows_the_spread_of_both_sides() -> None:
+def test_ratio_includes_the_spread_of_both_sides() -> None:
     assert mean_and_range_of_ratio([4, 6], [2, 2.5]).low == pytest.approx(4 / 2.5)
     one_sided, both = mean_and_range_of_ratio([4, 5, 6], [2, 2, 2]), mean_and_range_of_ratio([4, 5, 6], [1.6, 2, 2.4])
     assert one_sided.kind == both.kind == "t95" and one_sided.mean == both.mean == 2.5
@@ -128,7 +128,7 @@ def seeds_of_two() -> list[dict[str, Any]]:
     return [base[0], cheap[0], base[1], cheap[1], base[2]]
 
 
-def test_repeats_are_one_row_of_means_and_each_run_keeps_its_own() -> None:
+def test_repeats_have_one_row_of_means_and_rows_per_run() -> None:
     runs = seeds_of_two()
     rows, together = with_repeats(runs, compared(runs))
     assert [row["run"] for row in rows] == [run["run_id"] for run in runs]
@@ -151,7 +151,7 @@ def test_repeats_are_one_row_of_means_and_each_run_keeps_its_own() -> None:
     assert base["saved_fraction"] == 0 and "saved_fraction" not in base["spreads"]
 
 
-def test_a_run_alone_against_repeats_is_held_against_their_mean() -> None:
+def test_single_run_is_compared_with_the_mean_of_repeats() -> None:
     runs = [*seeds_of_two(), seeded(1, "alone", allocated=501, techniques=told(optimizer="SGD"))]
     alone = with_repeats(runs, compared(runs))[1][2]
     assert alone["n"] == 1 and alone["peak_allocated_bytes"] == 501 * MIB
@@ -172,7 +172,7 @@ def test_without_repeats_nothing_changes() -> None:
     assert as_csv(rows, together) == before["csv"]
 
 
-def test_one_of_three_that_diverged_is_said_so() -> None:
+def test_diverged_repeats_are_counted() -> None:
     runs = seeds_of_two()
     odd = {"value": "nan", "step": 120, "ended": True}
     runs[4]["loss"] = {"final": None, "first": 9.0, "final_of": 1, "source": "backward", "not_finite": odd}
@@ -195,7 +195,7 @@ def test_leave_one_out_is_between_means() -> None:
 # ---- as text ----
 
 
-def test_people_read_n_mean_and_interval_and_what_they_are() -> None:
+def test_tables_show_n_mean_and_interval_with_a_legend() -> None:
     runs = seeds_of_two()
     text = as_text(with_repeats(runs, compared(runs))[1], "markdown")
     head, _, base, cheap = [line for line in text.splitlines() if line.startswith("|")]
@@ -208,7 +208,7 @@ def test_people_read_n_mean_and_interval_and_what_they_are() -> None:
     assert r"1,002 $\pm$ 2" in latex
 
 
-def test_programs_read_a_line_a_run_and_what_its_repeats_come_to() -> None:
+def test_csv_has_a_line_per_run_with_its_repeats_values() -> None:
     runs = seeds_of_two()
     read = list(csv.DictReader(io.StringIO(as_csv(*with_repeats(runs, compared(runs))), newline="")))
     assert [line["run"] for line in read] == [run["run_id"] for run in runs]

@@ -78,9 +78,7 @@ def held_at(trace: Trace, moment: int) -> int:
     seed=st.integers(0, 10**6), cut=st.floats(0, 0.9), low=st.floats(0, 0.9), wide=st.floats(0.02, 1), data=st.data()
 )
 @settings(max_examples=25, deadline=None)
-def test_every_point_of_the_overview_is_what_the_allocator_held(
-    seed: int, cut: float, low: float, wide: float, data: Any
-) -> None:
+def test_overview_points_match_the_allocator(seed: int, cut: float, low: float, wide: float, data: Any) -> None:
     """By any colouring, in any window, of histories that begin anywhere; and no moment of a stretch is higher."""
     trace = from_window(random_window(seed, modules=data.draw(st.sampled_from([0, 9]))))
     if cut > 0.1:
@@ -102,7 +100,7 @@ def test_every_point_of_the_overview_is_what_the_allocator_held(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_polygons_lie_where_hits_say_and_fill_the_stack(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polygons_match_hits_and_fill_the_stack(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With fewer polygons than allocations: what is drawn and the band together are what is allocated."""
     monkeypatch.setattr("vramscope_server.analysis.timeline.polygons.MOST_DRAWN", 23)
     trace = from_window(random_window(seed, 160))
@@ -175,7 +173,7 @@ def test_in_areas_each_byte_of_a_series_belongs_to_one_of_its_allocations() -> N
     assert bottom == held_at(trace, moment)
 
 
-def test_many_steps_are_drawn_coarser_not_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_steps_are_drawn_coarser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vramscope_server.analysis.timeline.polygons.MOST_STEPS", 100)
     trace = from_window(training(3, 24))
     course = course_of(trace)
@@ -188,7 +186,7 @@ def test_many_steps_are_drawn_coarser_not_more(monkeypatch: pytest.MonkeyPatch) 
 # ---- groups ----
 
 
-def test_series_are_at_most_twenty_and_keep_their_order_and_colour_in_every_window() -> None:
+def test_series_keep_order_and_color_in_every_window() -> None:
     count = 60
     names = ["before the recording", *(f"me/train.py:{line} f" for line in range(count - 1))]
     grouping = Grouping("site", names, np.arange(count, dtype=np.int32), np.arange(count) - 1)
@@ -212,7 +210,7 @@ def test_a_category_that_is_new_is_stacked_on_top(monkeypatch: pytest.MonkeyPatc
     assert grouping_of(trace, course_of(trace), "category").names[0] == "unknown"
 
 
-def test_modules_are_cut_where_they_can_still_be_told_apart() -> None:
+def test_modules_are_cut_to_a_distinguishing_depth() -> None:
     names = [f"h.{block}.{part}" for block in range(12) for part in ("attn", "mlp")] + ["head"]
     assert cut_to(names, 30)[0] == names
     assert cut_to(names, 13)[0] == [*(f"h.{block}" for block in range(12)), "head"]
@@ -245,11 +243,11 @@ def test_modules_are_cut_where_they_can_still_be_told_apart() -> None:
         ("/home/me/lib/model.py", False),
     ],
 )
-def test_whose_file_it_is(file: str, library: bool) -> None:
+def test_file_kinds(file: str, library: bool) -> None:
     assert is_library(file) is library
 
 
-def test_a_site_is_the_innermost_line_of_the_users() -> None:
+def test_source_line_is_the_innermost_user_line() -> None:
     trace = from_window(training())
     sites = sites_of(trace)
     assert [int(frame) for frame in sites.frame] == [1, 1, 0]
@@ -260,7 +258,7 @@ def test_a_site_is_the_innermost_line_of_the_users() -> None:
 # ---- one allocation ----
 
 
-def test_a_life_tells_sizes_moments_and_who_asked() -> None:
+def test_allocation_has_sizes_events_and_source_line() -> None:
     trace = from_window(training())
     sites = sites_of(trace)
     row = int(np.flatnonzero((trace.lives.alloc_event > 0) & (trace.lives.requested_event < len(trace.events)))[0])
@@ -275,7 +273,7 @@ def test_a_life_tells_sizes_moments_and_who_asked() -> None:
     assert (first["born"], first["events"], first["freed"]) == (None, None, None)
 
 
-def test_who_let_go_is_told_where_frees_have_stacks_of_their_own() -> None:
+def test_frees_with_stacks_name_their_line() -> None:
     window = training()
     events = {name: np.frombuffer(column, "<i8").copy() for name, column in window.events.items()}
     frees = events["action"] == ACTIONS.index("free_requested")
@@ -297,7 +295,7 @@ def test_who_let_go_is_told_where_frees_have_stacks_of_their_own() -> None:
 
 @pytest.mark.parametrize("by", get_args(flames.FlameBy))
 @pytest.mark.parametrize("libraries", [False, True])
-def test_boxes_of_a_flamegraph_fill_their_parents_and_sum_to_what_is_allocated(by: Any, libraries: bool) -> None:
+def test_flamegraph_boxes_add_up_to_allocated_bytes(by: Any, libraries: bool) -> None:
     for seed in range(3):
         trace = from_window(random_window(seed, 200, modules=9))
         sites, course = sites_of(trace), course_of(trace)
@@ -320,7 +318,7 @@ def test_boxes_of_a_flamegraph_fill_their_parents_and_sum_to_what_is_allocated(b
                 assert closer.focus_names[-1] == box.name
 
 
-def test_libraries_frames_are_folded_to_the_innermost_and_shown_when_asked_for() -> None:
+def test_library_frames_are_folded_unless_requested() -> None:
     trace = from_window(training())
     moment = course_of(trace).peak(-1, len(trace.events))
     folded = flames.flame(trace, sites_of(trace), moment)
@@ -355,7 +353,7 @@ def test_many_stacks_and_one_of_ten_thousand_frames_are_pruned() -> None:
     assert [box.bytes for box in made.boxes if box.level == 0] == [made.total_bytes]
 
 
-def test_a_focus_that_is_not_alive_or_no_focus_at_all_is_refused() -> None:
+def test_invalid_focus_is_refused() -> None:
     trace = from_window(training())
     sites = sites_of(trace)
     moment = course_of(trace).peak(-1, len(trace.events))
@@ -369,7 +367,7 @@ def test_a_focus_that_is_not_alive_or_no_focus_at_all_is_refused() -> None:
 
 @given(seed=st.integers(0, 10**6), at=st.tuples(st.floats(0, 1), st.floats(0, 1)))
 @settings(max_examples=15, deadline=None)
-def test_what_appeared_less_what_went_is_the_difference(seed: int, at: tuple[float, float]) -> None:
+def test_difference_is_appeared_minus_gone(seed: int, at: tuple[float, float]) -> None:
     trace = from_window(random_window(seed))
     course = course_of(trace)
     a, b = (int(part * len(trace.events)) - 1 for part in at)
@@ -395,7 +393,7 @@ def test_groups_beyond_the_table_are_counted(monkeypatch: pytest.MonkeyPatch) ->
 # ---- the ruler, and where to look ----
 
 
-def test_the_ruler_tells_steps_phases_and_modules_as_deep_as_there_is_room() -> None:
+def test_axis_shows_steps_phases_and_modules() -> None:
     window = random_window(1, 300, modules=240)
     trace = from_window(window)
     whole = ruler(trace, -1, len(trace.events))
@@ -412,7 +410,7 @@ def test_the_ruler_tells_steps_phases_and_modules_as_deep_as_there_is_room() -> 
             assert (trace.events.phase[span.first : span.end] == PHASES.index(span.name)).all()
 
 
-def test_what_the_ruler_does_not_draw_is_counted_and_said() -> None:
+def test_omitted_axis_spans_are_counted() -> None:
     """Against the stretches themselves: what is neither drawn nor counted would be lost."""
     window = random_window(1, 3000, modules=240)
     trace = from_window(window)
@@ -437,7 +435,7 @@ def test_what_the_ruler_does_not_draw_is_counted_and_said() -> None:
     assert timeline_figure.ruler_words(one) == "not drawn in the ruler: 1 step too narrow to be seen"
 
 
-def test_the_export_for_perfetto_has_every_stretch_and_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_perfetto_export_has_all_spans_and_lists_omissions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step, phase and module at each depth, against the events themselves; of allocations, how many are beyond the largest."""
 
     def written(window: Window) -> tuple[dict[str, Any], list[str], list[dict[str, Any]]]:
@@ -480,7 +478,7 @@ def test_the_export_for_perfetto_has_every_stretch_and_says_what_it_leaves_out(m
     assert labels == [f"allocations not drawn: {about['allocations not drawn']}"]
 
 
-def test_one_looks_first_where_stacks_are_known_if_that_is_nearly_as_high() -> None:
+def test_initial_event_prefers_known_stacks() -> None:
     trace = from_window(training())
     course = course_of(trace)
     peak = course.peak(-1, course.end)
@@ -508,7 +506,7 @@ def without_stacks() -> dict[str, bytes]:
     return events | {"stack": np.full(len(events["stack"]) // 8, -1, "<i8").tobytes()}
 
 
-def test_a_recording_without_events_shows_what_was_there() -> None:
+def test_recording_without_events_shows_its_layout() -> None:
     allocator = Allocator()
     block = allocator.alloc(3 * MIB)
     allocator.events = {name: [] for name in allocator.events}

@@ -16,7 +16,7 @@ from vramscope_server.analysis import numba_compile
 
 
 @pytest.mark.timeout(900)  # a cold machine compiles for a minute, and others share it
-def test_all_that_python_calls_is_compiled_by_it() -> None:
+def test_warmup_compiles_all_entry_functions() -> None:
     """Each function that is compiled and kept has been called: none is left for the first who opens a page."""
     numba_warmup.compile_all()
     entries: dict[str, numba_compile.Compiled] = {}
@@ -40,7 +40,7 @@ class Watching(event.Listener):  # type: ignore[misc]
         pass
 
 
-def test_who_waits_for_machine_code_can_be_told() -> None:
+def test_running_compilation_is_reported() -> None:
     told: list[bool] = []
     assert not numba_compile.probe.dispatcher.signatures, "numba is there, and its compilations are counted"
     assert not numba_compile.compiling()
@@ -50,7 +50,7 @@ def test_who_waits_for_machine_code_can_be_told() -> None:
     assert not numba_compile.compiling()
 
 
-def test_it_is_done_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_warmup_runs_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(numba_warmup, "_done", lambda: None)
     assert numba_warmup.start() is None, "there is no place to keep it"
     monkeypatch.setattr(numba_warmup, "_done", lambda: tmp_path / f"warmed-{numba_compile.version()}")

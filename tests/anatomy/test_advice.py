@@ -37,7 +37,7 @@ def said(one: Any) -> dict[str, Advice]:
         ("evaluation", "evaluation", "evaluation_no_grad", 0.001),
     ],
 )
-def test_the_remedy_gives_what_was_promised(observed, rule, at, remedied, tolerance) -> None:
+def test_remedy_saves_the_promised_bytes(observed, rule, at, remedied, tolerance) -> None:
     """Within so much of the peak."""
     before, after = observed[at], observed[remedied]
     promised = said(before)[rule].saves_bytes
@@ -48,9 +48,7 @@ def test_the_remedy_gives_what_was_promised(observed, rule, at, remedied, tolera
 
 
 @pytest.mark.parametrize(("model", "head_gradient"), [("gpt2", 0), ("gpt2_half", 50257 * 768 * 2)])
-def test_a_chunked_loss_saves_most_of_what_the_head_holds_and_not_more(
-    observed, model: str, head_gradient: int
-) -> None:
+def test_chunked_loss_saves_most_of_the_heads_bytes(observed, model: str, head_gradient: int) -> None:
     """Under autocast a chunk's gradient of the head comes in 16 bits, where it stood in 32: half of it comes beside the promise."""
     before, after = observed[model], observed[f"{model}_chunked"]
     advice = said(before)["loss_head"]
@@ -63,7 +61,7 @@ def test_a_chunked_loss_saves_most_of_what_the_head_holds_and_not_more(
 
 
 @pytest.mark.parametrize("name", ["gpt2.snapshot", "gpt2.snapshot_with_cpp"])
-def test_a_snapshot_of_pytorchs_own_gets_the_advice_that_needs_no_modules(observed, name: str) -> None:
+def test_pytorch_snapshot_gets_advice_without_modules(observed, name: str) -> None:
     """And the same numbers as the agent's recording of the same training."""
     told, known = said(observed[name]), said(observed["gpt2"])
     assert told["loss_head"].saves_bytes == known["loss_head"].saves_bytes
@@ -71,7 +69,7 @@ def test_a_snapshot_of_pytorchs_own_gets_the_advice_that_needs_no_modules(observ
     assert "checkpointing" in known and "checkpointing" not in told
 
 
-def test_more_rows_take_what_was_reckoned_from_fewer(observed) -> None:
+def test_larger_batch_needs_the_predicted_bytes(observed) -> None:
     """And the batch that is said to fit fills the card, less what lies free in pieces."""
     facts = StepFacts(observed["gpt2"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 4}}])
     goes, measured = batch.scaling_bytes(facts), observed["gpt2_more_rows"].peak_allocated_bytes
@@ -88,7 +86,7 @@ def test_more_rows_take_what_was_reckoned_from_fewer(observed) -> None:
     assert "batch" not in {one.rule for one in advise(replace(small, techniques=facts.techniques))}, "it is full"
 
 
-def test_what_compares_each_row_with_all_grows_with_their_square(observed) -> None:
+def test_pairwise_loss_scales_with_the_square_of_rows(observed) -> None:
     """How many rows fit is the fewer of both: as if it did, and as if a layer were as wide as the batch is long."""
     seen, rows = observed["contrastive"], 2048
     measured = observed["contrastive_more_rows"].peak_allocated_bytes
@@ -110,12 +108,12 @@ def test_what_compares_each_row_with_all_grows_with_their_square(observed) -> No
     assert not batch.pair_bytes(plain, 4).any()
 
 
-def test_a_single_layer_is_no_block_to_checkpoint(observed) -> None:
+def test_single_layer_is_not_checkpointed(observed) -> None:
     """Its input and its output are all that there was."""
     assert "checkpointing" not in said(observed["contrastive"])
 
 
-def test_eight_bit_state_is_reckoned_tensor_by_tensor(observed) -> None:
+def test_eight_bit_state_is_calculated_per_tensor(observed) -> None:
     advice = said(observed["wide"])["optimizer_state"]
     matrix, vector = 1024 * 1024, 1024
     eight_bit = matrix + 4 * matrix // 256
@@ -135,7 +133,7 @@ def test_eight_bit_state_is_reckoned_tensor_by_tensor(observed) -> None:
     assert "optimizer_state" not in {one.rule for one in advise(known)}
 
 
-def test_autocasts_copies_are_those_that_modules_made_of_their_own_weights(observed) -> None:
+def test_autocast_copies_are_found_by_module(observed) -> None:
     advice = said(observed["wide_autocast"])["weight_copies"]
     assert advice.evidence["copies"] == advice.evidence["modules"] - 1 == 31, (
         "the first layer's input needs no gradient"
@@ -153,7 +151,7 @@ def test_autocasts_copies_are_those_that_modules_made_of_their_own_weights(obser
         )
 
 
-def test_copies_of_the_weights_are_told_and_what_they_are_in(observed) -> None:
+def test_weight_copies_name_their_owner(observed) -> None:
     before, after = observed["best_state"], observed["best_state_on_the_host"]
     advice = said(before)["kept_copies"]
     assert "tensors of no module and no optimizer" in advice.sentence
@@ -170,7 +168,7 @@ def test_copies_of_the_weights_are_told_and_what_they_are_in(observed) -> None:
         )
 
 
-def test_what_is_reserved_beyond_need_is_replayed_under_expandable_segments(observed) -> None:
+def test_fragmentation_advice_replays_expandable_segments(observed) -> None:
     from vramscope_server.analysis.trace.trace import reserved_after
     from vramscope_server.analysis.whatif.sweep import predict
 
@@ -209,7 +207,7 @@ SPEAKS_OF = {
 }
 """of each rule that a recording alone is enough for: a training that it speaks of, and one that it does not"""
 IN_OTHER_TESTS = {
-    "batch": ("anatomy/test_advice.py", "test_more_rows_take_what_was_reckoned_from_fewer"),
+    "batch": ("anatomy/test_advice.py", "test_larger_batch_needs_the_predicted_bytes"),
     "evaluation_batch": (
         "journey/test_from_training_to_pixel.py",
         "test_a_peak_in_an_evaluation_is_told_with_the_batch_that_would_be_as_high_as_the_training",
@@ -227,7 +225,7 @@ IN_OTHER_TESTS = {
 """of the others, which ask for a profile or for more of the run: the tests that hear it speak and be silent"""
 
 
-def test_every_rule_is_heard_to_speak_and_to_be_silent() -> None:
+def test_every_rule_has_a_positive_and_a_negative_case() -> None:
     """A new rule without both fails here."""
     names = [rule.__module__.rsplit(".", 1)[-1] for rule in RULES]
     assert sorted(names) == sorted([*SPEAKS_OF, *IN_OTHER_TESTS])
@@ -241,13 +239,13 @@ def test_every_rule_is_heard_to_speak_and_to_be_silent() -> None:
 
 
 @pytest.mark.parametrize("rule", SPEAKS_OF)
-def test_a_rule_speaks_of_the_training_that_it_is_meant_for_and_not_of_another(observed, rule: str) -> None:
+def test_rule_applies_to_its_training_only(observed, rule: str) -> None:
     speaks, silent = SPEAKS_OF[rule]
     assert rule in said(observed[speaks])
     assert rule not in said(observed[silent])
 
 
-def test_a_sentence_carries_its_number_and_its_source(observed) -> None:
+def test_sentence_has_its_number_and_source(observed) -> None:
     from vramscope_server.analysis.units import amount
 
     for one in observed.values():
@@ -262,7 +260,7 @@ def test_a_sentence_carries_its_number_and_its_source(observed) -> None:
             assert advice.source
 
 
-def test_blocks_within_blocks_are_one_set_for_all_that_are_around_them() -> None:
+def test_nested_blocks_are_one_set_per_level() -> None:
     """Of a ConvNeXt each stage has layers of its own: to checkpoint all layers is one way, to checkpoint the stages another."""
     names = [f"stages.{stage}.layers.{layer}.dense" for stage in range(2) for layer in range(2)]
     modules = ["stages", "stages.0", "stages.1", *names, "head.0"]

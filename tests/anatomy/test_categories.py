@@ -36,25 +36,25 @@ def right(one: Any, *, made_in_it: bool = False) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("name", JUDGED)
-def test_at_the_peak_98_percent_of_the_bytes_have_the_category_that_is_true(observed, name) -> None:
+def test_98_percent_of_peak_bytes_have_the_true_category(observed, name) -> None:
     assert right(observed[name])[0] >= RIGHT
 
 
 @pytest.mark.parametrize("name", JUDGED)
-def test_and_at_all_other_moments_95_percent(observed, name) -> None:
+def test_95_percent_of_all_bytes_have_the_true_category(observed, name) -> None:
     """A step without stacks learns what is recomputed from one that has them."""
     assert right(observed[name])[1] >= 0.95
 
 
 @pytest.mark.parametrize("name", JUDGED)
-def test_less_than_2_percent_are_unknown(observed, name) -> None:
+def test_less_than_2_percent_of_the_peak_is_unknown(observed, name) -> None:
     told = summary(observed[name].trace)
     assert told["coverage"]["basis"] == "owners"
     assert told["coverage"]["unknown_fraction"] < MOST_UNKNOWN
 
 
 @pytest.mark.parametrize("name", JUDGED)
-def test_and_so_they_are_at_every_other_moment(observed, name) -> None:
+def test_less_than_2_percent_is_unknown_at_every_event(observed, name) -> None:
     """Not on average alone: there is no event of the window after which more is unknown."""
     trace = observed[name].trace
     unknown = allocated_after(trace, categories_of(trace) == UNKNOWN)
@@ -63,7 +63,7 @@ def test_and_so_they_are_at_every_other_moment(observed, name) -> None:
 
 
 @pytest.mark.parametrize("name", JUDGED)
-def test_categories_add_up_to_the_allocators_own_count_at_every_moment(observed, name) -> None:
+def test_categories_add_up_to_allocated_bytes(observed, name) -> None:
     """And the highest of these is the allocator's own peak counter."""
     trace = observed[name].trace
     codes = categories_of(trace)
@@ -78,7 +78,7 @@ def test_categories_add_up_to_the_allocators_own_count_at_every_moment(observed,
         assert sum(row["bytes"] for row in told[part]) == told["allocated_bytes"] == whole.max()
 
 
-def test_a_gradient_says_whose_it_is(observed) -> None:
+def test_gradient_has_an_owner_name(observed) -> None:
     trace = observed["gpt2"].trace
     of = ownership_of(trace)
     names = {
@@ -92,7 +92,7 @@ def test_a_gradient_says_whose_it_is(observed) -> None:
     assert "input_ids" in names["input"]
 
 
-def test_without_owners_the_phases_alone_still_tell_what_a_step_makes(observed) -> None:
+def test_phases_alone_classify_a_steps_allocations(observed) -> None:
     """Parameters, made before the recording, are then unknown; what the steps made is not."""
     one = observed["gpt2"]
     blind = one._replace(trace=dataclasses.replace(one.trace, owners={}, owner_names=[]))
@@ -104,7 +104,7 @@ def test_without_owners_the_phases_alone_still_tell_what_a_step_makes(observed) 
 
 
 @pytest.mark.parametrize("name", ["gpt2.snapshot", "gpt2.snapshot_with_cpp"])
-def test_a_snapshot_of_pytorchs_own_is_read_by_its_stacks(observed, name: str) -> None:
+def test_pytorch_snapshot_is_classified_by_stacks(observed, name: str) -> None:
     """No phases, no owners: functions tell the forward and the optimizer; no Python, or C++ of the engine, the backward."""
     one = observed[name]
     assert not (one.trace.events.phase >= 0).any() and not one.trace.owners
@@ -120,7 +120,7 @@ def test_a_snapshot_of_pytorchs_own_is_read_by_its_stacks(observed, name: str) -
     assert set(np.array(CATEGORIES)[categories_of(without)]) == {"unknown"}, "and without stacks nothing is made up"
 
 
-def test_an_owner_that_was_seen_elsewhere_is_nobodys(observed) -> None:
+def test_owner_of_another_lifetime_is_ignored(observed) -> None:
     """Addresses are used again: only who lay there at that moment is meant."""
     trace = observed["gpt2"].trace
     moved = {**trace.owners, "address": trace.owners["address"] + 64}
@@ -130,7 +130,7 @@ def test_an_owner_that_was_seen_elsewhere_is_nobodys(observed) -> None:
     assert set(trace.lives.alloc_event[of.category >= 0]) == {-1}
 
 
-def test_a_trace_without_events_has_nothing_to_tell(observed) -> None:
+def test_trace_without_events_has_unknown_categories(observed) -> None:
     trace = observed["gan"].trace
     none = dataclasses.replace(
         trace,

@@ -52,7 +52,7 @@ def told_of(observed: dict[str, Any], name: str) -> Predictions:
         *[("vit", recipe) for recipe in ("+4", "+checkpointing")],
     ],
 )
-def test_the_peak_is_as_it_was_predicted(observed, model: str, recipe: str) -> None:
+def test_predicted_peak_matches_the_measured_one(observed, model: str, recipe: str) -> None:
     """Within a hundredth of the recorded peak."""
     rows = {row.plan: row for row in told_of(observed, model).rows}
     before, after = (observed[f"{model}{words}"].peak_allocated_bytes for words in ("+as", recipe))
@@ -60,7 +60,7 @@ def test_the_peak_is_as_it_was_predicted(observed, model: str, recipe: str) -> N
     assert abs(rows[RECIPES[recipe]].peak_allocated_bytes - after) <= 0.01 * before
 
 
-def test_under_autocast_copies_of_the_weights_do_not_go_with_the_rows(observed) -> None:
+def test_autocast_copies_do_not_scale_with_the_batch(observed) -> None:
     """Neither with fewer of them at a time, nor with more: three times the rows fit in what came for them, checkpointed too."""
     before = observed["roberta+bf16"]
     rows = [{"kind": "batch", "detail": {"batch_size": 100}}, {"kind": "mixed_precision", "detail": {}}]
@@ -84,7 +84,7 @@ def test_under_autocast_copies_of_the_weights_do_not_go_with_the_rows(observed) 
     ("way", "run"),
     [(TrainingPlan(no_foreach=True), "wide_loop"), (TrainingPlan(optimizer_8bit=True), "wide_eight_bit")],
 )
-def test_a_peak_in_the_optimizers_step_is_as_it_was_predicted(observed, way: TrainingPlan, run: str) -> None:
+def test_predicted_optimizer_peak_matches_the_measured_one(observed, way: TrainingPlan, run: str) -> None:
     """The temporaries of one parameter are reckoned with 8-bit state, too, which needs none: 8 MiB of 705."""
     before = observed["wide"]
     assert before.peak_allocated_bytes > 1.1 * observed[run].peak_allocated_bytes
@@ -92,7 +92,7 @@ def test_a_peak_in_the_optimizers_step_is_as_it_was_predicted(observed, way: Tra
     assert abs(told - observed[run].peak_allocated_bytes) <= 0.015 * before.peak_allocated_bytes
 
 
-def test_the_recorded_way_comes_first_and_each_technique_of_another_brings_something(observed) -> None:
+def test_recorded_plan_is_first_and_each_technique_helps(observed) -> None:
     told = told_of(observed, "roberta")
     peaks = {row.plan: row.peak_allocated_bytes or 0 for row in told.rows}
     assert next(iter(peaks)) == TrainingPlan()
@@ -103,7 +103,7 @@ def test_the_recorded_way_comes_first_and_each_technique_of_another_brings_somet
     assert any("encoder.layer.*" in note for note in told.notes)
 
 
-def test_what_is_asked_for_is_told_in_its_order_also_where_it_is_of_no_use_or_cannot_be(observed) -> None:
+def test_requested_plans_keep_their_order_even_if_useless(observed) -> None:
     asked = [TrainingPlan(no_foreach=True), TrainingPlan(3), TrainingPlan(1, True)]
     rows = predict(StepFacts(observed["roberta+as"].trace), asked).rows
     assert [row.plan for row in rows] == [TrainingPlan(), *asked]
@@ -125,7 +125,7 @@ def test_what_is_asked_for_is_told_in_its_order_also_where_it_is_of_no_use_or_ca
         ("gradient_accumulation:16 no_foreach", TrainingPlan(16, no_foreach=True)),
     ],
 )
-def test_a_way_is_read_as_it_is_written(words: str, way: TrainingPlan) -> None:
+def test_plan_text_round_trips(words: str, way: TrainingPlan) -> None:
     assert parse_plan(words) == way
     assert parse_plan(str(way)) == way
     assert str(TrainingPlan()) == "none"
@@ -145,12 +145,12 @@ def test_a_way_is_read_as_it_is_written(words: str, way: TrainingPlan) -> None:
         ("optimizer_8bit+no_foreach", "leave no_foreach out"),
     ],
 )
-def test_words_that_are_no_way_are_refused_with_what_is_wrong(words: str, why: str) -> None:
+def test_invalid_plan_text_is_refused_with_the_reason(words: str, why: str) -> None:
     with pytest.raises(ValueError, match=re.escape(why)):
         parse_plan(words)
 
 
-def test_rows_that_fit_on_a_card_are_those_that_fill_it(observed) -> None:
+def test_rows_that_fit_fill_the_device(observed) -> None:
     """A card with just the room that four micro-batches need has room for their rows."""
     trace = observed["roberta+as"].trace
     techniques = [{"kind": "batch", "detail": {"batch_size": 64}}]
@@ -179,7 +179,7 @@ def test_no_more_micro_batches_than_rows(observed) -> None:
     )
 
 
-def test_what_is_there_already_is_not_predicted_again(observed) -> None:
+def test_techniques_in_use_are_not_predicted(observed) -> None:
     told = predict(StepFacts(observed["gpt2_checkpointed"].trace))
     assert not any(row.plan.gradient_checkpointing for row in told.rows)
     assert any("computed again" in note for note in told.notes)
@@ -188,7 +188,7 @@ def test_what_is_there_already_is_not_predicted_again(observed) -> None:
     assert any("8-bit state: no" in note for note in told.notes)
 
 
-def test_a_loss_that_compares_rows_has_no_micro_batches(observed) -> None:
+def test_pairwise_loss_has_no_micro_batches(observed) -> None:
     told = predict(
         StepFacts(observed["contrastive"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 2048}}])
     )
@@ -196,7 +196,7 @@ def test_a_loss_that_compares_rows_has_no_micro_batches(observed) -> None:
     assert any("compares samples within a batch" in note for note in told.notes)
 
 
-def test_nothing_is_predicted_where_nothing_is_known(observed) -> None:
+def test_unknown_phases_have_no_prediction(observed) -> None:
     trace = observed["roberta+as"].trace
     columns = {name: getattr(trace.events, name) for name in trace.events.__slots__}
     evaluating = replace(
@@ -210,7 +210,7 @@ def test_nothing_is_predicted_where_nothing_is_known(observed) -> None:
     assert any("does not know modules" in note for note in snapshot.notes)
 
 
-def test_the_peaks_step_is_one_that_knows_modules_where_another_is_as_high(observed) -> None:
+def test_peak_step_prefers_steps_with_modules(observed) -> None:
     """Modules are recorded in a window's last step; a block with a little left over makes an earlier one higher."""
     trace = observed["vit+as"].trace
     events = trace.events
@@ -222,7 +222,7 @@ def test_the_peaks_step_is_one_that_knows_modules_where_another_is_as_high(obser
     assert facts.allocated[known + 1] >= (1 - 1 / 256) * facts.allocated[exact + 1]
 
 
-def test_what_is_not_of_this_kind_is_said_or_left_out(observed) -> None:
+def test_inapplicable_techniques_have_a_note(observed) -> None:
     """LBFGS has no foreach; what an evaluation left in the peak does not go with the batch; several ranks were not measured."""
     told = predict(StepFacts(observed["lbfgs"].trace), [TrainingPlan(no_foreach=True)])
     assert told.rows[1].peak_allocated_bytes is None
@@ -231,7 +231,7 @@ def test_what_is_not_of_this_kind_is_said_or_left_out(observed) -> None:
     assert any("several ranks" in note for note in predict(StepFacts(observed["fsdp2"].trace, techniques=ranks)).notes)
 
 
-def test_ways_are_all_combinations_that_differ() -> None:
+def test_all_plans_are_the_distinct_combinations() -> None:
     ways = list(all_plans())
     assert len(ways) == len(set(ways)) == 4 * 2 * 3
     assert not any(way.optimizer_8bit and way.no_foreach for way in ways)

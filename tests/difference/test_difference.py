@@ -104,7 +104,7 @@ def the_sum_closes(told: dict[str, Any]) -> None:
 
 
 @pytest.mark.gpu
-def test_the_line_that_keeps_more_is_named_to_the_byte(server: RunningServer, two_runs: dict[str, str]) -> None:
+def test_line_with_more_memory_is_named_to_the_byte(server: RunningServer, two_runs: dict[str, str]) -> None:
     told = server.get("/compare/sites", a=two_runs["a"], b=two_runs["b"])
     the_sum_closes(told)
     assert told["a"]["name"] == "a" and told["a"]["stacks"] and told["a"]["run_peak_allocated_bytes"]
@@ -132,7 +132,7 @@ def test_the_line_that_keeps_more_is_named_to_the_byte(server: RunningServer, tw
 
 
 @pytest.mark.gpu
-def test_the_command_says_the_same(
+def test_command_prints_the_same(
     server: RunningServer, two_runs: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["diff", two_runs["a"], two_runs["b"], "--server", server.url]) == 0
@@ -155,9 +155,7 @@ torch.cuda.memory._dump_snapshot({b!r})
 
 
 @pytest.mark.gpu
-def test_snapshot_files_are_held_against_each_other_without_a_server(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_snapshot_files_are_compared_without_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = (str(tmp_path / f"{name}.pickle") for name in "ab")
     script = tmp_path / "script.py"
     script.write_text(SNAPSHOTS.format(a=a, b=b))
@@ -172,7 +170,7 @@ def test_snapshot_files_are_held_against_each_other_without_a_server(
     assert (row["difference_bytes"], row["b_allocations"]) == (12 * MIB, 3)
 
 
-def test_what_cannot_be_opened_is_named(server: RunningServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_input_is_named(server: RunningServer, capsys: pytest.CaptureFixture[str]) -> None:
     answer = server.http.get("/compare/sites", params={"a": "nobody", "b": "nobody"})
     assert answer.status_code == 404 and answer.json()["field"] == "a" and "nobody" in answer.json()["detail"]
     assert server.http.get("/compare/sites", params={"a": "nobody"}).status_code == 422
@@ -182,7 +180,7 @@ def test_what_cannot_be_opened_is_named(server: RunningServer, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("peak_step", [1, 3, 20])
-def test_of_a_run_the_recording_is_taken_that_holds_the_step_of_its_peak(server: RunningServer, peak_step: int) -> None:
+def test_run_uses_the_recording_with_its_peak_step(server: RunningServer, peak_step: int) -> None:
     """Steps count from 1, in recordings as elsewhere: the last one of a window is in it."""
     agent = Agent()
     server.send(agent, agent.steps(30, peak_allocated_bytes=[GIB * (1 + (i + 1 == peak_step)) for i in range(30)]))
@@ -195,7 +193,7 @@ def test_of_a_run_the_recording_is_taken_that_holds_the_step_of_its_peak(server:
     assert told["a"]["recording"] == windows[(20, 20) if peak_step == 20 else (1, 3)]
 
 
-def test_two_windows_of_one_training_differ_by_what_they_hold() -> None:
+def test_two_windows_of_one_training_differ_by_allocations() -> None:
     small, large = (peak_allocations_of(from_window(training(steps=2, layers=layers))) for layers in (4, 9))
     for a, b in ((small, large), (large, small), (small, small)):
         told = difference(a, b)
@@ -213,9 +211,7 @@ def test_two_windows_of_one_training_differ_by_what_they_hold() -> None:
         ({}, None),
     ],
 )
-def test_what_is_for_several_things_is_not_called_by_the_largest_alone(
-    kinds: dict[str, int], words: str | None
-) -> None:
+def test_mixed_categories_are_not_named_after_the_largest(kinds: dict[str, int], words: str | None) -> None:
     """What was there before the recording: 147 bytes, of which 64 are workspaces, are no 147 bytes of workspaces."""
     held = LineBytes(bytes=sum(kinds.values()), allocations=len(kinds), categories=kinds)
     one = replace(peak_allocations_of(from_window(training(steps=2))), lines={AllocatingLine("", EARLIER, 0, ""): held})
@@ -223,7 +219,7 @@ def test_what_is_for_several_things_is_not_called_by_the_largest_alone(
     assert row["category_words"] == words
 
 
-def test_the_line_of_a_step_has_its_peak_and_its_ends() -> None:
+def test_step_curve_includes_its_peak_and_ends() -> None:
     trace = from_window(training(steps=3, layers=6))
     course = course_of(trace)
     peak = course.peak(-1, course.end)
@@ -240,7 +236,7 @@ def held(allocations: int = 1, **categories: int) -> LineBytes:
     return LineBytes(sum(categories.values()), allocations, categories or {"activations": 0})
 
 
-def test_files_of_other_folders_are_the_same_by_their_ends() -> None:
+def test_files_of_other_folders_match_by_path_end() -> None:
     a = {"/home/a/one/train.py", "/home/a/one/model/net.py", "/same.py", ""}
     b = {"/home/b/two/train.py", "/home/b/two/model/net.py", "/home/b/two/other/net.py", "/same.py", ""}
     assert same_files(a, b) == {
@@ -252,7 +248,7 @@ def test_files_of_other_folders_are_the_same_by_their_ends() -> None:
     assert same_files({"C:\\x\\net.py"}, {"/y/net.py"}) == {"C:\\x\\net.py": "/y/net.py"}
 
 
-def test_a_line_that_was_put_between_two_moves_only_what_follows() -> None:
+def test_inserted_line_moves_only_later_lines() -> None:
     a = {AllocatingLine("f.py", "forward", line, ""): held(count) for line, count in ((10, 6), (12, 3), (14, 9))}
     b = {
         AllocatingLine("f.py", "forward", line, ""): held(count) for line, count in ((10, 6), (11, 1), (13, 3), (15, 9))
@@ -261,7 +257,7 @@ def test_a_line_that_was_put_between_two_moves_only_what_follows() -> None:
     assert pairs == {(10, 10), (None, 11), (12, 13), (14, 15)}
 
 
-def test_each_site_stands_in_one_pair() -> None:
+def test_each_line_is_in_one_pair() -> None:
     a = {AllocatingLine("f.py", "forward", line, "m"): held(line % 3) for line in range(1, 30)}
     b = {AllocatingLine("g/f.py", "forward", line, "m"): held(line % 4) for line in range(5, 50)}
     b |= {AllocatingLine("", EARLIER, 0, ""): held(2)}

@@ -42,7 +42,7 @@ def collector():
         yield collector
 
 
-def test_a_session_tells_of_techniques_and_of_an_evaluation_with_graphs(collector, tmp_path: Path) -> None:
+def test_session_reports_techniques_and_an_evaluation_with_graphs(collector, tmp_path: Path) -> None:
     """The last message holds all that is known, and what the leak detector knows of an evaluation without no_grad."""
     script = f"""{MODEL}
 agent.attach(model)
@@ -62,7 +62,7 @@ train(2)
 
 
 @pytest.mark.parametrize("variable", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
-def test_allocator_settings_and_the_two_that_do_not_go_together(collector, tmp_path: Path, variable: str) -> None:
+def test_conflicting_allocator_settings_are_a_finding(collector, tmp_path: Path, variable: str) -> None:
     conf = "expandable_segments:True,max_split_size_mb:128"
     run("agent.attach(model)\ntrain(3)", collector, tmp_path / "spool", **{variable: conf})
     last = Arrived(collector).of(messages.Techniques)[-1]
@@ -75,7 +75,7 @@ def test_allocator_settings_and_the_two_that_do_not_go_together(collector, tmp_p
     assert [finding.kind for finding in last.findings] == ["split-and-expandable"]
 
 
-def test_settings_that_were_given_one_after_the_other_are_told_together(collector, tmp_path: Path) -> None:
+def test_settings_set_one_after_the_other_are_combined(collector, tmp_path: Path) -> None:
     """PyTorch keeps the last text alone, and the settings of both: these two do not go together."""
     script = """
 torch.zeros(1, device=device)
@@ -93,7 +93,7 @@ train(3)
     assert [finding.kind for finding in last.findings] == ["split-and-expandable"]
 
 
-def test_switched_off_nothing_is_told_and_nothing_hooked(collector, tmp_path: Path) -> None:
+def test_disabled_techniques_report_and_hook_nothing(collector, tmp_path: Path) -> None:
     script = f"""{MODEL}
 agent.attach(model, techniques=False)
 train(6)
@@ -105,7 +105,7 @@ print("hooks", int(module_calls.listens_to_all))
     assert Arrived(collector).of(messages.Techniques) == []
 
 
-def test_weights_are_the_same_with_and_without_to_the_bit(collector, tmp_path: Path) -> None:
+def test_weights_are_bitwise_equal_with_and_without_detection(collector, tmp_path: Path) -> None:
     """On the CPU, where something is computed: dropout inside checkpoints, also of functions without a module; five steps of which
     two are observed."""
     functions = (

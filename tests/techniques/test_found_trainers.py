@@ -66,7 +66,7 @@ def declared(arrived: Arrived) -> dict[str, str | None]:
 @pytest.mark.parametrize(
     "attach", ["agent.attach(config={'bf16': 'mine'})", AT_THE_FIRST_OPTIMIZER], ids=["bare", "run"]
 )
-def test_a_hugging_face_trainer(collector, tmp_path: Path, attach: str) -> None:
+def test_hugging_face_trainer_is_found(collector, tmp_path: Path, attach: str) -> None:
     """It goes on where it was, which only the Trainer knows. Named afterwards, it is the one that is known."""
     script = f"""{HUGGING_FACE}
 trainer(3).train()
@@ -90,7 +90,7 @@ assert sum(type(callback).__name__ == "VramscopeCallback" for callback in again.
 
 
 @pytest.mark.parametrize("attach", ["agent.attach()", AT_THE_FIRST_OPTIMIZER], ids=["bare", "run"])
-def test_a_lightning_trainer(collector, tmp_path: Path, attach: str) -> None:
+def test_lightning_trainer_is_found(collector, tmp_path: Path, attach: str) -> None:
     run(f"{LIGHTNING}\n{attach}\ntrainer.fit(Net(), data, data)", collector, tmp_path / "spool", loop=False)
     arrived = Arrived(collector)
     steps = arrived.rows("steps")
@@ -101,7 +101,7 @@ def test_a_lightning_trainer(collector, tmp_path: Path, attach: str) -> None:
     assert declared(arrived)["gradient_accumulation"] == "accumulate_grad_batches=2"
 
 
-def test_a_loop_of_ones_own_stays_a_loop(collector, tmp_path: Path) -> None:
+def test_custom_loop_stays_a_loop(collector, tmp_path: Path) -> None:
     """A Trainer that was made, and trains nothing, says nothing; and the session keeps none alive that was found."""
     script = f"""{HUGGING_FACE}
 import gc, weakref

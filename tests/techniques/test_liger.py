@@ -20,7 +20,7 @@ from torch import nn
 from vramscope.guard import guard
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
-from vramscope.techniques.detector import TechniqueWatch
+from vramscope.techniques.detector import TechniqueDetector
 
 guard.raise_faults = True
 
@@ -28,7 +28,7 @@ def told(model, loss_of, config):
     heard = []
     clock = StepClock()
     hooks = LoopHooks(clock)
-    watch = TechniqueWatch(clock, hooks, report=heard.append)
+    watch = TechniqueDetector(clock, hooks, report=heard.append)
     hooks.install([model])
     watch.begin("huggingface", config)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
@@ -72,7 +72,7 @@ print(json.dumps({
 """
 
 
-def test_ligers_kernels_are_told_and_what_is_declared_in_vain(tmp_path: Path) -> None:
+def test_liger_kernels_and_a_declaration_without_effect(tmp_path: Path) -> None:
     env = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     # (No warm process: Triton asks for its interpreter when it is imported, which torch does.)
     command = [sys.executable, "-c", TRAINING]

@@ -21,5 +21,5 @@ from vramscope.techniques.detectors.checkpointing import name_ranges
         (["encoder", "encoder.0"], "encoder, encoder.0"),
     ],
 )
-def test_places(names: list[str], told: str) -> None:
+def test_name_ranges(names: list[str], told: str) -> None:
     assert name_ranges(names) == told

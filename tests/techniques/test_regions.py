@@ -12,7 +12,7 @@ def asked(*_: Any, **__: Any) -> bool:
     return _call_has_keyword(sys._getframe(1), "use_reentrant")
 
 
-def test_a_keyword_of_the_running_call_is_seen_and_that_of_others_is_not() -> None:
+def test_only_the_running_calls_keywords_are_detected() -> None:
     mapping: dict[str, Any] = {"other": 1}
     assert asked(1, use_reentrant=False)
     assert not asked(1, other=2)

@@ -49,7 +49,7 @@ def of_kind(message: dict[str, Any], kind: str) -> dict[str, Any] | None:
 
 
 @pytest.mark.parametrize("case", EXPECTED)
-def test_each_technique_is_told_and_no_other(told, case: str) -> None:
+def test_exactly_the_expected_techniques_are_reported(told, case: str) -> None:
     techniques, findings = EXPECTED[case]
     last = told[case]["last"]
     seen = {
@@ -70,7 +70,7 @@ def test_nothing_stays_hooked(told) -> None:
     assert {case for case, answer in told.items() if answer["left"]} == set()
 
 
-def test_a_run_that_does_not_change_is_told_of_twice_or_thrice(told) -> None:
+def test_unchanged_runs_report_at_most_three_times(told) -> None:
     """What is declared at attach, what was seen in the second step, and findings that wait for a second sight."""
     assert max(answer["messages"] for answer in told.values()) <= 3
 
@@ -88,7 +88,7 @@ def test_batches(told, case: str) -> None:
     assert (batch["chip"], batch["declared"], batch["detail"].get("effective_batch_size")) == BATCHES[case]
 
 
-def test_rows_of_the_input_are_told_where_they_are_more_than_the_batch(told) -> None:
+def test_input_rows_are_reported_if_larger_than_the_batch(told) -> None:
     rows = {case: of_kind(told[case]["last"], "batch")["detail"].get("input_rows") for case in BATCHES}
     assert {case: row for case, row in rows.items() if row is not None} == {
         "two_views_of_a_batch": 16,
@@ -96,15 +96,15 @@ def test_rows_of_the_input_are_told_where_they_are_more_than_the_batch(told) -> 
     }
 
 
-def test_one_sequence_is_told_in_the_singular(told) -> None:
+def test_one_sequence_is_singular(told) -> None:
     assert of_kind(told["one_packed_sequence"]["last"], "batch")["observed"] == "1 sequence of 51"
 
 
-def test_no_batch_is_told_where_the_model_sees_one_sample(told) -> None:
+def test_no_batch_is_reported_for_per_sample_gradients(told) -> None:
     assert of_kind(told["gradients_of_each_sample"]["last"], "batch") is None
 
 
-def test_what_is_declared_is_told_before_the_first_step(told) -> None:
+def test_declared_techniques_are_reported_before_the_first_step(told) -> None:
     """A run that dies in its first step has its techniques too: declared, and not observed yet."""
     first = told["hf_all"]["first"]
     assert first["step"] == 0
@@ -114,7 +114,7 @@ def test_what_is_declared_is_told_before_the_first_step(told) -> None:
     assert told["plain"]["first"]["techniques"] == []
 
 
-def test_an_8bit_optimizer_in_vain_is_told_with_its_reason(told) -> None:
+def test_8bit_optimizer_without_effect_has_a_reason(told) -> None:
     (small,), (other, *_) = (
         told[case]["last"]["findings"] for case in ("hf_with_an_adapter", "hf_optimizer_of_ones_own")
     )
@@ -124,7 +124,7 @@ def test_an_8bit_optimizer_in_vain_is_told_with_its_reason(told) -> None:
 @pytest.mark.parametrize(
     "case", ["closure_late", "closure_late_reentrant", "closure_by_number", "checkpoint_unset", "cache_emptied"]
 )
-def test_a_trap_has_its_line(told, case: str) -> None:
+def test_pitfall_has_a_source_line(told, case: str) -> None:
     """The line of the user's own code that has to be changed."""
     (finding,) = told[case]["last"]["findings"]
     line = Path(finding["file"]).read_text().splitlines()[finding["line"] - 1]
@@ -132,26 +132,26 @@ def test_a_trap_has_its_line(told, case: str) -> None:
     assert ("checkpoint(" if "cache" not in case else "empty_cache()") in line
 
 
-def test_what_is_left_of_an_earlier_training_is_counted_to_the_byte(told) -> None:
+def test_earlier_training_is_counted_to_the_byte(told) -> None:
     """Three layers of 2048 x 2048 in float32: parameters and two moments."""
     (finding,) = told["earlier_run_alive"]["last"]["findings"]
     assert f"{3 * 3 * (2048 * 2048 + 2048) * 4 / 2**20:,.0f} MiB" in finding["text"]
 
 
-def test_results_of_an_earlier_training_are_told_with_what_holds_them(told) -> None:
+def test_results_of_an_earlier_training_name_their_variable(told) -> None:
     """1024 rows of 65,536 numbers of the first training's outputs, in float32."""
     (finding,) = told["earlier_run_outputs_alive"]["last"]["findings"]
     assert "1 result tensor (local 'outputs' of train_again()), 256 MiB" in finding["text"]
 
 
-def test_a_model_in_eval_mode_has_the_method_that_checkpoints(told) -> None:
+def test_eval_mode_finding_names_the_checkpointing_method(told) -> None:
     (finding,) = told["checkpoint_gated_in_eval_mode"]["last"]["findings"]
     assert "Gated.forward" in finding["text"]
     line = Path(finding["file"]).read_text().splitlines()[finding["line"] - 1]
     assert line.strip().startswith("def forward(self, x")
 
 
-def test_a_setting_of_the_framework_is_named_instead_of_a_line(told) -> None:
+def test_framework_setting_replaces_the_source_line(told) -> None:
     (finding,) = told["hf_all"]["last"]["findings"]
     assert finding["file"] is None
     assert "remove torch_empty_cache_steps=1" in finding["advice"]

@@ -56,7 +56,7 @@ torch.distributed.destroy_process_group()
 """
 
 
-def test_ddp_is_seen_and_missed(tmp_path: Path) -> None:
+def test_ddp_is_detected_and_reported_missing(tmp_path: Path) -> None:
     ranks = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     programs = [
         warm.Program(

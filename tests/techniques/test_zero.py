@@ -50,7 +50,7 @@ EXPECTED = {
 }
 
 
-def test_zero_by_itself_and_in_three_frameworks(tmp_path: Path) -> None:
+def test_zero_alone_and_in_three_frameworks(tmp_path: Path) -> None:
     code = (
         f"import json, sys, warnings; warnings.filterwarnings('ignore'); sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "import watching, zero_cases; open('answers.json', 'w').write(json.dumps(watching.run_all()))"

@@ -24,7 +24,7 @@ def watched(name: str) -> list[Any]:
     from vramscope.memory.peak_counters import share_peak_counters
     from vramscope.steps.clock import StepClock
     from vramscope.steps.hooks import LoopHooks
-    from vramscope.techniques.detector import TechniqueWatch
+    from vramscope.techniques.detector import TechniqueDetector
 
     guard.raise_faults = True
     torch.manual_seed(0)
@@ -36,7 +36,7 @@ def watched(name: str) -> list[Any]:
         clock.watch(share_peak_counters().watch(0))
     hooks = LoopHooks(clock)
     extend(hooks)
-    watch = TechniqueWatch(clock, hooks, report=told.append)
+    watch = TechniqueDetector(clock, hooks, report=told.append)
     hooks.install()
     for framework in (huggingface, lightning, accelerate, deepspeed, plain):
         connection = framework.connect(target, hooks)

@@ -96,7 +96,7 @@ class LossListener(Protocol):
 class WalkListener(Protocol):
     """What the loop hooks pass on to the detector of techniques."""
 
-    hears_walks: bool
+    reads_graphs: bool
 
     def before_walk(self, root: Any) -> None: ...
 

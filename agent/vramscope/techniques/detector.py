@@ -81,7 +81,7 @@ PITFALLS: Final = (
 )
 
 
-class TechniqueWatch(StepListener):
+class TechniqueDetector(StepListener):
     """Technique detection of one session. All calls are on the training thread. Between steps it keeps names and numbers.
 
     report   called with all techniques and findings each time they change
@@ -95,7 +95,7 @@ class TechniqueWatch(StepListener):
         self._report = report
         self._framework = "loop"
         self._config: Mapping[str, Any] = {}
-        self.hears_walks = True
+        self.reads_graphs = True
         """True if graphs of backward passes are read: in an observed step, and in the first step."""
         self._observer: StepObserver | None = None
         self._observation: StepObservation | None = None
@@ -162,7 +162,7 @@ class TechniqueWatch(StepListener):
         self._steps += 1
         self._recent.append(backwards)
         observer, self._observer = self._observer, None
-        self.hears_walks = False
+        self.reads_graphs = False
         observation = observer.end(backwards) if observer is not None else None
         if observation is not None and (self._observation is None or backwards == self._usual_backwards()):
             self._observation = observation
@@ -199,7 +199,7 @@ class TechniqueWatch(StepListener):
     def _observe(self) -> None:
         optimizers = self._optimizers()
         parameters = _trained_parameters(optimizers)
-        self.hears_walks = True
+        self.reads_graphs = True
         self._observer = StepObserver(self._clock, self._hooks.loader)
         around = compile.models_around(self._hooks.roots) if is_compiled() else []
         compiled = self._forward_is_compiled or (is_compiled() and compile.compiled_modules(self._hooks.roots) > 0)

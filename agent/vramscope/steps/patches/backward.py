@@ -76,7 +76,7 @@ class BackwardFront:
             retain = args[place] if len(args) > place else kwargs.get("retain_graph")
             create = args[place + 1] if len(args) > place + 1 else kwargs.get("create_graph")
             hooks.timed(graphs.before_walk, given, bool(retain), bool(create))
-        if techniques is not None and techniques.hears_walks:
+        if techniques is not None and techniques.reads_graphs:
             techniques.before_walk(given[0] if isinstance(given, (list, tuple)) and given else given)
 
     def _before_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
