@@ -1,4 +1,4 @@
-"""Runs as GET /runs/RUN tells them, for what compares them."""
+"""Runs in the form of GET /runs/RUN, for tests of comparisons."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ PLAIN = {"optimizer": "AdamW", "batch": "batch 64"}
 
 
 def told(**kinds: str) -> list[dict[str, Any]]:
-    """Techniques as the agent tells them."""
+    """Techniques in the form of the agent."""
     return [
         {"kind": kind, "chip": chip, "declared": None, "observed": "seen", "detail": {}} for kind, chip in kinds.items()
     ]
 
 
 def a_run(name: str = "run", *, allocated: int | None = 1000, techniques: Any = None, **changes: Any) -> dict[str, Any]:
-    """A run as GET /runs/RUN tells it; sizes in MiB."""
+    """A run in the form of GET /runs/RUN; sizes in MiB."""
     peak = None if allocated is None else allocated * MIB
     rank = {
         "torch": "2.13.0",

@@ -1,4 +1,4 @@
-"""Tests are imported by path: what they share lies beside them."""
+"""Tests are imported by path: shared modules are in their folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs against a baseline: names of combinations, what is comparable, what is saved, and tables as text."""
+"""Comparison with a baseline: labels of combinations, comparability, savings, and tables as text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_small_combinations_are_named_one_by_one() -> None:
 
 
 def test_another_value_of_a_technique_is_not_the_same_combination() -> None:
-    """ "all" with fp16; the same with bf16 is not called "all" as well, and neither is "all but" of the other."""
+    """ "all" with fp16: the same with bf16 is neither "all" nor "all but"."""
     fp16, bf16 = (PLAIN | CHECKPOINTING | ACCUMULATION | dtype for dtype in (FP16, BF16))
     found = labels(PLAIN, fp16, bf16)
     assert found[1:] == ["checkpointing + accumulation 4 + fp16", "checkpointing + accumulation 4 + bf16"]
@@ -81,7 +81,7 @@ def test_savings_of_all_three_peaks() -> None:
 
 
 def test_one_technique_within_the_combination() -> None:
-    """The article: 8-bit alone saves nothing, and 310 MiB in the combination."""
+    """In the article, 8-bit state saves nothing alone, and 310 MiB within the combination."""
     everything = PLAIN | CHECKPOINTING | ACCUMULATION | FP16 | EIGHT_BIT
     without = PLAIN | CHECKPOINTING | ACCUMULATION | FP16
     rows = compared(

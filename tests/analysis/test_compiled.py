@@ -1,4 +1,4 @@
-"""Where compiled code cannot be kept on disk, it is compiled all the same."""
+"""Compilation with and without a cache on disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_code_is_compiled_per_process_without_a_cache_folder(monkeypatch: pytest
 
 
 def test_cached_code_is_recompiled_when_a_callee_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """numba itself looks at the file of the function alone."""
+    """numba itself checks only the file of the function."""
     source = tmp_path / "kept.py"
     source.write_text("def twice(number):\n    return 2 * number\n")
 

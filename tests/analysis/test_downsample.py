@@ -1,4 +1,4 @@
-"""Laws of thinning: no peak is lost, nothing is invented, unknown is not zero, stacks close."""
+"""Properties of downsampling: no peak is lost, no value is invented, unknown is not zero, stacks add up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures say what is known, exactly, and say what is not; a page can colour and feed whatever they hold."""
+"""Figures show known values exactly, note unknown ones, and can be themed and updated by a page."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def a_window(
     device: int = 0,
     scale: float = GIB,
 ) -> RunWindow:
-    """A window with every column of the wire; those whose names contain a word of ``unknown`` are not known."""
+    """A window with every column of the protocol. Columns whose names contain a word of ``unknown`` are unknown."""
     random = np.random.default_rng(rows)
 
     def column(stream: str, name: str) -> SeriesColumn:
@@ -120,7 +120,7 @@ def test_figures_need_columns_of_the_protocol(figure: Figure[Any]) -> None:
 @pytest.mark.parametrize("envelope", [False, True])
 @pytest.mark.parametrize("x", ["time", "step"])
 def test_figures_are_theme_neutral_and_updatable(envelope: bool, x: str) -> None:
-    """No template, nothing opaque, no colour; each live entry names a trace, a stream and a column of it."""
+    """No template, no opaque background, no color. Each live entry names a trace, a stream and a column."""
     for figure in every_figure(a_window(envelope=envelope, x=x)).values():
         sent = json.loads(figure.to_json())
         layout = sent["layout"]
@@ -162,14 +162,14 @@ def test_the_two_dark_palettes_are_the_same() -> None:
 
 
 def luminance(colour: str) -> float:
-    """Of a screen that shows it in grey."""
+    """Luminance of a color on a grey screen."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def test_neighboring_colors_differ_in_grey() -> None:
-    """Each theme has its block, the two dark ones are the same, and each colour replaces one that there is."""
+    """Each theme has its block, the two dark ones are equal, and each color replaces an existing one."""
     css = (FRONTEND / "styles" / "palettes.css").read_text()
     variables = re.compile(r"--role-([\w-]+):\s*([^;]+);")
     light, by_system, by_choice = (dict(variables.findall(part)) for part in blocks(css))
@@ -190,13 +190,13 @@ def test_neighboring_colors_differ_in_grey() -> None:
 
 
 def blocks(css: str) -> list[str]:
-    """What stands between the braces of each selector of the palette."""
+    """Declarations of each selector of the palette."""
     return re.findall(r"html:root\[data-palette[^{]*\{([^}]*)\}", css)
 
 
 @pytest.mark.parametrize("name", RUN_FIGURES)
 def test_unknown_values_are_noted_and_not_drawn(name: str) -> None:
-    """Not one number of a series that is not known; the words say so."""
+    """No value of an unknown series is drawn; a note says so."""
     window = a_window(unknown=("",), device=wire_series.CPU, capacity=None)
     figure = RUN_FIGURES[name].draw(window)
     assert len(figure.data) == 0
@@ -218,7 +218,7 @@ def test_one_unknown_category_keeps_the_others() -> None:
 
 
 def test_stack_is_the_composition_at_the_buckets_peak() -> None:
-    """Not the mean of the parts, and not their maxima: what stood there when the total was highest."""
+    """The parts at the highest total, not their means or maxima."""
     window = a_window(envelope=True)
     figure = RUN_FIGURES["categories"].draw(window)
     for trace in figure.data:
@@ -228,7 +228,7 @@ def test_stack_is_the_composition_at_the_buckets_peak() -> None:
 
 
 def test_step_without_categories_is_a_gap() -> None:
-    """Plotly would stack a gap as zero. It goes from one known step to the next, and says how many there are."""
+    """Plotly would stack a gap as zero. The figure connects known steps and shows their number."""
     window = a_window(rows=10)
     for values in window.steps.at_peak.values():
         values[2:9] = np.nan
@@ -266,7 +266,7 @@ def test_few_step_peaks_are_bars_by_phase() -> None:
 
 
 def rising(rows: int, growth: float) -> RunWindow:
-    """A window whose floor rises by ``growth`` bytes a step, with as many graphs alive as steps were made."""
+    """A window whose memory after each step rises by ``growth`` bytes, with one more live graph per step."""
     window = a_window(rows=rows, x="step")
     x = window.steps.x_values
     floor, graphs = 20 * GIB + growth * x, x * (growth > 0)
@@ -298,7 +298,7 @@ def _parts(columns: dict[str, SeriesColumn]) -> tuple[FloatArray, FloatArray, Fl
 
 
 def a_fragmented(read: npt.NDArray[np.bool_], envelope: bool = False) -> RunWindow:
-    """Reserved 40 GiB, in use 20 to 32 of them, and unusable read in some of the rows."""
+    """40 GiB reserved, 20 to 32 GiB allocated, and unusable known in some rows."""
     rows = read.size
     reserved, active = np.full(rows, 40 * GIB), np.linspace(20, 32, rows) * GIB
     values = {
@@ -317,7 +317,7 @@ def stacked(figure: go.Figure) -> dict[str, go.Scatter]:
 
 @pytest.mark.parametrize("envelope", [False, True])
 def test_reserved_stack_adds_up_to_the_byte(envelope: bool) -> None:
-    """At each reading of unusable; also where more was read as unusable than was free a moment before."""
+    """At each known value of unusable, also if it exceeds the free bytes of the sample before."""
     read = np.arange(200) % 20 == 3
     figure = RUN_FIGURES["fragmentation"].draw(a_fragmented(read, envelope))
     parts = stacked(figure)
@@ -348,9 +348,9 @@ def test_unusable_is_unknown_before_a_recording() -> None:
 def on_the_device(
     *, unknown: tuple[str, ...] = ("others_device",), envelope: bool = False, pools: bool = False
 ) -> RunWindow:
-    """A card with 70 GiB in use, of which this process has 50, PyTorch 45 and others 19.
+    """A device with 70 GiB used: 50 by this process, of which 45 by PyTorch, and 19 by others.
 
-    pools   a graph is captured in the middle: it keeps 7 GiB, of which 1 is in use and 4 count as free pieces
+    pools   a graph is captured in the middle: its pool has 7 GiB, 1 of them allocated and 4 free
     """
     rows = 90
     active = np.linspace(20, 40, rows) * GIB
@@ -543,7 +543,7 @@ def test_text_for_plotly_is_escaped() -> None:
 
 
 def test_chart_names_do_not_overlap() -> None:
-    """Two neighbours: their names go to different sides; a point without a name is in the way as well."""
+    """Names of two neighbors go to different sides. Points without names count as obstacles too."""
     assert len(set(beside([(1.0, 5.0, 12), (1.02, 5.1, 12)]))) == 2
     alone, beneath = beside([(1.0, 5.0, 12)]), beside([(1.0, 5.0, 12), (1.0, 5.4, 0)])
     assert alone[0] == "top center" != beneath[0]
@@ -568,7 +568,7 @@ def test_losses_over_decades_have_a_logarithmic_axis(losses: list[float], logari
 
 
 def test_out_of_memory_error_has_a_cross_on_both_figures() -> None:
-    """At its event, as high as what was reserved or allocated then; an event beyond the window has none."""
+    """The cross is at the event's reserved or allocated bytes. Events outside of the window have none."""
     event, held = np.arange(6), np.full(6, 1 << 30)
     parts = Breakdown(event, event, event, 0 * event, held, 0 * held, held, 0 * held, peak=3, ooms=[2, 5], misfits=0)
     series = Series(["all"], ["series-0"], np.zeros(1, np.int32), joined=0, peak_bytes=held[:1])

@@ -1,4 +1,4 @@
-"""The floor's fit on made series whose truth is known: growth is found, and nothing else is called growth."""
+"""Trend of the memory after each step on synthetic series: growth is found, and nothing else is reported as growth."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fitted(floor: FloatArray, x: FloatArray | None = None) -> Trend:
 
 
 def test_process_overhead_is_no_growth_on_the_cpu() -> None:
-    """There the floor is the whole heap; a list that grows by 8 KiB a step is told all the same, once it is more than that."""
+    """On the CPU the values are the whole heap. A list that grows by 8 KiB per step is still found once it exceeds the noise."""
     x, level = np.arange(1.0, 301), 130 * MIB
     for kib_a_step, steps, growing in (
         (2.3, 40, False),
@@ -92,7 +92,7 @@ def test_growth_is_found_within_its_interval(name: str) -> None:
 @given(st.floats(0, 3), st.floats(0.01, 50), st.integers(MIN_STEPS, 400), st.integers(0, 99))
 @settings(deadline=None, max_examples=150)
 def test_growth_below_the_scatter_is_not_reported(slope: float, noise: float, n: int, seed: int) -> None:
-    """Whatever the series: a claim lies above its own margin, and the line scatters less than it climbs."""
+    """For any series: a reported slope exceeds its margin, and the line rises more than it scatters."""
     random = np.random.default_rng(seed)
     found = fitted(GIB + np.arange(n) * slope * MIB + random.normal(0, noise * MIB, n))
     assert found.margin >= found.spread_bytes / (found.last - found.first)

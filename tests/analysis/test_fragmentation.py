@@ -21,8 +21,12 @@ MIB = 1 << 20
 
 
 def walked(rows, *, asked, max_split=UNLIMITED, slack=20 * MIB, closed=False, earlier=None):
-    """``rows``: (kind, address, size, requested, heap, item); ``asked``: sizes of heap 0's requests; ``earlier``: (the last moment
-    of other rules, their max_split, slack, closed)."""
+    """Parts after each move.
+
+    rows      (kind, address, size, requested, heap, item)
+    asked     sizes of the requests of heap 0
+    earlier   (last position with other rules, their max_split, slack, closed)
+    """
     kind, *columns, item = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     demand = request_sizes_of(np.zeros(len(asked), np.int64), np.array(asked, np.int64), 2)
     blocks = [at in (pieces.TAKE, pieces.GIVE) for at in kind]
@@ -39,7 +43,7 @@ def parts(walked, at=-1):
 
 
 def test_unusable_share_is_the_share_of_unfitting_requests() -> None:
-    """20 MiB, of which 12 are in use in the middle: 4 before it, 4 behind. Of what the run asks for, 3 of 15 MiB fit in 4."""
+    """20 MiB with 12 allocated in the middle: 4 MiB free before and after. 3 of 15 requested MiB fit into 4."""
     rows = [
         (pieces.ADD_SEGMENT, 0, 20 * MIB, 0, 0, 0),
         (pieces.TAKE, 0, 4 * MIB, 4 * MIB, 0, 0),
@@ -75,7 +79,7 @@ def test_free_memory_of_an_unused_heap_is_unusable() -> None:
 
 
 def test_oversize_blocks_serve_oversize_requests_only() -> None:
-    """max_split_size 100 MiB: 300 MiB serve what asks for more than 280 of them, as the allocator's own rule has it."""
+    """With max_split_size 100 MiB, 300 MiB serve requests above 280 MiB, as in the allocator."""
     rows = [(pieces.ADD_SEGMENT, 0, 300 * MIB, 0, 0, 0)]
     for asked, usable in ((50, 0), (290, 300), (279, 0), (281, 300)):
         assert parts(walked(rows, asked=[asked * MIB], max_split=100 * MIB))[2] == usable * MIB
@@ -97,7 +101,7 @@ def test_end_of_an_expandable_segment_is_usable_holes_are_not() -> None:
 
 
 def test_changed_rules_apply_to_all_free_blocks() -> None:
-    """300 MiB free while 50 MiB are asked for; from the second moment on blocks of 100 MiB and more are not split."""
+    """300 MiB free and requests of 50 MiB. From the second position on blocks of 100 MiB and more are not split."""
     rows = [(pieces.ADD_SEGMENT, at * 400 * MIB, 300 * MIB, 0, 0, 0) for at in range(4)]
     whole = [at * 300 * MIB for at in range(1, 5)]
     for until, usable in ((-1, [0, 0, 0, 0]), (1, [*whole[:2], 0, 0]), (2, [*whole[:3], 0]), (4, whole)):
@@ -127,7 +131,7 @@ def test_contradicting_moves_are_counted() -> None:
 
 
 def test_thousands_of_blocks_match_a_plain_list() -> None:
-    """6,000 blocks let go and taken at random, in a segment of which any part may be free."""
+    """6,000 random frees and allocations in a segment of which any part may be free."""
     choose, count = random.Random(3), 6_000
     size = [512 * choose.randrange(1, 9) for _ in range(count)]
     address = [int(at) for at in np.cumsum([0, *size[:-1]])]

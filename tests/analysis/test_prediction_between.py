@@ -1,4 +1,4 @@
-"""In which way a run was trained, by the techniques that were seen of it and of its baseline."""
+"""Training plan of a run, from its techniques and those of its baseline."""
 
 from __future__ import annotations
 

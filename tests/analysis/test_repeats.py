@@ -1,4 +1,4 @@
-"""Runs that are repeats of one configuration: which are, and what is told of them together."""
+"""Repeats of one configuration: grouping, means and ranges."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_random_state_is_a_seed_and_speed_is_not() -> None:
 
 
 def test_changed_code_is_no_repeat_unless_seeds_differ() -> None:
-    """A leak mended between two runs of one configuration: their mean would say nothing of either."""
+    """A leak was fixed between two runs of one configuration. Their mean has no meaning."""
     assert repeats([seeded(1, git_commit=DIRTY), seeded(2, git_commit=DIRTY)]) == [[0, 1]]
     assert repeats([seeded(42, git_commit=None), seeded(42, git_commit=None)]) == [[0], [1]]
     again = [seeded(seed, git_commit=DIRTY) for seed in (1, 2, 1, 2)]

@@ -1,4 +1,4 @@
-"""The timeline of a trace, held to the allocator's layout at every moment: sums to the byte, places that are what is drawn."""
+"""The timeline of a trace against the allocator's layout at every event: exact sums, and hits that match the drawing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from vramscope_server.figures import timeline as timeline_figure
 
 
 def random_window(seed: int, operations: int = 120, modules: int = 0) -> Window:
-    """Allocations and frees of all sizes; phases and modules at random; what lives at the beginning lives from before."""
+    """Random allocations, frees, phases and modules. Some allocations are from before the window."""
     choose = random.Random(seed)
     allocator = Allocator()
     live = [allocator.alloc(choose.randrange(1, 6 * MIB), choose.randrange(3)) for _ in range(choose.randrange(6))]
@@ -65,7 +65,7 @@ def random_window(seed: int, operations: int = 120, modules: int = 0) -> Window:
 
 
 def late(trace: Trace, first: int) -> Trace:
-    """As if its beginning had been overwritten."""
+    """The window with its start overwritten."""
     rows = {one.name: getattr(trace.events, one.name)[first:] for one in fields(Events)}
     return replace(trace, start=None, events=Events(**rows))
 
@@ -79,7 +79,7 @@ def held_at(trace: Trace, moment: int) -> int:
 )
 @settings(max_examples=25, deadline=None)
 def test_overview_points_match_the_allocator(seed: int, cut: float, low: float, wide: float, data: Any) -> None:
-    """By any colouring, in any window, of histories that begin anywhere; and no moment of a stretch is higher."""
+    """For any grouping and window, with and without a start. Each point is the maximum of its part."""
     trace = from_window(random_window(seed, modules=data.draw(st.sampled_from([0, 9]))))
     if cut > 0.1:
         trace = late(trace, int(cut * len(trace.events)))
@@ -101,7 +101,7 @@ def test_overview_points_match_the_allocator(seed: int, cut: float, low: float, 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_polygons_match_hits_and_fill_the_stack(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With fewer polygons than allocations: what is drawn and the band together are what is allocated."""
+    """With fewer polygons than allocations, polygons and the band add up to the allocated bytes."""
     monkeypatch.setattr("vramscope_server.analysis.timeline.polygons.MOST_DRAWN", 23)
     trace = from_window(random_window(seed, 160))
     course = course_of(trace)
@@ -141,7 +141,7 @@ def touching(trace: Trace, first: int, end: int) -> int:
 
 
 def bottom_at(x: Any, y: Any, moment: int) -> int | None:
-    """Of a polygon that goes forth along its bottom: where it lies after a moment."""
+    """Lower edge of a polygon after an event."""
     half = len(x) // 2
     for left, right, height in zip(x[:half:2], x[1:half:2], y[:half:2], strict=True):
         if left <= moment < right:
@@ -334,7 +334,7 @@ def test_library_frames_are_folded_unless_requested() -> None:
 
 
 def test_many_stacks_and_one_of_ten_thousand_frames_are_pruned() -> None:
-    """20,000 allocations of 401 stacks, one of them deeper than any screen. As many stacks as events: backend/test_snapshots.py."""
+    """20,000 allocations of 401 stacks, one of them very deep. backend/test_snapshots.py has as many stacks as events."""
     allocator = Allocator()
     start = allocator.layout()
     for at in range(20_000):
@@ -411,7 +411,7 @@ def test_axis_shows_steps_phases_and_modules() -> None:
 
 
 def test_omitted_axis_spans_are_counted() -> None:
-    """Against the stretches themselves: what is neither drawn nor counted would be lost."""
+    """Every span is drawn or counted."""
     window = random_window(1, 3000, modules=240)
     trace = from_window(window)
     count = len(trace.events)
@@ -436,7 +436,7 @@ def test_omitted_axis_spans_are_counted() -> None:
 
 
 def test_perfetto_export_has_all_spans_and_lists_omissions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step, phase and module at each depth, against the events themselves; of allocations, how many are beyond the largest."""
+    """Each step, phase and module at each depth is in the export, and the number of omitted allocations."""
 
     def written(window: Window) -> tuple[dict[str, Any], list[str], list[dict[str, Any]]]:
         trace = from_window(window)

@@ -1,4 +1,4 @@
-"""Machine code is made before somebody waits for it, once."""
+"""Machine code is compiled once, before it is needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vramscope_server.analysis import numba_compile
 
 @pytest.mark.timeout(900)  # a cold machine compiles for a minute, and others share it
 def test_warmup_compiles_all_entry_functions() -> None:
-    """Each function that is compiled and kept has been called: none is left for the first who opens a page."""
+    """Each cached function has been called, so that no page waits for a compilation."""
     numba_warmup.compile_all()
     entries: dict[str, numba_compile.Compiled] = {}
     for module in pkgutil.walk_packages(analysis.__path__, f"{analysis.__name__}."):

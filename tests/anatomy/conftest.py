@@ -1,4 +1,4 @@
-"""Trainings that were run under the agent, and what is true of them: once a session."""
+"""Trainings under the agent with ground truth, run once per session."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ from observed import Observed, shared
 
 @pytest.fixture(scope="session")
 def observed(emulated_gpu: None) -> dict[str, Observed]:
-    """All of them; tests/golden compares what is said of the same."""
+    """All observed trainings. tests/golden uses the same ones."""
     return shared()

@@ -1,7 +1,7 @@
-"""Runs trainings under the agent and notes the truth beside it: which storage was saved by autograd, belongs to a parameter,
-came from the host. One process a training, forked off one that has loaded the libraries and not touched the GPU.
+"""Runs trainings under the agent and records the ground truth: storages saved by autograd, of parameters, or copied from the
+host. Each training has its own process, forked from one that has loaded the libraries and not used the GPU.
 
-The truth is kept as (allocations so far, address, category): what the program itself can prove, no matter what the agent sees.
+The truth is a list of (allocations so far, address, category) that the program itself can prove, independent of the agent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ JUDGED = (
     *("gpt2", "gpt2_checkpointed", "gpt2_autocast", "resnet", "t5", "lstm", "gan", "reentrant", "trainer"),
     *("fsdp2", "ddp", "sam", "lbfgs", "accumulated", "offloaded"),
 )
-"""trainings whose categories are held to the truth"""
+"""Trainings whose categories are compared with the truth."""
 REMEDIES = (
     "gpt2_chunked",
     "gpt2_half",
@@ -64,12 +64,12 @@ WAYS = (
 SNAPSHOTS = ("gpt2.snapshot", "gpt2.snapshot_with_cpp")
 
 STEPS = 3
-"""the first window's"""
+"""Steps of the first window."""
 Note = tuple[int, int, str]
 
 
 class Truth:
-    """Notes what storages are for, from the objects and from autograd's own hooks."""
+    """Ground truth of storages, from objects and autograd's hooks."""
 
     def __init__(self) -> None:
         import torch
@@ -138,7 +138,7 @@ class Truth:
         checkpoints._recomputation_hook.__init__ = heard
 
     def workspaces(self) -> None:
-        """What is let go when cuBLAS gives back its workspaces is one."""
+        """Allocations that are freed when cuBLAS releases its workspaces."""
         import torch
 
         def held() -> set[int]:
@@ -171,7 +171,7 @@ class Truth:
 
 
 def observe(name: str, scale: int) -> dict[str, Any]:
-    """Train ``STEPS`` steps under the agent. In a fresh process: ``{windows, notes}``, the windows packed."""
+    """Train ``STEPS`` steps under the agent in a fresh process. Returns ``{windows, notes}`` with packed windows."""
     os.environ.update(
         EMULATED_GPU_LEDGER="private",
         VRAMSCOPE_SERVER="http://127.0.0.1:9",
@@ -228,7 +228,7 @@ def observe(name: str, scale: int) -> dict[str, Any]:
 
 
 def observe_by_snapshot(training: Any, truth: Truth) -> dict[str, Any]:
-    """The same without the agent: the history as PyTorch writes it, from the first allocation on."""
+    """Train without the agent. Returns PyTorch's own snapshot, from the first allocation on."""
     import torch
 
     with truth.saved:
@@ -240,7 +240,7 @@ def observe_by_snapshot(training: Any, truth: Truth) -> dict[str, Any]:
 
 
 def peaks() -> dict[str, int]:
-    """What the allocator itself says: the agent leaves the program's own counters as they would be."""
+    """Peaks of the allocator's own counters, which the agent does not change."""
     import torch
 
     told = torch.cuda.memory_stats()
@@ -248,7 +248,7 @@ def peaks() -> dict[str, int]:
 
 
 def main(folder: str, scale: str, *names: str) -> None:
-    """Each training in a child of its own, two at a time; its answer in ``folder``, as NAME.pickle or NAME.error."""
+    """Run each training in its own child process, two at a time. The result is NAME.pickle or NAME.error in ``folder``."""
     sys.path.insert(0, str(Path(__file__).parent))
     import accelerate  # noqa: F401 - loaded once for all
     import transformers.models.gpt2.modeling_gpt2
@@ -285,7 +285,7 @@ def answer_to(name: str, scale: int, folder: Path) -> None:
 
 
 def run(folder: Path, names: Sequence[str], scale: int = 1) -> dict[str, Observed]:
-    """What was observed of each training. Raises RuntimeError with what one that failed said."""
+    """Results of all trainings. Raises RuntimeError with the error of a failed one."""
     import warm
 
     here = str(Path(__file__).parent)
@@ -304,13 +304,13 @@ def run(folder: Path, names: Sequence[str], scale: int = 1) -> dict[str, Observe
 
 @functools.cache
 def shared() -> dict[str, Observed]:
-    """All trainings of the tests, a third as deep as in tests/anatomy/RESULTS.md: run once a process."""
+    """All trainings of the tests, with a third of the layers of tests/anatomy/RESULTS.md, run once per process."""
     with tempfile.TemporaryDirectory(prefix="anatomy-") as folder:
         return run(Path(folder), [*JUDGED, *REMEDIES, *WAYS, *SNAPSHOTS], scale=3)
 
 
 class Observed(NamedTuple):
-    """One training: its first window, what each life was for in truth ("" unknown), and the allocator's own peak."""
+    """One training: first window, true category of each allocation ("" if unknown), and the allocator's peak."""
 
     trace: Trace
     truth: list[str]
@@ -319,7 +319,7 @@ class Observed(NamedTuple):
 
 
 TRUTH_ORDER = ("workspaces", "parameters", "gradients", "optimizer", "buffers", "input", "activations")
-"""what a storage is if it is several: the first of these"""
+"""Order of categories: a storage with several gets the first."""
 
 
 def read(path: Path) -> Observed:
@@ -341,7 +341,7 @@ def read(path: Path) -> Observed:
 
 
 def truth_of(trace: Trace, allocated_before: int, notes: list[Note]) -> list[str]:
-    """What the program itself noted of each life; what it did not note and was made in the window, is a temporary."""
+    """True category of each allocation. Allocations of the window without a note are temporaries."""
     lives, count = trace.lives, len(trace.events)
     so_far = np.concatenate([[0], np.cumsum(trace.events.action == ACTIONS.index("alloc"))])
     born = np.where(lives.alloc_event >= 0, so_far[np.maximum(lives.alloc_event, 0)] + 1, 0)

@@ -1,6 +1,6 @@
-"""Makes the table of RESULTS.md that holds what is predicted of other ways to train against trainings that were run in them.
+"""Generates the table of RESULTS.md that compares predictions for other plans with trainings that ran with them.
 
-python tests/anatomy/prediction_table.py     # some two minutes on two cores; rewrites the part of the page between the marks
+python tests/anatomy/prediction_table.py     # about two minutes on two cores; rewrites the part of the file between the marks
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def row(observed: dict[str, Observed], model: str) -> str:
-    """What came, and by how much of the peak as it is more or less was predicted."""
+    """Measured peak, and the error of the prediction relative to the recorded peak."""
     before = observed[f"{model}+as"]
     cells = [MODELS[model], f"{before.peak_allocated_bytes / MIB:,.0f}"]
     told = predict(StepFacts(before.trace), list(WAYS.values())).rows[1:]

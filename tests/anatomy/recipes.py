@@ -1,8 +1,8 @@
-"""One training made in many ways: ``NAME+4+checkpointing+8bit`` is NAME in four micro-batches, with its blocks checkpointed and
-moments of eight bits; ``bf16`` is autocast, ``loop`` an optimizer that steps one parameter at a time, ``x3`` three times the rows,
-``chunked`` a loss in sixteen pieces; ``as``: as it is.
+"""Variants of a training: ``NAME+4+checkpointing+8bit`` is NAME with four micro-batches, checkpointed blocks and 8-bit moments.
+``bf16`` is autocast, ``loop`` an optimizer that steps one parameter at a time, ``x3`` three times the rows, ``chunked`` a loss
+in sixteen chunks, ``as`` the training itself.
 
-What each way needs is measured, and held against what was predicted from the training as it is (tests/anatomy/test_prediction.py).
+The measured memory of each variant is compared with the prediction (tests/anatomy/test_prediction.py).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ CHUNKS = 16
 class Made(NamedTuple):
     model: nn.Module
     loss: Callable[..., Tensor]
-    """of what ``batch`` gives"""
+    """Rows of ``batch``."""
     batch: Callable[[int], tuple[Tensor, ...]]
-    """so many rows, on the host"""
+    """Makes a batch with a number of rows on the host."""
     rows: int
-    """of an optimizer step"""
+    """Loss of an optimizer step."""
     blocks: list[nn.Module]
-    """that are checkpointed one by one"""
+    """Blocks that are checkpointed one by one."""
     optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW
     head: Callable[[Tensor], Tensor] | None = None
-    """logits of what the model's body gives, where the loss may be chunked"""
+    """Computes logits from the output of the model's body, if the loss can be chunked."""
     body: Callable[..., Tensor] | None = None
 
 
@@ -62,7 +62,7 @@ def gpt2() -> Made:
 
 
 def roberta() -> Made:
-    """The article's: docs/techniques.md."""
+    """The article's training (docs/techniques.md)."""
     from transformers import RobertaConfig, RobertaForMaskedLM
 
     config = RobertaConfig(
@@ -76,7 +76,7 @@ def roberta() -> Made:
 
 
 def llama() -> Made:
-    """Grouped queries, a gated MLP, a head of its own."""
+    """Grouped queries, a gated MLP, an untied head."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -89,7 +89,7 @@ def llama() -> Made:
 
 
 def tied() -> Made:
-    """Little but an embedding that is the head, too: at the end of a backward its two gradients wait for their sum."""
+    """Mostly a tied embedding: at the end of backward its two gradients wait for their sum."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -115,7 +115,7 @@ def vit() -> Made:
 
 
 def encoder() -> Made:
-    """PyTorch's own layers, few rows, most of it weights and their state."""
+    """PyTorch's encoder layers with few rows: mostly weights and optimizer state."""
     model = on_gpu(
         lambda: nn.Sequential(
             *(nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True) for _ in range(layers(6))),
@@ -151,7 +151,7 @@ def resnet() -> Made:
 
 
 def unet() -> Made:
-    """Ways down and up with what is joined between them: what a block gives is used again far behind it."""
+    """A U-Net: outputs of blocks are used again much later."""
 
     class Double(nn.Sequential):
         def __init__(self, inside: int, outside: int) -> None:
@@ -192,7 +192,7 @@ MODELS = {make.__name__: make for make in (gpt2, roberta, llama, tied, vit, enco
 
 
 def made(name: str) -> Training | None:
-    """The training of a name with a recipe; None where it is none of these."""
+    """Training of a name with a recipe; None for other names."""
     kind, *words = name.split("+")
     if kind not in MODELS or (not words and kind in known_trainings.TRAININGS):
         return None
@@ -223,7 +223,7 @@ def trained(one: Made, words: list[str]) -> Training:
 
 
 def checkpointed(block: nn.Module) -> None:
-    """Its forward is run again in the backward; what is given by name goes around the checkpoint, as transformers does it."""
+    """Wraps a module in a checkpoint. Keyword arguments bypass the checkpoint, as in transformers."""
     forward = block.forward
     block.forward = lambda *args, **kwargs: checkpoint(lambda *a: forward(*a, **kwargs), *args, use_reentrant=False)
 

@@ -1,6 +1,6 @@
-"""Makes the tables of RESULTS.md: categories against what is true, and what advice promises against what its remedy gives.
+"""Generates the tables of RESULTS.md: categories against the truth, and promised savings against measured ones.
 
-python tests/anatomy/table.py          # some three minutes on two cores; rewrites the part of the page between the marks
+python tests/anatomy/table.py          # about three minutes on two cores; rewrites the part of the file between the marks
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each rule on a real trace that it is meant for and on one that it is not; and what it promises against what its remedy gives."""
+"""Advice rules on real traces to which they apply and do not apply, and promised against measured savings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAID: dict[int, dict[str, Advice]] = {}
 
 
 def said(one: Any) -> dict[str, Advice]:
-    """What all rules say of a training, by rule; worked out once."""
+    """Advice on a training by rule, computed once."""
     if id(one) not in SAID:
         SAID[id(one)] = {advice.rule: advice for advice in advise(StepFacts(one.trace))}
     return SAID[id(one)]
@@ -38,7 +38,7 @@ def said(one: Any) -> dict[str, Advice]:
     ],
 )
 def test_remedy_saves_the_promised_bytes(observed, rule, at, remedied, tolerance) -> None:
-    """Within so much of the peak."""
+    """The error is a share of the peak."""
     before, after = observed[at], observed[remedied]
     promised = said(before)[rule].saves_bytes
     measured = before.peak_allocated_bytes - after.peak_allocated_bytes
@@ -49,7 +49,7 @@ def test_remedy_saves_the_promised_bytes(observed, rule, at, remedied, tolerance
 
 @pytest.mark.parametrize(("model", "head_gradient"), [("gpt2", 0), ("gpt2_half", 50257 * 768 * 2)])
 def test_chunked_loss_saves_most_of_the_heads_bytes(observed, model: str, head_gradient: int) -> None:
-    """Under autocast a chunk's gradient of the head comes in 16 bits, where it stood in 32: half of it comes beside the promise."""
+    """Under autocast the head's gradient of a chunk has 16 instead of 32 bits, so the saving is larger by half of it."""
     before, after = observed[model], observed[f"{model}_chunked"]
     advice = said(before)["loss_head"]
     assert advice.module == "lm_head" and advice.evidence["at_most"]
@@ -62,7 +62,7 @@ def test_chunked_loss_saves_most_of_the_heads_bytes(observed, model: str, head_g
 
 @pytest.mark.parametrize("name", ["gpt2.snapshot", "gpt2.snapshot_with_cpp"])
 def test_pytorch_snapshot_gets_advice_without_modules(observed, name: str) -> None:
-    """And the same numbers as the agent's recording of the same training."""
+    """The numbers equal those of the agent's recording of the same training."""
     told, known = said(observed[name]), said(observed["gpt2"])
     assert told["loss_head"].saves_bytes == known["loss_head"].saves_bytes
     assert told["loss_head"].module is None and known["loss_head"].module == "lm_head"
@@ -70,7 +70,7 @@ def test_pytorch_snapshot_gets_advice_without_modules(observed, name: str) -> No
 
 
 def test_larger_batch_needs_the_predicted_bytes(observed) -> None:
-    """And the batch that is said to fit fills the card, less what lies free in pieces."""
+    """The batch that fits fills the device, except for fragmentation."""
     facts = StepFacts(observed["gpt2"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 4}}])
     goes, measured = batch.scaling_bytes(facts), observed["gpt2_more_rows"].peak_allocated_bytes
     assert abs(batch.peak_at(facts, goes, 3) - measured) <= 0.01 * measured
@@ -87,7 +87,7 @@ def test_larger_batch_needs_the_predicted_bytes(observed) -> None:
 
 
 def test_pairwise_loss_scales_with_the_square_of_rows(observed) -> None:
-    """How many rows fit is the fewer of both: as if it did, and as if a layer were as wide as the batch is long."""
+    """The result is the smaller of both: a pairwise loss, and a layer as wide as the batch."""
     seen, rows = observed["contrastive"], 2048
     measured = observed["contrastive_more_rows"].peak_allocated_bytes
     facts = StepFacts(seen.trace, techniques=[{"kind": "batch", "detail": {"batch_size": rows}}])
@@ -109,7 +109,7 @@ def test_pairwise_loss_scales_with_the_square_of_rows(observed) -> None:
 
 
 def test_single_layer_is_not_checkpointed(observed) -> None:
-    """Its input and its output are all that there was."""
+    """Its input and output are all that it saves."""
     assert "checkpointing" not in said(observed["contrastive"])
 
 
@@ -205,7 +205,7 @@ SPEAKS_OF = {
     "kept_copies": ("best_state", "best_state_on_the_host"),
     "fragmentation": ("gpt2", "gpt2.expandable"),
 }
-"""of each rule that a recording alone is enough for: a training that it speaks of, and one that it does not"""
+"""Rule -> a training with this advice, and one without. Rules that need only a recording."""
 IN_OTHER_TESTS = {
     "batch": ("anatomy/test_advice.py", "test_larger_batch_needs_the_predicted_bytes"),
     "evaluation_batch": (
@@ -222,11 +222,11 @@ IN_OTHER_TESTS = {
         "test_a_loop_with_a_slow_loader_is_told_how_long_it_waits_and_one_with_a_fast_loader_is_not",
     ),
 }
-"""of the others, which ask for a profile or for more of the run: the tests that hear it speak and be silent"""
+"""Rule -> tests with and without this advice. Rules that need a profile or more of the run."""
 
 
 def test_every_rule_has_a_positive_and_a_negative_case() -> None:
-    """A new rule without both fails here."""
+    """A new rule without both cases fails here."""
     names = [rule.__module__.rsplit(".", 1)[-1] for rule in RULES]
     assert sorted(names) == sorted([*SPEAKS_OF, *IN_OTHER_TESTS])
     for rule, (file, *tests) in IN_OTHER_TESTS.items():
@@ -261,7 +261,7 @@ def test_sentence_has_its_number_and_source(observed) -> None:
 
 
 def test_nested_blocks_are_one_set_per_level() -> None:
-    """Of a ConvNeXt each stage has layers of its own: to checkpoint all layers is one way, to checkpoint the stages another."""
+    """Each stage of a ConvNeXt has its own layers: checkpointing all layers and checkpointing the stages are two sets."""
     names = [f"stages.{stage}.layers.{layer}.dense" for stage in range(2) for layer in range(2)]
     modules = ["stages", "stages.0", "stages.1", *names, "head.0"]
     told = checkpointing.siblings(modules)

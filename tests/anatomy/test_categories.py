@@ -1,4 +1,4 @@
-"""What allocations are for, against what the program itself knows: parameters, gradients, states, saved tensors, inputs."""
+"""Categories of allocations against the ground truth: parameters, gradients, states, saved tensors, inputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_UNKNOWN = 0.02
 
 
 def right(one: Any, *, made_in_it: bool = False) -> tuple[float, float]:
-    """(of the bytes at the peak, of bytes times events over the window): what share has the category that is true."""
+    """Share with the true category, of the bytes at the peak and of bytes times events."""
     lives, count = one.trace.lives, len(one.trace.events)
     same = np.array(CATEGORIES)[categories_of(one.trace)] == np.array(one.truth)
     held = allocated_at(one.trace, peak_event(one.trace))
@@ -42,7 +42,7 @@ def test_98_percent_of_peak_bytes_have_the_true_category(observed, name) -> None
 
 @pytest.mark.parametrize("name", JUDGED)
 def test_95_percent_of_all_bytes_have_the_true_category(observed, name) -> None:
-    """A step without stacks learns what is recomputed from one that has them."""
+    """Recomputed activations of a step without stacks are found by a step with stacks."""
     assert right(observed[name])[1] >= 0.95
 
 
@@ -55,7 +55,7 @@ def test_less_than_2_percent_of_the_peak_is_unknown(observed, name) -> None:
 
 @pytest.mark.parametrize("name", JUDGED)
 def test_less_than_2_percent_is_unknown_at_every_event(observed, name) -> None:
-    """Not on average alone: there is no event of the window after which more is unknown."""
+    """The limit holds at every event, not on average."""
     trace = observed[name].trace
     unknown = allocated_after(trace, categories_of(trace) == UNKNOWN)
     share = unknown / np.maximum(allocated_after(trace), 1)
@@ -64,7 +64,7 @@ def test_less_than_2_percent_is_unknown_at_every_event(observed, name) -> None:
 
 @pytest.mark.parametrize("name", JUDGED)
 def test_categories_add_up_to_allocated_bytes(observed, name) -> None:
-    """And the highest of these is the allocator's own peak counter."""
+    """Their maximum is the allocator's peak counter."""
     trace = observed[name].trace
     codes = categories_of(trace)
     parts = sum(allocated_after(trace, codes == code) for code in range(len(CATEGORIES)))
@@ -93,7 +93,7 @@ def test_gradient_has_an_owner_name(observed) -> None:
 
 
 def test_phases_alone_classify_a_steps_allocations(observed) -> None:
-    """Parameters, made before the recording, are then unknown; what the steps made is not."""
+    """Parameters from before the recording are unknown; allocations of the steps are not."""
     one = observed["gpt2"]
     blind = one._replace(trace=dataclasses.replace(one.trace, owners={}, owner_names=[]))
     assert right(blind, made_in_it=True)[1] > RIGHT
@@ -105,7 +105,7 @@ def test_phases_alone_classify_a_steps_allocations(observed) -> None:
 
 @pytest.mark.parametrize("name", ["gpt2.snapshot", "gpt2.snapshot_with_cpp"])
 def test_pytorch_snapshot_is_classified_by_stacks(observed, name: str) -> None:
-    """No phases, no owners: functions tell the forward and the optimizer; no Python, or C++ of the engine, the backward."""
+    """Without phases and owners, functions identify forward and optimizer; no Python, or the C++ engine, identifies backward."""
     one = observed[name]
     assert not (one.trace.events.phase >= 0).any() and not one.trace.owners
     assert right(one)[0] > RIGHT - 0.01
@@ -121,7 +121,7 @@ def test_pytorch_snapshot_is_classified_by_stacks(observed, name: str) -> None:
 
 
 def test_owner_of_another_lifetime_is_ignored(observed) -> None:
-    """Addresses are used again: only who lay there at that moment is meant."""
+    """Addresses are reused: only the allocation at that event has the owner."""
     trace = observed["gpt2"].trace
     moved = {**trace.owners, "address": trace.owners["address"] + 64}
     assert not (ownership_of(dataclasses.replace(trace, owners=moved)).category >= 0).any()

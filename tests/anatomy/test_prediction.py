@@ -1,4 +1,4 @@
-"""What is predicted of a training from a recording of it as it is, against the same training run in that way."""
+"""Predictions from a recording of a training, against the same training with other plans."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOLD: dict[str, Predictions] = {}
 
 
 def told_of(observed: dict[str, Any], name: str) -> Predictions:
-    """Worked out once."""
+    """Computed once."""
     if name not in TOLD:
         rows = {"kind": "batch", "detail": {"batch_size": 32}}
         TOLD[name] = predict(StepFacts(observed[f"{name}+as"].trace, techniques=[rows]))
@@ -53,7 +53,7 @@ def told_of(observed: dict[str, Any], name: str) -> Predictions:
     ],
 )
 def test_predicted_peak_matches_the_measured_one(observed, model: str, recipe: str) -> None:
-    """Within a hundredth of the recorded peak."""
+    """The error is within 1 % of the recorded peak."""
     rows = {row.plan: row for row in told_of(observed, model).rows}
     before, after = (observed[f"{model}{words}"].peak_allocated_bytes for words in ("+as", recipe))
     assert after < 0.98 * before
@@ -61,7 +61,7 @@ def test_predicted_peak_matches_the_measured_one(observed, model: str, recipe: s
 
 
 def test_autocast_copies_do_not_scale_with_the_batch(observed) -> None:
-    """Neither with fewer of them at a time, nor with more: three times the rows fit in what came for them, checkpointed too."""
+    """With fewer or more rows: three times the rows fit into their measured memory, also with checkpointing."""
     before = observed["roberta+bf16"]
     rows = [{"kind": "batch", "detail": {"batch_size": 100}}, {"kind": "mixed_precision", "detail": {}}]
     facts = StepFacts(before.trace, techniques=rows)
@@ -85,7 +85,7 @@ def test_autocast_copies_do_not_scale_with_the_batch(observed) -> None:
     [(TrainingPlan(no_foreach=True), "wide_loop"), (TrainingPlan(optimizer_8bit=True), "wide_eight_bit")],
 )
 def test_predicted_optimizer_peak_matches_the_measured_one(observed, way: TrainingPlan, run: str) -> None:
-    """The temporaries of one parameter are reckoned with 8-bit state, too, which needs none: 8 MiB of 705."""
+    """The prediction includes temporaries of one parameter with 8-bit state too, which needs none: 8 MiB of 705."""
     before = observed["wide"]
     assert before.peak_allocated_bytes > 1.1 * observed[run].peak_allocated_bytes
     told = predict(StepFacts(before.trace), [way]).rows[1].peak_allocated_bytes
@@ -151,7 +151,7 @@ def test_invalid_plan_text_is_refused_with_the_reason(words: str, why: str) -> N
 
 
 def test_rows_that_fit_fill_the_device(observed) -> None:
-    """A card with just the room that four micro-batches need has room for their rows."""
+    """A device with the memory that four micro-batches need fits their rows."""
     trace = observed["roberta+as"].trace
     techniques = [{"kind": "batch", "detail": {"batch_size": 64}}]
     needs = next(
@@ -211,7 +211,7 @@ def test_unknown_phases_have_no_prediction(observed) -> None:
 
 
 def test_peak_step_prefers_steps_with_modules(observed) -> None:
-    """Modules are recorded in a window's last step; a block with a little left over makes an earlier one higher."""
+    """Modules are recorded in the last step of a window. A block with a remainder makes an earlier step higher."""
     trace = observed["vit+as"].trace
     events = trace.events
     last = int(events.step.max())
@@ -223,7 +223,7 @@ def test_peak_step_prefers_steps_with_modules(observed) -> None:
 
 
 def test_inapplicable_techniques_have_a_note(observed) -> None:
-    """LBFGS has no foreach; what an evaluation left in the peak does not go with the batch; several ranks were not measured."""
+    """LBFGS has no foreach; an evaluation in the peak does not scale with the batch; several ranks were not measured."""
     told = predict(StepFacts(observed["lbfgs"].trace), [TrainingPlan(no_foreach=True)])
     assert told.rows[1].peak_allocated_bytes is None
     assert any("no backward follows" in note for note in predict(StepFacts(observed["evaluation"].trace)).notes)

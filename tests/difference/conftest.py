@@ -1,4 +1,4 @@
-"""Tests are imported by path: their neighbours are no packages."""
+"""Tests are imported by path: their folders are no packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which line holds more in B than in A: against two trainings on the real allocator that differ by what is known."""
+"""Source lines that allocate more in B than in A, for two trainings with a known difference."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def two_runs(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Two trainings by the agent: B has two more lines above, lies in another folder, and keeps 64 MiB in its forward."""
+    """Two trainings under the agent: B has two more lines, is in another folder, and keeps 64 MiB in its forward pass."""
     ids = {}
     for name, added in ADDED.items():
         folder = tmp_path_factory.mktemp(name) / "project"
@@ -181,7 +181,7 @@ def test_unreadable_input_is_named(server: RunningServer, capsys: pytest.Capture
 
 @pytest.mark.parametrize("peak_step", [1, 3, 20])
 def test_run_uses_the_recording_with_its_peak_step(server: RunningServer, peak_step: int) -> None:
-    """Steps count from 1, in recordings as elsewhere: the last one of a window is in it."""
+    """Steps count from 1 in recordings too: the last step of a window is in it."""
     agent = Agent()
     server.send(agent, agent.steps(30, peak_allocated_bytes=[GIB * (1 + (i + 1 == peak_step)) for i in range(30)]))
     data = pack(training(steps=1, layers=3))
@@ -212,7 +212,7 @@ def test_two_windows_of_one_training_differ_by_allocations() -> None:
     ],
 )
 def test_mixed_categories_are_not_named_after_the_largest(kinds: dict[str, int], words: str | None) -> None:
-    """What was there before the recording: 147 bytes, of which 64 are workspaces, are no 147 bytes of workspaces."""
+    """147 bytes from before the recording, of which 64 are workspaces, are not named workspaces."""
     held = LineBytes(bytes=sum(kinds.values()), allocations=len(kinds), categories=kinds)
     one = replace(peak_allocations_of(from_window(training(steps=2))), lines={AllocatingLine("", EARLIER, 0, ""): held})
     (row,) = difference(one, one)["rows"]

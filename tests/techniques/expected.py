@@ -1,4 +1,4 @@
-"""What is to be told of each training of ``cases`` and ``framework_cases``."""
+"""Expected reports of the trainings of ``cases`` and ``framework_cases``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from names import CHECKPOINTING, CHECKPOINTS_PARTLY, CHECKPOINTS_TO_HOST, HAS_MU
 
 CHECKPOINTED = "recomputed in backward: 4 Sequential (blocks.0 to blocks.3); variant: "
 SMALL_STAY = "{}-bit state for 16,384 of 16,900 parameters; 32 bits for the rest, mostly Linear (516)"
-"""both libraries leave tensors of fewer than 4,096 elements as they are"""
+"""Both libraries keep tensors of fewer than 4,096 elements in 32 bits."""
 PROJECTED = "gradients of 16,384 of 16,900 parameters are projected to rank 8; 2,048 numbers per moment"
 FOUR = {"gradient_accumulation": ("accumulation 4", "{}=4", "4 micro-steps per step")}
 SDPA = ("attention memory-efficient", "attn_implementation='sdpa'", "2 calls of memory-efficient attention")
@@ -804,7 +804,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         set(),
     ),
 }
-"""case -> (every technique beside optimizer and batch: chip, declared, observed; every finding)"""
+"""Case -> (techniques except optimizer and batch: chip, declared, observed; findings)."""
 
 if CHECKPOINTS_PARTLY:
     EXPECTED |= {

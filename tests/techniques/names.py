@@ -1,4 +1,4 @@
-"""What the installed libraries call things."""
+"""Names of settings in the installed versions of the libraries."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from packaging.version import Version
 
 
 def newer(package: str, version: str) -> bool:
-    """Whether the installed one is of this version or a later one: not every Python gets the newest."""
+    """Whether this version or a later one is installed. Some Python versions do not get the newest."""
     return Version(importlib.metadata.version(package)) >= Version(version)
 
 
 CHECKPOINTS_PARTLY: Final = newer("transformers", "5.23")
-"""whether TrainingArguments say which layers checkpoint, and where what they keep is kept"""
+"""Whether TrainingArguments select layers to checkpoint, and the device of saved tensors."""
 CHECKPOINTING: Final = "activation_checkpointing" if CHECKPOINTS_PARTLY else "gradient_checkpointing"
-"""of TrainingArguments: the newest transformers for Python 3.10 know the older word alone"""
+"""Setting of TrainingArguments. The newest transformers for Python 3.10 has only the older name."""
 HAS_MUON: Final = newer("torch", "2.9")
 CHECKPOINTS_TO_HOST: Final = newer("accelerate", "1.15")
-"""whether Accelerate's plugin for FSDP can keep on the host what checkpointed layers keep"""
+"""Whether Accelerate's FSDP plugin can offload saved tensors of checkpointed layers."""

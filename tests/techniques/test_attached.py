@@ -1,4 +1,4 @@
-"""From the one line to the wire: what a session tells of its techniques, and what it leaves alone."""
+"""Techniques from ``agent.attach`` to the protocol: reported techniques, and unchanged trainings."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def collector():
 
 
 def test_session_reports_techniques_and_an_evaluation_with_graphs(collector, tmp_path: Path) -> None:
-    """The last message holds all that is known, and what the leak detector knows of an evaluation without no_grad."""
+    """The last message has all techniques, and the leak detector's finding on an evaluation without no_grad."""
     script = f"""{MODEL}
 agent.attach(model)
 train(6)
@@ -76,7 +76,7 @@ def test_conflicting_allocator_settings_are_a_finding(collector, tmp_path: Path,
 
 
 def test_settings_set_one_after_the_other_are_combined(collector, tmp_path: Path) -> None:
-    """PyTorch keeps the last text alone, and the settings of both: these two do not go together."""
+    """PyTorch keeps only the last text, but the settings of both, which conflict."""
     script = """
 torch.zeros(1, device=device)
 torch._C._accelerator_setAllocatorSettings("max_split_size_mb:128")
@@ -106,8 +106,8 @@ print("hooks", int(module_calls.listens_to_all))
 
 
 def test_weights_are_bitwise_equal_with_and_without_detection(collector, tmp_path: Path) -> None:
-    """On the CPU, where something is computed: dropout inside checkpoints, also of functions without a module; five steps of which
-    two are observed."""
+    """On the CPU, which computes real values: dropout inside checkpoints, also of functions without a module. Two of five
+    steps are observed."""
     functions = (
         "x = checkpoint(F.dropout, x, use_reentrant=False)\n"
         "        return checkpoint(lambda y: F.dropout(y, 0.1).square(), x, use_reentrant=True).mean()"

@@ -1,4 +1,4 @@
-"""A Trainer that nobody named: what it was told counts all the same, from its first step on."""
+"""Trainers that were not passed to the agent: their settings count from the first step on."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ autostart = runpy.run_path(str(AUTOSTART / "sitecustomize.py"))
 del os.environ["VRAMSCOPE_DISABLED"]
 autostart["_attach_at_first_optimizer"](sys.modules["torch.optim.optimizer"])
 """
-"""what ``vramscope run`` does in the process that it starts"""
+"""Code that ``vramscope run`` runs in the process that it starts."""
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def declared(arrived: Arrived) -> dict[str, str | None]:
     "attach", ["agent.attach(config={'bf16': 'mine'})", AT_THE_FIRST_OPTIMIZER], ids=["bare", "run"]
 )
 def test_hugging_face_trainer_is_found(collector, tmp_path: Path, attach: str) -> None:
-    """It goes on where it was, which only the Trainer knows. Named afterwards, it is the one that is known."""
+    """The run resumes at the Trainer's step. If the Trainer is passed later, it is the same one."""
     script = f"""{HUGGING_FACE}
 trainer(3).train()
 {attach}
@@ -102,7 +102,7 @@ def test_lightning_trainer_is_found(collector, tmp_path: Path, attach: str) -> N
 
 
 def test_custom_loop_stays_a_loop(collector, tmp_path: Path) -> None:
-    """A Trainer that was made, and trains nothing, says nothing; and the session keeps none alive that was found."""
+    """A Trainer that does not train is ignored, and the session keeps no Trainer alive."""
     script = f"""{HUGGING_FACE}
 import gc, weakref
 one = trainer(3)

@@ -1,4 +1,4 @@
-"""Liger's kernels, seen in a real training with the real library: on the CPU, where Triton's own interpreter runs three of them."""
+"""Liger's kernels in a training with the real library, on the CPU, where Triton's interpreter runs three of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the blocks are that ran again: as many as are counted, and no more."""
+"""Names of recomputed blocks as ranges."""
 
 from __future__ import annotations
 

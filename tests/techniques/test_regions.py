@@ -1,4 +1,4 @@
-"""What a call was given by name is read off the line that makes it, where the function itself cannot tell."""
+"""Keyword arguments of a running call, read from the bytecode of its line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent tells of real trainings with the real libraries: every technique that is there, and none that is not."""
+"""Techniques reported for trainings with the real libraries: all that are used, and no others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.frameworks, pytest.mark.timeout(900),
 
 
 class Answers(dict[str, Any]):
-    """What is told of each case. To ask for one that failed fails, with how."""
+    """Reports of all cases. Access to a failed case fails with its error."""
 
     def __getitem__(self, case: str) -> Any:
         answer = super().__getitem__(case)
@@ -33,7 +33,7 @@ class Answers(dict[str, Any]):
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    """What is told of every case; they run in one process, one after the other, so that none may leave anything behind."""
+    """Reports of all cases, run one after the other in one process, so that leftovers of a case show up."""
     folder = tmp_path_factory.mktemp("techniques")
     code = (
         f"import json, sys, warnings; warnings.filterwarnings('ignore'); sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
@@ -71,7 +71,7 @@ def test_nothing_stays_hooked(told) -> None:
 
 
 def test_unchanged_runs_report_at_most_three_times(told) -> None:
-    """What is declared at attach, what was seen in the second step, and findings that wait for a second sight."""
+    """Reports come at attach, after the second step, and for findings that need a second observation."""
     assert max(answer["messages"] for answer in told.values()) <= 3
 
 
@@ -83,7 +83,7 @@ def test_optimizers(told, case: str) -> None:
 
 @pytest.mark.parametrize("case", BATCHES)
 def test_batches(told, case: str) -> None:
-    """The effective batch is what a step learns from; unknown where two models take turns, or forwards share a backward."""
+    """The effective batch is unknown if two models take turns, or several forward passes share a backward."""
     batch = of_kind(told[case]["last"], "batch")
     assert (batch["chip"], batch["declared"], batch["detail"].get("effective_batch_size")) == BATCHES[case]
 
@@ -105,7 +105,7 @@ def test_no_batch_is_reported_for_per_sample_gradients(told) -> None:
 
 
 def test_declared_techniques_are_reported_before_the_first_step(told) -> None:
-    """A run that dies in its first step has its techniques too: declared, and not observed yet."""
+    """A run that fails in its first step has its declared techniques."""
     first = told["hf_all"]["first"]
     assert first["step"] == 0
     assert {technique["kind"]: technique["observed"] for technique in first["techniques"]} == dict.fromkeys(
@@ -125,7 +125,7 @@ def test_8bit_optimizer_without_effect_has_a_reason(told) -> None:
     "case", ["closure_late", "closure_late_reentrant", "closure_by_number", "checkpoint_unset", "cache_emptied"]
 )
 def test_pitfall_has_a_source_line(told, case: str) -> None:
-    """The line of the user's own code that has to be changed."""
+    """The line of the user's code to change."""
     (finding,) = told[case]["last"]["findings"]
     line = Path(finding["file"]).read_text().splitlines()[finding["line"] - 1]
     assert Path(finding["file"]).name == "cases.py"

@@ -1,4 +1,4 @@
-"""Accelerate with two processes: DDP around the prepared model, and a model that trains beside it by mistake."""
+"""Accelerate with two processes: a prepared model under DDP, and an unprepared model that trains by mistake."""
 
 from __future__ import annotations
 

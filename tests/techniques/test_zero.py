@@ -1,4 +1,4 @@
-"""ZeRO as Accelerate, transformers and Lightning have it: declared and seen, and nothing beside."""
+"""ZeRO in Accelerate, transformers and Lightning: declared and observed, and nothing else."""
 
 from __future__ import annotations
 

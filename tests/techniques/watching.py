@@ -1,4 +1,4 @@
-"""Watches the trainings of ``cases`` and ``framework_cases`` one after the other, in one process."""
+"""Observes the trainings of ``cases`` and ``framework_cases`` one after the other in one process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cases import CASES, DEVICE, kept
 from torch import nn
 
 COMPILING = ("compiled", "flex", "of_ones_own")
-"""in names of cases that compile, or are kept from it"""
+"""Parts of names of cases that compile, or are prevented from compiling."""
 
 
 def watched(name: str) -> list[Any]:
-    """Every message of techniques that the agent would send, in order."""
+    """Technique messages that the agent would send, in order."""
     from vramscope.guard import guard
     from vramscope.integrations import accelerate, deepspeed, huggingface, lightning, plain
     from vramscope.integrations.extensions import extend
@@ -70,7 +70,7 @@ left_in_modules: list[str] = []
 
 
 def hooks_left_in(model: nn.Module) -> Iterator[str]:
-    """Hooks in the user's own modules that the user has not put there."""
+    """Yield hooks in the user's modules that the user has not registered."""
     for name, module in model.named_modules():
         for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
             if getattr(hook, "__module__", type(hook).__module__).startswith("vramscope"):
@@ -78,7 +78,7 @@ def hooks_left_in(model: nn.Module) -> Iterator[str]:
 
 
 def left_behind() -> Iterator[str]:
-    """What a watch should have taken out again and has not."""
+    """Yield hooks and patches that were not removed."""
     from vramscope.process.module_calls import module_calls
     from vramscope.process.watched_calls import is_watched
 
@@ -93,7 +93,7 @@ def left_behind() -> Iterator[str]:
 
 
 def run_all() -> dict[str, Any]:
-    """case -> its first and last message, or how it failed, and whether anything was left hooked; as plain values."""
+    """Case -> first and last message or error, and remaining hooks, as plain values."""
     import msgspec
 
     from vramscope.protocol import messages as wire_messages
