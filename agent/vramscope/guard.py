@@ -1,7 +1,7 @@
-"""The one door between the training and us: a fault of ours is contained here, counted, and told once.
+"""Fault containment: an error of the agent never reaches the training. It is counted, and reported once.
 
-The only file of the agent with ``except Exception``. Everything that the host calls (attach, hooks, thread bodies, fork
-and exit handlers) is wrapped at its outermost edge; inside, code is written plainly, without try.
+This is the only file of the agent with ``except Exception``. Everything that the program calls (attach, hooks, thread
+bodies, fork and exit handlers) is wrapped at its outermost edge. Inside, code is written plainly, without try.
 
     @guarded("step hook")
     def on_step() -> None: ...
@@ -9,9 +9,10 @@ and exit handlers) is wrapped at its outermost edge; inside, code is written pla
     with guarded("attach"):
         ...
 
-KeyboardInterrupt and SystemExit pass: they are the user's, and so is what a signal's handler of the user's raises while our code
-runs (a time limit by SIGALRM, the end of a job by SIGUSR1). After :data:`FAULTS_UNTIL_OFF` faults at one place, that
-place is switched off: a decorated function then gives back its default at once.
+KeyboardInterrupt and SystemExit pass, because they are the user's. So does an exception of the user's signal handler that
+runs inside the agent's code (a time limit by SIGALRM, the end of a job by SIGUSR1). After :data:`FAULTS_UNTIL_OFF` faults a
+part is switched off: a decorated function then returns its default at once.
+
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ R = TypeVar("R")
 D = TypeVar("D")
 
 FAULTS_UNTIL_OFF: Final = 10
-"""One fault may be bad luck; ten at one place are a defect that would only cost the training time."""
+"""Number of faults after which a part is switched off. One may be bad luck; ten are a defect that only costs time."""
 
 TRACEBACK_FRAMES: Final = 8
 MESSAGE_CHARACTERS: Final = 200
@@ -40,7 +41,7 @@ log = logging.getLogger("vramscope")
 
 
 class GuardedPart:
-    """One guarded spot in the code: how often it failed, and whether it is still in use."""
+    """A guarded part of the agent: its number of faults, and whether it is switched off."""
 
     __slots__ = ("faults", "off", "what")
 
@@ -51,86 +52,89 @@ class GuardedPart:
 
 
 class Guard:
-    """Counts what was contained. One for the process: :data:`guard`.
+    """Counts contained faults. One for the process: :data:`guard`.
 
-    Counters are plain ints without a lock: a lock could be held across a fork, and a lost count harms nobody.
+    Counters are plain ints without a lock: a lock could be held across a fork, and a lost count does no harm.
+
     """
 
     def __init__(self) -> None:
         self.raise_faults = False
-        """Set by our own tests, so that a fault is loud at home. Never read from the environment."""
+        """True in the agent's own tests: faults are raised. Never read from the environment."""
         self.faults = 0
-        self._places: dict[str, GuardedPart] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._parts: dict[str, GuardedPart] = {}
+        self._reported: set[tuple[str, str]] = set()
 
-    def place(self, what: str) -> GuardedPart:
-        """The place of that name; the same object each time."""
-        return self._places.setdefault(what, GuardedPart(what))
+    def part(self, what: str) -> GuardedPart:
+        """Return the part of that name; the same object each time."""
+        return self._parts.setdefault(what, GuardedPart(what))
 
-    def faults_by_place(self) -> dict[str, int]:
-        """How often each place failed; places without a fault are left out."""
-        return {place.what: place.faults for place in list(self._places.values()) if place.faults}
+    def faults_by_part(self) -> dict[str, int]:
+        """Return the number of faults of each part; parts without a fault are left out."""
+        return {part.what: part.faults for part in list(self._parts.values()) if part.faults}
 
     def reset(self) -> None:
-        """Forget all faults and switch every place on again. For tests, and for a new attach."""
+        """Forget all faults and switch every part on again. For tests, and for a new attach."""
         self.faults = 0
-        self._told.clear()
-        for place in list(self._places.values()):
-            place.faults = 0
-            place.off = False
+        self._reported.clear()
+        for part in list(self._parts.values()):
+            part.faults = 0
+            part.off = False
 
-    def contain(self, place: GuardedPart, fault: Exception) -> bool:
-        """Count and tell a fault. True: the caller must raise it again (a signal's, and in our own tests).
+    def contain(self, part: GuardedPart, fault: Exception) -> bool:
+        """Count and report a fault. Returns True if the caller must raise it again (a signal handler's, and in the agent's
+        tests).
 
-        The exception is not kept: its frames hold local variables, and these may hold the user's tensors.
+        The exception is not kept: its frames retain local variables, and these may be the user's tensors.
+
         """
         if self.raise_faults:
             return True
-        with contextlib.suppress(Exception):  # (a handler may be an object of any kind)
-            if _of_a_signal(fault):
+        with contextlib.suppress(Exception):  # (a handler may be any object)
+            if _is_from_signal_handler(fault):
                 return True
         self.faults += 1
-        place.faults += 1
-        # The user's logging handlers run in here; what they raise must not reach the training either.
+        part.faults += 1
+        # The user's logging handlers run here; their errors must not reach the training either.
         with contextlib.suppress(Exception):
-            self._tell(place, fault)
+            self._report(part, fault)
         return False
 
-    def _tell(self, place: GuardedPart, fault: Exception) -> None:
-        kind = (type(fault).__name__, place.what)
-        if kind not in self._told:
-            self._told.add(kind)
+    def _report(self, part: GuardedPart, fault: Exception) -> None:
+        kind = (type(fault).__name__, part.what)
+        if kind not in self._reported:
+            self._reported.add(kind)
             log.warning(
-                "vramscope: %s failed inside (%s: %s). Your training goes on; this kind is now only counted.",
-                place.what,
+                "vramscope: %s failed inside (%s: %s). Your training continues; further errors of this kind are only counted.",
+                part.what,
                 kind[0],
                 first_line(fault),
             )
             if log.isEnabledFor(logging.DEBUG):
                 log.debug("%s", "".join(traceback.format_exception(fault, limit=-TRACEBACK_FRAMES)))
-        if place.faults >= FAULTS_UNTIL_OFF and not place.off:
-            place.off = True
-            log.warning("vramscope: %s failed %d times and is now switched off.", place.what, place.faults)
+        if part.faults >= FAULTS_UNTIL_OFF and not part.off:
+            part.off = True
+            log.warning("vramscope: %s failed %d times and is now switched off.", part.what, part.faults)
 
 
-def _of_a_signal(fault: Exception) -> bool:
-    """Whether a handler of the user's raised it, which Python calls between any two instructions, ours included."""
+def _is_from_signal_handler(fault: Exception) -> bool:
+    """Return whether a signal handler of the user raised it. Python calls one between any two instructions."""
     codes = filter(None, (_code(signal.getsignal(number)) for number in signal.valid_signals()))
-    # (a guarded function may be a handler, too: its wrapper is in every fault's traceback)
+    # (a guarded function may be a handler too: its wrapper is in every fault's traceback)
     handlers = {code for code in codes if code.co_filename != __file__}
     return bool(handlers) and any(frame.f_code in handlers for frame, _ in traceback.walk_tb(fault.__traceback__))
 
 
 def _code(handler: object) -> CodeType | None:
-    """Of a function, a method, or an object that is called like one."""
-    call = getattr(type(handler), "__call__", None)  # noqa: B004 - its code is wanted
+    """Return the code of a function, a method, or a callable object."""
+    call = getattr(type(handler), "__call__", None)  # noqa: B004 - for its code
     function = handler if isinstance(handler, FunctionType | MethodType) else call
     found = getattr(function, "__code__", None)
     return found if isinstance(found, CodeType) else None
 
 
 def first_line(fault: BaseException) -> str:
-    """The first line of what an exception says, cut behind a word to a length that fits a log line."""
+    """Return the first line of an exception's text, cut after a word to a length that fits a log line."""
     line, *_ = str(fault).strip().splitlines() or ["no message"]
     if len(line) <= MESSAGE_CHARACTERS:
         return line
@@ -142,15 +146,16 @@ def first_line(fault: BaseException) -> str:
 guard: Final = Guard()
 
 
-class guarded(Generic[D]):  # noqa: N801 - used as a decorator and as a with-block, where lower case is the custom
-    """Contain every ``Exception`` of a function or a with-block, and give ``default`` (None) instead.
+class guarded(Generic[D]):  # noqa: N801 - used as a decorator and as a with-block, which are lower case
+    """Contain every ``Exception`` of a function or a with-block, and return ``default`` (None) instead.
 
-    ``what`` is said to the user ("the step hook failed inside ..."), so word it for them. The decorator adds one
-    try, one attribute and one call (about 0.1 µs); use it on hot hooks, and the with-block elsewhere. A with-block at
-    a place that was switched off still runs: Python gives no way to skip one.
+    ``what`` is shown to the user ("the step hook failed inside ..."). The decorator adds one try, one attribute and one
+    call (about 0.1 µs); use it on hot hooks, and the with-block elsewhere. A with-block of a part that is switched off
+    still runs: Python cannot skip one.
+
     """
 
-    __slots__ = ("_place", "default", "what")
+    __slots__ = ("_part", "default", "what")
 
     @overload
     def __init__(self: guarded[None], what: str) -> None: ...
@@ -159,20 +164,20 @@ class guarded(Generic[D]):  # noqa: N801 - used as a decorator and as a with-blo
     def __init__(self, what: str, default: D | None = None) -> None:
         self.what = what
         self.default = default
-        self._place = guard.place(what)
+        self._part = guard.part(what)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R | D]:
-        place = self._place
+        part = self._part
         default: D = self.default  # type: ignore[assignment]  # the overloads: None only where D is None
 
         @functools.wraps(function)
         def safe(*args: P.args, **kwargs: P.kwargs) -> R | D:
-            if place.off:
+            if part.off:
                 return default
             try:
                 return function(*args, **kwargs)
-            except Exception as fault:  # the one place: the training is sacred
-                if guard.contain(place, fault):
+            except Exception as fault:  # the only broad except: nothing may reach the training
+                if guard.contain(part, fault):
                     raise
                 return default
 
@@ -184,11 +189,11 @@ class guarded(Generic[D]):  # noqa: N801 - used as a decorator and as a with-blo
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, frames: TracebackType | None
     ) -> bool:
-        return isinstance(fault, Exception) and not guard.contain(self._place, fault)
+        return isinstance(fault, Exception) and not guard.contain(self._part, fault)
 
 
 def _after_fork_in_child() -> None:
-    # The child has its own story to tell: what the parent said was on the parent's behalf.
+    # The child reports its own faults.
     guard.reset()
 
 

@@ -76,7 +76,7 @@ class Session:
     ) -> None:
         """Begin to watch; ``before``: the session that has ended for this one; ``sends`` False: all stays in the spool folder."""
         self._settings = settings
-        self._secrets = Secrets(given=[settings.token])
+        self._secrets = Secrets(known=[settings.token])
         self._secrets.command_line(sys.argv)  # what is a secret there is one in an error's words, too
         self._job = identity.job_rank()
         self.run_id = identity.run_id(settings.run_id, self._job)
@@ -95,7 +95,7 @@ class Session:
             run=self.run_id,
             rank=self._job.rank,
             first_message=self._hello,
-            look_up=self._look_up_commit,
+            look_up_slow_facts=self._look_up_commit,
             ring=self._ring,
             spool=Spool(settings.spool_dir, settings.spool_bytes),
             on_request=self._on_request,

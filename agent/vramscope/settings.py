@@ -1,7 +1,8 @@
 """The agent's settings: one frozen value, read from ``VRAMSCOPE_*`` once, when the training attaches.
 
-What ``attach`` is given wins over the environment, and the environment over the defaults below. A value that cannot be
-is told in one sentence: which setting, what was seen, what would be right.
+Arguments of ``attach`` win over the environment, and the environment over the defaults below. A wrong value is reported in
+one sentence: the setting, the value, and what is expected.
+
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ MIB: Final = 1024 * 1024
 
 
 class Variable(NamedTuple):
-    """Where a setting comes from: its variable, what it means, and what reads it."""
+    """Source of a setting: its variable, its meaning, and the function that reads it."""
 
     name: str
     meaning: str
     read: Callable[[Any], Any]
-    """gives the value, or raises Wrong with the words for what would be right"""
+    """Returns the value, or raises InvalidValue with a text that says what is expected."""
     default_text: str
 
 
 class InvalidValue(Exception):
-    """The given value cannot be; the text says what would be right."""
+    """The value is invalid; the text says what is expected."""
 
 
 _HOST_AND_PORT: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):[0-9]{1,5}(/.*)?")
 
 
 def with_scheme(address: str) -> str:
-    """``localhost:8265`` as what is meant by it: http://localhost:8265. Everything else as it is."""
+    """Add http:// to a host and port, such as ``localhost:8265``. Other addresses stay as they are."""
     return f"http://{address}" if _HOST_AND_PORT.fullmatch(address) else address
 
 
@@ -87,8 +88,8 @@ def _run_id(value: Any) -> str:
 def _tags(value: Any) -> tuple[str, ...]:
     if not isinstance(value, str) and (isinstance(value, bytes) or not isinstance(value, Iterable)):
         raise InvalidValue("a list of tags, or text with commas between them")
-    given = value.split(",") if isinstance(value, str) else list(value)
-    tags = tuple(dict.fromkeys(_name(tag) for tag in given if str(tag).strip()))
+    value = value.split(",") if isinstance(value, str) else list(value)
+    tags = tuple(dict.fromkeys(_name(tag) for tag in value if str(tag).strip()))
     if len(tags) > 64:
         raise InvalidValue("at most 64 tags, with commas between them")
     return tags
@@ -146,12 +147,12 @@ def _folder(value: Any) -> Path:
         raise InvalidValue("the path of a folder")
     try:
         return Path(text).expanduser()
-    except RuntimeError as fault:  # ~somebody who is not known here
-        raise InvalidValue("the path of a folder; nobody's home is known by that name") from fault
+    except RuntimeError as fault:  # ~name of an unknown user
+        raise InvalidValue("the path of a folder; no user has this name") from fault
 
 
 def default_spool_dir(environ: Mapping[str, str] | None = None) -> Path:
-    """Where samples wait for a server: the user's state folder, or a temporary one where there is no home."""
+    """Return the default folder of unsent samples: the user's state folder, or a temporary one without a home folder."""
     environ = os.environ if environ is None else environ
     if environ.get("XDG_STATE_HOME", "").startswith("/"):
         return Path(environ["XDG_STATE_HOME"], "vramscope", "spool")
@@ -171,9 +172,9 @@ def _setting(name: str, default: Any, read: Callable[[Any], Any], meaning: str, 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that the agent can be told. Each line: variable, default, what reads it, what it means."""
+    """All settings of the agent. Each line: variable, default, reader, meaning."""
 
-    server: str = _setting("VRAMSCOPE_SERVER", "http://127.0.0.1:8265", _url, "Where the server is.")
+    server: str = _setting("VRAMSCOPE_SERVER", "http://127.0.0.1:8265", _url, "Address of the server.")
     token: str | None = _setting(
         "VRAMSCOPE_TOKEN", None, _token, "Token with the scope `ingest`, for a server that asks for one. Never shown."
     )
@@ -186,34 +187,32 @@ class Settings:
         None,
         _run_id,
         "Id of the run: 8 to 40 characters of 0-9 and a-z. All ranks of one job must share it.",
-        "made from what the launcher says of the job, else random",
+        "made from the launcher's job id, else random",
     )
     resume: bool = _setting(
-        "VRAMSCOPE_RESUME", False, _yes_or_no, "1: go on with the run that has this id, instead of starting one.", "0"
+        "VRAMSCOPE_RESUME", False, _yes_or_no, "1: continue the run with this id instead of starting a new one.", "0"
     )
     tags: tuple[str, ...] = _setting("VRAMSCOPE_TAGS", (), _tags, "Tags of the run, with commas between them.", "none")
-    disabled: bool = _setting("VRAMSCOPE_DISABLED", False, _yes_or_no, "1: attach does nothing at all.", "0")
+    disabled: bool = _setting("VRAMSCOPE_DISABLED", False, _yes_or_no, "1: attach does nothing.", "0")
     interval_ms: int = _setting(
         "VRAMSCOPE_INTERVAL_MS", 100, _whole(10, 60_000), "Milliseconds between two samples of the memory counters."
     )
     flush_ms: int = _setting(
         "VRAMSCOPE_FLUSH_MS", 200, _whole(20, 60_000), "Milliseconds between two batches to the server."
     )
-    leaks: bool = _setting(
-        "VRAMSCOPE_LEAKS", True, _yes_or_no, "0: nothing looks for graphs and tensors that outlive their step.", "1"
-    )
+    leaks: bool = _setting("VRAMSCOPE_LEAKS", True, _yes_or_no, "0: no leak detection.", "1")
     windows: bool = _setting(
         "VRAMSCOPE_WINDOWS",
         True,
         _yes_or_no,
-        "0: no windows of allocator history are recorded; what fragments, and what other settings would give, is not known then.",
+        "0: no allocator history is recorded, so there are no fragmentation figures and no predictions for other settings.",
         "1",
     )
     techniques: bool = _setting(
         "VRAMSCOPE_TECHNIQUES",
         True,
         _yes_or_no,
-        "0: nothing looks how it is trained (checkpointing, mixed precision, optimizer ..), nor for known traps.",
+        "0: no detection of techniques (checkpointing, mixed precision, optimizer, ...) and of known pitfalls.",
         "1",
     )
     loss: bool = _setting(
@@ -227,85 +226,86 @@ class Settings:
         "VRAMSCOPE_PROFILE",
         True,
         _yes_or_no,
-        "0: no step is profiled by itself, only when somebody asks for it at the page.",
+        "0: steps are profiled only on request from the page.",
         "1",
     )
     phases: bool | Literal["every"] = _setting(
         "VRAMSCOPE_PHASES",
         True,
         _phases,
-        "0: only whole steps are measured, not their phases; costs less. 1: phases are read in every step as long as that "
-        "takes less than 2 % of its time, else in part of the steps. every: in every step, whatever that takes, which is not "
-        "measured then.",
+        "0: only whole steps are measured, not their phases; costs less. 1: phases are measured in every step while that "
+        "takes less than 2 % of its time, else in some steps. every: in every step; the overhead is then not measured.",
         "1",
     )
     spool_dir: Path = _setting(  # noqa: RUF009 - makes a dataclass field
         "VRAMSCOPE_SPOOL_DIR",
         default_spool_dir,
         _folder,
-        "Folder where batches wait while the server is away.",
+        "Folder for unsent batches.",
         "`$XDG_STATE_HOME/vramscope/spool`, else `~/.local/state/vramscope/spool`",
     )
     spool_bytes: int = _setting(
         "VRAMSCOPE_SPOOL_BYTES",
         256 * MIB,
         _bytes,
-        "Most that the folder may hold, all runs together; when it is full the oldest batches go, counted.",
+        "Maximum size of that folder, all runs together. When it is full, the oldest batches are removed and counted.",
         "256MiB",
     )
     connect_timeout_s: float = _setting(
-        "VRAMSCOPE_CONNECT_TIMEOUT_S", 2.0, _seconds(0.1, 60), "Seconds that a connection to the server may take."
+        "VRAMSCOPE_CONNECT_TIMEOUT_S", 2.0, _seconds(0.1, 60), "Timeout for a connection to the server, in seconds."
     )
     read_timeout_s: float = _setting(
-        "VRAMSCOPE_READ_TIMEOUT_S", 10.0, _seconds(0.1, 300), "Seconds that the server may take for an answer."
+        "VRAMSCOPE_READ_TIMEOUT_S", 10.0, _seconds(0.1, 300), "Timeout for an answer of the server, in seconds."
     )
     close_timeout_s: float = _setting(
         "VRAMSCOPE_CLOSE_TIMEOUT_S",
         3.0,
         _seconds(0, 60),
-        "Seconds that the end of the training may wait for the last batches; what is left then stays in the folder.",
+        "Maximum time that the end of the training waits for the last batches, in seconds; the rest stays in the folder.",
     )
-    quiet: bool = _setting("VRAMSCOPE_QUIET", False, _yes_or_no, "1: the agent says nothing on the terminal.", "0")
+    quiet: bool = _setting("VRAMSCOPE_QUIET", False, _yes_or_no, "1: the agent prints nothing on the terminal.", "0")
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
-        """Settings from the arguments that are not None, then from the environment, then from the defaults.
+        """Read settings from the arguments that are not None, then from the environment, then from the defaults.
 
-        A variable that is set but empty counts as not set. Raises ValueError for a value that cannot be.
+        A variable that is set but empty counts as not set. Raises ValueError for an invalid value.
+
         """
         values, _ = cls._read(environ, overrides)
         return cls(**values)
 
     @classmethod
     def for_training(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> tuple[Settings, str]:
-        """The same for who watches a training, and what keeps it from sending: "" where nothing does.
+        """Read settings for a training. Also returns why nothing can be sent, "" if it can.
 
-        A server that cannot be read (``server`` is empty then) or such a token is no reason not to watch: what is seen can be
-        sent later. Raises ValueError for any other value that cannot be.
+        An invalid server (``server`` is empty then) or token does not prevent recording: samples can be sent later. Raises
+        ValueError for any other invalid value.
+
         """
-        values, wrong = cls._read(environ, overrides, forgiven=("server", "token"))
+        values, wrong = cls._read(environ, overrides, optional=("server", "token"))
         return cls(**values), "; ".join(wrong)
 
     @classmethod
     def _read(
-        cls, environ: Mapping[str, str] | None, overrides: Mapping[str, Any], forgiven: Sequence[str] = ()
+        cls, environ: Mapping[str, str] | None, overrides: Mapping[str, Any], optional: Sequence[str] = ()
     ) -> tuple[dict[str, Any], list[str]]:
         environ = os.environ if environ is None else environ
         unknown = sorted(overrides.keys() - VARIABLES.keys())
         if unknown:
-            raise ValueError(f"no such setting: {', '.join(unknown)}; there are {', '.join(VARIABLES)}")
+            raise ValueError(f"unknown setting: {', '.join(unknown)}; known settings: {', '.join(VARIABLES)}")
         values: dict[str, Any] = {"spool_dir": default_spool_dir(environ)}
         wrong: list[str] = []
         for field, variable in VARIABLES.items():
-            given, source = overrides.get(field), field
-            if given is None:
-                given, source = environ.get(variable.name, "").strip() or None, variable.name
-            if given is None:
+            value, source = overrides.get(field), field
+            if value is None:
+                value, source = environ.get(variable.name, "").strip() or None, variable.name
+            if value is None:
                 continue
             try:
-                values[field] = _checked(variable, source, given)
+                values[field] = _checked(variable, source, value)
             except ValueError as fault:
-                if field not in forgiven:
+                if field not in optional:
                     raise
                 wrong.append(str(fault))
                 values[field] = "" if field == "server" else None
@@ -317,15 +317,15 @@ class Settings:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
-def _checked(variable: Variable, source: str, given: Any) -> Any:
+def _checked(variable: Variable, source: str, value: Any) -> Any:
     try:
-        return variable.read(given)
+        return variable.read(value)
     except InvalidValue as wrong:
-        seen = "a value that is not shown" if variable.name == "VRAMSCOPE_TOKEN" else repr(given)
-        raise ValueError(f"{source}: saw {seen[:200]}; expected {wrong}") from None
+        shown = "a value that is not shown" if variable.name == "VRAMSCOPE_TOKEN" else repr(value)
+        raise ValueError(f"{source}: saw {shown[:200]}; expected {wrong}") from None
 
 
 VARIABLES: Final[dict[str, Variable]] = {
     field.name: field.metadata["variable"] for field in dataclasses.fields(Settings)
 }
-"""Field of :class:`Settings` -> its variable. docs/settings.md is held to it by a test."""
+"""Field of :class:`Settings` -> its variable. A test compares docs/settings.md with it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from vramscope.process.gc_pause import collector_comes_by, collector_paused
+from vramscope.process.gc_pause import collector_paused, collector_runs
 
 
 @pytest.fixture
@@ -21,10 +21,10 @@ def as_before() -> Iterator[None]:
 @pytest.mark.usefixtures("as_before")
 def test_a_pause_leaves_what_the_program_set_and_tells_it(enabled: bool) -> None:
     (gc.enable if enabled else gc.disable)()
-    assert collector_comes_by() is enabled
+    assert collector_runs() is enabled
     with collector_paused():
         assert not gc.isenabled()
         with collector_paused():
-            assert collector_comes_by() is enabled
-        assert not gc.isenabled() and collector_comes_by() is enabled, "a pause within a pause ends neither"
-    assert gc.isenabled() is enabled and collector_comes_by() is enabled
+            assert collector_runs() is enabled
+        assert not gc.isenabled() and collector_runs() is enabled, "a pause within a pause ends neither"
+    assert gc.isenabled() is enabled and collector_runs() is enabled

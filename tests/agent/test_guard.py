@@ -29,11 +29,11 @@ def as_at_the_users():
     before = guard.raise_faults
     guard.raise_faults = False
     guard.reset()
-    terminal.forget_said()
+    terminal.forget_printed()
     yield
     guard.raise_faults = before
     guard.reset()
-    terminal.forget_said()
+    terminal.forget_printed()
 
 
 def fail(kind: type[BaseException] = ZeroDivisionError) -> int:
@@ -44,7 +44,7 @@ def test_a_guarded_function_gives_its_default_instead_of_an_exception():
     assert guarded("a hook")(fail)() is None
     assert guarded("a count", -1)(fail)() == -1
     assert guard.faults == 2
-    assert guard.faults_by_place() == {"a hook": 1, "a count": 1}
+    assert guard.faults_by_part() == {"a hook": 1, "a count": 1}
 
 
 def test_a_guarded_function_is_otherwise_what_it_was():
@@ -61,7 +61,7 @@ def test_a_guarded_function_is_otherwise_what_it_was():
 def test_a_guarded_block_swallows_the_exception_and_what_follows_runs():
     with guarded("a block"):
         fail()
-    assert guard.faults_by_place() == {"a block": 1}
+    assert guard.faults_by_part() == {"a block": 1}
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
@@ -121,7 +121,7 @@ def test_a_kind_of_fault_is_told_once_and_then_only_counted(caplog):
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(told) == 2
     assert "the step hook failed inside (ZeroDivisionError: our mistake)" in told[0]
-    assert "Your training goes on" in told[0]
+    assert "Your training continues" in told[0]
     traces = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
     assert "in fail" in traces[0]
 
@@ -230,8 +230,8 @@ def test_there_is_no_other_place_that_catches_everything():
 
 def test_a_second_guard_counts_for_itself():
     other = Guard()
-    assert other.place("x") is other.place("x")
-    assert guard.place("x") is not other.place("x")
+    assert other.part("x") is other.part("x")
+    assert guard.part("x") is not other.part("x")
 
 
 # --- what is said on the terminal ---------------------------------------------------------------------------------

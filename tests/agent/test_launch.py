@@ -91,7 +91,7 @@ def test_a_real_training_is_watched_and_its_exit_code_is_its_own(desk, collector
     assert (session.project, session.name, session.tags) == ("my project", "my run", ["a", "b"])
     assert session.command[-2:] == ["--lr", "--project"]
     [run] = {batch.run for batch in collector.batches}
-    assert f"vramscope: a training in here will be at {collector.url}/runs/{run}\n" in done.stderr
+    assert f"vramscope: This run will appear at {collector.url}/runs/{run}\n" in done.stderr
     steps = sum(m.rows for m in collector.messages if isinstance(m, messages.Block) and m.stream == "steps")
     assert steps == 5, "the first step counts too"
     assert isinstance(collector.messages[-1], messages.Ended)
@@ -194,7 +194,7 @@ def test_a_python_without_the_package_trains_unwatched_and_says_why(desk):
     desk.script("raise ImportError('No module named msgspec')", "path/vramscope/agent.py")
     done = desk.python("import torch; torch.optim.Optimizer([])")
     assert done.stdout == "made 1\n"
-    assert done.stderr.startswith("vramscope: not attached, since ")
+    assert done.stderr.startswith("vramscope: not attached, because ")
     assert "No module named msgspec" in done.stderr
 
 

@@ -182,7 +182,7 @@ def test_what_is_in_the_environment_and_no_secret_is_shown() -> None:
 
 def test_a_secret_that_was_seen_once_is_hidden_in_what_is_said_later() -> None:
     environ = {"A": "b"}
-    secrets = Secrets(environ, given=["the-token-of-attach", None])
+    secrets = Secrets(environ, known=["the-token-of-attach", None])
     secrets.command_line(["--pw", "correct-horse"])
     secrets.configuration({"wandb": {"key": "battery2staple"}})
     environ["LATE_TOKEN"] = "set-after-attach"

@@ -30,7 +30,7 @@ def test_what_is_put_is_taken_in_order():
     assert len(ring) == 5
     assert steps_of(ring.take(1_000_000)) == [0, 1, 2, 3, 4]
     assert ring.take(1_000_000) == []
-    assert (len(ring), ring.held_bytes) == (0, 0)
+    assert (len(ring), ring.kept_bytes) == (0, 0)
 
 
 def test_a_full_ring_drops_the_oldest_and_counts_its_rows():
@@ -44,7 +44,7 @@ def test_a_full_ring_drops_the_oldest_and_counts_its_rows():
 def test_a_message_larger_than_the_ring_is_dropped_by_itself():
     ring = Ring(max_bytes=100)
     ring.put(sample(*range(1000)))
-    assert (len(ring), ring.held_bytes, ring.dropped_rows) == (0, 0, 1000)
+    assert (len(ring), ring.kept_bytes, ring.dropped_rows) == (0, 0, 1000)
 
 
 def test_a_taker_gets_one_message_at_least():
@@ -76,12 +76,12 @@ def test_it_never_exceeds_its_size_and_taken_dropped_and_held_make_up_what_was_p
             ring.put(message)
             put_messages += 1
             put_rows += number
-        assert ring.held_bytes <= max_bytes
+        assert ring.kept_bytes <= max_bytes
         assert len(ring) <= max_messages
         assert ring.taken_messages + ring.dropped_messages + len(ring) == ring.put_messages == put_messages
         assert ring.taken_messages == len(taken)
     taken += ring.take(10**9)
-    assert ring.held_bytes == 0
+    assert ring.kept_bytes == 0
     assert steps_of(taken) == sorted(steps_of(taken))
     assert sum(m.rows for m in taken if isinstance(m, wire_messages.Block)) + ring.dropped_rows == put_rows
 
@@ -110,16 +110,16 @@ def test_many_producers_and_a_taker_lose_nothing_uncounted():
     taken += ring.take(10**9)
     assert ring.put_messages == 12_000
     assert len(taken) + ring.dropped_messages == 12_000
-    assert ring.held_bytes == 0
+    assert ring.kept_bytes == 0
 
 
-def test_putting_never_waits_while_somebody_is_at_the_books():
+def test_putting_never_waits_while_another_thread_holds_the_lock():
     ring = Ring()
-    ring._books.acquire()  # as a thread that was interrupted in the middle of take
+    ring._lock.acquire()  # as a thread that was interrupted in the middle of take
     start = time.monotonic()
     ring.put(sample(1))
     assert time.monotonic() - start < 0.5
-    ring._books.release()
+    ring._lock.release()
     assert len(ring.take(1000)) == 1
 
 
@@ -179,15 +179,15 @@ def test_a_signal_handler_may_put_and_take_at_any_moment():
     assert ring.taken_messages + ring.dropped_messages + len(ring) == ring.put_messages
 
 
-def test_the_bell_wakes_a_waiter_once_however_often_it_was_rung():
-    bell = WakeSignal()
-    assert not bell.wait(0.0)
-    bell.ring()
-    bell.ring()
-    assert bell.wait(0.0)
-    assert not bell.wait(0.01)
-    threading.Timer(0.05, bell.ring).start()
-    assert bell.wait(5.0)
+def test_setting_the_wake_signal_twice_wakes_one_waiter_once():
+    signal = WakeSignal()
+    assert not signal.wait(0.0)
+    signal.set()
+    signal.set()
+    assert signal.wait(0.0)
+    assert not signal.wait(0.01)
+    threading.Timer(0.05, signal.set).start()
+    assert signal.wait(5.0)
 
 
 def test_a_ring_that_is_half_full_wakes_the_sender():

@@ -30,7 +30,7 @@ Start = Callable[..., Sender]
 def loud_and_fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(guard, "raise_faults", True)
     monkeypatch.setattr(backoff, "LONGEST_PAUSE_S", 0.6)  # a test does not wait half a minute for the next try
-    terminal.forget_said()
+    terminal.forget_printed()
     yield
 
 
@@ -41,7 +41,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def start(server: str | Collector, first_message: Any = attached, **given: Any) -> Sender:
         url = server.url if isinstance(server, Collector) else server
         options = {"server": url, "spool_dir": tmp_path / "spool", "flush_ms": 20, "read_timeout_s": 0.5, **given}
-        calls = {name: options.pop(name) for name in ("on_request", "look_up") if name in options}
+        calls = {name: options.pop(name) for name in ("on_request", "look_up_slow_facts") if name in options}
         settings = Settings.from_environment({}, **options)
         sender = Sender(
             settings,
@@ -203,7 +203,7 @@ def test_a_proxy_that_cannot_be_used_keeps_nobody_from_watching(start, collector
     away.ring.put(sample(1))
     assert away.flush()
     wait_for(lambda: away._outage._failures >= 1)
-    assert "no way to http://192.0.2.1:8265 (" in capsys.readouterr().err
+    assert "cannot connect to http://192.0.2.1:8265 (" in capsys.readouterr().err
 
 
 def test_certificates_that_cannot_be_read_keep_nobody_from_watching(start, tmp_path, monkeypatch, capsys):
@@ -212,7 +212,7 @@ def test_certificates_that_cannot_be_read_keep_nobody_from_watching(start, tmp_p
     sender.ring.put(sample(1))
     assert sender.flush()
     wait_for(lambda: sender._outage._failures >= 1)
-    assert "no way to https://127.0.0.1:9 (" in capsys.readouterr().err
+    assert "cannot connect to https://127.0.0.1:9 (" in capsys.readouterr().err
 
 
 # --- a server that is away ----------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def test_pauses_between_tries_grow_and_differ(monkeypatch):
     for _ in range(20):
         one = backoff.Outage()
         for failure in range(12):
-            one.goes_on(backoff.ServerAnswer("away", "gone"), 0.0, "here", silent=True)
+            one.record_failure(backoff.ServerAnswer("away", "gone"), 0.0, "here", silent=True)
             pauses.append((failure, one.next_try_s))
     assert all(0.25 <= pause <= 30 for _, pause in pauses)
     assert max(pause for failure, pause in pauses if failure == 0) <= 0.5
@@ -306,12 +306,12 @@ def test_pauses_between_tries_grow_and_differ(monkeypatch):
 @pytest.mark.parametrize(
     ("mode", "words"),
     [
-        ("refuse", "the token is not known: Make one with `vramscope server`. (VRAMSCOPE_TOKEN holds the token)"),
+        ("refuse", "the token is not known: Make one with `vramscope server`. (set the token with VRAMSCOPE_TOKEN)"),
         ("wrong_version", "the agent speaks wire 1, this server speaks wire 9: Update the agent."),
         ("not_ours", "is not a vramscope server"),
         ("hang", "did not answer within 0.5 s"),
         ("trickle", "did not end its answer within 1 s"),
-        ("drop", "broke"),
+        ("drop", "the connection to"),
     ],
 )
 def test_a_refusal_is_one_clear_line_and_everything_is_kept(start, collector, tmp_path, capsys, mode, words):
@@ -333,7 +333,7 @@ def test_a_refusal_is_one_clear_line_and_everything_is_kept(start, collector, tm
 def test_a_wrong_address_is_told_with_a_question(start, collector, capsys):
     sender = start(collector.url + "/elsewhere")
     wait_for(lambda: sender._outage.on)
-    assert "no such page (is that a vramscope server?)" in capsys.readouterr().err
+    assert "no such page (is it a vramscope server?)" in capsys.readouterr().err
 
 
 def test_a_busy_server_gets_the_time_it_asks_for_without_a_word(start, collector, capsys):
@@ -396,7 +396,7 @@ def test_what_is_refused_for_good_without_end_is_said_to_be_lost(start, collecto
     for number in range(20):
         sender.ring.put(messages.Event(time_ns=1 + number, kind="poison"))
         sender.flush()
-    assert f"{tmp_path / 'spool'} takes no more of what is refused: it is lost" in capsys.readouterr().err
+    assert f"{tmp_path / 'spool'} takes no more refused batches: they are lost" in capsys.readouterr().err
 
 
 # --- deadlines ----------------------------------------------------------------------------------------------------
@@ -463,7 +463,7 @@ def test_an_end_without_a_server_on_a_full_disk_says_what_is_lost(start, small_d
         sender.ring.put(sample(step))
     assert not sender.close()
     said = capsys.readouterr().err
-    assert f"the last 7 rows are lost: the server is away, and {disk.path / 'spool'} takes no more" in said
+    assert f"the last 7 rows are lost: no server, and {disk.path / 'spool'} cannot take more" in said
     assert "sends it" not in said
 
 
@@ -529,7 +529,7 @@ def test_a_fault_inside_does_not_end_the_thread(start, collector, monkeypatch):
     sender = start(collector, first_message=first_message)
     sender.ring.put(sample(1))
     wait_for(lambda: collector.steps == [1])
-    assert guard.faults_by_place()["sending"] == 2
+    assert guard.faults_by_part()["sending"] == 2
     guard.reset()
 
 
@@ -553,11 +553,11 @@ def test_last_words_before_the_introduction_do_not_wait_for_what_takes_long(star
     asked_by: list[str] = []
     go_on = threading.Event()
 
-    def look_up() -> None:
+    def look_up_slow_facts() -> None:
         asked_by.append(threading.current_thread().name)
         go_on.wait(30)
 
-    sender = start(collector, look_up=look_up)
+    sender = start(collector, look_up_slow_facts=look_up_slow_facts)
     try:
         assert sender.keep_now([messages.Event(time_ns=1, kind="out_of_memory", data={})])
         assert waiting(tmp_path) == 1

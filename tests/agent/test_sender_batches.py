@@ -102,15 +102,15 @@ def test_text_that_is_not_unicode_travels_with_a_question_mark():
 def test_a_batch_is_introduced_once_and_keeps_its_identity():
     body = packed([sample(1)])
     who = batching.encode(attached())
-    once = batching.introduced(body, who)
+    once = batching.with_attached(body, who)
     batch = wire_messages.decode_batch(once)
     assert [type(m) for m in batch.messages] == [wire_messages.Attached, wire_messages.Block]
     assert (batch.session, batch.sequence) == ("s" * 8, 5)
-    assert batching.introduced(once, who) == once
+    assert batching.with_attached(once, who) == once
 
 
 def test_a_batch_that_the_server_would_refuse_can_still_be_introduced():
     body = msgspec.msgpack.encode({"wire": 1, "session": "?", "messages": [{"type": "event", "kind": "NOT ALLOWED"}]})
-    found = msgspec.msgpack.decode(batching.introduced(body, batching.encode(attached())))
+    found = msgspec.msgpack.decode(batching.with_attached(body, batching.encode(attached())))
     assert [m["type"] for m in found["messages"]] == ["attached", "event"]
     assert batching.split(body) is None

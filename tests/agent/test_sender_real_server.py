@@ -103,7 +103,7 @@ def sample(step: int) -> messages.Block:
 
 
 def sender_to(server: Server, folder: Path, session: str = "abcdef0123456789") -> Sender:
-    terminal.forget_said()
+    terminal.forget_printed()
     device = messages.Device(index=0, name="a card")
     settings = Settings.from_environment({}, server=server.url, spool_dir=folder / "spool", flush_ms=20)
     sender = Sender(

@@ -57,7 +57,7 @@ def test_a_variable_that_is_set_but_empty_is_not_set():
         ("VRAMSCOPE_SPOOL_BYTES", "lots", "256MiB"),
         ("VRAMSCOPE_SPOOL_BYTES", "12", "at least 1 MiB"),
         ("VRAMSCOPE_SPOOL_DIR", "a\0b", "folder"),
-        ("VRAMSCOPE_SPOOL_DIR", "~nobody-of-that-name/x", "nobody's home is known by that name"),
+        ("VRAMSCOPE_SPOOL_DIR", "~nobody-of-that-name/x", "no user has this name"),
         ("VRAMSCOPE_CLOSE_TIMEOUT_S", "-1", "seconds from 0 to 60"),
         ("VRAMSCOPE_READ_TIMEOUT_S", "nan", "seconds from 0.1 to 300"),
     ],

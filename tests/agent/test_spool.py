@@ -21,7 +21,7 @@ SESSION = "abcdef0123"
 
 @pytest.fixture(autouse=True)
 def nothing_said_before():
-    terminal.forget_said()
+    terminal.forget_printed()
 
 
 def spool_in(directory: Path, max_bytes: int = 16 * MIB, session: str = SESSION) -> Spool:
@@ -67,9 +67,9 @@ def test_another_process_finds_what_waits_and_for_which_server(tmp_path):
     spool.append(7, 3, b"batch")
     spool.close()
     [folder] = session_folders(tmp_path)
-    meant = folder.meant()
-    assert meant is not None
-    assert (meant.server, meant.session) == ("http://127.0.0.1:1", SESSION)
+    session = folder.read_session()
+    assert session is not None
+    assert (session.server, session.session) == ("http://127.0.0.1:1", SESSION)
     assert (folder.path / "attached.msgpack").read_bytes() == b"who"
     [kept] = folder.batches()
     assert (kept.sequence, kept.rows, folder.read_batch(kept)) == (7, 3, b"batch")
@@ -124,7 +124,7 @@ def test_finished_sessions_make_room_first_and_living_ones_are_left_alone(tmp_pa
     assert len(drained(living)) == 4
     assert len(SessionFolder(tmp_path / "dead00000000").batches()) < 8
     assert len(mine) == 10
-    assert "earlier runs were removed" in capsys.readouterr().err
+    assert "oldest batches of earlier runs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("cut", [0, 3, HEADER.size, HEADER.size + 2])
@@ -164,8 +164,8 @@ def test_a_folder_that_cannot_be_made_means_memory_and_one_line(tmp_path, capsys
     spool = spool_in(tmp_path / "file" / "spool", max_bytes=MIB)
     for sequence in range(1, 31):
         spool.append(sequence, 1, bytes(100_000))
-    assert "memory" in spool.place
-    assert spool.held_bytes <= MIB
+    assert "memory" in spool.location
+    assert spool.kept_bytes <= MIB
     assert spool.dropped_batches == 20
     assert [sequence for sequence, _ in drained(spool)] == list(range(21, 31))
     assert capsys.readouterr().err.count("cannot write to") == 1
@@ -192,7 +192,7 @@ def test_a_disk_that_is_full_for_a_while_has_everything_afterwards_and_in_order(
     for sequence in range(1, 11):
         spool.append(sequence, 1, bytes([sequence]) * 50_000)
     assert 2 <= spool.batches_on_disk <= 4, "200 KB of room, and what a file takes more"
-    assert "memory" in spool.place
+    assert "memory" in spool.location
     ballast.unlink()
     spool.append(11, 1, b"at once")
     assert spool.batches_on_disk <= 4, "not asked again so soon"
@@ -212,13 +212,13 @@ def test_a_folder_first_made_on_a_full_disk_says_whose_batches_it_has_once_there
     spool = spool_in(disk.path / "spool")
     spool.introduce(b"who we are")
     spool.append(1, 1, b"one")
-    assert "memory" in spool.place
+    assert "memory" in spool.location
     ballast.unlink()
     spool._retry_disk_at_s = 0.0
     spool.append(2, 1, b"two")
     spool.close()
     [folder] = session_folders(disk.path / "spool")
-    assert folder.meant().session == SESSION
+    assert folder.read_session().session == SESSION
     assert [kept.sequence for kept in folder.batches()] == [1, 2]
     assert (folder.path / ATTACHED).read_bytes() == b"who we are"
 
@@ -241,7 +241,7 @@ spool.append(1, 1, bytes(1000))
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 spool.append(2, 1, bytes(50_000))
 spool.append(3, 1, bytes(10))
-print([spool.oldest()[0].sequence, len(spool), "memory" in spool.place])
+print([spool.oldest()[0].sequence, len(spool), "memory" in spool.location])
 """,
         tmp_path,
     )
@@ -346,7 +346,7 @@ def test_a_session_being_made_and_one_being_tidied_do_not_collide(tmp_path):
         while not stop.is_set():
             for folder in session_folders(tmp_path):
                 if folder.lock():
-                    if folder.meant() is not None:
+                    if folder.read_session() is not None:
                         folder.tidy()
                     folder.unlock()
 

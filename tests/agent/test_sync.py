@@ -90,7 +90,7 @@ def test_without_a_server_it_says_so_and_everything_stays(spool_dir, capsys):
     said = capsys.readouterr()
     assert "no server at http://127.0.0.1:9" in said.err
     assert said.out.startswith(
-        f"Sent nothing.\nWhat stays in {spool_dir}: 5 batches of 1 session; `vramscope sync --server URL`"
+        f"Sent nothing.\nStill in {spool_dir}: 5 batches of 1 session; `vramscope sync --server URL`"
     )
     [folder] = session_folders(spool_dir)
     assert len(folder.batches()) == 5
@@ -236,7 +236,7 @@ def test_a_file_cut_short_is_counted_and_the_rest_arrives(spool_dir, collector, 
     victim.write_bytes(victim.read_bytes()[:9])
     assert sync_main([]) == 0
     assert collector.steps == [1, 3, 4, 5]
-    assert "Cut short by a crash, and ignored: 1 file." in capsys.readouterr().out
+    assert "Ignored, since cut short by a crash: 1 file." in capsys.readouterr().out
 
 
 def test_a_folder_without_its_note_goes_to_the_server_of_the_settings(spool_dir, collector, monkeypatch):
@@ -340,7 +340,7 @@ def test_what_a_later_process_finds_is_pointed_out_once(spool_dir, collector, ca
     sender.start()
     sender.flush()
     sender.close()
-    assert "1 earlier sessions wait in" in capsys.readouterr().err
+    assert "1 unsent session in" in capsys.readouterr().err
 
 
 def test_a_long_sync_shows_a_bar_on_a_terminal(capsys, monkeypatch):

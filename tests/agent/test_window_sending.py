@@ -76,7 +76,7 @@ def test_a_large_window_waits_for_room_and_no_sample_leaves_for_it() -> None:
     while not windows_in(taken):
         assert time.monotonic() < deadline
         ring.put(sample(len(taken)))
-        assert ring.held_bytes <= ring.max_bytes // 4 + wire_messages.MAX_PIECE_BYTES
+        assert ring.kept_bytes <= ring.max_bytes // 4 + wire_messages.MAX_PIECE_BYTES
         time.sleep(0.01)
         taken += ring.take(300_000)
     uploads.close(2.0)
@@ -86,7 +86,7 @@ def test_a_large_window_waits_for_room_and_no_sample_leaves_for_it() -> None:
 
 def test_what_does_not_fit_at_the_end_is_left_out_and_said_once_and_the_end_is_not_held_up(capsys) -> None:
     """No room in the ring; and one that is being packed when the end has waited long enough."""
-    terminal.forget_said()
+    terminal.forget_printed()
     ring = Ring(max_bytes=1024 * 1024)
     uploads = Uploads(ring, lambda: 0, pace_s=60.0, name="windows")
     uploads.put(lambda pause: [Artifact("window", {}, window.pack(large_window(40_000)))])
@@ -113,8 +113,8 @@ def test_what_does_not_fit_at_the_end_is_left_out_and_said_once_and_the_end_is_n
         message.data["text"] for message in [*messages, *ring.take(1 << 30)] if isinstance(message, wire_messages.Event)
     ]
     assert said == [
-        "the session ended before all recorded windows were packed; left out: 1",
-        "the session ended before all recorded profiles were packed; left out: 2",
+        "the session ended before all recorded windows were packed; missing: 1",
+        "the session ended before all recorded profiles were packed; missing: 2",
     ]
     assert [line.removeprefix("vramscope: ") for line in capsys.readouterr().err.splitlines()] == said
 
@@ -129,7 +129,7 @@ def test_what_is_packed_in_time_is_no_news(capsys) -> None:
 
 
 def test_what_is_larger_than_the_wire_takes_is_left_out_and_said(capsys) -> None:
-    terminal.forget_said()
+    terminal.forget_printed()
     ring = Ring()
     uploads = Uploads(ring, lambda: 0, pace_s=0.0, name="windows")
     uploads.put(
@@ -137,7 +137,7 @@ def test_what_is_larger_than_the_wire_takes_is_left_out_and_said(capsys) -> None
     )
     uploads.close(60.0)
     (message,) = ring.take(1 << 30)
-    said = "a window is left out: it has 268435457 bytes when packed, and at most 268435456 are sent"
+    said = "a window is not sent: it has 268,435,457 bytes when packed, more than the 268,435,456 allowed"
     assert isinstance(message, wire_messages.Event) and message.data["text"] == said
     assert capsys.readouterr().err == f"vramscope: {said}\n"
 
@@ -148,7 +148,7 @@ def test_the_ring_knows_what_a_piece_weighs() -> None:
     ring = Ring(max_bytes=DEFAULT_BYTES)
     for _ in range(200):
         ring.put(piece(data))
-    assert ring.held_bytes <= DEFAULT_BYTES and ring.dropped_messages > 100
+    assert ring.kept_bytes <= DEFAULT_BYTES and ring.dropped_messages > 100
 
 
 def test_a_batch_with_a_piece_is_cut_between_messages_and_a_piece_alone_is_not_cut() -> None:

@@ -54,7 +54,7 @@ class RunningServer:
     def post(self, body: bytes, **headers: str) -> httpx.Response:
         return self.http.post("/batches", content=body, headers={"Content-Type": wire_messages.CONTENT_TYPE, **headers})
 
-    def send(self, agent: Agent, *messages: wire_messages.Cargo, **options: Any) -> wire_messages.Ack:
+    def send(self, agent: Agent, *messages: wire_messages.BatchItem, **options: Any) -> wire_messages.Ack:
         """Send a batch that must be accepted."""
         answer = self.post(agent.body(*messages, **options))
         assert answer.status_code == 200, answer.text

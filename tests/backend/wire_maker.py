@@ -91,7 +91,7 @@ class Agent:
         )
 
     def batch(
-        self, *messages: wire_messages.Cargo, sequence: int | None = None, sent_ns: int | None = None
+        self, *messages: wire_messages.BatchItem, sequence: int | None = None, sent_ns: int | None = None
     ) -> wire_messages.Batch:
         """The next batch, or the one numbered ``sequence``."""
         if sequence is None:
@@ -109,7 +109,7 @@ class Agent:
             scalars=[m for m in messages if isinstance(m, wire_messages.Scalars)],
         )
 
-    def body(self, *messages: wire_messages.Cargo, **options: Any) -> bytes:
+    def body(self, *messages: wire_messages.BatchItem, **options: Any) -> bytes:
         return wire_messages.encode(self.batch(*messages, **options))
 
     def samples(self, rows: int = 4, at: float = 0.0, **columns: Any) -> wire_messages.Block:

@@ -430,7 +430,7 @@ def test_a_profiler_of_the_users_is_never_touched(training, capsys: pytest.Captu
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    terminal.forget_said()
+    terminal.forget_printed()
     run = training(PLAIN)
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as users:
         run.step()

@@ -396,7 +396,7 @@ def test_what_is_compiled_within_a_window_is_whole_and_stays_right(training) -> 
 def test_a_history_of_the_users_is_never_touched(training, capsys) -> None:
     import torch
 
-    terminal.forget_said()
+    terminal.forget_printed()
     torch.cuda.memory._record_memory_history(stacks="python", max_entries=5_000)
     run = training()
     run.recorder.begin()

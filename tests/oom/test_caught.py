@@ -311,8 +311,8 @@ def test_one_that_is_handled_while_the_cache_is_emptied_is_told_whichever_way_th
 
     torch.empty(1, device="cuda")
     told: list[BaseException] = []
-    fronts = Patches()
-    CaughtErrors(lambda error, in_except: told.append(error)).install(fronts)
+    patches = Patches()
+    CaughtErrors(lambda error, in_except: told.append(error)).install(patches)
     refused = RuntimeError("refused")
     try:
         raise refused
@@ -320,5 +320,5 @@ def test_one_that_is_handled_while_the_cache_is_emptied_is_told_whichever_way_th
         getattr(torch, of).empty_cache()
         getattr(torch, of).empty_cache()
     finally:
-        fronts.remove()
+        patches.remove()
     assert told == [refused]

@@ -1,23 +1,24 @@
-"""Run by Python at start-up in every process under ``vramscope run``: attaches where, and when, a training begins.
+"""Attaches the agent when a training begins. Python runs this file at start-up in every process under ``vramscope run``.
 
-Most of those processes train nothing (pip, compile workers, data loaders, the launcher itself), and many have no torch.
-So this file stands on the standard library alone, imports next to nothing, and waits: when ``torch.optim.optimizer`` was
-imported it wraps ``Optimizer.__init__``; when the first optimizer was made it takes the wrapper off and attaches. That is
-before the first step, so no peak is missed, and nobody who only imports torch becomes a run.
+Most of those processes train nothing (pip, compile workers, data loaders, the launcher itself), and many have no torch. So
+this file uses only the standard library, imports almost nothing, and waits. When ``torch.optim.optimizer`` was imported it
+wraps ``Optimizer.__init__``. When the first optimizer was made it removes the wrapper and attaches. That is before the
+first step, so that no peak is missed, and a process that only imports torch becomes no run.
 
-A session that the script attached itself is left alone: ``attach()`` then gives back the one that runs.
+If the script attaches by itself, ``attach()`` here returns the session that runs already.
+
 """
 
 import os
 import sys
 
-TYPE_CHECKING = False  # typing itself would cost every process some milliseconds
+TYPE_CHECKING = False  # importing typing would cost every process some milliseconds
 if TYPE_CHECKING:
     from typing import Any
 
 
 class _WaitForOptimizers:
-    """A finder that finds nothing itself, but lets us know when ``torch.optim.optimizer`` has been imported."""
+    """An import finder that finds nothing itself, but detects the import of ``torch.optim.optimizer``."""
 
     MODULE = "torch.optim.optimizer"
 
@@ -35,7 +36,7 @@ class _WaitForOptimizers:
 
 
 def _after_import(loader: "Any") -> None:
-    """Let the loader call us when it has run the module; the loader itself stays what it is."""
+    """Call :func:`_attach_at_first_optimizer` when the loader has run the module; the loader itself does not change."""
     run = getattr(loader, "exec_module", None)
     if run is None:
         return
@@ -48,28 +49,28 @@ def _after_import(loader: "Any") -> None:
     try:
         loader.exec_module = exec_module
     except AttributeError:
-        return  # a loader that allows no such thing: this process goes unwatched
+        return  # a loader that cannot be changed: no agent in this process
 
 
 def _attach_at_first_optimizer(module: "Any") -> None:
     optimizer_class = getattr(module, "Optimizer", None)
     if optimizer_class is None:
         return
-    plain = optimizer_class.__init__
+    original = optimizer_class.__init__
     waiting = True
 
     def __init__(self: "Any", *args: "Any", **kwargs: "Any") -> None:  # noqa: N807
         nonlocal waiting
-        plain(self, *args, **kwargs)
-        # Behind it: what looks at all optimizers finds none that is half made.
+        original(self, *args, **kwargs)
+        # After it, so that the agent finds no incomplete optimizer.
         if waiting:
             waiting = False
             if optimizer_class.__init__ is __init__:
-                optimizer_class.__init__ = plain
+                optimizer_class.__init__ = original
             _attach()
 
-    __init__.__wrapped__ = plain  # type: ignore[attr-defined]
-    __init__.__doc__ = plain.__doc__
+    __init__.__wrapped__ = original  # type: ignore[attr-defined]
+    __init__.__doc__ = original.__doc__
     optimizer_class.__init__ = __init__
 
 
@@ -79,13 +80,13 @@ def _attach() -> None:
     except (ImportError, SyntaxError) as fault:
         # Another interpreter than the one of `vramscope run`, without the package.
         if sys.stderr is not None:
-            sys.stderr.write(f"vramscope: not attached, since {sys.executable} cannot import it ({fault})\n")
+            sys.stderr.write(f"vramscope: not attached, because {sys.executable} cannot import it ({fault})\n")
         return
     agent.attach()
 
 
 def _run_the_next_sitecustomize() -> None:
-    """We stand first on the path and hide the one that this Python may have of its own."""
+    """Run the sitecustomize of this Python, if there is one: this file is first on the path and hides it."""
     from importlib.machinery import PathFinder
 
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib would cost every process 5 ms
@@ -101,4 +102,4 @@ def _run_the_next_sitecustomize() -> None:
 
 if os.environ.get("VRAMSCOPE_DISABLED", "").strip().lower() not in ("1", "true", "yes", "on"):
     sys.meta_path.insert(0, _WaitForOptimizers())
-_run_the_next_sitecustomize()  # last: what it raises is Python's to report, as if we were not here
+_run_the_next_sitecustomize()  # last: Python reports its errors as usual

@@ -113,7 +113,7 @@ class EngineSteps:
                 self._in_step = False
                 is_over()
 
-        self._hooks.fronts.put(kind, "step", step)
+        self._hooks.patches.wrap(kind, "step", step)
 
     def _over(self) -> None:
         # No optimizer has stepped if fp16 overflowed: that ends nothing.

@@ -48,7 +48,7 @@ class LomoSteps:
                 running = _running_in(kind.fused_backward.__code__)
                 if running is not None:
                     self._hooks.steps_in_this_backward(running)
-                self._hooks.fronts.put(kind, "fused_backward", fused_backward)
+                self._hooks.patches.wrap(kind, "fused_backward", fused_backward)
 
     def found_root(self, module: torch.nn.Module) -> None:
         """Nothing to do: LOMO wraps no module."""

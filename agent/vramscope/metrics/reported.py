@@ -41,7 +41,7 @@ class Told:
     """
 
     def __init__(
-        self, loss: LossWatch | None, put: Callable[[messages.Cargo], None], wall_ns: Callable[[int], int]
+        self, loss: LossWatch | None, put: Callable[[messages.BatchItem], None], wall_ns: Callable[[int], int]
     ) -> None:
         self._loss = loss
         self._put = put

@@ -1,9 +1,11 @@
-"""Which code the program leaves with: ``sys.exit(7)``, ``exit()`` and ``quit()``, unless somebody catches that.
+"""Detects the exit code of the program: ``sys.exit(7)``, ``exit()`` and ``quit()``, unless the exception is caught.
 
-Python tells nobody of a SystemExit: no excepthook sees it, and it is gone when the exit handlers run. So the functions that
-raise it are wrapped. A ``raise SystemExit(7)`` written out, and ``os._exit``, are not seen: of the first, ``sys.last_value`` and
-``sys.exc_info`` say nothing in an exit handler (3.10 to 3.13), its traceback is gone with it, and the module's frame, had one kept
-it, would tell that it was left but not with which code, so that ``raise SystemExit(main())`` would be a failure each time.
+Python reports no SystemExit: no excepthook sees it, and it is gone when the exit handlers run. So the functions that raise
+it are wrapped. A written-out ``raise SystemExit(7)`` and ``os._exit`` are not detected. In an exit handler
+``sys.last_value`` and ``sys.exc_info`` say nothing about the former (3.10 to 3.13), and its traceback is gone. The module's
+frame would show that it was left but not with which code, so that each ``raise SystemExit(main())`` would count as a
+failure.
+
 """
 
 from __future__ import annotations
@@ -20,64 +22,65 @@ from vramscope.process.patching import Patches
 
 
 class _ExitMarker:
-    """Lies in a frame of the SystemExit's traceback: it lives as long as that does."""
+    """Object in a frame of the SystemExit's traceback. It lives as long as the traceback."""
 
     __slots__ = ("__weakref__",)
 
 
 class ExitWatch:
-    """``begin`` once; ``failure`` says, in an exit handler, whether the program leaves with an error."""
+    """Watches exits. ``begin`` once; in an exit handler, ``failure`` says whether the program ends with an error."""
 
     def __init__(self) -> None:
         self.failure: tuple[str, str] | None = None
-        """type and words, where the newest exit that nobody caught has a code other than 0"""
-        self._leaving: weakref.ref[_ExitMarker] | None = None
-        self._fronts = Patches()
+        """Type and text of the newest uncaught exit whose code is not 0."""
+        self._marker: weakref.ref[_ExitMarker] | None = None
+        self._patches = Patches()
 
     def begin(self) -> None:
-        self._front(sys, "exit")
-        self._front(_sitebuiltins.Quitter, "__call__")  # what exit() and quit() are
+        self._wrap(sys, "exit")
+        self._wrap(_sitebuiltins.Quitter, "__call__")  # the type of exit() and quit()
 
     def release(self) -> None:
-        self._fronts.remove()
+        self._patches.remove()
 
     def forget(self) -> None:
-        """Somebody caught it."""
-        self.failure = self._leaving = None
+        """Forget the exit, because the exception was caught."""
+        self.failure = self._marker = None
 
-    def _front(self, owner: Any, name: str) -> None:
-        note = guarded("the note of how the program ends")(self._note)
+    def _wrap(self, owner: Any, name: str) -> None:
+        record = guarded("recording how the program ends")(self._record)
 
-        def leave(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        def exit_function(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
             try:
                 original(*args, **kwargs)
-            except SystemExit as leaving:
-                _kept = note(leaving)
+            except SystemExit as exit_error:
+                _marker = record(exit_error)
                 raise
 
-        self._fronts.put(owner, name, leave)
+        self._patches.wrap(owner, name, exit_function)
 
-    def _note(self, leaving: SystemExit) -> _ExitMarker | None:
+    def _record(self, exit_error: SystemExit) -> _ExitMarker | None:
         if threading.current_thread() is not threading.main_thread():
-            return None  # it ends that thread alone
-        code = leaving.code
+            return None  # it ends only that thread
+        code = exit_error.code
         if code is None or code == 0:
             self.failure = None
         else:
-            self.failure = ("SystemExit", f"exit code {int(code)}" if isinstance(code, int) else first_line(leaving))
+            self.failure = ("SystemExit", f"exit code {int(code)}" if isinstance(code, int) else first_line(exit_error))
         kept = _ExitMarker()
-        self._leaving = weakref.ref(kept, self._dropped)
+        self._marker = weakref.ref(kept, self._dropped)
         return kept
 
-    def _dropped(self, leaving: weakref.ref[_ExitMarker]) -> None:
-        """The exception is gone. While any code of Python still runs, somebody caught it; at the very end none does."""
-        if leaving is self._leaving and _called_from_python():
+    def _dropped(self, exit_error: weakref.ref[_ExitMarker]) -> None:
+        """Handle the end of the exception. If any Python code still runs, it was caught; at the interpreter's end none
+        does."""
+        if exit_error is self._marker and _called_from_python():
             self.forget()
 
 
 def _called_from_python() -> bool:
     try:
-        sys._getframe(2)  # behind this function and the callback: whoever dropped the last reference
+        sys._getframe(2)  # the caller that dropped the last reference, above the callback
     except ValueError:
         return False
     return True

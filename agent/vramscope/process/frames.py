@@ -1,8 +1,8 @@
-"""Frames of the process: which code the user wrote, and the variables and the line of a running function.
+"""Frames of the process: the user's code, and the variables and the line of a running function.
 
-Reading ``frame.f_locals`` up to Python 3.12 copies the variables into a dict that stays with the frame, and would keep
-alive what the function deletes afterwards. So the dict is cleared again, unless somebody else has it (the user's own
-``locals()``). Python 3.13 returns a view: nothing to undo.
+Reading ``frame.f_locals`` up to Python 3.12 copies the variables into a dict that stays with the frame, and would retain
+what the function deletes afterwards. So the dict is cleared again, unless it has another reference (the user's own
+``locals()``). Python 3.13 returns a view, which needs no clearing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 LOCALS_ARE_COPIED: Final = sys.version_info < (3, 13)
 INLINED: Final = sys.version_info >= (3, 12)
-"""comprehensions are loops of the function that they stand in"""
+"""True if comprehensions are compiled into their function."""
 _OWN = str(Path(__file__).resolve().parents[1]) + os.sep
 _LIBRARIES = tuple(
     path + os.sep
@@ -33,7 +33,7 @@ COMPREHENSIONS: Final = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<ge
 
 @functools.lru_cache(maxsize=8192)
 def is_library(file: str | None) -> bool:
-    """Whether a file belongs to Python or to an installed package: the user did not write it."""
+    """Return whether a file belongs to Python or to an installed package, not to the user."""
     return (
         file is None
         or file.startswith(("<frozen", "<string>", "<eval_with_key>", *_LIBRARIES))
@@ -43,7 +43,7 @@ def is_library(file: str | None) -> bool:
 
 
 def _is_installed(folder: str, file: str) -> bool:
-    """Whether a file is of a package that was put into a folder of one's own: ``pip install --target``."""
+    """Return whether a file belongs to a package in a folder of the user's own: ``pip install --target``."""
     if not file.startswith(folder + os.sep):
         return False
     package = file[len(folder) + 1 :].partition(os.sep)[0].removesuffix(".py").lower()
@@ -68,7 +68,8 @@ def is_torch(file: str) -> bool:
 
 
 def running_frames() -> list[types.FrameType]:
-    """Frames of all threads, this thread's first, each from the innermost out; without the agent's and PyTorch's own."""
+    """Return frames of all threads, this thread's first, each from the innermost out, without the agent's and PyTorch's
+    own."""
     found: list[types.FrameType] = []
     current = sys._current_frames()
     here = threading.get_ident()
@@ -80,15 +81,15 @@ def running_frames() -> list[types.FrameType]:
             if not is_own(file) and not is_torch(file):
                 found.append(frame)
             frame = frame.f_back
-    # This function's own frame is one of them: held by its own variable it would outlive the call, with all that our
-    # callers' variables hold, until a garbage collection.
+    # This function's own frame is one of them. In its own variable it would outlive the call, with all that the callers'
+    # variables retain, until a garbage collection.
     current.clear()
     frame = None
     return found
 
 
 def locals_of(frame: types.FrameType) -> dict[str, Any]:
-    """Names and values of a frame's variables, as a dict of our own; the frame is left as it was."""
+    """Return names and values of a frame's variables in a new dict; the frame does not change."""
     values = frame.f_locals
     names = dict(values)
     if LOCALS_ARE_COPIED and frame.f_code.co_flags & inspect.CO_OPTIMIZED and sys.getrefcount(values) <= _REFERENCES:
@@ -97,13 +98,13 @@ def locals_of(frame: types.FrameType) -> dict[str, Any]:
 
 
 def user_line() -> tuple[str, int, str] | None:
-    """File, line and function of the user's code that is running now."""
+    """Return file, line and function of the user's code that is running now."""
     at = user_place()
     return None if at is None else (at[0].co_filename, at[1], at[0].co_name)
 
 
 def user_place() -> tuple[types.CodeType, int] | None:
-    """The user's function that is running now, and the line in it; of a comprehension the function in which it stands."""
+    """Return the user's function that is running now, and its line; for a comprehension the function around it."""
     frame = sys._getframe(1)
     place: tuple[types.CodeType, int] | None = None
     while frame is not None:
@@ -122,4 +123,4 @@ def _count_references() -> int:
 
 
 _REFERENCES: Final = _count_references()
-"""of a frame's dict that nobody else holds: the frame's, our variable's, the call's"""
+"""Number of references to a frame's dict without another owner: the frame's, the variable's, the call's."""

@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept quiet while many objects are made at once."""
+"""Pauses Python's garbage collector while many objects are made at once."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _paused = False
-"""it would run, if it were not paused here"""
+"""True if the collector is paused here and would run otherwise."""
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """No garbage collection meanwhile, and the user's setting as it was afterwards.
+    """Pause garbage collection, and restore the user's setting afterwards.
 
-    A tree of a hundred thousand objects would set off dozens of collections, over all that the process holds: seconds with a
-    large heap. And a look at what is held must not set off the collection of what it looks for.
+    Making a tree of a hundred thousand objects would start dozens of collections over the whole process: seconds with a
+    large heap. And a scan for retained memory must not collect what it searches for.
+
     """
     global _paused
     enabled, outer = gc.isenabled(), _paused
@@ -29,6 +30,7 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def collector_comes_by() -> bool:
-    """Whether the program lets it run: not where it called ``gc.disable()``, as trainings do that collect every so many steps."""
+def collector_runs() -> bool:
+    """Return whether the program lets the collector run. False after ``gc.disable()``, as in trainings that collect every N
+    steps."""
     return _paused or gc.isenabled()

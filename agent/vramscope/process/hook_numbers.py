@@ -10,10 +10,11 @@ _next_number = -(1 << 60)
 
 @contextlib.contextmanager
 def own_hook_numbers() -> Iterator[None]:
-    """Give the hooks that are registered in the block negative numbers.
+    """Give hooks that are registered in the block negative numbers.
 
-    PyTorch numbers all hooks of a process in one row, and a number is the key of a hook in its dictionary. With ours among them
-    the user's hooks would have other numbers, which is seen in what they pickle.
+    PyTorch numbers all hooks of a process consecutively, and a number is the key of a hook in its dictionary. Without this,
+    the user's hooks would have other numbers, which is visible in what they pickle.
+
     """
     global _next_number
     from torch.utils.hooks import RemovableHandle

@@ -1,8 +1,9 @@
-"""How a session begins and ends with its process: an uncaught exception, an exit code, the interpreter's exit, a fork.
+"""Begin and end of a session with its process: an uncaught exception, an exit code, the interpreter's exit, a fork.
 
-In a notebook an exception ends a cell, and not the run. No signal handler is installed: one would change how the training
-dies. SIGINT is a KeyboardInterrupt and is seen as an exception; after SIGTERM or SIGKILL the server sees the silence and
-calls the run lost; at most one flush is missing.
+In a notebook an exception ends a cell, not the run. No signal handler is installed, because it would change how the
+training dies. SIGINT raises a KeyboardInterrupt and is seen as an exception. After SIGTERM or SIGKILL the server sees no
+more signals and calls the run lost; at most one flush is missing.
+
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ class Lifecycle:
         self._previous_hook = sys.excepthook
         self._failure: tuple[str, str] | None = None
         self._exits = ExitWatch()
-        self._leave_cells: Callable[[], None] = lambda: None
+        self._unwatch_cells: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
         self._previous_hook = sys.excepthook
         sys.excepthook = self._excepthook
         self._exits.begin()
-        self._leave_cells = watch_cells(self._cell_failed)
+        self._unwatch_cells = watch_cells(self._cell_failed)
         atexit.register(self._at_exit)
         _forkable.add(self)
 
@@ -51,15 +52,15 @@ class Lifecycle:
         if sys.excepthook == self._excepthook:
             sys.excepthook = self._previous_hook
         self._exits.release()
-        self._leave_cells()
+        self._unwatch_cells()
         atexit.unregister(self._at_exit)
         _forkable.discard(self)
 
     def _excepthook(self, kind: type[BaseException], fault: BaseException, frames: TracebackType | None) -> None:
-        with guarded("the note of how the run ended"):
-            self._failure = (kind.__name__, first_line(fault))  # text only: the frames hold the user's tensors
+        with guarded("recording how the run ended"):
+            self._failure = (kind.__name__, first_line(fault))  # text only: the frames retain the user's tensors
         self._previous_hook(kind, fault, frames)
-        with guarded("the record of an out-of-memory error"):
+        with guarded("recording an out-of-memory error"):
             session = self._session()
             if session is not None and os.getpid() == self._pid:
                 session.failing(fault)
@@ -68,7 +69,7 @@ class Lifecycle:
         session = self._session()
         if session is not None:
             session.cell_failed(error_type, error_line, cell)
-        self._exits.forget()  # sys.exit() in a cell ends the cell
+        self._exits.forget()  # sys.exit() in a cell ends only the cell
 
     @guarded("the end of the session")
     def _at_exit(self) -> None:

@@ -1,7 +1,8 @@
-"""The calls of the user's modules, without a hook in any of them.
+"""Listens to the calls of the user's modules, without a hook in any of them.
 
-``torch.nn.Module._call_impl``, which each call passes, is watched (watched_calls.py). So the modules are pickled, copied, exported
-and listed as ever, and no global hook of PyTorch's is set. A call of a module that nobody watches costs 0.1 µs.
+The watched function is ``torch.nn.Module._call_impl``, which each call passes (watched_calls.py). So modules are pickled,
+copied, exported and listed as before, and no global hook of PyTorch is set. A call of an unwatched module costs 0.1 µs.
+
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
 
 
 class CallListener(NamedTuple):
-    """What is called with the calls of modules. None of them may raise.
+    """Callbacks for the calls of modules. None of them may raise.
 
     before   (module, args, kwargs)
     after    (module, args, output)
-    failed   (module): its forward ends with an error, which ``sys.exc_info()`` has
+    failed   (module): its forward raised an error, which ``sys.exc_info()`` has
+
     """
 
     before: Callable[[Any, tuple[Any, ...], dict[str, Any]], None]
@@ -48,7 +50,8 @@ class ModuleCalls:
         self._is_compiling: Callable[[], bool] = lambda: False
 
     def listen(self, module: torch.nn.Module, listener: CallListener) -> Callable[[], None]:
-        """Listen to the calls of one module, until what is returned is called or the module is gone. Keeps no module."""
+        """Listen to the calls of one module. Returns a function that ends this; the module's end does too. Retains no
+        module."""
         ident = id(module)
         if ident not in self._of:
             self._known[ident] = weakref.ref(module, lambda _: self._forget(ident))
@@ -66,7 +69,7 @@ class ModuleCalls:
         return end
 
     def listen_to_all(self, listener: CallListener) -> Callable[[], None]:
-        """Listen to the calls of all modules, until what is returned is called. Some µs a call."""
+        """Listen to the calls of all modules. Returns a function that ends this. Some µs a call."""
         self._of_all = (*self._of_all, listener)
         self._update()
 
@@ -78,7 +81,7 @@ class ModuleCalls:
 
     @property
     def listens(self) -> bool:
-        """Whether anybody listens to any module."""
+        """True if there is a listener for any module."""
         return bool(self._of or self._of_all)
 
     @property

@@ -1,6 +1,7 @@
-"""Where a search for holders begins: local variables of every thread's frames, globals of the user's modules, their classes.
+"""Start points of a search for holders: local variables of every thread's frames, globals of the user's modules, their
+classes.
 
-Frames under a debugger's trace function are left alone.
+Frames with a debugger's trace function are left unchanged.
 """
 
 from __future__ import annotations
@@ -27,28 +28,28 @@ from vramscope.process.frames import (
 )
 
 DEEPEST_ARGUMENT: Final = 3
-"""containers within a call's arguments in which tensors are looked for"""
+"""Depth to which containers among a call's arguments are searched for tensors."""
 
 
 class Root(NamedTuple):
     """One name under which an object can be reached."""
 
     kind: str
-    """local | global | class | context variable"""
+    """One of local, global, class, context variable."""
     name: str
     value: Any
     code: types.CodeType | None
-    """the function of a local, the module's code where it runs"""
+    """Function of a local; the module's code if that is running."""
     file: str | None
     line: int | None
-    """where the frame is now"""
+    """Current line of the frame."""
     owner: str
-    """the function, module or class that has the name"""
+    """Function, module or class that has the name."""
     of_class: type | None = None
 
     @property
     def spoken(self) -> str:
-        """The name as the program writes it: ``Stats.losses``, for many classes have an attribute of one name."""
+        """Name as the program writes it: ``Stats.losses``, because many classes have an attribute of one name."""
         return f"{self.owner.rpartition('.')[2]}.{self.name}" if self.kind == "class" else self.name
 
     def __str__(self) -> str:
@@ -57,9 +58,9 @@ class Root(NamedTuple):
 
 
 def roots() -> list[list[Root]]:
-    """Every root: variables of the user's functions, the innermost first; then libraries' frames; then globals and classes.
+    """Return every root: variables of the user's functions, innermost first; then of libraries; then globals and classes.
 
-    Last what only its own methods call ``self`` and is a container by itself: any other name says more.
+    Last are containers that only their own methods call ``self``: any other name says more.
     """
     mine: list[Root] = []
     theirs: list[Root] = []
@@ -75,9 +76,9 @@ def _is_self(root: Root) -> bool:
 
 
 def in_flight() -> set[int]:
-    """Ids of the tensors that this thread's calls of modules were given: ``model(batch.to(device))`` keeps them for its own time.
+    """Return ids of the tensors in the arguments of this thread's running module calls: ``model(batch.to(device))``.
 
-    The call's own variables have them, and no name of the user's does.
+    Only the call's own variables refer to them, no name of the user's.
     """
     import torch
 
@@ -96,9 +97,9 @@ def in_flight() -> set[int]:
 
 
 def building() -> types.FrameType | None:
-    """The user's frame in which a container is being built right now, by a comprehension or out of a generator.
+    """Return the user's frame that is building a container now, by a comprehension or from a generator.
 
-    Until it is done the container has no name: ``losses = [step(batch) for batch in loader]``.
+    Until it is complete the container has no name: ``losses = [step(batch) for batch in loader]``.
     """
     for frame in running_frames():
         code, caller = frame.f_code, frame.f_back
@@ -119,7 +120,8 @@ _TAKES: Final = ("LIST_APPEND", "SET_ADD", "MAP_ADD")
 
 
 def _is_in_comprehension(code: types.CodeType, at: int) -> bool:
-    """Whether this place of a function is in a comprehension of its: from Python 3.12 on most have no frame of their own."""
+    """Return whether this position is in a comprehension of the function. From Python 3.12 on most have no frame of their
+    own."""
     if INLINED:
         instructions = list(dis.get_instructions(code))
         loops = [(one.offset, one.argval) for one in instructions if one.opname == "FOR_ITER"]
@@ -148,8 +150,8 @@ def _locals_of(frame: types.FrameType) -> Iterator[Root]:
 
 
 def is_namespace(value: object) -> bool:
-    """Whether it is the dict of a module's globals: whoever has it (``python -m train`` runs a library's function that does),
-    what is in there has names of its own."""
+    """Return whether the object is the dict of a module's globals. The contents have names of their own (``python -m
+    train``)."""
     return type(value) is dict and "__name__" in value and "__builtins__" in value
 
 
@@ -168,7 +170,7 @@ def _globals() -> Iterator[Root]:
 
 
 def _context() -> Iterator[Root]:
-    """Values of this thread's context variables."""
+    """Yield values of this thread's context variables."""
     for variable, value in contextvars.copy_context().items():
         if type(value) not in ATOMS:
             yield Root("context variable", variable.name, value, None, None, None, "")
@@ -181,7 +183,7 @@ def _class_attributes(kind: type, file: str | None) -> Iterator[Root]:
 
 
 def user_modules() -> list[types.ModuleType]:
-    """Modules that the user wrote: neither Python's nor a package's, nor ours."""
+    """Return modules that the user wrote: not Python's, a package's or the agent's."""
     found = []
     for module in list(sys.modules.values()):
         if not issubclass(type(module), types.ModuleType):

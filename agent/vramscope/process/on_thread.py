@@ -1,4 +1,4 @@
-"""What only one thread can do: done at once where that thread asks, else when it next ends an optimizer step."""
+"""Runs a function on a given thread: at once if it is the current one, else at that thread's next optimizer step."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from vramscope.guard import guarded
 from vramscope.process.optimizer_calls import optimizer_calls
 
 
-def on_thread(ident: int, errand: Callable[[], None]) -> None:
-    """Have something done by a thread. PyTorch keeps some switches a thread, and only that thread can turn them back.
+def on_thread(ident: int, function: Callable[[], None]) -> None:
+    """Run ``function`` on a thread. Some switches of PyTorch are per thread, and only that thread can turn them off.
 
-    ident   threading.get_ident() of it; where it makes no step any more, nothing happens
+    ident   threading.get_ident() of the thread; if it makes no step any more, nothing happens
+
     """
     if ident == get_ident():
-        errand()
+        function()
         return
-    do = guarded("putting back what a thread had")(errand)
+    do = guarded("restoring the state of a thread")(function)
 
     def stepped(*_: Any) -> None:
         if get_ident() == ident:

@@ -1,6 +1,6 @@
-"""The steps of all optimizers of the process, through one pair of PyTorch's global hooks.
+"""Listens to the steps of all optimizers of the process, through one pair of PyTorch's global hooks.
 
-One pair for all parts of a session: Dynamo compiles an optimizer's step anew when the hooks are others.
+All parts of a session share the pair, because Dynamo compiles an optimizer's step again when the hooks change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Listener = Callable[[Any, Any, Any], None]
 
 
 class OptimizerCalls:
-    """Listeners to the begin and the end of steps. One for the process: :data:`optimizer_calls`."""
+    """Listeners to the begin and end of steps. One for the process: :data:`optimizer_calls`."""
 
     def __init__(self) -> None:
         self._before: tuple[Listener, ...] = ()
@@ -23,7 +23,7 @@ class OptimizerCalls:
         self._removals: list[Callable[[], None]] = []
 
     def before(self, listener: Listener) -> Callable[[], None]:
-        """Call ``listener(optimizer, args, kwargs)`` before each step, until what is returned is called."""
+        """Call ``listener(optimizer, args, kwargs)`` before each step. Returns a function that ends this."""
         self._before = (*self._before, listener)
         self._update()
 
@@ -34,7 +34,7 @@ class OptimizerCalls:
         return end
 
     def after(self, listener: Listener) -> Callable[[], None]:
-        """Call ``listener(optimizer, args, kwargs)`` after each step, until what is returned is called."""
+        """Call ``listener(optimizer, args, kwargs)`` after each step. Returns a function that ends this."""
         self._after = (*self._after, listener)
         self._update()
 

@@ -1,7 +1,8 @@
-"""Takes secrets out of what is sent: command lines, configurations, errors' words. The environment itself is never sent.
+"""Removes secrets from what is sent: command lines, configurations, error texts. The environment itself is never sent.
 
-A secret is known by its name (``secret_names``), by its look (``hf_...``, ``Bearer ...``), or because it is the value of an
-environment variable, an option or a setting whose name is a secret's: then it is hidden wherever it stands.
+A secret is recognised by its name (``secret_names``), by its form (``hf_...``, ``Bearer ...``), or as the value of an
+environment variable, an option or a setting with a secret's name. Such a value is hidden wherever it occurs.
+
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from vramscope.process.secret_names import Secrecy, secrecy
 from vramscope.protocol import messages
 
 HIDDEN: Final = "***"
-LEAST_CHARACTERS: Final = 8
-"""that a value must have to be looked for: a shorter one stands in other words by chance"""
-MOST_ARGUMENTS: Final = 256
-MOST_SETTINGS: Final = 1024
-MOST_CHARACTERS: Final = 1000
-MOST_ITEMS: Final = 500
-"""of a list: more would not be shown in so many characters"""
-MOST_VISITED: Final = 20_000
-"""items of one configuration, all lists and maps together: what holds itself ends there"""
-MOST_DEPTH: Final = 8
-MOST_READ: Final = 1 << 16
-"""characters of one text"""
-MOST_KNOWN: Final = 1000
+MIN_CHARACTERS: Final = 8
+"""Minimum length of a value to be searched for in other texts. A shorter one occurs in other words by chance."""
+MAX_ARGUMENTS: Final = 256
+MAX_SETTINGS: Final = 1024
+MAX_CHARACTERS: Final = 1000
+MAX_ITEMS: Final = 500
+"""Maximum number of items read of a list: more would not be shown anyway."""
+MAX_VISITED: Final = 20_000
+"""Maximum number of items read of one configuration, all lists and maps together. Ends self-references."""
+MAX_DEPTH: Final = 8
+MAX_CHARACTERS_READ: Final = 1 << 16
+"""Maximum number of characters read of one text."""
+MAX_KNOWN: Final = 1000
 
 _SHAPES: Final = re.compile(
     r"\b(?:hf_\w{16,}|sk-[\w-]{16,}|[sr]k_(?:live|test)_\w{10,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
@@ -42,20 +43,20 @@ _SCHEME: Final = re.compile(r"\b((?:Bearer|Basic)\s+)(?=[^\s\"']*[^\sa-z\"'])[\w
 _USER_IN_ADDRESS: Final = re.compile(r"([A-Za-z][\w+.-]{0,30}://)[^/\s\"']*@")
 _SIGNED: Final = re.compile(r"([?&][\w-]{0,30}sig(?:nature)?=)[^&\s\"']+", re.IGNORECASE)
 _PASSWORD_IN_ADDRESS: Final = re.compile(r"://[^/\s:@]*:([^/\s]+)@")
-# wandb's keys, and commits: what says that it is one stands before it, or it is part of a path
+# wandb's keys, and commits: a commit has a word before it that says so, or is part of a path
 _FORTY_HEX: Final = re.compile(r"(?<![\w/@])[0-9a-f]{40}(?![\w/])")
 _COMMIT_BEFORE: Final = re.compile(
     r"(commit|revision|rev|sha1?|hash|ref|checksum|version|head|etag|blob)\W{0,6}$", re.IGNORECASE
 )
 
 _NAMED: Final = re.compile(
-    # an option; or a name, quoted or not, and what stands between it and its value
+    # an option; or a name, quoted or not, and the separator before its value
     r"(?<![\w.-])--?(?P<option>[A-Za-z][\w.-]{0,80})(?:\s{0,20}[=:]\s{0,20}|\s{1,20}|\\*[\"']\s{0,20},\s{0,20})"
     r"|(?<![\w.-])(?P<name>[A-Za-z_][\w.-]{0,80})(?:\\*[\"'])?\]?\s{0,20}(?:=>|:=|[=:])\s{0,20}"
 )
 _BEFORE_VALUE: Final = re.compile(r"(?:[|>][-+]?\s+)?(?:(?:Bearer|Basic|Token|Digest|ApiKey)\s+)?", re.IGNORECASE)
 _QUOTE: Final = re.compile(r"(?:[A-Za-z_]\w{0,30}\()?[rbu]{0,2}(\\*[\"'])", re.IGNORECASE)
-# what may end a bare value is part of it where a letter follows at once
+# a delimiter is part of a bare value if a letter follows at once
 _BARE: Final = re.compile(r"(?:[^\s,;&\"'\])}]|[,;&\"'\])}](?=[^\s,;&\"'\])}]))*")
 _PROSE: Final = frozenset(
     ("is", "was", "are", "must", "has", "not", "or", "and", "to", "in", "for", "expected", "required")
@@ -71,27 +72,30 @@ _USERS: Final = ("-u", "-U", "--user", "--username")
 
 
 class Secrets:
-    """What this process must not tell, as far as it is known. Used at attach and when something goes wrong, never in a step."""
+    """The secrets of this process, as far as they are known. Used at attach and after errors, never in a step."""
 
-    def __init__(self, environ: Mapping[str, str] | None = None, given: Iterable[str | None] = ()) -> None:
-        """environ: where variables are looked up, anew each time; given: texts that are secrets (the token of ``attach``)"""
+    def __init__(self, environ: Mapping[str, str] | None = None, known: Iterable[str | None] = ()) -> None:
+        """Collect the secrets of the environment. ``environ`` is read again each time; ``known``: texts that are secrets (a
+        token)."""
         self._environ = os.environ if environ is None else environ
         self._known: set[str] = set()
-        for text in given:
+        for text in known:
             self._learn(text or "")
         self._learn_environment()
 
-    # -- what is sent --------------------------------------------------------------------------------------------------
+    # -- texts to be sent------------------------------------------------------------------------------------------------
 
     def hide(self, text: str) -> str:
-        """The text without what is known as a secret, looks like one, or stands behind the name of one."""
+        """Return the text without known secrets, without texts that look like one, and without values after a secret's
+        name."""
         self._learn_environment()
         return self._without_secrets(text)
 
     def command_line(self, arguments: Sequence[str]) -> list[str]:
-        """The arguments with each secret's value hidden: ``--hf-token X``, ``--api_key=X``, ``wandb.key=X``, ``-u me -p X``."""
+        """Return the arguments with each secret's value hidden: ``--hf-token X``, ``--api_key=X``, ``wandb.key=X``, ``-u me
+        -p X``."""
         shown: list[str] = []
-        arguments = arguments[:MOST_ARGUMENTS]
+        arguments = arguments[:MAX_ARGUMENTS]
         has_user = any(argument.partition("=")[0] in _USERS for argument in arguments)
         hides: Secrecy | None = None
         hides_many = False
@@ -109,58 +113,60 @@ class Secrets:
                 hides = None
                 continue
             shown.append(argument)
-            # A word without dashes is a name where such are written in pairs: WANDB.KEY X
+            # A word without dashes can be a name in a pair: WANDB.KEY X
             hides = known if argument[:1] == "-" or known == "certain" or re.search(r"[._]", name) else None
             hides = "likely" if has_user and argument == "-p" else hides
             hides_many = name.endswith("s")
-        # Only now: what one argument was found to be may stand in another one before it.
+        # Only now: a secret found in one argument may occur in an earlier one.
         self._learn_environment()
         return [
-            self._without_secrets(text, before)[:MOST_CHARACTERS]
+            self._without_secrets(text, before)[:MAX_CHARACTERS]
             for before, text in zip(["", *shown], shown, strict=False)
         ]
 
-    def configuration(self, given: Mapping[str, Any] | None) -> dict[str, messages.Scalar]:
-        """The user's settings flattened to dotted names; secrets hidden, what is no scalar as its text."""
+    def configuration(self, values: Mapping[str, Any] | None) -> dict[str, messages.Scalar]:
+        """Flatten the user's settings to dotted names. Secrets are hidden; what is not a scalar is sent as text."""
         flat: dict[str, messages.Scalar] = {}
         self._learn_environment()
-        visits = iter(range(MOST_VISITED))
-        for name, value in self._flattened(given or {}, "", None, 0, visits):
-            if len(flat) >= MOST_SETTINGS:
+        visits = iter(range(MAX_VISITED))
+        for name, value in self._flattened(values or {}, "", None, 0, visits):
+            if len(flat) >= MAX_SETTINGS:
                 break
             flat[self._without_values(name)[:200] or "unnamed"] = value
         return {
-            name: self._without_secrets(value[:MOST_READ], name)[:MOST_CHARACTERS] if isinstance(value, str) else value
+            name: self._without_secrets(value[:MAX_CHARACTERS_READ], name)[:MAX_CHARACTERS]
+            if isinstance(value, str)
+            else value
             for name, value in flat.items()
         }
 
-    # -- values that stand under a name --------------------------------------------------------------------------------
+    # -- values with a name ---------------------------------------------------------------------------------------------
 
     def _flattened(
-        self, given: Mapping[Any, Any], prefix: str, above: Secrecy | None, depth: int, visits: Iterator[int]
+        self, values: Mapping[Any, Any], prefix: str, above: Secrecy | None, depth: int, visits: Iterator[int]
     ) -> Iterator[tuple[str, messages.Scalar]]:
-        told = _told_name(given)
-        for (key, value), _ in zip(given.items(), visits, strict=False):
+        named = _secrecy_of_pair(values)
+        for (key, value), _ in zip(values.items(), visits, strict=False):
             name = f"{prefix}{key}"
-            known = above or secrecy(name) or (told if str(key) == "value" else None)
-            if isinstance(value, Mapping) and known != "certain" and depth < MOST_DEPTH:
+            known = above or secrecy(name) or (named if str(key) == "value" else None)
+            if isinstance(value, Mapping) and known != "certain" and depth < MAX_DEPTH:
                 yield from self._flattened(value, f"{name}.", known, depth + 1, visits)
             else:
                 yield name, _scalar(self._shown(value, known, depth, visits))
 
     def _shown(self, value: Any, known: Secrecy | None, depth: int, visits: Iterator[int]) -> Any:
-        """The value, or what stands for it; in lists and what lies in them, too."""
+        """Return the value or its replacement, in nested lists and maps too."""
         is_map = isinstance(value, Mapping)
         if known != "certain" and (is_map or _is_list(value)):
-            if depth >= MOST_DEPTH:
+            if depth >= MAX_DEPTH:
                 return "..."
             items = value.items() if is_map else value
-            inner = [item for item, _, _ in zip(items, range(MOST_ITEMS), visits, strict=False)]
+            inner = [item for item, _, _ in zip(items, range(MAX_ITEMS), visits, strict=False)]
             if is_map:
-                told = _told_name(value)
+                named = _secrecy_of_pair(value)
                 return {
                     key: self._shown(
-                        item, known or secrecy(str(key)) or (told if key == "value" else None), depth + 1, visits
+                        item, known or secrecy(str(key)) or (named if key == "value" else None), depth + 1, visits
                     )
                     for key, item in inner
                 }
@@ -177,7 +183,7 @@ class Secrets:
         return self._hidden(str(value), known)
 
     def _hidden(self, value: str, known: Secrecy) -> str:
-        """:data:`HIDDEN`, unless this value is nothing that anybody would hide."""
+        """Return :data:`HIDDEN`, unless nobody would hide this value (a number, ``true``)."""
         if _is_plain(value, known):
             return value
         looks_random = re.search(r"[0-9]", value) and re.search(r"[A-Za-z]", value)
@@ -187,12 +193,12 @@ class Secrets:
 
     # -- text ----------------------------------------------------------------------------------------------------------
 
-    def _without_secrets(self, text: str, behind: str = "") -> str:
-        """behind: what stands before it, a setting's name or an option."""
-        return self._without_named(self._without_values(text, behind))
+    def _without_secrets(self, text: str, before: str = "") -> str:
+        """Hide all secrets. ``behind``: the text before it, a setting's name or an option."""
+        return self._without_named(self._without_values(text, before))
 
-    def _without_values(self, text: str, behind: str = "") -> str:
-        """Without secrets that are known, and those that look like one."""
+    def _without_values(self, text: str, before: str = "") -> str:
+        """Hide known secrets and texts that look like one."""
         for secret in sorted(self._known, key=len, reverse=True):
             if secret in text:
                 text = text.replace(secret, HIDDEN)
@@ -202,22 +208,22 @@ class Secrets:
             text = _SIGNED.sub(rf"\1{HIDDEN}", _USER_IN_ADDRESS.sub(rf"\1{HIDDEN}@", text))
 
         def commit_or_hidden(found: re.Match[str]) -> str:
-            before = behind[-20:] + found.string[max(0, found.start() - 20) : found.start()]
-            return found[0] if _COMMIT_BEFORE.search(before) else HIDDEN
+            context = before[-20:] + found.string[max(0, found.start() - 20) : found.start()]
+            return found[0] if _COMMIT_BEFORE.search(context) else HIDDEN
 
         return self._without_cut_off(_FORTY_HEX.sub(commit_or_hidden, text))
 
     def _without_cut_off(self, text: str) -> str:
-        """A text that was cut to a length may end within a secret."""
+        """Hide part of a secret at the end of a text that was cut to a length."""
         if text.endswith("…"):
             for secret in list(self._known):
-                for characters in range(min(len(secret) - 1, len(text) - 1), LEAST_CHARACTERS - 1, -1):
+                for characters in range(min(len(secret) - 1, len(text) - 1), MIN_CHARACTERS - 1, -1):
                     if text.endswith(secret[:characters], 0, -1):
                         return f"{text[: -characters - 1]}{HIDDEN}…"
         return text
 
     def _without_named(self, text: str) -> str:
-        """Without what stands behind the name of a secret: in JSON, YAML, a repr, an option, an address, a sentence."""
+        """Hide values after the name of a secret: in JSON, YAML, a repr, an option, an address, a sentence."""
         parts, at = [], 0
         found = _NAMED.search(text)
         while found is not None:
@@ -236,7 +242,7 @@ class Secrets:
             found = _NAMED.search(text, max(end, found.end()))
         return "".join([*parts, text[at:]])
 
-    # -- what is known -------------------------------------------------------------------------------------------------
+    # -- known secrets -------------------------------------------------------------------------------------------------
 
     def _learn_environment(self) -> None:
         for name, value in list(self._environ.items()):
@@ -249,9 +255,8 @@ class Secrets:
 
     def _learn(self, secret: str) -> None:
         for text in (secret, secret.strip()):
-            if len(text) >= LEAST_CHARACTERS and text not in self._known and len(self._known) < MOST_KNOWN:
-                # and as it stands in an address, in JSON, in a repr
-                # (also of a variable whose bytes are no UTF-8)
+            if len(text) >= MIN_CHARACTERS and text not in self._known and len(self._known) < MAX_KNOWN:
+                # (also as it is written in an address, in JSON, in a repr; its bytes may be no UTF-8)
                 self._known |= {
                     text,
                     quote(text, safe="", errors="surrogatepass"),
@@ -260,9 +265,9 @@ class Secrets:
                 }
 
 
-def _told_name(given: Mapping[Any, Any]) -> Secrecy | None:
-    """Of ``{"name": "HF_TOKEN", "value": ...}``, as job files write their variables."""
-    name = given.get("name") if "value" in given else None
+def _secrecy_of_pair(values: Mapping[Any, Any]) -> Secrecy | None:
+    """Return the secrecy of ``{"name": "HF_TOKEN", "value": ...}``, the form of variables in job files."""
+    name = values.get("name") if "value" in values else None
     return secrecy(name) if isinstance(name, str) else None
 
 
@@ -290,7 +295,7 @@ def _is_plain(value: str, known: Secrecy) -> bool:
 
 
 def _value_at(text: str, at: int) -> tuple[int, int]:
-    """Where the value that begins there starts and ends, without its quotes."""
+    """Return the start and end of the value that begins there, without its quotes."""
     before = _BEFORE_VALUE.match(text, at)
     start = at if before is None else before.end()
     quoted = _QUOTE.match(text, start)
@@ -307,7 +312,7 @@ def _value_at(text: str, at: int) -> tuple[int, int]:
 
 
 def _closing(text: str, at: int) -> int:
-    """Behind the bracket that closes the one there; the text's end where none does."""
+    """Return the position after the matching bracket, or the text's end."""
     depth = 0
     for found in re.compile(r"[\[({]|[\])}]").finditer(text, at):
         depth += 1 if found[0] in "[({" else -1

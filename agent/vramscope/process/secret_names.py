@@ -1,7 +1,9 @@
-"""Which names are those of secrets: ``hf_token``, ``wandb.key``, ``dbPassword``; not ``max_tokens``, ``key_dim``, ``pad_token``.
+"""Decides which names belong to secrets: ``hf_token``, ``wandb.key``, ``dbPassword``; not ``max_tokens``, ``key_dim``,
+``pad_token``.
 
-A name is split into words (at ``_ . - /`` and where small letters become capitals). Some words are a secret wherever they stand;
-``key``, ``token``, ``auth`` and ``pass`` only at a name's end, and not behind a word which says that they are a model's.
+A name is split into words (at ``_ . - /`` and before capitals). Some words mean a secret in any position. ``key``,
+``token``, ``auth`` and ``pass`` do only at a name's end, and not after a word that belongs to a model.
+
 """
 
 from __future__ import annotations
@@ -12,8 +14,11 @@ import re
 from typing import Final, Literal
 
 Secrecy = Literal["certain", "likely"]
-"""certain  whatever the value is, it is hidden
-likely   its texts are hidden: numbers, yes and no, and a tokenizer's ``<pad>`` are no secrets"""
+"""Certainty that a value is a secret:
+
+certain  any value is hidden
+likely   texts are hidden; numbers, yes and no, and a tokenizer's ``<pad>`` are not
+"""
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
@@ -34,7 +39,7 @@ _OF_A_SERVICE: Final = _set(
     "mlflow kaggle slack discord telegram databricks replicate runpod ngc nvidia docker npm pypi redis minio db database mysql "
     "postgres smtp ldap admin root"
 )
-"""before a key, a token, a pass or an auth these leave no doubt, in the plural and inside a longer name too"""
+"""Words that leave no doubt before a key, a token, a pass or an auth, in the plural and inside a longer name too."""
 _FUSED: Final = re.compile(
     rf"({'|'.join(sorted(_OF_A_SERVICE, key=len, reverse=True))}|my|user)(keys?|tokens?|pass|auth)"
     r"|(\w*?)(passwords?|passwd|passphrase|credentials?|secrets?)"
@@ -43,7 +48,7 @@ _NOT_ITSELF: Final = _set(
     "path paths file files filename dir directory folder sock socket env var variable name names type types length len count size "
     "dim dims policy format version required enabled expiry expires ttl timeout manager store backend provider"
 )
-"""a name that ends so tells where a secret lies or what it is like"""
+"""Last words of names that describe a secret (where it is stored, its format) and are not secret."""
 _HOW_MANY_OR_NONE: Final = _set("num n max min no without skip disable has is total")
 _TRAILING: Final = _set("value val str string b64 base64 hex plain plaintext raw")
 
@@ -75,9 +80,10 @@ _HARMLESS_BEFORE: Final[dict[str, frozenset[str]]] = {
 }
 
 
-@functools.lru_cache(maxsize=1024)  # a long text says the same names again and again
+@functools.lru_cache(maxsize=1024)  # a long text repeats the same names
 def secrecy(name: str) -> Secrecy | None:
-    """How surely a setting of this name holds a secret; None: it does not. Of ``a.b/c`` c counts, and a certain a or b."""
+    """Return how certainly a setting of this name is a secret; None if it is not. In ``a.b/c``, c counts, and a certain a
+    or b."""
     parts = [words for part in re.split(r"[./]", name[-200:]) if (words := _words(part))]
     while len(parts) > 1 and _TRAILING.issuperset(parts[-1]):
         del parts[-1]  # password.value
@@ -96,7 +102,7 @@ def secrecy(name: str) -> Secrecy | None:
         if any(second == kind and first in _OF_A_SERVICE for first, second in pairs):
             return "certain"
         if any(second == f"{kind}s" and first in _OF_A_SERVICE for first, second in pairs):
-            return "likely"  # but for their number
+            return "likely"  # or a number of them
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last not in _AT_THE_END or before in _HARMLESS_BEFORE.get(last, ()):
         return None
@@ -104,7 +110,7 @@ def secrecy(name: str) -> Secrecy | None:
 
 
 def _words(name: str) -> list[str]:
-    """In small letters; those that are written as one taken apart: ``hftoken``, ``dbpassword``."""
+    """Split a name into lower-case words, fused ones included: ``hftoken``, ``dbpassword``."""
     words: list[str] = []
     for found in _WORD.findall(name):
         word = found.lower()

@@ -1,6 +1,7 @@
-"""What the agent says to the person at the terminal: one line on stderr, once for each kind of news.
+"""Messages of the agent on the terminal: one line on stderr, once for each kind of message.
 
 ``VRAMSCOPE_QUIET=1`` silences it.
+
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final
 
 PREFIX: Final = "vramscope: "
 
-_said: dict[tuple[int, str], object] = {}
+_printed: dict[tuple[int, str], object] = {}
 
 
 def say(text: str) -> None:
@@ -20,32 +21,33 @@ def say(text: str) -> None:
     if os.environ.get("VRAMSCOPE_QUIET", "").strip().lower() in ("1", "true", "yes", "on"):
         return
     line = PREFIX + " ".join(text.splitlines()) + "\n"
-    # None: no console at all. ValueError: closed. OSError: a broken pipe, a full disk. The rest: somebody put an object
-    # of their own in its place. One write for the whole line, so that threads do not mix theirs.
+    # None: no console. ValueError: closed. OSError: a broken pipe, a full disk. The rest: the program replaced stderr.
+    # One write for the whole line, so that the lines of threads do not mix.
     with contextlib.suppress(AttributeError, ValueError, OSError, TypeError, RuntimeError):
         sys.stderr.write(line)
         sys.stderr.flush()
 
 
 def say_once(key: str, text: str, *, every_rank: bool = False) -> None:
-    """Say it, unless this process said ``key`` before. Safe from any thread, without a lock.
+    """Print a message unless this process printed ``key`` before. Safe from any thread, without a lock.
 
-    On a host with several ranks only the first one speaks; ``every_rank`` is for news that concerns this rank alone.
+    On a host with several ranks only the first one prints; ``every_rank`` is for messages about this rank alone.
+
     """
     if not (every_rank or speaks_for_host()):
         return
-    me = object()
-    # dict.setdefault is atomic: of two threads in the same instant exactly one finds its own object in there. The pid
-    # is part of the key, because a forked child has its own news.
-    if _said.setdefault((os.getpid(), key), me) is me:
+    own_entry = object()
+    # dict.setdefault is atomic: of two threads exactly one finds its own object. The pid is part of the key, because a
+    # forked child prints its own messages.
+    if _printed.setdefault((os.getpid(), key), own_entry) is own_entry:
         say(text)
 
 
 def speaks_for_host() -> bool:
-    """False in all but the first of a host's ranks (torchrun sets LOCAL_RANK): eight times the same news is noise."""
+    """Return False in all but the first of a host's ranks (torchrun sets LOCAL_RANK), so that a message is not repeated."""
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
-def forget_said() -> None:
-    """Say everything anew: for a new attach in the same process, and for tests."""
-    _said.clear()
+def forget_printed() -> None:
+    """Forget all printed messages: for a new attach in the same process, and for tests."""
+    _printed.clear()

@@ -1,4 +1,4 @@
-"""What a class says of itself, read past its metaclass, whose code could run otherwise."""
+"""Attributes of a class, read without its metaclass, whose code could run otherwise."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _MODULE: Any = type.__dict__["__module__"]
 
 
 def bases(kind: type) -> tuple[type, ...]:
-    """The class and those that it is made from, in the order in which attributes are looked up."""
+    """Return the class and its bases, in the order of attribute lookup."""
     found: tuple[type, ...] = _MRO.__get__(kind)
     return found
 
 
 def namespace(kind: type) -> Mapping[str, Any]:
-    """The class's own ``__dict__``."""
+    """Return the class's own ``__dict__``."""
     found: Mapping[str, Any] = _NAMESPACE.__get__(kind)
     return found
 
@@ -34,7 +34,7 @@ def qualified_name(kind: type) -> str:
 
 
 def module_of(kind: type) -> str:
-    """Empty where the class does not say it in words."""
+    """Return the name of the class's module; "" if it is not a string."""
     found = _MODULE.__get__(kind)
     return found if type(found) is str else ""
 

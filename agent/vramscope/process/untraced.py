@@ -17,17 +17,16 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 _set: Final[dict[int, CodeType]] = {}
-"""By identity, code for which it was said how Dynamo treats it."""
+"""Code objects by identity whose treatment by Dynamo is already set."""
 
 
 def skip_frames(code: CodeType, *, below: bool) -> None:
-    """Have Dynamo run frames of this code as they are; with ``below`` also all frames that they call.
+    """Let Dynamo run frames of this code as they are; with ``below`` also all frames that they call.
 
-    It costs nothing in a call. PyTorch before 2.7 knows only the first half of it.
+    This costs nothing in a call. PyTorch before 2.7 has only the first part.
+
     """
-    eval_frame: Any = sys.modules.get(
-        "torch._C._dynamo.eval_frame"
-    )  # with PyTorch itself; nothing is compiled without it
+    eval_frame: Any = sys.modules.get("torch._C._dynamo.eval_frame")  # nothing is compiled without it
     if eval_frame is None:
         return
     _set[id(code)] = code
@@ -40,9 +39,10 @@ def skip_frames(code: CodeType, *, below: bool) -> None:
 
 
 def skip_own_frames() -> None:
-    """Have Dynamo run all of the agent's functions as they are, whoever calls them: hooks, weak references, the collector.
+    """Let Dynamo run all functions of the agent as they are, whoever calls them: hooks, weak references, the collector.
 
-    Some 10 ms the first time. Functions that call the user's code are marked by :func:`skip_frames` on their own.
+    Takes about 10 ms the first time. Functions that call the user's code are marked by :func:`skip_frames` one by one.
+
     """
     if "torch._C._dynamo.eval_frame" not in sys.modules:
         return
@@ -72,9 +72,10 @@ def _with_inner(code: CodeType) -> Iterator[CodeType]:
 
 
 def outside_of_graphs(call: C) -> C:
-    """The same function, for a place where Dynamo traces a call: it does nothing there, and leaves nothing in the graph.
+    """Return a function that does nothing while Dynamo traces the call, and leaves nothing in the graph.
 
-    Dynamo knows the answer of ``is_compiling()`` while it traces, so that it never reaches the call itself.
+    Dynamo evaluates ``is_compiling()`` while it traces, so that it never reaches the call itself.
+
     """
     import torch
 

@@ -1,11 +1,12 @@
 """Watches the calls of a Python function without replacing it.
 
-The function's code object is exchanged for one with the same statements and with calls of ours at its begin and its end. The
-function stays the same object: whoever imported it earlier is watched too, it is pickled, inspected and compared as before, and
-a traceback shows no frame of ours and the same lines. Dynamo, which knows PyTorch's functions by identity, sees the original
-statements only.
+The function's code object is exchanged for one with the same statements plus calls of the watchers at its begin and end.
+The function stays the same object: code that imported it earlier is watched too, and pickling, inspection and comparison do
+not change. A traceback shows the same lines and no frame of the agent. Dynamo, which knows PyTorch's functions by identity,
+sees the original statements only.
 
-Where that is not possible (no source text, say) a wrapper is set in the function's place.
+Where that is not possible (no source text, say), a wrapper replaces the function.
+
 """
 
 from __future__ import annotations
@@ -24,17 +25,18 @@ from typing import Any, Final, NamedTuple
 from vramscope.process.untraced import skip_frames
 
 MARK: Final = "<the calls that vramscope watches>"
-"""Constant in the compiled code that is exchanged for the :class:`Calls`."""
+"""Constant in the compiled code that is replaced by the :class:`Calls`."""
 TOKEN: Final = "_watched_call"
 RESULT: Final = "_watched_result"
 
 
 class Watcher(NamedTuple):
-    """What is called at the begin and at the end of each call. None of them may raise.
+    """Callbacks at the begin and the end of each call. None of them may raise.
 
-    before   gets the call's arguments, the named ones by position; what it returns is the token of the call
+    before   gets the call's arguments, named ones by position; its result is the token of the call
     after    gets the token and the result
     failed   gets the token; ``sys.exc_info()`` has the error
+
     """
 
     before: Callable[..., Any]
@@ -43,19 +45,19 @@ class Watcher(NamedTuple):
 
 
 class Calls:
-    """All watchers of one function, as its code sees them. Hashable by identity: it is a constant of that code."""
+    """All watchers of one function, as its code sees them. Hashable by identity, since it is a constant of that code."""
 
     __slots__ = ("after", "before", "failed", "restore", "wanted", "watchers")
 
     def __init__(self) -> None:
         self.watchers: list[Watcher] = []
         self.wanted: Any = ()
-        """Container of the identities of first arguments, of a function that is watched for some of them alone."""
+        """Container of ids of first arguments, for a function that is watched for some of them only."""
         self.restore: Callable[[], None] = lambda: None
         self.changed()
 
     def changed(self) -> None:
-        """The list of watchers is another one."""
+        """Update the callbacks after a change of the list of watchers."""
         watchers = tuple(self.watchers)
         if len(watchers) == 1:
             one = watchers[0]
@@ -86,11 +88,12 @@ def _combined(watchers: tuple[Watcher, ...]) -> tuple[Callable[..., Any], Callab
 
 
 _watched: dict[tuple[int, str], Calls] = {}
-"""By the owner's identity (a class or module, which lives as long as the process) and the function's name."""
+"""Calls by the id of the owner (a class or module that lives as long as the process) and the function's name."""
 
 
 def watch(owner: Any, name: str, watcher: Watcher) -> Callable[[], None]:
-    """Have a watcher called with each call of ``owner.name``; returns what ends that. The last one restores the function."""
+    """Call a watcher with each call of ``owner.name``. Returns a function that ends this; the last one restores the
+    function."""
     key = id(owner), name
     calls = _watched.get(key)
     if calls is None:
@@ -115,21 +118,22 @@ def watch(owner: Any, name: str, watcher: Watcher) -> Callable[[], None]:
 
 
 def is_watched(function: Any) -> bool:
-    """Whether calls of ours are in a function's code."""
+    """Return whether a function's code contains calls of watchers."""
     return any(isinstance(constant, Calls) for constant in function.__code__.co_consts)
 
 
 def install(owner: Any, name: str, calls: Calls, *, for_wanted: bool = False) -> None:
-    """Have ``calls`` called from the function from now on, until ``calls.restore()``.
+    """Call ``calls`` from the function until ``calls.restore()``.
 
-    for_wanted   only where the identity of the first argument is in ``calls.wanted``
+    for_wanted   only if the id of the first argument is in ``calls.wanted``
+
     """
     function = inspect.getattr_static(owner, name)
     if not isinstance(function, FunctionType):
         _wrap(owner, name, calls, for_wanted)
         return
     plain = function.__code__
-    if plain not in _made:  # (some ms; a function may be watched again and again)
+    if plain not in _made:  # (takes some ms; a function may be watched repeatedly)
         _made[plain] = watched_code(function, for_wanted=for_wanted)
     made = _made[plain]
     if made is None:
@@ -146,11 +150,11 @@ def install(owner: Any, name: str, calls: Calls, *, for_wanted: bool = False) ->
 
 
 _made: dict[CodeType, CodeType | None] = {}
-"""By the code of functions, what :func:`watched_code` made of it."""
+"""Results of :func:`watched_code` by the original code."""
 
 
 def watched_code(function: FunctionType, *, for_wanted: bool = False) -> CodeType | None:
-    """The function's code with calls of :data:`MARK`'s attributes in it; None where it cannot be made."""
+    """Return the function's code with calls of :data:`MARK`'s attributes in it; None if it cannot be made."""
     plain = function.__code__
     try:
         lines, first = inspect.getsourcelines(plain)
@@ -191,14 +195,14 @@ def _parameters(code: CodeType) -> tuple[Any, ...]:
 
 
 def _mangles(definition: ast.FunctionDef) -> bool:
-    """Whether a name in it means another one within its class."""
+    """Return whether a name in the function means another one within its class."""
     names = {node.id for node in ast.walk(definition) if isinstance(node, ast.Name)}
     names |= {node.attr for node in ast.walk(definition) if isinstance(node, ast.Attribute)}
     return any(name.startswith("__") and not name.endswith("__") for name in names)
 
 
 def _enclosed(definition: ast.FunctionDef, free: tuple[str, ...]) -> ast.stmt:
-    """Within a function that has the free variables, where there are any (``__class__`` of a ``super()``)."""
+    """Put the definition into a function with the free variables, if there are any (``__class__`` of a ``super()``)."""
     if not free:
         return definition
     outer: ast.FunctionDef = ast.parse(f"def outer({', '.join(free)}): pass").body[0]  # type: ignore[assignment]
@@ -216,15 +220,15 @@ def _code_named(code: CodeType, name: str) -> CodeType | None:
 
 
 def _inject(definition: ast.FunctionDef, code: CodeType, for_wanted: bool, knows_torch: bool) -> None:
-    """Put the calls into the function's statements; nothing is watched while Dynamo traces them."""
+    """Add the calls to the function's statements; nothing is watched while Dynamo traces them."""
     body = definition.body
     doc = body[:1] if ast.get_docstring(definition, clean=False) is not None else []
     plain = body[len(doc) :] or [ast.Pass()]
     arguments = definition.args
     named = [one.arg for one in (*arguments.posonlyargs, *arguments.args)]
-    given = [*named, *([f"*{arguments.vararg.arg}"] if arguments.vararg else [])]
-    given += [f"{one.arg}={one.arg}" for one in arguments.kwonlyargs]
-    given += [f"**{arguments.kwarg.arg}"] if arguments.kwarg else []
+    passed = [*named, *([f"*{arguments.vararg.arg}"] if arguments.vararg else [])]
+    passed += [f"{one.arg}={one.arg}" for one in arguments.kwonlyargs]
+    passed += [f"**{arguments.kwarg.arg}"] if arguments.kwarg else []
     conditions = []
     if knows_torch and _knows_dynamo():
         conditions.append("torch.compiler.is_dynamo_compiling()")
@@ -236,7 +240,7 @@ def _inject(definition: ast.FunctionDef, code: CodeType, for_wanted: bool, knows
             if {" or ".join(conditions) or "False"}:
                 pass
             else:
-                {TOKEN} = {MARK!r}.before({", ".join(given)})
+                {TOKEN} = {MARK!r}.before({", ".join(passed)})
                 try:
                     pass
                 except BaseException:
@@ -248,7 +252,7 @@ def _inject(definition: ast.FunctionDef, code: CodeType, for_wanted: bool, knows
     assert isinstance(template, ast.If)
     attempt = template.orelse[1]
     assert isinstance(attempt, ast.Try)
-    for node in ast.walk(template):  # all of ours is at the first line of the function's own
+    for node in ast.walk(template):  # the added nodes have the line of the function's first statement
         if hasattr(node, "lineno"):
             ast.copy_location(node, plain[0])
     template.body = plain
@@ -271,16 +275,17 @@ def _listed(nodes: Any) -> list[ast.stmt]:
 
 
 class _Returns(ast.NodeTransformer):
-    """Gives the result of each return of a function to ``after`` first; functions within it are left alone.
+    """Passes the result of each return of a function to ``after`` first; inner functions are left unchanged.
 
-    kept   the function's variables: what they refer to is gone when a call is over, and so it is before ``after``
+    kept   the function's variables. They are cleared before ``after``, as after the end of a call
+
     """
 
     def __init__(self, kept: list[str]) -> None:
         self._clear = " = ".join([*kept, "None"])
 
     def end(self, node: ast.Return) -> list[ast.stmt]:
-        """Statements for one return."""
+        """Return the statements for one return."""
         lines = (f"{RESULT} = None", self._clear, f"{MARK!r}.after({TOKEN}, {RESULT})", f"return {RESULT}")
         made = ast.parse("\n".join(lines)).body
         for statement in made:
@@ -305,7 +310,7 @@ class _Returns(ast.NodeTransformer):
 
 
 def _wrap(owner: Any, name: str, calls: Calls, for_wanted: bool) -> None:
-    """Set a wrapper in the function's place, which Dynamo looks through."""
+    """Replace the function by a wrapper that Dynamo looks through."""
     original = getattr(owner, name)
     watches = True
 

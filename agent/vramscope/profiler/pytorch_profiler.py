@@ -41,7 +41,7 @@ class PytorchProfiler:
         self._profiler: Any = None
         self._thread = 0
         self._calling = False
-        self._fronts = Patches()
+        self._patches = Patches()
 
     @property
     def is_open(self) -> bool:
@@ -123,11 +123,11 @@ class PytorchProfiler:
         """Hear it from now on, until :meth:`release`."""
         for name in BEGINNINGS:
             if hasattr(self._module, name):
-                self._fronts.put(self._module, name, self._hear)
+                self._patches.wrap(self._module, name, self._hear)
 
     def release(self) -> None:
         """PyTorch's own functions again."""
-        self._fronts.remove()
+        self._patches.remove()
 
     def forget(self) -> None:
         """In a forked child: what is open belongs to the parent."""

@@ -1,10 +1,10 @@
-"""The contract of a profile: what torch.profiler saw in some steps, summed up as tables.
+"""Format of a profile: results of torch.profiler for some steps, summed up as tables.
 
 A profile is an artifact (``messages.Piece``): one :class:`Profile`, as MessagePack, compressed by zlib. Columns are
-little-endian int64 arrays, as on the wire; -1 says unknown. The agent's ``profile`` room writes it, the server's
+little-endian int64 arrays, as on the wire; -1 means unknown. The agent's package ``profiler`` writes it, the server's
 ``analysis/profile`` reads it.
 
-Stands on msgspec alone, because both sides import it.
+This module needs msgspec alone, because both sides import it.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from vramscope.protocol.series import CPU
 
 FORMAT: Final = 1
 MAX_BYTES: Final = 64 << 20
-"""of one profile when it is not compressed"""
+"""Maximum size of an uncompressed profile."""
 MAX_ROWS: Final = 5_000
-"""of one table; what is over goes into one row, :data:`OTHER`"""
+"""Maximum number of rows of one table; the rest is summed in one row, :data:`OTHER`."""
 
 TABLES: Final = ("operations", "modules", "lines")
 
 PYTHON: Final = "(Python, outside of operations)"
-"""row: time between operations, and what Python code let go by itself"""
+"""Row of the time between operations, and of memory that Python code freed outside of them."""
 OUTSIDE: Final = "(outside of modules)"
-"""row: the loss, the optimizer, and all else that no module's forward does"""
+"""Row of work outside of any module's forward: the loss, the optimizer and everything else."""
 NO_LINE: Final = "(no line of yours)"
-"""row: work without a Python stack that leads to a line outside of PyTorch"""
+"""Row of work without a Python stack that leads to a line outside of PyTorch."""
 NOT_ATTRIBUTED: Final = "(not attributed)"
-"""row: what the allocator counted and the profiler was not told of"""
+"""Row of memory that the allocator counted and the profiler did not see."""
 OTHER: Final = "(all others)"
 SPECIAL: Final = (PYTHON, OUTSIDE, NO_LINE, NOT_ATTRIBUTED, OTHER)
 
 QUANTITIES: Final = {
-    "calls": "how often",
-    "cpu_ns": "time on the CPU, what it called included",
-    "self_cpu_ns": "time on the CPU, in itself",
-    "device_ns": "time of the kernels that it launched, what it called included",
-    "self_device_ns": "time of the kernels that it launched itself",
-    "allocated_bytes": "allocated in the window, what it called included",
-    "self_allocated_bytes": "allocated in the window, by itself",
-    "freed_bytes": "let go in the window while it ran, whoever allocated it, what it called included",
-    "self_freed_bytes": "the same, by itself",
-    "peak_bytes": "of what it allocated, alive at the window's peak, what it called included",
-    "self_peak_bytes": "of what it allocated itself, alive at the window's peak",
+    "calls": "number of calls",
+    "cpu_ns": "CPU time, callees included",
+    "self_cpu_ns": "CPU time without callees",
+    "device_ns": "time of its kernels, callees included",
+    "self_device_ns": "time of its kernels without callees",
+    "allocated_bytes": "allocated in the window, callees included",
+    "self_allocated_bytes": "allocated in the window without callees",
+    "freed_bytes": "freed in the window while it ran, whoever allocated it, callees included",
+    "self_freed_bytes": "freed in the window while it ran, without callees",
+    "peak_bytes": "its allocations alive at the window's peak, callees included",
+    "self_peak_bytes": "its allocations alive at the window's peak, without callees",
 }
 """Columns of every table. Those of ``self_`` add up to the window's totals: each byte and nanosecond is in one row."""
 
@@ -63,37 +63,37 @@ KEYS: Final = {
         "name": "position in Profile.words: the function",
         "file": "position in Profile.words",
         "line": "from 1",
-        "last_line": "larger than ``line`` where the profiler tells no more than that it lies between the two",
+        "last_line": "larger than ``line`` if the profiler only reports that it is between the two",
     },
 }
-"""What tells a row of each table from the others."""
+"""Columns that identify a row of each table."""
 
 MAX_CHANGES: Final = 100_000
-"""of one history; of more there is none: 4 MB before it is compressed"""
+"""Maximum number of changes in one history (4 MB uncompressed). With more, there is no history."""
 HISTORY: Final = {
-    "change_bytes": "of an allocation its size; of its end, minus that",
-    "total_bytes": "allocated afterwards, by the allocator's own count; -1: not told, as of what Python lets go by itself",
-    "operations": "row of that table which the block is held for, from its allocation to its end; -1: allocated before the window",
-    "modules": "the same of that table; -1 too where there are no modules",
-    "lines": "the same of that table; -1 too where there are no lines",
+    "change_bytes": "size of an allocation; negative when it is freed",
+    "total_bytes": "allocated afterwards, from the allocator's own counter; -1: not reported, as for memory that Python frees",
+    "operations": "row of that table that the block counts for until it is freed; -1: allocated before the window",
+    "modules": "the same for that table; -1 too if there are no modules",
+    "lines": "the same for that table; -1 too if there are no lines",
 }
-"""Columns of the memory events of a window in their order: so the tables close at every moment."""
+"""Columns of the window's memory events in order. From them the tables can be computed for every event index."""
 
 Columns = dict[str, bytes]
-"""name -> rows * 8 bytes"""
+"""Name -> rows * 8 bytes."""
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What the window cost the training, in seconds."""
+    """Cost of the profile for the training, in seconds."""
 
     opening: float
     closing: float
     packing: float
-    """CPU time of the agent's own thread"""
+    """CPU time of the agent's own thread."""
     step_before: float | None
-    """median step before the window"""
+    """Median step before the window."""
     step_within: float | None
-    """median step in the window"""
+    """Median step in the window."""
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,58 +101,58 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
     format: int = FORMAT
     device: Annotated[int, msgspec.Meta(ge=CPU, le=1024)]
-    """whose memory the tables tell"""
+    """Device whose memory the tables describe."""
     device_name: Text
     torch: Text
     cuda: Text | None
     reason: Text
-    """what made the agent record: ``after warm-up``, ``asked for`` ..."""
+    """Why the agent recorded: ``after warm-up``, ``asked for`` ..."""
     first_step: int
-    """numbers of the steps, from 1 as in series.STEPS"""
+    """Number of the first step, from 1 as in series.STEPS."""
     last_step: int
     steps: Whole
-    """that the window holds in full"""
+    """Number of complete steps in the window."""
     device_time: bool
-    """False: no kernel was seen (no CUPTI, or a CPU), and the times of the device are unknown"""
+    """False: no kernel was seen (no CUPTI, or a CPU), and the times of the device are unknown."""
     stacks: bool
-    """False: recorded without Python stacks, so that there are no lines"""
+    """False: recorded without Python stacks, so that there are no lines."""
     modules_known: bool
-    """False: forward hooks were not possible (compiled), so that there are no modules"""
+    """False: module calls could not be recorded (compiled), so that there are no modules."""
     span_ns: Whole
-    """length of the window"""
+    """Length of the window."""
     phases: dict[Text, Whole] = {}
-    """of it, ns in each of series.PHASES, as the clock told them; empty where it told none"""
+    """Nanoseconds of the window in each of series.PHASES; empty if they are not known."""
     device_busy_ns: Whole | None
-    """in which at least one kernel ran"""
+    """Time in which at least one kernel ran."""
     cost: Cost
     allocated_bytes: Whole | None
-    """in the window, by the allocator's own counters; None: it has none (CPU)"""
+    """Allocated in the window, from the allocator's own counters; None on the CPU, which has none."""
     freed_bytes: Whole | None
     start_bytes: Whole | None
-    """allocated when the window began"""
+    """Allocated at the begin of the window."""
     peak_bytes: Whole | None
-    """highest allocated within"""
+    """Highest allocated in the window."""
     before_bytes: Whole | None
-    """of the peak, allocated before the window: parameters, optimizer state ..."""
+    """Part of the peak that was allocated before the window: parameters, optimizer state ..."""
     unattributed_peak_bytes: Whole | None
-    """of the peak, what is in no row and was not there before"""
+    """Part of the peak that is in no row and was not allocated before."""
     peak_step: int
     peak_phase: int
-    """position in series.PHASES; -1: unknown"""
+    """Position in series.PHASES; -1: unknown."""
     peak_ns: int
-    """after the window's beginning"""
+    """Time after the window's begin."""
     retries: Whole | None
-    """allocations that succeeded only after the cache was emptied"""
+    """Allocations that succeeded only after the cache was emptied."""
     device_allocations: Whole | None
-    """cudaMalloc calls, or mappings, in the window"""
+    """Calls of cudaMalloc, or mappings, in the window."""
     device_frees: Whole | None
     operations: Columns
     modules: Columns
     lines: Columns
     history: Columns = {}
-    """empty where there were more than MAX_CHANGES, or the allocator tells no counters"""
+    """Empty if there were more than MAX_CHANGES, or the allocator has no counters."""
     words: list[Text]
-    """names of operations, modules, classes, functions and files"""
+    """Names of operations, modules, classes, functions and files."""
     notes: list[Text] = []
 
 
@@ -161,16 +161,16 @@ _decode: Final = msgspec.msgpack.Decoder(Profile).decode
 
 
 class BadProfile(ValueError):
-    """The bytes are no profile, or no profile of a format that is known here. Says what is the matter."""
+    """The bytes are not a profile, or have an unknown format. The text says why."""
 
 
 def pack(profile: Profile) -> bytes:
-    """The artifact's bytes."""
+    """Compress a profile for an artifact."""
     return zlib.compress(_encode(profile), 6)
 
 
 def unpack(data: bytes) -> Profile:
-    """The profile in an artifact's bytes. Raises BadProfile, with a field where one is wrong; bounded by MAX_BYTES."""
+    """Read a profile from an artifact. Raises BadProfile, with a field where one is wrong; limited by MAX_BYTES."""
     try:
         opener = zlib.decompressobj()
         raw = opener.decompress(data, MAX_BYTES)
@@ -180,11 +180,11 @@ def unpack(data: bytes) -> Profile:
             raise BadProfile("the profile is cut off")
         profile = _decode(raw)
     except zlib.error as fault:
-        raise BadProfile(f"not compressed as a profile is: {fault}") from None
+        raise BadProfile(f"not a compressed profile: {fault}") from None
     except msgspec.MsgspecError as fault:
         raise BadProfile(str(fault)) from None
     if profile.format != FORMAT:
-        raise BadProfile(f"a profile of format {profile.format}; known here: {FORMAT}")
+        raise BadProfile(f"a profile of format {profile.format}; supported: {FORMAT}")
     for table in TABLES:
         _check(table, getattr(profile, table), (*KEYS[table], *QUANTITIES))
     _check("history", profile.history, HISTORY)

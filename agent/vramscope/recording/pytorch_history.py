@@ -45,7 +45,7 @@ class PytorchHistory:
         """stacks can be switched on in the middle: seen on torch 2.11 to 2.13; where clear_history is missing they are not"""
         self.ours = False
         self._calling = False
-        self._fronts = Patches()
+        self._patches = Patches()
 
     @property
     def is_the_users(self) -> bool:
@@ -94,18 +94,18 @@ class PytorchHistory:
         """Hear the switch from now on, until :meth:`release`."""
         for name in SWITCHES:
             if hasattr(self._native, name):
-                self._fronts.put(self._native, name, self._hear)
+                self._patches.wrap(self._native, name, self._hear)
         for name in SETTERS:
             if hasattr(self._native, name):
-                self._fronts.put(self._native, name, self._hear_settings)
+                self._patches.wrap(self._native, name, self._hear_settings)
         # (a call that finds nothing to give back is no event, and under other settings it may find something)
         for name in EMPTIERS:
             if hasattr(self._native, name):
-                self._fronts.put(self._native, name, self._hear_emptying)
+                self._patches.wrap(self._native, name, self._hear_emptying)
 
     def release(self) -> None:
         """PyTorch's own functions again."""
-        self._fronts.remove()
+        self._patches.remove()
 
     def forget(self) -> None:
         """In a forked child: what is on there belongs to the parent, and CUDA is not for this process."""

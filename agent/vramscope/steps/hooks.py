@@ -70,7 +70,7 @@ class LoopHooks:
         """told of an error that may be of memory, and ends a root's forward, a backward or the wait for a batch (False), or that an
         ``except`` block handles (True)"""
         self.caught = CaughtErrors(self.error_passes)
-        self.fronts = Patches()
+        self.patches = Patches()
         self._removals: list[Callable[[], None]] = []
         self.graph_task: Callable[[], int] = lambda: OUTSIDE
         """of autograd: which walk runs on this thread; PyTorch's own function, so that asking makes no frame"""
@@ -109,7 +109,7 @@ class LoopHooks:
         self._transforming = torch._C._functorch.maybe_current_level
         BackwardFront(self).install()
         ScalerFront(self).install()
-        self.caught.install(self.fronts)
+        self.caught.install(self.patches)
         self.loader.install()
         for extension in self.extensions:
             extension.listen()
@@ -118,7 +118,7 @@ class LoopHooks:
             self.models.add(root)
 
     def remove(self) -> None:
-        self.fronts.remove()
+        self.patches.remove()
         if self.graphs is not None:
             self.graphs.close()
         while self._removals:

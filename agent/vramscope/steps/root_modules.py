@@ -45,7 +45,7 @@ class RootHooks:
                 if id(module) not in inner and next(module.parameters(), None) is not None:
                     self._hook(module)
 
-        hooks.fronts.watch(torch.nn.Module, "train", before=shown)
+        hooks.patches.watch(torch.nn.Module, "train", before=shown)
 
     def add(self, module: torch.nn.Module) -> None:
         """A module whose call is the forward of the training (or its evaluation, without gradients), as the user told us."""

@@ -322,7 +322,7 @@ class StepObserver:
             after(args, time.perf_counter_ns() - began)
             return answer
 
-        self._patches.put(owner, name, timed)
+        self._patches.wrap(owner, name, timed)
 
 
 def _listen(model: torch.nn.Module, handler: Callable[..., None]) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""The times in which the server takes nothing: how long to wait before the next try, and what the user hears of it."""
+"""Outages of the server: how long to wait before the next try, and what the user is shown."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from vramscope.transport.http import ServerAnswer
 
 SHORTEST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
-"""After a refusal always the longest: nothing changes until somebody mends a token or an address."""
+"""Longest pause between two tries. A refusal always waits this long: somebody has to correct a token or an address first."""
 
-FAILURES_UNTIL_BUSY_IS_SAID: Final = 3
-SAY_AGAIN_S: Final = 60.0
-"""A server that comes and goes is told about once a minute at most."""
+BUSY_FAILURES_BEFORE_REPORT: Final = 3
+REPORT_INTERVAL_S: Final = 60.0
+"""Minimum time between two reports. An unstable server is reported at most once a minute."""
 
 
 class Outage:
-    """Whether one is on, since how many tries, until when to wait. Moments are ``time.monotonic`` seconds."""
+    """State of an outage: whether one is active, the number of tries, and when to try next. Times are ``time.monotonic``
+    seconds."""
 
-    def __init__(self, *, for_good: bool = False) -> None:
-        """for_good: there is nobody to send to, and never will be in this process"""
-        self._random = random.Random()  # (never the user's generator, whose state is theirs)
-        self.for_good = self.on = for_good
-        self.next_try_s = math.inf if for_good else 0.0
+    def __init__(self, *, permanent: bool = False) -> None:
+        """Begin without an outage. ``permanent``: the server is not known, so that nothing can be sent in this process."""
+        self._random = random.Random()  # (not the global generator, whose state belongs to the user)
+        self.permanent = self.on = permanent
+        self.next_try_s = math.inf if permanent else 0.0
         self._failures = 0
-        self._said = False
-        self._said_at_s = -SAY_AGAIN_S
+        self._reported = False
+        self._reported_at_s = -REPORT_INTERVAL_S
 
-    def goes_on(self, answer: ServerAnswer, now_s: float, place: str, *, silent: bool = False) -> None:
-        """Another try failed: wait longer, between half and the whole of a doubling pause, so that ranks spread out.
+    def record_failure(self, answer: ServerAnswer, now_s: float, location: str, *, silent: bool = False) -> None:
+        """Record a failed try and double the pause, at random between half and all of it, so that ranks spread out.
 
-        The first time, the user hears why, and where samples are kept.
+        The first failure is shown to the user, with the reason and the folder where samples are kept.
+
         """
         pause_s = min(LONGEST_PAUSE_S, SHORTEST_PAUSE_S * 2 ** min(self._failures, 10)) * self._random.uniform(0.5, 1.0)
         if answer.outcome == "refused":
@@ -43,22 +45,27 @@ class Outage:
         self.on = True
         self.next_try_s = now_s + pause_s
         self._failures += 1
-        if answer.outcome == "busy" and self._failures < FAILURES_UNTIL_BUSY_IS_SAID:
-            return  # asking for patience is no news
-        if self._said or silent or now_s < self._said_at_s + SAY_AGAIN_S or not terminal.speaks_for_host():
+        if answer.outcome == "busy" and self._failures < BUSY_FAILURES_BEFORE_REPORT:
+            return  # a busy server is not worth a line
+        if (
+            self._reported
+            or silent
+            or now_s < self._reported_at_s + REPORT_INTERVAL_S
+            or not terminal.speaks_for_host()
+        ):
             return
-        self._said = True
-        self._said_at_s = now_s
-        terminal.say(f"{answer.text}; keeping samples in {place}, will send them when it is back")
+        self._reported = True
+        self._reported_at_s = now_s
+        terminal.say(f"{answer.text}; keeping samples in {location}, will send them when it is back")
 
-    def is_over(self, now_s: float) -> None:
-        """The server answers again."""
+    def end(self, now_s: float) -> None:
+        """Record that the server answers again."""
         self.on = False
         self.next_try_s = now_s
         self._failures = 0
 
     def caught_up(self, batches: int) -> None:
-        """All that was kept is sent: told to whoever heard of the outage."""
-        if self._said:
+        """Record that all kept batches are sent. Shown only if the outage was shown."""
+        if self._reported:
             terminal.say(f"server is back; sent {batches} batches")
-        self._said = False
+        self._reported = False

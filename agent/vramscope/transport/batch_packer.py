@@ -1,4 +1,4 @@
-"""What is in the ring, packed into batches: each with its number, each beginning with Attached where that is due."""
+"""Packs messages of the ring into numbered batches; a batch begins with Attached where that is due."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from vramscope.protocol import messages as wire_messages
+from vramscope.protocol import messages
 from vramscope.transport import batching
 from vramscope.transport.ring import Ring
 
 BATCH_BYTES: Final = 512 * 1024
-"""Below the 1 MiB that nginx lets through by default."""
+"""Maximum size of a batch. It is below nginx's default limit of 1 MiB."""
 
 
 class PackedBatch(NamedTuple):
-    """A batch, encoded. It keeps its number and its bytes whatever happens to it, so that a twin can be told."""
+    """An encoded batch. It keeps its number and bytes, so that the server recognises a duplicate."""
 
     sequence: int
     rows: int
@@ -23,7 +23,7 @@ class PackedBatch(NamedTuple):
 
 
 class BatchPacker:
-    """Numbers rise by one from 1. Used by one thread at a time."""
+    """Makes batches with numbers that rise by one from 1. Used by one thread at a time."""
 
     def __init__(
         self,
@@ -32,51 +32,51 @@ class BatchPacker:
         session: str,
         run: str,
         rank: int,
-        first_message: Callable[[], wire_messages.Attached],
-        look_up: Callable[[], None] = lambda: None,
+        first_message: Callable[[], messages.Attached],
+        look_up_slow_facts: Callable[[], None] = lambda: None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.introduce = True
-        """the next batch begins with a fresh Attached"""
-        self.attached: wire_messages.Attached | None = None
-        """the newest one, or None before the first batch"""
-        self._next_first: wire_messages.Attached | None = None
+        """True if the next batch must begin with a fresh Attached message."""
+        self.attached: messages.Attached | None = None
+        """Newest Attached message; None before the first batch."""
+        self._next_first: messages.Attached | None = None
         self._ring = ring
         self._session, self._run, self._rank = session, run, rank
         self.first_message = first_message
-        self._look_up = look_up
+        self._look_up_slow_facts = look_up_slow_facts
         self._clock = clock
         self._sequence = 0
 
     def next(self, *, heartbeat: bool = False) -> PackedBatch | None:
-        """The oldest messages of the ring as one batch; None where there is nothing to say, and no heartbeat is due."""
-        self.prepare()  # before anything is taken from the ring: it may fail
-        first: list[wire_messages.Cargo] = [] if self._next_first is None else [self._next_first]
+        """Return the oldest messages of the ring as one batch; None if there are none and no heartbeat is due."""
+        self.prepare()  # before messages leave the ring: it may fail
+        first: list[messages.BatchItem] = [] if self._next_first is None else [self._next_first]
         self._next_first = None
-        messages = first + batching.merge(self._ring.take(BATCH_BYTES))
-        return self.pack(messages) if messages or heartbeat else None
+        items = first + batching.merge(self._ring.take(BATCH_BYTES))
+        return self.pack(items) if items or heartbeat else None
 
     def prepare(self) -> None:
-        """Make the Attached message if one is due. May take some 10 ms: what is not known yet is looked up."""
+        """Make the Attached message if one is due. May take some 10 ms to look up what is not known yet."""
         if not self.introduce:
             return
-        self.introduce = False  # first: what changes while it is made asks for another
-        made: wire_messages.Attached | None = None
+        self.introduce = False  # set first: a change in the meantime asks for another one
+        made: messages.Attached | None = None
         try:
-            self._look_up()
+            self._look_up_slow_facts()
             made = self.first_message()
         finally:
             if made is None:
-                self.introduce = True  # and so does what went wrong
+                self.introduce = True  # and so does a failure
         self.attached = self._next_first = made
 
-    def pack(self, messages: Sequence[wire_messages.Cargo], sequence: int | None = None) -> PackedBatch:
-        """The messages as one batch, with the next number unless one is given."""
+    def pack(self, items: Sequence[messages.BatchItem], sequence: int | None = None) -> PackedBatch:
+        """Pack messages into a batch, under the next number unless ``sequence`` is set."""
         if sequence is None:
             self._sequence += 1
             sequence = self._sequence
-        batch = wire_messages.Batch(
-            wire=wire_messages.WIRE_VERSION,
+        batch = messages.Batch(
+            wire=messages.WIRE_VERSION,
             session=self._session,
             run=self._run,
             rank=self._rank,
@@ -84,13 +84,13 @@ class BatchPacker:
             sent_ns=self._clock(),
             messages=[],
         )
-        return PackedBatch(sequence, batching.rows_in(messages), batching.encode(batching.loaded(batch, messages)))
+        return PackedBatch(sequence, batching.rows_in(items), batching.encode(batching.with_items(batch, items)))
 
-    def introduced(self, body: bytes) -> bytes:
-        """The same encoded batch, beginning with Attached."""
-        return body if self.attached is None else batching.introduced(body, batching.encode(self.attached))
+    def with_attached(self, body: bytes) -> bytes:
+        """Return the encoded batch, beginning with Attached."""
+        return body if self.attached is None else batching.with_attached(body, batching.encode(self.attached))
 
     def halves(self, packed: PackedBatch) -> tuple[PackedBatch, PackedBatch] | None:
-        """Two batches for one that is too large, the first under its number; None where it cannot be cut."""
+        """Split a batch that is too large; the first half keeps its number. None if it cannot be split."""
         cut = batching.split(packed.body)
         return None if cut is None else (self.pack(cut[0], packed.sequence), self.pack(cut[1]))

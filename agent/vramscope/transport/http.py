@@ -1,4 +1,4 @@
-"""One batch to the server, and what its answer means for us. Knows HTTP; knows nothing of rings, spools or threads."""
+"""Posts one batch to the server and interprets the answer. Knows HTTP only, neither ring nor spool nor threads."""
 
 from __future__ import annotations
 
@@ -21,32 +21,36 @@ if TYPE_CHECKING:
 
 PATH: Final = "/api/v1/batches"
 MAX_ANSWER_BYTES: Final = 64 * 1024
-"""An Ack has about thirty bytes, a problem a few hundred; more is not from a server of ours."""
+"""Maximum size of an answer. An Ack has about 30 bytes and a problem a few hundred; a longer answer is not from a vramscope
+server."""
 
 KEEP_ALIVE_S: Final = 4.0
-"""Below the 5 s after which uvicorn closes an idle connection, so that we rarely meet a closed one."""
+"""Time an idle connection is reused. Below the 5 s after which uvicorn closes it, so that a closed one is rare."""
 
 MAX_RETRY_AFTER_S: Final = 300.0
 
-_NO_WAY: Final = (ImportError, ValueError, OSError)
-"""A proxy of the environment that httpx does not know, or for which it lacks a package; certificates that cannot be read."""
+_CLIENT_ERRORS: Final = (ImportError, ValueError, OSError)
+"""Errors of a client that cannot be made: a proxy that httpx does not support, unreadable certificates."""
 
 Outcome = Literal["stored", "away", "busy", "refused", "rejected", "too_large", "unknown_session"]
-"""stored           it is the server's now
-away             nobody there, or no answer: try again later
-busy             the server asks for patience
-refused          the server takes nothing from us as things are: token, wire version, or it is no server of ours
+"""Result of a POST:
+
+stored           the server has stored it
+away             no server, or no answer: try again later
+busy             the server asks to wait
+refused          the server takes nothing: wrong token, another wire version, or it is not a vramscope server
 rejected         the server takes other batches, but never this one
 too_large        the server, or a proxy before it, takes smaller ones
-unknown_session  the server wants to hear first who we are (Attached)"""
+unknown_session  the server needs an Attached message first
+"""
 
 
 class ServerAnswer(NamedTuple):
-    """What became of one POST."""
+    """Result of one POST."""
 
     outcome: Outcome
     text: str = ""
-    """for the person at the terminal: what the server said, or why there was no answer"""
+    """Message for the user: the server's own, or why there was no answer."""
     retry_after_s: float | None = None
     ack: messages.Ack | None = None
 
@@ -62,51 +66,50 @@ class ServerConnection:
         self._client: httpx.Client | None = None
 
     def prepare(self) -> None:
-        """Import what a POST needs: about 0.3 s the first time, on the caller's thread, so that no other thread does it.
+        """Import what a POST needs: about 0.3 s the first time, on the caller's thread.
 
-        A fork while a thread is in the middle of an import leaves the child with a lock that nobody will ever let go;
-        and an import at the moment of a Ctrl-C can change the exit code of the training.
+        A fork during another thread's import leaves the child with a lock that is never released. An import during a Ctrl-C
+        can change the exit code of the training.
+
         """
-        import encodings.idna  # socket imports it at the first look-up of a name
+        import encodings.idna  # socket imports it at the first name resolution
 
         _ = encodings.idna
         if self._client is None:
-            # (Where rich is installed httpx imports it, and that draws from the generator that a training seeds.)
+            # (httpx imports rich where it is installed, and rich draws from the global random generator.)
             state = random.getstate()
             try:
-                import httpx  # half of it: the rest comes with the first client
+                import httpx  # the rest is imported with the first client
 
-                with contextlib.suppress(
-                    *_NO_WAY, httpx.InvalidURL
-                ):  # (what there is to say is said of the first POST)
+                with contextlib.suppress(*_CLIENT_ERRORS, httpx.InvalidURL):  # (the first POST reports it)
                     self._client = self._connect()
             finally:
                 random.setstate(state)
 
     def post(self, body: bytes, *, timeout_s: float | None = None) -> ServerAnswer:
-        """Send one encoded batch and judge the answer. Waits for the timeouts at most; never raises for the network."""
+        """Send one encoded batch and interpret the answer. Waits for the timeouts at most; never raises for the network."""
         import httpx
 
         try:
             if self._client is None:
                 self._client = self._connect()
-        except (*_NO_WAY, httpx.InvalidURL) as fault:
-            return ServerAnswer("away", f"no way to {self.server} ({first_line(fault)})")
+        except (*_CLIENT_ERRORS, httpx.InvalidURL) as fault:
+            return ServerAnswer("away", f"cannot connect to {self.server} ({first_line(fault)})")
         limit_s = self.read_timeout_s if timeout_s is None else max(0.05, min(timeout_s, self.read_timeout_s))
         timeout = httpx.Timeout(limit_s, connect=min(self.connect_timeout_s, limit_s))
         try:
             try:
                 return self._post_once(body, timeout)
             except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-                # Most often a kept connection that the server closed in this very moment (a restart). A second try on
+                # Usually a kept connection that the server has just closed (a restart). A second try on
                 # a new one is safe: a batch that arrives twice is stored once.
                 return self._post_once(body, timeout)
         except (httpx.ConnectError, httpx.ConnectTimeout) as fault:
-            return ServerAnswer("away", f"no server at {self.server}{_certificate_words(fault)}")
+            return ServerAnswer("away", f"no server at {self.server}{_certificate_text(fault)}")
         except httpx.TimeoutException:
             return ServerAnswer("away", f"the server at {self.server} did not answer within {limit_s:.3g} s")
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as fault:
-            return ServerAnswer("away", f"the connection to {self.server} broke ({type(fault).__name__})")
+            return ServerAnswer("away", f"the connection to {self.server} failed ({type(fault).__name__})")
 
     def _post_once(self, body: bytes, timeout: httpx.Timeout) -> ServerAnswer:
         assert self._client is not None
@@ -118,7 +121,7 @@ class ServerConnection:
                 answer += piece
                 if len(answer) > MAX_ANSWER_BYTES:
                     return ServerAnswer("refused", f"what answers at {self.server} is not a vramscope server")
-                # A server that answers a byte now and then would keep us here for ever.
+                # A server that sends single bytes would never reach the read timeout.
                 if time.monotonic() > give_up_at:
                     return ServerAnswer(
                         "away", f"the server at {self.server} did not end its answer within {whole_s:.3g} s"
@@ -138,11 +141,11 @@ class ServerConnection:
             headers["Authorization"] = f"Bearer {self._token}"
         parts = urlsplit(self.server)
         host = parts.hostname or ""
-        # A proxy from the environment cannot reach this machine's own loopback, and clusters often forget NO_PROXY.
+        # A proxy cannot reach this machine's loopback, and clusters often lack NO_PROXY.
         loopback = host in ("localhost", "::1") or host.startswith("127.")
         return httpx.Client(
             headers=headers,
-            # (Over http the certificates need not even be loaded: 20 ms.)
+            # (Loading certificates takes 20 ms and is not needed for http.)
             verify=httpx.create_ssl_context() if parts.scheme == "https" else False,
             trust_env=not loopback,
             limits=httpx.Limits(max_connections=1, keepalive_expiry=KEEP_ALIVE_S),
@@ -156,16 +159,16 @@ class ServerConnection:
                 return ServerAnswer("refused", f"what answers at {self.server} is not a vramscope server")
             return ServerAnswer("stored", ack=ack)
         problem = _problem(body)
-        kind, said = str(problem.get("type", "")).rpartition(":")[2], _said(status, problem)
-        text = f"the server at {self.server} said: {said}"
+        kind, summary = str(problem.get("type", "")).rpartition(":")[2], _problem_text(status, problem)
+        text = f"the server at {self.server} answered: {summary}"
         if "wire" in kind:
             return ServerAnswer("refused", text)
         if "session" in kind:
             return ServerAnswer("unknown_session", text)
         if status in (401, 403):
-            return ServerAnswer("refused", text + " (VRAMSCOPE_TOKEN holds the token)")
+            return ServerAnswer("refused", text + " (set the token with VRAMSCOPE_TOKEN)")
         if status < 400 or status in (404, 405, 409, 421, 426):
-            return ServerAnswer("refused", f"{text} (is that a vramscope server?)")
+            return ServerAnswer("refused", f"{text} (is it a vramscope server?)")
         if status == 413:
             return ServerAnswer("too_large", text)
         if status in (408, 425, 429) or status >= 500:
@@ -173,37 +176,37 @@ class ServerConnection:
         return ServerAnswer("rejected", text)
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         if self._client is not None:
             self._client.close()
             self._client = None
 
     def forget(self) -> None:
-        """In a forked child: let go of the connection without a word on the wire, since it is the parent's."""
+        """Drop the connection in a forked child without sending anything: it belongs to the parent."""
         self._client = None
 
 
-def _certificate_words(fault: Exception) -> str:
+def _certificate_text(fault: Exception) -> str:
     return f" ({str(fault)[:200]})" if "CERTIFICATE" in str(fault) or "SSL" in str(fault) else ""
 
 
 def _problem(body: bytes) -> dict[str, Any]:
-    """An application/problem+json, as far as it is one."""
+    """Decode application/problem+json; {} if it is none."""
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.MsgspecError:
         return {}
 
 
-def _said(status: int, problem: dict[str, Any]) -> str:
-    """Its title and detail, for people."""
+def _problem_text(status: int, problem: dict[str, Any]) -> str:
+    """Return the problem's title and detail."""
     try:
         phrase = http.HTTPStatus(status).phrase
     except ValueError:
         phrase = ""
     words = [str(problem[key]).strip() for key in ("title", "detail") if isinstance(problem.get(key), str)]
-    said = ": ".join(word for word in words if word) or f"{status} {phrase}".strip()
-    return " ".join(said.split())[:500]
+    text = ": ".join(word for word in words if word) or f"{status} {phrase}".strip()
+    return " ".join(text.split())[:500]
 
 
 def _retry_after_s(value: str | None) -> float | None:

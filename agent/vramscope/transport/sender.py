@@ -1,4 +1,4 @@
-"""The thread that carries messages to the server, or to disk while there is none. The training never waits for it."""
+"""The thread that sends messages to the server, or writes them to disk during an outage. The training never waits for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 
 from vramscope.guard import guarded
 from vramscope.process import terminal
-from vramscope.protocol import messages as wire_messages
+from vramscope.protocol import messages
 from vramscope.settings import Settings
 from vramscope.transport import batching
 from vramscope.transport.backoff import Outage
@@ -25,32 +25,33 @@ from vramscope.transport.spool_dir import WaitingBatch
 
 HEARTBEAT_S: Final = 5.0
 KEEP_INTERVAL_S: Final = 2.0
-"""While the server is away, one file in so much time: fewer and larger than batches on the wire."""
+"""During an outage one file is written in this time: fewer and larger than batches on the wire."""
 
 DRAIN_BATCHES: Final = 10
-"""How many kept batches are sent in one turn. A POST costs us about 1 ms of CPU, taken from the training."""
+"""Number of kept batches sent in one turn. A POST takes about 1 ms of CPU from the training."""
 
 SEND_BATCHES: Final = 8
-LAST_WORDS: Final = 1 << 39
-"""Numbers of batches that are kept at once (keep_now) begin here: below those that ``sync`` gives to halves."""
-MAX_PATIENCE_S: Final = 60.0
+FIRST_URGENT_NUMBER: Final = 1 << 39
+"""First number of batches written by keep_now. It is below the numbers that ``sync`` gives to halves."""
+MAX_PAUSE_S: Final = 60.0
 LAST_KEEP_S: Final = 0.2
-"""Of the time for closing, what is left for writing the rest to disk."""
+"""Part of the time for closing that is reserved for writing the rest to disk."""
 
 
 class _GivenUp(BaseException):
-    """close() did not wait any longer and took over what the thread had in hand. Not an error: passes the guard."""
+    """Raised in the thread when close() no longer waits and takes over. Not an error: it passes the guard."""
 
 
 class Sender:
-    """Takes messages from the ring, and brings them to the server as batches with a rising sequence, in order.
+    """Takes messages from the ring and sends them in order, as batches with rising numbers.
 
-    States: *direct* (each flush interval one batch goes straight to the server), *away* (batches go to the spool, the
-    oldest one knocks at the server with growing pauses), *catching up* (the server is back, kept batches go first).
+    States: *direct* (one batch each flush interval goes straight to the server), *away* (batches go to the spool, the
+    oldest is tried with growing pauses), *catching up* (the server is back, kept batches go first).
 
-    first_message   who trains here, as far as it is known; from any thread, and at once
-    look_up         finds out what it should say and takes long to know (the commit); on the thread, before it is asked
-    sends           False: the server is not known, or nothing to prove ourselves with; all goes to the spool, for `vramscope sync`
+    first_message         returns Attached as far as it is known; called from any thread, and returns at once
+    look_up_slow_facts    looks up what takes long (the commit); called on the thread, before first_message
+    sends                 False: server or token is not known, so that everything goes to the spool for `vramscope sync`
+
     """
 
     def __init__(
@@ -60,10 +61,10 @@ class Sender:
         session: str,
         run: str,
         rank: int,
-        first_message: Callable[[], wire_messages.Attached],
+        first_message: Callable[[], messages.Attached],
         ring: Ring,
         spool: Spool,
-        look_up: Callable[[], None] = lambda: None,
+        look_up_slow_facts: Callable[[], None] = lambda: None,
         on_request: Callable[[list[str]], None] | None = None,
         clock: Callable[[], int] = time.time_ns,
         sends: bool = True,
@@ -75,10 +76,16 @@ class Sender:
         self.sent_rows = 0
         self.sent_bytes = 0
         self.cpu_seconds = 0.0
-        """CPU time of the thread so far"""
+        """CPU time of the thread so far."""
         self._on_request = on_request
         self._packer = BatchPacker(
-            ring, session=session, run=run, rank=rank, first_message=first_message, look_up=look_up, clock=clock
+            ring,
+            session=session,
+            run=run,
+            rank=rank,
+            first_message=first_message,
+            look_up_slow_facts=look_up_slow_facts,
+            clock=clock,
         )
         self._delivery = ServerConnection(
             settings.server,
@@ -89,12 +96,12 @@ class Sender:
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._waiting: deque[threading.Event] = deque()
-        # Held by the thread while it works, let go while it waits for the clock or the network. Only close() ever asks
-        # for it, and not for long: so that it can take over from a thread that hangs in a POST.
-        self._desk = threading.Lock()
-        self._last_words = itertools.count(1)
-        self._in_hand: PackedBatch | None = None  # being posted, and not in the spool
-        self._outage = Outage(for_good=not sends)
+        # Held by the thread while it works, and released while it waits for the clock or the network. Only close()
+        # asks for it, and briefly, so that it can take over from a thread that hangs in a POST.
+        self._lock = threading.Lock()
+        self._urgent_numbers = itertools.count(1)
+        self._in_hand: PackedBatch | None = None  # being posted, not in the spool
+        self._outage = Outage(permanent=not sends)
         self._next_keep_s = 0.0
         self._last_sent_s = 0.0
         self._caught_up_batches = 0
@@ -103,59 +110,61 @@ class Sender:
         spool.begin(session=session, server=settings.server)
 
     def start(self) -> None:
-        """Start the thread. Costs about 0.2 s once, for the imports."""
+        """Start the thread. Takes about 0.2 s once, for the imports."""
         self._delivery.prepare()
         self._thread = threading.Thread(target=self._run, name="vramscope-sender", daemon=True)
         self._thread.start()
 
     @property
     def dropped_rows(self) -> int:
-        """Rows that nobody will ever see, because ring or spool were full."""
+        """Number of rows that are lost, because ring or spool were full."""
         return self.ring.dropped_rows + self.spool.dropped_rows
 
     def attach_again(self) -> None:
-        """Let the next batch begin with a fresh Attached message, because something in it changed."""
+        """Begin the next batch with a fresh Attached message, because its content changed."""
         self._packer.introduce = True
 
-    def keep_now(self, messages: list[wire_messages.Message]) -> bool:
-        """Bring messages to the disk at once, as a batch of their own, from any thread; it is sent when its turn comes.
+    def keep_now(self, items: list[messages.Message]) -> bool:
+        """Write messages to disk at once as a batch of their own, from any thread. The batch is sent in its turn.
 
-        False: the disk refuses. Its number is far above those of the others, which are the thread's to give.
+        Returns False if the disk refuses. The number of the batch is far above the thread's own numbers.
+
         """
         if self._pid != os.getpid() or self._given_up:
             return False
         first = self._packer.attached or self._packer.first_message()
-        packed = self._packer.pack([first, *messages], LAST_WORDS + next(self._last_words))
+        packed = self._packer.pack([first, *items], FIRST_URGENT_NUMBER + next(self._urgent_numbers))
         done = self.spool.keep_now(*packed, batching.encode(first))
-        self.ring.wake.ring()
+        self.ring.wake.set()
         return done
 
     def flush(self, deadline_s: float = 3.0) -> bool:
-        """Wait until everything put so far is with the server or in the spool. False: not within the deadline."""
+        """Wait until all messages so far are at the server or in the spool. False: not within the deadline."""
         if self._thread is None or self._given_up or self._pid != os.getpid():
             return False
         done = threading.Event()
         self._waiting.append(done)
-        self.ring.wake.ring()
+        self.ring.wake.set()
         return done.wait(deadline_s)
 
     @guarded("closing the sender", False)
     def close(self, deadline_s: float | None = None) -> bool:
-        """Send what is left until the deadline, keep the rest in the spool, end the thread.
+        """Send the rest until the deadline, write what is left to the spool, and end the thread.
 
-        True: everything reached the server. Takes at most the deadline and half a second, whatever the server does: a
-        thread that hangs in a POST is left behind, and what it had in hand goes to the spool.
+        Returns True if everything reached the server. Takes at most the deadline and half a second, whatever the server
+        does: a thread that hangs in a POST is abandoned, and its batch goes to the spool.
+
         """
         if self._given_up or self._pid != os.getpid():
             return False
         deadline_s = self.settings.close_timeout_s if deadline_s is None else deadline_s
         self._closing_at_s = time.monotonic() + deadline_s
-        self.ring.wake.ring()
+        self.ring.wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(deadline_s)
-        if not self._desk.acquire(timeout=0.5):
+        if not self._lock.acquire(timeout=0.5):
             self._given_up = True
-            return False  # not the network but the disk hangs: nothing more can be saved
+            return False  # the disk hangs, not the network: nothing more can be saved
         try:
             self._given_up = True
             if self._in_hand is not None:
@@ -165,16 +174,16 @@ class Sender:
             lost_before = self.spool.dropped_rows
             self.spool.close()
         finally:
-            self._desk.release()
+            self._lock.release()
         if self.spool.batches_on_disk:
-            terminal.say_once("left", f"what was not sent stays in {self.spool.directory}; `vramscope sync` sends it")
+            terminal.say_once("left", f"unsent data stays in {self.spool.directory}; `vramscope sync` sends it")
         if lost := self.spool.dropped_rows - lost_before:
             where = self.spool.directory
-            terminal.say_once("lost", f"the last {lost:,} rows are lost: the server is away, and {where} takes no more")
+            terminal.say_once("lost", f"the last {lost:,} rows are lost: no server, and {where} cannot take more")
         return left == 0 and self.dropped_rows == 0
 
     def after_fork_in_child(self) -> None:
-        """Make the child's copy inert: no thread, no lock, and not a word on the parent's connection."""
+        """Make the child's copy inert: no thread, no lock, and nothing sent on the parent's connection."""
         self._pid = -1
         self._given_up = True
         self._thread = None
@@ -197,8 +206,8 @@ class Sender:
     @guarded("sending")
     def _turn(self) -> None:
         waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
-        self._packer.prepare()  # not at the desk: close() should not have to wait for it
-        with self._desk:
+        self._packer.prepare()  # without the lock: close() need not wait for it
+        with self._lock:
             self.spool.take_over()
             now = time.monotonic()
             direct = len(self.spool) == 0 and now >= self._outage.next_try_s
@@ -206,7 +215,7 @@ class Sender:
                 direct = self._send_new(None if waiting else SEND_BATCHES)
             if not direct:
                 in_use = len(self.spool) > 0 or self._outage.on
-                half_full = self.ring.held_bytes * 2 >= self.ring.max_bytes
+                half_full = self.ring.kept_bytes * 2 >= self.ring.max_bytes
                 if waiting or half_full or (in_use and now >= self._next_keep_s):
                     self._keep_all()
                     self._next_keep_s = now + KEEP_INTERVAL_S
@@ -218,14 +227,14 @@ class Sender:
 
     @guarded("sending the last batches")
     def _last_turn(self, closing_at_s: float) -> None:
-        with self._desk:
+        with self._lock:
             self.spool.take_over()
-            # Also when the next try is not due yet: the training ends now, and the server may just be back. A server
-            # that was away a moment ago gets one second, so that not every end of a run has to wait in vain.
+            # Also when the next try is not due yet: the training ends now, and the server may be back. During an
+            # outage it gets one second, so that the end of a run does not always wait in vain.
             until_s = min(closing_at_s, time.monotonic() + 1.0) if self._outage.on else closing_at_s - LAST_KEEP_S
             if len(self.spool):
                 self._keep_all()
-            if not self._outage.for_good and self._send_kept(until_s=until_s):
+            if not self._outage.permanent and self._send_kept(until_s=until_s):
                 self._send_new(until_s=until_s)
             self._keep_all()
             self._delivery.close()
@@ -234,7 +243,7 @@ class Sender:
             done.set()
 
     def _send_new(self, count: int | None = None, *, until_s: float | None = None) -> bool:
-        """Send what is in the ring, in so many batches at most. False: one was not taken, and is in the spool now."""
+        """Send the messages of the ring, in at most ``count`` batches. False: one was not accepted and is in the spool now."""
         for _ in _times(count):
             packed = self._packer.next(heartbeat=time.monotonic() >= self._last_sent_s + HEARTBEAT_S)
             if packed is None:
@@ -246,7 +255,7 @@ class Sender:
         return True
 
     def _send_kept(self, count: int | None = None, *, until_s: float | None = None) -> bool:
-        """Send the oldest of the spool, in order. False: one was not taken, and stays there."""
+        """Send the oldest batches of the spool, in order. False: one was not accepted and stays there."""
         for _ in _times(count):
             oldest = self.spool.oldest()
             if oldest is None:
@@ -268,15 +277,15 @@ class Sender:
         self.spool.append(*packed)
 
     def _deliver(self, packed: PackedBatch, kept: WaitingBatch | None = None, *, until_s: float | None = None) -> bool:
-        """Post a batch (``kept``: its place in the spool) and do what the answer asks for. True: next one, please."""
+        """Post a batch and act on the answer. ``kept``: its entry in the spool. True: continue with the next batch."""
         answer = self._post(packed, in_spool=kept is not None, until_s=until_s)
         now = time.monotonic()
         if answer.outcome in ("away", "busy", "refused"):
             if kept is None:
                 self._keep(packed)
-            self._outage.goes_on(answer, now, self.spool.place, silent=self._closing_at_s is not None)
+            self._outage.record_failure(answer, now, self.spool.location, silent=self._closing_at_s is not None)
             return False
-        self._outage.is_over(now)
+        self._outage.end(now)
         if kept is not None:
             self.spool.remove(kept)
         if answer.outcome == "stored":
@@ -285,32 +294,34 @@ class Sender:
         halves = self._packer.halves(packed) if answer.outcome == "too_large" else None
         if halves is None:
             self._set_aside(packed, answer.text)
-            terminal.say_once("set-aside", f"a batch is set aside in {self.spool.directory}: {answer.text}")
+            terminal.say_once(
+                "set-aside", f"a batch was refused and set aside in {self.spool.directory}: {answer.text}"
+            )
             return True
         self._keep(halves[1])
         return self._deliver(halves[0], until_s=until_s)
 
     def _post(self, packed: PackedBatch, *, in_spool: bool, until_s: float | None) -> ServerAnswer:
-        """The server's answer; says first who we are where the server may not know."""
-        # After an outage it may be another server, one with an empty database, or a newer one.
-        body = self._packer.introduced(packed.body) if self._outage.on else packed.body
+        """Post a batch, beginning with Attached if the server may not know the session."""
+        # After an outage it may be another server, or one with an empty database.
+        body = self._packer.with_attached(packed.body) if self._outage.on else packed.body
         self._in_hand = None if in_spool else packed
-        answer = self._post_away_from_desk(body, until_s)
+        answer = self._post_unlocked(body, until_s)
         if answer.outcome == "unknown_session":
-            body = self._packer.introduced(packed.body)
-            answer = self._post_away_from_desk(body, until_s)
+            body = self._packer.with_attached(packed.body)
+            answer = self._post_unlocked(body, until_s)
         self._in_hand = None
         return answer
 
-    def _post_away_from_desk(self, body: bytes, until_s: float | None) -> ServerAnswer:
+    def _post_unlocked(self, body: bytes, until_s: float | None) -> ServerAnswer:
         timeout_s = None if until_s is None else until_s - time.monotonic()
         if timeout_s is not None and timeout_s <= 0:
             return ServerAnswer("away", "no time was left")
-        self._desk.release()
+        self._lock.release()
         try:
             answer = self._delivery.post(body, timeout_s=timeout_s)
         finally:
-            self._desk.acquire()
+            self._lock.acquire()
         if self._given_up:
             raise _GivenUp
         return answer
@@ -319,12 +330,12 @@ class Sender:
         lost_before = self.spool.dropped_batches
         self.spool.set_aside(*packed, reason)
         if self.spool.dropped_batches > lost_before:
-            terminal.say_once("set-aside-full", f"{self.spool.directory} takes no more of what is refused: it is lost")
+            terminal.say_once("set-aside-full", f"{self.spool.directory} takes no more refused batches: they are lost")
 
     def _on_stored(self, packed: PackedBatch, answer: ServerAnswer, *, was_kept: bool) -> None:
         if self.sent_batches == 0 and (earlier := self.spool.earlier_sessions()):
-            waiting = f"{earlier} earlier sessions wait in {self.spool.directory}"
-            terminal.say_once("earlier", f"{waiting}; `vramscope sync` sends them")
+            unsent = f"{earlier} unsent session{'s' * (earlier > 1)} in {self.spool.directory}"
+            terminal.say_once("earlier", f"{unsent}; `vramscope sync` sends {'them' if earlier > 1 else 'it'}")
         self.sent_batches += 1
         self.sent_rows += packed.rows
         self.sent_bytes += len(packed.body)
@@ -334,7 +345,7 @@ class Sender:
             self._outage.caught_up(self._caught_up_batches)
             self._caught_up_batches = 0
         if answer.ack is not None:
-            self._outage.next_try_s = self._last_sent_s + min(max(answer.ack.retry_after_ms, 0) / 1000, MAX_PATIENCE_S)
+            self._outage.next_try_s = self._last_sent_s + min(max(answer.ack.retry_after_ms, 0) / 1000, MAX_PAUSE_S)
             if answer.ack.requests and self._on_request is not None:
                 with guarded("answering the server's request"):
                     self._on_request(list(answer.ack.requests))

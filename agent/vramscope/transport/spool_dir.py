@@ -1,14 +1,15 @@
 """The folder of one session, in which batches wait on disk: one small file for each batch.
 
-    SPOOL_DIR/SESSION/session.json          which server they are for
-                      attached.msgpack      who the session is, should the server never have heard of it
-                      lock                  held (flock) by the one process that sends or writes here
+    SPOOL_DIR/SESSION/session.json          the server they are for
+                      attached.msgpack      the session's Attached message, for a server that does not know the session
+                      lock                  locked (flock) by the one process that sends or writes here
                       000000000042-17.batch sequence and rows; a header with length and checksum, then the batch
-                      refused/              batches that the server will never take, for somebody to look at
+                      refused/              batches that the server will never accept, for inspection
 
-Nothing is created before the first batch has to wait. A file appears whole or not at all (temporary name, then rename);
-what a power failure cut short is found by its checksum, ignored and counted. No fsync: a batch is worth less than the
+Nothing is created before the first batch has to wait. A file appears whole or not at all (temporary name, then rename). A
+file cut short by a power failure is found by its checksum, ignored and counted. There is no fsync: a batch is not worth the
 training's disk bandwidth.
+
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import msgspec
 HEADER: Final = struct.Struct("<4sII")  # magic, length and crc32 of what follows
 MAGIC: Final = b"vsb1"
 DISK_BLOCK_BYTES: Final = 4096
-"""Small files take whole blocks: the bound is on what the disk loses, not on what we wrote."""
+"""Block size of the disk. Small files take whole blocks: the limit applies to disk space, not to bytes written."""
 
 MAX_REFUSED_FILES: Final = 16
 SESSION: Final = "session.json"
@@ -34,7 +35,7 @@ ATTACHED: Final = "attached.msgpack"
 
 
 class SpooledSession(msgspec.Struct, frozen=True, kw_only=True):
-    """session.json: whose batches these are, and for which server."""
+    """Content of session.json: the session, and the server its batches are for."""
 
     server: str
     session: str
@@ -50,16 +51,16 @@ class WaitingBatch(NamedTuple):
 
 
 class SessionFolder:
-    """The files of one session. Whoever changes them must hold the lock."""
+    """The files of one session. Only the holder of the lock may change them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.broken_files = 0
-        """found cut short or changed, and removed"""
+        """Number of files that were cut short or changed, and removed."""
         self._lock: int | None = None
 
     def lock(self, *, create: bool = False) -> bool:
-        """Take the folder for this process. False: another one has it. Raises OSError where the disk refuses."""
+        """Lock the folder for this process. False: another process has it. Raises OSError if the disk refuses."""
         for _ in range(20):
             if create:
                 self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -67,7 +68,7 @@ class SessionFolder:
                 lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             except FileNotFoundError:
                 if create:
-                    continue  # somebody tidied the empty folder away between the two calls
+                    continue  # the empty folder was removed between the two calls
                 return False
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,11 +78,13 @@ class SessionFolder:
             except BlockingIOError:
                 os.close(lock)
                 if create:
-                    time.sleep(0.01)  # a session's own folder: somebody only looked whether it has an owner
+                    time.sleep(0.01)  # its own folder: another process only checks whether it is in use
                     continue
                 return False
             except OSError:
-                mine = True  # a file system without flock: better two senders (the server knows twins) than none
+                mine = (
+                    True  # a file system without flock: two senders (the server drops duplicates) are better than none
+                )
             if mine:
                 self._lock = lock
                 return True
@@ -89,13 +92,13 @@ class SessionFolder:
         return False
 
     def unlock(self) -> None:
-        """Let go; in a forked child this leaves the parent's lock in place."""
+        """Release the lock; in a forked child the parent's lock stays."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def batches(self) -> list[WaitingBatch]:
-        """What waits here, oldest first; nothing where the folder is gone."""
+        """Return the waiting batches, oldest first; [] if the folder is gone."""
         found = []
         try:
             with os.scandir(self.path) as entries:
@@ -108,18 +111,18 @@ class SessionFolder:
         return sorted(found)
 
     def disk_bytes(self) -> int:
-        """What the folder takes on disk, what was set aside included."""
+        """Return the folder's size on disk, refused batches included."""
         total = 0
         for folder in (self.path, self.path / "refused"):
             try:
                 with os.scandir(folder) as entries:
                     total += sum(on_disk(entry.stat(follow_symlinks=False).st_size) for entry in entries)
             except OSError:
-                continue  # nothing set aside, or just sent and tidied away
+                continue  # nothing was refused, or the folder was just removed
         return total
 
     def write(self, name: str, content: bytes) -> None:
-        """A file that appears whole or not at all."""
+        """Write a file so that it appears whole or not at all."""
         unfinished = self.path / f"{name}.tmp"
         try:
             descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -133,11 +136,11 @@ class SessionFolder:
             raise
 
     def write_batch(self, kept: WaitingBatch, body: bytes) -> None:
-        """Keep one batch."""
+        """Write one batch."""
         self.write(_name(kept), HEADER.pack(MAGIC, len(body), zlib.crc32(body)) + body)
 
     def read_batch(self, kept: WaitingBatch) -> bytes | None:
-        """The batch, or None where the file is gone or was cut short; such a file is removed and counted."""
+        """Read a batch. None if the file is gone or was cut short; such a file is removed and counted."""
         path = self.path / _name(kept)
         try:
             content = path.read_bytes()
@@ -152,11 +155,12 @@ class SessionFolder:
         return None
 
     def remove_batch(self, kept: WaitingBatch) -> None:
-        """Forget one batch; it need not be there."""
+        """Remove a batch if it exists."""
         self._unlink(self.path / _name(kept))
 
     def set_aside(self, kept: WaitingBatch, body: bytes, reason: str) -> bool:
-        """Put a batch where nobody sends it from, its reason beside it. False: enough lie there already, or no disk."""
+        """Move a batch to ``refused/``, with the reason in a file beside it. False: the folder is full, or the disk
+        refuses."""
         refused = self.path / "refused"
         try:
             refused.mkdir(mode=0o700, exist_ok=True)
@@ -168,15 +172,15 @@ class SessionFolder:
             return False
         return True
 
-    def meant(self) -> SpooledSession | None:
-        """Which server these are for, or None where the file is missing or unreadable."""
+    def read_session(self) -> SpooledSession | None:
+        """Read session.json; None if it is missing or unreadable."""
         try:
             return msgspec.json.decode((self.path / SESSION).read_bytes(), type=SpooledSession)
         except (OSError, msgspec.MsgspecError):
             return None
 
     def tidy(self) -> None:
-        """Remove the folder if no batch waits in it and none was set aside. Only for the holder of the lock."""
+        """Remove the folder if no batch waits in it and none was refused. Only for the holder of the lock."""
         if (self.path / "refused").exists() or self.batches():
             return
         try:
@@ -186,14 +190,14 @@ class SessionFolder:
             self._unlink(self.path / "lock")
             self.path.rmdir()
         except OSError:
-            return  # gone already, or not empty: a file of somebody else's, a network file system that is late
+            return  # gone already, or not empty: a foreign file, a slow network file system
 
     @staticmethod
     def _unlink(path: Path) -> None:
         try:
             path.unlink(missing_ok=True)
         except OSError:
-            return  # a read-only or vanished disk; the file is ours to ignore
+            return  # a read-only or missing disk; the file can be ignored
 
 
 def _name(kept: WaitingBatch) -> str:
@@ -201,12 +205,12 @@ def _name(kept: WaitingBatch) -> str:
 
 
 def on_disk(size: int) -> int:
-    """Bytes that a file of that size takes."""
+    """Return the disk space of a file with that many bytes."""
     return -(-max(size, 1) // DISK_BLOCK_BYTES) * DISK_BLOCK_BYTES
 
 
 def session_folders(directory: Path) -> list[SessionFolder]:
-    """All sessions in a spool folder, the oldest first; empty where there is no such folder."""
+    """Return all sessions in a spool folder, the oldest first; [] if there is no such folder."""
     try:
         with os.scandir(directory) as entries:
             paths = [directory / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -214,6 +218,6 @@ def session_folders(directory: Path) -> list[SessionFolder]:
         return []
     ages: list[tuple[int, Path]] = []
     for path in paths:
-        meant = SessionFolder(path).meant()
-        ages.append((meant.created_ns if meant else 0, path))
+        read_session = SessionFolder(path).read_session()
+        ages.append((read_session.created_ns if read_session else 0, path))
     return [SessionFolder(path) for _, path in sorted(ages)]

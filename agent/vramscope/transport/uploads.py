@@ -1,7 +1,8 @@
-"""The thread that makes artifacts of what was recorded, and puts them into the ring piece by piece.
+"""The thread that makes artifacts from recordings and puts them into the ring piece by piece.
 
-Making one holds the interpreter's lock, which the training needs: so it is done in slices of about a millisecond with a
-:meth:`Uploads.pause` behind each, and a piece goes into the ring only while there is room, so that no sample leaves for it.
+Making one holds the interpreter's lock, which the training needs. So it is done in slices of about a millisecond, with a
+:meth:`Uploads.pause` after each. A piece is put into the ring only if it fits, so that no sample is dropped for it.
+
 """
 
 from __future__ import annotations
@@ -18,35 +19,37 @@ from vramscope.process.notices import Notice
 from vramscope.protocol import messages
 from vramscope.transport.ring import Ring
 
-MOST_WAITING: Final = 2
-"""recordings that are read and not yet with the sender; while there are so many no further one begins"""
+MAX_WAITING: Final = 2
+"""Maximum number of recordings that wait to be packed. At this number no further one begins."""
 PAUSE_S: Final = 0.004
 RING_SHARE: Final = 4
-"""a piece is put while the ring holds less than this part of what it may"""
+"""Divisor of the ring's limit: a piece is put into the ring while less than this part is used."""
 LAST_RING_SHARE: Final = 2
-"""the same at the session's end"""
+"""The same divisor at the end of the session."""
 
 
 class Artifact(NamedTuple):
-    """Something recorded, ready to be sent."""
+    """A recording, packed and ready to be sent."""
 
     kind: str
-    """of series.ARTIFACT_KINDS"""
+    """A word of series.ARTIFACT_KINDS."""
     about: dict[str, messages.Scalar]
-    """what a list shows of it"""
+    """Summary that lists show."""
     data: bytes
     ident: str | None = None
-    """what it shall be called; None: something fresh"""
+    """Id of the artifact; None for a random one."""
 
 
 Make = Callable[[Callable[[], None]], Iterable[Artifact]]
-"""Makes artifacts of what was recorded; is given what lets the training on between slices."""
+"""Makes artifacts from a recording. Its argument is a function that pauses between slices, so that the training runs."""
 
 
 class Uploads:
-    """``put`` comes from the training thread; the thread starts with the first recording. One for each who records.
+    """Packs and queues recordings of one kind. ``put`` is called on the training thread; the first call starts the thread.
 
+    step   returns the number of completed optimizer steps
     name   what is recorded, in the plural
+
     """
 
     def __init__(self, ring: Ring, step: Callable[[], int], *, pace_s: float, name: str) -> None:
@@ -56,87 +59,87 @@ class Uploads:
         self._name = name
         self._waiting: queue.SimpleQueue[Make | None] = queue.SimpleQueue()
         self._count = 0
-        self._without_room = 0
+        self._unsent = 0
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
     def is_full(self) -> bool:
-        return self._count >= MOST_WAITING
+        return self._count >= MAX_WAITING
 
     def put(self, make: Make) -> None:
-        """Something was read: ``make`` it into artifacts on our own thread."""
+        """Queue a recording. ``make`` turns it into artifacts on this object's thread."""
         self._count += 1
         self._waiting.put(make)
         if self._thread is None:
             thread = threading.Thread(target=self._run, name=f"vramscope-{self._name}", daemon=True)
             with contextlib.suppress(
                 RuntimeError
-            ):  # from Python 3.12 on none begins at the interpreter's exit: close does it
+            ):  # from Python 3.12 on no thread starts at the interpreter's exit: close() packs
                 thread.start()
                 self._thread = thread
 
     def close(self, timeout_s: float) -> None:
-        """Bring all that is here to the ring, without pauses; what is not done in time is left out, and that is said."""
+        """Put all recordings into the ring without pauses. Those that are not packed in time are dropped and reported."""
         self._closing.set()
         self._waiting.put(None)
         if self._thread is not None:
             self._thread.join(timeout_s)
         else:
             self._run()
-        left_out = self._count + self._without_room
+        left_out = self._count + self._unsent
         if left_out:
-            text = f"the session ended before all recorded {self._name} were packed; left out: {left_out}"
+            text = f"the session ended before all recorded {self._name} were packed; missing: {left_out}"
             Notice(self._ring.put, self._step, text).report()
 
     def after_fork_in_child(self) -> None:
         self._thread = None
-        self._count = self._without_room = 0
+        self._count = self._unsent = 0
         self._waiting = queue.SimpleQueue()
 
     # -- the thread ----------------------------------------------------------------------------------------------------
 
     @guarded("packing recordings")
     def _run(self) -> None:
-        bring = guarded("packing a recording")(self._bring)
+        pack = guarded("packing a recording")(self._pack)
         while (make := self._waiting.get()) is not None:
-            bring(make)
-            del make  # what it holds is large
+            pack(make)
+            del make  # it retains much memory
             self._count -= 1
 
-    def _bring(self, make: Make) -> None:
+    def _pack(self, make: Make) -> None:
         for artifact in make(self.pause):
-            self._feed(artifact)
+            self._put_pieces(artifact)
 
-    def _feed(self, artifact: Artifact) -> None:
+    def _put_pieces(self, artifact: Artifact) -> None:
         kind, about, data, ident = artifact
         ident, size = ident or random_id(), messages.MAX_PIECE_BYTES
         most = messages.MAX_PIECES * size
         if len(data) > most:
-            text = f"a {kind} is left out: it has {len(data)} bytes when packed, and at most {most} are sent"
+            text = f"a {kind} is not sent: it has {len(data):,} bytes when packed, more than the {most:,} allowed"
             Notice(self._ring.put, self._step, text).report()
             return
         parts = [data[start : start + size] for start in range(0, len(data), size)]
         for number, part in enumerate(parts):
-            if not self._wait_for_room(len(part)):
-                self._without_room += 1
+            if not self._wait_until_it_fits(len(part)):
+                self._unsent += 1
                 return
             self._ring.put(
                 messages.Piece(artifact=ident, kind=kind, number=number, pieces=len(parts), about=about, data=part)
             )
             self._closing.wait(self._pace_s)
 
-    def _wait_for_room(self, size_bytes: int) -> bool:
-        """False: the session ended, and there is none."""
+    def _wait_until_it_fits(self, size_bytes: int) -> bool:
+        """Wait until a piece fits. False: the session ended, and it does not fit."""
         while True:
             closing = self._closing.is_set()
             share = LAST_RING_SHARE if closing else RING_SHARE
-            if self._ring.held_bytes + size_bytes <= self._ring.max_bytes // share:
+            if self._ring.kept_bytes + size_bytes <= self._ring.max_bytes // share:
                 return True
             if closing:
                 return False
             self._closing.wait(self._pace_s)
 
     def pause(self) -> None:
-        """Let the training on, between two slices."""
+        """Pause between two slices, so that the training runs."""
         self._closing.wait(PAUSE_S)

@@ -89,7 +89,7 @@ class SavedTensors:
         self._names: dict[type, tuple[str, ...]] = {}
         self._hooked: Hooked | None = None
         self._lie_open = as_it_lies
-        self._fronts = Patches()
+        self._patches = Patches()
 
     def listen(self) -> None:
         """From now on hooks are heard, where that is needed. Told again, nothing happens."""
@@ -120,13 +120,13 @@ class SavedTensors:
             forget()  # it is set to something that is saved already, and nobody says to what
             return original(*args, **kwargs)
 
-        self._fronts.put(native, "_push_saved_tensors_default_hooks", push)
-        self._fronts.put(native, "_pop_saved_tensors_default_hooks", pop)
-        self._fronts.put(native.SavedTensor, "register_hooks", hook)
+        self._patches.wrap(native, "_push_saved_tensors_default_hooks", push)
+        self._patches.wrap(native, "_pop_saved_tensors_default_hooks", pop)
+        self._patches.wrap(native.SavedTensor, "register_hooks", hook)
 
     def close(self) -> None:
         """Hooks are heard no more, and nothing is read that a hook could be set to."""
-        self._fronts.remove()
+        self._patches.remove()
         self._hooked = None
 
     def of(self, node: Any, number: int) -> list[Any]:

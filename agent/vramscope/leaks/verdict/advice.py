@@ -7,7 +7,7 @@ from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.holder_bytes import Group
 from vramscope.leaks.holders.key import HolderKind, Mechanism
 from vramscope.leaks.policy import POLICY
-from vramscope.process.gc_pause import collector_comes_by
+from vramscope.process.gc_pause import collector_runs
 
 NO_GRAD = "nothing is walked backward here: put the evaluation under torch.no_grad() or torch.inference_mode()"
 
@@ -249,7 +249,7 @@ def _cycle(group: Group) -> str:
     # (As some do, who collect every so many steps.)
     off = (
         ""
-        if collector_comes_by()
+        if collector_runs()
         else "; the garbage collector is switched off: nothing but gc.collect() frees it as it is"
     )
     return _cut(holder) + off

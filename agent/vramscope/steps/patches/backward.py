@@ -57,10 +57,10 @@ class BackwardFront:
             if graph_task() == OUTSIDE:
                 walk(args, kwargs, "outputs", 3)
 
-        hooks.fronts.watch(
+        hooks.patches.watch(
             torch.autograd, "backward", before=before_backward, after=after_backward, failed=backward_failed
         )
-        hooks.fronts.watch(torch.autograd, "grad", before=before_grad)
+        hooks.patches.watch(torch.autograd, "grad", before=before_grad)
 
     def _before_walk(self, args: tuple[Any, ...], kwargs: dict[str, Any], roots: str, retain_graph_at: int) -> None:
         """``roots``: what the first argument is called; retain_graph and create_graph stand at a place and the next."""

@@ -37,7 +37,7 @@ class CaughtErrors:
         if earlier is not None:
             _is_new(earlier)  # what was raised before attach is none of ours
 
-    def install(self, fronts: Patches) -> None:
+    def install(self, patches: Patches) -> None:
         import torch
 
         scan = guarded("an error that was caught")(self.scan)
@@ -50,7 +50,7 @@ class CaughtErrors:
         # (empty_cache() of torch.cuda and of torch.accelerator call these, under whatever name the user has imported it.)
         for name in EMPTIERS:
             if hasattr(torch._C, name):
-                fronts.put(torch._C, name, empty_cache)
+                patches.wrap(torch._C, name, empty_cache)
 
     def scan(self) -> None:
         """Is an error being handled that was not told of?"""

@@ -41,7 +41,7 @@ class ReplayFront:
         if not hasattr(graphs, "replay"):
             return
         heard = guarded("the hook of CUDA graphs")(self._replayed)
-        self._hooks.fronts.watch(graphs, "replay", before=heard)
+        self._hooks.patches.watch(graphs, "replay", before=heard)
 
     def _replayed(self, *_: Any) -> None:
         clock = self._hooks.clock

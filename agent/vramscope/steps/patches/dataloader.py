@@ -45,7 +45,7 @@ class LoaderFront:
             elif isinstance(error, OF_MEMORY):
                 passes(error)
 
-        self._hooks.fronts.watch(iterator, "__next__", before=asked, failed=failed)
+        self._hooks.patches.watch(iterator, "__next__", before=asked, failed=failed)
 
     def _asked(self, iterator: Any) -> None:
         hooks, clock = self._hooks, self._hooks.clock

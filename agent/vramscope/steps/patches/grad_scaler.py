@@ -22,9 +22,9 @@ class ScalerFront:
         scaler = getattr(getattr(torch, "amp", None), "GradScaler", None)
         if scaler is None:
             return
-        fronts = self._hooks.fronts
-        fronts.watch(scaler, "scale", before=_first_two, after=guarded("the loss")(self._scaled))
-        fronts.watch(
+        patches = self._hooks.patches
+        patches.watch(scaler, "scale", before=_first_two, after=guarded("the loss")(self._scaled))
+        patches.watch(
             scaler,
             "step",
             before=guarded("the loss")(self._before_step),
