@@ -167,7 +167,7 @@ def test_the_sweep_runs_at_once_ranks_and_says_what_to_do(page: Any, recorded: S
         assert page.locator(".advice code").inner_text() == f"export PYTORCH_CUDA_ALLOC_CONF={conf}"
         assert "recommended" in table.locator(f"[data-conf='{conf}']").inner_text()
     else:
-        assert "Leave it as it is" in page.locator(".advice").inner_text()
+        assert "Keep the settings" in page.locator(".advice").inner_text()
     assert "expandable_segments is called experimental" in page.locator(".risks").inner_text()
     cards = table.locator("td.smallest").all_inner_texts()
     assert cards[1:] == sorted(cards[1:], key=lambda text: float(text.split()[0])), "ranked by the smallest card"
@@ -498,7 +498,7 @@ def test_what_was_predicted_stands_beside_what_was_measured(page: Any, server: A
     assert "exact" in own.inner_text()
     assert "begins in the middle of the run" in card.inner_text()
     assert "steps 1 to 3" in card.inner_text()
-    assert "comes out identical" in card.inner_text()
+    assert "is identical" in card.inner_text()
 
 
 def test_it_fits_is_legible_and_nothing_lies_on_another(page: Any, recorded: Sender) -> None:

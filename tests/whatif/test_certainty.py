@@ -204,18 +204,18 @@ def test_the_rules_of_another_version_make_an_estimate_and_are_named(traces: dic
     older = replace(traces["lengths"], torch="2.6.0+cu124")
     told = predict(older, CONF)
     assert told.certainty == "estimate"
-    assert "PyTorch 2.6 was not checked: replayed by the rules of 2.11" in " ".join(told.reasons)
+    assert "PyTorch 2.6 was not checked: replayed with the rules of 2.11" in " ".join(told.reasons)
     assert told.band is not None, "three orders of addresses"
 
 
 def test_a_file_that_does_not_tell_its_version_is_said_to_be_replayed_by_some_rules(traces: dict[str, Trace]) -> None:
     assert traces["lengths"].torch == "2.13 or newer"
     told = predict(traces["lengths"], CONF)
-    assert "does not tell its version of PyTorch (2.13 or newer): replayed by the rules of 2.13" in " ".join(told.notes)
+    assert "does not contain its version of PyTorch (2.13 or newer): replayed with the rules of 2.13" in " ".join(told.notes)
     profile, note = profile_of("2.12 or older")
     assert profile is PROFILES[0]
-    assert "replayed by the rules of 2.11" in note
+    assert "replayed with the rules of 2.11" in note
     older = predict(replace(traces["lengths"], torch="2.12 or older"), CONF)
     assert older.certainty == "estimate"
-    assert "replayed by the rules of 2.11" in " ".join(older.reasons)
+    assert "replayed with the rules of 2.11" in " ".join(older.reasons)
     assert msgspec.json.encode(older), "as plain as an answer must be"

@@ -192,7 +192,7 @@ def test_expandable_segments_with_max_split_size_grow_and_are_never_recommended(
     row = result.rows[1]
     assert row.risk.level == 3
     assert "123548" in row.risk.source
-    assert "passed over" in " ".join(row.prediction.notes)
+    assert "was skipped" in " ".join(row.prediction.notes)
     assert result.recommendation.conf is None
 
 
@@ -255,9 +255,9 @@ def test_what_is_reserved_where_there_is_room_is_told_where_the_card_gains_nothi
     some = Tried("a", 10 * GIB, Risk(1, "", ""), reserved_bytes=11 * GIB)
     slow = Tried("b", 10 * GIB, Risk(2, "", ""), reserved_bytes=10 * GIB)
     told = recommend(own, [slow, some])
-    assert told.conf is None and "a reserves 11.0 GiB for it instead of 50.0 GiB" in told.words
+    assert told.conf is None and "a reserves 11.0 GiB instead of 50.0 GiB" in told.words
     little = recommend(own, [Tried("a", 10 * GIB, Risk(1, "", ""), reserved_bytes=46 * GIB)])
-    assert "Where the card has room" not in little.words
+    assert "On a device with room" not in little.words
 
 
 def test_it_is_left_as_it_is_when_nothing_helps_for_certain() -> None:
@@ -267,4 +267,4 @@ def test_it_is_left_as_it_is_when_nothing_helps_for_certain() -> None:
     assert recommend(own, [replace(tried("a", 5), is_bounded=False)]).conf is None
     assert recommend(own, [tried("a", 9, uncertainty=GIB)]).conf is None
     assert recommend(tried("", None), [tried("a", 5)]).conf is None
-    assert recommend(own, []).words.startswith("Leave it as it is")
+    assert recommend(own, []).words.startswith("Keep the settings")

@@ -22,32 +22,32 @@ ADDRESS: Final = 0
 SIZE: Final = 1
 REQUESTED: Final = 2
 PREVIOUS: Final = 3
-"""the block that ends where this one begins, in the same segment; of an unused record: the next unused one"""
+"""Previous block in the same segment; in an unused record, the next unused record."""
 NEXT: Final = 4
 LEFT: Final = 5
 RIGHT: Final = 6
-"""children in the tree of a free list; of a pending block: its neighbours in the ring of pending ones"""
+"""Children in the tree of a free list; in a pending block, its neighbours in the ring of pending blocks."""
 STATE: Final = 7
 LIST: Final = 8
 """(pool * 2 + large) * streams + stream"""
 RANK: Final = 9
-"""by age, of its segment or its own; 0 where the profile does not look at it"""
+"""Rank by age, of the segment or of the block; 0 if the version does not compare ages."""
 PAGE: Final = 10
-"""bytes of a page of an expandable segment; 0: the segment is cudaMalloc's"""
+"""Bytes of a page of an expandable segment; 0 for a segment of cudaMalloc."""
 ORIGIN: Final = 11
-"""where the expandable segment begins"""
+"""Start address of the expandable segment."""
 BORN: Final = 12
-"""its pool's count of searches when it became free"""
+"""Search count of its pool when it became free."""
 ITEM: Final = 13
-"""which allocation of the program lives here"""
+"""Allocation of the program that lives here."""
 COLUMNS: Final = 14
 
 FREE: Final = 0
 ALLOCATED: Final = 1
 PENDING: Final = 2
-"""let go, but another stream may still use it"""
+"""Freed by the program, but another stream may still use it."""
 UNMAPPED: Final = 3
-"""addresses of an expandable segment without memory behind them"""
+"""Addresses of an expandable segment without memory behind them."""
 
 # ---- counters; the first STATISTICS of them are PyTorch's statistics, read after every operation if asked for ----
 STATISTICS: Final = (
@@ -94,27 +94,27 @@ PEAK_ACTIVE: Final = 18
 PEAK_RESERVED: Final = 19
 PEAK_REQUESTED: Final = 20
 DEVICE_USED: Final = 21
-"""bytes that this process has taken of the device"""
+"""Bytes that this process has taken from the device."""
 ADDRESSES_USED: Final = 22
 UNUSED: Final = 23
-"""the first unused record"""
+"""First unused record."""
 FRESH: Final = 24
-"""the first record that was never used"""
+"""First record that was never used."""
 FREE_BLOCKS: Final = 25
-"""in all free lists: a release may cut each of them in three"""
+"""Number of blocks in all free lists. A release may split each of them in three."""
 HAZARDS: Final = 26
 STOPPED: Final = 27
 """1: the real allocator would have raised an error that is no out-of-memory"""
 PASSED_OVER: Final = 28
 RANKS: Final = 29
-"""given so far"""
+"""Number of ranks in use."""
 COUNTS: Final = 30
 
 # ---- columns of a pool ----
 SEARCHES_SMALL: Final = 0
 SEARCHES_LARGE: Final = 1
 DEVICE_ALLOCATIONS: Final = 2
-"""of a private pool, as PyTorch counts them"""
+"""Device allocations of a private pool, as PyTorch counts them."""
 FREEABLE: Final = 3
 POOL_COLUMNS: Final = 4
 
@@ -129,9 +129,9 @@ COLLECT_ABOVE: Final = 5
 REJECT_ABOVE: Final = 6
 DEVICE_BYTES: Final = 7
 RESERVATION_BYTES: Final = 8
-"""addresses that an expandable segment takes, before they are rounded up to pages"""
+"""Addresses that an expandable segment reserves, before rounding up to pages."""
 TIES: Final = 9
-"""as in Profile: BY_ADDRESS, BY_SEGMENT, BY_BLOCK"""
+"""As in Profile: BY_ADDRESS, BY_SEGMENT, BY_BLOCK."""
 POOL_IS_CAPTURE: Final = 10
 STREAMS: Final = 11
 POOLS: Final = 12
@@ -153,25 +153,25 @@ UNBOUNDED_GROWTH: Final = 8
 Int64 = npt.NDArray[np.int64]
 
 compiled: Final = lean
-"""a heap is handed on by every call: with its arrays counted, a replay took four times as long"""
+"""Compiled without reference counts: every call passes the heap on, and counting made a replay four times slower."""
 
 
 class Heap(NamedTuple):
     """All that the compiled code reads and writes."""
 
     blocks: Int64
-    """one row a record; grown by :func:`with_room`"""
+    """One row per record; grown by :func:`with_room`."""
     counts: Int64
     pools: Int64
     settings: Int64
     addresses: Int64
-    """of the segments that are yet to be made, in order; shorter than that: made up"""
+    """Addresses of the segments to come, in order. Missing ones are made up."""
     block_of: npt.NDArray[np.int32]
-    """item -> its block; 0: not allocated, or completed"""
+    """Block of each item; 0: not allocated, or completed."""
 
 
 def empty_heap(settings: Int64, *, items: int, room: int, addresses: Int64) -> Heap:
-    """A heap of nothing, with ``room`` for so many blocks, for a program of so many allocations."""
+    """Makes an empty heap with ``room`` blocks, for a program with this number of allocations."""
     lists = 2 * int(settings[POOLS]) * int(settings[STREAMS])
     pending = 1 + 2 * lists  # a head of the free and one of the unmapped blocks for each list
     counts = np.zeros(COUNTS, np.int64)

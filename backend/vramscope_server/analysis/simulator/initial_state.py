@@ -65,22 +65,22 @@ class Initial(NamedTuple):
     segment_address: Int64
     segment_size_bytes: Int64
     segment_stream: Int64
-    """as in Program"""
+    """As in Program."""
     segment_pool: Int64
-    """as in Program"""
+    """As in Program."""
     segment_large: Int64
     segment_expandable: Int64
     """1: one range of an expandable segment that has memory"""
     segment_age: Int64
-    """rank by when it was made: the least is the oldest. No snapshot tells it; the order of the addresses is a guess"""
+    """Rank by creation time; the lowest is the oldest. No snapshot has it; the order of the addresses is a guess."""
     block_segment: Int64
-    """position among the segments; every segment has a block"""
+    """Position among the segments; every segment has a block."""
     block_address: Int64
     block_size_bytes: Int64
     block_requested_bytes: Int64
     block_state: Int64
     block_item: Int64
-    """which allocation of the program lives here; of an inactive block: -1"""
+    """Allocation of the program that lives here; -1 for an inactive block."""
 
 
 @inner

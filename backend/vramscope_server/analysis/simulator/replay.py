@@ -41,7 +41,7 @@ from vramscope_server.analysis.simulator.settings import UNLIMITED, AllocatorSet
 from vramscope_server.analysis.simulator.versions import Profile
 
 MOST_RESERVATION: Final = 1 << 42
-"""Beyond a device of so many bytes, the addresses of an expandable segment are no more."""
+"""Maximum bytes of a device. On a larger one the addresses of an expandable segment overflow."""
 
 __all__ = ["STATISTICS", "UNLIMITED", "AddressOrder", "Hazard", "Readings", "Replay", "replay"]
 
@@ -59,8 +59,8 @@ class Hazard(IntFlag):
     POOL_MISCOUNT = h.POOL_MISCOUNT
     """PyTorch's own assertion on a private pool of expandable segments would fail: the replay ends there"""
     UNBOUNDED_GROWTH = h.UNBOUNDED_GROWTH
-    """free expandable memory was passed over because of max_split_size_mb, and new memory mapped in its place:
-    this goes on without end (PyTorch issue 123548)"""
+    """Free expandable memory was skipped because of max_split_size_mb, and new memory was mapped instead. This can repeat
+    without end (PyTorch issue 123548)."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Readings:
     address: Int64
     """ALLOC: of the block; -1: out of memory. Else -1"""
     statistics: Int64
-    """shape (operations, how many of STATISTICS were asked for); rows after the end of the replay are 0"""
+    """Shape (operations, requested STATISTICS); rows after the end of the replay are 0."""
 
     def __getitem__(self, name: str) -> Int64:
         """One of STATISTICS."""
@@ -97,12 +97,12 @@ class Replay:
     end: dict[str, int]
     """STATISTICS after the last operation that was done"""
     operations: int
-    """how many were done: all, or up to the one that ended it"""
+    """Number of operations done: all, or up to the one that ended the replay."""
     out_of_memory_at: int
-    """position of the first ALLOC that failed; -1: none did"""
+    """Position of the first ALLOC that failed; -1: none."""
     hazards: Hazard
     passed_over: int
-    """how often UNBOUNDED_GROWTH happened"""
+    """How often UNBOUNDED_GROWTH happened."""
     readings: Readings | None
 
     @property
@@ -209,7 +209,7 @@ def _columns(program: Program) -> tuple[npt.NDArray[Any], ...]:
 
 
 def _plain(column: npt.NDArray[Any], dtype: type) -> npt.NDArray[Any]:
-    """As the compiled code takes it: it would be compiled anew for arrays that are read-only or have gaps."""
+    """As the compiled code takes it: read-only arrays and arrays with gaps would be compiled again."""
     return np.require(column, dtype, ["C", "W", "A"])
 
 
@@ -290,7 +290,7 @@ def _compiled(sources: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
         while progress[0] < op.shape[0] and counts[STOPPED] == 0 and has_room(heap):
             i = progress[0]
             what, address = op[i], -1
-            own, of_pool = int64(item[i]), int64(pool[i])  # one type: each further one is compiled for anew
+            own, of_pool = int64(item[i]), int64(pool[i])  # one type: each further type is compiled again
             if leave_out_prologue and event[i] < 0:
                 pass
             elif what == ALLOC:

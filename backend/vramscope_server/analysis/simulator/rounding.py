@@ -9,7 +9,7 @@ import numpy as np
 from vramscope_server.analysis.numba_compile import entry
 
 MIN_BYTES: Final = 512
-"""the smallest block, and what all are multiples of"""
+"""Smallest block size. All sizes are multiples of it."""
 
 
 @entry

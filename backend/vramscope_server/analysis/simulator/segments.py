@@ -38,13 +38,13 @@ from vramscope_server.analysis.simulator.heap import (
 )
 
 SMALL_MOST = MIB
-"""rounded sizes up to here go to the small pool"""
+"""Largest rounded size of the small pool."""
 GRANULE = 2 * MIB
-"""segments of the small pool; what large ones are rounded up to; in what the driver hands out memory"""
+"""Segment size of the small pool, rounding unit of large segments, and allocation unit of the driver."""
 OWN_SEGMENT = 10 * MIB
-"""rounded sizes from here on get a segment of their own"""
+"""Smallest rounded size that gets a segment of its own."""
 SLOT_BITS = 43
-"""made-up addresses: a segment has 8 TiB to itself, so that only their order matters"""
+"""Made-up addresses give each segment 8 TiB, so that only their order matters."""
 SLOTS = 1 << 19
 
 
@@ -76,7 +76,7 @@ def next_address(heap: Heap) -> Any:
 
 @compiled
 def charge(heap: Heap, size: int) -> Any:
-    """Take bytes of the device; whether there are so many."""
+    """Take bytes from the device; False if it has too few."""
     whole = (size + GRANULE - 1) // GRANULE * GRANULE
     if heap.counts[DEVICE_USED] + whole > heap.settings[DEVICE_BYTES]:
         return False

@@ -12,9 +12,9 @@ from vramscope_server.analysis.simulator.versions import NEWEST, PROFILES, Profi
 
 MIB: Final = 1 << 20
 SLOTS: Final = 16
-"""of roundup_power2_divisions: slot 0 for requests under 2 MiB, slot i from 2**i MiB on, the last without end"""
+"""Slots of roundup_power2_divisions: slot 0 for requests under 2 MiB, slot i from 2**i MiB on, the last one unbounded."""
 UNLIMITED: Final = 1 << 62
-"""more than any number of bytes"""
+"""A number above any number of bytes."""
 _UNSIGNED: Final = 1 << 64
 
 _SEPARATORS: Final = re.compile(r"([,:\[\]])")
@@ -50,12 +50,12 @@ class AllocatorSettings:
     backend: str = "native"
     large_segment_bytes: int = 20 * MIB
     max_split_bytes: int = UNLIMITED
-    """blocks from this size on are not split; UNLIMITED: all are"""
+    """Blocks of this size and more are not split; UNLIMITED: all are split."""
     max_non_split_rounding_bytes: int = 20 * MIB
     garbage_collection_threshold: float = 0.0
-    """a fraction of the limit; 0: none is collected"""
+    """Fraction of the limit; 0: no collection."""
     divisions: tuple[int, ...] = (0,) * SLOTS
-    """of roundup_power2_divisions, a slot each; 0 and 1: rounded to whole 512 B"""
+    """Values of roundup_power2_divisions, one per slot; 0 and 1: round to 512 B."""
     expandable_segments: bool = False
     per_process_memory_fraction: float = 1.0
     throw_on_cudamalloc_oom: bool = False
@@ -226,7 +226,7 @@ def _divisions(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSetting
             slots[last] = number
         tokens.at += 1
         if tokens.word(tokens.at) != "]":
-            tokens.at += 1  # a comma, or whatever stands there
+            tokens.at += 1  # a comma, or any other character
     return replace(settings, divisions=tuple(slots))
 
 

@@ -16,9 +16,9 @@ from vramscope_server.analysis.simulator.settings import MIB, SLOTS, UNLIMITED, 
 from vramscope_server.analysis.simulator.versions import Profile
 
 Told = Mapping[str, Any]
-"""settings by the words of PYTORCH_CUDA_ALLOC_CONF, as ``vramscope.protocol.window.Window.settings_in_force`` has them"""
+"""Settings by the keys of PYTORCH_CUDA_ALLOC_CONF, as in ``vramscope.protocol.window.Window.settings_in_force``."""
 GIVEN: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-"""the texts, which stand among the settings of a snapshot file"""
+"""Keys of the setting texts among the settings of a snapshot file."""
 _WORD: Final = re.compile(r"[^,:\[\]\s]+")
 
 
@@ -63,7 +63,7 @@ def settings_in_force(
 
 
 def _with(settings: AllocatorSettings, told: Told) -> AllocatorSettings:
-    """The same with what is told; what PyTorch could not have is not believed."""
+    """Returns the settings with the recorded values; values that PyTorch would refuse are ignored."""
     expandable, threshold = told.get("expandable_segments"), _number(told.get("garbage_collection_threshold"))
     if isinstance(expandable, bool):
         settings = replace(settings, expandable_segments=expandable)

@@ -14,12 +14,12 @@ class Profile:
     name: str
     """major.minor"""
     ties: Literal["address", "segment", "block"]
-    """of free blocks of one size, which is taken: the one at the lowest address; in the oldest segment, there the lowest;
-    the one that was cut off first (PyTorch pull requests 178362, 183591)"""
+    """Choice between free blocks of one size: the lowest address; the oldest segment, then the lowest address; or the
+    block that was split off first (PyTorch pull requests 178362, 183591)."""
     pool_is_capture: bool
-    """in the scope of a private pool all is done as in a graph's capture: nothing cached is given back for it"""
+    """True if a private pool behaves like a graph capture: no cached memory is returned for it."""
     newer_keys: tuple[str, ...]
-    """settings that 2.11 does not know"""
+    """Settings that 2.11 does not know."""
 
 
 _SINCE_2_12: Final = ("throw_on_cudamalloc_oom", "pinned_free_catch_all")
@@ -40,17 +40,22 @@ def profile_of(version: str) -> tuple[Profile, str]:
     """
     found = re.match(r"(\d+)\.(\d+)(?: or (older|newer))?", version)
     if not found:
-        return NEWEST, f"PyTorch's version is not known ({version!r}): replayed by the rules of {NEWEST.name}"
+        return NEWEST, f"The version of PyTorch is unknown ({version!r}): replayed with the rules of {NEWEST.name}"
     if found[3]:
         near = PROFILES[0] if found[3] == "older" else NEWEST
-        return near, f"The file does not tell its version of PyTorch ({version}): replayed by the rules of {near.name}"
+        return (
+            near,
+            f"The file does not contain its version of PyTorch ({version}): replayed with the rules of {near.name}",
+        )
     asked = int(found[1]), int(found[2])
     for profile in PROFILES:
         if asked == _number(profile):
             return profile, ""
     # Of two that are equally near the older one: what changed in the newer may not have come yet.
     near = min(PROFILES, key=lambda profile: abs(_minors(_number(profile)) - _minors(asked)))
-    return near, f"the allocator of PyTorch {asked[0]}.{asked[1]} was not checked: replayed by the rules of {near.name}"
+    return near, (
+        f"the allocator of PyTorch {asked[0]}.{asked[1]} was not checked: replayed with the rules of {near.name}"
+    )
 
 
 def _number(profile: Profile) -> tuple[int, int]:

@@ -30,7 +30,7 @@ from vramscope_server.analysis.snapshot_format.stream import BadSnapshot, value_
 _KIND_MASK: Final = (1 << KIND_BITS) - 1
 _TAG_MASK: Final = (1 << TAG_BITS) - 1
 _MAX_LINES: Final = 10_000
-"""of a stack that is told as text"""
+"""Maximum number of lines of a stack that is stored as text."""
 NOUNS: Final = {EVENT: "an event", BLOCK: "a block", SEGMENT: "a segment"}
 Whole = npt.NDArray[np.int64]
 

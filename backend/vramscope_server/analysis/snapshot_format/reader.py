@@ -53,14 +53,14 @@ from vramscope_server.analysis.units import times
 __all__ = ["BadSnapshot", "Progress", "Snapshot", "read"]
 
 MAX_BYTES: Final = 16 << 30
-"""of the pickle, unpacked"""
+"""Maximum size of the unpacked pickle."""
 MAX_EVENTS: Final = 100_000_000
 MAX_SEGMENTS: Final = 10_000_000
 MAX_MEMORY_BYTES: Final = min(16 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
-"""of what is kept while it is read: as much as 100 million events take, or half of the machine's where that is less"""
+"""Maximum memory while reading: enough for 100 million events, or half of the machine's memory if that is less."""
 _FILE_FIELDS: Final = {"segments", "device_traces", "allocator_settings", "external_annotations"}
 _HOST_FIELDS: Final = {"host_segments", "host_traces"}
-"""from PyTorch 2.15 on: pinned memory of the host, which is no part of what is shown"""
+"""Pinned host memory, from PyTorch 2.15 on. It is not shown."""
 _LABELS: Final = {
     "user_metadata": "user_metadata", "compile_context": "compile_context", "forward_frames": "forward_stack",
 }  # fmt: skip
@@ -82,12 +82,12 @@ _COLUMNS: Final = {
     "action": "action", "address": "address", "size_bytes": "size_bytes", "stream": "stream", "time_ns": "time_ns", "pool": "pool",
     "stack": "stack_of",
 }  # fmt: skip
-"""of Events that a file tells, and the tables' name of each"""
+"""Fields of Events in a file, and their names in the tables."""
 _FOREIGN_ACTION: Final = 255
 _OOM: Final = ACTIONS.index("oom")
 _INACTIVE: Final = STATES.index("inactive")
 MOST_BYTES: Final = 1 << 50
-"""of an event: beyond them sums would be wrong"""
+"""Maximum size of an event; larger ones would overflow sums."""
 Whole = npt.NDArray[np.int64]
 
 
@@ -97,7 +97,7 @@ class Snapshot:
 
     devices: list[Trace]
     notes: list[str]
-    """what a reader should know of the whole file"""
+    """Notes on the whole file."""
 
 
 def read(
@@ -133,7 +133,7 @@ class _Snapshot:
         self.tables = tables
         self.max_events = max_events
         self.odd: Counter[str] = Counter()
-        """what is said of the file beside fields that are not known here, and how often it happened"""
+        """Remarks on the file beside unknown fields, and how often each occurred."""
         count = tables.count
         self.pools = [(int(first), int(second)) for first, second in tables.pools[: count[POOLS]]]
         self.items = Items(tables)

@@ -45,11 +45,11 @@ from vramscope_server.analysis.snapshot_format.pickle_vm.text_protocols import B
 
 CHUNK_BYTES: Final = 4 << 20
 MAX_TEXT_BYTES: Final = 64 << 20
-"""of one text in the file"""
+"""Maximum size of one text in the file."""
 _NOUNS: Final = {EVENT: "an event", BLOCK: "a block", SEGMENT: "a segment"}
 _ZIPPED: Final = b"\x1f\x8b"
 _UNTOLD: Final = (b"(", b"}", b"]")
-"""how a list or dict begins where protocols 0 and 1 do not tell which they are: by a mark, or empty"""
+"""Starts of a list or dict whose type protocols 0 and 1 do not show: a mark, or empty."""
 _SIGNS: Final = (
     (_ZIPPED, "gzipped twice: unpack it once"),
     (b"\xfd7zXZ", "packed by xz: unpack it, or pack it by gzip"),
@@ -112,11 +112,11 @@ class _Reading:
         self.tables = made()
         self.buffer: Any = np.empty(CHUNK_BYTES, np.uint8)
         self.size = 0
-        """bytes in the buffer"""
+        """Bytes in the buffer."""
         self.before = 0
-        """bytes of the pickle that were in the buffer and are not any more"""
+        """Bytes of the pickle that have left the buffer."""
         self.lines: WithoutLines | None = None
-        """from the first line of text on"""
+        """Converter of text protocols, from the first text line on."""
 
     def run(self) -> tuple[Tables, int]:
         words = [word.encode() for word in KNOWN_WORDS]
@@ -227,7 +227,7 @@ class _Reading:
         return f"the pickle is damaged: {place} has nothing to work on, or is none"
 
     def _read_bytes(self, size: int) -> int:
-        """of the pickle, when so many of them are in the buffer"""
+        """Bytes of the pickle read once the buffer has this many."""
         return self.before + size if self.lines is None else self.lines.read_bytes
 
     @staticmethod
@@ -235,7 +235,7 @@ class _Reading:
         return f"the opcode {opcodes.NAME_OF[code]}" if code in opcodes.NAME_OF else f"the byte {code:#04x}"
 
     def _global(self, at: int) -> str:
-        """The name that the pickle asks for, as far as it stands there."""
+        """The name that the pickle asks for, as far as it is in the buffer."""
         if opcodes.NAME_OF[int(self.buffer[at])] == "STACK_GLOBAL":
             items = self.tables.stack[
                 max(int(self.tables.count[HEIGHT]) - 2, 0) : int(self.tables.count[HEIGHT])

@@ -1,4 +1,4 @@
-"""One allocation: which one lies at a place of the picture, and all that the trace tells of it."""
+"""One allocation: finds it by a position in the picture, and returns all that the trace knows of it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Hit(NamedTuple):
     """What lies at a place."""
 
     row: int | None
-    """of trace.lives; None in the band, and above everything"""
+    """Row of trace.lives; None in the band, and above everything."""
     series: int | None
     allocated_bytes: int
     in_band: bool
     band_count: int
-    """allocations that are there and not drawn one by one"""
+    """Number of allocations that exist there and are not drawn one by one."""
     band_bytes: int
 
 

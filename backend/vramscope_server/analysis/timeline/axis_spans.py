@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 Codes = npt.NDArray[np.signedinteger]
 Whole = npt.NDArray[np.int64]
 Lane = Literal["step", "phase", "module", "range"]
-"""range: of record_function"""
+""""range" means record_function."""
 MOST_SPANS: Final = 90
-"""of one lane; modules are told as deep as that allows"""
+"""Maximum number of spans in a lane. Module depth is limited by it."""
 _MOST_DEPTHS: Final = 32
 _SLICE: Final = 10_000
 _LEAST: Final = 1 / 700
-"""of the window: narrower ones would be no wider than their borders"""
+"""Minimum width as a fraction of the window: narrower spans would be no wider than their borders."""
 
 
 class Span(NamedTuple):
@@ -42,9 +42,9 @@ class Ruler:
 
     spans: list[Span] = field(default_factory=list)
     left_out: dict[Lane, int] = field(default_factory=dict)
-    """how many of each lane are not drawn: narrower than 1/700 of the window, or beyond the 90 widest"""
+    """Number of spans per lane that are not drawn: narrower than 1/700 of the window, or beyond the 90 widest."""
     depth: dict[Lane, tuple[int, int]] = field(default_factory=dict)
-    """of modules and ranges, which lie in one another: so many levels are told, and so many there are in the window"""
+    """For the nested lanes (modules, ranges): drawn levels, and all levels in the window."""
 
     def __iter__(self) -> Iterator[Span]:
         return iter(self.spans)

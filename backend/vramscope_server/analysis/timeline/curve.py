@@ -1,7 +1,7 @@
 """The course of a trace: what was allocated after each event, and which allocation each change belongs to.
 
 Allocated is what PyTorch calls so: blocks that the program holds, rounding included, from the event of the allocation to the
-one that lets go of it. A *moment* is the time after an event; -1 is before the first, so that a trace of n events has the
+one that frees it. A *moment* is the time after an event; -1 is before the first, so that a trace of n events has the
 moments -1 to n-1. A window ``first, end`` means the moments from ``first`` up to, and not including, ``end``.
 """
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 Whole = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
 BEFORE: Final = -1
-"""the moment before the first event"""
+"""Moment before the first event."""
 NEARLY: Final = 0.95
-"""of the peak: as high as that, a moment of which more is known is the better one to look at"""
+"""Fraction of the peak: among moments at least this high, one with more information is preferred."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,16 +34,16 @@ class Course:
 
     event: Whole
     row: Rows
-    """of trace.lives"""
+    """Rows of trace.lives."""
     change_bytes: Whole
-    """of an allocation, its size; of its end, minus that"""
+    """Size of an allocation; minus the size at its end."""
     there: Whole
-    """rows that were allocated before the first event"""
+    """Rows that were allocated before the first event."""
     there_bytes: Whole
     allocated: Whole
-    """bytes after each event; element 0 is before the first"""
+    """Allocated bytes after each event; element 0 is before the first event."""
     reserved: Whole
-    """the same of what the allocator had taken from the device"""
+    """Reserved bytes after each event; element 0 is before the first event."""
 
     @property
     def end(self) -> int:

@@ -40,7 +40,7 @@ class Box:
     bytes: int
     allocations: int
     focus: str
-    """asks for this box as the root"""
+    """Identifier that selects this box as the root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,15 @@ class Flame:
     """Boxes from the focus up, level by level."""
 
     total_bytes: int
-    """allocated at the moment"""
+    """Allocated bytes at the moment."""
     focus_bytes: int
     focus_names: list[str]
-    """from the outermost down to the focus; empty: everything"""
+    """Names from the outermost box to the focus; empty: everything."""
     boxes: list[Box]
     left_out: int
-    """boxes that are not told"""
+    """Number of boxes that are left out."""
     without_bytes: int
-    """allocated at the moment, and of no known stack (or module)"""
+    """Allocated bytes at the moment without a known stack (or module)."""
 
 
 class UnknownFocus(ValueError):
@@ -90,12 +90,12 @@ class _Paths:
     offsets: Whole
     of_row: Whole
     frames: int
-    """labels below are frames"""
+    """Labels below this number are frames."""
     names: list[str]
     own: npt.NDArray[np.bool_]
     by: FlameBy
     sources: Whole
-    """what each path was made of: a stack, or minus what"""
+    """Source of each path: a stack, or the negative of another index."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -1,4 +1,4 @@
-"""What allocations are told apart by: their category, the line of yours that asked, the module or the phase that ran.
+"""Groups allocations by category, by the user's source line, by module or by phase.
 
 All groups of a trace are ranked once, by what they hold at its peak: a group keeps its place and its colour in every window.
 """
@@ -28,12 +28,12 @@ By = Literal["category", "site", "module", "phase"]
 BYS: Final[tuple[By, ...]] = get_args(By)
 
 MOST_SERIES: Final = 20
-"""of one picture: more cannot be told apart"""
+"""Maximum number of series in a picture; more colours cannot be distinguished."""
 EARLIER, OTHER = "before the recording", "other"
 _STACKED: Final = (
     "unknown", "workspaces", "parameters", "buffers", "optimizer", "gradients", "activations", "input", "temporaries",
 )  # fmt: skip
-"""categories from the bottom up: what stays lies under what comes and goes"""
+"""Categories from the bottom up: long-lived ones lie under short-lived ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +43,10 @@ class Grouping:
     by: str
     names: list[str]
     group: Ids
-    """of each row of trace.lives"""
+    """Group of each row of trace.lives."""
     rank: Whole
-    """of each group: 0 holds most at the peak; -1: always told by itself, as what was there before"""
+    """Rank of each group: 0 is the largest at the peak; -1: always a series of its own, such as memory from before the
+    trace."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -57,13 +58,13 @@ class Series:
 
     names: list[str]
     keys: list[str]
-    """what the page knows their colours by: a category, ``phase-forward``, ``series-3``, ``earlier``, ``other``"""
+    """Colour keys of the page: a category, ``phase-forward``, ``series-3``, ``earlier``, ``other``."""
     of_group: Ids
-    """the position of each group's series"""
+    """Position of each group's series."""
     joined: int
-    """groups that "other" stands for"""
+    """Number of groups in the series "other"."""
     peak_bytes: Whole
-    """what each holds at the picture's highest moment"""
+    """Bytes of each series at the picture's highest moment."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -188,7 +189,7 @@ def cut_to(modules: list[str], most: int) -> tuple[list[str], Whole]:
 
 
 def at_depth(parts: list[list[str]], depth: int) -> tuple[list[str], Whole]:
-    """Names cut to so many parts, each once, and which of them each is."""
+    """Distinct names cut to this many parts, and the index of each name's cut form."""
     places: dict[str, int] = {}
     code = [places.setdefault(".".join(one[:depth]), len(places)) for one in parts]
     return list(places), np.array(code, np.int64)

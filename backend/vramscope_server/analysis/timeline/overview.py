@@ -1,4 +1,4 @@
-"""The overview: allocated bytes through a window, stacked by what the allocations are told apart by.
+"""The overview: allocated bytes through a window, stacked by group.
 
 Each point is the highest moment of its stretch, with what every series held at this very moment: so the top of the stack is
 the allocator's allocated bytes, to the byte, and never lower than what it really reached.
@@ -29,11 +29,11 @@ class Overview:
     moment: Whole
     series: Series
     held_bytes: Whole
-    """of each series, each moment: shape (series, moments)"""
+    """Bytes of each series at each moment; shape (series, moments)."""
     allocated: Whole
     reserved: Whole
     peak: int
-    """the window's highest moment, which is among the chosen ones"""
+    """Highest moment of the window, one of the chosen moments."""
 
 
 def overview(course: Course, grouping: Grouping, first: int, end: int, points: int = POINTS) -> Overview:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 Whole = npt.NDArray[np.int64]
 
 MOST_DRAWN: Final = 2000
-"""polygons of one picture; a browser pans 2000 at 60 frames a second, and 20,000 at 10"""
+"""Maximum number of polygons in a picture. A browser pans 2,000 at 60 frames a second, and 20,000 at 10."""
 MOST_STEPS: Final = 5_000
-"""of all polygons together; more make the smallest step that is drawn larger"""
+"""Maximum number of vertices steps in all polygons together; above it the smallest drawn step grows."""
 _VISIBLE: Final = 1 / 1000
-"""of the height: below a pixel"""
+"""Minimum height as a fraction of the picture: below it a polygon is thinner than a pixel."""
 BAND_POINTS: Final = 1000
 
 
@@ -39,10 +39,10 @@ class Drawn:
     end: int
     series: Series
     rows: Whole
-    """of trace.lives"""
+    """Rows of trace.lives."""
     of_series: Whole
     left_out: int
-    """allocations of the window that are not drawn one by one"""
+    """Number of allocations in the window that are not drawn one by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,20 +51,20 @@ class Picture:
 
     drawn: Drawn
     polygon: Whole
-    """of each step: position of its allocation among ``drawn.rows``, rising; the steps of one in the order of events"""
+    """Position of each step's allocation among ``drawn.rows``, rising; the steps of one allocation are in event order."""
     event: Whole
-    """of each step: from this moment on the allocation lies at ``bottom_bytes``"""
+    """Event of each step: from this moment on the allocation lies at ``bottom_bytes``."""
     bottom_bytes: Whole
     begin: Whole
-    """of each drawn one: within the window, from this moment"""
+    """First moment of each drawn allocation within the window."""
     until: Whole
-    """and up to this one, not included"""
+    """Moment at which each drawn allocation ends (exclusive)."""
     moment: Whole
-    """where the band is told: the highest moments"""
+    """Moments at which the band is sampled: the highest ones."""
     drawn_bytes: Whole
-    """what the drawn ones hold then"""
+    """Bytes of the drawn allocations at these moments."""
     allocated: Whole
-    """and all"""
+    """Allocated bytes at these moments."""
     peak: int
 
 

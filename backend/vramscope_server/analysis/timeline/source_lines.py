@@ -34,16 +34,16 @@ class Sites:
     """What each stack of a trace comes down to."""
 
     own: Flags
-    """of each frame: the user wrote it"""
+    """True for each frame that the user wrote."""
     frame: Ids
-    """of each stack: its innermost frame of the user's, else of a graph's node, else its innermost that tells anything"""
+    """Frame of each stack: the innermost of the user's, else of a graph's node, else the innermost with information."""
     stack: Whole
-    """of each row of trace.lives: the stack that asked for it; -1: unknown, or empty"""
+    """Stack that requested each row of trace.lives; -1: unknown, or empty."""
     inner: Whole
-    """of each stack: where among ``stacks.flat`` its innermost frame of Python or of a graph's node lies, else the innermost that
-    tells anything; -1 for an empty one"""
+    """Position in ``stacks.flat`` of each stack's innermost frame of Python or of a graph's node, else of its innermost
+    frame with information; -1 for an empty stack."""
     frees_told: bool
-    """stacks were recorded where memory was let go, too"""
+    """True if stacks of frees were recorded too."""
 
 
 def sites_of(trace: Trace) -> Sites:
@@ -63,7 +63,7 @@ def sites_of(trace: Trace) -> Sites:
     stack = trace.lives.stack.astype(np.int64)
     stack[stack >= len(frame)] = -1
     stack[stack >= 0] = np.where(frame[stack[stack >= 0]] >= 0, stack[stack >= 0], -1)
-    if frees_told and trace.start is None:  # of what was there before, the only event is its end, and it tells of that
+    if frees_told and trace.start is None:  # memory from before the trace has one event only, its end
         lives = trace.lives
         stack[(lives.alloc_event < 0) & (lives.completed_event < len(trace.events))] = -1
     return Sites(own, frame, stack, inner, frees_told)

@@ -26,7 +26,7 @@ USUAL_TOTAL_BYTES: Final = 80 << 30
 
 MOST_REPLAYS: Final = 300
 MOST_OPERATIONS: Final = 5_000_000
-"""that are done again to learn the segments' ages: some two seconds"""
+"""Maximum number of operations that are repeated to learn the segments' ages: about two seconds."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Residual:
     peak_reserved_bytes: int
     end_reserved_bytes: int
     first_different_event: int | None
-    """the first allocation that lies elsewhere, or after which as much is not reserved"""
+    """First allocation at another address, or after which another amount is reserved."""
     events: int
-    """that were compared"""
+    """Number of compared events."""
     words: str
 
     @property
@@ -52,9 +52,9 @@ class ExactReplay:
 
     residual: Residual
     initial: Initial | None
-    """what was there, with the segments' order of age as the history tells it; None: nothing was"""
+    """State at the start, with the segments' age order as learned from the recording; None: nothing was allocated."""
     device_bytes: int
-    """what the process could have, for the replay: UNLIMITED where it never met a bound"""
+    """Bytes available to the process in the replay; UNLIMITED if it never met a bound."""
 
 
 def check(trace: Trace) -> Residual:
@@ -185,16 +185,16 @@ class _Ages:
 
 def _words(trace: Trace, peak: int, end: int, first: int | None, compared: int) -> str:
     if not compared:
-        return "In this history nothing was asked for and nothing let go: there is nothing to compare."
+        return "The recording has no allocation and no free: there is nothing to compare."
     if first is None and not peak and not end:
-        return f"Replayed under its own settings, the run comes out identical: {compared:,} operations, each address."
+        return f"A replay under the recorded settings is identical: {compared:,} operations, each address."
     where = "" if first is None else f" from event {first:,} ({ACTIONS[trace.events.action[first]]}) on"
     why = "" if trace.start is not None or not len(trace.beginning.segments) else (
-        " The history begins late, and what was free then is not known."
+        " The recording starts mid-run, and what was free then is unknown."
     )  # fmt: skip
     if trace.parsed_settings[0].garbage_collection_threshold and trace.limit_bytes is None:
-        why += " garbage_collection_threshold counts from a limit, which the file does not tell."
-    return f"Replayed under its own settings, the run comes out otherwise{where}: peak reserved {peak:+,} bytes.{why}"
+        why += " garbage_collection_threshold depends on a limit, which the file does not contain."
+    return f"A replay under the recorded settings differs{where}: peak reserved {peak:+,} bytes.{why}"
 
 
 @lru_cache(maxsize=4)
@@ -204,7 +204,7 @@ def recorded_addresses(trace: Trace) -> npt.NDArray[np.int64]:
     changes = np.flatnonzero((events.action >= SEGMENT_ALLOC) & (events.action <= SEGMENT_UNMAP))
     there = trace.beginning.segments
     mapped: dict[tuple[int, int, int], int] = {}
-    """bytes of the expandable segment of a (stream, pool, large); without any it is given back whole"""
+    """Mapped bytes of the expandable segment of a (stream, pool, large). A segment without any is returned whole."""
     owner: dict[int, tuple[int, int, int]] = {}
     for at in np.flatnonzero(there.expandable):
         key = int(there.stream[at]), int(there.pool[at]), int(there.large[at])

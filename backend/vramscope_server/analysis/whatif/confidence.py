@@ -23,8 +23,9 @@ from vramscope_server.analysis.whatif.device import Card
 from vramscope_server.analysis.whatif.program import Derivation
 
 OWN_LIMIT: Final = (
-    "Whether the program limited itself (torch.cuda.set_per_process_memory_fraction) a snapshot file does not tell: taken is that "
-    "it did not. With a limit, garbage_collection_threshold gives memory back that is counted as reserved here."
+    "A snapshot file does not say whether the program limited its memory "
+    "(torch.cuda.set_per_process_memory_fraction). No limit is assumed. With a limit, "
+    "garbage_collection_threshold returns memory that counts as reserved here."
 )
 Certainty = Literal["exact", "band", "estimate"]
 
@@ -35,7 +36,7 @@ class Doubt:
 
     words: str
     bounded: bool = False
-    """other replays tell what it may come to"""
+    """True if other replays bound the result."""
 
 
 def certainty_of(doubts: Sequence[Doubt]) -> Certainty:
@@ -48,10 +49,11 @@ def doubts_of_recording(trace: Trace, residual: Residual) -> Iterator[Doubt]:
     """Those of the recorded settings on the recorded card, and so of all others."""
     if not residual.exact:
         yield Doubt(
-            "The replay under the recorded settings does not give what was recorded, so that under others it will be off, too."
+            "Replaying the recorded settings does not reproduce the recorded peak; predictions for other settings"
+            " are unreliable too."
         )
     if trace.lost_events:
-        yield Doubt(f"{trace.lost_events:,} events are missing in between: what they asked for is not replayed.")
+        yield Doubt(f"{trace.lost_events:,} events are missing from the recording and are not replayed.")
 
 
 def doubts_of_others(trace: Trace, told: Derivation, *, by_address: bool) -> Iterator[Doubt]:
@@ -64,13 +66,13 @@ def doubts_of_others(trace: Trace, told: Derivation, *, by_address: bool) -> Ite
         yield Doubt(f"{other}.")
     if told.unseen_empty_caches:
         yield Doubt(
-            f"empty_cache() was called {times(told.unseen_empty_caches)} without an effect, at moments that no history tells; "
-            "where these settings leave something to give back it would have one, which is not replayed."
+            f"empty_cache() was called {times(told.unseen_empty_caches)} without an effect, at unknown times. "
+            "Under these settings it might have returned memory; that is not replayed."
         )
     if told.releases_are_guessed:
         yield Doubt(
-            f"Memory was given back {times(len(told.releases))} just before more was asked for. Whether to make room or by "
-            "empty_cache() this history does not tell: taken is that it was to make room."
+            f"Memory was returned {times(len(told.releases))} just before more was requested. The recording does "
+            "not say why; it is assumed that this made room."
         )
     deferred = int(np.count_nonzero(told.program.op == FREE_REQUESTED))
     if trace.start is None and trace.events.action[:1].tolist() == [FREE_COMPLETED]:
@@ -78,14 +80,14 @@ def doubts_of_others(trace: Trace, told: Derivation, *, by_address: bool) -> Ite
     if deferred:
         blocks = "1 block" if deferred == 1 else f"{deferred:,} blocks"
         yield Doubt(
-            f"{blocks} waited for another stream. When that is done is taken from the recorded run; the band is what comes of no "
-            "wait at all, and of twice as long a one.",
+            f"{blocks} waited for another stream. The end of the wait is taken from the recorded run; the band "
+            "covers no wait at all and a wait twice as long.",
             bounded=True,
         )
     if by_address:
         yield Doubt(
-            "In this version the addresses that cudaMalloc gives decide between free blocks of one size: the band is what three "
-            "orders of addresses give.",
+            "In this version, the addresses of cudaMalloc decide between free blocks of one size. The band covers"
+            " three orders of addresses.",
             bounded=True,
         )
 
@@ -109,10 +111,11 @@ def doubt_of_card(card: Card, fraction: float, *, is_full: bool) -> Doubt | None
         return None
     if card.outside_bytes is None:
         return Doubt(
-            "It comes near to what the card has. What else takes memory of it is not known here: taken as nothing."
+            "The result is close to the size of the device. Other uses of its memory are unknown and taken as 0."
         )
     if not is_full:
         return None
     return Doubt(
-        f"The card is full in this replay. What else takes memory of it is taken as {amount(card.outside_bytes)} all the time."
+        "The device is full in this replay. Other uses of its memory are taken as "
+        f"{amount(card.outside_bytes)} throughout."
     )

@@ -14,13 +14,13 @@ class Card:
     """A GPU's memory as one process sees it. None: not known."""
 
     total_bytes: int | None
-    """of the whole card, as cudaMemGetInfo tells it"""
+    """Bytes of the whole device, as cudaMemGetInfo reports them."""
     outside_bytes: int | None
-    """what PyTorch cannot take of it: the context and libraries of the process, other processes"""
+    """Bytes that PyTorch cannot take: the context and libraries of the process, other processes."""
     limit_fraction: float | None
-    """what the program allows itself by set_per_process_memory_fraction; None: all"""
+    """Fraction set by set_per_process_memory_fraction; None: no limit."""
     room_bytes: int
-    """what PyTorch can take in all; UNLIMITED where nothing is known of the card"""
+    """Bytes that PyTorch can take in all; UNLIMITED if nothing is known of the device."""
 
     @property
     def limit_bytes(self) -> int | None:

@@ -1,7 +1,7 @@
 """The program of a trace: what the training asked of the allocator, in order, told apart from what the allocator did itself.
 
 A history holds both. Allocations and frees are the training's; segments are the allocator's, but for those that an
-``empty_cache()`` returned: these are told from a retry's by what came next, and by whether the device could be full.
+``empty_cache()`` returned: these are distinguished from a retry's by what came next, and by whether the device could be full.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ class Derivation:
 
     program: Program
     item_of_life: npt.NDArray[np.int32]
-    """which item of the program an allocation of ``trace.lives`` is"""
+    """Item of the program for each allocation of ``trace.lives``."""
     streams: Int64
-    """handles, in the program's order"""
+    """Stream handles, in the program's order."""
     pool_of: Int64
-    """position in Trace.pools -> pool of the program"""
+    """Pool of the program, by position in Trace.pools."""
     releases: Int64
-    """events at which the allocator gave back memory to make room: retries, collections"""
+    """Events at which the allocator returned memory to make room: retries, collections."""
     releases_are_guessed: bool
-    """neither counters nor the size of the device tell them from empty_cache()"""
+    """True if neither counters nor the device size distinguish them from empty_cache()."""
     empty_caches: int
     unseen_empty_caches: int | None
-    """calls that gave nothing back and were not heard, by the allocator's own counters; None: not known"""
+    """Calls of empty_cache() without effect that were not recorded, by the allocator's own counters; None: unknown."""
     failed: Int64
-    """events of requests that failed"""
+    """Events of requests that failed."""
     ended_by_failure: bool
-    """after the last of them nothing was asked for: the run died of it"""
+    """True if nothing was requested after the last failure: the run died of it."""
     room_low_bytes: int
-    """so much could be reserved for this process: it was"""
+    """Bytes that could be reserved for this process: they were."""
     room_high_bytes: int | None
-    """more could not: known from the device, the limit, or a request that failed; None: not known"""
+    """Bytes that could not be exceeded, from the device, the limit or a failed request; None: unknown."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -216,9 +216,9 @@ class _Room:
     low_bytes: int
     high_bytes: int | None
     known: bool
-    """the device or the limit told it, and not only the history"""
+    """True if the device or the limit says so, and not only the history."""
     retries: int | None
-    """by the allocator's own counters"""
+    """Number of retries by the allocator's own counters."""
 
 
 def _room(trace: Trace) -> _Room:
@@ -294,7 +294,7 @@ def _own(trace: Trace, burst: _Burst, room: _Room) -> bool:
 
 
 def _behind_calls(trace: Trace) -> list[int]:
-    """Of each call of empty_cache() that was heard the first event behind it that can be its own.
+    """First event after each recorded call of empty_cache() that can be its own.
 
     (What waits for other streams is waited for first.)
     """
@@ -318,15 +318,16 @@ def _notes(releases: int, failed: int, died: bool) -> list[str]:
     notes = []
     if releases:
         notes.append(
-            f"The allocator gave back memory to make room ({times(releases)}); told from empty_cache() by what came next."
+            f"The allocator returned memory to make room ({times(releases)}). What came next distinguishes this "
+            "from empty_cache()."
         )
     if failed:
         if failed == 1:
-            end = "as held to the end" if died else "as freed at once, since the training went on"
-            words = f"A request failed in the recorded run; it is replayed, {end}, by its rounded size."
+            end = "as retained to the end" if died else "as freed at once, since the training went on"
+            words = f"A request failed in the recorded run. It is replayed {end}, with its rounded size."
         else:
-            end = "the last one as held to the end" if died else "as freed at once, since the training went on"
-            words = f"{failed:,} requests failed in the recorded run; they are replayed, {end}, by their rounded size."
+            end = "the last one as retained to the end" if died else "as freed at once, since the training went on"
+            words = f"{failed:,} requests failed in the recorded run. They are replayed {end}, with their rounded size."
         notes.append(words)
     return notes
 

@@ -14,9 +14,9 @@ _DOCS: Final = (
 )
 _PYTORCH: Final = "https://github.com/pytorch/pytorch"
 WORTH_FRACTION: Final = 0.01
-"""of the card: what saves less is not worth a setting. A replay is exact, but no two runs of a training are the same."""
+"""Minimum saving as a fraction of the device. A replay is exact, but no two runs of a training are equal."""
 MUCH_FRACTION: Final = 0.1
-"""of what is reserved where there is room: less is given back when it is needed, and nobody misses it"""
+"""Minimum saving as a fraction of reserved memory where there is room: cached memory is returned when it is needed."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Risk:
     """0: nothing is known; 1: small; 2: may slow the run; 3: do not use it"""
     words: str
     source: str
-    """an address, or "" """
+    """An address, or ""."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Recommendation:
     """What to do."""
 
     conf: str | None
-    """the value for PYTORCH_CUDA_ALLOC_CONF; None: leave it as it is"""
+    """Value for PYTORCH_CUDA_ALLOC_CONF; None: keep the recorded settings."""
     words: str
 
 
@@ -63,20 +63,24 @@ def risk_of(settings: AllocatorSettings) -> Risk:
     if splits and settings.expandable_segments:
         return Risk(
             3,
-            "max_split_size_mb together with expandable_segments passes over free memory and maps new: reserved memory can grow "
-            "without end.",
+            (
+                "max_split_size_mb together with expandable_segments skips free memory and maps new memory: reserved "
+                "memory can grow without end."
+            ),
             f"{_PYTORCH}/issues/123548",
         )
     if splits:
         return Risk(
             2,
-            "max_split_size_mb has made runs slower: what it keeps whole is freed and asked for again, and the GPU waits for it. "
-            "PyTorch calls it a last resort.",
+            (
+                "max_split_size_mb has made runs slower: large blocks are freed and allocated again, and the GPU "
+                "waits. PyTorch calls it a last resort."
+            ),
             f"{_PYTORCH}/pull/113481",
         )
     if settings.throw_on_cudamalloc_oom:
         return Risk(
-            2, "throw_on_cudamalloc_oom refuses requests that a release of cached memory would have served.", _DOCS
+            2, "throw_on_cudamalloc_oom refuses requests that would succeed after releasing cached memory.", _DOCS
         )
     if settings.garbage_collection_threshold:
         return Risk(
@@ -88,22 +92,26 @@ def risk_of(settings: AllocatorSettings) -> Risk:
     if settings.expandable_segments:
         return Risk(
             1,
-            "expandable_segments is called experimental; tensors shared between processes (CUDA IPC) and some communication "
-            "libraries did not work with it in older versions.",
+            (
+                "expandable_segments is experimental. In older versions, tensors shared between processes (CUDA IPC) "
+                "and some communication libraries did not work with it."
+            ),
             f"{_PYTORCH}/issues/130330",
         )
     if settings.divisions != default.divisions:
-        return Risk(1, "roundup_power2_divisions makes blocks larger than what is asked for.", _DOCS)
+        return Risk(1, "roundup_power2_divisions makes blocks larger than requested.", _DOCS)
     if settings.large_segment_bytes != default.large_segment_bytes:
         return Risk(
             1,
-            "large_segment_size_mb changes the size of what is taken of the card for requests of 1 to 10 MiB (20 MiB by default): "
-            "larger pieces can stay partly empty. PyTorch added it as a knob for speed and reports no measurement; on six "
-            "trainings measured here 64 MiB moved the peak by 1.6 % at most (docs/fragmentation.md).",
+            (
+                "large_segment_size_mb changes the segment size for requests of 1 to 10 MiB (20 MiB by default). "
+                "Larger segments can stay partly empty. PyTorch added it for speed and published no measurement. On "
+                "six trainings, 64 MiB moved the peak by 1.6 % at most (tests/whatif/RESULTS.md)."
+            ),
             f"{_PYTORCH}/pull/172056",
         )
     if settings.per_process_memory_fraction < 1:
-        return Risk(1, "per_process_memory_fraction makes the run fail earlier than the card would.", _DOCS)
+        return Risk(1, "per_process_memory_fraction makes the run fail before the device is full.", _DOCS)
     return Risk(0, "", "")
 
 
@@ -112,7 +120,7 @@ def recommend(recorded: Candidate, others: Sequence[Candidate]) -> Recommendatio
     card = recorded.smallest_card_bytes
     if card is None:
         return Recommendation(
-            None, "Leave it as it is: what the recorded settings need is not known, so nothing can be compared."
+            None, "Keep the settings: the need of the recorded run is unknown, so nothing can be compared."
         )
     known = [
         (one, one.smallest_card_bytes)
@@ -126,14 +134,16 @@ def recommend(recorded: Candidate, others: Sequence[Candidate]) -> Recommendatio
     if not better:
         return Recommendation(
             None,
-            f"Leave it as it is: what was recorded needs a card of {amount(card)} and no setting that was tried brings that down "
-            f"by more than {WORTH_FRACTION:.0%} for certain.{_where_there_is_room(recorded, others)}",
+            (
+                f"Keep the settings: the recorded run needs a device of {amount(card)}, and no other setting lowers "
+                f"that by more than {WORTH_FRACTION:.0%} for certain.{_where_there_is_room(recorded, others)}"
+            ),
         )
     least = min(size for _, size in better)
     near = [(one, size) for one, size in better if size - least <= enough]
     best, size = min(near, key=lambda row: (row[0].risk.level, row[1], len(row[0].conf)))
-    why = "" if size == least else f" Others need up to {amount(size - least)} less, at more risk."
-    words = f"What was recorded survives on a card of {_sizes(size, card)}: {amount(card - size)} less.{why}"
+    why = "" if size == least else f" Other settings need up to {amount(size - least)} less, at more risk."
+    words = f"The recorded run survives on a device of {_sizes(size, card)}: {amount(card - size)} less.{why}"
     return Recommendation(best.conf, f"{words} {best.risk.words}".strip())
 
 
@@ -144,8 +154,8 @@ def _where_there_is_room(recorded: Candidate, others: Sequence[Candidate]) -> st
     if recorded.reserved_bytes - least.reserved_bytes <= MUCH_FRACTION * recorded.reserved_bytes:
         return ""
     return (
-        f" Where the card has room, {least.conf} reserves {amount(least.reserved_bytes)} for it instead of "
-        f"{amount(recorded.reserved_bytes)}: worth it where others use the card too."
+        f" On a device with room, {least.conf} reserves {amount(least.reserved_bytes)} instead of "
+        f"{amount(recorded.reserved_bytes)}. That helps if others use the device too."
     )
 
 

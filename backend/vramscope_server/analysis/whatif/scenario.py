@@ -43,11 +43,11 @@ STEP_BYTES: Final = 2 << 20
 _STEPS_OF_CARD: Final = 512
 """The smallest card is found to a 512th of itself, or to 2 MiB: nobody chooses between cards that are nearer."""
 _ORDERS: Final[tuple[AddressOrder, ...]] = ("rising", "falling", "shuffled")
-"""in which cudaMalloc may give addresses: up to PyTorch 2.11 that decides between free blocks of one size"""
+"""Address orders that cudaMalloc may produce. Up to PyTorch 2.11 they decide between free blocks of one size."""
 _STOPS: Final = {
-    Hazard.INTERIOR_FREE: "it gives back memory by an address that is inside of a segment, which CUDA refuses",
-    Hazard.ODD_PAGE: "large_segment_size_mb is odd, and the driver refuses expandable segments with pages of that size",
-    Hazard.POOL_MISCOUNT: "it counts the pages of a private pool of expandable segments wrongly, and finds that out",
+    Hazard.INTERIOR_FREE: "it frees memory by an address inside a segment, which CUDA refuses",
+    Hazard.ODD_PAGE: "large_segment_size_mb is odd, and the driver refuses expandable segments with such pages",
+    Hazard.POOL_MISCOUNT: "it counts the pages of a private pool of expandable segments wrongly and notices",
 }
 _lock: Final = threading.Lock()
 Way = tuple[Course, AddressOrder]
@@ -59,25 +59,25 @@ class Prediction:
 
     conf: str
     peak_reserved_bytes: int
-    """on the card in question; up to where memory runs out, if it does"""
+    """Peak on the device in question, up to the point where memory runs out, if it does."""
     uncapped_peak_reserved_bytes: int
-    """where the card is never full"""
+    """Peak on a device that is never full."""
     peak_allocated_bytes: int
     retries: int
-    """times that all cached memory had to be given back: each waits for the GPU"""
+    """Number of times that all cached memory had to be returned: each waits for the GPU."""
     device_allocs: int
-    """calls of cudaMalloc, or mappings of an expandable segment; each costs some 100 µs or more on a card"""
+    """Calls of cudaMalloc, or mappings of an expandable segment. Each costs about 100 µs or more on a real device."""
     out_of_memory: bool
     out_of_memory_at_event: int | None
-    """event of the trace; None: it does not run out, or did so before the first event"""
+    """Event of the trace; None: memory does not run out, or did so before the first event."""
     certainty: Certainty
     """``exact``: to the byte; ``band``: inside the band; ``estimate``: something is taken for granted that has no bounds"""
     reasons: list[str]
-    """why it is not exact; [] where it is"""
+    """Reasons why the result is not exact; [] if it is."""
     band: tuple[int, int] | None
-    """of the uncapped peak, as far as other replays can tell it; None: none can"""
+    """Band of the uncapped peak, as far as other replays bound it; None: unbounded."""
     notes: list[str]
-    """what a reader should know, the reasons first"""
+    """Notes for the reader, the reasons first."""
 
 
 class Case:
@@ -147,7 +147,7 @@ class Case:
 
         When other streams are done with what they use, and the addresses that cudaMalloc may give (up to PyTorch 2.11), are tried.
         Of a run whose beginning is not known, no less can be reserved than was in use. At most it is what any layout of the
-        beginning gives, laid out anew or as it lay, and beside it three things. What laying it out anew is wrong by under the
+        beginning gives, placed again or as recorded, and three more things. The error of placing it again under the
         recorded settings, for which the truth is known: its blocks lie closer than they lay, or farther apart. With expandable
         segments what was missed is in the layout as it lay already: it comes to that again only where pieces of it can be of no
         use to what follows. What was left behind is larger by as much as these settings round up at most. And one segment a heap:
@@ -223,7 +223,7 @@ class Case:
         if stopped(done, self.told.program):
             why = "; ".join(words for hazard, words in _STOPS.items() if done.hazards & hazard)
             yield Doubt(
-                f"PyTorch would stop with an error of its own under these settings: {why}. What is told ends there."
+                f"PyTorch would stop with an error of its own under these settings: {why}. The result ends there."
             )
         if self.is_own and own_card and done.peak_reserved_bytes == int(reserved_after(self.trace).max()):
             return  # this is what happened
@@ -238,9 +238,7 @@ class Case:
                 yield Doubt(UNCUT)
         elif self.is_own and not own_card and on_a_card and len(self.trace.beginning.segments):
             if beginning_of(self.trace) is None:
-                yield Doubt(
-                    "On another card the run would have been from its beginning on, which is not in the history."
-                )
+                yield Doubt("On another device the whole run would differ, and its beginning is not in the recording.")
             elif self.courses.to_a_segment:
                 yield Doubt(IN_SOME_ORDER, bounded=True)
         if on_a_card:
@@ -342,11 +340,14 @@ class Case:
     def _said_of(self, done: Replay, card: Card) -> Iterator[str]:
         settings = self.settings
         if card.total_bytes is None and settings.per_process_memory_fraction < 1:
-            yield "per_process_memory_fraction is a part of the card, whose size is not known here: taken as no limit."
+            yield "per_process_memory_fraction is a share of the device, whose size is unknown: no limit is assumed."
         if settings.garbage_collection_threshold and not self._is_limited(card):
             yield "garbage_collection_threshold does nothing without a limit (per_process_memory_fraction below 1)."
         if done.hazards & Hazard.UNBOUNDED_GROWTH:
-            yield f"Free memory was passed over {times(done.passed_over)} because of max_split_size_mb: what is reserved grows on."
+            yield (
+                f"Free memory was skipped {times(done.passed_over)} because of max_split_size_mb: reserved memory "
+                "keeps growing."
+            )
 
 
 def stopped(done: Replay, program: Program) -> bool:

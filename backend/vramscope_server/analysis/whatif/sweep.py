@@ -52,18 +52,19 @@ class Row:
 
     prediction: Prediction
     smallest_card_bytes: int | None
-    """on which the run survives, with all that is beside PyTorch on it as far as that is known; None: it stops on any card"""
+    """Smallest device on which the run survives, with everything beside PyTorch as far as known; None: it fails on any
+    device."""
     uncertainty_bytes: int
-    """the smallest card's: the width to which it was searched, and what other replays that could be as true make of it"""
+    """Uncertainty of the smallest device: the width of the search, and the spread of equally plausible replays."""
     saved_bytes: int | None
-    """of the card, against the recorded settings"""
+    """Device memory saved against the recorded settings."""
     risk: Risk
     recorded: bool
-    """these are the settings of the recorded run"""
+    """True for the settings of the recorded run."""
     expandable: bool = False
-    """they have expandable segments"""
+    """True if they have expandable segments."""
     is_bounded: bool = True
-    """as of a Case"""
+    """As in Scenario."""
 
     @property
     def conf(self) -> str:
@@ -87,9 +88,9 @@ class Sweep:
     residual: Residual
     recommendation: Recommendation
     device_bytes: int | None
-    """the whole card that was replayed; None: not known, never full"""
+    """Bytes of the whole device in the replay; None: unknown, never full."""
     outside_bytes: int | None
-    """of it, not PyTorch's; None: not known, and taken as nothing"""
+    """Device bytes outside PyTorch; None: unknown, taken as 0."""
     notes: list[str]
 
 
@@ -159,7 +160,7 @@ def _row(case: Case, card: Card, *, recorded: bool) -> Row:
 
 @contextmanager
 def _workers(most: int) -> Iterator[ThreadPoolExecutor]:
-    """Replays let go of the interpreter's lock. What waits is not begun when the caller stops."""
+    """Replays release the interpreter lock. Waiting ones do not start once the caller stops."""
     pool = ThreadPoolExecutor(min(most, os.cpu_count() or 1), "vramscope-whatif")
     try:
         yield pool
@@ -171,23 +172,21 @@ def _notes(trace: Trace, card: Card) -> list[str]:
     told = derivation_of(trace)
     notes = [*trace.notes, *told.notes]
     if told.ended_by_failure:
-        notes.append(
-            "The recorded run ended there: what would have come after is not in the history, and could need more."
-        )
+        notes.append("The recorded run ended there. What would have followed is unknown and could need more.")
     in_force = trace.parsed_settings[0].text
     if in_force != trace.settings:
         notes.append(
-            f"The settings given last were {trace.settings or 'the default ones'!r}; with what earlier ones left, in force was "
-            f"{in_force!r}."
+            f"The last settings were {trace.settings or 'the default ones'!r}; together with earlier ones, "
+            f"{in_force!r} was in effect."
         )
     if told.unseen_empty_caches is None:
-        notes.append("Whether empty_cache() was called without an effect is not known here; taken is that it was not.")
+        notes.append("It is unknown whether empty_cache() was called without an effect; it is assumed that it was not.")
     if card.outside_bytes is None:
         notes.append(
-            "What the CUDA context and other processes take of a card is not known here, and comes on top of each figure."
+            "The memory of the CUDA context and of other processes is unknown and comes on top of each figure."
         )
     if beginning_of(trace) is not None:
-        notes.append("The peaks are those from the beginning of the run to the end of the recorded window.")
+        notes.append("The peaks cover the run from its beginning to the end of the recording.")
     elif (trace.start is not None and len(trace.start.segments)) or (trace.lives.alloc_event < 0).any():
-        notes.append("The peaks are those of the recorded window; what the run did before it is not in it.")
+        notes.append("The peaks cover the recording only, not what the run did before it.")
     return notes

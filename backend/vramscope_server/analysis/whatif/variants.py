@@ -1,7 +1,7 @@
 """How to replay a trace under settings that are not the recorded ones, where it begins in the middle of a training.
 
 What was there at the beginning was laid out by the recorded settings; under others it would lie elsewhere, and where is not
-known. So its blocks are allocated anew, and other ways to lay them out say how much depends on that. Measured
+known. So its blocks are allocated again, and other layouts show how much depends on that. Measured
 (docs/fragmentation.md): running such a window several times over brings no other peaks, as the first time is like the others.
 """
 
@@ -24,20 +24,20 @@ from vramscope_server.analysis.whatif.program import derivation_of
 from vramscope_server.analysis.whatif.window_start import Beginning, beginning_of
 
 ASSUMED: Final = (
-    "The history begins in the middle of the run: what was there then is laid out anew, by calls of cudaMalloc that are counted. "
-    "What the run did before the window, and left behind in the cache, is not in it."
+    "The recording starts mid-run. Memory that was already allocated is placed again from scratch; cached"
+    " memory from before the recording is not modelled."
 )
 
 
 IN_SOME_ORDER: Final = (
-    "The window begins with what the program had put on the card, and next to nothing was let go before. In which order it was "
-    "asked for is not known: it is asked for anew in one in which it comes to lie as it did. The band is what other such orders "
-    "give, and a segment more or less."
+    "The recording starts when the model is on the device and almost nothing was freed before. The "
+    "allocation order is unknown; an order that gives this layout is assumed. The band covers other such "
+    "orders, and one segment more or less."
 )
 
 UNCUT: Final = (
-    "With max_split_size_mb large blocks are not cut: what the run asked for before the window may have left any number of them "
-    "behind, and nothing in it bounds that. The band is what other replays of the window give."
+    "With max_split_size_mb, large blocks are never split, so the number of cached blocks from before the"
+    " recording cannot be bounded. The band covers other replays of the recording."
 )
 
 
@@ -47,7 +47,7 @@ class Course:
 
     program: Program
     initial: Initial | None
-    """what lies there already; None: what was there is allocated by the program"""
+    """State at the start; None: the program allocates what was there."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +56,17 @@ class Courses:
 
     predicted: Course
     afresh: Course
-    """from an empty allocator: what a smaller card would have to bear from its first allocation on"""
+    """Replay from an empty allocator: what a smaller device would have to bear from its first allocation on."""
     others: tuple[Course, ...]
-    """like ``afresh``, and as true: what was there in other orders, what waits for other streams done earlier and later"""
+    """Equally plausible replays: other allocation orders, and earlier or later completion on other streams."""
     kept: Course | None
-    """where the beginning is not known: what was there lies where it lay, and beside it what the run had left behind"""
+    """Replay from the recorded layout, with the memory that the run had left behind, if the start is unknown."""
     missed_bytes: int
-    """by which the recorded peak is above that of ``afresh`` under the recorded settings; negative: below it"""
+    """Bytes by which the recorded peak exceeds that of ``afresh`` under the recorded settings; negative: below it."""
     words: str
-    """what is taken for granted; "": nothing"""
+    """Assumption in words; "": none."""
     to_a_segment: bool = False
-    """whether a peak may be another by a segment of each heap, beside what the others give: for a block that lies otherwise"""
+    """True if a peak may differ by a segment per heap, because a block lies elsewhere."""
 
 
 @lru_cache(maxsize=8)

@@ -32,13 +32,13 @@ from vramscope_server.analysis.whatif.program import derivation_of
 Whole = npt.NDArray[np.int64]
 
 DRAWN: Final = 4
-"""orders that are drawn, beside those in which the older and the younger segments are filled first"""
+"""Number of random orders, beside those that fill the older and the younger segments first."""
 MOST_WORK: Final = 50_000_000
-"""comparisons for an order of one pool, a nanosecond each: of thousands of tensors that all differ in size none may be found"""
+"""Maximum number of comparisons to find an order for one pool, about a nanosecond each."""
 FEW_BYTES: Final = SMALL_BYTES
-"""that may have been let go in all: less than any block of the large pool, and a fraction of one small segment"""
+"""Maximum bytes that may have been freed in all: less than any block of the large pool."""
 NEVER: Final = ("segment.all.freed", "reserved_bytes.all.freed", "num_alloc_retries", "num_ooms")
-"""counters that are 0 where the cache was never given back"""
+"""Counters that are 0 if the cache was never returned."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +46,10 @@ class Beginning:
     """What was there, as it may have come there."""
 
     orders: tuple[Whole, ...]
-    """positions among the program's first allocations, all different; the first by the segments' age, as far as known"""
+    """Positions among the program's first allocations, all different; the first order follows the segments' age, as far as
+    known."""
     is_open: bool
-    """whether there are other orders, or something was let go before"""
+    """True if other orders exist, or something was freed before."""
 
 
 @lru_cache(maxsize=4)

@@ -162,7 +162,7 @@ def appended(t: Any, item: int, row: int) -> Any:
 
 @fused
 def without_room(t: Any, pairs: int) -> Any:
-    """What has no room for one dict of so many pairs; 0 where all have."""
+    """The table without room for one dict of this many pairs; 0 if all have room."""
     count = t.count
     if count[PAIRS] + pairs > len(t.pairs):
         return PAIRS

@@ -238,7 +238,7 @@ def _block_field(t: Any, row: int, word: int, item: int) -> Any:
 
 @lean
 def _block_history(t: Any, row: int, item: int) -> Any:
-    """Up to torch 2.0 a list tells of the allocations of a block, the last one first: what was asked for, and its stack."""
+    """Reads the allocations of a block, newest first, with size and stack: the format up to torch 2.0."""
     if item & _TAG_MASK != LIST:
         return False
     held = item >> TAG_BITS

@@ -33,7 +33,7 @@ _LENGTH_BYTES: Final = {
 
 kind_of: Final = np.full(256, DO_UNKNOWN, np.int64)
 argument_of: Final = np.zeros(256, np.int64)
-"""Bytes of an opcode's argument; below 0: the argument begins with a length of so many bytes."""
+"""Bytes of an opcode's argument; below 0: the argument begins with a length of that many bytes."""
 for _opcode in pickletools.opcodes:
     kind_of[ord(_opcode.code)] = _MEANING.get(_opcode.name, DO_REFUSED)
     if _opcode.arg is not None:  # (a line has no length that would stand here)

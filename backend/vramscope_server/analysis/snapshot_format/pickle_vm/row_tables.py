@@ -126,7 +126,7 @@ def stack_of(t: Any, begin: int, length: int) -> Any:
 
 @lean_entry
 def refilled(t: Any, what: int) -> None:
-    """Enters all rows into slots that were made anew."""
+    """Enters all rows into new slots."""
     if what == WORDS:
         mask = len(t.word_slots) - 1
         for number in range(t.count[WORDS]):

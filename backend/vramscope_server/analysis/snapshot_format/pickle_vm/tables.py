@@ -24,17 +24,17 @@ NEW, OTHER, FRAME, ANNOTATION, SEGMENT, BLOCK, EVENT = range(8, 15)
 """What a dict is, by its keys; of several the last. NEW: still empty; OTHER: its pairs are kept as they are."""
 KIND_BITS: Final = 4
 USED_FRAME: Final = 1 << 61
-"""in ``dicts``: a frame that stands in a list already"""
+"""Marks a frame in ``dicts`` that is in a list already."""
 EMPTY_LIST, FRAMES_LIST, STACK_LIST, ROWS_LIST = range(4)
 """What a list holds: nothing; frames; frames, done, and so a stack; any things, in runs of following rows."""
 TOO_LARGE, WHOLE, FLOAT, UNSIGNED = range(4)
 """What a wide item is. UNSIGNED: a whole number from 2**63 up to 2**64; as TOO_LARGE, its lowest 64 bits are kept."""
 MISSING: Final = -(1 << 63)
-"""of a field that was not told"""
+"""Value of a field that is missing."""
 BEYOND: Final = MISSING + 1
-"""of a field that was told, and is more than there can be"""
+"""Value of a field that is present and above the possible range."""
 BEYOND_KIND: Final = 16
-"""more than the kind of what has such a field, in ``unknown``"""
+"""Marks a value above the possible range in ``unknown``, added to the kind of its owner."""
 
 _STATES: Final = (*STATES, "active_awaiting_free")
 _VALUES: Final = ("small", "large", "", "N/A", "START", "END", "real_size")
@@ -85,7 +85,7 @@ class Tables(NamedTuple):
     wide: Any
     """(TOO_LARGE, WHOLE, FLOAT or UNSIGNED; the number, or the float's bits)"""
     dicts: Any
-    """row << 4 | kind; of OTHER the row is the newest of its pairs, or -1"""
+    """Row << 4 | kind; for OTHER the row is its newest pair, or -1."""
     lists: Any
     """(length << 2 | what it holds; first and last run, or begin among ``flat``, or stack)"""
     runs: Any
@@ -125,7 +125,7 @@ class Tables(NamedTuple):
     SEGMENTS, BLOCKS, LABELS, ANNOTATIONS, UNKNOWN, NEED, FAULT_WORD, FAULT_ITEM, FAULT_KIND, SEED, COUNTS,
 ) = range(27)  # fmt: skip
 """Positions in ``Tables.count``. AT: in the bytes; NEED: rows or bytes that were wanted; FAULT: what was wrong; SEED: of the
-hashes, drawn anew each time, so that nobody can make words that all fall into one place."""
+hashes, drawn for each file, so that nobody can craft words that all collide."""
 
 _GROUPS: Final[dict[int, tuple[str, ...]]] = {
     HEIGHT: ("stack",), MARKED: ("marks",), MEMO: ("memo",), WORDS: ("word_ends", "word_slots"), TEXT: ("text",),
@@ -167,7 +167,7 @@ def _array(name: str, rows: int) -> npt.NDArray[Any]:
 
 
 def with_room(tables: Tables, what: int, rows: int, max_bytes: int) -> Tables:
-    """The same with room for so many rows more. Raises Grown where all of them would take more than ``max_bytes``.
+    """Returns the table with room for this many more rows. Raises Grown where all of them would take more than ``max_bytes``.
 
     Grows in place, by a quarter at least: to copy a column would take its memory twice.
     """

@@ -30,9 +30,9 @@ _BININT, _BININT1, _LONG1, _BINUNICODE, _LONG_BINGET, _LONG_BINPUT = (
 )
 _NEWLINE, _BACKSLASH, _QUOTE, _DOUBLE_QUOTE, _MINUS, _DIGIT_0, _LONG_SIGN = (ord(sign) for sign in "\n\\'\"-0L")
 _DIGITS: Final = 18
-"""of a whole number that surely has 64 bits"""
+"""Number of digits of a whole number that surely fits 64 bits."""
 _NAME_BYTES: Final = 400
-"""of what is refused: as much of it as the refusal tells"""
+"""Maximum bytes of a refused name that the error message quotes."""
 _AT, _WRITTEN, _END = range(3)
 _FULL, _CUT, _ODD, _LAST = range(4)
 """Why writing ended: so much is written; the data ends within an opcode; a line for Python to read; nothing counts after it."""
@@ -69,7 +69,7 @@ class WithoutLines:
 
     @property
     def read_bytes(self) -> int:
-        """of the pickle, from its beginning on"""
+        """Bytes of the pickle read so far."""
         return self._before + len(self._data)
 
     def place_of(self, at: int) -> tuple[int, int]:
@@ -225,7 +225,7 @@ def _plainly(data: Any, opcode: int, begin: int, end: int, out: Any, to: int) ->
 
 @lean
 def _little(out: Any, to: int, opcode: int, number: Any, width: int) -> Any:
-    """Writes an opcode (or a length) and a number of so many bytes behind it. How many bytes that are."""
+    """Writes an opcode (or a length) and a number of this many bytes. Returns the number of bytes written."""
     out[to] = opcode
     for byte in range(width):
         out[to + 1 + byte] = (number >> (8 * byte)) & 255
