@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from vramscope.protocol.window import unpack
 from vramscope_server.analysis.fragmentation.breakdown import parts_of
 from vramscope_server.analysis.fragmentation.usable import Parts
-from vramscope_server.analysis.timeline.curve import Course
+from vramscope_server.analysis.timeline.curve import AllocationCurve
 from vramscope_server.analysis.timeline.grouping import Grouping
 from vramscope_server.analysis.timeline.render_cache import load_pictures
 from vramscope_server.analysis.trace.column_store import load
@@ -56,7 +56,7 @@ class Opened:
         """
         return self.once(("parts",), lambda: parts_of(self.trace))
 
-    def keep(self, pictures: tuple[Course, list[Grouping]] | None) -> None:
+    def keep(self, pictures: tuple[AllocationCurve, list[Grouping]] | None) -> None:
         """What was worked out before, under the names by which ``api.timeline`` asks for it."""
         if pictures is not None:
             course, groupings = pictures

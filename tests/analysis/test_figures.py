@@ -20,7 +20,7 @@ from vramscope.protocol import series as wire_series
 from vramscope_server.analysis.fragmentation.breakdown import Breakdown
 from vramscope_server.analysis.series.trend import trend
 from vramscope_server.analysis.series.window import FloatArray, LossWindow, RunWindow, SeriesColumn, StreamWindow
-from vramscope_server.analysis.timeline.axis_spans import Ruler
+from vramscope_server.analysis.timeline.axis_spans import AxisSpans
 from vramscope_server.analysis.timeline.grouping import Series
 from vramscope_server.analysis.timeline.overview import Overview
 from vramscope_server.figures import fragmentation, strip, timeline
@@ -575,7 +575,7 @@ def test_out_of_memory_error_has_a_cross_on_both_figures() -> None:
     over = Overview(0, 6, event, series, held[None, :], held, 2 * held, peak=3)
     for figure, gib in [
         (strip.draw(parts, [], capacity_bytes=None), 2),
-        (timeline.draw(over, Ruler(), out_of_memory=[2, 5, 9]), 1),
+        (timeline.draw(over, AxisSpans(), out_of_memory=[2, 5, 9]), 1),
     ]:
         [cross] = [trace for trace in figure.data if trace.meta["role"] == "out-of-memory"]
         assert cross.marker.symbol == "x"

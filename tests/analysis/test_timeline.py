@@ -25,12 +25,12 @@ from vramscope.protocol.window import ACTIONS, FRAMES, Window
 from vramscope_server.analysis.timeline import flamegraph as flames
 from vramscope_server.analysis.timeline import grouping as groupings
 from vramscope_server.analysis.timeline.allocation import hit, life
-from vramscope_server.analysis.timeline.axis_spans import MOST_SPANS, Ruler, ruler
+from vramscope_server.analysis.timeline.axis_spans import MOST_SPANS, AxisSpans, ruler
 from vramscope_server.analysis.timeline.curve import alive, course_of, look_at, stacks_from, when
 from vramscope_server.analysis.timeline.diff import between
 from vramscope_server.analysis.timeline.grouping import BYS, OTHER, Grouping, cut_to, grouping_of, series_of
 from vramscope_server.analysis.timeline.overview import overview
-from vramscope_server.analysis.timeline.polygons import Drawn, drawn_of, outlines, picture_of
+from vramscope_server.analysis.timeline.polygons import DrawnAllocations, drawn_of, outlines, picture_of
 from vramscope_server.analysis.timeline.source_lines import Frame, sites_of
 from vramscope_server.analysis.trace import export
 from vramscope_server.analysis.trace.export import as_perfetto
@@ -431,7 +431,7 @@ def test_omitted_axis_spans_are_counted() -> None:
     near = ruler(trace, 100, 130)
     assert not any(near.left_out.values()) and near.depth == {"module": (3, 3)}
     assert timeline_figure.ruler_words(near) == "", "where all is drawn nothing is said"
-    one = Ruler([], {"step": 1, "phase": 0}, {})
+    one = AxisSpans([], {"step": 1, "phase": 0}, {})
     assert timeline_figure.ruler_words(one) == "not drawn in the ruler: 1 step too narrow to be seen"
 
 
@@ -515,7 +515,7 @@ def test_recording_without_events_shows_its_layout() -> None:
     assert (course.end, course.allocated.tolist()) == (0, [block.size])
     made = overview(course, grouping_of(trace, course, "site"), -1, 0)
     assert made.allocated.tolist() == [block.size]
-    drawn: Drawn = drawn_of(trace, course, grouping_of(trace, course, "site"), -1, 0)
+    drawn: DrawnAllocations = drawn_of(trace, course, grouping_of(trace, course, "site"), -1, 0)
     assert len(picture_of(trace, course, drawn).event) == 1
     assert flames.flame(trace, sites_of(trace), -1).total_bytes == block.size
     assert when(trace, -1)["step"] is None

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scripts import Script
 
-from vramscope_server.analysis.simulator.initial_state import Initial
+from vramscope_server.analysis.simulator.initial_state import InitialState
 from vramscope_server.analysis.simulator.program import Program
 from vramscope_server.analysis.simulator.replay import STATISTICS, Replay, replay
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
@@ -135,7 +135,7 @@ def replayed(
     answer: dict[str, Any],
     profile: Any,
     first_row: int = 0,
-    initial: Initial | None = None,
+    initial: InitialState | None = None,
     addresses: list[int] | None = None,
 ) -> Replay:
     """The simulator's answer; from ``first_row`` on with what lay there then."""
@@ -203,7 +203,7 @@ def difference_from_the_middle(script: Script, asked: Oracle, at: int) -> str:
     bases = np.array(sorted(made))
     own = bases[np.maximum(np.searchsorted(bases, segments[0], side="right") - 1, 0)] if len(bases) else segments[0]
     ages = np.array([made[base] for base in own.tolist()], np.int64)
-    mine = replayed(script, answer, asked.profile, middle["row"], Initial(*segments, ages, *blocks), after)
+    mine = replayed(script, answer, asked.profile, middle["row"], InitialState(*segments, ages, *blocks), after)
     assert mine.readings is not None
     counters = np.array([name.startswith("num_") for name in STATISTICS])
     offset = np.array(middle["statistics"]) * counters

@@ -10,13 +10,13 @@ from fastapi import APIRouter, Query, Request, Response
 from vramscope_server.analysis.ownership.owners import name_of, ownership_of
 from vramscope_server.analysis.timeline import flamegraph as flames
 from vramscope_server.analysis.timeline.allocation import hit, life
-from vramscope_server.analysis.timeline.axis_spans import Ruler, ruler
-from vramscope_server.analysis.timeline.curve import Course, course_of, look_at, stacks_from, when
+from vramscope_server.analysis.timeline.axis_spans import AxisSpans, ruler
+from vramscope_server.analysis.timeline.curve import AllocationCurve, course_of, look_at, stacks_from, when
 from vramscope_server.analysis.timeline.diff import between
 from vramscope_server.analysis.timeline.grouping import By, Grouping, Series, grouping_of, series_of
 from vramscope_server.analysis.timeline.overview import POINTS, held_by, overview
-from vramscope_server.analysis.timeline.polygons import Drawn, drawn_of, picture_of
-from vramscope_server.analysis.timeline.source_lines import Sites, sites_of
+from vramscope_server.analysis.timeline.polygons import DrawnAllocations, drawn_of, picture_of
+from vramscope_server.analysis.timeline.source_lines import SourceLines, sites_of
 from vramscope_server.answers.timeline import (
     AllocationsAnswer,
     AtAnswer,
@@ -160,7 +160,7 @@ def get_at(
         if height is None:
             return answer(told)
         first, end = the_window(course.end, first, end)
-        drawn: Drawn | None = None
+        drawn: DrawnAllocations | None = None
         if detail == "allocations":
             drawn = drawn_of(trace, course, grouping, first, end)
             series = drawn.series
@@ -258,7 +258,7 @@ def get_between(
 # ---- made once for a recording ----
 
 
-def course_in(opened: Opened) -> Course:
+def course_in(opened: Opened) -> AllocationCurve:
     """What was allocated after each event."""
     return opened.once(("course",), lambda: course_of(opened.trace))
 
@@ -268,7 +268,7 @@ def grouping_in(opened: Opened, by: By) -> Grouping:
     return opened.once(("grouping", by), lambda: grouping_of(opened.trace, course_in(opened), by))
 
 
-def sites_in(opened: Opened) -> Sites:
+def sites_in(opened: Opened) -> SourceLines:
     """Whose lines its stacks come down to."""
     return opened.once(("sites",), lambda: sites_of(opened.trace))
 
@@ -286,7 +286,7 @@ def look_at_in(opened: Opened) -> int:
 # ---- parameters ----
 
 
-def the_moment(course: Course, event: int | None, field: str) -> int:
+def the_moment(course: AllocationCurve, event: int | None, field: str) -> int:
     """The moment meant; the peak where none is. Raises InvalidParameter beyond the last."""
     if event is None:
         return course.peak(-1, course.end)
@@ -297,7 +297,7 @@ def the_moment(course: Course, event: int | None, field: str) -> int:
     return event
 
 
-def _window(course: Course, first: int, end: int, peak: int, opened: Opened) -> dict[str, Any]:
+def _window(course: AllocationCurve, first: int, end: int, peak: int, opened: Opened) -> dict[str, Any]:
     return {
         "from": first,
         "to": end,
@@ -306,14 +306,14 @@ def _window(course: Course, first: int, end: int, peak: int, opened: Opened) -> 
     }
 
 
-def _ruler(made: Ruler) -> dict[str, Any]:
+def _ruler(made: AxisSpans) -> dict[str, Any]:
     return {
         "left_out": made.left_out,
         "depth": {lane: {"told": told, "there": there} for lane, (told, there) in made.depth.items()},
     }
 
 
-def _series(course: Course, grouping: Grouping, first: int, end: int) -> Series:
+def _series(course: AllocationCurve, grouping: Grouping, first: int, end: int) -> Series:
     peak = np.array([course.peak(first, end)])
     return series_of(grouping, held_by(course, grouping.group, len(grouping), peak)[:, 0])
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from vramscope.oom_diagnosis.demand import PIECES
 from vramscope_server.analysis.numba_compile import compiling
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
-from vramscope_server.analysis.simulator.versions import Profile, profile_of
+from vramscope_server.analysis.simulator.versions import AllocatorVersion, profile_of
 from vramscope_server.analysis.units import amount
 from vramscope_server.answers.whatif import WhatifJob
 from vramscope_server.api.dependencies import open_recording, readable
@@ -99,7 +99,7 @@ def get_whatif(request: Request, recording: str, job: str) -> Response:
     return answer(_told(house, found, recording))
 
 
-def _check(conf: str, profile: Profile, position: int) -> None:
+def _check(conf: str, profile: AllocatorVersion, position: int) -> None:
     try:
         settings = AllocatorSettings.parse(conf, profile)
     except BadSetting as refused:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope_server.analysis.timeline.flamegraph import Box, Flame
+from vramscope_server.analysis.timeline.flamegraph import Box, Flamegraph
 from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import Drawing, byte_unit, escaped
 from vramscope_server.figures.timeline import CHARACTER_PX, WIDTH_PX
@@ -16,7 +16,7 @@ _PADDING_PX: Final = 8
 LABELS: Final = {"own": "your code", "library": "libraries", "module": "modules", "none": "not known in more detail"}
 
 
-def draw(flame: Flame, width_px: int = WIDTH_PX) -> go.Figure:
+def draw(flame: Flamegraph, width_px: int = WIDTH_PX) -> go.Figure:
     """Boxes in bytes from the left end of the focus. ``customdata`` of a box asks for it as the next focus."""
     drawing = Drawing("bytes")
     drawing.meta["kind"] = "static"
@@ -77,13 +77,13 @@ def _fitting(box: Box, whole: int, width_px: int) -> str:
     return escaped(f"{box.name[: room - 1]}…") if room >= 4 else ""
 
 
-def _words(box: Box, flame: Flame) -> str:
+def _words(box: Box, flame: Flamegraph) -> str:
     of = box.bytes / flame.total_bytes
     lines = [box.detail, f"{amount(box.bytes)} in {box.allocations:,} allocations, {of:.1%} of all that is allocated"]
     return "<br>".join(escaped(line) for line in lines)
 
 
-def told(flame: Flame) -> dict[str, Any]:
+def told(flame: Flamegraph) -> dict[str, Any]:
     """What the API says beside the figure."""
     return {
         "total_bytes": flame.total_bytes,

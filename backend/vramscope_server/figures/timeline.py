@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope_server.analysis.timeline.axis_spans import Lane, Ruler, Span
+from vramscope_server.analysis.timeline.axis_spans import AxisSpans, Lane, Span
 from vramscope_server.analysis.timeline.grouping import Series
 from vramscope_server.analysis.timeline.overview import Overview
 from vramscope_server.analysis.units import amount
@@ -30,7 +30,7 @@ _RESERVED_SHOWN: Final = 1.35
 
 def draw(
     overview: Overview,
-    ruler: Ruler,
+    ruler: AxisSpans,
     *,
     out_of_memory: Sequence[int] = (),
     capacity_bytes: int | None = None,
@@ -138,7 +138,7 @@ def mark_peak(drawing: Drawing, peak: int, height: float, first: int, end: int) 
     )
 
 
-def draw_ruler(drawing: Drawing, ruler: Ruler, first: int, end: int, width_px: int) -> None:
+def draw_ruler(drawing: Drawing, ruler: AxisSpans, first: int, end: int, width_px: int) -> None:
     """A lane each for steps, phases, modules and the program's own ranges, as far as they are known; and what is not drawn."""
     spans = ruler.spans
     lanes = [lane for lane in LANES if any(span.lane == lane for span in spans)]
@@ -190,7 +190,7 @@ def draw_ruler(drawing: Drawing, ruler: Ruler, first: int, end: int, width_px: i
         )
 
 
-def ruler_words(ruler: Ruler) -> str:
+def ruler_words(ruler: AxisSpans) -> str:
     """What the ruler leaves out; empty where it shows all."""
     narrow = [_many(lane, ruler.left_out[lane]) for lane in LANES if ruler.left_out.get(lane)]
     told = [f"not drawn in the ruler: {', '.join(narrow)} too narrow to be seen"] if narrow else []

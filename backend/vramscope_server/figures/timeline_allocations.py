@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
-from vramscope_server.analysis.timeline.axis_spans import Ruler
+from vramscope_server.analysis.timeline.axis_spans import AxisSpans
 from vramscope_server.analysis.timeline.polygons import Picture, outlines
 from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, escaped
@@ -15,7 +15,7 @@ from vramscope_server.figures.timeline import WIDTH_PX, begun, draw_ruler, label
 Whole = npt.NDArray[np.int64]
 
 
-def draw(picture: Picture, size_bytes: Whole, ruler: Ruler, width_px: int = WIDTH_PX) -> go.Figure:
+def draw(picture: Picture, size_bytes: Whole, ruler: AxisSpans, width_px: int = WIDTH_PX) -> go.Figure:
     """Polygons grouped by colour, with gaps between them. ``size_bytes``: of each drawn allocation."""
     highest = float(picture.allocated.max())
     unit = byte_unit(highest)

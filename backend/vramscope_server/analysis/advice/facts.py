@@ -21,7 +21,7 @@ from vramscope_server.analysis.ownership.owners import Ownership, name_of, owner
 from vramscope_server.analysis.ownership.phases import PhaseIntervals, phase_intervals_of
 from vramscope_server.analysis.ownership.stack_categories import with_phases
 from vramscope_server.analysis.ownership.stack_frames import lives_with, stacks_through
-from vramscope_server.analysis.timeline.source_lines import Sites, frame_of, sites_of
+from vramscope_server.analysis.timeline.source_lines import SourceLines, frame_of, sites_of
 from vramscope_server.analysis.trace.trace import Trace
 
 Whole = npt.NDArray[np.int64]
@@ -83,7 +83,7 @@ class StepFacts:
         return phase_intervals_of(self.trace)
 
     @cached_property
-    def sites(self) -> Sites:
+    def sites(self) -> SourceLines:
         return sites_of(self.trace)
 
     @cached_property

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.ownership.categories import CATEGORIES, categories_of
-from vramscope_server.analysis.timeline.curve import Course, alive, course_of, look_at, stacks_from, when
+from vramscope_server.analysis.timeline.curve import AllocationCurve, alive, course_of, look_at, stacks_from, when
 from vramscope_server.analysis.timeline.source_lines import frame_of, sites_of
 
 if TYPE_CHECKING:
-    from vramscope_server.analysis.timeline.source_lines import Sites
+    from vramscope_server.analysis.timeline.source_lines import SourceLines
     from vramscope_server.analysis.trace.trace import Trace
 
 Whole = npt.NDArray[np.int64]
@@ -60,7 +60,9 @@ class PeakAllocations:
     lines: dict[AllocatingLine, LineBytes]
 
 
-def peak_allocations_of(trace: Trace, course: Course | None = None, sites: Sites | None = None) -> PeakAllocations:
+def peak_allocations_of(
+    trace: Trace, course: AllocationCurve | None = None, sites: SourceLines | None = None
+) -> PeakAllocations:
     """Allocated memory at the peak, or at a similar peak with stacks. About 20 ns per allocation and 10 µs per line."""
     course = course_of(trace) if course is None else course
     sites = sites_of(trace) if sites is None else sites
@@ -90,7 +92,7 @@ def peak_allocations_of(trace: Trace, course: Course | None = None, sites: Sites
     return PeakAllocations(when(trace, moment), int(size.sum()), int(course.allocated.max()), found)
 
 
-def _frames(trace: Trace, sites: Sites, rows: Whole) -> Whole:
+def _frames(trace: Trace, sites: SourceLines, rows: Whole) -> Whole:
     """Frame of each allocation. Without a stack, -1 - phase, or one of the two codes after the phases."""
     stack, allocated = sites.stack[rows], trace.lives.alloc_event[rows]
     phase = np.full(len(rows), len(PHASES), np.int64)
@@ -104,7 +106,7 @@ def _frames(trace: Trace, sites: Sites, rows: Whole) -> Whole:
     return frame
 
 
-def _inner_functions(trace: Trace, sites: Sites, rows: Whole) -> Whole:
+def _inner_functions(trace: Trace, sites: SourceLines, rows: Whole) -> Whole:
     """Word position of the innermost (Python) function of each allocation; -1 without a stack."""
     stack = sites.stack[rows]
     function = np.full(len(rows), -1, np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from vramscope_server.analysis.timeline.curve import Course
+    from vramscope_server.analysis.timeline.curve import AllocationCurve
     from vramscope_server.analysis.trace.trace import Trace
 
 Floats = npt.NDArray[np.float64]
@@ -26,7 +26,7 @@ class StepLine:
     allocated_bytes: Floats
 
 
-def step_line(trace: Trace, course: Course, moment: int, points: int = POINTS) -> StepLine:
+def step_line(trace: Trace, course: AllocationCurve, moment: int, points: int = POINTS) -> StepLine:
     """Curve of the step with this event. About 5 ns per event."""
     steps = trace.events.step
     code = int(steps[max(moment, 0)]) if len(steps) else -1

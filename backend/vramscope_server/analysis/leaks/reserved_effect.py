@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope_server.analysis.leaks.release_points import GONE
-from vramscope_server.analysis.simulator.initial_state import INACTIVE, Initial
+from vramscope_server.analysis.simulator.initial_state import INACTIVE, InitialState
 from vramscope_server.analysis.simulator.program import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
 from vramscope_server.analysis.simulator.versions import profile_of
@@ -47,7 +47,7 @@ def reserved_falls(trace: Trace, lives: Whole, at: Whole, end: int) -> list[int]
     return [max(0, fall) for fall in falls]
 
 
-def _peak(trace: Trace, program: Program, initial: Initial | None = None) -> int:
+def _peak(trace: Trace, program: Program, initial: InitialState | None = None) -> int:
     settings, _ = trace.parsed_settings
     profile, _ = profile_of(trace.torch)
     total = trace.device_total_bytes or USUAL_TOTAL_BYTES
@@ -89,7 +89,7 @@ def _rows(program: Program, rows: npt.NDArray[np.int64]) -> Program:
     return Program(**{name: getattr(program, name)[rows] for name in _COLUMNS})
 
 
-def _with_holes(initial: Initial, gone: npt.NDArray[np.int32]) -> Initial:
+def _with_holes(initial: InitialState, gone: npt.NDArray[np.int32]) -> InitialState:
     """What lay there without these items; a segment that held nothing else was never made."""
     let_go = np.isin(initial.block_item, gone) & (initial.block_item >= 0)
     state = np.where(let_go, INACTIVE, initial.block_state)
@@ -106,7 +106,7 @@ def _with_holes(initial: Initial, gone: npt.NDArray[np.int32]) -> Initial:
     stays = keep[home[first]]
     blocks = first[stays]
     return initial._replace(
-        **{name: getattr(initial, name)[keep] for name in Initial._fields if name.startswith("segment_")},
+        **{name: getattr(initial, name)[keep] for name in InitialState._fields if name.startswith("segment_")},
         block_segment=number[home[blocks]].astype(np.int64),
         block_address=initial.block_address[blocks],
         block_size_bytes=size[stays],

@@ -14,7 +14,7 @@ from vramscope_server.analysis.oom.remedies.remedy import Replayed
 from vramscope_server.analysis.simulator.settings import BadSetting
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.whatif.device import card_of
-from vramscope_server.analysis.whatif.scenario import Case
+from vramscope_server.analysis.whatif.scenario import Scenario
 from vramscope_server.analysis.whatif.sweep import predict
 
 
@@ -47,7 +47,7 @@ def scan(trace: Trace, confs: Sequence[str], progress: Callable[[int, int], None
 def _with_the_request(trace: Trace) -> int:
     """What PyTorch would have reserved under the recorded settings, the request that failed included; 0: not to be told."""
     try:
-        own = Case(trace, trace.parsed_settings[0].text, recorded=True)
+        own = Scenario(trace, trace.parsed_settings[0].text, recorded=True)
         return own.prediction(card_of(trace)).uncapped_peak_reserved_bytes
     except (BadSetting, ValueError, ArithmeticError, LookupError):
         return 0

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from vramscope.protocol.profile import HISTORY, NOT_ATTRIBUTED, Profile
 from vramscope.protocol.series import UNKNOWN
 from vramscope_server.analysis.profile.tables import Table
-from vramscope_server.analysis.timeline.curve import Course
+from vramscope_server.analysis.timeline.curve import AllocationCurve
 from vramscope_server.analysis.timeline.grouping import MOST_SERIES, Grouping, cut_to
 
 Whole = npt.NDArray[np.int64]
@@ -26,7 +26,7 @@ BEFORE: Final = "before the profile"
 class ProfileHistory:
     """Memory of a profile after each change."""
 
-    course: Course
+    course: AllocationCurve
     grouping: Grouping
     """Names of one table's rows, and the two other groups."""
 
@@ -59,7 +59,7 @@ def history_of(profile: Profile, table: str) -> ProfileHistory | None:
     event, group, by = (np.concatenate([part[at] for part in moves]) for at in range(3))
     kept = np.flatnonzero(by)
     kept = kept[np.argsort(event[kept], kind="stable")]
-    course = Course(
+    course = AllocationCurve(
         event=event[kept],
         row=group[kept].astype(np.int32),
         change_bytes=by[kept],

@@ -59,7 +59,7 @@ ACTIVE_PENDING_FREE: Final = 2
 """States of a block, numbered as in ``vramscope.protocol.window.STATES``."""
 
 
-class Initial(NamedTuple):
+class InitialState(NamedTuple):
     """Segments and their blocks; columns of each are of one length, sorted by address."""
 
     segment_address: Int64
@@ -84,7 +84,7 @@ class Initial(NamedTuple):
 
 
 @inner
-def lay(heap: Heap, initial: Initial) -> None:
+def lay(heap: Heap, initial: InitialState) -> None:
     """Fill an empty heap. It must have room for a record a block and two a segment.
 
     Where an expandable segment begins and ends is in no snapshot: ranges of one pool and stream that are within one
@@ -141,7 +141,7 @@ def lay(heap: Heap, initial: Initial) -> None:
 
 
 @compiled
-def lay_block(heap: Heap, initial: Initial, position: int, record: int) -> None:
+def lay_block(heap: Heap, initial: InitialState, position: int, record: int) -> None:
     blocks, counts = heap.blocks, heap.counts
     size, item = initial.block_size_bytes[position], initial.block_item[position]
     blocks[record, ADDRESS] = initial.block_address[position]

@@ -24,7 +24,7 @@ from vramscope_server.analysis.simulator.heap import (
     has_room,
     with_room,
 )
-from vramscope_server.analysis.simulator.initial_state import Initial, lay
+from vramscope_server.analysis.simulator.initial_state import InitialState, lay
 from vramscope_server.analysis.simulator.malloc import allocate, free_at_once, free_later, free_now
 from vramscope_server.analysis.simulator.program import (
     ALLOC,
@@ -38,7 +38,7 @@ from vramscope_server.analysis.simulator.program import (
 )
 from vramscope_server.analysis.simulator.release import empty_pool, release_cached
 from vramscope_server.analysis.simulator.settings import UNLIMITED, AllocatorSettings, NotReplayable
-from vramscope_server.analysis.simulator.versions import Profile
+from vramscope_server.analysis.simulator.versions import AllocatorVersion
 
 MOST_RESERVATION: Final = 1 << 42
 """Maximum bytes of a device. On a larger one the addresses of an expandable segment overflow."""
@@ -127,11 +127,11 @@ def replay(
     program: Program,
     settings: AllocatorSettings,
     *,
-    profile: Profile,
+    profile: AllocatorVersion,
     device_bytes: int,
     device_total_bytes: int | None = None,
     limit_bytes: int | None = None,
-    initial: Initial | None = None,
+    initial: InitialState | None = None,
     segment_addresses: Sequence[int] | Int64 | None = None,
     address_order: AddressOrder = "rising",
     readings: bool = False,
@@ -171,7 +171,7 @@ def replay(
     heap = empty_heap(row, items=_items(program, initial), room=room, addresses=addresses)
     columns = tuple(_plain(column, dtype) for column, dtype in zip(_columns(program), _DTYPES, strict=True))
     if initial is not None:
-        _lay(heap, Initial(*(_plain(column, np.int64) for column in initial)))
+        _lay(heap, InitialState(*(_plain(column, np.int64) for column in initial)))
     count = len(program)
     read = np.zeros((count if readings else 0, 1 + statistics), np.int64)
     progress = np.array([0, -1], np.int64)  # the next operation; the first that ran out of memory
@@ -213,7 +213,7 @@ def _plain(column: npt.NDArray[Any], dtype: type) -> npt.NDArray[Any]:
     return np.require(column, dtype, ["C", "W", "A"])
 
 
-def _items(program: Program, initial: Initial | None) -> int:
+def _items(program: Program, initial: InitialState | None) -> int:
     most = int(program.item.max(initial=-1))
     return 1 + (most if initial is None else max(most, int(initial.block_item.max(initial=-1))))
 
@@ -221,8 +221,8 @@ def _items(program: Program, initial: Initial | None) -> int:
 def _settings_row(
     program: Program,
     settings: AllocatorSettings,
-    profile: Profile,
-    initial: Initial | None,
+    profile: AllocatorVersion,
+    initial: InitialState | None,
     device_bytes: int,
     total: int,
     limit_bytes: int | None,
@@ -267,7 +267,7 @@ def _compiled(sources: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """
 
     @entry
-    def fill(heap: Heap, initial: Initial) -> Any:
+    def fill(heap: Heap, initial: InitialState) -> Any:
         lay(heap, initial)
         return sources
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from vramscope_server.analysis.simulator.versions import NEWEST, PROFILES, Profile
+from vramscope_server.analysis.simulator.versions import NEWEST, PROFILES, AllocatorVersion
 
 MIB: Final = 1 << 20
 SLOTS: Final = 16
@@ -61,7 +61,7 @@ class AllocatorSettings:
     throw_on_cudamalloc_oom: bool = False
 
     @classmethod
-    def parse(cls, text: str, profile: Profile = NEWEST) -> AllocatorSettings:
+    def parse(cls, text: str, profile: AllocatorVersion = NEWEST) -> AllocatorSettings:
         """What a process that starts with ``text`` in PYTORCH_CUDA_ALLOC_CONF would have.
 
         Raises BadSetting where that version of PyTorch would raise an error of any kind. As there, a number ends where
@@ -80,7 +80,7 @@ class AllocatorSettings:
 
     @classmethod
     def _read(
-        cls, tokens: _Tokens, settings: AllocatorSettings, readers: dict[str, _Reader], profile: Profile
+        cls, tokens: _Tokens, settings: AllocatorSettings, readers: dict[str, _Reader], profile: AllocatorVersion
     ) -> AllocatorSettings:
         """One pass over the text, which applies the keys in ``readers`` and steps over the other known ones."""
         tokens.at = 0

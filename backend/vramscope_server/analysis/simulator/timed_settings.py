@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from vramscope_server.analysis.simulator.settings import MIB, SLOTS, UNLIMITED, AllocatorSettings, BadSetting
-from vramscope_server.analysis.simulator.versions import Profile
+from vramscope_server.analysis.simulator.versions import AllocatorVersion
 
 Told = Mapping[str, Any]
 """Settings by the keys of PYTORCH_CUDA_ALLOC_CONF, as in ``vramscope.protocol.window.Window.settings_in_force``."""
@@ -42,7 +42,7 @@ def in_words(told: Mapping[str, Any]) -> dict[str, int | float | bool | str | No
 
 
 def settings_in_force(
-    text: str, told: Told, profile: Profile, large_segment_bytes: Callable[[tuple[int, ...]], int | None]
+    text: str, told: Told, profile: AllocatorVersion, large_segment_bytes: Callable[[tuple[int, ...]], int | None]
 ) -> AllocatorSettings:
     """What was in force where ``text`` was given last, and the allocator tells ``told`` of itself.
 

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 
 @dataclass(frozen=True)
-class Profile:
+class AllocatorVersion:
     """The rules of one version of PyTorch."""
 
     name: str
@@ -26,14 +26,14 @@ _SINCE_2_12: Final = ("throw_on_cudamalloc_oom", "pinned_free_catch_all")
 _SINCE_2_13: Final = ("pinned_max_round_threshold_mb", "pinned_max_cached_size_mb")
 
 PROFILES: Final = (
-    Profile("2.11", ties="address", pool_is_capture=True, newer_keys=()),
-    Profile("2.12", ties="block", pool_is_capture=True, newer_keys=_SINCE_2_12),
-    Profile("2.13", ties="segment", pool_is_capture=False, newer_keys=(*_SINCE_2_12, *_SINCE_2_13)),
+    AllocatorVersion("2.11", ties="address", pool_is_capture=True, newer_keys=()),
+    AllocatorVersion("2.12", ties="block", pool_is_capture=True, newer_keys=_SINCE_2_12),
+    AllocatorVersion("2.13", ties="segment", pool_is_capture=False, newer_keys=(*_SINCE_2_12, *_SINCE_2_13)),
 )
 NEWEST: Final = PROFILES[-1]
 
 
-def profile_of(version: str) -> tuple[Profile, str]:
+def profile_of(version: str) -> tuple[AllocatorVersion, str]:
     """The profile for a version of PyTorch (``"2.6.0+cu124"``), and a note where that is only the nearest: else "".
 
     Of a snapshot file it is known only that it is ``"2.12 or older"``, or ``"2.13 or newer"``.
@@ -58,7 +58,7 @@ def profile_of(version: str) -> tuple[Profile, str]:
     )
 
 
-def _number(profile: Profile) -> tuple[int, int]:
+def _number(profile: AllocatorVersion) -> tuple[int, int]:
     major, minor = profile.name.split(".")
     return int(major), int(minor)
 

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from vramscope_server.analysis.timeline.curve import alive, when
 from vramscope_server.analysis.timeline.grouping import Grouping, Series
-from vramscope_server.analysis.timeline.polygons import Drawn
-from vramscope_server.analysis.timeline.source_lines import Sites, frame_of
+from vramscope_server.analysis.timeline.polygons import DrawnAllocations
+from vramscope_server.analysis.timeline.source_lines import SourceLines, frame_of
 from vramscope_server.analysis.trace.segment_map import stack_lines
 from vramscope_server.analysis.trace.trace import address_as_json
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Whole = npt.NDArray[np.int64]
 
 
-class Hit(NamedTuple):
+class PickedAllocation(NamedTuple):
     """What lies at a place."""
 
     row: int | None
@@ -34,8 +34,8 @@ class Hit(NamedTuple):
 
 
 def hit(
-    trace: Trace, grouping: Grouping, series: Series, moment: int, at_bytes: int, drawn: Drawn | None = None
-) -> Hit:
+    trace: Trace, grouping: Grouping, series: Series, moment: int, at_bytes: int, drawn: DrawnAllocations | None = None
+) -> PickedAllocation:
     """The allocation at a height of the stack, at a moment. ``drawn``: in a picture of polygons, else in one of areas.
 
     In both the stack goes by series, and by birth in each. 10 ns a row of trace.lives.
@@ -53,12 +53,12 @@ def hit(
     place = int(np.searchsorted(tops, at_bytes, side="right"))
     band_bytes = int(size[band].sum())
     if at_bytes < 0 or place == len(order):
-        return Hit(None, None, total, 0 <= at_bytes < total, len(band), band_bytes)
+        return PickedAllocation(None, None, total, 0 <= at_bytes < total, len(band), band_bytes)
     row = int(rows[order[place]])
-    return Hit(row, int(of_series[order[place]]), total, False, len(band), band_bytes)
+    return PickedAllocation(row, int(of_series[order[place]]), total, False, len(band), band_bytes)
 
 
-def life(trace: Trace, sites: Sites, row: int, category: str) -> dict[str, Any]:
+def life(trace: Trace, sites: SourceLines, row: int, category: str) -> dict[str, Any]:
     """All that is known of one allocation, a row of trace.lives; None, or an empty stack, is unknown."""
     lives, count = trace.lives, len(trace.events)
     made, let_go, usable = (

@@ -37,7 +37,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ruler:
+class AxisSpans:
     """What of a window's stretches is drawn, and what is not."""
 
     spans: list[Span] = field(default_factory=list)
@@ -59,9 +59,9 @@ class Ruler:
         self.left_out[lane] = stretches.shape[1] - len(shown)
 
 
-def ruler(trace: Trace, first: int, end: int) -> Ruler:
+def ruler(trace: Trace, first: int, end: int) -> AxisSpans:
     """The stretches of a window that are wide enough to be seen. 5 ns an event of it, and again for each level of modules."""
-    made, events = Ruler(), trace.events
+    made, events = AxisSpans(), trace.events
     low = max(first, 0)
     step, phase, module = (column[low:end] for column in (events.step, events.phase, events.module))
     least = (end - first) * _LEAST
@@ -116,7 +116,7 @@ def _spans(
             yield track, Span(lane, name(code), low + at, low + to)
 
 
-def _add_ranges(made: Ruler, trace: Trace, low: int, end: int, least: float) -> None:
+def _add_ranges(made: AxisSpans, trace: Trace, low: int, end: int, least: float) -> None:
     """What the program named, as deep as there is room for."""
     told = trace.annotations
     inside = np.flatnonzero((told.first < end) & (told.end > np.maximum(told.first, low)))

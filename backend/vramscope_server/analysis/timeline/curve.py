@@ -29,7 +29,7 @@ NEARLY: Final = 0.95
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class AllocationCurve:
     """Changes in the order of events; :func:`course_of` makes it."""
 
     event: Whole
@@ -63,7 +63,7 @@ class Course:
         return np.unique(np.concatenate([[first], chosen - 1, [end - 1]]))
 
 
-def course_of(trace: Trace) -> Course:
+def course_of(trace: Trace) -> AllocationCurve:
     """Some 30 ns an event, and 40 bytes."""
     lives, count = trace.lives, len(trace.events)
     there = np.flatnonzero((lives.alloc_event < 0) & (lives.requested_event > BEFORE))
@@ -71,7 +71,7 @@ def course_of(trace: Trace) -> Course:
     event, row, change, allocated = _changes(
         lives.alloc_event, lives.requested_event, lives.size_bytes, count, int(there_bytes.sum())
     )
-    return Course(event, row, change, there, there_bytes, allocated, reserved_after(trace))
+    return AllocationCurve(event, row, change, there, there_bytes, allocated, reserved_after(trace))
 
 
 def stacks_from(trace: Trace) -> int | None:
@@ -80,7 +80,7 @@ def stacks_from(trace: Trace) -> int | None:
     return int(found[0]) if len(found) else None
 
 
-def look_at(course: Course, stacks: int | None) -> int:
+def look_at(course: AllocationCurve, stacks: int | None) -> int:
     """Where to look first: the peak, or a moment nearly as high from which on stacks were recorded."""
     peak = course.peak(BEFORE, course.end)
     if stacks is None or peak >= stacks:

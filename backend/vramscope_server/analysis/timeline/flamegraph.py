@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.timeline.curve import alive
-from vramscope_server.analysis.timeline.source_lines import Sites, frame_of
+from vramscope_server.analysis.timeline.source_lines import SourceLines, frame_of
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
@@ -44,7 +44,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Flame:
+class Flamegraph:
     """Boxes from the focus up, level by level."""
 
     total_bytes: int
@@ -64,8 +64,8 @@ class UnknownFocus(ValueError):
 
 
 def flame(
-    trace: Trace, sites: Sites, moment: int, by: FlameBy = "stack", *, focus: str = "", libraries: bool = False
-) -> Flame:
+    trace: Trace, sites: SourceLines, moment: int, by: FlameBy = "stack", *, focus: str = "", libraries: bool = False
+) -> Flamegraph:
     """The boxes above ``focus`` (of an earlier answer; "": everything). Raises UnknownFocus.
 
     Some 10 ns a row of trace.lives, and 50 ns a frame of each stack that is alive.
@@ -111,7 +111,7 @@ def _without(trace: Trace, rows: Whole) -> Whole:
     return codes
 
 
-def _by_stack(trace: Trace, sites: Sites, rows: Whole, libraries: bool) -> _Paths:
+def _by_stack(trace: Trace, sites: SourceLines, rows: Whole, libraries: bool) -> _Paths:
     stack = sites.stack[rows]
     key = np.where(stack >= 0, stack, -1 - _without(trace, rows))
     sources, of_row = np.unique(key, return_inverse=True)
@@ -165,7 +165,7 @@ def _by_module(trace: Trace, rows: Whole) -> _Paths:
 # ---- the tree, level by level ----
 
 
-def _grown(trace: Trace, paths: _Paths, weight: Whole, count: Whole, focus: str) -> Flame:
+def _grown(trace: Trace, paths: _Paths, weight: Whole, count: Whole, focus: str) -> Flamegraph:
     total = int(weight.sum())
     inside, depth, names = _focused(trace, paths, focus)
     length = np.diff(paths.offsets)
@@ -217,7 +217,7 @@ def _grown(trace: Trace, paths: _Paths, weight: Whole, count: Whole, focus: str)
     left_out += max(0, len(found) - MOST_BOXES)
     boxes = [_box(trace, paths, depth, *one) for one in found[:MOST_BOXES]]
     boxes.sort(key=lambda one: (one.level, one.first_bytes))
-    return Flame(total, focus_bytes, names, boxes, left_out, int(weight[paths.sources < 0].sum()))
+    return Flamegraph(total, focus_bytes, names, boxes, left_out, int(weight[paths.sources < 0].sum()))
 
 
 def _box(

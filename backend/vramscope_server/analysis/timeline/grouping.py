@@ -15,7 +15,7 @@ import numpy.typing as npt
 from vramscope.protocol.profile import NOT_ATTRIBUTED
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.ownership.categories import CATEGORIES, categories_of
-from vramscope_server.analysis.timeline.curve import Course, alive
+from vramscope_server.analysis.timeline.curve import AllocationCurve, alive
 from vramscope_server.analysis.timeline.source_lines import frame_of, sites_of
 from vramscope_server.analysis.trace.counting_sort import numbered
 
@@ -70,7 +70,7 @@ class Series:
         return len(self.names)
 
 
-def grouping_of(trace: Trace, course: Course, by: By) -> Grouping:
+def grouping_of(trace: Trace, course: AllocationCurve, by: By) -> Grouping:
     """Some 50 ns a row; for sites and modules beside that what their names take."""
     names, group = _MAKERS[by](trace)
     used, group = numbered(group)

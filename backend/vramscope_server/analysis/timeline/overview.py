@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope_server.analysis.numba_compile import entry
-from vramscope_server.analysis.timeline.curve import Course
+from vramscope_server.analysis.timeline.curve import AllocationCurve
 from vramscope_server.analysis.timeline.grouping import Grouping, Series, series_of
 
 Whole = npt.NDArray[np.int64]
@@ -36,7 +36,7 @@ class Overview:
     """Highest moment of the window, one of the chosen moments."""
 
 
-def overview(course: Course, grouping: Grouping, first: int, end: int, points: int = POINTS) -> Overview:
+def overview(course: AllocationCurve, grouping: Grouping, first: int, end: int, points: int = POINTS) -> Overview:
     """The moments ``first`` to ``end`` - 1 at no more than ``points`` of them (and the two ends). 5 ns an event up to ``end``."""
     moment = course.moments(first, end, points)
     peak = course.peak(first, end)
@@ -46,7 +46,7 @@ def overview(course: Course, grouping: Grouping, first: int, end: int, points: i
     return Overview(first, end, moment, series, held, course.allocated[moment + 1], course.reserved[moment + 1], peak)
 
 
-def held_by(course: Course, group: Any, count: int, moments: Whole) -> Whole:
+def held_by(course: AllocationCurve, group: Any, count: int, moments: Whole) -> Whole:
     """What each group of rows holds at some moments, which rise: shape (groups, moments)."""
     out = np.zeros((count, len(moments)), np.int64)
     _walk(course.event, course.row, course.change_bytes, course.there, course.there_bytes, group, moments, out)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope_server.analysis.numba_compile import entry
-from vramscope_server.analysis.timeline.curve import Course
+from vramscope_server.analysis.timeline.curve import AllocationCurve
 from vramscope_server.analysis.timeline.grouping import Grouping, Series, series_of
 from vramscope_server.analysis.timeline.overview import held_by
 
@@ -32,7 +32,7 @@ BAND_POINTS: Final = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class DrawnAllocations:
     """Which allocations of a window are drawn, from the bottom up."""
 
     first: int
@@ -49,7 +49,7 @@ class Drawn:
 class Picture:
     """The polygons of the drawn ones, and the band."""
 
-    drawn: Drawn
+    drawn: DrawnAllocations
     polygon: Whole
     """Position of each step's allocation among ``drawn.rows``, rising; the steps of one allocation are in event order."""
     event: Whole
@@ -68,7 +68,7 @@ class Picture:
     peak: int
 
 
-def drawn_of(trace: Trace, course: Course, grouping: Grouping, first: int, end: int) -> Drawn:
+def drawn_of(trace: Trace, course: AllocationCurve, grouping: Grouping, first: int, end: int) -> DrawnAllocations:
     """The window's largest allocations, by bytes times events within it. 10 ns a row of trace.lives."""
     lives = trace.lives
     inside = np.flatnonzero(
@@ -85,10 +85,10 @@ def drawn_of(trace: Trace, course: Course, grouping: Grouping, first: int, end: 
     series = series_of(grouping, held_by(course, grouping.group, len(grouping), peak)[:, 0])
     of_series = series.of_group[grouping.group[kept]].astype(np.int64)
     order = np.lexsort((kept, lives.alloc_event[kept], of_series))
-    return Drawn(first, end, series, kept[order], of_series[order], len(inside) - len(kept))
+    return DrawnAllocations(first, end, series, kept[order], of_series[order], len(inside) - len(kept))
 
 
-def picture_of(trace: Trace, course: Course, drawn: Drawn) -> Picture:
+def picture_of(trace: Trace, course: AllocationCurve, drawn: DrawnAllocations) -> Picture:
     """Some 5 ns for each change of a drawn one and each other that is drawn above it: 40 ms at most."""
     lives, rows = trace.lives, drawn.rows
     begin = np.maximum(lives.alloc_event[rows], drawn.first)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from vramscope_server.analysis.timeline.curve import Course, course_of
+from vramscope_server.analysis.timeline.curve import AllocationCurve, course_of
 from vramscope_server.analysis.timeline.grouping import By, Grouping, grouping_of
 from vramscope_server.analysis.trace.column_store import mapped, save_column
 
@@ -25,7 +25,7 @@ KEPT: Final[tuple[By, ...]] = ("site", "category")
 def save_pictures(trace: Trace, folder: Path) -> None:
     """Some 0.4 µs and 45 bytes of memory an event more. Raises OSError where the disk does not take it."""
     course = course_of(trace)
-    for one in fields(Course):
+    for one in fields(AllocationCurve):
         save_column(folder / f"course.{one.name}.npy", getattr(course, one.name))
     for by in KEPT:
         grouping = grouping_of(trace, course, by)
@@ -34,11 +34,11 @@ def save_pictures(trace: Trace, folder: Path) -> None:
         (folder / f"names.{by}.json").write_bytes(msgspec.json.encode(grouping.names))
 
 
-def load_pictures(folder: Path) -> tuple[Course, list[Grouping]] | None:
+def load_pictures(folder: Path) -> tuple[AllocationCurve, list[Grouping]] | None:
     """What was saved; None where it was not, in folders of earlier versions. Raises OSError, ValueError as trace_folder.load."""
     if not (folder / f"names.{KEPT[-1]}.json").exists():
         return None
-    course = Course(**{one.name: mapped(folder / f"course.{one.name}.npy") for one in fields(Course)})
+    course = AllocationCurve(**{one.name: mapped(folder / f"course.{one.name}.npy") for one in fields(AllocationCurve)})
     return course, [_grouping(folder, by) for by in KEPT]
 
 

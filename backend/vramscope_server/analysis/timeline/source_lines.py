@@ -30,7 +30,7 @@ _OF_RECORDING, _OF_LIBRARY, _OF_NODE, _OWN = range(4)
 
 
 @dataclass(frozen=True, eq=False)
-class Sites:
+class SourceLines:
     """What each stack of a trace comes down to."""
 
     own: Flags
@@ -46,7 +46,7 @@ class Sites:
     """True if stacks of frees were recorded too."""
 
 
-def sites_of(trace: Trace) -> Sites:
+def sites_of(trace: Trace) -> SourceLines:
     """Some 5 ns a frame of each stack, and 10 ns a row of trace.lives."""
     library = np.array([is_library(word) for word in trace.words] or [True])
     files = trace.frames["file"] if trace.frames else np.empty(0, np.int32)
@@ -66,7 +66,7 @@ def sites_of(trace: Trace) -> Sites:
     if frees_told and trace.start is None:  # memory from before the trace has one event only, its end
         lives = trace.lives
         stack[(lives.alloc_event < 0) & (lives.completed_event < len(trace.events))] = -1
-    return Sites(own, frame, stack, inner, frees_told)
+    return SourceLines(own, frame, stack, inner, frees_told)
 
 
 def _telling(trace: Trace) -> npt.NDArray[np.int8]:

@@ -72,7 +72,9 @@ def matching_events(trace: Trace, conditions: EventFilter) -> Whole:
     if conditions.pool is not None:
         only(events.pool[inside] == conditions.pool)
     if conditions.text.strip():
-        of_stack = np.append(stacks_with(trace, conditions.text.strip()), False)  # -1 (no stack) selects the last element
+        of_stack = np.append(
+            stacks_with(trace, conditions.text.strip()), False
+        )  # -1 (no stack) selects the last element
         hit = of_stack[events.stack[inside]]
         of_word = np.append(_words_with(trace.words, conditions.text.strip()), False) if trace.labels else hit[:0]
         for name in trace.labels.keys() & {"user_metadata", "compile_context"}:
@@ -86,7 +88,11 @@ def stacks_with(trace: Trace, text: str) -> Flags:
     frames, stacks = trace.frames, trace.stacks
     file_line = re.fullmatch(r"(.+):(\d{1,9})", text)
     matches = _words_with(trace.words, text)
-    hit = matches[frames["file"]] | matches[frames["function"]] if len(matches) else np.zeros(len(frames["file"]), np.bool_)
+    hit = (
+        matches[frames["file"]] | matches[frames["function"]]
+        if len(matches)
+        else np.zeros(len(frames["file"]), np.bool_)
+    )
     if file_line is not None and len(matches):
         hit |= _words_with(trace.words, file_line[1])[frames["file"]] & (frames["line"] == int(file_line[2]))
     before = np.concatenate([[0], np.cumsum(hit[stacks.flat], dtype=np.int64)])

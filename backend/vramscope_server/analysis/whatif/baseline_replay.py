@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.window import ACTIONS
-from vramscope_server.analysis.simulator.initial_state import Initial
+from vramscope_server.analysis.simulator.initial_state import InitialState
 from vramscope_server.analysis.simulator.program import ALLOC, EMPTY_CACHE, EMPTY_POOL, POOL_FREEABLE, Program
 from vramscope_server.analysis.simulator.replay import STATISTICS, UNLIMITED, replay
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, NotReplayable
@@ -51,7 +51,7 @@ class ExactReplay:
     """What came of it, and what was learned of the beginning on the way."""
 
     residual: Residual
-    initial: Initial | None
+    initial: InitialState | None
     """State at the start, with the segments' age order as learned from the recording; None: nothing was allocated."""
     device_bytes: int
     """Bytes available to the process in the replay; UNLIMITED if it never met a bound."""
@@ -146,7 +146,7 @@ def _first_guess(trace: Trace) -> npt.NDArray[np.int64]:
 class _Ages:
     """The order in which the segments of the beginning were made: guessed, then learned."""
 
-    def __init__(self, initial: Initial, guess: npt.NDArray[np.int64]) -> None:
+    def __init__(self, initial: InitialState, guess: npt.NDArray[np.int64]) -> None:
         self.low, self.high = initial.segment_address, initial.segment_address + initial.segment_size_bytes
         self.guess = self.age = guess
         self.younger: dict[int, set[int]] = {}

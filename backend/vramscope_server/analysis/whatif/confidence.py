@@ -19,7 +19,7 @@ from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.trace.types import FREE_COMPLETED
 from vramscope_server.analysis.units import amount, times
 from vramscope_server.analysis.whatif.baseline_replay import Residual
-from vramscope_server.analysis.whatif.device import Card
+from vramscope_server.analysis.whatif.device import TargetDevice
 from vramscope_server.analysis.whatif.program import Derivation
 
 OWN_LIMIT: Final = (
@@ -31,7 +31,7 @@ Certainty = Literal["exact", "band", "estimate"]
 
 
 @dataclass(frozen=True)
-class Doubt:
+class Caveat:
     """Something that is taken for granted."""
 
     words: str
@@ -39,38 +39,38 @@ class Doubt:
     """True if other replays bound the result."""
 
 
-def certainty_of(doubts: Sequence[Doubt]) -> Certainty:
+def certainty_of(doubts: Sequence[Caveat]) -> Certainty:
     if not doubts:
         return "exact"
     return "band" if all(doubt.bounded for doubt in doubts) else "estimate"
 
 
-def doubts_of_recording(trace: Trace, residual: Residual) -> Iterator[Doubt]:
+def doubts_of_recording(trace: Trace, residual: Residual) -> Iterator[Caveat]:
     """Those of the recorded settings on the recorded card, and so of all others."""
     if not residual.exact:
-        yield Doubt(
+        yield Caveat(
             "Replaying the recorded settings does not reproduce the recorded peak; predictions for other settings"
             " are unreliable too."
         )
     if trace.lost_events:
-        yield Doubt(f"{trace.lost_events:,} events are missing from the recording and are not replayed.")
+        yield Caveat(f"{trace.lost_events:,} events are missing from the recording and are not replayed.")
 
 
-def doubts_of_others(trace: Trace, told: Derivation, *, by_address: bool) -> Iterator[Doubt]:
+def doubts_of_others(trace: Trace, told: Derivation, *, by_address: bool) -> Iterator[Caveat]:
     """Those of all settings but the recorded ones, and of other cards. ``by_address``: addresses decide between equal blocks."""
     _, unknown = trace.parsed_settings
     if unknown:
-        yield Doubt(unknown)
+        yield Caveat(unknown)
     _, other = profile_of(trace.torch)
     if other and not trace.torch.endswith("or newer"):  # (2.15 was checked, by the rules of the newest known here)
-        yield Doubt(f"{other}.")
+        yield Caveat(f"{other}.")
     if told.unseen_empty_caches:
-        yield Doubt(
+        yield Caveat(
             f"empty_cache() was called {times(told.unseen_empty_caches)} without an effect, at unknown times. "
             "Under these settings it might have returned memory; that is not replayed."
         )
     if told.releases_are_guessed:
-        yield Doubt(
+        yield Caveat(
             f"Memory was returned {times(len(told.releases))} just before more was requested. The recording does "
             "not say why; it is assumed that this made room."
         )
@@ -79,27 +79,27 @@ def doubts_of_others(trace: Trace, told: Derivation, *, by_address: bool) -> Ite
         deferred -= 1  # (a ring forgot its request, just before: it waited for nobody)
     if deferred:
         blocks = "1 block" if deferred == 1 else f"{deferred:,} blocks"
-        yield Doubt(
+        yield Caveat(
             f"{blocks} waited for another stream. The end of the wait is taken from the recorded run; the band "
             "covers no wait at all and a wait twice as long.",
             bounded=True,
         )
     if by_address:
-        yield Doubt(
+        yield Caveat(
             "In this version, the addresses of cudaMalloc decide between free blocks of one size. The band covers"
             " three orders of addresses.",
             bounded=True,
         )
 
 
-def doubts_of_limit(trace: Trace, settings: AllocatorSettings) -> Iterator[Doubt]:
+def doubts_of_limit(trace: Trace, settings: AllocatorSettings) -> Iterator[Caveat]:
     """Of settings that were not recorded, where they depend on a limit and give none."""
     collects = settings.garbage_collection_threshold and settings.per_process_memory_fraction == 1
     if collects and trace.device_total_bytes is None:
-        yield Doubt(OWN_LIMIT)
+        yield Caveat(OWN_LIMIT)
 
 
-def doubt_of_card(card: Card, fraction: float, *, is_full: bool) -> Doubt | None:
+def doubt_of_card(card: TargetDevice, fraction: float, *, is_full: bool) -> Caveat | None:
     """Of a replay that comes near the size of the card. ``fraction``: the settings' limit.
 
     None where a limit that PyTorch keeps to by itself binds first, or where it is known that the card is not full.
@@ -110,12 +110,12 @@ def doubt_of_card(card: Card, fraction: float, *, is_full: bool) -> Doubt | None
     if limits and min(limits) <= card.room_bytes:
         return None
     if card.outside_bytes is None:
-        return Doubt(
+        return Caveat(
             "The result is close to the size of the device. Other uses of its memory are unknown and taken as 0."
         )
     if not is_full:
         return None
-    return Doubt(
+    return Caveat(
         "The device is full in this replay. Other uses of its memory are taken as "
         f"{amount(card.outside_bytes)} throughout."
     )

@@ -10,7 +10,7 @@ from vramscope_server.analysis.whatif.program import derivation_of
 
 
 @dataclass(frozen=True)
-class Card:
+class TargetDevice:
     """A GPU's memory as one process sees it. None: not known."""
 
     total_bytes: int | None
@@ -30,12 +30,12 @@ class Card:
             else int(self.limit_fraction * self.total_bytes)
         )
 
-    def of(self, total_bytes: int) -> Card:
+    def of(self, total_bytes: int) -> TargetDevice:
         """Another card with the same things beside PyTorch on it."""
         return replace(self, total_bytes=total_bytes, room_bytes=max(0, total_bytes - (self.outside_bytes or 0)))
 
 
-def card_of(trace: Trace, device_bytes: int | None = None) -> Card:
+def card_of(trace: Trace, device_bytes: int | None = None) -> TargetDevice:
     """The card that the trace was recorded on, or one of ``device_bytes``."""
     total, free = trace.device_total_bytes, trace.device_free_bytes
     outside = None
@@ -49,5 +49,5 @@ def card_of(trace: Trace, device_bytes: int | None = None) -> Card:
     else:
         told = derivation_of(trace)
         room = told.room_high_bytes if told.room_high_bytes is not None else UNLIMITED
-    card = Card(total, outside, fraction, room)
+    card = TargetDevice(total, outside, fraction, room)
     return card if device_bytes is None else card.of(device_bytes)

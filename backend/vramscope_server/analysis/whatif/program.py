@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.window import ACTIONS
-from vramscope_server.analysis.simulator.initial_state import Initial
+from vramscope_server.analysis.simulator.initial_state import InitialState
 from vramscope_server.analysis.simulator.program import (
     ALLOC,
     EMPTY_CACHE,
@@ -162,7 +162,7 @@ def derivation_of(trace: Trace) -> Derivation:
     )
 
 
-def initial_of(trace: Trace) -> Initial:
+def initial_of(trace: Trace) -> InitialState:
     """What was there at the beginning, as the simulator takes it: for the replay under the recorded settings."""
     told, at = derivation_of(trace), trace.beginning
     segments, blocks = at.segments, at.blocks
@@ -173,7 +173,7 @@ def initial_of(trace: Trace) -> Initial:
     real = np.append(blocks.address, -1)[found] == trace.lives.address[there]
     item[found[real]] = told.item_of_life[there][real]
     handles = {int(handle): number for number, handle in enumerate(told.streams)}
-    return Initial(
+    return InitialState(
         segment_address=segments.address,
         segment_size_bytes=segments.size_bytes,
         segment_stream=np.array([handles[int(handle)] for handle in segments.stream], np.int64),

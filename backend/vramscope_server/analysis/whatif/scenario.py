@@ -26,17 +26,17 @@ from vramscope_server.analysis.whatif.baseline_replay import (
     recorded_addresses,
 )
 from vramscope_server.analysis.whatif.confidence import (
+    Caveat,
     Certainty,
-    Doubt,
     certainty_of,
     doubt_of_card,
     doubts_of_limit,
     doubts_of_others,
     doubts_of_recording,
 )
-from vramscope_server.analysis.whatif.device import Card, card_of
+from vramscope_server.analysis.whatif.device import TargetDevice, card_of
 from vramscope_server.analysis.whatif.program import derivation_of
-from vramscope_server.analysis.whatif.variants import IN_SOME_ORDER, UNCUT, Course, courses_of
+from vramscope_server.analysis.whatif.variants import IN_SOME_ORDER, UNCUT, ReplayVariant, courses_of
 from vramscope_server.analysis.whatif.window_start import beginning_of
 
 STEP_BYTES: Final = 2 << 20
@@ -50,7 +50,7 @@ _STOPS: Final = {
     Hazard.POOL_MISCOUNT: "it counts the pages of a private pool of expandable segments wrongly and notices",
 }
 _lock: Final = threading.Lock()
-Way = tuple[Course, AddressOrder]
+ReplayCase = tuple[ReplayVariant, AddressOrder]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Prediction:
     """Notes for the reader, the reasons first."""
 
 
-class Case:
+class Scenario:
     """One trace under one setting. ``recorded``: under its own, ``conf`` being but their name.
 
     Raises BadSetting where PyTorch would refuse ``conf``; ValueError where the run used another allocator.
@@ -101,7 +101,7 @@ class Case:
         self.notes = [f"{other}."] if other else []
         self.orders = _ORDERS if self.profile.ties == "address" else _ORDERS[:1]
 
-    def run(self, card: Card, course: Course, order: AddressOrder = "rising") -> Replay:
+    def run(self, card: TargetDevice, course: ReplayVariant, order: AddressOrder = "rising") -> Replay:
         return replay(
             course.program,
             self.settings,
@@ -125,7 +125,7 @@ class Case:
         return self.courses.kept is None or self.settings.max_split_bytes >= UNLIMITED
 
     @cached_property
-    def free_card(self) -> Card:
+    def free_card(self) -> TargetDevice:
         """The recorded one, but never full."""
         return replace(card_of(self.trace), limit_fraction=None, room_bytes=UNLIMITED)
 
@@ -134,7 +134,7 @@ class Case:
         return self.run(self.free_card, self.courses.predicted)
 
     @cached_property
-    def other_ways(self) -> list[Way]:
+    def other_ways(self) -> list[ReplayCase]:
         """Ways to begin with nothing that are as true as ``courses.afresh`` with rising addresses."""
         return [
             *((self.courses.afresh, order) for order in self.orders[1:]),
@@ -189,7 +189,7 @@ class Case:
         of_small = int(heaps.shape[1]) - of_large
         return of_large * self.settings.large_segment_bytes + of_small * SMALL_SEGMENT_BYTES
 
-    def prediction(self, card: Card) -> Prediction:
+    def prediction(self, card: TargetDevice) -> Prediction:
         uncapped = done = self.uncapped
         own_card = card == card_of(self.trace)
         if self.is_own and own_card and card.total_bytes is None:
@@ -218,11 +218,11 @@ class Case:
             notes=list(dict.fromkeys([*reasons, *self.notes, *self._said_of(done, card)])),
         )
 
-    def _doubts(self, done: Replay, card: Card, *, own_card: bool) -> Iterator[Doubt]:
+    def _doubts(self, done: Replay, card: TargetDevice, *, own_card: bool) -> Iterator[Caveat]:
         yield from doubts_of_recording(self.trace, self.residual)
         if stopped(done, self.told.program):
             why = "; ".join(words for hazard, words in _STOPS.items() if done.hazards & hazard)
-            yield Doubt(
+            yield Caveat(
                 f"PyTorch would stop with an error of its own under these settings: {why}. The result ends there."
             )
         if self.is_own and own_card and done.peak_reserved_bytes == int(reserved_after(self.trace).max()):
@@ -233,14 +233,14 @@ class Case:
         if not self.is_own or on_a_card:
             yield from doubts_of_others(self.trace, self.told, by_address=len(self.orders) > 1)
         if self.courses.words:
-            yield Doubt(self.courses.words, bounded=True)
+            yield Caveat(self.courses.words, bounded=True)
             if not self.is_bounded:
-                yield Doubt(UNCUT)
+                yield Caveat(UNCUT)
         elif self.is_own and not own_card and on_a_card and len(self.trace.beginning.segments):
             if beginning_of(self.trace) is None:
-                yield Doubt("On another device the whole run would differ, and its beginning is not in the recording.")
+                yield Caveat("On another device the whole run would differ, and its beginning is not in the recording.")
             elif self.courses.to_a_segment:
-                yield Doubt(IN_SOME_ORDER, bounded=True)
+                yield Caveat(IN_SOME_ORDER, bounded=True)
         if on_a_card:
             is_full = done.out_of_memory_at >= 0 or done.retries > self.uncapped.retries
             doubt = doubt_of_card(card, self.settings.per_process_memory_fraction, is_full=is_full)
@@ -249,13 +249,13 @@ class Case:
 
     # ---- the smallest card ----
 
-    def smallest_card(self, card: Card) -> tuple[int | None, int]:
+    def smallest_card(self, card: TargetDevice) -> tuple[int | None, int]:
         """(bytes, by how much it may be another: the width to which it was searched, and what other ways as true as this give).
 
         By bisection between what was in use and what was reserved at most. With less memory a run may in rare cases do better than
         with more; then this is one such border, not the lowest.
         """
-        afresh: Way = (self.courses.afresh, self.orders[0])
+        afresh: ReplayCase = (self.courses.afresh, self.orders[0])
         most = self.uncapped if self.courses.afresh is self.courses.predicted else self.run(self.free_card, *afresh)
         if stopped(most, self.told.program):
             return None, 0
@@ -277,7 +277,15 @@ class Case:
         return found, width + away
 
     def _border(
-        self, card: Card, way: Way, low: int, high: int, width: int, most_bytes: int, *, survives: bool = False
+        self,
+        card: TargetDevice,
+        way: ReplayCase,
+        low: int,
+        high: int,
+        width: int,
+        most_bytes: int,
+        *,
+        survives: bool = False,
     ) -> int | None:
         """A size on which it survives, with one that is at most ``width`` smaller on which it does not. ``low`` is such a one.
 
@@ -298,7 +306,9 @@ class Case:
                 low = middle
         return high
 
-    def _border_near(self, card: Card, way: Way, found: int, bounds: tuple[int, int], width: int) -> int | None:
+    def _border_near(
+        self, card: TargetDevice, way: ReplayCase, found: int, bounds: tuple[int, int], width: int
+    ) -> int | None:
         """The same for another way, whose border is likely to be the one that was found: two replays where it is."""
         least, most_bytes = bounds
         if not self._survives(card.of(found), way):
@@ -310,10 +320,10 @@ class Case:
             return high
         return self._border(card, way, max(least, high - by), high, width, most_bytes, survives=True)
 
-    def _survives(self, card: Card, way: Way) -> bool:
+    def _survives(self, card: TargetDevice, way: ReplayCase) -> bool:
         return self._enough(card, way) is not None
 
-    def _enough(self, card: Card, way: Way) -> int | None:
+    def _enough(self, card: TargetDevice, way: ReplayCase) -> int | None:
         """A size on which it survives, at most this card's: what it reserved at most would have done. None: it does not survive."""
         done = self.run(card, *way)
         if done.out_of_memory_at >= 0 or stopped(done, self.told.program):
@@ -323,7 +333,7 @@ class Case:
         needed = _whole((card.outside_bytes or 0) + done.peak_reserved_bytes)
         return min(card.total_bytes, needed) if self._ends_with_the_card(card) else card.total_bytes
 
-    def _ends_with_the_card(self, card: Card) -> bool:
+    def _ends_with_the_card(self, card: TargetDevice) -> bool:
         """Whether the card's size decides on nothing but when cudaMalloc fails: no limit is a part of it, no range of addresses."""
         settings = self.settings
         return (
@@ -333,11 +343,11 @@ class Case:
             and settings.large_segment_bytes % GRANULE == 0  # (the device gives whole granules)
         )
 
-    def _is_limited(self, card: Card) -> bool:
+    def _is_limited(self, card: TargetDevice) -> bool:
         fraction = min(self.settings.per_process_memory_fraction, card.limit_fraction or 1.0)
         return card.total_bytes is not None and fraction < 1
 
-    def _said_of(self, done: Replay, card: Card) -> Iterator[str]:
+    def _said_of(self, done: Replay, card: TargetDevice) -> Iterator[str]:
         settings = self.settings
         if card.total_bytes is None and settings.per_process_memory_fraction < 1:
             yield "per_process_memory_fraction is a share of the device, whose size is unknown: no limit is assumed."

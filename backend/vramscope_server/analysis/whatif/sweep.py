@@ -15,10 +15,10 @@ from typing import Final
 
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.whatif.baseline_replay import Residual, check
-from vramscope_server.analysis.whatif.device import Card, card_of
+from vramscope_server.analysis.whatif.device import TargetDevice, card_of
 from vramscope_server.analysis.whatif.program import derivation_of
 from vramscope_server.analysis.whatif.recommendation import Recommendation, Risk, recommend, risk_of
-from vramscope_server.analysis.whatif.scenario import Case, Prediction
+from vramscope_server.analysis.whatif.scenario import Prediction, Scenario
 from vramscope_server.analysis.whatif.window_start import beginning_of
 
 __all__ = ["DEFAULT_SWEEP", "Prediction", "Residual", "Row", "Sweep", "check", "predict", "smallest_card", "sweep"]
@@ -99,12 +99,12 @@ def predict(trace: Trace, conf: str, *, device_bytes: int | None = None) -> Pred
 
     Raises BadSetting where PyTorch would refuse ``conf``; ValueError where the run used another allocator.
     """
-    return Case(trace, conf).prediction(card_of(trace, device_bytes))
+    return Scenario(trace, conf).prediction(card_of(trace, device_bytes))
 
 
 def smallest_card(trace: Trace, conf: str) -> int | None:
     """The smallest card, in bytes, on which the run survives with these settings; None: there is none. Raises as predict."""
-    case = Case(trace, conf)
+    case = Scenario(trace, conf)
     return case.smallest_card(card_of(trace))[0]
 
 
@@ -124,8 +124,8 @@ def sweep(
     tell(0, total)
     residual = check(trace)
     tell(1, total)
-    recorded = Case(trace, in_force, recorded=True)
-    cases = [recorded, *(Case(trace, conf) for conf in others)]
+    recorded = Scenario(trace, in_force, recorded=True)
+    cases = [recorded, *(Scenario(trace, conf) for conf in others)]
     card = card_of(trace, device_bytes)
     rows: list[Row] = []
     with _workers(len(cases)) as pool:
@@ -144,7 +144,7 @@ def sweep(
     )
 
 
-def _row(case: Case, card: Card, *, recorded: bool) -> Row:
+def _row(case: Scenario, card: TargetDevice, *, recorded: bool) -> Row:
     smallest, uncertainty = case.smallest_card(card)
     return Row(
         prediction=case.prediction(card),
@@ -168,7 +168,7 @@ def _workers(most: int) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown(cancel_futures=True)
 
 
-def _notes(trace: Trace, card: Card) -> list[str]:
+def _notes(trace: Trace, card: TargetDevice) -> list[str]:
     told = derivation_of(trace)
     notes = [*trace.notes, *told.notes]
     if told.ended_by_failure:

@@ -14,14 +14,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from vramscope_server.analysis.simulator.initial_state import Initial
+from vramscope_server.analysis.simulator.initial_state import InitialState
 from vramscope_server.analysis.simulator.program import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
 from vramscope_server.analysis.simulator.versions import profile_of
 from vramscope_server.analysis.trace.trace import Trace, reserved_after
 from vramscope_server.analysis.whatif.baseline_replay import earlier_of, exact_replay
 from vramscope_server.analysis.whatif.program import derivation_of
-from vramscope_server.analysis.whatif.window_start import Beginning, beginning_of
+from vramscope_server.analysis.whatif.window_start import WindowStart, beginning_of
 
 ASSUMED: Final = (
     "The recording starts mid-run. Memory that was already allocated is placed again from scratch; cached"
@@ -42,24 +42,24 @@ UNCUT: Final = (
 
 
 @dataclass(frozen=True)
-class Course:
+class ReplayVariant:
     """One way to replay a trace."""
 
     program: Program
-    initial: Initial | None
+    initial: InitialState | None
     """State at the start; None: the program allocates what was there."""
 
 
 @dataclass(frozen=True)
-class Courses:
+class ReplayVariants:
     """The way by which it is predicted, and others that could be as true."""
 
-    predicted: Course
-    afresh: Course
+    predicted: ReplayVariant
+    afresh: ReplayVariant
     """Replay from an empty allocator: what a smaller device would have to bear from its first allocation on."""
-    others: tuple[Course, ...]
+    others: tuple[ReplayVariant, ...]
     """Equally plausible replays: other allocation orders, and earlier or later completion on other streams."""
-    kept: Course | None
+    kept: ReplayVariant | None
     """Replay from the recorded layout, with the memory that the run had left behind, if the start is unknown."""
     missed_bytes: int
     """Bytes by which the recorded peak exceeds that of ``afresh`` under the recorded settings; negative: below it."""
@@ -70,26 +70,26 @@ class Courses:
 
 
 @lru_cache(maxsize=8)
-def courses_of(trace: Trace, *, own: bool) -> Courses:
+def courses_of(trace: Trace, *, own: bool) -> ReplayVariants:
     """The ways to replay a trace. ``own``: under the recorded settings, where what was there lies where it lay."""
     program = derivation_of(trace).program
     began = beginning_of(trace)
     ways = _ways(trace, began)
-    afresh, others = Course(ways[0], None), tuple(Course(one, None) for one in ways[1:])
+    afresh, others = ReplayVariant(ways[0], None), tuple(ReplayVariant(one, None) for one in ways[1:])
     if not len(trace.beginning.segments):
-        return Courses(afresh, afresh, others, None, 0, "")
-    kept = Course(program, exact_replay(trace).initial)
+        return ReplayVariants(afresh, afresh, others, None, 0, "")
+    kept = ReplayVariant(program, exact_replay(trace).initial)
     is_open = began is not None and began.is_open
     if own:
-        return Courses(kept, afresh, others, None, 0, "", to_a_segment=is_open)
+        return ReplayVariants(kept, afresh, others, None, 0, "", to_a_segment=is_open)
     if began is not None:
         words = IN_SOME_ORDER if is_open else ""
-        return Courses(afresh, afresh, others, None, 0, words, to_a_segment=is_open)
-    return Courses(afresh, afresh, others, kept, _missed(trace, afresh), ASSUMED)
+        return ReplayVariants(afresh, afresh, others, None, 0, words, to_a_segment=is_open)
+    return ReplayVariants(afresh, afresh, others, kept, _missed(trace, afresh), ASSUMED)
 
 
 @lru_cache(maxsize=4)
-def _ways(trace: Trace, began: Beginning | None) -> list[Program]:
+def _ways(trace: Trace, began: WindowStart | None) -> list[Program]:
     """The program with what was there asked for as it may have been, and what waits done at other times: the likeliest first."""
     program = derivation_of(trace).program
     ways = [program]
@@ -101,7 +101,7 @@ def _ways(trace: Trace, began: Beginning | None) -> list[Program]:
     return ways + waiting(ways[0])
 
 
-def _missed(trace: Trace, afresh: Course) -> int:
+def _missed(trace: Trace, afresh: ReplayVariant) -> int:
     settings, _ = trace.parsed_settings
     profile, _ = profile_of(trace.torch)
     done = replay(

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from vramscope.protocol.window import STATES
 from vramscope_server.analysis.numba_compile import entry
-from vramscope_server.analysis.simulator.initial_state import Initial
+from vramscope_server.analysis.simulator.initial_state import InitialState
 from vramscope_server.analysis.simulator.program import ALLOC, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
 from vramscope_server.analysis.simulator.rounding import rounded
@@ -42,7 +42,7 @@ NEVER: Final = ("segment.all.freed", "reserved_bytes.all.freed", "num_alloc_retr
 
 
 @dataclass(frozen=True, eq=False)
-class Beginning:
+class WindowStart:
     """What was there, as it may have come there."""
 
     orders: tuple[Whole, ...]
@@ -53,7 +53,7 @@ class Beginning:
 
 
 @lru_cache(maxsize=4)
-def beginning_of(trace: Trace) -> Beginning | None:
+def beginning_of(trace: Trace) -> WindowStart | None:
     """How it began; None: it is not known that this is all that was asked for, or no order was found that comes to it."""
     freed_bytes = _let_go_bytes(trace)
     if freed_bytes is None or freed_bytes > FEW_BYTES:
@@ -67,7 +67,7 @@ def beginning_of(trace: Trace) -> Beginning | None:
     for known in [large] if freed_bytes else [np.ones_like(large), large]:
         orders = _orders(trace, initial, asked, known)
         if orders:
-            return Beginning(orders, is_open=freed_bytes > 0 or not known.all() or _has_others(initial))
+            return WindowStart(orders, is_open=freed_bytes > 0 or not known.all() or _has_others(initial))
     return None
 
 
@@ -88,14 +88,14 @@ def _let_go_bytes(trace: Trace) -> int | None:
     return counted.get("allocated_bytes.all.freed")
 
 
-def _has_others(initial: Initial) -> bool:
+def _has_others(initial: InitialState) -> bool:
     """Whether a pool has several segments, of which any may have come first. In one that is expandable blocks lie as they came."""
     pools = np.unique(np.stack([initial.segment_stream, initial.segment_large]), axis=1, return_inverse=True)[1].ravel()
     made = np.bincount(pools, weights=initial.segment_expandable == 0)
     return bool(np.any((made > 1) | ((made > 0) & (made < np.bincount(pools)))))
 
 
-def _orders(trace: Trace, initial: Initial, beginning: Program, known: npt.NDArray[np.bool_]) -> tuple[Whole, ...]:
+def _orders(trace: Trace, initial: InitialState, beginning: Program, known: npt.NDArray[np.bool_]) -> tuple[Whole, ...]:
     """Those that give this layout, all different. ``known``: of which segments it must be so."""
     found: dict[bytes, Whole] = {}
     for order in _candidates(trace, initial, beginning, known):
@@ -104,7 +104,9 @@ def _orders(trace: Trace, initial: Initial, beginning: Program, known: npt.NDArr
     return tuple(found.values())
 
 
-def _candidates(trace: Trace, initial: Initial, beginning: Program, known: npt.NDArray[np.bool_]) -> Iterator[Whole]:
+def _candidates(
+    trace: Trace, initial: InitialState, beginning: Program, known: npt.NDArray[np.bool_]
+) -> Iterator[Whole]:
     """Orders by best fit alone: by the segments' age, the other way round, and drawn ones."""
     there = np.flatnonzero(initial.block_item >= 0)  # by address
     count = len(initial.segment_age)
@@ -137,7 +139,7 @@ def _candidates(trace: Trace, initial: Initial, beginning: Program, known: npt.N
             yield position[rows]
 
 
-def _kinds(initial: Initial) -> Whole:
+def _kinds(initial: InitialState) -> Whole:
     """A number for each segment: of those that are alike one serves as well as another."""
     kinds = np.stack([initial.segment_stream, initial.segment_large, initial.segment_expandable])
     return np.unique(kinds, axis=1, return_inverse=True)[1].ravel()
@@ -203,7 +205,7 @@ def by_best_fit(
     return order
 
 
-def _comes_to(trace: Trace, initial: Initial, beginning: Program, known: npt.NDArray[np.bool_]) -> bool:
+def _comes_to(trace: Trace, initial: InitialState, beginning: Program, known: npt.NDArray[np.bool_]) -> bool:
     """Whether these requests alone give the known segments, under the recorded settings. Their addresses are none of it."""
     there = (initial.block_item >= 0) & known[initial.block_segment]
     beginning = beginning.rows(np.flatnonzero(np.isin(beginning.item, initial.block_item[there])))
