@@ -1,3 +1,3 @@
-"""vramscope: where GPU memory goes in a PyTorch training."""
+"""Shows where GPU memory goes in a PyTorch training."""
 
 __version__ = "0.1.0"

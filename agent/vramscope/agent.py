@@ -1,4 +1,4 @@
-"""The one line: ``from vramscope import agent; agent.attach(trainer)``."""
+"""Public functions: ``from vramscope import agent; agent.attach(trainer)``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from vramscope.guard import guarded
-from vramscope.integrations.registry import ACCEPTED
 from vramscope.process import terminal
 from vramscope.session import Session
 from vramscope.settings import Settings
@@ -34,26 +33,34 @@ def attach(
     resume: bool | None = None,
     token: str | None = None,
 ) -> Session:
-    """Watch this process's training from now on, and send what is seen to the server.
+    """Watch this process's training from now on, and send what is measured to the server.
 
-    target       what trains: {accepted}. With nothing, or something unknown, the training is
-                 found through PyTorch's global hooks.
-    server       address of the server (VRAMSCOPE_SERVER, http://127.0.0.1:8265)
-    project, name, tags, config   how the run is called and filed; secrets in ``config`` (a mapping, a dataclass, or what
-                 argparse gives) are hidden before they are sent
-    interval_ms  milliseconds between two samples (100)
-    phases       False: measure whole steps only, at a quarter of the cost; "every": phases in every step, however short,
-                 where True leaves some of the steps alone if they are shorter than some milliseconds
-    leaks        False: do not look for graphs and tensors that outlive their step
-    windows      False: do not record windows of allocator history
-    profile      False: profile only steps for which somebody asks at the page
-    techniques   False: do not look how it is trained, nor for known traps
-    loss         False: do not look at the loss
-    run_id, resume   go on with an existing run
+    Never raises and never waits for the network. An argument that is left out comes from its environment variable, else from
+    its default (docs/settings.md).
 
-    Never raises and never waits for the network. Attached twice: without a target the session that runs is given back;
-    with one, a session that was begun without (by ``vramscope run``, say) takes it over, any other ends and a new run
-    begins.
+    Args:
+        target: What trains: a transformers Trainer, a lightning Trainer, an accelerate Accelerator, a torch.nn.Module, a torch
+            optimizer, or nothing. Without a target the training is found through PyTorch's global hooks.
+        server: Address of the server (VRAMSCOPE_SERVER, http://127.0.0.1:8265).
+        project: Project of the run.
+        name: Name of the run.
+        tags: Tags of the run.
+        config: The user's own settings: a mapping, a dataclass or an argparse.Namespace. Secrets are removed.
+        interval_ms: Milliseconds between two samples (100).
+        phases: False: measure whole steps only, at a quarter of the cost. True: phases too, as long as they cost less than 2 %
+            of the time. "every": phases in every step.
+        leaks: False: no scans for leaks.
+        windows: False: no recordings of allocator history.
+        profile: False: a step is profiled only when somebody asks for it.
+        techniques: False: techniques and pitfalls are not detected.
+        loss: False: the loss is not read.
+        run_id: Id of the run, 8 to 40 characters of 0-9 and a-z.
+        resume: True: continue the run with this id.
+        token: Token with the scope ``ingest``.
+
+    Returns:
+        The session. Attached again without a target, the running session is returned. Attached again with a target, a session
+        that began without one (by ``vramscope run``, say) takes it over; any other session ends and a new run begins.
     """
     given = {
         "server": server,
@@ -81,12 +88,8 @@ def attach(
     return _start(target, given, config)
 
 
-if attach.__doc__:
-    attach.__doc__ = attach.__doc__.replace("{accepted}", ACCEPTED)
-
-
 def detach() -> None:
-    """End the session that runs, as finished; nothing happens where none runs."""
+    """End the running session as finished. Does nothing if none is running."""
     if _live is not None:
         _live.close()
 
@@ -97,7 +100,7 @@ _live: Session | None = None
 def _start(
     target: object, given: dict[str, Any], config: Mapping[str, Any] | None, before: Session | None = None
 ) -> Session:
-    """A session of its own; ``before``: the one that ended for it."""
+    """Start a new session. ``before`` is the session that ended for it."""
     global _live
     session = Session()
     with guarded("attach"):
@@ -109,7 +112,7 @@ def _start(
         if settings.disabled:
             return session
         if "torch" not in sys.modules:
-            import torch  # noqa: F401 - whoever attaches is about to use it; a missing torch is told by the guard
+            import torch  # noqa: F401 - whoever attaches is about to use it; the guard reports a missing torch
         session.open(target, settings, config, before, sends=not unsendable)
         _live = session
         if unsendable:

@@ -1,4 +1,4 @@
-"""One process's watch over one training: what it is made of, in the order in which it starts and ends."""
+"""One session: builds and connects all parts of the agent, and is the object that the user holds."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from vramscope.transport.spool import Spool
 
 IN_A_STEP = (FORWARD, BACKWARD, OPTIMIZER)
 LAST_LOSS_S = 0.3
-"""that the end of a session waits at most for losses which are still on their way from the GPU"""
+"""Maximum time that the end of a session waits for losses that are still on their way from the GPU."""
 
 
 class Session:
-    """One process's watch over one training. Made by :func:`attach`; inert where attaching was not possible."""
+    """Observation of one training by one process. Made by :func:`attach`; does nothing if attaching failed."""
 
     def __init__(self) -> None:
         self.live = False
@@ -74,7 +74,7 @@ class Session:
         *,
         sends: bool = True,
     ) -> None:
-        """Begin to watch; ``before``: the session that has ended for this one; ``sends`` False: all stays in the spool folder."""
+        """Start watching. ``before`` is the session that ended for this one. ``sends`` False: all data stay in the spool folder."""
         self._settings = settings
         self._secrets = Secrets(known=[settings.token])
         self._secrets.command_line(sys.argv)  # what is a secret there is one in an error's words, too
@@ -195,28 +195,28 @@ class Session:
 
     @guarded("attach")
     def adopt(self, target: object, config: Mapping[str, Any] | None) -> None:
-        """Learn what trains, or more of the user's configuration, in a session that runs already."""
+        """Take over a target, or more of the user's configuration, in a running session."""
         self._target.adopt(target, config)
 
     @property
     def waits_for_target(self) -> bool:
-        """Begun without a target: the first one that comes belongs to this session."""
+        """True if the session began without a target: the first target belongs to it."""
         return self._target.waits
 
     # -- for the user --------------------------------------------------------------------------------------------------
 
     @guarded("the end of a step")
     def step(self) -> None:
-        """Say that an optimizer step is done, in a loop that uses no torch optimizer (a CUDA graph's replay, say)."""
+        """Mark the end of an optimizer step, in a loop without a torch optimizer (a replayed CUDA graph, say)."""
         if self.live:
             self._clock.end_step()
 
-    @guarded("the told numbers")
+    @guarded("the logged numbers")
     def log(self, **numbers: float) -> None:
-        """Say numbers of the training by name: ``session.log(loss=loss.item(), accuracy=0.9)``.
+        """Record numbers by name: ``session.log(loss=loss.item(), accuracy=0.9)``.
 
-        They belong to the optimizer step that runs, once its forward has begun, else to the one that ended last. ``loss`` is
-        shown instead of what backward began at. Python numbers only: a tensor on a GPU would have to be waited for.
+        They belong to the running optimizer step once its forward pass has begun, else to the last step. ``loss`` is shown as
+        the loss. Pass Python numbers: a GPU tensor would have to be waited for.
         """
         if self.live:
             in_step = self._clock.phase in IN_A_STEP or self._clock.micro_steps > 0
@@ -245,22 +245,22 @@ class Session:
 
     @guarded("the profile")
     def profile(self, *, trace: bool = False) -> None:
-        """Have the next two steps profiled, as the page's button does: for a run that ends before one is profiled by itself.
+        """Profile the next two steps, as the page's button does.
 
-        trace   with PyTorch's whole trace, for Perfetto
+        trace   Keep PyTorch's whole trace too, for Perfetto.
         """
         if self.live and self._profiler is not None:
             self._profiler.ask(trace=trace)
 
     def close(self) -> None:
-        """End the session now; what is left to send gets at most a few seconds (VRAMSCOPE_CLOSE_TIMEOUT_S)."""
+        """End the session. Waits at most VRAMSCOPE_CLOSE_TIMEOUT_S seconds for data that are not sent yet."""
         self.end()
 
     # -- its end -------------------------------------------------------------------------------------------------------
 
     @guarded("the end of the session")
     def end(self, error_type: str | None = None, error_line: str | None = None) -> None:
-        """Finished, or failed with an error's type and first line. Called again: nothing happens."""
+        """End as finished, or as failed with an error's type and first line. A second call does nothing."""
         if not self.live:
             return
         self.live = False
@@ -296,16 +296,16 @@ class Session:
 
     @property
     def dropped_samples(self) -> int:
-        """Rows that found no room: in the ring, in the spool, or between the training and the sampler."""
+        """Rows that were dropped: in the ring, in the spool, or between the training and the sampler."""
         return self._sender.dropped_rows + self._clock.lost_steps
 
     def before_fork(self) -> None:
-        """What a child would go on with is ended first."""
+        """End what a forked child must not continue."""
         if self.live and self._profiler is not None:
             self._profiler.before_fork()
 
     def forget_in_child(self) -> None:
-        """After a fork the child's copy is silent: the parent goes on to tell the story, and CUDA does not survive forks."""
+        """Silence the copy in a forked child: the parent continues the session, and CUDA does not survive a fork."""
         self.live = False
         self._ring.after_fork_in_child()
         self._sender.after_fork_in_child()
@@ -316,12 +316,12 @@ class Session:
         self._hooks.remove()
 
     def failing(self, fault: BaseException) -> None:
-        """An exception that nobody caught is about to end the process; its frames still stand."""
+        """Handle an uncaught exception that is about to end the process; its frames still exist."""
         if self.live and self._oom is not None:
             self._oom.raised(fault)
 
     def cell_failed(self, error_type: str, error_line: str, cell: int | None) -> None:
-        """In a notebook: an error has ended a cell, and not the training."""
+        """Handle an error that ended a notebook cell, not the training."""
         if self._oom is not None:
             self._oom.ended_with(error_type, error_line)
         said = self._secrets.hide(error_line)
@@ -357,7 +357,7 @@ class Session:
         self._sender.attach_again()
 
     def _on_request(self, requests: list[str]) -> None:
-        """What the server would like. On the sender's thread."""
+        """Handle requests of the server. On the sender's thread."""
         if messages.RECORD_WINDOW in requests and self._recorder is not None:
             self._recorder.ask()
         if messages.RECORD_BYSTANDER in requests and self._oom is not None and self._oom.bystander is not None:
@@ -369,14 +369,14 @@ class Session:
                 self._profiler.ask()
 
     def _look_up_commit(self) -> None:
-        """Once, on the sender's thread: it asks git, which takes some 10 ms."""
+        """Read the commit once, on the sender's thread: git takes about 10 ms."""
         if not self._asked_git:
             self._asked_git = True
             script = Path(sys.argv[0]).parent if sys.argv and sys.argv[0] else Path()
             self._commit = identity.git_commit(script if script.is_dir() else Path())
 
     def _hello(self) -> messages.Attached:
-        """Who trains here, as far as it is known by now. On the sender's thread; where memory runs out before, on that one's."""
+        """Build the first message, from what is known by now. On the sender's thread, or where memory ran out before."""
         nvml = self._sampler.nvml
         return identity.attached(
             project=self._settings.project,

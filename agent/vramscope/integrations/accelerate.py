@@ -12,14 +12,14 @@ from vramscope.steps.hooks import LoopHooks
 
 
 def is_accelerator(target: object) -> bool:
-    """Told by name, so that accelerate is not imported where it is not used."""
+    """True for an Accelerator. Decided by name, so that accelerate is not imported where it is not used."""
     return any(
         kind.__name__ == "Accelerator" and kind.__module__.startswith("accelerate.") for kind in type(target).__mro__
     )
 
 
 def connect(target: Any, hooks: LoopHooks) -> Connection | None:
-    """None where the target is no Accelerator. Works before and after ``prepare``."""
+    """Connects an Accelerator; None for any other target. Works before and after ``prepare``."""
     if not is_accelerator(target):
         return None
 
@@ -53,7 +53,7 @@ def configuration(accelerator: Any) -> dict[str, Any]:
 
 
 def plugins(accelerator: Any) -> dict[str, Any]:
-    """How its processes share the work, and what its plugins for FSDP, DeepSpeed and torch.compile were told."""
+    """Returns how processes share the work, and the settings of the plugins for FSDP, DeepSpeed and torch.compile."""
     state = accelerator.state
     fsdp, deepspeed = getattr(state, "fsdp_plugin", None), getattr(state, "deepspeed_plugin", None)
     backend = getattr(getattr(getattr(state, "dynamo_plugin", None), "backend", None), "value", "NO")
@@ -72,7 +72,8 @@ def plugins(accelerator: Any) -> dict[str, Any]:
 
 
 def _offloads(policy: Any) -> bool:
-    """Of FSDP: its first version is told yes or no, its second is given one of two policies, of which one does nothing."""
+    """Returns the checkpointing setting of FSDP: version 1 has a switch, version 2 one of two policies, of which one does
+    nothing."""
     if isinstance(policy, bool) or policy is None:
         return bool(policy)
     return bool(getattr(policy, "offload_params", type(policy).__name__ == "CPUOffloadPolicy"))

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 OFFLOADED: Final = ("optimizer", "param")
-"""what ZeRO can keep elsewhere, in its own words"""
+"""What ZeRO can offload, in DeepSpeed's own words."""
 
 
 def connect(target: Any, hooks: LoopHooks) -> Connection | None:
-    """None where the target is no engine."""
+    """Connects an engine; None for any other target."""
     if not is_engine(target):
         return None
     hooks.models.add(target)
@@ -30,7 +30,7 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
 
 
 def configuration(engine: Any) -> dict[str, Any]:
-    """What it was told that bears on memory."""
+    """Returns the settings that affect memory."""
     switches = (("bf16", "bfloat16_enabled"), ("fp16", "fp16_enabled"))
     told = {
         "deepspeed": f"zero stage {_asked(engine, 'zero_optimization_stage')}",
@@ -42,7 +42,7 @@ def configuration(engine: Any) -> dict[str, Any]:
 
 
 def of_zero(config: Any) -> dict[str, str]:
-    """What DeepSpeed's configuration, as others keep it for an engine to come, says of ZeRO; nothing where it says nothing."""
+    """Returns ZeRO's settings from a DeepSpeed configuration that another framework keeps; empty if it has none."""
     zero_ = config.get("zero_optimization") if isinstance(config, dict) else None
     if not isinstance(zero_, dict):
         return {}
@@ -62,7 +62,7 @@ def _offloads(engine: Any) -> Iterator[str]:
 
 
 def _asked(engine: Any, name: str) -> Any:
-    """What a method of the engine answers; None where it has none of that name."""
+    """Calls a method of the engine; None if it has none of that name."""
     method = getattr(engine, name, None)
     return method() if callable(method) else None
 

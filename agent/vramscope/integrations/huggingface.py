@@ -12,14 +12,14 @@ from vramscope.steps.phase import DATA
 
 
 def is_trainer(target: object) -> bool:
-    """Told by name, so that transformers is not imported where it is not used."""
+    """True for a transformers Trainer. Decided by name, so that transformers is not imported where it is not used."""
     return any(
         kind.__name__ == "Trainer" and kind.__module__.startswith("transformers.") for kind in type(target).__mro__
     )
 
 
 def connect(target: Any, hooks: LoopHooks) -> Connection | None:
-    """None where the target is no Trainer."""
+    """Connects a Trainer; None for any other target."""
     if not is_trainer(target):
         return None
     from transformers import TrainerCallback
@@ -27,12 +27,12 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
     clock = hooks.clock
 
     class VramscopeCallback(TrainerCallback):  # type: ignore[misc]
-        """Tells what the loop's hooks cannot know: where a resumed run goes on, and when an evaluation is over."""
+        """Reports what the loop hooks cannot know: where a resumed run continues, and when an evaluation ends."""
 
         @guarded("the Trainer's on_train_begin")
         def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
             if hooks.loss is not None and args.world_size > 1:
-                # It multiplies the loss by the number of processes, or not, as it averages tokens: what it logs is told.
+                # It may multiply the loss by the number of processes: its logged loss is used instead.
                 hooks.loss.off = True
             clock.begin_again(state.global_step)
             if model is not None:

@@ -18,7 +18,7 @@ PACKAGES = ("lightning", "pytorch_lightning")
 
 
 def package_of(target: object) -> str | None:
-    """Which of the two packages the Trainer is from (their callbacks do not mix); None where it is no Trainer."""
+    """The package of the Trainer (callbacks of the two do not mix); None for any other object."""
     for kind in type(target).__mro__:
         package = kind.__module__.partition(".")[0]
         if kind.__name__ == "Trainer" and package in PACKAGES and ".trainer" in kind.__module__:
@@ -27,7 +27,7 @@ def package_of(target: object) -> str | None:
 
 
 def connect(target: Any, hooks: LoopHooks) -> Connection | None:
-    """None where the target is no Trainer."""
+    """Connects a Trainer; None for any other target."""
     package = package_of(target)
     if package is None:
         return None

@@ -23,13 +23,13 @@ ACCEPTED: Final = (
     "a torch.nn.Module, a torch optimizer, or nothing"
 )
 FRAMEWORKS: Final = (huggingface, lightning, accelerate, deepspeed, plain)
-"""asked in this order whether a target is theirs; each has ``connect(target, hooks) -> Connection | None``"""
+"""Integrations, in the order in which they are asked. Each has ``connect(target, hooks) -> Connection | None``."""
 
 
 class Target:
     """Of one session.
 
-    on_failure   is told an error's type and first line, when the framework reports one that ends the training
+    on_failure   receives an error's type and first line, if the framework reports one that ends the training
     learned      is called when more is known than at the beginning
     """
 
@@ -44,16 +44,16 @@ class Target:
     ) -> None:
         self.framework = ""
         self.config: dict[str, messages.Scalar] = {}
-        """never changed in place: the sender's thread reads it"""
+        """Configuration of the run. Never changed in place, because the sender's thread reads it."""
         self.waits = False
-        """begun without a target: the first one that comes belongs to this session"""
+        """True if the session began without a target: the first target belongs to it."""
         self._hooks, self._techniques, self._secrets = hooks, techniques, secrets
         self._on_failure, self._learned = on_failure, learned
         self._found: Callable[[], object] = lambda: None
-        """gives the Trainer that was found while it trained, as long as it lives"""
+        """Returns the Trainer that was found while it trained, as long as it lives."""
 
     def begin(self, target: object, config: Mapping[str, Any] | None) -> None:
-        """Connect it, or what is at work; where nothing is, its first backward is waited for."""
+        """Connects the target, or a running Trainer. If there is none, the first backward pass is waited for."""
         self.waits = target is None
         if target is None:
             target = trainer_at_work()  # under ``vramscope run`` it makes its optimizer just now
@@ -78,7 +78,7 @@ class Target:
 
     @guarded("the Trainer that was found")
     def _look_for_trainer(self) -> None:
-        """Once, in the first backward of a session that was begun without a target, and was given none since."""
+        """Looks for a running Trainer once, in the first backward pass of a session without a target."""
         found = trainer_at_work() if self.waits else None
         if found is not None:
             self._found = weakref.ref(found)

@@ -1,4 +1,4 @@
-"""A Trainer that nobody has told us of, found while it trains: by the frames of its own loop."""
+"""Finds a running Trainer that was not passed to attach, by the frames of its own loop."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from vramscope.integrations import huggingface, lightning
 from vramscope.process.frames import locals_of
 
 MOST_FRAMES: Final = 200
-"""from here out to the Trainer's loop"""
+"""Maximum number of frames between the caller and the Trainer's loop."""
 
 
 def trainer_at_work() -> Any:
-    """The Trainer (transformers', Lightning's) in whose training this thread is; None where it is in none. Some 10 µs, or 1 µs a
-    frame where there is one."""
+    """Returns the Trainer (transformers or Lightning) whose training runs on this thread; None if there is none. Costs 10
+    µs, or 1 µs a frame if there is one."""
     frame: FrameType | None = sys._getframe(1)
     for _ in range(MOST_FRAMES):
         if frame is None:

@@ -11,7 +11,7 @@ between backward and it, activations are gone: what was allocated since that pha
 still held). The six always add up to the allocated bytes they split.
 
 A step that is left alone (steps/clock.py) tells its peak and not the phase that it fell into. Where it is as high as one that
-was split, it has that split; else it is told from the last step whose phases were read (:class:`Course`).
+was split, it has that split; else it follows from the last step whose phases were read (:class:`Course`).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     import torch
 
 FIRST_STEPS = frozenset((1, 2, 3, 5, 10, 20, 50, 100))
-"""counted whatever it costs: in the first steps a training takes on its shape"""
+"""Steps that are always counted: in the first steps a training takes its shape."""
 HEIGHTS = 32
-"""of peaks whose splits are remembered"""
+"""Number of remembered peaks."""
 
 
 class Course(NamedTuple):
@@ -42,11 +42,12 @@ class Course(NamedTuple):
 
     held: Held
     arrived: int
-    """bytes that are none of the counted and came between the end of the step before and the first forward: the batch, above all"""
+    """Bytes that are not counted and arrived between the end of the previous step and the first forward pass: mainly the
+    batch."""
     phase: int
-    """forward or backward, whichever rose higher"""
+    """Forward or backward, whichever had the higher peak."""
     behind: int
-    """how far the peak behind the backward (activations were gone) lay above the bytes at the step's end; -1: there was none"""
+    """Height of the peak after backward, without activations, above the bytes at the step's end; -1: no such peak."""
     gradients_behind: int
     temporaries_behind: int
 
@@ -67,7 +68,7 @@ class Budget:
 
 
 class Told(NamedTuple):
-    """A step and its splits: the next one that goes through the same bytes has the same."""
+    """A step and its breakdown. A later step through the same bytes has the same breakdown."""
 
     marks: list[tuple[int, list[Interval]]]
     splits: list[tuple[CategoryBytes, CategoryBytes]]
@@ -104,15 +105,15 @@ class Categories:
         self._counted: dict[int, tuple[Standing, Held]] = {}
         self._last: dict[int, tuple[int, Held]] = {}
         self._ended: dict[int, tuple[int, CategoryBytes]] = {}
-        """allocated bytes at the last step's end, and their split"""
+        """Allocated bytes at the last step's end, and their breakdown, by device."""
         self._read: dict[int, tuple[int, list[PhaseInterval], Held, int]] = {}
-        """the last step whose phases were read: the device's place in its cuts, its stretches, what was counted, and what was none
-        of that when the step before ended"""
+        """Last step whose phases were read: position of the device, intervals, counted bytes, and uncounted bytes before
+        the step."""
         self._evaluated = False
         self._by_height: dict[int, dict[int, CategoryBytes]] = {}
-        """splits of steps whose phases were read, by their peak; the newest HEIGHTS of what is counted now"""
+        """Breakdowns of steps whose phases were read, by peak; the newest HEIGHTS ones for the current counts."""
         self._told: dict[bool, Told] = {}
-        """the last step that was split as a whole, of those whose phases were read (True) and of those left alone"""
+        """Last complete breakdown of a step whose phases were read (True), and of a control step (False)."""
 
     # -- within a step --------------------------------------------------------------------------------------------------
 
@@ -187,7 +188,7 @@ class Categories:
         return splits
 
     def _held(self, device: int, allocated: int, counts: bool) -> Held | None:
-        """What is counted at the end of this step; None where it is not known that the last count stands."""
+        """Counts the bytes at the end of this step; None if it is unknown whether the last count is still right."""
         known = self._last.get(device)
         if counts or known is None:
             held = self._count(device)
@@ -237,12 +238,7 @@ class Categories:
         return split
 
     def _split_alone(self, device: int, held: Held, cut: Interval) -> CategoryBytes:
-        """Of a step that is left alone, by the course of the last one whose phases were read.
-
-        The optimizer's peak lies as far above the bytes at the step's end as it did then; a peak beyond that is forward's or
-        backward's. What is none of the counted when the forward begins is what was there when the step before ended, and a
-        batch as large as then.
-        """
+        """Breakdown at the peak of a control step, after the last step whose phases were read."""
         peak = cut.peak_allocated_bytes
         course = self._course(device)
         other = self._ended[device][1].other if device in self._ended else UNKNOWN
@@ -282,7 +278,7 @@ class Categories:
     def _split_behind(
         self, device: int, position: int, stretches: list[PhaseInterval], place: int, held: Held
     ) -> CategoryBytes:
-        """Of a peak in a stretch behind the backward, when activations are gone."""
+        """Breakdown at a peak after backward, when activations are gone."""
         peak = stretches[place].cuts[position].peak_allocated_bytes
         begin = stretches[place - 1].cuts[position].allocated_bytes if place else UNKNOWN
         before = self._before_forward.get(device)
@@ -322,7 +318,8 @@ class Categories:
         return closed(held, gradients, activations if others >= 0 and activations >= 0 else UNKNOWN, peak)
 
     def _gradients_in(self, phase: int, device: int, allocated: int, peak: int) -> int | None:
-        """At the peak of this phase of a step whose forward began with ``allocated`` bytes; None where that is not known."""
+        """Breakdown at the peak of this phase, in a step whose forward pass began with ``allocated`` bytes; None if
+        unknown."""
         if phase != BACKWARD:
             return self._gradients_before_forward.get(device) if phase in (FORWARD, OTHER) else None
         return None if self._backward is None else self._backward.at(device, peak - allocated, peak)

@@ -21,9 +21,9 @@ class _Words(NamedTuple):
     limit: str
     used: str
     files: tuple[str, str]
-    """of memory.stat: pages of files, which Linux takes back before it kills"""
+    """Entries of memory.stat that count file pages, which Linux reclaims before it kills."""
     kills: str
-    """the file with a line ``oom_kill``"""
+    """File with a line ``oom_kill``."""
 
 
 _WORDS: Final = {
@@ -48,7 +48,7 @@ class ControlGroup:
         self._files_bytes, self._files_from = 0, 0.0
 
     def used_bytes(self) -> int | None:
-        """What counts against the limit, without the pages of files that Linux would take back first. 10 µs; None: not told."""
+        """Bytes that count against the limit, without reclaimable file pages. Costs 10 µs; None: unknown."""
         if self._bound is None:
             return None
         folder, words = self._bound.folder, _WORDS[self._bound.version]
@@ -63,7 +63,7 @@ class ControlGroup:
         return max(0, used - self._files_bytes)
 
     def kills(self) -> int | None:
-        """Processes of this one's group that Linux has ended for want of memory, ever; None: not told (the root group)."""
+        """Number of processes of this group that Linux has killed for lack of memory; None: unknown (the root group)."""
         if self._own is None:
             return None
         return _lines(self._own.folder / _WORDS[self._own.version].kills).get("oom_kill")
@@ -75,7 +75,7 @@ class _Group(NamedTuple):
 
 
 def _groups(proc: Path) -> Iterator[_Group]:
-    """The group of this process, and those above it as far as they can be seen from here."""
+    """The group of this process, and its parents as far as they are visible."""
     try:
         joined = [line.split(":", 2) for line in (proc / "self" / "cgroup").read_text().splitlines()]
         mounted = (proc / "self" / "mountinfo").read_text().splitlines()

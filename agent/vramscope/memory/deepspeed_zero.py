@@ -1,8 +1,8 @@
 """What DeepSpeed does with gradients and the loss that PyTorch's own hooks do not show.
 
 ZeRO takes each gradient away as it comes (``.grad`` is None again) and keeps it in buckets of its own, some of which live in
-the backward alone; and the engine divides and scales the loss before it calls backward. Everything is told by names, so that
-deepspeed is not imported where it is not used; where a version calls things otherwise, nothing is told of them. Tried with 0.19.
+the backward alone; and the engine divides and scales the loss before it calls backward. Everything is found by name, so that
+deepspeed is not imported where it is not used; if a version uses other names, nothing is found. Tried with 0.19.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 ENGINES: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
-"""those that are known: given to attach, found among the models, or seen to call backward"""
+"""Known engines: passed to attach, found among the models, or seen to call backward."""
 GRADIENTS: Final = (
     "ipg_buckets",
     "ipg_buffer",
@@ -21,13 +21,13 @@ GRADIENTS: Final = (
     "grad_partitions_flat_buffer",
     "fp32_groups_gradients_flat",
 )
-"""attributes of its optimizers: what is sent, what was sent, and what waits for the step"""
+"""Attributes of its optimizers: gradients that are being sent, were sent, or wait for the step."""
 PARAMETERS: Final = ("fp16_partitioned_groups_flat", "fp32_partitioned_groups_flat", "single_partition_of_fp32_groups")
-"""this rank's part of them, and its copies in 32 bits, which the torch optimizer has within its step alone"""
+"""This rank's part of the parameters, and its 32-bit copies, which the torch optimizer has only during its step."""
 FRAMES: Final = 8
-"""between the engine's own call of backward and PyTorch's"""
+"""Maximum number of frames between the engine's call of backward and PyTorch's."""
 DEEP: Final = 3
-"""lists in dicts of buckets"""
+"""Maximum depth of nested lists and dicts of buckets."""
 
 
 def is_engine(module: object) -> bool:
@@ -35,7 +35,7 @@ def is_engine(module: object) -> bool:
 
 
 def listen() -> Any:
-    """The engine that is about to call backward, or None. 0.1 µs where deepspeed is not loaded, 1 µs where it is."""
+    """Returns the engine that is about to call backward, or None. Costs 0.1 µs if deepspeed is not loaded, else 1 µs."""
     if "deepspeed" not in sys.modules:
         return None
     frame = sys._getframe(1)
@@ -51,7 +51,7 @@ def listen() -> Any:
 
 
 def scale_of(engine: Any) -> float:
-    """By what its backward multiplies the loss over the micro-steps: fp16's scale."""
+    """Factor by which its backward multiplies the loss over the micro-steps: fp16's scale."""
     return float(getattr(_optimizer_of(engine), "loss_scale", 1.0))
 
 
@@ -61,12 +61,12 @@ def takes_gradients() -> bool:
 
 
 def gradients() -> list[Any]:
-    """Tensors beside ``.grad`` that hold gradients now, or are there for them. Some µs an engine."""
+    """Gradient tensors beside ``.grad``. Costs some µs an engine."""
     return list(_kept(GRADIENTS))
 
 
 def parameters() -> list[Any]:
-    """Tensors beside modules and torch's optimizers that hold parameters."""
+    """Parameter tensors beside modules and torch's optimizers."""
     return list(_kept(PARAMETERS))
 
 
@@ -79,7 +79,7 @@ def _kept(names: Iterable[str]) -> Iterator[Any]:
 
 
 def _optimizer_of(engine: Any) -> Any:
-    """ZeRO's or another of DeepSpeed's, in front of the one that the user named; None where there is none."""
+    """The optimizer of ZeRO or another one of DeepSpeed's around the user's; None if there is none."""
     optimizer = vars(engine).get("optimizer")
     return optimizer if type(optimizer).__module__.startswith("deepspeed.") else None
 

@@ -1,7 +1,7 @@
 """How many bytes of gradients there are when backward is at its peak.
 
 That cannot be read after the fact. In some of the steps each parameter's finished gradient asks whether the peak rose before
-it; what was found is told of the steps in between by how high they rise. The longer a batch, the earlier in backward is the
+it; the steps in between are interpolated by their height. The longer a batch, the earlier in backward is the
 peak, so between two steps that were followed the gradients lie between theirs.
 """
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import torch
 
 MOST_KNOWN = 32
-"""heights that are remembered, the newest"""
+"""Number of remembered heights."""
 CLOSE_ENOUGH = 0.02
-"""of the peak: so far apart two followed steps may be for what lies between them to be called known"""
+"""Maximum difference of two followed steps, as a share of the peak, at which a step between them counts as known."""
 
 
 class BackwardPeaks:
@@ -45,7 +45,7 @@ class BackwardPeaks:
         return bool(self._handles)
 
     def follow(self, gradients: dict[int, int], parameters: Iterable[torch.Tensor]) -> None:
-        """A backward begins, with so many bytes of gradients a device. About 2 µs a parameter."""
+        """Follow a backward pass that begins with these bytes of gradients a device. Costs 2 µs a parameter."""
         self._grown, self._at_seen = dict(gradients), dict(gradients)
         self._seen_peak = dict.fromkeys(gradients, 0)
         self._heard = heard = set[int]()
@@ -96,7 +96,7 @@ class BackwardPeaks:
             known.pop(device, None)
 
     def behind(self, device: int) -> int | None:
-        """Gradients when the backward of the last followed step was over; None where that is not known."""
+        """Gradient bytes after the last followed backward pass; None if unknown."""
         return self._grown.get(device)
 
     def note(self, device: int, begun_at: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Reads the host's memory: this process's resident bytes, and what is in use of the machine, or of its container."""
+"""Reads host memory: resident bytes of this process, and memory in use on the machine or in its container."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Host:
         self._kills_before = self._kills()
 
     def read(self) -> HostMemory:
-        """UNKNOWN where /proc does not tell (macOS, a locked-down container)."""
+        """Resident bytes of this process; UNKNOWN if /proc has none (macOS, a locked-down container)."""
         return HostMemory(self._rss(), self._used())
 
     def total_bytes(self) -> int | None:
-        """Of the machine, or what the container may use where that is less; None where neither is told."""
+        """Total memory of the machine, or the container's limit if that is lower; None if neither is known."""
         return self._total
 
     def kills(self) -> int | None:

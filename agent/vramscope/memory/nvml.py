@@ -70,7 +70,7 @@ class Nvml:
         )
 
     def processes(self, uuid: str) -> list[tuple[int, int | None]] | None:
-        """(pid, bytes) of each process that computes on the device; None where NVML does not tell."""
+        """(pid, bytes) of each process that computes on the device; None if NVML does not report them."""
         handle = self._handle(uuid)
         if handle is None:
             return None
@@ -80,10 +80,10 @@ class Nvml:
         return [(int(p.pid), None if p.usedGpuMemory is None else int(p.usedGpuMemory)) for p in running]
 
     def _by_process(self, uuid: str) -> tuple[int, int]:
-        """Bytes of this process, and of all others; the others' are known only where each of them tells its own."""
+        """Bytes of this process, and of all others. The others are known only if NVML reports each of them."""
         running = dict(self.processes(uuid) or ())
         if os.getpid() not in running:
-            return UNKNOWN, UNKNOWN  # in a container NVML tells the host's pids, which are not ours
+            return UNKNOWN, UNKNOWN  # in a container NVML reports the host's pids, which are not ours
         own = running.pop(os.getpid())
         others = [used for used in running.values() if used is not None]
         return UNKNOWN if own is None else own, sum(others) if len(others) == len(running) else UNKNOWN

@@ -22,7 +22,7 @@ ReadStats = Callable[[int], Stats]
 ResetPeaks = Callable[[int], None]
 
 EMPTIERS: Final = ("_cuda_emptyCache", "_accelerator_emptyCache")
-"""of torch._C: what every way of emptying the cache calls in the end"""
+"""Functions of torch._C that every kind of cache release calls in the end."""
 
 _ARRAYS = (
     "allocation",
@@ -47,7 +47,7 @@ _peak_of = itemgetter("peak")
 _KNOWN_MOST = 256
 
 BLOCK_BYTES = 512
-"""the smallest block of the CUDA caching allocator"""
+"""Smallest block of the CUDA caching allocator."""
 
 
 def block_bytes(size: int) -> int:
@@ -56,10 +56,7 @@ def block_bytes(size: int) -> int:
 
 
 def rounded_bytes(size: int, divisions: Sequence[int] = ()) -> int:
-    """A request as the allocator rounds it.
-
-    divisions   of roundup_power2_divisions, for requests below 2 MiB, of 2 to 4 MiB ... of 32 GiB and more; empty: none
-    """
+    """Size of a request after the allocator's rounding."""
     if divisions and size >= BLOCK_BYTES:
         power = size.bit_length() - 1
         parts = divisions[min(max(power - 20, 0), len(divisions) - 1)]
@@ -86,7 +83,8 @@ class Interval(NamedTuple):
     allocated_bytes: int
     reserved_bytes: int
     reset_seen: int
-    """0 nobody else reset the peaks, 1 through PyTorch's functions (the peaks are still exact), 2 behind them (lower bounds)"""
+    """0: nobody else reset the peaks. 1: somebody did through PyTorch's functions, the peaks are exact. 2: behind them,
+    lower bounds."""
 
 
 class PeakCounter:
@@ -110,7 +108,7 @@ class PeakCounter:
         self._start_bytes = 0
         self._sampled_bytes = 0
         self.newest: Stats = {}
-        """the reading of the last cut"""
+        """Counters at the last cut."""
         if not from_the_start:
             self.cut()  # what came before attach belongs to the user's counters alone
 
@@ -138,7 +136,7 @@ class PeakCounter:
         return interval
 
     def so_far(self) -> Interval:
-        """The interval that runs, which goes on."""
+        """Peaks of the running interval, which continues."""
         with self._lock:
             return self._interval(self._read(self.device))
 
@@ -181,7 +179,7 @@ class PeakCounter:
         return stats
 
     def user_reset(self) -> None:
-        """The user resets the peaks: theirs start anew, the interval that we measure keeps its own."""
+        """The user resets the peaks: theirs restart, and our interval keeps its own."""
         with self._lock:
             stats = self._read(self.device)
             self._reset(self.device)
@@ -206,7 +204,7 @@ class PeakCounter:
 
 
 class SharedPeakCounters:
-    """The functions in front of ``torch._C``'s, and the counters behind them: one a process (share_peak_counters)."""
+    """Wraps the functions of ``torch._C`` and owns the counters: one object a process (share_peak_counters)."""
 
     def __init__(self) -> None:
         import torch
@@ -276,10 +274,10 @@ def share_peak_counters() -> SharedPeakCounters:
 
 
 def limit_bytes(device: int) -> int | None:
-    """What ``set_per_process_memory_fraction`` leaves of a device; None: no limit is set, or this torch does not tell."""
+    """Bytes that ``set_per_process_memory_fraction`` allows on a device; None: no limit, or unknown to this torch."""
     import torch
 
     read = getattr(torch._C, "_cuda_getMemoryFraction", None)
     fraction: float = 1.0 if read is None or torch.cuda.get_allocator_backend() != "native" else read(device)
-    # The allocator reckons with the properties' total, and takes 1.0 for no limit at all.
+    # The allocator multiplies the properties' total, and takes 1.0 for no limit at all.
     return int(fraction * torch.cuda.get_device_properties(device).total_memory) if fraction < 1 else None

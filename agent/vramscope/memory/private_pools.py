@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 RESERVED: Final = "reserved_bytes_by_private_pools"
-"""of the allocator's counters, from PyTorch 2.13 on"""
+"""Allocator counter, from PyTorch 2.13 on."""
 EVERY_S: Final = 2.0
 MOST_SHARE: Final = 0.001
-"""of the time: 0.1 ms for a graph of some tens of blocks; where there are more, they are read more rarely"""
+"""Maximum share of the time for reading: 0.1 ms for a graph of some tens of blocks; with more blocks, reads are rarer."""
 
 
 class PrivatePools:

@@ -32,7 +32,7 @@ class Held(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """How many there are, on all devices: while these are the same, what was counted stands."""
+    """Numbers of parameters, states and gradients on all devices. While they are equal, the last count is still right."""
 
     parameters: int
     states: int

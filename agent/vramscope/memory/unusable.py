@@ -1,4 +1,4 @@
-"""How much of the free memory is of no use to this run, read now and then while it trains.
+"""Measures how much of the free memory this run cannot use, now and then while it trains.
 
 ``unusable_bytes``, as the server defines it for recorded windows (``analysis/fragmentation``): each free piece counts by
 the share of its heap's demand that does not fit into it. The demand is what the run asked for in its last recorded window;
@@ -22,11 +22,11 @@ from vramscope.protocol.window import ACTIONS, Window
 
 MIB: Final = 1024 * 1024
 SMALL_BYTES: Final = MIB
-"""the largest request that goes to the small pool, rounded"""
+"""Largest rounded request of the small pool."""
 EVERY_S: Final = 2.0
 _ALLOCATES: Final = bytes(code == ACTIONS.index("alloc") for code in range(256))
 MOST_SHARE: Final = 0.001
-"""of the time: GPT-2 small has 540 blocks, which are read in 0.3 ms; where there are more, they are read more rarely"""
+"""Maximum share of the time for reading. GPT-2 small has 540 blocks, read in 0.3 ms; with more blocks, reads are rarer."""
 
 Heap = tuple[tuple[int, int], bool, int]
 """(pool's id, large, stream): what the allocator searches for one request"""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 SLOTS: Final = 256
-"""numbers on their way at once: a training that is further ahead of its GPU leaves some out"""
+"""Maximum number of copies under way. A training that is further ahead of its GPU leaves some out."""
 SLOT_BYTES: Final = 8
 
 
@@ -28,9 +28,9 @@ class Slot:
     def __init__(self, at: int, nothing: bytes, form: str) -> None:
         self.at = at
         self.nothing = nothing
-        """what stands there until it has come, as wide as itself"""
+        """Placeholder until the number has arrived, of the same width."""
         self.form = form
-        """how struct reads it; empty: bfloat16, which it does not know"""
+        """Format for struct; empty for bfloat16, which struct does not know."""
 
 
 class Copies:

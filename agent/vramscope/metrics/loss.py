@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     import torch
 
 CHEAP_NS: Final = 5_000
-"""a reading that costs less is made for each backward"""
+"""A read that costs less is made for each backward pass."""
 OUTLIER_NS: Final = 4 * CHEAP_NS
-"""a reading that took longer was interrupted: it counts as so much"""
+"""A read that took longer was interrupted and counts as this much."""
 SHARE: Final = 0.001
-"""of the time that readings may take which cost more: then some of the steps are read"""
+"""Maximum share of the time for expensive reads; above it, only some of the steps are read."""
 WARM_UP_STEPS: Final = 100
-"""that are always read: they tell most"""
+"""Number of first steps that are always read."""
 MOST_WAITING: Final = 20_000
-"""steps that nobody has fetched yet; later ones are left out"""
+"""Maximum number of steps waiting to be fetched; later ones are left out."""
 PROBES: Final = 4
-"""parameters that tell whether gradients were dropped within the step"""
+"""Number of parameters that are watched for dropped gradients."""
 SCALE_THEMSELVES: Final = ("deepspeed.", "apex.")
-"""packages that multiply the loss by a scale of their own before they call backward; DeepSpeed's engine tells by how much"""
+"""Packages that multiply the loss by a scale of their own before backward; DeepSpeed's engine says by how much."""
 
 Part = float | Slot
 
@@ -52,13 +52,13 @@ class Noted:
         self.at_ns = 0
         self.parts: list[Part] = []
         self.plain = False
-        """one of its parts went through no scaler"""
+        """True if one of its parts went through no scaler."""
         self.several = False
-        """another optimizer stepped within it"""
+        """True if another optimizer stepped within it."""
         self.scale = 1.0
-        """by which DeepSpeed has multiplied all of its parts"""
+        """Factor by which DeepSpeed multiplied all of its parts."""
         self.mixed = False
-        """it is not one number: nothing is told"""
+        """True if the step has no single loss: nothing is recorded."""
 
 
 class LossWatch(StepListener):
@@ -103,9 +103,9 @@ class LossWatch(StepListener):
         self._next_ns = 0
         self._reads = True
         self.begun = False
-        """the step that runs has had a forward or a backward"""
+        """True if the running step has had a forward or a backward pass."""
         self.off = False
-        """nothing is read: who trains has said that what backward begins at is not the loss"""
+        """True if nothing is read, because the framework said that the start of backward is not the loss."""
 
     # -- what happens in a step ------------------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class LossWatch(StepListener):
             self._forward_on = (device, self._stream(device))
 
     def scaled(self, given: Any, result: Any) -> None:
-        """An enabled GradScaler has multiplied ``given``; what it gives back is told as ``given`` was."""
+        """An enabled GradScaler has multiplied ``given``; the result counts as ``given``."""
         if self.off or given is result:
             return
         if not isinstance(result, self._tensor):
@@ -299,7 +299,7 @@ class LossWatch(StepListener):
             self._waiting.append(step)
 
     def _drop(self, step: Noted) -> None:
-        """Nothing is told of it; slots are free again when what is on its way has arrived."""
+        """Drop the step; its slots are free again once their copies have arrived."""
         step.mixed = True
         if any(isinstance(part, Slot) for part in step.parts):
             self._waiting.append(step)

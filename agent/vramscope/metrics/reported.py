@@ -16,16 +16,16 @@ from vramscope.protocol import messages, series
 from vramscope.sampling.step_blocks import packed
 
 MOST_WAITING: Final = 20_000
-"""rows that nobody has carried away yet"""
+"""Maximum number of rows that wait to be sent."""
 MOST_NAMES: Final = messages.MAX_SCALARS
 MOST_RECENT: Final = 600
-"""losses that are kept for a record of an error: of fast steps less than a minute's"""
+"""Number of losses that an out-of-memory record keeps."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,63}")
 _TAKEN: Final = ("time_ns", "step")
 
 
 class Row(NamedTuple):
-    """What was told at one moment. ``values``: name -> number."""
+    """Numbers reported at one time. ``values``: name -> number."""
 
     time_ns: int
     step: int
@@ -67,7 +67,7 @@ class Told:
             self._send(rows)
 
     def losses(self, since_ns: int) -> dict[str, bytes]:
-        """The loss since a moment, as far as it was carried away or waits to be, as columns; empty where none was told. From any
+        """Columns of the loss since a time, sent or waiting; empty if none was reported. From any
         thread."""
         waiting = list(self._rows)
         for name, kept in self._recent.items():
@@ -129,7 +129,7 @@ def _what(given: Any) -> str:
 
 
 def _doubles(values: list[float | None]) -> bytes:
-    """Little-endian doubles; ABSENT for what is not told."""
+    """Little-endian doubles; ABSENT where nothing was reported."""
     # One NaN for all: some other's bits say "absent".
     plain = (math.nan if value != value else value for value in values)
     return b"".join(series.ABSENT if value is None else struct.pack("<d", value) for value in plain)

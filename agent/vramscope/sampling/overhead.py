@@ -17,10 +17,10 @@ from vramscope.steps.records import StepRecord
 
 FEWEST_STRETCHES = 8
 NEIGHBOURS = 8
-"""watched steps on either side of a stretch that it is compared with"""
+"""Number of watched steps on either side of a group of control steps that it is compared with."""
 MOST_STRETCHES = 400
 LEAST_FRACTION = 0.005
-"""below half a percent nobody need care"""
+"""A cost below this fraction is shown as "below 0.5 %"."""
 
 
 class OverheadMeter:

@@ -25,7 +25,7 @@ from vramscope.transport.ring import Ring
 OVERHEAD_EVERY_S = 5.0
 LOOK_FOR_DEVICES_EVERY_S = 1.0
 NVML_SHARE = 0.1
-"""of the time: a card whose NVML is slow is asked less often than every tick"""
+"""Maximum share of the time for NVML. A slow device is read less often than every tick."""
 
 
 class Sampler:
@@ -56,7 +56,7 @@ class Sampler:
         self._private_pools = PrivatePools()
         self.recent = Recent(interval_ms)
         self.at_ticks: Callable[[], None] = lambda: None
-        """called after each reading, on this thread"""
+        """Called after each reading, on this thread."""
         self.nvml: Nvml | None = None
         self._overhead = OverheadMeter()
         self._shared: SharedPeakCounters | None = None
@@ -93,7 +93,7 @@ class Sampler:
                 self._ring.put(self._overhead.message(self.cpu_seconds(), self._dropped_samples()))
 
     def wall_ns(self, perf_counter_ns: int) -> int:
-        """A moment on the training's clock, as nanoseconds since 1970. Never jumps, whatever the host's clock does."""
+        """A time of the training's clock as nanoseconds since 1970. Never jumps, whatever the host's clock does."""
         return perf_counter_ns + self._wall_offset_ns
 
     def processes(self, device: int) -> tuple[int | None, list[tuple[int, int | None]]] | None:
@@ -202,7 +202,7 @@ class Sampler:
     # -- devices ------------------------------------------------------------------------------------------------------
 
     def _look_for_devices(self) -> None:
-        """Watch every device on which this process holds memory. Never initialises CUDA: that is the training's to do."""
+        """Watch every device on which this process has memory. Never initialises CUDA: that is left to the training."""
         self._look_from = time.monotonic() + (LOOK_FOR_DEVICES_EVERY_S if self._clock.counters else 0.0)
         if not cuda_is_up() or not self._looking.acquire(blocking=False):
             return

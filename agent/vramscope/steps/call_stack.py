@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def steps_within_its_own_step(optimizer: torch.optim.Optimizer) -> bool:
     """Whether the step that ends was called by another of the same optimizer: ``super().step()`` in a subclass. From its hook.
 
-    PyTorch puts its hooks around the step of each class that was instantiated, so that one step is told twice. Some 2 µs.
+    PyTorch puts its hooks around the step of each class that was instantiated, so that one step is reported twice. Costs 2 µs.
     """
     file = sys.modules["torch.optim.optimizer"].__file__
     frame, steps = sys._getframe(1), 0

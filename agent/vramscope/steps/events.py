@@ -44,7 +44,7 @@ class StepListener:
         """An optimizer step has ended."""
 
     def steps_renumbered(self, by: int) -> None:
-        """The number of the running step rose by so many: the run was resumed."""
+        """The number of the running step rose by ``by``: the run was resumed."""
 
 
 class BreakdownSource(Protocol):

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     import torch
 
 LEADER_SILENT_STEPS = 8
-"""backward passes that only others' steps followed, after which the leader is taken to be gone"""
+"""Number of backward passes followed only by other optimizers' steps, after which the leader counts as gone."""
 SUCCESSORS_STEPS = 2
-"""the same, of a leader that had stepped alone for ``LEADER_SILENT_STEPS``: folds, and models trained one after the other"""
+"""The same number for a leader that had stepped alone for ``LEADER_SILENT_STEPS``: folds, or models trained in turn."""
 
 
 class LoopHooks:
@@ -57,7 +57,7 @@ class LoopHooks:
         self.techniques: WalkListener | None = None
         self.loss: LossListener | None = None
         self.tell: Callable[[int, Mapping[str, Any]], None] | None = None
-        """takes numbers that a framework logs of a step"""
+        """Takes numbers that a framework logs for a step."""
         self.heard_forward = False
         self._forward_of: int | None = None  # whose forward it was: an id, compared and never used
         self.models = RootHooks(self, CallListener(self._before_forward, self._after_forward, self._forward_failed))
@@ -67,31 +67,32 @@ class LoopHooks:
         self.on_first_step: Callable[[], None] | None = None
         self.on_first_backward: Callable[[], None] | None = None
         self.on_error: Callable[[BaseException, bool], None] | None = None
-        """told of an error that may be of memory, and ends a root's forward, a backward or the wait for a batch (False), or that an
-        ``except`` block handles (True)"""
+        """Receives an error that may be about memory. False: it ends a root's forward pass, a backward pass or the wait
+        for a batch. True: an ``except`` block handles it."""
         self.caught = CaughtErrors(self.error_passes)
         self.patches = Patches()
         self._removals: list[Callable[[], None]] = []
         self.graph_task: Callable[[], int] = lambda: OUTSIDE
-        """of autograd: which walk runs on this thread; PyTorch's own function, so that asking makes no frame"""
+        """Returns autograd's running backward pass on this thread. PyTorch's own function, so that the call makes no
+        frame."""
         self.grad_enabled: Callable[[], bool] = lambda: True
         self._tensor: type[Any] | None = None
         self._plainly: Callable[[], Any] = contextlib.nullcontext
         self._transforming: Callable[[], int | None] = lambda: None
-        """the level of torch.func's transformations, within one"""
+        """Returns the level of torch.func's transformations; None outside of them."""
         self._leader: weakref.ref[torch.optim.Optimizer] | None = None
         self._others_steps = 0
         self._alone = 0
-        """steps of the leader since another optimizer's"""
+        """Number of steps of the leader since another optimizer's."""
         self._in_step: set[int] = set()
-        """optimizers whose step has begun, and not ended that we know of"""
+        """Optimizers whose step has begun and not ended, by id."""
         self._nests = False
-        """a step began within one of the same optimizer, or one was left by an exception: from now on that is looked up"""
+        """True once a step began within one of the same optimizer, or one was left by an exception."""
         self._others_after = -1
-        """the backward pass of the step that the last of them followed"""
+        """Number of backward passes at the last step of another optimizer."""
         self._stepped_in_backward = False
         self._runs_closure = False
-        """an optimizer's step is running what it was given: forward, backward and the rest of it"""
+        """True while an optimizer's step runs its closure: forward, backward and the rest of it."""
 
     def install(self, roots: Iterable[torch.nn.Module] = ()) -> None:
         """Hook optimizers, backward and the DataLoader; and the given root modules."""
@@ -135,7 +136,7 @@ class LoopHooks:
 
     @property
     def in_training_mode(self) -> bool:
-        """A model is; also where one is trained in evaluation mode, as far as was heard."""
+        """True if a root module is in training mode, or none has run a forward pass in training mode yet."""
         return not self.heard_forward or any(root.training for root in list(self.roots))
 
     @property
@@ -193,7 +194,7 @@ class LoopHooks:
             if before != FORWARD or module.training:
                 # (In the midst of a step it is part of it: a loss by features of another model.)
                 batch.evaluates = not module.training and self.heard_forward and not clock.micro_steps
-            # (An evaluation has no backward that they wait for, and torch.func's is none that is heard.)
+            # (An evaluation has no backward pass, and that of torch.func is not seen.)
             waits = (module.training or batch.evaluates) and self._transforming() is None
             batch.forwards = 0 if not waits else batch.forwards + 1 if goes_on else 1
             self._forward_of = id(module)
@@ -208,7 +209,7 @@ class LoopHooks:
             clock.inputs(args, kwargs)
 
     def _rows_of(self, module: torch.nn.Module, args: Any, kwargs: Any) -> int | None:
-        """Of the batch, as far as the first argument tells. 0.9 µs; a class of the user's is not asked, nor a mode of theirs."""
+        """Batch size, as far as the first argument shows it. Costs 0.9 µs; runs no code of the user's classes."""
         given: Any = args[0] if args else next(iter(kwargs.values()), None)
         if type(given) is not self._tensor:
             return None

@@ -48,7 +48,7 @@ class RootHooks:
         hooks.patches.watch(torch.nn.Module, "train", before=shown)
 
     def add(self, module: torch.nn.Module) -> None:
-        """A module whose call is the forward of the training (or its evaluation, without gradients), as the user told us."""
+        """Add a module whose call is the forward pass of the training, as the user said."""
         self._are_given = True
         self._hook(module)
 
@@ -63,7 +63,7 @@ class RootHooks:
             self.find()
 
     def find_in_first_step(self) -> None:
-        """In the first backward, or at the second batch: a model that was made after attach stands by then."""
+        """Find models in the first backward pass, or at the second batch: a model made after attach exists by then."""
         if self._hooks.is_in_first_step and not self._found_once:
             self._found_once = True
             self.find_if_unheard()

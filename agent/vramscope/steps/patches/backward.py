@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vramscope.steps.hook_interface import StepHooks
 
 OUTSIDE: Final = -1
-"""what autograd answers where none of its walks runs"""
+"""Autograd's answer outside of any backward pass."""
 
 
 class BackwardFront:
@@ -63,7 +63,7 @@ class BackwardFront:
         hooks.patches.watch(torch.autograd, "grad", before=before_grad)
 
     def _before_walk(self, args: tuple[Any, ...], kwargs: dict[str, Any], roots: str, retain_graph_at: int) -> None:
-        """``roots``: what the first argument is called; retain_graph and create_graph stand at a place and the next."""
+        """``roots``: name of the first argument. ``retain_graph_at``: position of retain_graph; create_graph follows it."""
         hooks = self._hooks
         clock, graphs, techniques = hooks.clock, hooks.graphs, hooks.techniques
         if clock.step == 0:

@@ -1,7 +1,7 @@
 """Errors that the training has caught where no call of ours stood around what raised them: in an optimizer's step, between steps.
 
-PyTorch tells of a step that begins and of one that ends well; of one that raises it tells nobody. So the error is looked for
-where its ``except`` block calls something that is heard: the next forward, the next step of an optimizer, ``empty_cache()``. Once
+PyTorch reports a step that begins and one that ends well, and none that raises. So the error is looked for
+where its ``except`` block calls something that is watched: the next forward, the next step of an optimizer, ``empty_cache()``. Once
 the block is left, Python has forgotten it.
 """
 
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
 
 OF_MEMORY: Final = (RuntimeError, MemoryError)
-"""as which an error of memory comes: PyTorch's own and its libraries', the host's"""
+"""Types of errors about memory: PyTorch's own, its libraries', the host's."""
 TOLD: Final = "_vramscope_told"
-"""in the ``__dict__`` of an error that was told of. Errors cannot be referred to weakly, and the next one may have the id of one
-that is gone"""
+"""Attribute that marks an error as reported. Errors cannot be referred to weakly, and a later one may have the same id."""
 
 
 class CaughtErrors:
@@ -53,7 +52,7 @@ class CaughtErrors:
                 patches.wrap(torch._C, name, empty_cache)
 
     def scan(self) -> None:
-        """Is an error being handled that was not told of?"""
+        """Report the error that is being handled, unless it was reported before."""
         error = sys.exc_info()[1]
         if error is not None and _is_new(error):
             self._tell(error, in_except=True)

@@ -1,4 +1,4 @@
-"""A function in front of ``torch.cuda.CUDAGraph.replay``: where a whole step is a replay nothing is heard of it, which is said."""
+"""Watches ``torch.cuda.CUDAGraph.replay``: a step that is only a replay is invisible, and a notice says so."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ if TYPE_CHECKING:
 
 UNSEEN: Final = (
     "CUDA graphs are replayed and no step has ended since, as what runs in a graph calls no hook. Where a replay is a step, say "
-    "session.step() after each replay (session = agent.attach(...)), and its peak and its time are told."
+    "session.step() after each replay (session = agent.attach(...)), and its peak and time are recorded."
 )
 REPLAYS: Final = 200
 SECONDS: Final = 10.0
-"""that these must have taken"""
+"""Minimum time that the replays must have taken."""
 WITHIN: Final = frozenset((FORWARD, BACKWARD, EVAL))
-"""phases that were heard: what is replayed there is a part of a model (a compiled one's)"""
+"""Phases in which a replay is a part of a model, a compiled one for example."""
 
 
 class ReplayFront:
-    """For one session. 0.3 µs a replay; ``notice`` is given once, and never where a step has ended since the first replay."""
+    """Counts replays of one session, 0.3 µs each. ``notice`` is reported once, and never if a step has ended since the
+    first replay."""
 
     def __init__(self, hooks: StepHooks, notice: Notice) -> None:
         self._hooks = hooks

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class LoaderFront:
-    """In front of all loaders of the process, for one session. Where PyTorch has no such iterator, nothing is heard."""
+    """Watches all loaders of the process, for one session. Does nothing if PyTorch has no such iterator."""
 
     def __init__(self, hooks: StepHooks) -> None:
         self._hooks = hooks
         self.batches = 0
-        """that were asked for so far"""
+        """Number of batches requested so far."""
         self.batch_size: int | None = None
-        """of the loader that the training asked last, as its sampler is set; None where that tells none"""
+        """Batch size of the loader that the training asked last; None if its sampler has none."""
 
     def install(self) -> None:
         from torch.utils.data import dataloader

@@ -1,4 +1,4 @@
-"""What a GradScaler does to a step: what it multiplies is no loss any more, and a step that it skips ends nothing."""
+"""Watches GradScaler: a scaled loss is no loss, and a skipped step ends nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ScalerFront:
-    """In front of ``torch.amp.GradScaler``; all calls are on the training thread, and cost 0.3 µs where no loss is watched."""
+    """Watches ``torch.amp.GradScaler``. All calls are on the training thread and cost 0.3 µs if no loss is watched."""
 
     def __init__(self, hooks: StepHooks) -> None:
         self._hooks = hooks
@@ -38,7 +38,7 @@ class ScalerFront:
             self._hooks.timed(loss.scaled, given, result)
 
     def _before_step(self, scaler: Any, optimizer: Any, *_: Any, **__: Any) -> int | None:
-        """Optimizer steps so far, where one is about to be made by an enabled scaler."""
+        """Number of optimizer steps so far, if an enabled scaler is about to make one; else None."""
         loss, clock = self._hooks.loss, self._hooks.clock
         if loss is None or not scaler.is_enabled() or not clock.is_training_thread():
             return None
