@@ -7,7 +7,7 @@ BIN    := .venv/bin
 # Hundreds of processes would each compile PyTorch's Python anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo setup test lint gpu-check bench clean
+.PHONY: help demo setup test test-fast lint gpu-check bench clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1	/' | expand -t 16
@@ -25,9 +25,12 @@ lint: setup ## ruff and mypy
 	@if $(BIN)/python -c "import sys; sys.exit(sys.version_info < (3, 11))"; then $(BIN)/mypy; \
 		else echo "mypy: not on Python 3.10, whose newest numpy has other types"; fi
 
-test: setup ## everything, browser and emulated GPU included; ARGS goes to pytest
+test: setup ## everything (in CI a sample of the corpora), browser and emulated GPU included; ARGS goes to pytest
 	@$(BIN)/python -m vramscope_server.numba_warmup & $(MAKE) --no-print-directory lint; linted=$$?; wait; exit $$linted
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(ARGS)
+
+test-fast: setup ## the tests that take under two minutes together; ARGS goes to pytest
+	$(BIN)/python -m pytest --fast --numprocesses auto --maxprocesses 3 --dist loadgroup $(ARGS)
 
 gpu-check: ## check vramscope on a real card: one JSON file in gpu-check/, ten minutes at most
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) benchmarks/gpu_check.py --out gpu-check $(ARGS)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import random
+import re
 import signal
 import sys
 import tempfile
@@ -53,8 +55,76 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return len(os.sched_getaffinity(0)) + 1
 
 
+# ---- tiers ----
+
+FAST_LEAVES_OUT = ("browser", "frameworks", "gpu", "postgres", "realgpu", "slow")
+"""Markers of tests that ``--fast`` leaves out."""
+FAST_LEAVES_OUT_FOLDERS = ("anatomy", "emulated_gpu", "golden", "journey", "leaks", "techniques", "unchanged")
+"""Folders whose tests train or start a server for each case."""
+FAST_LEAVES_OUT_FILES = frozenset(
+    {
+        "test_access.py", "test_bystanders.py", "test_caught.py", "test_cli_server.py", "test_compiled.py", "test_damage.py",
+        "test_database.py", "test_docs_site.py", "test_durability.py", "test_exits.py", "test_forward.py", "test_frameworks.py",
+        "test_graph_hazards.py", "test_held_over.py", "test_host.py", "test_launch.py", "test_life.py", "test_lifeline.py",
+        "test_live.py", "test_newer_agent.py", "test_profiles.py", "test_record.py", "test_sender_processes.py",
+        "test_sender_real_server.py", "test_setup.py", "test_snapshots.py", "test_sync.py", "test_users_history.py",
+        "test_warming.py", "test_wheel.py", "test_against_the_allocator.py", "test_trainings.py", "test_cli_whatif.py",
+        "test_docs_and_code.py", "test_recordings.py", "test_recordings_seen.py", "test_sweeps.py", "test_timeline.py",
+        "test_leak_replay.py", "test_prediction.py", "test_deepspeed.py", "test_vanished.py", "test_deaths.py",
+    }
+)  # fmt: skip
+"""Files whose tests start processes or wait for real time."""
+CORPUS_FILES = frozenset({"test_corpus.py", "test_truths.py", "test_promises.py", "test_leaks.py", "test_deaths.py"})
+"""Files with one test for each case of a large corpus. CI runs a random sample of the cases, the nightly job all."""
+CORPUS_FOLDERS = frozenset({"leaks", "golden", "oom"})
+CI_SHARE = 0.3
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="leave out what trains, starts processes or drives a browser")
+
+
+def corpus_share() -> float:
+    """Share of the corpora that is tested: CORPUS_SHARE, else 1, in CI 0.3."""
+    return float(os.environ.get("CORPUS_SHARE") or (CI_SHARE if IN_CI else 1.0))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Set before workers start, so that all of them draw the same sample.
+    os.environ.setdefault("CORPUS_SEED", str(random.SystemRandom().randrange(10**6)))
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    if corpus_share() < 1:
+        seed = os.environ["CORPUS_SEED"]
+        return f"corpora: {corpus_share():.0%} of the cases, drawn by CORPUS_SEED={seed}; CORPUS_SHARE=1 runs all"
+    return None
+
+
+def is_in_sample(item: pytest.Item) -> bool:
+    """True unless the item is a corpus case that the sample leaves out. A case is drawn once for all of its tests."""
+    folder = item.path.parent.name
+    if folder not in CORPUS_FOLDERS or item.path.name not in CORPUS_FILES or "[" not in item.name:
+        return True
+    case = re.sub(r"^(cpu|cuda)-", "", item.name.partition("[")[2].rstrip("]").partition("@")[0])
+    return random.Random(f"{os.environ['CORPUS_SEED']} {case}").random() < corpus_share()
+
+
+def is_fast(item: pytest.Item) -> bool:
+    """True for tests of the fast tier."""
+    inside = item.path.relative_to(Path(__file__).parent).parts
+    left_out = inside[0] in FAST_LEAVES_OUT_FOLDERS or inside[-1] in FAST_LEAVES_OUT_FILES
+    return not left_out and not any(item.get_closest_marker(name) for name in FAST_LEAVES_OUT)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests for a GPU run on the emulated one and on a real card; ``realgpu`` on a real card alone."""
+    """Select the tier and the sample. Tests for a GPU run on the emulated one and on a real card; ``realgpu`` on a real card."""
+    kept = [item for item in items if is_in_sample(item) and (is_fast(item) or not config.getoption("fast"))]
+    if len(kept) < len(items):
+        chosen = set(kept)
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = kept
     if hasattr(config, "workerinput"):
         # Whole groups first, and of them the browsers', which are the longest; what goes test by test then fills all workers
         # to the end.
