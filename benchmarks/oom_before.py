@@ -27,30 +27,27 @@ from vramscope import agent
 from vramscope.oom import observer
 
 
-class BlackBoxSwitch:
+class OomRecordSwitch:
     """Takes the parts that run before an error out of a session, and puts them in again."""
 
     def __init__(self, session: Any) -> None:
         self._hooks, self._sampler = session._hooks, session._sampler
         self._recorder, self._told = session._oom, session._told
         self._ticks = self._sampler.at_ticks
+        self._into_history = self._sampler._on_sample, self._sampler._on_steps
 
     def off(self) -> None:
         observer.stop()
         self._hooks._rows_of = lambda module, args, kwargs: None
-        self._sampler.recent.put = lambda device, row: None
-        self._sampler.recent.course.put = lambda steps: None
+        self._sampler._on_sample = lambda device, row: None
+        self._sampler._on_steps = lambda steps: None
         self._sampler.at_ticks = self._told.carry
         self._told._recent = {}
 
     def on(self) -> None:
         observer.listen(self._recorder)
-        for owner, name in (
-            (self._hooks, "_rows_of"),
-            (self._sampler.recent, "put"),
-            (self._sampler.recent.course, "put"),
-        ):
-            vars(owner).pop(name, None)
+        vars(self._hooks).pop("_rows_of", None)
+        self._sampler._on_sample, self._sampler._on_steps = self._into_history
         self._sampler.at_ticks = self._ticks
 
 
@@ -89,7 +86,7 @@ def measure(session: Any, words: argparse.Namespace) -> dict[str, Any]:
 
     for _ in range(300):
         step()
-    switch = BlackBoxSwitch(session)
+    switch = OomRecordSwitch(session)
     calls = {}
     for name, turn in (("without", switch.off), ("with", switch.on)):
         turn()

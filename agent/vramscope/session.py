@@ -19,8 +19,9 @@ from vramscope.memory.breakdown import Categories
 from vramscope.memory.host import Host
 from vramscope.metrics.loss import LossWatch
 from vramscope.metrics.reported import Told
-from vramscope.oom.peer_signal import Word
-from vramscope.oom.record_builder import Scene
+from vramscope.oom.peer_signal import PeerSignal
+from vramscope.oom.recent_samples import RecentSamples
+from vramscope.oom.record_builder import RecordBuilder
 from vramscope.oom.recorder import OomRecorder
 from vramscope.process import identity, terminal
 from vramscope.process.lifecycle import Lifecycle
@@ -101,6 +102,7 @@ class Session:
             on_request=self._on_request,
             sends=sends,
         )
+        recent = RecentSamples(settings.interval_ms)
         self._sampler = Sampler(
             interval_ms=settings.interval_ms,
             clock=self._clock,
@@ -108,6 +110,8 @@ class Session:
             on_devices=self._on_devices,
             others_cpu_seconds=lambda: self._sender.cpu_seconds,
             dropped_samples=lambda: self.dropped_samples,
+            on_sample=recent.put,
+            on_steps=recent.steps.put,
         )
         self._lifecycle = Lifecycle(self)
         loss: LossWatch | None = None
@@ -141,26 +145,27 @@ class Session:
             plan=ProfilePlan(by_itself=settings.profile),
             other_is_open=lambda: self._recorder is not None and self._recorder.is_open,
         )
-        scene = Scene(
+        builder = RecordBuilder(
             self._clock,
-            self._sampler,
+            recent,
+            processes=self._sampler.processes,
             optimizers=self._hooks.optimizers,
             roots=self._hooks.roots,
             windows=self._recorder,
             leaks=lambda: self._leaks,
-            graphs=lambda: self._detector,
+            detector=lambda: self._detector,
             techniques=lambda: () if self._techniques is None else self._techniques.known,
             losses=self._told.losses,
             place=self._job,
         )
         self._oom = OomRecorder(
             self._clock,
-            scene,
+            builder,
             keep=self._sender.keep_now,
             put=self._ring.put,
             hide=self._secrets.hide,
             url=self.url,
-            word=Word(settings.spool_dir, self.run_id) if self._job.world_size > 1 else None,
+            peer_signal=PeerSignal(settings.spool_dir, self.run_id) if self._job.world_size > 1 else None,
         )
         self._hooks.on_error = self._oom.passes
         self._sampler.at_ticks = self._at_tick
@@ -350,7 +355,7 @@ class Session:
         """On the sampler's thread, ten times a second."""
         self._told.carry()
         if self._oom is not None:
-            self._oom.look_back()
+            self._oom.check()
 
     def _on_devices(self, devices: tuple[int, ...]) -> None:
         self._devices = devices

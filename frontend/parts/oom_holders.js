@@ -5,7 +5,7 @@ import { bytes, count, isKnown, percent, seconds, UNKNOWN } from "vramscope/form
 import { known } from "vramscope/parts/pieces.js";
 
 const OWNERS = ["parameters", "gradients", "optimizer", "buffers", "other models"];
-const COLOURS = { "other models": "workspaces", "activations, batch, temporaries": "activations", "used by tensors": "allocated", "reserved, not used": "usable", "this process outside PyTorch": "other", "other processes": "retries", "not PyTorch's: nobody told whose": "other" };
+const COLOURS = { "other models": "workspaces", "activations, batch, temporaries": "activations", "used by tensors": "allocated", "reserved, not used": "usable", "this process outside PyTorch": "other", "other processes": "retries", "unknown owner, not PyTorch": "other" };
 
 export function holders(error, run) {
   return h("div", { class: "panels oom-panels" }, card(error), error.by_site?.length ? sites(error, run) : noSites(error), modules(error));

@@ -74,7 +74,7 @@ def applied(remedy: dict[str, Any], death: Death) -> dict[str, str]:
         wishes["limit"] = False
     elif "other process" in remedy["what"]:
         wishes["other"] = False
-    elif remedy["what"].startswith(("what does not train", "let go of what has the names")):
+    elif remedy["what"].startswith(("models that do not train", "free the copies of weights")):
         wishes["beside"] = False
     elif death.cause == "leak":
         wishes["leak"] = False
@@ -147,7 +147,7 @@ def staged(death: Death, server: str, folder: Path) -> Outcome:
     ]:
         if seen != right:
             wrong.append(f"{name}: {seen}, and is {right}")
-    page = re.search(rf"^vramscope: all of it: \S+/runs/{run_id}/oom$", said, re.MULTILINE)
+    page = re.search(rf"^vramscope: Details: \S+/runs/{run_id}/oom$", said, re.MULTILINE)
     if not death.survived and not death.killed and not (error["sentence"] in said and page):
         wrong.append(f"the console does not say what the page says: {said[-1000:]}")
     sure = next((remedy for remedy in error["remedies"] if remedy["enough"]), None)

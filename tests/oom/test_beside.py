@@ -24,7 +24,7 @@ def model() -> nn.Sequential:
 
 
 def counted(trains: nn.Module, seen: other_models.Beside, **more: object) -> owners.Holdings:
-    return owners.count([], [trains], series.CPU, loading=False, beside=seen, **more)  # type: ignore[arg-type]
+    return owners.count([], [trains], series.CPU, loading=False, live=seen, **more)  # type: ignore[arg-type]
 
 
 def only(seen: other_models.Beside, *models: nn.Module) -> other_models.Beside:
@@ -58,9 +58,9 @@ def test_a_teacher_that_was_heard_is_none_of_the_models_that_train() -> None:
     """Each whose forward was called is known by then, and what no gradient is wanted of is no training's."""
     trains, teacher = model(), model().requires_grad_(False)
     seen = only(other_models.scan(), trains, teacher)
-    held = owners.count([], [trains, teacher], series.CPU, loading=False, beside=seen)
+    held = owners.count([], [trains, teacher], series.CPU, loading=False, live=seen)
     assert (held.owned_bytes["parameters"], held.owned_bytes[OTHER_MODELS]) == (32 * KIB, 32 * KIB)
-    alone = owners.count([], [teacher], series.CPU, loading=False, beside=only(other_models.scan(), teacher))
+    alone = owners.count([], [teacher], series.CPU, loading=False, live=only(other_models.scan(), teacher))
     assert (alone.owned_bytes["parameters"], alone.owned_bytes[OTHER_MODELS]) == (32 * KIB, 0), "a model that serves"
 
 
@@ -95,12 +95,12 @@ def test_what_of_a_model_is_still_to_come_is_known_while_it_is_moved() -> None:
         while frame is not None:
             frames.append(frame)
             frame = frame.f_back  # type: ignore[assignment]
-        found.append(other_models.on_its_way(frames))
+        found.append(other_models.being_moved(frames))
         return tensor
 
     moved._apply(scan)
     assert all(one is moved for one in found) and found, "the outermost, not the layer whose turn it is"
-    assert other_models.on_its_way([sys._getframe()]) is None
+    assert other_models.being_moved([sys._getframe()]) is None
     elsewhere = copy.deepcopy(trains).to("meta")
     told = owners.count([], [elsewhere], 0, loading=False, moving=moved)
     assert told.waiting_bytes == 32 * KIB
@@ -148,10 +148,10 @@ def test_the_model_of_an_earlier_fold_lives_beside_the_one_that_an_optimizer_upd
     optimizer = torch.optim.AdamW(trains.parameters())
     seen = only(other_models.scan(), trains, old)
     for heard in ([old], [old, trains]):
-        held = owners.count([optimizer], heard, series.CPU, loading=False, beside=seen)
+        held = owners.count([optimizer], heard, series.CPU, loading=False, live=seen)
         assert (held.owned_bytes["parameters"], held.trainable_bytes) == (32 * KIB, 32 * KIB)
         assert held.owned_bytes[OTHER_MODELS] == 2 * 32 * KIB, "with its gradients"
-    without = owners.count([], [old], series.CPU, loading=False, beside=seen)
+    without = owners.count([], [old], series.CPU, loading=False, live=seen)
     assert without.owned_bytes["parameters"] == 32 * KIB, "where no optimizer is known, the one that was heard trains"
 
 
@@ -173,7 +173,7 @@ def test_in_a_forward_of_fsdp2_the_optimizer_is_known_by_its_shards_and_what_is_
 
         def scan(*_: object) -> None:
             optimizers = other_models.optimizers_of(trains.parameters(), seen.optimizers)
-            held = owners.count(optimizers, [trains], series.CPU, loading=False, beside=seen)
+            held = owners.count(optimizers, [trains], series.CPU, loading=False, live=seen)
             found.append((optimizers, held))
 
         list(trains.children())[-1].register_forward_pre_hook(scan)

@@ -11,21 +11,23 @@ import msgspec
 import pytest
 import torch
 
+from vramscope.leaks.holders.holder import leads_through_one_cache
 from vramscope.oom import forward_progress as forward
-from vramscope.oom import late_suspects as last_look
 from vramscope.oom import stack
-from vramscope.oom_diagnosis.cause import judge
-from vramscope.oom_diagnosis.demand import need_of
+from vramscope.oom_diagnosis.cause import Cause, Kind
+from vramscope.oom_diagnosis.demand import Basis, estimate_of
+from vramscope.oom_diagnosis.diagnosis import Diagnosis, diagnose
 from vramscope.oom_diagnosis.evidence import _batch_size
 from vramscope.oom_diagnosis.facts import Facts
-from vramscope.oom_diagnosis.growth import growing, growth_of, held_by
+from vramscope.oom_diagnosis.growth import growing, growth_of, retained_by
+from vramscope.oom_diagnosis.prose import basis_words
 from vramscope.oom_diagnosis.size_curve import curve_bytes
 from vramscope.protocol import messages
-from vramscope.protocol.oom_record import COPIES, OTHER_MODELS, Frame, Holder
+from vramscope.protocol.oom_record import COPIES, OTHER_MODELS, Frame, ModuleBytes
 from vramscope_server.analysis.comparison.batch_size import BatchSize
 from vramscope_server.analysis.oom.remedies import alternatives, batch, optimizer_state, remove_cause
 from vramscope_server.analysis.oom.remedies.ranking import remedies
-from vramscope_server.analysis.oom.remedies.remedy import Case, OtherRun, Remedy
+from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Remedy, RemedyContext
 from vramscope_server.api.oom.other_ranks import did_as_much, script_of
 
 MIB = 1 << 20
@@ -62,7 +64,7 @@ def steps(floors: list[int], peaks: list[int]) -> dict[str, bytes]:
     ],
 )
 def test_what_would_not_have_been_enough_is_not_blamed(more: dict[str, Any], cause: str) -> None:
-    assert judge(replace(DIED, **more)).cause == cause
+    assert diagnose(replace(DIED, **more)).kind == cause
 
 
 def test_what_an_earlier_step_took_says_more_than_a_part_of_a_forward() -> None:
@@ -70,21 +72,21 @@ def test_what_an_earlier_step_took_says_more_than_a_part_of_a_forward() -> None:
     known = replace(
         DIED, used_bytes=1300 * MIB, progress=0.6, step=9, peak_before_bytes=1450 * MIB, others_bytes=200 * MIB
     )
-    assert judge(known).cause == "other_process"
-    assert judge(replace(known, peak_before_bytes=300 * MIB)).cause == "activations", "those were of another batch"
+    assert diagnose(known).kind == "other_process"
+    assert diagnose(replace(known, peak_before_bytes=300 * MIB)).kind == "activations", "those were of another batch"
 
 
 def test_the_pieces_that_lie_about_in_any_training_are_no_fragmentation() -> None:
     died = replace(DIED, phase="backward", progress=None, used_bytes=1280 * MIB, asked_bytes=140 * MIB)
-    few = judge(replace(died, reserved_bytes=1330 * MIB, free_bytes=100 * MIB))
-    many = judge(replace(died, reserved_bytes=1430 * MIB, free_bytes=10 * MIB))
-    assert (few.cause, many.cause) == ("activations", "fragmentation")
+    few = diagnose(replace(died, reserved_bytes=1330 * MIB, free_bytes=100 * MIB))
+    many = diagnose(replace(died, reserved_bytes=1430 * MIB, free_bytes=10 * MIB))
+    assert (few.kind, many.kind) == ("activations", "fragmentation")
 
 
 LONG_SEQUENCE = Facts(
     asked_bytes=301989888, total_bytes=2147483648, free_bytes=37748736, reserved_bytes=1564475392, used_bytes=1267156992,
     outside_bytes=545259520, parameters_bytes=17856512, gradients_bytes=0, optimizer_bytes=35713024, buffers_bytes=0,
-    trainable_bytes=17856512, optimizer_to_come_bytes=35713024, before_forward_bytes=120702976, batch_size=1,
+    trainable_bytes=17856512, expected_state_bytes=35713024, before_forward_bytes=120702976, batch_size=1,
     input_shape=(1, 3072), input_shape_before=(1, 1024), peak_now_bytes=138543104, peak_before_bytes=592598016,
     end_before_bytes=138543104, step=3, phase="forward", forwards=1, update="foreach",
 )  # fmt: skip
@@ -103,7 +105,7 @@ LONG_SEQUENCE = Facts(
         ),  # as long as before, and that had fitted: nothing says why it wants more
         ({"input_shape": (), "input_shape_before": ()}, "fragmentation"),
         ({"peak_before_bytes": 1400 << 20}, "fragmentation"),  # one almost as large had fitted
-        ({"goes_with_length": True, "peak_before_bytes": 595 << 20}, "fragmentation"),  # in proportion it fits
+        ({"scales_with_length": True, "peak_before_bytes": 595 << 20}, "fragmentation"),  # in proportion it fits
         ({"used_bytes": 700 << 20}, "fragmentation"),  # far more lies in pieces than it wants beyond the last one
     ],
 )
@@ -112,8 +114,8 @@ def test_pieces_are_not_blamed_where_a_larger_step_wants_more_than_lies_in_them(
 ) -> None:
     """Where nobody knows how much of its forward was to come, one piece would have done for this request and no more."""
     died = replace(LONG_SEQUENCE, **more)
-    assert judge(died).cause == cause
-    assert ("this step's input is 1 x 3,072" in judge(died).sentence.lower()) == (cause == "activations")
+    assert diagnose(died).kind == cause
+    assert ("this step's input is 1 x 3,072" in diagnose(died).sentence.lower()) == (cause == "activations")
 
 
 @pytest.mark.parametrize(
@@ -133,18 +135,22 @@ def test_pieces_are_not_blamed_where_a_larger_step_wants_more_than_lies_in_them(
 def test_a_larger_input_wants_no_more_than_with_its_square(died: Facts, took_bytes: int) -> None:
     """Of both records it is known what the step took on a larger card. Drawn out of the forward's first layers alone it would be
     ten and thirty-seven GiB."""
-    need = need_of(died)
-    most = need.at() if need is not None else None
+    need = estimate_of(died)
+    most = need.high_bytes if need is not None else None
     assert need is not None and most is not None
     assert took_bytes < most < 3 * took_bytes
     assert need.likely_bytes <= most
-    alone = need_of(replace(died, input_shape=(), input_shape_before=()))
-    assert alone is not None and alone.at() is None, "of its first layers alone nobody knows it"
-    assert "goes with the square" in need.words and "square" not in alone.words
+    alone = estimate_of(replace(died, input_shape=(), input_shape_before=()))
+    assert alone is not None and alone.high_bytes is None, "of its first layers alone nobody knows it"
+    assert need.basis is Basis.SQUARE_OF_INPUT and "with the square of the input" in basis_words(need, died)
+    assert alone.basis is not Basis.SQUARE_OF_INPUT
     come = replace(died, before_forward_bytes=(died.before_forward_bytes or 0) + 90 * MIB)
-    later = need_of(come)
-    assert later is not None and (later.at() or 0) > most, "what has come since was no part of what the last one took"
-    assert "square" not in (need_of(replace(died, growth_bytes=50 * MIB)) or need).words, "nor is it known what it took"
+    later = estimate_of(come)
+    assert later is not None and (later.high_bytes or 0) > most, (
+        "what has come since was no part of what the last one took"
+    )
+    growing = estimate_of(replace(died, growth_bytes=50 * MIB)) or need
+    assert growing.basis is not Basis.SQUARE_OF_INPUT, "nor is it known what it took"
 
 
 SIZES = tuple(((16, length), mib * MIB) for length, mib in ((128, 194), (200, 324), (240, 405), (256, 440), (300, 544)))
@@ -157,11 +163,11 @@ def test_of_two_sizes_the_curve_says_more_than_the_square() -> None:
         before_forward_bytes=120875008, batch_size=16, input_shape=(16, 1536), input_shape_before=(16, 300),
         peak_before_bytes=958970880, end_before_bytes=138573312, step=5, progress=0.0879, input_sizes=SIZES,
     )  # fmt: skip
-    need, alone = need_of(died), need_of(replace(died, input_sizes=SIZES[-1:]))
+    need, alone = estimate_of(died), estimate_of(replace(died, input_sizes=SIZES[-1:]))
     assert need is not None and alone is not None
-    assert (need.at() or 0) < 0.7 * (alone.at() or 0)
-    assert "with inputs of other sizes" in need.words and "other sizes" not in alone.words
-    as_before = need_of(replace(died, input_sizes=(*SIZES, ((16, 2048), 9000 * MIB))))
+    assert (need.high_bytes or 0) < 0.7 * (alone.high_bytes or 0)
+    assert (need.basis, alone.basis) == (Basis.OTHER_SIZES, Basis.SQUARE_OF_INPUT)
+    as_before = estimate_of(replace(died, input_sizes=(*SIZES, ((16, 2048), 9000 * MIB))))
     assert as_before is not None and as_before.working_bytes == (9000 - 17.029296875) * MIB, "a longer one had fitted"
 
 
@@ -192,12 +198,12 @@ def test_more_rows_take_as_many_times_as_much() -> None:
     )  # fmt: skip
     took = 4 * (500 - 200) * MIB
     for more, factor in (({}, 1.25), ({"batch_size": 8}, 4), ({"input_shape": (64, 32, 8), "batch_size": 64}, 4)):
-        need = need_of(replace(died, used_bytes=600 * MIB, **more))
+        need = estimate_of(replace(died, used_bytes=600 * MIB, **more))
         assert need is not None and need.working_bytes is not None
         assert 0.99 < (need.working_bytes + need.error_bytes) / (factor * took) < 1.06
     tokens = replace(died, used_bytes=600 * MIB, input_shape=(256, 8), input_shape_before=(64, 8))
     for knows, factor in ((True, 1.25), (False, 4)):
-        need = need_of(replace(tokens, goes_with_length=knows))
+        need = estimate_of(replace(tokens, scales_with_length=knows))
         assert need is not None and need.working_bytes is not None
         assert 0.99 < (need.working_bytes + need.error_bytes) / (factor * took) < 1.06
 
@@ -207,9 +213,9 @@ def test_of_a_larger_input_it_is_not_likely_to_take_what_the_last_one_took() -> 
     died = replace(
         DIED, progress=0.7, used_bytes=1150 * MIB, step=9, peak_before_bytes=1250 * MIB, others_bytes=250 * MIB
     )
-    assert judge(died).cause == "other_process"
-    assert judge(replace(died, input_shape=(66, 8), input_shape_before=(64, 8))).cause == "other_process"
-    assert judge(replace(died, input_shape=(128, 8), input_shape_before=(64, 8))).cause == "activations"
+    assert diagnose(died).kind == "other_process"
+    assert diagnose(replace(died, input_shape=(66, 8), input_shape_before=(64, 8))).kind == "other_process"
+    assert diagnose(replace(died, input_shape=(128, 8), input_shape_before=(64, 8))).kind == "activations"
 
 
 def test_growth_is_what_rises_all_the_way() -> None:
@@ -230,27 +236,33 @@ def test_growth_is_what_rises_all_the_way() -> None:
 
 def test_a_larger_batch_is_no_leak_though_what_it_leaves_behind_is_larger_too() -> None:
     died = replace(DIED, phase="backward", progress=None, growth_bytes=150 * MIB, peak_at_first_bytes=500 * MIB, step=6)
-    assert judge(died).cause == "activations"
-    assert judge(replace(died, peak_at_first_bytes=1400 * MIB)).cause == "leak"
+    assert diagnose(died).kind == "activations"
+    assert diagnose(replace(died, peak_at_first_bytes=1400 * MIB)).kind == "leak"
 
 
-def case_of(facts: Facts) -> Case:
-    need = need_of(facts)
-    assert need is not None and facts.room_bytes is not None and facts.shortfall_bytes is not None
-    box = SimpleNamespace(techniques=())
-    return Case(facts, box, need, "activations", facts.room_bytes, facts.shortfall_bytes, lambda confs: [], ())  # type: ignore[arg-type]
+def context_of(facts: Facts, record: Any = None, kind: Kind = Kind.ACTIVATIONS, others: Any = ()) -> RemedyContext:
+    estimate = estimate_of(facts)
+    assert estimate is not None and facts.available_bytes is not None and facts.shortfall_bytes is not None
+    record = SimpleNamespace(techniques=()) if record is None else record
+    return RemedyContext(facts, record, estimate, kind, lambda confs: [], others)
+
+
+def diagnosed(facts: Facts, kind: Kind) -> Diagnosis:
+    """Diagnosis of facts, with another cause."""
+    diagnosis = diagnose(facts)
+    return replace(diagnosis, cause=Cause(kind, diagnosis.cause.details))
 
 
 def found(facts: Facts) -> list[Remedy]:
-    return list(batch.of(case_of(facts)))
+    return list(batch.of(context_of(facts)))
 
 
 def test_what_fills_up_in_a_young_run_is_no_leak_where_one_piece_would_have_done() -> None:
     died = replace(DIED, phase="data", progress=None, used_bytes=1000 * MIB, growth_bytes=600 * MIB, step=6)
-    assert judge(replace(died, growth_is_young=True)).cause == "fragmentation"
-    assert judge(died).cause == "leak"
+    assert diagnose(replace(died, growth_is_young=True)).kind == "fragmentation"
+    assert diagnose(died).kind == "leak"
     full = replace(died, growth_is_young=True, used_bytes=1390 * MIB)
-    assert judge(full).cause == "leak"
+    assert diagnose(full).kind == "leak"
 
 
 def test_a_batch_is_parted_no_further_than_into_rows() -> None:
@@ -269,27 +281,27 @@ def test_a_batch_is_parted_no_further_than_into_rows() -> None:
 
 def test_of_a_forward_whose_layers_say_little_of_the_rest_no_number_is_told_and_nothing_promised() -> None:
     """Drawn out by the widths of its modules, a ResNet that had hardly begun came to fifty times what it takes."""
-    need = need_of(DIED)
+    need = estimate_of(DIED)
     assert need is not None
-    assert (need.at(), need.largest_share(1500 * MIB)) == (None, None)
-    assert need.least_bytes == (1390 + 200) * MIB
-    assert need.words.endswith("how much of it was to come is not known")
+    assert (need.high_bytes, need.largest_share(1500 * MIB)) == (None, None)
+    assert need.low_bytes == (1390 + 200) * MIB
+    assert basis_words(need, DIED).endswith("how much of the forward was still to come is not known")
     (parted,) = found(DIED)
     assert (parted.micro_batches, parted.enough, parted.saves_bytes) == (8, None, None), "a number to begin with"
-    assert not any(remedy.enough for remedy in alternatives.of(case_of(DIED)))
+    assert not any(remedy.enough for remedy in alternatives.of(context_of(DIED)))
 
 
 def test_a_file_of_weights_that_is_read_onto_the_card_is_read_to_the_host() -> None:
     read = replace(DIED, other_models_bytes=1000 * MIB, phase="data", progress=None, step=3, is_reading=True)
-    assert (judge(read).cause, "map_location" in judge(read).first_aid) == ("weights", True)
-    assert "map_location" not in judge(replace(read, is_reading=False)).first_aid
+    assert (diagnose(read).kind, "map_location" in diagnose(read).first_aid) == ("weights", True)
+    assert "map_location" not in diagnose(replace(read, is_reading=False)).first_aid
 
 
 def test_a_length_that_fits_is_told_whatever_goes_with_its_square() -> None:
     """So much shorter an input makes no more than so much less."""
     long = replace(KNOWN, input_shape=(64, 4096), input_shape_before=(64, 256), to_come_bytes=1000 * MIB, step=3)
     shorter = next(one for one in found(long) if one.what.startswith("inputs of a length of"))
-    need = need_of(long)
+    need = estimate_of(long)
     assert need is not None and shorter.enough
     fits = int(shorter.what.split()[5].replace(",", ""))
     assert 256 < fits < 4096 and need.fits(1500 * MIB, fits / 4096)
@@ -305,43 +317,48 @@ def test_without_what_asked_to_be_lengthened_itself_the_steps_go_on(kind: str) -
     died = replace(DIED, phase="other", progress=None, leaked_bytes=700 * MIB, step=20)
     for line, enough in ((9, True if kind == "tensor-growth" else None), (12, None)):
         own = Frame(file="/home/ada/train.py", line=line, function="main", own=True)
-        box = SimpleNamespace(leaks=[bank], last_look=(), step=20, stack=(own,), holders=(), neighbours=())
-        case = replace(case_of(died), box=box, cause="leak")  # type: ignore[arg-type]
+        box = SimpleNamespace(
+            leaks=[bank], last_look=(), step=20, stack=(own,), own_frame=own, holders=(), neighbours=()
+        )
+        case = context_of(died, box, Kind.LEAK)
         assert [(one.what, one.enough) for one in remove_cause.of(case)] == [("bank (train.py:9): begin anew", enough)]
 
 
 def test_what_lies_beside_a_forward_that_was_not_heard_to_begin_may_go_on_coming() -> None:
     """Graphs of seven other forwards, or a data set that was there before: nobody knows, so nothing is promised."""
     unheard = replace(KNOWN, before_forward_bytes=None, forward_bytes=1290 * MIB)
-    assert need_of(unheard).at() is not None  # type: ignore[union-attr]
-    a_result = need_of(replace(unheard, forward_bytes=900 * MIB))
-    assert a_result is not None and a_result.at() is not None, "two as large as what was asked for have no name yet"
-    beside = need_of(replace(unheard, forward_bytes=400 * MIB))
-    assert beside is not None and beside.at() is None
-    assert (
-        beside.words == "890 MiB lie beside this forward, whatever made them; how much of it was to come is not known"
+    assert estimate_of(unheard).high_bytes is not None  # type: ignore[union-attr]
+    a_result = estimate_of(replace(unheard, forward_bytes=900 * MIB))
+    assert a_result is not None and a_result.high_bytes is not None, (
+        "two as large as what was asked for have no name yet"
     )
-    assert need_of(replace(KNOWN, forward_bytes=400 * MIB)) == need_of(KNOWN), "what was there before it is known"
+    beside = estimate_of(replace(unheard, forward_bytes=400 * MIB))
+    assert beside is not None and beside.high_bytes is None
+    words = basis_words(beside, replace(unheard, forward_bytes=400 * MIB))
+    assert words.startswith("890 MiB do not belong to this forward; how much of the forward was still to come")
+    assert estimate_of(replace(KNOWN, forward_bytes=400 * MIB)) == estimate_of(KNOWN), (
+        "what was there before it is known"
+    )
 
 
 def test_of_blocks_that_are_alike_the_rest_is_known_to_a_half() -> None:
-    need = need_of(KNOWN)
+    need = estimate_of(KNOWN)
     assert need is not None
     full = (1490 + 4400) * MIB
     assert need.working_bytes == full
     assert need.error_bytes == pytest.approx(0.5 * 4400 * MIB + 0.1 * full)
-    in_the_last = need_of(replace(KNOWN, to_come_bytes=10 * MIB))
+    in_the_last = estimate_of(replace(KNOWN, to_come_bytes=10 * MIB))
     assert in_the_last is not None and in_the_last.working_bytes == (1490 + 200) * MIB, (
         "the gradient of what was asked for comes while all that was made before it is there"
     )
-    in_its_own_code = need_of(replace(KNOWN, progress=None))
-    assert in_its_own_code is not None and in_its_own_code.at() == need.at(), (
+    in_its_own_code = estimate_of(replace(KNOWN, progress=None))
+    assert in_its_own_code is not None and in_its_own_code.high_bytes == need.high_bytes, (
         "the loss of a model that reckons it itself"
     )
 
 
 def test_a_share_of_the_batch_that_fits_is_the_largest() -> None:
-    need = need_of(KNOWN)
+    need = estimate_of(KNOWN)
     assert need is not None
     share = need.largest_share(1500 * MIB)
     assert share is not None
@@ -351,13 +368,13 @@ def test_a_share_of_the_batch_that_fits_is_the_largest() -> None:
 
 def test_where_micro_batches_add_up_one_gradient_more_is_there() -> None:
     """It is made before it is added to the one that is there: of an embedding that is a large part of the model."""
-    need, plain = need_of(replace(KNOWN, largest_parameter_bytes=80 * MIB)), need_of(KNOWN)
+    need, plain = estimate_of(replace(KNOWN, largest_parameter_bytes=80 * MIB)), estimate_of(KNOWN)
     assert need is not None and plain is not None
-    assert need.at() == plain.at(), "with the whole batch there is none to add it to"
-    assert need.at(0.5) == pytest.approx(plain.at(0.5) + 1.05 * 80 * MIB, abs=2)  # type: ignore[operator]
+    assert need.high_bytes == plain.high_bytes, "with the whole batch there is none to add it to"
+    assert need.high_with(0.5) == pytest.approx(plain.high_with(0.5) + 1.05 * 80 * MIB, abs=2)  # type: ignore[operator]
     share = need.largest_share(1500 * MIB)
     assert share is not None and need.fits(1500 * MIB, share * 0.999) is True
-    frozen = need_of(replace(KNOWN, largest_parameter_bytes=800 * MIB, trainable_bytes=5 * MIB))
+    frozen = estimate_of(replace(KNOWN, largest_parameter_bytes=800 * MIB, trainable_bytes=5 * MIB))
     assert frozen is not None and frozen.in_flight_bytes == 5 * MIB
 
 
@@ -366,10 +383,10 @@ def test_copies_of_all_gradients_are_no_activations() -> None:
     died = replace(KNOWN, bucket_bytes=100 * MIB, before_forward_bytes=200 * MIB)
     assert died.working_bytes == KNOWN.working_bytes - 100 * MIB  # type: ignore[operator]
     assert died.fixed_bytes == KNOWN.fixed_bytes + 100 * MIB  # type: ignore[operator]
-    assert "DistributedDataParallel's copies of them 100.0 MiB" in judge(died).sentence
-    (view,) = optimizer_state._buckets(case_of(died))
+    assert "DistributedDataParallel's copies of them 0.10 GiB" in diagnose(died).sentence
+    (view,) = optimizer_state._buckets(context_of(died))
     assert ("gradient_as_bucket_view" in view.what, view.saves_bytes, view.enough) == (True, 100 * MIB, None)
-    assert list(optimizer_state._buckets(case_of(KNOWN))) == []
+    assert list(optimizer_state._buckets(context_of(KNOWN))) == []
 
 
 def test_what_saves_less_than_was_lacking_is_never_enough() -> None:
@@ -377,8 +394,8 @@ def test_what_saves_less_than_was_lacking_is_never_enough() -> None:
         leaks, last_look, techniques, neighbours, holders, step = (), (), (), (), (), 0
         optimizer_kind, largest_parameter_bytes, narrow_bytes, update = "AdamW", MIB, 0, "foreach"
 
-    facts = replace(DIED, optimizer_bytes=20 * MIB, optimizer_to_come_bytes=20 * MIB)
-    said = {one.what: one for one in remedies(facts, Box(), need_of(facts), "activations")}  # type: ignore[arg-type]
+    facts = replace(DIED, optimizer_bytes=20 * MIB, expected_state_bytes=20 * MIB)
+    said = {one.what: one for one in remedies(diagnosed(facts, Kind.ACTIVATIONS), Box())}  # type: ignore[arg-type]
     assert facts.shortfall_bytes == 100 * MIB
     assert said["SGD without momentum"].enough is False
     assert not any(one.enough for one in said.values() if one.saves_bytes is not None and one.saves_bytes < 100 * MIB)
@@ -404,7 +421,7 @@ def test_a_module_whose_forward_is_decorated_is_found_by_the_call_around_it() ->
 
     from torch import nn
 
-    told: list[forward.Running | None] = []
+    told: list[forward.RunningModule | None] = []
 
     def passed_on(forward: Any) -> Any:
         return lambda *args: forward(*args)  # (and no word of what it wraps)
@@ -416,7 +433,7 @@ def test_a_module_whose_forward_is_decorated_is_found_by_the_call_around_it() ->
 
         @passed_on
         def forward(self, x: Any) -> Any:
-            told.append(forward.running(stack.stack_of(sys._getframe()), [model]))
+            told.append(forward.running_module(stack.stack_of(sys._getframe()), [model]))
             return self.inner(x)
 
     class Model(nn.Module):
@@ -430,7 +447,7 @@ def test_a_module_whose_forward_is_decorated_is_found_by_the_call_around_it() ->
 
     model = Model()
     model(torch.empty(2, 8, device="meta"))
-    assert told == [forward.Running(f"layers.{n}", (n + 1) / 6) for n in range(3)]
+    assert told == [forward.RunningModule(f"layers.{n}", (n + 1) / 6) for n in range(3)]
 
 
 SERVED = replace(
@@ -445,22 +462,22 @@ SERVED = replace(
 
 
 def test_a_model_that_serves_is_not_blamed_for_gradients_it_will_never_have() -> None:
-    assert judge(SERVED).cause == "activations"
-    assert "gradients" not in judge(SERVED).sentence
-    assert "accumulation" not in judge(SERVED).first_aid
+    assert diagnose(SERVED).kind == "activations"
+    assert "gradients" not in diagnose(SERVED).sentence
+    assert "accumulation" not in diagnose(SERVED).first_aid
     full = replace(SERVED, parameters_bytes=1300 * MIB, before_forward_bytes=1300 * MIB)
-    assert judge(full).cause == "weights", "it leaves next to nothing"
+    assert diagnose(full).kind == "weights", "it leaves next to nothing"
 
 
 def test_in_an_evaluation_the_larger_is_blamed_of_what_a_container_holds_and_what_lies_in_pieces() -> None:
     died = replace(DIED, phase="eval", progress=None, used_bytes=1100 * MIB, growth_is_young=True, step=6)
-    assert judge(replace(died, growth_bytes=600 * MIB)).cause == "leak"
-    assert judge(replace(died, growth_bytes=200 * MIB)).cause == "fragmentation"
+    assert diagnose(replace(died, growth_bytes=600 * MIB)).kind == "leak"
+    assert diagnose(replace(died, growth_bytes=200 * MIB)).kind == "fragmentation"
 
 
 def test_state_that_nobody_knows_yet_is_not_told_as_none_and_nothing_is_promised_without_it() -> None:
     unknown = replace(KNOWN, state_is_unknown=True)
-    assert "optimizer state not known yet" in judge(unknown).sentence
+    assert "optimizer's state is not known yet" in diagnose(unknown).sentence
     assert not any(one.enough for one in found(unknown))
     assert any(one.enough for one in found(KNOWN))
 
@@ -469,22 +486,22 @@ def test_other_models_are_weights_and_do_not_go_with_the_batch() -> None:
     with_teacher = replace(
         DIED, other_models_bytes=1000 * MIB, phase="data", progress=None, waiting_bytes=600 * MIB, step=3
     )
-    assert judge(with_teacher).cause == "weights"
-    assert "other models and copies of weights 1000.0 MiB" in judge(with_teacher).sentence
+    assert diagnose(with_teacher).kind == "weights"
+    assert "other models and copies of weights 0.98 GiB" in diagnose(with_teacher).sentence
     assert (with_teacher.working_bytes or 0) == 290 * MIB
     assert not any(one.enough for one in found(replace(with_teacher, peak_before_bytes=500 * MIB)))
 
 
 def test_what_another_thread_asked_for_is_no_batch_of_the_trainings() -> None:
     asked = replace(DIED, phase=None, progress=None, thread="warm_cache", step=3)
-    assert "by thread 'warm_cache', beside step 4" in judge(asked).sentence
+    assert "by thread 'warm_cache' during step 4" in diagnose(asked).sentence
     assert found(asked) == []
 
 
 def test_a_cuda_call_that_found_nothing_on_an_empty_card_meant_the_hosts_memory() -> None:
     pinned = Facts(kind="cuda", total_bytes=2000 * MIB, free_bytes=1500 * MIB)
-    assert "pinned" in judge(pinned).sentence and "pin_memory" in judge(pinned).first_aid
-    assert "pinned" not in judge(replace(pinned, free_bytes=100 * MIB)).sentence
+    assert "pinned" in diagnose(pinned).sentence and "pin_memory" in diagnose(pinned).first_aid
+    assert "pinned" not in diagnose(replace(pinned, free_bytes=100 * MIB)).sentence
 
 
 def test_the_optimizers_remedies_know_how_it_updates_and_how_wide_its_numbers_are() -> None:
@@ -495,13 +512,13 @@ def test_the_optimizers_remedies_know_how_it_updates_and_how_wide_its_numbers_ar
 
     died = replace(
         DIED, phase="optimizer", progress=None, parameters_bytes=500 * MIB, gradients_bytes=500 * MIB, trainable_bytes=500 * MIB,
-        optimizer_bytes=300 * MIB, optimizer_to_come_bytes=1000 * MIB, peak_now_bytes=1100 * MIB, before_forward_bytes=500 * MIB,
+        optimizer_bytes=300 * MIB, expected_state_bytes=1000 * MIB, peak_now_bytes=1100 * MIB, before_forward_bytes=500 * MIB,
     )  # fmt: skip
 
     def told(**changes: Any) -> dict[str, Remedy]:
         box = type("Box", (Box,), changes)()
         facts = replace(died, update=box.update)
-        return {one.what: one for one in remedies(facts, box, need_of(facts), "optimizer")}
+        return {one.what: one for one in remedies(diagnosed(facts, Kind.OPTIMIZER), box)}
 
     eight, half = (
         "an 8-bit optimizer (bitsandbytes; torchao where weights have a multiple of 256 numbers)",
@@ -510,7 +527,7 @@ def test_the_optimizers_remedies_know_how_it_updates_and_how_wide_its_numbers_ar
     wide, narrow = told(), told(narrow_bytes=500 * MIB)
     assert any("foreach=False" in what for what in wide)
     assert not any("foreach=False" in what for what in [*told(update="one by one"), *told(update="fused")])
-    assert need_of(replace(died, update="fused")).update_bytes == 0  # type: ignore[union-attr]
+    assert estimate_of(replace(died, update="fused")).update_bytes == 0  # type: ignore[union-attr]
     assert half in wide and half not in narrow
     assert wide[eight].saves_bytes == int(1000 * MIB * (1 - (2 + 8 / 256) / 8))
     assert narrow[eight].saves_bytes == int(1000 * MIB * (1 - (2 + 8 / 256) / 4))
@@ -518,9 +535,9 @@ def test_the_optimizers_remedies_know_how_it_updates_and_how_wide_its_numbers_ar
 
 def test_forwards_that_wait_for_one_backward_are_told_and_nothing_is_promised_of_the_batch() -> None:
     died = replace(DIED, forwards=6)
-    assert "6 forwards of this step have had no backward" in judge(died).sentence
+    assert "6 forwards of this step have had no backward" in diagnose(died).sentence
     first, second = found(died)
-    assert "backward behind each of the 6 forwards" in first.what and "micro-batches" in second.what
+    assert "backward after each of the 6 forwards" in first.what and "micro-batches" in second.what
     assert not any(one.enough for one in found(died))
     assert found(replace(DIED, forwards=2)) == found(DIED), "two views of one batch, a critic's two: one loss"
 
@@ -528,30 +545,30 @@ def test_forwards_that_wait_for_one_backward_are_told_and_nothing_is_promised_of
 def test_an_evaluation_with_gradients_on_is_told_and_nothing_is_promised_of_what_it_keeps() -> None:
     """How many forwards were to come nobody knows; of a single one it is drawn out, as of a training's."""
     died = replace(DIED, step=3, evaluates=True, forwards=9)
-    assert judge(died).cause == "activations"
-    assert "evaluation mode, and gradients are on" in judge(died).sentence
-    assert judge(died).first_aid.startswith("The evaluation under torch.no_grad()")
+    assert diagnose(died).kind == "activations"
+    assert "evaluation mode with gradients on" in diagnose(died).sentence
+    assert diagnose(died).first_aid.startswith("Run the evaluation under torch.no_grad()")
     assert [one.what for one in found(died)] == [
         "torch.no_grad() around the evaluation",
         "smaller batches in the evaluation",
     ]
     assert found(replace(died, batch_size=1))[0].what == "torch.no_grad() around the evaluation"
-    assert need_of(died).at() is None  # type: ignore[union-attr]
+    assert estimate_of(died).high_bytes is None  # type: ignore[union-attr]
     assert not any(one.enough for one in found(died))
     without = replace(died, leaked_bytes=1100 * MIB, to_come_bytes=40 * MIB)
-    need = need_of(without)
+    need = estimate_of(without)
     assert need is not None and need.fits(1500 * MIB, less=1100 * MIB, without_growth=True), (
         "let go of what grows, it fits"
     )
-    assert need_of(replace(died, forwards=1)) == need_of(replace(DIED, step=3))
+    assert estimate_of(replace(died, forwards=1)) == estimate_of(replace(DIED, step=3))
     # What was there before the first of these forwards is no part of what was gathered since; and a step's batch as large fitted.
     fitted = replace(
         died, leaked_bytes=1100 * MIB, before_forward_bytes=170 * MIB, input_shape=(64, 512), input_shape_before=(64, 512),
         peak_before_bytes=700 * MIB, end_before_bytes=170 * MIB,
     )  # fmt: skip
-    need = need_of(fitted)
+    need = estimate_of(fitted)
     assert need is not None and need.fits(1500 * MIB, less=1100 * MIB, without_growth=True)
-    larger = need_of(replace(fitted, input_shape=(64, 4096)))
+    larger = estimate_of(replace(fitted, input_shape=(64, 4096)))
     assert larger is not None and not larger.fits(1500 * MIB, less=1100 * MIB, without_growth=True)
 
 
@@ -559,20 +576,20 @@ def test_what_is_asked_for_between_two_steps_goes_with_the_batch_only_where_it_c
     """A copy of the weights, say, has nothing to do with it; nor is anything promised where no input is known."""
     before = {"phase": "data", "progress": None, "step": 4, "peak_before_bytes": 1400 * MIB}
     batch = replace(DIED, **before, input_shape_before=(64, 3, 512, 512))  # 200 MiB of float32
-    assert need_of(batch).working_bytes is not None  # type: ignore[union-attr]
+    assert estimate_of(batch).working_bytes is not None  # type: ignore[union-attr]
     assert any(
         one.enough
         for one in found(replace(batch, total_bytes=2300 * MIB, free_bytes=150 * MIB, reserved_bytes=1500 * MIB))
     )
     for shape in ((64, 4096), ()):
         died = replace(batch, input_shape_before=shape)
-        need, whole = need_of(died), need_of(batch)
+        need, whole = estimate_of(died), estimate_of(batch)
         assert need is not None and whole is not None
-        assert need.at() == pytest.approx(whole.at(), rel=0.01), "as much is needed in all"
-        assert need.at(1 / 64) >= 1.05 * (died.used_bytes + died.asked_bytes)  # type: ignore[operator]
+        assert need.high_bytes == pytest.approx(whole.high_bytes, rel=0.01), "as much is needed in all"
+        assert need.high_with(1 / 64) >= 1.05 * (died.used_bytes + died.asked_bytes)  # type: ignore[operator]
         assert not any(one.enough for one in found(died))
-        copies = need_of(replace(died, other_models_bytes=50 * MIB))
-        assert copies is not None and copies.at() is None, "how much of a copy was to come is not known"
+        copies = estimate_of(replace(died, other_models_bytes=50 * MIB))
+        assert copies is not None and copies.high_bytes is None, "how much of a copy was to come is not known"
 
 
 def test_blame_goes_by_what_the_whole_step_would_have_come_to() -> None:
@@ -580,20 +597,20 @@ def test_blame_goes_by_what_the_whole_step_would_have_come_to() -> None:
     at_first = replace(
         DIED, parameters_bytes=1000 * MIB, trainable_bytes=10 * MIB, before_forward_bytes=1000 * MIB, progress=0.1
     )
-    assert judge(at_first).cause == "activations"
-    assert judge(replace(at_first, parameters_bytes=1300 * MIB, before_forward_bytes=1300 * MIB)).cause == "weights"
-    assert judge(replace(at_first, progress=0.9)).cause == "weights"
+    assert diagnose(at_first).kind == "activations"
+    assert diagnose(replace(at_first, parameters_bytes=1300 * MIB, before_forward_bytes=1300 * MIB)).kind == "weights"
+    assert diagnose(replace(at_first, progress=0.9)).kind == "weights"
 
 
 def test_a_model_beside_is_blamed_only_where_the_update_fits_without_it() -> None:
     """``foreach`` takes copies of all that it updates, which the average of the weights has no part in."""
     died = replace(
         DIED, phase="optimizer", progress=None, parameters_bytes=320 * MIB, trainable_bytes=320 * MIB,
-        gradients_bytes=320 * MIB, optimizer_bytes=400 * MIB, optimizer_to_come_bytes=640 * MIB, other_models_bytes=320 * MIB,
+        gradients_bytes=320 * MIB, optimizer_bytes=400 * MIB, expected_state_bytes=640 * MIB, other_models_bytes=320 * MIB,
     )  # fmt: skip
-    assert judge(replace(died, update="one by one")).cause == "weights"
-    assert judge(replace(died, update="foreach")).cause == "optimizer"
-    assert judge(replace(died, update="foreach", copies_bytes=320 * MIB)).cause == "weights", (
+    assert diagnose(replace(died, update="one by one")).kind == "weights"
+    assert diagnose(replace(died, update="foreach")).kind == "optimizer"
+    assert diagnose(replace(died, update="foreach", copies_bytes=320 * MIB)).kind == "weights", (
         "nobody wants a copy there at all"
     )
 
@@ -601,8 +618,8 @@ def test_a_model_beside_is_blamed_only_where_the_update_fits_without_it() -> Non
 def test_of_what_only_serves_nothing_of_a_training_is_told() -> None:
     """A cache that is made before the first forward."""
     died = replace(DIED, phase="other", progress=None, trainable_bytes=0, before_forward_bytes=None)
-    assert judge(died).cause == "activations"
-    assert "gradients" not in judge(died).sentence
+    assert diagnose(died).kind == "activations"
+    assert "gradients" not in diagnose(died).sentence
     assert [one.what for one in found(died)] == ["fewer sequences or rows at a time, or shorter ones"]
     unheard = replace(died, trainable_bytes=100 * MIB)  # of a training under torch.func, say
     assert [one.what for one in found(unheard)] == ["fewer sequences or rows at a time, or shorter ones"]
@@ -617,10 +634,10 @@ def test_what_trainer_gathers_in_an_evaluation_has_its_own_remedy() -> None:
         stack = (Frame(file="/home/ada/train.py", line=1, function="evaluation_loop", own=True),)
 
     died = replace(DIED, phase="eval", progress=None)
-    need = need_of(died)
+    need = estimate_of(died)
     assert need is not None
     said = {
-        box: [one.what for one in batch.of(Case(died, box(), need, "activations", 1, 1, lambda confs: [], ()))]  # type: ignore[arg-type]
+        box: [one.what for one in batch.of(context_of(died, box()))]  # type: ignore[arg-type]
         for box in (Box, Loop)
     }
     assert "eval_accumulation_steps" in said[Box][0]
@@ -629,31 +646,31 @@ def test_what_trainer_gathers_in_an_evaluation_has_its_own_remedy() -> None:
 
 def test_models_that_do_not_train_may_lie_elsewhere() -> None:
     class Box:
-        leaks, last_look, techniques, neighbours, step, settings, stack = (), (), (), (), 0, "", ()
+        leaks, last_look, techniques, neighbours, step, settings, own_frame = (), (), (), (), 0, "", None
         optimizer_kind, largest_parameter_bytes, narrow_bytes, update = None, MIB, 0, None
         holders = (
-            Holder(module="Teacher", category=OTHER_MODELS, held_bytes=300 * MIB, tensors=9),
-            Holder(module=COPIES, category=OTHER_MODELS, held_bytes=150 * MIB, tensors=9),
-            Holder(module="Teacher", category="gradients", held_bytes=1, tensors=1),
+            ModuleBytes(module="Teacher", category=OTHER_MODELS, held_bytes=300 * MIB, tensors=9),
+            ModuleBytes(module=COPIES, category=OTHER_MODELS, held_bytes=150 * MIB, tensors=9),
+            ModuleBytes(module="Teacher", category="gradients", held_bytes=1, tensors=1),
         )
 
     died = replace(DIED, phase="backward", progress=None, other_models_bytes=450 * MIB, asked_bytes=120 * MIB)
-    said = {one.what: one for one in remedies(died, Box(), need_of(died), "weights")}  # type: ignore[arg-type]
+    said = {one.what: one for one in remedies(diagnosed(died, Kind.WEIGHTS), Box())}  # type: ignore[arg-type]
     teacher = next(one for what, one in said.items() if "(Teacher) on the host" in what)
-    copies = next(one for what, one in said.items() if "names of the weights" in what)
+    copies = next(one for what, one in said.items() if "copies of weights" in what)
     assert (teacher.saves_bytes, copies.saves_bytes) == (300 * MIB, 150 * MIB)
     assert (teacher.enough, copies.enough) == (True, None), "what a step may still want beyond this request counts"
 
 
 def test_a_model_as_large_as_the_one_that_trains_may_be_meant_to_take_its_place() -> None:
     """A notebook's cell that runs again makes the new one while the old one and its optimizer are there."""
-    arrived = Holder(module="Sequential", category=OTHER_MODELS, held_bytes=40 * MIB, tensors=3)
-    box = SimpleNamespace(leaks=(), last_look=(), step=4, stack=(), holders=(arrived,), neighbours=())
+    arrived = ModuleBytes(module="Sequential", category=OTHER_MODELS, held_bytes=40 * MIB, tensors=3)
+    box = SimpleNamespace(leaks=(), last_look=(), step=4, stack=(), own_frame=None, holders=(arrived,), neighbours=())
     comes = replace(DIED, phase="data", progress=None, step=4, optimizer_bytes=200 * MIB, waiting_bytes=60 * MIB)
 
     def told(facts: Facts) -> list[int | None]:
-        case = replace(case_of(facts), box=box)  # type: ignore[arg-type]
-        return [one.saves_bytes for one in remove_cause.of(case) if "takes the place" in one.what]
+        case = context_of(facts, box)
+        return [one.saves_bytes for one in remove_cause.of(case) if "replaces the old one" in one.what]
 
     assert told(comes) == [(100 + 200) * MIB]
     assert told(replace(comes, waiting_bytes=300 * MIB)) == [], "a teacher that is larger"
@@ -662,14 +679,14 @@ def test_a_model_as_large_as_the_one_that_trains_may_be_meant_to_take_its_place(
 
 def test_state_that_is_not_made_yet_makes_no_room_for_an_earlier_request() -> None:
     class Box:
-        leaks, last_look, techniques, neighbours, holders, step, stack, settings = (), (), (), (), (), 0, (), ""
+        leaks, last_look, techniques, neighbours, holders, step, own_frame, settings = (), (), (), (), (), 0, None, ""
         optimizer_kind, largest_parameter_bytes, narrow_bytes, update = "AdamW", MIB, 0, "foreach"
 
     def sgd(facts: Facts) -> bool | None:
-        said = {one.what: one for one in remedies(facts, Box(), need_of(facts), "activations")}  # type: ignore[arg-type]
+        said = {one.what: one for one in remedies(diagnosed(facts, Kind.ACTIVATIONS), Box())}  # type: ignore[arg-type]
         return said["SGD without momentum"].enough
 
-    first = replace(DIED, optimizer_to_come_bytes=200 * MIB)
+    first = replace(DIED, expected_state_bytes=200 * MIB)
     assert first.shortfall_bytes == 100 * MIB
     assert sgd(first) is False, "in the first forward none of it is there"
     assert sgd(replace(first, optimizer_bytes=200 * MIB, step=3, progress=0.9)) is None
@@ -681,18 +698,18 @@ def test_where_more_is_in_use_than_the_part_that_moves_it_is_not_that_part() -> 
         DIED, parameters_bytes=0, trainable_bytes=250 * MIB, waiting_bytes=250 * MIB, phase="other", progress=None,
         before_forward_bytes=None,
     )  # fmt: skip
-    told = judge(moves)
-    assert told.cause == "activations" and "temporaries 1.4 GiB" in told.sentence, told.sentence
-    model_alone = judge(
+    told = diagnose(moves)
+    assert told.kind == "activations" and "temporaries 1.36 GiB" in told.sentence, told.sentence
+    model_alone = diagnose(
         replace(moves, used_bytes=100 * MIB, reserved_bytes=110 * MIB, free_bytes=10 * MIB, total_bytes=320 * MIB)
     )
-    assert model_alone.cause == "weights" and "on its way" in model_alone.sentence
+    assert model_alone.kind == "weights" and "still on the host" in model_alone.sentence
 
 
 def test_what_the_first_step_has_not_made_yet_is_still_to_come() -> None:
-    first = replace(DIED, gradients_bytes=0, optimizer_bytes=0, optimizer_to_come_bytes=500 * MIB)
-    assert "still to come gradients" in judge(first).sentence
-    assert "still to come" not in judge(replace(first, gradients_bytes=250 * MIB)).sentence
+    first = replace(DIED, gradients_bytes=0, optimizer_bytes=0, expected_state_bytes=500 * MIB)
+    assert "(expected)" in diagnose(first).sentence
+    assert "(expected)" not in diagnose(replace(first, gradients_bytes=250 * MIB)).sentence
 
 
 def test_another_run_proves_something_only_of_a_death_within_a_step() -> None:
@@ -702,9 +719,9 @@ def test_another_run_proves_something_only_of_a_death_within_a_step() -> None:
         techniques = ()
 
     def said(cause: str, facts: Facts, other: OtherRun = lean) -> bool | None:
-        need = need_of(facts)
+        need = estimate_of(facts)
         assert need is not None
-        case = Case(facts, Box(), need, cause, 1500 * MIB, 100 * MIB, lambda confs: [], (other,))  # type: ignore[arg-type]
+        case = context_of(facts, Box(), Kind(cause), (other,))
         return next(one for one in alternatives.of(case) if one.run_id == "aaaa").enough
 
     assert said("activations", DIED) is True
@@ -760,14 +777,14 @@ def test_only_runs_of_the_same_script_are_alike() -> None:
     assert script_of({"command": []}) is None
 
 
-def test_one_cache_of_keys_grows_by_design_and_a_container_of_many_does_not() -> None:
+def test_a_holder_in_one_key_value_cache_is_not_one_in_a_container_of_caches() -> None:
+    """A cache grows by design until the generation ends."""
     one = ("local 'out' of main()", "DynamicCache.layers", "list[4]", "DynamicLayer.values", "Tensor")
     many = ("local 'sessions' of main()", "dict[6]", "DynamicCache.layers", "list[*]", "Tensor")
-    assert last_look._is_cache(one) and last_look._is_cache(
-        ("local 'past_key_values' of main()", "tuple[12]", "Tensor")
-    )
-    assert not last_look._is_cache(many)
-    assert not last_look._is_cache(("local 'features' of main()", "list[60]", "Tensor"))
+    assert leads_through_one_cache(one)
+    assert leads_through_one_cache(("local 'past_key_values' of main()", "tuple[12]", "Tensor"))
+    assert not leads_through_one_cache(many)
+    assert not leads_through_one_cache(("local 'features' of main()", "list[60]", "Tensor"))
 
 
 @pytest.mark.parametrize(
@@ -806,8 +823,8 @@ def test_what_is_emptied_each_epoch_holds_as_much_as_has_come_since() -> None:
         kind="growing", name="losses", holder="", count=100, first_step=11, last_step=199, held_bytes=100 * MIB,
         exclusive_bytes=100 * MIB, growth_bytes_per_step=0.0, emptied_after=100, advice="",
     )  # fmt: skip
-    assert [held_by(emptied, step) // MIB for step in (200, 205, 299)] == [0, 5, 99]
+    assert [retained_by(emptied, step) // MIB for step in (200, 205, 299)] == [0, 5, 99]
     evaluation = msgspec.structs.replace(emptied, per="batch")
-    assert [held_by(evaluation, step) for step in (200, 205, 299)] == [0, 0, 0]
+    assert [retained_by(evaluation, step) for step in (200, 205, 299)] == [0, 0, 0]
     box = SimpleNamespace(leaks=[evaluation], last_look=["what it holds now"], step=205)
     assert growing(box) == ["what it holds now"]  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramscope.memory.peak_counters import Interval
-from vramscope.oom.step_history import MOST_SIZES, Course
+from vramscope.oom.step_history import MOST_SIZES, StepHistory
 from vramscope.steps.phase import BACKWARD, DATA, FORWARD, OPTIMIZER
 from vramscope.steps.records import PhaseInterval, StepRecord
 
@@ -20,7 +20,7 @@ def step(number: int, shape: tuple[int, ...], before: int, *peaks: tuple[int, in
 
 
 def test_of_each_shape_of_the_input_it_is_known_how_much_forward_and_backward_took() -> None:
-    course = Course()
+    course = StepHistory()
     small = step(1, (4, 8), 100, (FORWARD, 300), (BACKWARD, 350), (OPTIMIZER, 900))
     large = step(2, (4, 16), 200, (FORWARD, 700), (BACKWARD, 600), (OPTIMIZER, 900))
     course.put([small, large])
@@ -32,7 +32,7 @@ def test_of_each_shape_of_the_input_it_is_known_how_much_forward_and_backward_to
 
 
 def test_of_inputs_that_are_never_as_long_as_before_the_newest_are_kept() -> None:
-    course = Course()
+    course = StepHistory()
     course.put([step(n, (1, n), 0, (FORWARD, n)) for n in range(1, 200)])
     sizes = course.sizes(0, 7)
     assert (len(sizes), sizes[-1]) == (MOST_SIZES, ([1, 199], 199))

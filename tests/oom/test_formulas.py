@@ -15,10 +15,11 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 
 import warm  # noqa: E402
 
-from vramscope.oom_diagnosis.demand import need_of  # noqa: E402
+from vramscope.oom_diagnosis.cause import Kind  # noqa: E402
+from vramscope.oom_diagnosis.demand import estimate_of  # noqa: E402
 from vramscope.oom_diagnosis.facts import Facts  # noqa: E402
 from vramscope_server.analysis.oom.remedies import optimizer_state  # noqa: E402
-from vramscope_server.analysis.oom.remedies.remedy import Case  # noqa: E402
+from vramscope_server.analysis.oom.remedies.remedy import RemedyContext  # noqa: E402
 
 MEASURE = """
 import gc, json, torch
@@ -76,7 +77,7 @@ def test_what_the_optimizers_remedies_save_is_what_they_say(tmp_path: Path, emul
             "foreach=False": ("foreach", foreach["peak"] - one_by_one["peak"]),
             "SGD without momentum": ("no state", foreach["held"] - none["held"]),
         }
-        named = {remedy.what: remedy for remedy in optimizer_state.of(case(foreach))}
+        named = {remedy.what: remedy for remedy in optimizer_state.of(context(foreach))}
         for words, (formula, saved_bytes) in saved.items():
             remedy = next(remedy for what, remedy in named.items() if words in what)
             least, most = (1 + share for share in optimizer_state.MEASURED[formula])
@@ -85,7 +86,7 @@ def test_what_the_optimizers_remedies_save_is_what_they_say(tmp_path: Path, emul
             assert "(measured: -0.5 to +" in remedy.source_words
 
 
-def case(measured: dict[str, Any]) -> Case:
+def context(measured: dict[str, Any]) -> RemedyContext:
     """An error in the optimizer's step, of which the record would have these bytes."""
     parameters = measured["parameters"]
     facts = Facts(
@@ -93,10 +94,10 @@ def case(measured: dict[str, Any]) -> Case:
         used_bytes=4 * parameters, parameters_bytes=parameters, gradients_bytes=parameters, optimizer_bytes=2 * parameters,
         buffers_bytes=0, trainable_bytes=parameters, phase="optimizer", update="foreach",
     )  # fmt: skip
-    need = need_of(facts)
+    need = estimate_of(facts)
     assert need is not None
     box: Any = SimpleNamespace(
         optimizer_kind="AdamW", update="foreach", state_bytes_per_parameter_byte=2.0,
         largest_parameter_bytes=measured["largest"], narrow_bytes=parameters if measured["narrow"] else 0,
     )  # fmt: skip
-    return Case(facts, box, need, "optimizer", 4 * parameters, 1, lambda confs: [], ())
+    return RemedyContext(facts, box, need, Kind.OPTIMIZER, lambda confs: [], ())

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from vramscope.oom import forward_progress as forward
 from vramscope.oom import stack
 from vramscope.oom.layers import leaves_of
-from vramscope.oom.record_builder import Scene
+from vramscope.oom.record_builder import RecordBuilder
 from vramscope.steps.phase import EVAL
 
 pytestmark = pytest.mark.gpu
@@ -109,17 +109,17 @@ def row(layers: int) -> nn.Sequential:
 
 def died_in(
     model: nn.Module, place: int, train: Callable[[nn.Module], torch.Tensor]
-) -> tuple[forward.Running, int, int]:
+) -> tuple[forward.RunningModule, int, int]:
     """(what is told where a childless module begins, bytes in use then, highest of the whole step), all beyond the weights."""
     model = model.cuda()
     gc.collect()
     torch.cuda.empty_cache()
     own = torch.cuda.memory_allocated()
-    told: list[tuple[forward.Running | None, int]] = []
+    told: list[tuple[forward.RunningModule | None, int]] = []
 
     def scan(module: nn.Module, args: Any, kwargs: Any = None) -> None:
         in_use = torch.cuda.memory_allocated() - own
-        told.append((forward.running(stack.stack_of(sys._getframe(1)), [model]), in_use))
+        told.append((forward.running_module(stack.stack_of(sys._getframe(1)), [model]), in_use))
 
     leaf = list(leaves_of(model))[place]
     handle = leaf.register_forward_pre_hook(scan)
@@ -173,11 +173,13 @@ def test_of_a_loss_that_asks_for_its_first_tensor_two_as_large_are_to_come(
     model, original = Speaker(4, 256, 16000).to("cuda", dtype), torch._C._nn.cross_entropy_loss
     gc.collect()
     own = torch.cuda.memory_allocated()
-    told: list[tuple[forward.Running | None, int]] = []
+    told: list[tuple[forward.RunningModule | None, int]] = []
 
     def scan(logits: torch.Tensor, *args: Any) -> Any:
         in_use = torch.cuda.memory_allocated() - own + logits.nbytes
-        told.append((forward.running(stack.stack_of(sys._getframe(1)), [model], asked_bytes=logits.nbytes), in_use))
+        told.append(
+            (forward.running_module(stack.stack_of(sys._getframe(1)), [model], asked_bytes=logits.nbytes), in_use)
+        )
         return original(logits, *args)
 
     monkeypatch.setattr(torch._C._nn, "cross_entropy_loss", scan)
@@ -215,10 +217,10 @@ def test_nor_of_what_a_checkpoint_makes_anew_nor_of_a_first_block() -> None:
 
 
 def test_another_thread_is_not_walked() -> None:
-    told: list[forward.Running | None] = []
+    told: list[forward.RunningModule | None] = []
     model = row(4).cuda()
     model[6].register_forward_pre_hook(
-        lambda *_: told.append(forward.running(stack.stack_of(sys._getframe(1)), [model], waits=False))
+        lambda *_: told.append(forward.running_module(stack.stack_of(sys._getframe(1)), [model], is_stopped=False))
     )
     rows(model)
     assert told[0] is not None and (told[0].name, told[0].to_come_bytes) == ("6", None)
@@ -251,7 +253,7 @@ def test_within_a_function_of_autograds_the_models_mode_says_whether_it_trains(
 def test_the_model_that_trains_may_be_unheard_in_the_first_step_beside_a_reference_that_was_heard() -> None:
     """``reference.eval()`` shows that one alone, and its forward under no_grad is called an evaluation."""
     reference, policy = nn.Linear(4, 4).requires_grad_(False).eval(), nn.Linear(4096, 4096)
-    scene = Scene.__new__(Scene)
+    scene = RecordBuilder.__new__(RecordBuilder)
     scene._roots = [reference]
     error: Any = SimpleNamespace(thread=None, running=None, frames=[])
     clock = scene._clock = SimpleNamespace(watched=True, phase=EVAL, step=0)  # type: ignore[assignment]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vramscope.memory.host import Host
-from vramscope.oom_diagnosis.cause import judge
+from vramscope.oom_diagnosis.diagnosis import diagnose
 from vramscope.oom_diagnosis.facts import Facts
 
 GIB = 1 << 30
@@ -122,16 +122,16 @@ def test_version_2_beside_version_1_is_not_asked_for_memory(machine: Machine) ->
 
 def test_a_worker_that_was_killed_is_no_lack_of_memory_where_linux_ended_nobody() -> None:
     killed = Facts(kind="worker_killed", worker=12, rss_bytes=GIB, host_used_bytes=8 * GIB, host_total_bytes=8 * GIB)
-    assert judge(killed).cause == "outside_pytorch", "nobody tells of kills"
-    sure = judge(replace(killed, host_kills=1))
-    assert sure.cause == "outside_pytorch"
-    assert "Linux has ended processes for want of memory since the run began: 1." in sure.sentence
-    assert judge(replace(killed, host_kills=0)).cause == ""
+    assert diagnose(killed).kind == "outside_pytorch", "nobody tells of kills"
+    sure = diagnose(replace(killed, host_kills=1))
+    assert sure.kind == "outside_pytorch"
+    assert "Linux has ended 1 process for lack of memory during the run." in sure.sentence
+    assert diagnose(replace(killed, host_kills=0)).kind == ""
 
 
 def test_of_many_ranks_the_one_that_met_it_is_named() -> None:
     """The host's memory, a library's, a worker's end; of one process alone nobody needs to be told which it was."""
     for kind, kills in (("host", None), ("cublas", None), ("worker_killed", 0), ("pytorch", None)):
         facts = Facts(kind=kind, rank=3, world_size=8, host_kills=kills)
-        assert " on rank 3 of 8" in judge(facts).sentence, kind
-        assert "rank" not in judge(replace(facts, world_size=1)).sentence
+        assert " on rank 3 of 8" in diagnose(facts).sentence, kind
+        assert "rank" not in diagnose(replace(facts, world_size=1)).sentence

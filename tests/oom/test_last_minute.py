@@ -39,7 +39,7 @@ def test_the_lines_end_at_the_error_with_its_counters() -> None:
     assert list(traces["allocated"].x) == [-2, -1, 0]
     assert list(traces["allocated"].y) == [1, 1, 3]
     assert list(traces["reserved"].y) == [1, 2, 4]
-    assert list(traces["asked for"].y) == [4, 5], "on top of what was reserved"
+    assert list(traces["requested"].y) == [4, 5], "on top of what was reserved"
     assert np.isnan(traces["device in use"].y[[0, 2]].astype(float)).all() and traces["device in use"].y[1] == 3
 
 

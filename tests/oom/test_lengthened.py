@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vramscope.oom.growing_tensor import Lengthened, as_leak, lengthened
+from vramscope.oom.growing_tensor import GrowingTensor, as_leak, growing_tensor
 
 pytestmark = pytest.mark.gpu
 
@@ -20,8 +20,8 @@ def on_card(rows: int, width: int = 1 << 18) -> torch.Tensor:
     return torch.empty(rows, width, device="cuda")
 
 
-def asked_for(long: torch.Tensor, piece: torch.Tensor, asked_mib: int) -> Lengthened | None:
-    return lengthened([sys._getframe()], asked_mib * MIB)
+def asked_for(long: torch.Tensor, piece: torch.Tensor, asked_mib: int) -> GrowingTensor | None:
+    return growing_tensor([sys._getframe()], asked_mib * MIB)
 
 
 def test_what_is_joined_is_found_by_its_size_alone() -> None:
@@ -30,7 +30,7 @@ def test_what_is_joined_is_found_by_its_size_alone() -> None:
     assert (found.name, found.held_bytes, found.piece_bytes, found.function) == ("long", 60 * MIB, 5 * MIB, "asked_for")
     leak = as_leak(found, 3)
     assert (leak.kind, leak.count, leak.held_bytes) == ("tensor-growth", 1, 60 * MIB)
-    assert leak.advice.startswith("it was to be longer by 5.0 MiB, and the old one stays until the longer one is there")
+    assert "It was being extended by 5.0 MiB, and the old tensor stays until the new one exists" in leak.advice
     assert leak.examples == ["float32[60, 262144] on cuda:0"]
 
 
@@ -55,10 +55,10 @@ def test_it_is_named_by_the_outermost_variable_that_leads_to_it() -> None:
         def __getattr__(self, name: str) -> None:
             raise AssertionError("code of the user's ran")
 
-    def joined(parts: list[torch.Tensor]) -> Lengthened | None:
-        return lengthened([inner := sys._getframe(), inner.f_back], 66 * MIB)
+    def joined(parts: list[torch.Tensor]) -> GrowingTensor | None:
+        return growing_tensor([inner := sys._getframe(), inner.f_back], 66 * MIB)
 
-    def update(meter: Meter, state: dict[str, SimpleNamespace]) -> Lengthened | None:
+    def update(meter: Meter, state: dict[str, SimpleNamespace]) -> GrowingTensor | None:
         return joined([state["x"].found, on_card(5)])
 
     meter = Meter()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from vramscope.oom_diagnosis.cause import judge
+from vramscope.oom_diagnosis.diagnosis import diagnose
 from vramscope.oom_diagnosis.evidence import facts_of_message
-from vramscope.oom_diagnosis.message import MAX_CHARACTERS, parse, parse_pieces
+from vramscope.oom_diagnosis.message import MAX_CHARACTERS, parse, parse_parts
 
 MIB, GIB = 1 << 20, 1 << 30
 TORCH_1 = (
@@ -134,15 +134,15 @@ def test_half_a_message_is_half_an_answer() -> None:
         told = parse(TORCH_2_4[:end])
         for name in ("total_bytes", "limit_bytes", "process_bytes", "allocated_bytes", "private_pools_bytes"):
             assert getattr(told, name) in (None, getattr(whole, name))
-        assert judge(facts_of_message(told)).sentence
+        assert diagnose(facts_of_message(told)).sentence
 
 
 def test_a_message_alone_gives_a_cause_where_it_says_enough() -> None:
-    cause = judge(facts_of_message(parse(TORCH_2_1.replace("2.00 GiB", "2.20 GiB")))).cause
+    cause = diagnose(facts_of_message(parse(TORCH_2_1.replace("2.00 GiB", "2.20 GiB")))).kind
     assert cause == "fragmentation", "1.19 GiB free and 1.25 GiB in pieces"
     alone = TORCH_2_4.replace("70.00 GiB allowed; ", "").replace("512 bytes", "8.00 GiB")
-    assert judge(facts_of_message(parse(alone))).cause == "other_process"
-    assert judge(facts_of_message(parse("CUDA out of memory. Tried to allocate 2.00 GiB."))).cause == ""
+    assert diagnose(facts_of_message(parse(alone))).kind == "other_process"
+    assert diagnose(facts_of_message(parse("CUDA out of memory. Tried to allocate 2.00 GiB."))).kind == ""
 
 
 LINE = "2026-07-01 12:00:00 INFO step 17 loss 0.25\n"
@@ -158,7 +158,7 @@ def test_of_a_log_of_three_megabytes_the_last_error_is_told(behind: int) -> None
     told = parse(log)
     assert (told.kind, told.device, told.asked_bytes, told.errors) == ("pytorch", 1, 20 * MIB, 2)
     for size in (200_001, 1 << 20):
-        assert parse_pieces(log[at : at + size] for at in range(0, len(log), size)) == told
+        assert parse_parts(log[at : at + size] for at in range(0, len(log), size)) == told
 
 
 def test_wherever_a_piece_ends_the_error_is_whole() -> None:
@@ -166,7 +166,7 @@ def test_wherever_a_piece_ends_the_error_is_whole() -> None:
     whole = parse(f"{TORCH_2_4}\n{LINE}")
     for shift in range(0, 2000, 97):
         log = f"{'-' * ((1 << 18) - 1000 + shift)}{TORCH_2_4}\n{LINE}"
-        assert parse_pieces(log[at : at + (1 << 18)] for at in range(0, len(log), 1 << 18)) == whole
+        assert parse_parts(log[at : at + (1 << 18)] for at in range(0, len(log), 1 << 18)) == whole
 
 
 def test_one_error_that_is_told_in_many_words_is_one() -> None:

@@ -49,18 +49,18 @@ def test_the_verdict_does_not_wait_for_the_window(server: RunningServer, monkeyp
         agent,
         messages.Piece(artifact=recording, kind="window", number=0, pieces=1, about=about, data=pack(training(0))),
     )
-    made, asked = window.scan, threading.Event()
+    made, asked = window.evidence_of, threading.Event()
 
-    def slow(*given: Any) -> window.Seen:
+    def slow(*given: Any) -> window.WindowEvidence:
         assert asked.wait(60)
         return replace(made(*given), replayed=[Replayed("expandable_segments:True", True, 0, True)])
 
-    monkeypatch.setattr(window, "scan", slow)
+    monkeypatch.setattr(window, "evidence_of", slow)
     first = server.get(f"/oom/{record}", wait_seconds=0)
     asked.set()
     assert (first["pending"], first["window"], first["by_site"]) == (True, recording, None)
     assert [row["source_words"] for row in first["remedies"] if row["conf"]] == [
-        "at most what lay free in pieces; the window is being replayed"
+        "at most all free blocks; the recording is being replayed"
     ]
     whole = server.get(f"/oom/{record}", wait_seconds=20)
     while whole["pending"]:
@@ -86,15 +86,15 @@ def test_replays_that_take_longer_than_an_answer_waits_are_waited_for(
         agent,
         messages.Piece(artifact=recording, kind="window", number=0, pieces=1, about=about, data=pack(training(0))),
     )
-    made = window.scan
+    made = window.evidence_of
 
-    def slow(trace: Any, confs: Any, progress: Any) -> window.Seen:
+    def slow(trace: Any, confs: Any, progress: Any) -> window.WindowEvidence:
         for done in range(20):
             progress(done, 20)
             time.sleep(0.05)
         return replace(made(trace, []), replayed=[Replayed("expandable_segments:True", True, 0, True)])
 
-    monkeypatch.setattr(window, "scan", slow)
+    monkeypatch.setattr(window, "evidence_of", slow)
     monkeypatch.setattr(server.house.sweeps, "_abandoned_seconds", 0.3)
     whole = server.get(f"/oom/{record}", wait_seconds=20)
     while whole["pending"]:

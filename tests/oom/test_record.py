@@ -17,7 +17,7 @@ import staged  # noqa: E402
 from deaths import Death  # noqa: E402
 from running import RunningServer  # noqa: E402
 
-from vramscope.protocol.oom_record import BadBlackBox, unpack  # noqa: E402
+from vramscope.protocol.oom_record import BadOomRecord, unpack  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("deaths")]
 
@@ -130,7 +130,7 @@ def test_it_says_who_held_the_memory_by_category_module_and_line(
     kept = [row for row in told["by_site"] if row["line"] == line]
     assert [(row["bytes"], row["count"]) for row in kept] == [(500 << 20, 5)]
     assert sum(row["bytes"] for row in told["by_site"]) == told["message"]["allocated_bytes"]
-    assert "of what was made outside of it no line is known" in told["by_site_words"], "the weights are older"
+    assert "allocations from other steps have no source line" in told["by_site_words"], "the weights are older"
     rows = {row["name"]: row for row in told["counters"]["rows"]}
     assert rows["allocated_bytes"]["at"] == told["message"]["allocated_bytes"]
     # (as much, where a sample fell between the last allocation and the one that failed)
@@ -179,5 +179,5 @@ def test_an_error_of_pytorchs_of_which_nothing_is_known_is_recorded_all_the_same
 
 def test_bytes_that_are_no_record_are_refused_with_a_word() -> None:
     for data in (b"", b"x" * 100, b"\\x78\\x9c\\x03\\x00\\x00\\x00\\x00\\x01"):
-        with pytest.raises(BadBlackBox):
+        with pytest.raises(BadOomRecord):
             unpack(data)

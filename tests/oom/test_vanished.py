@@ -69,7 +69,7 @@ def test_so_is_memory_taken_faster_than_samples_leave(vanished: dict[str, Any], 
     told = vanished[name]["vanished"]
     assert told["cause"] == "outside_pytorch"
     assert "70.0 GiB a second, which would have filled the host's memory 0.2 s later" in told["sentence"]
-    assert "It had 50.0 GiB of 64.0 GiB" in told["sentence"]
+    assert "It used 50.0 GiB of 64.0 GiB" in told["sentence"]
 
 
 @pytest.mark.parametrize(

@@ -24,13 +24,13 @@ from wire_maker import Agent, column, new_id
 from vramscope.oom.messages import messages_of
 from vramscope.protocol import messages as wire_messages
 from vramscope.protocol import series, window
-from vramscope.protocol.oom_record import BlackBox, Frame, Holder, pack
+from vramscope.protocol.oom_record import Frame, ModuleBytes, OomRecord, pack
 
 GIB, MIB = 1 << 30, 1 << 20
 MARKUP = "<img src=x onerror=alert(1)>"
 
 
-def box(record: str, **changes: Any) -> BlackBox:
+def box(record: str, **changes: Any) -> OomRecord:
     """A batch that was too large, in the backward of step 901."""
     values: dict[str, Any] = {
         "record": record, "seen_by": "observer", "time_ns": time.time_ns(), "rank": 0, "world_size": 1, "device": 0,
@@ -43,15 +43,15 @@ def box(record: str, **changes: Any) -> BlackBox:
         "owned_bytes": {"parameters": 2 * GIB, "gradients": 2 * GIB, "optimizer": 4 * GIB, "buffers": 0},
         "trainable_bytes": 2 * GIB, "largest_parameter_bytes": 100 * MIB, "waiting_bytes": 0, "optimizer_kind": "AdamW",
         "state_bytes_per_parameter_byte": 2.0, "allocated_before_forward_bytes": 8 * GIB,
-        "holders": [Holder(module=MARKUP, category="parameters", held_bytes=GIB, tensors=3)], "layout": None, "pools": [],
+        "holders": [ModuleBytes(module=MARKUP, category="parameters", held_bytes=GIB, tensors=3)], "layout": None, "pools": [],
         "samples": {}, "last_step": {"step": 900, "peak_allocated_bytes": 20 * GIB}, "outside_before_bytes": GIB,
         "outside_bytes": GIB, "neighbours": [], "process_rss_bytes": GIB, "host_used_bytes": None, "host_total_bytes": None,
         "settings": "", "settings_in_force": {}, "torch": "2.13.0", "leaks": [], "techniques": [], "window": None, "seconds": 0.002,
     }  # fmt: skip
-    return BlackBox(**(values | changes))
+    return OomRecord(**(values | changes))
 
 
-def rich_box(record: str, recording: str | None, **changes: Any) -> BlackBox:
+def rich_box(record: str, recording: str | None, **changes: Any) -> OomRecord:
     """With all that a record may hold: samples of the last minute, the layout, the last good step, an open window."""
     now = time.time_ns()
     sizes = [28 * GIB + 24 * MIB, 600 * MIB, 1 * GIB, 400 * MIB]
@@ -75,9 +75,9 @@ def rich_box(record: str, recording: str | None, **changes: Any) -> BlackBox:
                    "loss": struct.pack("<2d", 2.5, math.inf)},
         "last_step": {"step": 900, "peak_allocated_bytes": 20 * GIB, "peak_reserved_bytes": 30 * GIB,
                    "end_allocated_bytes": 8 * GIB},
-        "holders": [Holder(module="encoder.0", category="parameters", held_bytes=2 * GIB, tensors=2),
-                 Holder(module="encoder.0", category="gradients", held_bytes=2 * GIB, tensors=2),
-                 Holder(module=MARKUP, category="optimizer", held_bytes=GIB, tensors=3)],
+        "holders": [ModuleBytes(module="encoder.0", category="parameters", held_bytes=2 * GIB, tensors=2),
+                 ModuleBytes(module="encoder.0", category="gradients", held_bytes=2 * GIB, tensors=2),
+                 ModuleBytes(module=MARKUP, category="optimizer", held_bytes=GIB, tensors=3)],
         "layout": window.Layout(
             segments={"address": column([0]), "size_bytes": column([30 * GIB]), "stream": column([0]), "large": column([1]),
                       "expandable": column([0]), "pool": column([0])},
@@ -89,7 +89,7 @@ def rich_box(record: str, recording: str | None, **changes: Any) -> BlackBox:
     return box(record, **(rich | changes))
 
 
-def sent(server: Any, run: str, *boxes: BlackBox, more: tuple[wire_messages.Message, ...] = ()) -> None:
+def sent(server: Any, run: str, *boxes: OomRecord, more: tuple[wire_messages.Message, ...] = ()) -> None:
     """Bring boxes to a run that is there."""
     told = httpx.get(f"{server.url}/api/v1/runs/{run}", trust_env=False).json()
     messages: list[wire_messages.Message] = []
@@ -132,7 +132,7 @@ def test_an_error_is_explained_with_what_would_have_been_enough(page: Any, own_s
     verdict = page.locator(".verdict")
     verdict.wait_for()
     assert verdict.get_attribute("data-cause") == "activations"
-    assert "Asked for 4.0 GiB" in verdict.inner_text()
+    assert "Requested 4.0 GiB" in verdict.inner_text()
     sure = page.locator(".oom-remedies tr[data-enough=true]")
     assert "micro-batches of 1/2" in sure.first.inner_text()
     assert "unknown" in page.locator("[data-kpi=largest]").inner_text(), "the layout was not read"
@@ -254,7 +254,7 @@ def test_without_a_window_it_says_why_no_lines_are_known(page: Any, own_server: 
     page.goto(f"{server.url}/runs/{training.run}/oom")
     why = page.locator("[data-sites=unknown]")
     why.wait_for()
-    assert "no window of allocator history was open then" in why.inner_text()
+    assert "No recording was open at the error" in why.inner_text()
 
 
 class Elements(HTMLParser):
@@ -292,7 +292,7 @@ def test_the_export_needs_nothing_from_elsewhere(chromium: Any, own_server: Any,
         MARKUP,
         "Counters before and at the error",
         "80 ms before",
-        "no window of allocator history was open then",
+        "No recording was open at the error",
     ):
         assert told in made.words, told
     file = tmp_path / "export.html"

@@ -13,7 +13,7 @@ from wire_maker import scan
 
 from vramscope.oom.messages import messages_of
 from vramscope.protocol import messages
-from vramscope.protocol.oom_record import Holder
+from vramscope.protocol.oom_record import ModuleBytes
 
 
 def test_unknown_words_of_a_run_are_shown_as_they_are(page: Any, server: Any) -> None:
@@ -50,7 +50,7 @@ def test_unknown_words_of_a_run_are_shown_as_they_are(page: Any, server: Any) ->
 
 def test_unknown_words_of_an_oom_record_are_shown_as_they_are(page: Any, server: Any) -> None:
     run = Sender(server.url, "a newer record")
-    held = [Holder(module="encoder", category="master weights", held_bytes=5 * GIB, tensors=3)]
+    held = [ModuleBytes(module="encoder", category="master weights", held_bytes=5 * GIB, tensors=3)]
     leaks = [a_leak("echo", "radio", per="epoch")]
     box = rich_box(
         "abcd00000000e001", None, holders=held, update="in slices", seen_by="driver", phase="export", leaks=leaks

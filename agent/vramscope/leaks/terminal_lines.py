@@ -8,7 +8,7 @@ from typing import Final
 
 from vramscope.leaks.holders.wording import NAMELESS
 from vramscope.leaks.registry import TO_COME
-from vramscope.oom_diagnosis.cause import amount
+from vramscope.oom_diagnosis.prose import amount
 from vramscope.process import terminal
 from vramscope.protocol import messages
 

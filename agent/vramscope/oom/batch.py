@@ -1,4 +1,4 @@
-"""How many rows the batch has that runs: from the arguments of the outermost module on the stack."""
+"""Rows of the running batch, from the arguments of the outermost module on the stack."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Iterable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from vramscope.oom.stack import given_to, module_of
+from vramscope.oom.stack import arguments_of, module_of
 
 if TYPE_CHECKING:
     import torch
 
 MOST: Final = 64
-"""things in a container that are looked at"""
+"""Elements of a container that are examined."""
 
 
 def rows_of(frames: Iterable[FrameType]) -> int | None:
-    """``frames``: innermost first. None where no module runs, or none was given a tensor."""
-    # A forward may bind its arguments anew (DataParallel's to its parts of the batch); the call around it, which stands first,
-    # does not.
+    """Number of rows; None where no module runs, or none has a tensor argument. ``frames``: innermost first."""
+    # A forward may rebind its arguments (DataParallel does, to its parts of the batch). The call around it, which comes
+    # first here, does not.
     for frame in reversed(list(frames)):
         module = module_of(frame)
         if module is None:
             continue
-        tensor = _first(given_to(frame))
+        tensor = _first(arguments_of(frame))
         if tensor is not None:
             order = getattr(module, "batch_first", True) is False and tensor.dim() == 3
             return int(tensor.shape[1 if order else 0])
@@ -31,7 +31,7 @@ def rows_of(frames: Iterable[FrameType]) -> int | None:
 
 
 def _first(values: list[Any]) -> torch.Tensor | None:
-    """The first tensor that has rows; containers are opened, two levels deep."""
+    """First tensor with rows, in the values or up to two containers deep."""
     import torch
 
     for _ in range(3):
@@ -43,7 +43,7 @@ def _first(values: list[Any]) -> torch.Tensor | None:
 
 
 def _inside(value: Any) -> list[Any]:
-    kind = type(value)  # (lazy proxies run code when they are asked for their class)
+    kind = type(value)  # (lazy proxies run code for __class__)
     if issubclass(kind, Mapping):
         return list(value.values())
     return list(value) if issubclass(kind, (list, tuple)) else []

@@ -1,4 +1,4 @@
-"""What an exception tells after the fact: the errors it stands for, and where it came from."""
+"""Exceptions: their causes, and the frames that they came from."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from vramscope.process.frames import is_own as is_ours
 from vramscope.protocol.oom_record import MAX_FRAMES, Frame
 
 CHAIN: Final = 6
-"""errors behind an error that are looked at"""
+"""Errors of a chain that are examined."""
 
 
 def chain_of(fault: BaseException) -> list[BaseException]:
-    """The error, and those that it stands for, newest first."""
+    """The error and its causes, newest first."""
     chain: list[BaseException] = []
     known: BaseException | None = fault
     while known is not None and len(chain) < CHAIN and known not in chain:
@@ -24,7 +24,7 @@ def chain_of(fault: BaseException) -> list[BaseException]:
 
 
 def living_frames_of(fault: BaseException) -> list[FrameType]:
-    """The frames that it has left so far, innermost first: they live as long as it does."""
+    """Frames that it has left so far, innermost first. They live as long as the error."""
     frames = []
     step = fault.__traceback__
     while step is not None:
@@ -34,12 +34,12 @@ def living_frames_of(fault: BaseException) -> list[FrameType]:
 
 
 def frames_around(fault: BaseException) -> list[FrameType]:
-    """Of an error that is being handled: the frames around the one with its ``except`` block, innermost first."""
+    """Frames around the ``except`` block that handles the error, innermost first."""
     return [] if fault.__traceback__ is None else stack.stack_of(fault.__traceback__.tb_frame.f_back)
 
 
 def frames_of(fault: BaseException) -> list[Frame]:
-    """Where an error came from, innermost first."""
+    """Frames that an error came from, for the record, innermost first."""
     frames = []
     step = fault.__traceback__
     while step is not None:

@@ -1,8 +1,9 @@
-"""What exceptions keep: one that is being handled, where memory runs out again in its ``except`` block, and one that is still held.
+"""Memory that exceptions retain: one whose ``except`` block runs out of memory again, and one that was caught and is
+still referenced.
 
-An exception has its traceback, that one the frames of the attempt that failed, and these the inputs of layers, whose graphs have
-all that the forward had made. Until the block is left, or the exception let go of, nothing of it goes: neither
-``zero_grad()`` nor ``empty_cache()`` helps.
+An exception references its traceback, the traceback the frames of the failed attempt, and these the inputs of layers,
+whose graphs keep all that the forward allocated. Until the block is left, or the exception is freed, all of it stays.
+Neither ``zero_grad()`` nor ``empty_cache()`` helps.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ if TYPE_CHECKING:
 
 LEAST_BYTES: Final = 1 << 20
 ADVICE: Final = (
-    "leave the except block before trying again (set a flag in it, and retry below): the exception keeps the frames of the "
-    "attempt that failed, and these all that its forward had made"
+    "leave the except block before you try again (set a flag in it, and retry below). The exception references the frames of the "
+    "failed attempt, and these all that its forward allocated"
 )
 
 LIVING_ADVICE: Final = (
-    "keep str(error), or error.with_traceback(None): the exception keeps the frames of the attempt that failed, and these all that "
-    "its forward had made"
+    "keep str(error), or error.with_traceback(None). The exception references the frames of the failed attempt, and these all that "
+    "its forward allocated"
 )
 MOST_IN_LIST: Final = 1000
 
 
 def kept_by_handled(thread: int, owned: Iterable[torch.Tensor | None], step: int) -> messages.Leak | None:
-    """Of the exception that this thread is handling; None where there is none, or where it keeps next to nothing.
+    """Leak by the exception that this thread is handling; None where there is none, or where it retains next to nothing.
 
-    owned   parameters, gradients and other tensors that are there anyway
+    owned   parameters, gradients and other tensors that stay anyway
 
-    Some ms: the graph behind each tensor in the frames is walked once.
+    A few ms: the graph behind each tensor in the frames is walked once.
     """
     fault = _handled_on(thread)
     if fault is None:
@@ -65,8 +66,10 @@ def kept_by_handled(thread: int, owned: Iterable[torch.Tensor | None], step: int
 def kept_by_living(
     faults: Iterable[BaseException], thread: int, owned: Iterable[torch.Tensor | None], step: int
 ) -> messages.Leak | None:
-    """Of exceptions that were caught and are still held (in a variable, a list, a notebook's ``sys.last_value``) the one that keeps
-    most. Those that are being handled are left out."""
+    """Leak by the exception that retains most, of those that were caught and are still referenced.
+
+    A variable, a list or a notebook's ``sys.last_value`` may have it. Exceptions that are being handled are left out.
+    """
     running = list(_running_on(thread))
     handled = _handled_on(thread)
     current = set() if handled is None else {id(one) for one in chain_of(handled)}
@@ -85,7 +88,7 @@ def kept_by_living(
     kind = type(fault).__name__
     name = _name_of(fault, running) or f"a {kind} that was caught"
     return _as_leak(
-        name, f"the {kind} that was caught, which is still held", kind, kept, where, line, step, LIVING_ADVICE
+        name, f"the {kind} that was caught and is still referenced", kind, kept, where, line, step, LIVING_ADVICE
     )
 
 
@@ -103,9 +106,10 @@ def _anyway(owned: Iterable[torch.Tensor | None], running: Iterable[FrameType]) 
 def _kept_by(
     fault: BaseException, running: Iterable[FrameType], anyway: Storages
 ) -> tuple[Storages, FrameType | None, int | None]:
-    """What its frames lead to and what is not there anyway; the user's frame that runs still, or else the outermost of his own, and
-    the line of it that failed."""
-    stands = set(map(id, running))
+    """Storages that only the exception's frames lead to; the user's frame that still runs, or else the outermost of the user's; its
+    failed line.
+    """
+    live = set(map(id, running))
     kept: Storages = {}
     budget, seen = Budget(), set()
     where: FrameType | None = None
@@ -114,12 +118,12 @@ def _kept_by(
     while step_back is not None:
         frame = step_back.tb_frame
         own = not is_own(frame.f_code.co_filename) and not is_library(frame.f_code.co_filename)
-        if id(frame) not in stands:
+        if id(frame) not in live:
             for tensor in _tensors_of(frame):
                 if id(tensor) not in seen:
                     seen.add(id(tensor))
                     _add_with_graph(kept, tensor, budget)
-        if own and (where is None or id(frame) in stands):
+        if own and (where is None or id(frame) in live):
             where, line = frame, step_back.tb_lineno
         step_back = step_back.tb_next
     return {storage: size for storage, size in kept.items() if storage not in anyway}, where, line
@@ -133,7 +137,7 @@ def _as_leak(
         kind="overlap-unfreed",
         name=name,
         holder=f"{holder}, by the frames of its traceback",
-        chain=[f"{kind}.__traceback__", "frames of the attempt that failed", "tensors, and the graphs behind them"],
+        chain=[f"{kind}.__traceback__", "frames of the failed attempt", "tensors and their graphs"],
         file=where.f_code.co_filename if where is not None else None,
         line=line,
         function=where.f_code.co_name if where is not None else None,
@@ -142,31 +146,31 @@ def _as_leak(
         last_step=step,
         held_bytes=held,
         exclusive_bytes=held,
-        peak_effect="it was held when memory ran out",
+        peak_effect="retained when memory ran out",
         advice=advice,
     )
 
 
 def _name_of(fault: BaseException, running: Iterable[FrameType]) -> str | None:
-    """The outermost variable that has it, or a list with it."""
+    """Outermost variable that has it, or a list with it."""
     outwards = [frame for frame in running if not is_library(frame.f_code.co_filename)][::-1]
     places = [locals_of(frame) for frame in outwards] + [frame.f_globals for frame in outwards]
     for values in places:
         for name, value in list(values.items()):
             if value is fault or (type(value) in (list, tuple) and any(one is fault for one in value[:MOST_IN_LIST])):
                 return str(name)
-    told = next((name for name in ("last_exc", "last_value") if getattr(sys, name, None) is fault), None)
-    return None if told is None else f"sys.{told}"
+    last = next((name for name in ("last_exc", "last_value") if getattr(sys, name, None) is fault), None)
+    return None if last is None else f"sys.{last}"
 
 
 def _handled_on(thread: int) -> BaseException | None:
-    told: Any = sys._current_exceptions().get(thread)
-    fault: BaseException | None = told[1] if isinstance(told, tuple) else told  # (a tuple up to Python 3.11)
+    current: Any = sys._current_exceptions().get(thread)
+    fault: BaseException | None = current[1] if isinstance(current, tuple) else current  # (a tuple up to Python 3.11)
     return fault
 
 
 def _running_on(thread: int) -> Iterator[FrameType]:
-    """Without our own: a list of them in one of them would be a cycle, and hold what it has in hand until the next collection."""
+    """Frames without the agent's own: a list of them in one of them would be a cycle and delay the freeing of its variables."""
     frame = sys._current_frames().get(thread)
     while frame is not None:
         if not is_own(frame.f_code.co_filename):

@@ -1,8 +1,8 @@
-"""Which module ran when memory ran out, how far the forward was, and what was still to come of it.
+"""Module that ran at the error, completed share of its forward, and memory of the rest.
 
-By the widths of its modules' outputs it is told how far, which is crude: an output may be kept for the backward or be let go of at
-once, pictures get smaller or larger from layer to layer, and what is there besides (temporaries, batches that wait) is no part of
-it. Of a model whose blocks are alike the graph says more once one of them is over (``to_come.py``).
+The share is estimated from the widths of the modules' outputs. That is crude: an output may be kept for the backward or
+freed at once, images change their size from layer to layer, and other memory (temporaries, waiting batches) is not part
+of it. Of a model with similar blocks, the graph says more once one of them is done (``forward_projection``).
 """
 
 from __future__ import annotations
@@ -21,26 +21,30 @@ if TYPE_CHECKING:
     import torch
 
 
-class Running(NamedTuple):
-    """The module that ran."""
+class RunningModule(NamedTuple):
+    """Innermost running module of a known model."""
 
     name: str
     progress: float | None
-    """how far its model was, 0 to 1; None: where in the model's own code it was nobody knows"""
+    """Completed share of its model's forward, 0 to 1; None: the model's own code ran, at an unknown point."""
     to_come_bytes: int | None = None
-    """that the rest of the forward and its loss would have kept, drawn out from what its graph keeps; None: too little was over"""
+    """Bytes that the rest of the forward and its loss would have kept, extrapolated from the graph; None: too little was done."""
     own_bytes: int | None = None
-    """what of the memory in use is this forward's: what its graph keeps, and what is at hand in it; None: not known"""
+    """Used memory of this forward: what its graph keeps, and its local tensors; None: not known."""
 
 
-def running(
-    frames: Sequence[FrameType], roots: Iterable[torch.nn.Module], *, waits: bool = True, asked_bytes: int | None = None
-) -> Running | None:
-    """The innermost module of a known model whose forward is on the stack; None where there is none.
+def running_module(
+    frames: Sequence[FrameType],
+    roots: Iterable[torch.nn.Module],
+    *,
+    is_stopped: bool = True,
+    asked_bytes: int | None = None,
+) -> RunningModule | None:
+    """Innermost module of a known model whose forward is on the stack; None where there is none.
 
-    frames        of the thread that asked, innermost first
-    waits         it stands still meanwhile: its graph may be walked, some 2 µs a node
-    asked_bytes   what it asked for
+    frames        of the requesting thread, innermost first
+    is_stopped    the thread does not run meanwhile, so that its graph may be walked; about 2 µs a node
+    asked_bytes   size of the request
     """
     roots = list(roots)
     for frame in frames:
@@ -50,27 +54,27 @@ def running(
         for root in roots:
             for name, child in root.named_modules():
                 if child is module:
-                    told = None
-                    if waits:
-                        with guarded("what was to come of the forward"):
-                            told = own_and_to_come(frames, root, name, asked_bytes or 0)
-                    own, to_come = told or (None, None)
-                    return Running(name or type(root).__name__, _progress(root, module), to_come, own)
+                    memory = None
+                    if is_stopped:
+                        with guarded("the projection of the forward"):
+                            memory = own_and_to_come(frames, root, name, asked_bytes or 0)
+                    own, to_come = memory or (None, None)
+                    return RunningModule(name or type(root).__name__, _progress(root, module), to_come, own)
     return None
 
 
 def _progress(root: torch.nn.Module, module: torch.nn.Module) -> float | None:
-    """How far a forward is when this module runs: what the root's childless modules up to it give back, as a share of all of them
-    and of the loss, each by the width of its output.
+    """Completed share of a forward when this module runs: outputs of the root's childless modules up to it, as a share
+    of all outputs and the loss, by width.
 
-    Of a language model the last module's output is wider than all before it, and a loss of several classes makes more of that
-    size: copies in 32 bits, their softmax, gradients.
+    A language model's last output is wider than all before it, and a loss over classes makes more of that size: copies
+    in 32 bits, their softmax, gradients.
     """
     leaves = list(leaves_of(root))
     inside = set(map(id, leaves_of(module)))
-    first = next((place for place, leaf in enumerate(leaves) if id(leaf) in inside), None)
+    first = next((position for position, leaf in enumerate(leaves) if id(leaf) in inside), None)
     if first is None or module is root:
         return None
     widths = widths_of(leaves)
-    # Of a module with children it is not known which of them ran: the first is the safe answer.
+    # Which child of a module ran is not known: the first is the safe answer.
     return sum(widths[: first + 1]) / (sum(widths) + LIKE_THE_OUTPUT * widths[-1])

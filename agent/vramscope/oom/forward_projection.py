@@ -1,7 +1,7 @@
-"""What the rest of a forward and its loss would have kept, drawn out from what its graph keeps by now.
+"""Memory that the rest of a forward and its loss would have kept, extrapolated from what its graph keeps.
 
-The graph is walked from the tensors that are at hand in the forward's frames. What it keeps goes as the widths of the modules that
-are over; of blocks that are alike those to come keep in proportion, and the head behind them is reckoned by its outputs.
+The graph is walked from the tensors in the forward's frames. What it keeps is taken as proportional to the widths of the completed
+modules. Of similar blocks, those to come keep in proportion; the head behind them is estimated from its outputs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from vramscope.leaks.autograd.graph_walk import MOST_CHAINED, Budget, Chains, te
 from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.storages import Storages
 from vramscope.oom.layers import Blocks, Layer, blocks_of, layers_of
-from vramscope.oom.stack import given_to, module_of
+from vramscope.oom.stack import arguments_of, module_of
 from vramscope.process.frames import locals_of
 
 if TYPE_CHECKING:
@@ -22,58 +22,58 @@ if TYPE_CHECKING:
     import torch
 
 LIKE_THE_OUTPUT: Final = 3
-"""of the size of a model's output, that a loss makes and its backward begins with: log-softmax, and two gradients"""
+"""Tensors as large as the model's output that a loss and the beginning of its backward make: log-softmax and two gradients."""
 LOSS_NUMBER_BYTES: Final = 4
-"""at least: a loss is reckoned in 32 bits"""
+"""At least: a loss is computed in 32 bits."""
 SOFTMAXES: Final = ("cross_entropy", "log_softmax")
-"""functions of torch.nn.functional that ask for the first of these, in as many bits as they reckon"""
+"""Functions of torch.nn.functional that allocate the first of these, in the precision in which they compute."""
 NEARLY: Final = 0.9
-"""of a size, with which what was asked for is as large"""
+"""A request counts as large as the output from this share of it on."""
 ALIKE_SHARE: Final = 0.5
-"""of what is over, that must have been blocks like those to come: an encoder says little of a decoder"""
+"""Share of the completed part that must be blocks like those to come. An encoder says little about a decoder."""
 MOST_OF_HEAD: Final = 8
-"""modules behind the blocks: with more it is no mere head"""
+"""Modules of a head. More modules behind the blocks are no head."""
 RESIZES: Final = ("Conv", "Upsample", "PixelShuffle", "Fold")
-"""in the names of classes: behind them a feature need not be as large as before"""
+"""Words in class names: behind such a module a feature may have another size."""
 CHECKPOINT: Final = "torch/utils/checkpoint.py"
 
 
 def own_and_to_come(
     frames: Sequence[FrameType], root: torch.nn.Module, name: str, asked_bytes: int
 ) -> tuple[int, int] | None:
-    """Bytes of the memory in use that are this forward's, and those that its rest and its loss would have kept. Some 2 µs a node.
+    """Used bytes of this forward, and bytes that its rest and its loss would have kept. About 2 µs a node.
 
-    None where too little was over, and where a checkpoint runs it: what that lets go of, the backward makes anew.
+    None where too little was done, and in a checkpoint: the backward computes again what it freed.
 
-    frames        of the thread that asked, innermost first
-    name          of the module that runs
-    asked_bytes   what it asked for
+    frames        of the requesting thread, innermost first
+    name          of the running module
+    asked_bytes   size of the request
     """
-    call = max((place for place, frame in enumerate(frames) if module_of(frame) is root), default=None)
+    call = max((position for position, frame in enumerate(frames) if module_of(frame) is root), default=None)
     if call is None or any(_file_of(frame).endswith(CHECKPOINT) for frame in frames):
         return None
-    given = [tensor for value in given_to(frames[call]) for tensor in tensors_in(value)]
-    at_hand = [one for frame in frames[: call + 1] for value in locals_of(frame).values() for one in tensors_in(value)]
-    graph = _kept_by(at_hand, given)
+    arguments = [tensor for value in arguments_of(frames[call]) for tensor in tensors_in(value)]
+    local = [one for frame in frames[: call + 1] for value in locals_of(frame).values() for one in tensors_in(value)]
+    graph = _kept_by(local, arguments)
     if graph is None:
         return None
     kept, reached = graph
 
-    layers = layers_of(root, reached, wanted=any(one.requires_grad for one in given))
-    over = [layer for layer in layers if layer.has_run]
+    layers = layers_of(root, reached, wanted=any(one.requires_grad for one in arguments))
+    done = [layer for layer in layers if layer.has_run]
     rest = [layer for layer in layers if layer.has_run is False]
     blocks = blocks_of(root, name, layers)
     head = [layer for layer in rest if id(layer.module) not in blocks.leaves]
-    feature_bytes = _bytes_of_a_feature(at_hand, [layer.width for layer in reversed(over)])
+    feature_bytes = _bytes_of_a_feature(local, [layer.width for layer in reversed(done)])
     if feature_bytes is None or not _is_mere_head(head, layers[-1]):
         return None
-    if len(head) < len(rest) and not _tell_of_those_to_come(blocks, over):
+    if len(head) < len(rest) and not _represent_the_rest(blocks, done):
         return None
 
-    kept_bytes, own_bytes = _beside_weights(root, kept, given, at_hand)
-    over_width, blocks_width = _kept_width(over), _kept_width(rest) - _kept_width(head)
-    of_blocks = kept_bytes * blocks_width / over_width if over_width else 0.0
-    asking = root.get_submodule(name)  # (its output is what was asked for, if it is one of them)
+    kept_bytes, own_bytes = _beside_weights(root, kept, arguments, local)
+    done_width, blocks_width = _kept_width(done), _kept_width(rest) - _kept_width(head)
+    of_blocks = kept_bytes * blocks_width / done_width if done_width else 0.0
+    asking = root.get_submodule(name)  # (its output is the request, if it is one of them)
     of_head = feature_bytes * _kept_width(layer for layer in head if layer.module is not asking)
     output_bytes = feature_bytes * _output_width(layers, blocks)
     of_loss = _of_loss(output_bytes, asked_bytes, begun=not rest, softmax=_is_softmax(frames[0]))
@@ -85,39 +85,41 @@ def _kept_width(layers: Iterable[Layer]) -> int:
 
 
 def _is_mere_head(head: Sequence[Layer], last: Layer) -> bool:
-    """Whether what comes behind the blocks is few modules, none of which makes a feature larger or smaller."""
+    """Whether few modules follow the blocks, and none of them changes the size of a feature."""
     names = [type(layer.module).__name__ for layer in (*head, last)]
     return len(head) <= MOST_OF_HEAD and not any(word in name for name in names for word in RESIZES)
 
 
-def _tell_of_those_to_come(blocks: Blocks, over: Sequence[Layer]) -> bool:
-    """Whether a block is over, and most of what is over was such blocks."""
-    if not any(id(layer.module) in blocks.others for layer in over):
+def _represent_the_rest(blocks: Blocks, done: Sequence[Layer]) -> bool:
+    """Whether a block is done, and most of the completed part was such blocks."""
+    if not any(id(layer.module) in blocks.others for layer in done):
         return False
-    return _kept_width(layer for layer in over if id(layer.module) in blocks.leaves) >= ALIKE_SHARE * _kept_width(over)
+    return _kept_width(layer for layer in done if id(layer.module) in blocks.leaves) >= ALIKE_SHARE * _kept_width(done)
 
 
 def _output_width(layers: Sequence[Layer], blocks: Blocks) -> int:
-    """Of the model's output: that of the last of its modules, or of the widest that is none of its blocks. In the order in which
-    they were made it need not be the last."""
+    """Width of the model's output: of its last module, or of the widest one outside the blocks.
+
+    In the order of their creation, the output need not be the last module.
+    """
     apart = (layer.kept_width for layer in layers if id(layer.module) not in blocks.leaves)
     return max(layers[-1].width, max(apart, default=0))
 
 
 def _beside_weights(
-    root: torch.nn.Module, kept: Storages, given: Sequence[torch.Tensor], at_hand: Iterable[torch.Tensor]
+    root: torch.nn.Module, kept: Storages, arguments: Sequence[torch.Tensor], local: Iterable[torch.Tensor]
 ) -> tuple[int, int]:
-    """Bytes that the graph keeps, and with them those that are at hand on the card; weights and buffers are none of them."""
+    """Bytes that the graph keeps, and those together with local tensors on the device; without weights and buffers."""
     weights: Storages = {}
     for one in (*root.parameters(), *root.buffers()):
         storages.add(weights, one)
-    # Of the input what the model was given counts, and not the data set of which it is a slice.
-    for one in given:
+    # Of an input the slice counts, not the data set that it is a slice of.
+    for one in arguments:
         found = storages.storage_of(one)
         if found is not None and found[0] in kept:
             kept[found[0]] = min(found[1], one.nbytes)
     own = dict(kept)
-    for one in at_hand:
+    for one in local:
         found = storages.storage_of(one)
         if found is not None and one.is_cuda:
             own.setdefault(found[0], min(found[1], one.nbytes))
@@ -125,30 +127,34 @@ def _beside_weights(
     return kept_bytes, sum(size for storage, size in own.items() if storage not in weights)
 
 
-def _kept_by(tensors: Iterable[torch.Tensor], given: Iterable[torch.Tensor]) -> tuple[Storages, Storages] | None:
-    """What the graphs of tensors keep, and the weights to which they lead; without what those keep that a model was given. None
-    where they are too large to be walked."""
+def _kept_by(tensors: Iterable[torch.Tensor], arguments: Iterable[torch.Tensor]) -> tuple[Storages, Storages] | None:
+    """Storages that the graphs of tensors keep, and the weights they lead to, without the graphs of the model's arguments.
+
+    None where the graphs are too large to be walked.
+    """
     chains = Chains()
-    chains.step_numbers = 1 << 62  # (it is one step's)
+    chains.step_numbers = 1 << 62  # (one step has them)
     budget, seen = Budget(chains, MOST_CHAINED), set[object]()
     kept: Storages = {}
     reached: Storages = {}
-    for is_given, ones in ((True, given), (False, tensors)):
+    for is_argument, ones in ((True, arguments), (False, tensors)):
         for one in ones:
             if one.grad_fn is None or one.grad_fn in seen:
                 continue
             graph = walk(one.grad_fn, budget, seen)
             if not graph.complete:
                 return None
-            if not is_given:
+            if not is_argument:
                 kept.update(graph.saved)
                 reached.update(graph.parameters)
     return kept, reached
 
 
 def _bytes_of_a_feature(tensors: Sequence[torch.Tensor], widths: Iterable[int]) -> float | None:
-    """Of all rows (and places), by a tensor of the first of these widths of which there is one: its last dimension, or the second
-    of pictures."""
+    """Bytes of one feature over all rows and positions, from a tensor with the first of these widths that one has.
+
+    The width is the last dimension, or the second of images.
+    """
     made = [one for one in tensors if one.grad_fn is not None and one.dim() > 1]
     for width in widths:
         for one in made:
@@ -158,20 +164,20 @@ def _bytes_of_a_feature(tensors: Sequence[torch.Tensor], widths: Iterable[int]) 
 
 
 def _of_loss(output_bytes: float, asked_bytes: int, *, begun: bool, softmax: bool) -> float:
-    """What a loss makes of the model's output and its backward begins with, as far as it is still to come.
+    """Bytes that a loss and the beginning of its backward still allocate.
 
-    begun     all modules are over, so that what was asked for may be the first of it
+    begun     all modules are done, so that the request may be the first of these tensors
     softmax   it is
     """
     if begun and softmax:
         return (LIKE_THE_OUTPUT - 1) * asked_bytes
     if begun and asked_bytes >= NEARLY * output_bytes:
-        return (LIKE_THE_OUTPUT - 1) * output_bytes  # (the output in 32 bits, say: it is let go of, or is one of them)
+        return (LIKE_THE_OUTPUT - 1) * output_bytes  # (the output in 32 bits, say: it is freed, or is one of them)
     return LIKE_THE_OUTPUT * output_bytes
 
 
 def _is_softmax(frame: FrameType) -> bool:
-    """Whether a loss over classes asks."""
+    """Whether a loss over classes made the request."""
     return frame.f_code.co_name in SOFTMAXES and _file_of(frame).endswith("torch/nn/functional.py")
 
 

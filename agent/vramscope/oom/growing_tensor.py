@@ -1,8 +1,8 @@
-"""The one tensor that is made longer and longer, where memory ran out while it was: ``found = torch.cat([found, new])``.
+"""A tensor that is extended again and again, where memory ran out while it was: ``found = torch.cat([found, new])``.
 
-The old one stays until the longer one is there, and what the shorter ones have left behind is too small for it: such a death looks
-like fragmentation, and with the pieces in one it would come a little later. What proves it is the request: as many bytes as two
-tensors have that the code in question can reach, alike but in one dimension.
+The old tensor stays until the longer one exists, and the blocks of the shorter ones are too small for it. Such an error
+looks like fragmentation, but in one block it would only come a little later. The proof is the request: it has the size
+of two tensors that the code can reach and that differ in one dimension.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.leaks.scan.object_children import Shapes, children
-from vramscope.oom_diagnosis.cause import amount
-from vramscope.oom_diagnosis.facts import place
+from vramscope.oom_diagnosis.facts import line_of
+from vramscope.oom_diagnosis.prose import amount
 from vramscope.process.frames import is_own, locals_of
 from vramscope.protocol import messages
 
@@ -22,32 +22,35 @@ if TYPE_CHECKING:
     import torch
 
 ROUNDING: Final = 2 << 20
-"""the allocator asks CUDA for whole multiples of this where more than 10 MiB are wanted"""
+"""Above 10 MiB the allocator reserves whole multiples of this."""
 LEAST_TIMES: Final = 2
-"""as long as what is added: before that it may be two things that are joined once"""
+"""The tensor must be so many times as long as the addition. Before that, two tensors may be joined once."""
 FRAMES_WITHIN: Final = 4
-"""from the one that asked: helpers between a library's call and the tensors"""
+"""Frames from the request on: helpers between a library's call and the tensors."""
 MOST_VALUES: Final = 64
-"""of a container or an object that are looked at"""
+"""Values of a container or an object that are examined."""
 MOST_IN_ALL: Final = 4096
-"""of a frame, one step on; some 1 µs each"""
+"""Values of a frame, one level deep; about 1 µs each."""
 
 
-class Lengthened(NamedTuple):
-    """What is lengthened, and by whom it is held: the outermost variable that leads to it."""
+class GrowingTensor(NamedTuple):
+    """The tensor, and the outermost variable that leads to it."""
 
     name: str
     held_bytes: int
     piece_bytes: int
-    """that it was to be longer by"""
+    """Bytes that were to be added."""
     shape: str
     file: str
     line: int
     function: str
 
 
-def lengthened(frames: Sequence[FrameType], asked_bytes: int | None) -> Lengthened | None:
-    """``frames``: of the thread that asked, innermost first. None where the request is no such sum. Some 0.1 ms a frame."""
+def growing_tensor(frames: Sequence[FrameType], asked_bytes: int | None) -> GrowingTensor | None:
+    """The tensor that the request extends; None where its size is no such sum. About 0.1 ms a frame.
+
+    frames   of the requesting thread, innermost first
+    """
     if not asked_bytes:
         return None
     frames = [frame for frame in frames if frame.f_trace is None and not is_own(frame.f_code.co_filename)]
@@ -59,12 +62,12 @@ def lengthened(frames: Sequence[FrameType], asked_bytes: int | None) -> Lengthen
     globals_ = {id(frame.f_globals) for frame in frames}
     for frame in frames:
         name = next((name for name, tensor in _tensors(frame, globals_) if tensor is long), None)
-        # (Whoever runs a file's code in a namespace of his own has the same names, and is not where they are used.)
+        # (A function that runs a file's code in its own namespace has the same names, but does not use them.)
         if name is not None and not (holder and holder[0] == name and holder[1].f_globals is frame.f_locals):
             holder = name, frame
-    assert holder is not None  # the frame of the pair has it
+    assert holder is not None  # the frame of the pair has one
     name, frame = holder
-    return Lengthened(
+    return GrowingTensor(
         name=name,
         held_bytes=long.nbytes,
         piece_bytes=piece.nbytes,
@@ -75,12 +78,15 @@ def lengthened(frames: Sequence[FrameType], asked_bytes: int | None) -> Lengthen
     )
 
 
-def as_leak(found: Lengthened, step: int) -> messages.Leak:
-    """In the words of the leaks: one tensor that grows."""
-    at = place(found.file, found.line)
-    aid = "keep the pieces in a list on the host (.cpu()) and join them once, at the end"
+def as_leak(found: GrowingTensor, step: int) -> messages.Leak:
+    """A leak of the kind tensor-growth."""
+    at = line_of(found.file, found.line)
+    aid = "keep the parts in a list on the host (.cpu()) and join them once, at the end"
     if "transformers" in found.file:
-        aid = "eval_accumulation_steps in TrainingArguments takes it to the host, preprocess_logits_for_metrics keeps less"
+        aid = (
+            "set eval_accumulation_steps in TrainingArguments to move it to the host, or preprocess_logits_for_metrics "
+            "to keep less"
+        )
     return messages.Leak(
         kind="tensor-growth",
         name=found.name,
@@ -94,20 +100,20 @@ def as_leak(found: Lengthened, step: int) -> messages.Leak:
         last_step=step,
         held_bytes=found.held_bytes,
         exclusive_bytes=found.held_bytes,
-        peak_effect="memory ran out while it was lengthened",
-        advice=f"it was to be longer by {amount(found.piece_bytes)}, and the old one stays until the longer one is there: {aid}",
+        peak_effect="memory ran out while it was extended",
+        advice=f"{aid}. It was being extended by {amount(found.piece_bytes)}, and the old tensor stays until the new one exists",
         examples=[found.shape],
     )
 
 
 def _pair(frame: FrameType, asked_bytes: int) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """The longer and the shorter of two tensors that make up the request."""
+    """Longer and shorter tensor, if they add up to the request."""
     tensors = list({id(tensor): tensor for _, tensor in _tensors(frame)}.values())
     for long in tensors:
         for piece in tensors:
             if (
                 long.nbytes >= LEAST_TIMES * piece.nbytes
-                and piece.nbytes >= ROUNDING  # (less is lost in the rounding: it could be a copy of the one)
+                and piece.nbytes >= ROUNDING  # (a smaller one is lost in the rounding)
                 and 0 <= asked_bytes - long.nbytes - piece.nbytes < ROUNDING
                 and long.dtype == piece.dtype
                 and long.dim() == piece.dim()
@@ -118,9 +124,9 @@ def _pair(frame: FrameType, asked_bytes: int) -> tuple[torch.Tensor, torch.Tenso
 
 
 def _tensors(frame: FrameType, globals_: Collection[int] = ()) -> Iterator[tuple[str, torch.Tensor]]:
-    """CUDA tensors that a frame's variables lead to, with their names: themselves, in containers and attributes, one step on.
+    """CUDA tensors that a frame's variables lead to, with their names: directly, in containers and in attributes.
 
-    globals_   ids of variables' values that are left out: dicts of a module's own names, which whoever runs it has in hand
+    globals_   ids of values that are left out: a module's namespace, which the function that runs it has in a variable
     """
     import torch
 

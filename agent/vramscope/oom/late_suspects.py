@@ -1,14 +1,12 @@
-"""Who holds what has grown, or the step before, where memory ran out before the leak detector's own looks could be sure.
+"""Late suspects: holders of what has grown, or of the previous step, where memory ran out before the leak detector was certain.
 
-Its patience (several looks, over eight steps and more) is for runs that go on. Here the growth is known from the steps
-themselves; what is missing is the name. So one look is taken, and a container that holds as much as has grown is named.
-In a training's first steps it is the result of the step before that may be held while the next forward runs.
+The detector needs several scans over eight steps and more, because a run goes on. Here the growth is known from the
+steps themselves, and only the name is missing. So one scan is made, and a container as large as the growth is named. In
+the first steps of a training, a variable may retain the result of the previous step while the next forward runs.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from typing import Final
 
 from vramscope.leaks.holders.holder_bytes import MOST_WORDS
@@ -22,40 +20,35 @@ from vramscope.protocol import messages
 
 TRACE_SECONDS: Final = 0.1
 FEWEST: Final = 3
-"""tensors in a container that takes more with each step"""
+"""Tensors in a container that grows with each step."""
 LEAST_SHARE, MOST_SHARE = 0.7, 1.7
-"""of what has grown, that a container must hold to be named: of few steps, the first and the last weigh much"""
+"""Size of a container relative to the growth. Of few steps, the first and the last weigh much."""
 MOST: Final = 4
-_CONTAINER: Final = re.compile(r"^\w+\[(\d+)\]$")
-"""a link of a chain: ``dict[6]``"""
 
 
 def holders_of(growth_bytes: int, step: int) -> list[messages.Leak]:
-    """What may have grown by so much, the likeliest first; nothing of it is kept.
-
-    Up to 0.4 s of the thread that ran out.
-    """
+    """Holders that may have grown by so much, the likeliest first. Up to 0.4 s of the thread that ran out."""
     found = []
     with undisturbed():
-        sight = explain(TensorKinds(), Allowance(LOOK_SECONDS))
-        traced = trace(sight, Allowance(TRACE_SECONDS))
-        for group in (*sight.groups, *traced.groups):
+        scan = explain(TensorKinds(), Allowance(LOOK_SECONDS))
+        traced = trace(scan, Allowance(TRACE_SECONDS))
+        for group in (*scan.groups, *traced.groups):
             holder = group.holder
-            many = holder.container and group.tensors >= FEWEST  # (one with a bound has not come to it)
+            many = holder.container and group.tensors >= FEWEST  # (one with a bound has not reached it)
             known = holder.name != "unknown"
             if (
                 group.on_cpu
                 or not known
                 or not fits(group.held_bytes, growth_bytes)
                 or not (many or group.cyclic)
-                or _is_cache(holder.chain)
+                or holder.in_one_cache
             ):
                 continue
             kind = "cycle" if group.cyclic else "growing" if group.graphs >= FEWEST else "tensor-growth"
             words, freed = advice.of(kind, group, None)
             if holder.bound is not None:
-                bound = f"{holder.name} has a bound of {holder.bound:,}, which is more than fits"
-                words = f"{bound}: fewer elements, or off the device (.cpu())"
+                bound = f"the bound of {holder.name}, {holder.bound:,}, is more than fits"
+                words = f"{bound}: keep fewer elements, or move them to the host (.cpu())"
             found.append(
                 group.as_leak(
                     kind,
@@ -65,7 +58,7 @@ def holders_of(growth_bytes: int, step: int) -> list[messages.Leak]:
                     exclusive_bytes=group.held_bytes,
                     growth_bytes_per_step=growth_bytes / max(1, step - 1),
                     peak_effect_bytes=freed,
-                    peak_effect="seen when memory ran out",
+                    peak_effect="found when memory ran out",
                     advice=words[:MOST_WORDS],
                 )
             )
@@ -73,32 +66,32 @@ def holders_of(growth_bytes: int, step: int) -> list[messages.Leak]:
 
 
 def fits(held_bytes: int, growth_bytes: int) -> bool:
-    """Whether it can be what has grown."""
+    """Whether it can be the growth."""
     return LEAST_SHARE * growth_bytes <= held_bytes <= MOST_SHARE * growth_bytes
 
 
-def held_over(boundary: int, retained: tuple[str, int, str] | None, step: int) -> list[messages.Leak]:
-    """The variable that keeps most of earlier steps' graphs and results, while a forward of the next runs; at most one.
+def retained_from_last_step(boundary: int, retain_graph: tuple[str, int, str] | None, step: int) -> list[messages.Leak]:
+    """The variable that retains most of earlier steps' graphs and results while the next forward runs; at most one.
 
-    boundary   autograd's sequence number when the last step ended
-    retained   file, line and function of the last backward(retain_graph=True)
+    boundary       autograd's sequence number when the last step ended
+    retain_graph   file, line and function of the last backward(retain_graph=True)
     """
     with undisturbed():
-        sight = explain(TensorKinds(), Allowance(LOOK_SECONDS))
+        scan = explain(TensorKinds(), Allowance(LOOK_SECONDS))
         kept = [
             group
-            for group in sight.groups
+            for group in scan.groups
             if group.births
             and group.births[-1] < boundary
             and not group.on_cpu
             and group.holder.variable
-            and group.held_bytes >= material_bytes(sight.live_bytes)
+            and group.held_bytes >= material_bytes(scan.live_bytes)
         ]
         if not kept:
             return []
         most = max(kept, key=lambda group: group.held_bytes)
         kind = "overlap-unfreed" if most.saved_bytes > most.own_bytes else "overlap"
-        words, freed = advice.of(kind, most, retained)
+        words, freed = advice.of(kind, most, retain_graph)
         return [
             most.as_leak(
                 kind,
@@ -108,18 +101,7 @@ def held_over(boundary: int, retained: tuple[str, int, str] | None, step: int) -
                 age_steps=1,
                 exclusive_bytes=most.held_bytes,
                 peak_effect_bytes=freed,
-                peak_effect="it was held when memory ran out",
+                peak_effect="retained when memory ran out",
                 advice=words[:MOST_WORDS],
             )
         ]
-
-
-def _is_cache(chain: Iterable[str]) -> bool:
-    """A language model's cache of keys: it grows by design, and is needed until the generation ends. Not a container of many."""
-    for link in chain:
-        if "Cache" in link or "past_key_values" in link:
-            return True
-        elements = _CONTAINER.search(link)
-        if elements and int(elements[1]) >= FEWEST:
-            return False
-    return False

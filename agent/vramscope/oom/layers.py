@@ -1,4 +1,4 @@
-"""The childless modules of a model, in the order in which they were made: how wide, which have run, and which blocks are alike."""
+"""Childless modules of a model, in the order of their creation: their widths, which have run, and which blocks are similar."""
 
 from __future__ import annotations
 
@@ -12,58 +12,66 @@ if TYPE_CHECKING:
     import torch
 
 WIDTHS: Final = ("out_features", "out_channels", "embedding_dim", "num_features", "nf")
-"""attributes that tell the width of a module's output; ``nf`` is that of transformers' Conv1D"""
+"""Attributes with the width of a module's output; ``nf`` is that of transformers' Conv1D."""
 
 
 class Layer(NamedTuple):
-    """A childless module of a forward that runs."""
+    """Childless module of a running forward."""
 
     module: torch.nn.Module
     width: int
-    """of its output"""
+    """Width of its output."""
     has_run: bool | None
-    """None: nothing is kept of it, and so nobody knows"""
+    """None: nothing of it is kept, so it is not known."""
 
     @property
     def kept_width(self) -> int:
-        """Of what the backward keeps of it: an embedding keeps the numbers of its words, however wide they are."""
+        """Width of what the backward keeps. An embedding keeps only its indices, however wide it is."""
         return 0 if hasattr(self.module, "num_embeddings") else self.width
 
 
 class Blocks(NamedTuple):
-    """Modules of a model that are alike, one of which runs."""
+    """Similar modules of a model, one of which runs."""
 
     leaves: set[int]
-    """ids of the childless modules in all of them, and between them"""
+    """Ids of the childless modules in all of them, and between them."""
     others: set[int]
-    """the same, of those that do not run now"""
+    """The same, without the running one."""
 
 
 def layers_of(root: torch.nn.Module, reached: Collection[int], *, wanted: bool) -> list[Layer]:
-    """``reached``: storages of the weights to which the graph leads; ``wanted``: the input wants gradients."""
+    """All layers.
+
+    reached   storages of the weights that the graph leads to
+    wanted    the input requires gradients
+    """
     leaves = list(leaves_of(root))
     return list(map(Layer, leaves, widths_of(leaves), _ran(leaves, reached, wanted=wanted)))
 
 
 def leaves_of(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Modules without children."""
     for child in module.modules():
         if next(child.children(), None) is None:
             yield child
 
 
 def widths_of(leaves: Iterable[torch.nn.Module]) -> list[int]:
-    """Of each one's output, as its own attributes tell it; where they do not (ReLU, Dropout), as of the one before it."""
+    """Width of each output, from the module's attributes; where it has none (ReLU, Dropout), as of the module before."""
     widths: list[int] = []
     for leaf in leaves:
-        told = (vars(leaf).get(name) for name in WIDTHS)
-        width = next((value for value in told if type(value) is int and value > 0), None)
+        values = (vars(leaf).get(name) for name in WIDTHS)
+        width = next((value for value in values if type(value) is int and value > 0), None)
         widths.append(width or (widths[-1] if widths else 1))
     return widths
 
 
 def _ran(leaves: Sequence[torch.nn.Module], reached: Collection[int], *, wanted: bool) -> list[bool | None]:
-    """Of each childless module whether it has run: the graph leads to a weight that it alone has. One without any goes as the one
-    before it; None of those before the first that wants gradients (``wanted``: the input does), of which nothing is kept."""
+    """Whether each module has run: then the graph leads to a weight that it alone has.
+
+    A module without weights counts as the one before. None before the first that requires gradients (``wanted``: the
+    input does), because nothing is kept of these.
+    """
     owners = Counter(id(one) for leaf in leaves for one in leaf.parameters(recurse=False))
     ran: list[bool | None] = []
     last: bool | None = True if wanted else None
@@ -77,21 +85,23 @@ def _ran(leaves: Sequence[torch.nn.Module], reached: Collection[int], *, wanted:
 
 
 def blocks_of(root: torch.nn.Module, name: str, layers: Iterable[Layer]) -> Blocks:
-    """The outermost modules on the way to that of this name which come several times, and of which something is kept. In a row of
-    single layers those between that have no weights are a part of them."""
+    """Outermost repeated modules on the path to this name of which something is kept.
+
+    In a sequence of single layers, those without weights in between belong to them.
+    """
     keeping = {id(layer.module) for layer in layers if layer.has_run is not None}
     parent = root
     for part in name.split(".") if name else ():
         child = parent.get_submodule(part)
-        brothers = list(parent.children())
-        before = [one for one in brothers[: brothers.index(child) + 1] if next(one.parameters(), None) is not None]
+        siblings = list(parent.children())
+        before = [one for one in siblings[: siblings.index(child) + 1] if next(one.parameters(), None) is not None]
         block = before[-1] if before else child
         shape = _shape(block)
         alike = [
-            one for one in brothers if _shape(one) == shape and any(id(leaf) in keeping for leaf in leaves_of(one))
+            one for one in siblings if _shape(one) == shape and any(id(leaf) in keeping for leaf in leaves_of(one))
         ]
         if len(alike) > 1:
-            plain = [one for one in brothers if next(one.parameters(), None) is None]
+            plain = [one for one in siblings if next(one.parameters(), None) is None]
             return Blocks(_leaves_in([*alike, *plain]), _leaves_in(one for one in alike if one is not block))
         parent = child
     return Blocks(set(), set())

@@ -1,52 +1,31 @@
-"""A record as the messages that bring it to the server: the event that tells of it, and the box in pieces."""
+"""Messages that carry a record to the server: the event, and the record in pieces."""
 
 from __future__ import annotations
 
 from vramscope.protocol import messages
-from vramscope.protocol.oom_record import BYSTANDER_EVENT, EVENT, OWNERS, BlackBox, pack
+from vramscope.protocol.oom_record import BYSTANDER_EVENT, EVENT, OWNERS, OomRecord, pack
 
 
-def messages_of(box: BlackBox, asked_by: str = "") -> list[messages.Message]:
-    """To be sent in one batch. Some 15 ms of compression for 100,000 blocks.
+def messages_of(record: OomRecord, asked_by: str = "") -> list[messages.Message]:
+    """Messages for one batch. About 15 ms of compression for 100,000 blocks.
 
-    asked_by   of a bystander: how it knew that another rank had run out
+    asked_by   of a bystander: who requested the record
     """
-    data = pack(box)
+    data = pack(record)
     size = messages.MAX_PIECE_BYTES
     parts = [data[start : start + size] for start in range(0, len(data), size)]
-    own = next((frame for frame in box.stack if frame.own), None)
-    about: dict[str, messages.Scalar] = {
-        "device": box.device,
-        "step": box.step,
-        "phase": box.phase,
-        "time_ns": box.time_ns,
-        "asked_bytes": box.asked_bytes,
-        "seen_by": box.seen_by,
-        "file": None if own is None else own.file,
-        "line": None if own is None else own.line,
-        "bytes": len(data),
-        "module": box.module,
-        "total_bytes": box.total_bytes,
-        "free_bytes": box.free_bytes,
-        "allocated_bytes": box.counters.get("allocated_bytes.all.current"),
-        "reserved_bytes": box.counters.get("reserved_bytes.all.current"),
-        **{f"{owner.replace(' ', '_')}_bytes": box.owned_bytes.get(owner) for owner in OWNERS},
-    }
-    is_bystander = box.seen_by == "bystander"
+    is_bystander = record.seen_by == "bystander"
+    about = _about(record, len(data))
     if is_bystander:
         about["asked_by"] = asked_by
-    told: dict[str, messages.Scalar] = {
-        "record": box.record,
-        **{
-            name: about[name]
-            for name in ("device", "free_bytes", "asked_by" if is_bystander else "asked_bytes", "phase", "file", "line")
-        },
-    }
+    names = ("device", "free_bytes", "asked_by" if is_bystander else "asked_bytes", "phase", "file", "line")
+    event: dict[str, messages.Scalar] = {"record": record.record, **{name: about[name] for name in names}}
+    kind = BYSTANDER_EVENT if is_bystander else EVENT
     return [
-        messages.Event(time_ns=box.time_ns, kind=BYSTANDER_EVENT if is_bystander else EVENT, step=box.step, data=told),
+        messages.Event(time_ns=record.time_ns, kind=kind, step=record.step, data=event),
         *(
             messages.Piece(
-                artifact=box.record,
+                artifact=record.record,
                 kind="bystander" if is_bystander else "oom",
                 number=number,
                 pieces=len(parts),
@@ -56,3 +35,25 @@ def messages_of(box: BlackBox, asked_by: str = "") -> list[messages.Message]:
             for number, part in enumerate(parts)
         ),
     ]
+
+
+def _about(record: OomRecord, packed_bytes: int) -> dict[str, messages.Scalar]:
+    """Summary that the server has without opening the record."""
+    own = record.own_frame
+    return {
+        "device": record.device,
+        "step": record.step,
+        "phase": record.phase,
+        "time_ns": record.time_ns,
+        "asked_bytes": record.asked_bytes,
+        "seen_by": record.seen_by,
+        "file": None if own is None else own.file,
+        "line": None if own is None else own.line,
+        "bytes": packed_bytes,
+        "module": record.module,
+        "total_bytes": record.total_bytes,
+        "free_bytes": record.free_bytes,
+        "allocated_bytes": record.counters.get("allocated_bytes.all.current"),
+        "reserved_bytes": record.counters.get("reserved_bytes.all.current"),
+        **{f"{owner.replace(' ', '_')}_bytes": record.owned_bytes.get(owner) for owner in OWNERS},
+    }

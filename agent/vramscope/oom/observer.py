@@ -1,6 +1,6 @@
-"""PyTorch's allocator tells of each out-of-memory error, just before it raises it, on the thread that asked for memory.
+"""Observer of PyTorch's allocator, which reports each out-of-memory error on the requesting thread before it raises it.
 
-An observer cannot be taken away again, so there is one a process, which passes on to whoever listens now.
+PyTorch cannot remove an observer. So there is one a process, which calls the current listener.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from vramscope.guard import guarded
 
 
 class Listener(Protocol):
+    """Receiver of the reports."""
+
     def ran_out(self, device: int, asked_bytes: int, allowed_bytes: int, free_bytes: int) -> None: ...
 
 
@@ -21,7 +23,10 @@ _attached_pid = 0
 
 
 def listen(listener: Listener) -> bool:
-    """Tell it from now on. False: this allocator (cudaMallocAsync, a plugged one) does not tell. CUDA is not started."""
+    """Report to this listener from now on. False: this allocator (cudaMallocAsync, a pluggable one) does not report.
+
+    CUDA is not initialized.
+    """
     global _listener, _attached_pid
     _listener = weakref.ref(listener)
     if _attached_pid == os.getpid():
@@ -32,7 +37,7 @@ def listen(listener: Listener) -> bool:
     if attach is None or (torch.version.cuda is None and torch.version.hip is None):
         return False
     try:
-        attach(_told)
+        attach(_ran_out)
     except RuntimeError:
         return False
     _attached_pid = os.getpid()
@@ -40,14 +45,14 @@ def listen(listener: Listener) -> bool:
 
 
 def stop() -> None:
-    """Tell nobody."""
+    """Report to nobody."""
     global _listener
     _listener = None
 
 
 @guarded("the out-of-memory record")
-def _told(device: int, asked_bytes: int, allowed_bytes: int, free_bytes: int) -> None:
-    # The guard matters here more than anywhere: what an observer raises would be raised in the place of the error itself.
+def _ran_out(device: int, asked_bytes: int, allowed_bytes: int, free_bytes: int) -> None:
+    # The guard matters here more than anywhere: what an observer raises would replace the error itself.
     listener = None if _listener is None else _listener()
     if listener is not None and os.getpid() == _attached_pid:
         listener.ran_out(device, asked_bytes, allowed_bytes, free_bytes)

@@ -1,4 +1,4 @@
-"""What optimizers keep of each parameter, what they will keep, and how they go through the parameters."""
+"""State of optimizers: what they keep for each parameter, what they will keep, and how their update loops."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from vramscope.protocol.oom_record import Update
 if TYPE_CHECKING:
     from types import FrameType
 
-MOST_IN_HAND: Final = 1000
-"""tensors in one list of a running step"""
+MOST_IN_LIST: Final = 1000
+"""Tensors of one list in a running step."""
 
 STATE_OF: Final = {
     "Adam": 2.0,
@@ -25,11 +25,14 @@ STATE_OF: Final = {
     "Adadelta": 2.0,
     "Rprop": 2.0,
 }
-"""state in bytes a byte of parameters, of PyTorch's own optimizers that always keep as much (amsgrad: one more)"""
+"""Bytes of state for a byte of parameters, of PyTorch's optimizers that always keep as much (amsgrad: one more)."""
 
 
 def states_of(optimizers: list[Any], frames: Iterable[FrameType]) -> Iterator[tuple[Any, Any]]:
-    """(parameter that it is kept for, what an optimizer keeps); None: not for one of them. ``frames``: of the thread that asked."""
+    """Pairs of a parameter and what an optimizer keeps for it; None: not for one parameter.
+
+    frames   of the requesting thread
+    """
     for optimizer in optimizers:
         for parameter, state in list(optimizer.state.items()):
             for value in state.values() if isinstance(state, dict) else ():
@@ -37,14 +40,14 @@ def states_of(optimizers: list[Any], frames: Iterable[FrameType]) -> Iterator[tu
                     yield parameter, part
         for value in lomo_state.state_of(optimizer):
             yield None, value
-    for value in _in_hand(frames, optimizers):
+    for value in _in_step(frames, optimizers):
         yield None, value
 
 
-def _in_hand(frames: Iterable[FrameType], optimizers: list[Any]) -> Iterator[Any]:
-    """What an optimizer has in local variables of its ``step``: LBFGS its whole history, until its first step has ended.
+def _in_step(frames: Iterable[FrameType], optimizers: list[Any]) -> Iterator[Any]:
+    """Tensors in local variables of an optimizer's ``step``. LBFGS has its whole history there until its first step has ended.
 
-    Others have what is counted already, or nothing: they update in functions.
+    Others have nothing there, or what is counted already: they update in functions.
     """
     import torch
 
@@ -57,12 +60,12 @@ def _in_hand(frames: Iterable[FrameType], optimizers: list[Any]) -> Iterator[Any
         if id(values.get(code.co_varnames[0])) not in known:
             continue
         for value in values.values():
-            held = value[:MOST_IN_HAND] if type(value) is list else (value,)
-            yield from (one for one in held if issubclass(type(one), torch.Tensor))
+            inner = value[:MOST_IN_LIST] if type(value) is list else (value,)
+            yield from (one for one in inner if issubclass(type(one), torch.Tensor))
 
 
 def state_per_byte_of(optimizers: list[Any]) -> float | None:
-    """What the optimizer will keep for each byte of a parameter; None where that is not known."""
+    """Bytes that the optimizer will keep for a byte of a parameter; None where that is not known."""
     shares = set()
     for optimizer in optimizers:
         kind, defaults = type(optimizer), getattr(optimizer, "defaults", {})
@@ -81,7 +84,7 @@ def state_per_byte_of(optimizers: list[Any]) -> float | None:
 
 
 def update_of(optimizers: list[Any]) -> Update | None:
-    """How the first goes through its parameters; on a GPU ``foreach`` is what PyTorch takes by itself."""
+    """Update loop of the first optimizer; on a GPU ``foreach`` is PyTorch's default."""
     defaults = getattr(optimizers[0], "defaults", {}) if optimizers else {}
     if "foreach" not in defaults or not type(optimizers[0]).__module__.startswith("torch.optim"):
         return None

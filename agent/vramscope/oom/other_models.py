@@ -1,7 +1,7 @@
-"""What lives beside the models that are known: other models, copies of weights by name, optimizers that have made no step yet.
+"""Live objects beside the known models: other models, copies of weights by name, optimizers that have made no step yet.
 
-A teacher, an average of the weights, a checkpoint that was read and not let go of, a state dict in other precision: memory that
-no batch size changes.
+A teacher, an average of the weights, a checkpoint that was read and not freed, a state dict in another precision:
+memory that no batch size changes.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     import torch
 
 FEWEST_NAMES: Final = 2
-"""parameters that a dict must hold by name and shape to be a copy of a model's weights"""
-MOST_ASKED: Final = 8
-"""names by which a dict is asked: the first are there while it is being made, too"""
+"""Parameters that a dict must have by name and shape to be a copy of a model's weights."""
+MOST_TRIED: Final = 8
+"""Names that a dict is searched for. The first are there while it is being made, too."""
 
 
-class Beside(NamedTuple):
-    """Of the whole process."""
+class LiveObjects(NamedTuple):
+    """Objects of the whole process."""
 
     models: list[torch.nn.Module]
-    """the outermost, those that train among them"""
+    """Outermost modules, those that train among them."""
     optimizers: list[Any]
     dicts: list[Mapping[Any, Any]]
-    faults: list[BaseException]
-    """exceptions, those among them that were caught and are still held"""
+    exceptions: list[BaseException]
+    """Exceptions, among them those that were caught and are still referenced."""
 
 
-def scan() -> Beside:
-    """One sweep over all objects: 0.1 s where there are 330,000."""
+def scan() -> LiveObjects:
+    """Search all objects of the process; 0.1 s for 330,000."""
     import torch
 
-    found: Beside = Beside([], [], [], [])
+    found = LiveObjects([], [], [], [])
     for thing in living(torch.nn.Module, torch.optim.Optimizer, dict, BaseException):
         kind = type(thing)
         if kind is dict or kind is OrderedDict:
@@ -51,13 +51,15 @@ def scan() -> Beside:
         elif issubclass(kind, torch.optim.Optimizer) and "param_groups" in vars(thing):
             found.optimizers.append(thing)
         elif issubclass(kind, BaseException):
-            found.faults.append(thing)
+            found.exceptions.append(thing)
     return found._replace(models=outermost_modules(found.models))
 
 
 def optimizers_of(parameters: Iterable[Any], optimizers: Iterable[Any]) -> list[Any]:
-    """Those that update any of these parameters: not what an earlier training left. A model of FSDP2 has whole ones while it runs,
-    and its optimizer the shards: these are known by their shapes."""
+    """Optimizers that update any of these parameters. An earlier training may have left others.
+
+    A model of FSDP2 has whole parameters while it runs, and its optimizer the shards. These are matched by their shapes.
+    """
     known, shapes = set(), set()
     for one in parameters:
         known.add(id(one))
@@ -74,38 +76,38 @@ def optimizers_of(parameters: Iterable[Any], optimizers: Iterable[Any]) -> list[
 
 
 def is_shard(parameter: Any) -> bool:
-    """Whether it is a DTensor: the part of a parameter that this rank has, by the shape of the whole."""
+    """Whether it is a DTensor: this rank's part of a parameter, with the shape of the whole."""
     return type(parameter).__name__ == "DTensor"
 
 
 def gathered(root: torch.nn.Module) -> Iterator[Any]:
-    """The whole parameters that a model of FSDP2 has for as long as they are needed; those that are its own are shards."""
+    """Whole parameters that a model of FSDP2 has while they are needed. Its own parameters are shards."""
     kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
     if kind is not None and any(isinstance(module, kind) for module in root.modules()):
         yield from (one for one in root.parameters() if not is_shard(one))
 
 
 def copies_by_name(names: Mapping[str, Any], dicts: Iterable[Mapping[Any, Any]]) -> Iterator[Any]:
-    """Tensors in dicts that hold a model's parameters (``names``) by their names, in their shapes."""
+    """Tensors of dicts that have a model's parameters (``names``) by name and shape."""
     import torch
 
-    asked = list(names)[:MOST_ASKED]
+    tried = list(names)[:MOST_TRIED]
     for one in dicts:
-        if not any(name in one for name in asked):
+        if not any(name in one for name in tried):
             continue
-        told = [(names.get(name), value) for name, value in list(one.items()) if type(name) is str]
-        # (What has a graph is a result: fast weights, say.)
-        tensors = [value for _, value in told if issubclass(type(value), torch.Tensor) and value.is_leaf]
+        pairs = [(names.get(name), value) for name, value in list(one.items()) if type(name) is str]
+        # (A tensor with a graph is a result: fast weights, say.)
+        tensors = [value for _, value in pairs if issubclass(type(value), torch.Tensor) and value.is_leaf]
         alike = sum(
             own is not None and issubclass(type(value), torch.Tensor) and value.shape == own.shape
-            for own, value in told
+            for own, value in pairs
         )
         if alike >= FEWEST_NAMES:
             yield from tensors
 
 
-def on_its_way(frames: Iterable[FrameType]) -> torch.nn.Module | None:
-    """The model that is just being moved or cast (``.to()``, ``.cuda()``, ``.half()``); None: there is none."""
+def being_moved(frames: Iterable[FrameType]) -> torch.nn.Module | None:
+    """Model that is being moved or cast (``.to()``, ``.cuda()``, ``.half()``); None: there is none."""
     import torch
 
     moves = getattr(torch.nn.Module._apply, "__code__", None)

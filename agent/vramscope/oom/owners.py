@@ -1,4 +1,4 @@
-"""Who owns what at that moment: parameters, gradients, optimizer state and buffers, by module; each storage once."""
+"""Owners of device memory at the error: parameters, gradients, optimizer state and buffers, by module. Each storage counts once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from vramscope.memory import deepspeed_zero, lomo_state
+from vramscope.memory import ddp_buckets, deepspeed_zero, lomo_state
 from vramscope.memory.peak_counters import block_bytes
 from vramscope.memory.tensor_bytes import storages
 from vramscope.oom.optimizer_state import state_per_byte_of, states_of, update_of
-from vramscope.oom.other_models import Beside, copies_by_name, gathered
-from vramscope.protocol.oom_record import COPIES, MAX_HOLDERS, OTHER_MODELS, OWNERS, Holder, Update
-from vramscope.recording import ddp_buckets
+from vramscope.oom.other_models import LiveObjects, copies_by_name, gathered
+from vramscope.protocol.oom_record import COPIES, MAX_HOLDERS, OTHER_MODELS, OWNERS, ModuleBytes, Update
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -23,8 +22,8 @@ UNNAMED: Final = "parameters of no known model"
 IN_ZERO: Final = "DeepSpeed's ZeRO"
 
 
-class Holdings(NamedTuple):
-    """Of one device."""
+class OwnedMemory(NamedTuple):
+    """Memory of one device by owner; fields as in OomRecord."""
 
     owned_bytes: dict[str, int]
     trainable_bytes: int
@@ -33,7 +32,7 @@ class Holdings(NamedTuple):
     gradients_at_once_bytes: int | None
     bucket_bytes: int
     narrow_bytes: int
-    holders: list[Holder]
+    holders: list[ModuleBytes]
     optimizer_kind: str | None
     state_per_byte: float | None
     update: Update | None
@@ -47,32 +46,36 @@ def count(
     loading: bool,
     training: bool = True,
     frames: Iterable[FrameType] = (),
-    beside: Beside | None = None,
+    live: LiveObjects | None = None,
     moving: torch.nn.Module | None = None,
-) -> Holdings:
-    """loading    the models are on their way to the card, what lies on the host will follow
-    training   gradients are to come of all that could have them, not only of what has
-    frames     the stack
-    beside     what else lives; ``moving``: the one model that is on its way
+) -> OwnedMemory:
+    """Memory of the device by owner. About 3 µs a tensor.
 
-    Some 3 µs a tensor. Views (tied weights, gradients in one bucket) count once, for the first that has them."""
+    loading    the models are being moved to the device; parameters on the host will follow
+    training   all parameters that can have gradients will have them
+    frames     the stack
+    live       all live models, optimizers and dicts
+    moving     the one model that is being moved
+
+    Views (tied weights, gradients in one bucket) count once, for the first owner.
+    """
     optimizers, roots = list(optimizers), list(roots)
-    if beside is not None:
-        roots = _that_train(roots, beside.models, optimizers)
-    others = () if beside is None else beside.models
-    # (What FSDP2 has gathered for a layer goes with it: the shards are the weights, and the optimizer has them.)
-    passing = {id(one) for root in roots for one in gathered(root)} if optimizers else set()
+    if live is not None:
+        roots = _training_models(roots, live.models, optimizers)
+    others = () if live is None else live.models
+    # (FSDP2 frees what it has gathered for a layer. The shards are the weights, and the optimizer has them.)
+    temporary = {id(one) for root in roots for one in gathered(root)} if optimizers else set()
     of_zero = list(deepspeed_zero.parameters())
     of_optimizers = [one for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]]
-    parameters, names = _named(roots, passing, of_zero, of_optimizers)
+    parameters, names = _named(roots, temporary, of_zero, of_optimizers)
 
     owners = _Owners(device)
-    on_its_way = set() if moving is None else set(map(id, moving.parameters()))
+    being_moved = set() if moving is None else set(map(id, moving.parameters()))
     stepped = set(map(id, (*of_zero, *of_optimizers)))
     trainable = waiting = largest = narrow = updated = at_once = 0
     for parameter in parameters:
         size = owners.add(parameter, names[id(parameter)], "parameters")
-        if not size and parameter.device.type == "cpu" and (loading or id(parameter) in on_its_way):
+        if not size and parameter.device.type == "cpu" and (loading or id(parameter) in being_moved):
             size = _when_moved(parameter)
             waiting += size
         if parameter.requires_grad and (training or _gradient_of(parameter) is not None):
@@ -98,24 +101,24 @@ def count(
     for model in others:
         gradients = (_gradient_of(one) for one in model.parameters())
         for tensor in (*model.parameters(), *model.buffers(), *gradients):
-            if id(tensor) not in passing:
+            if id(tensor) not in temporary:
                 owners.add(tensor, type(model).__name__, OTHER_MODELS)
-    if beside is not None:
+    if live is not None:
         weights = {name: one for root in roots for name, one in root.named_parameters()}
-        for tensor in copies_by_name(weights, beside.dicts):
+        for tensor in copies_by_name(weights, live.dicts):
             owners.add(tensor, COPIES, OTHER_MODELS)
 
     state_per_byte = state_per_byte_of(optimizers)
     if state_per_byte is not None and trainable:
-        state_per_byte *= updated / trainable  # (copies in 32 bits may be stepped in the place of the model's own)
-    passes = bool(optimizers) and all(lomo_state.is_lomo(optimizer) for optimizer in optimizers)
+        state_per_byte *= updated / trainable  # (the optimizer may update copies in 32 bits instead of the model's own)
+    within_backward = bool(optimizers) and all(lomo_state.is_lomo(optimizer) for optimizer in optimizers)
     outermost = {id(one): one for one in (*roots, *others)}
-    return Holdings(
+    return OwnedMemory(
         owned_bytes=owners.owned_bytes(),
         trainable_bytes=trainable,
         waiting_bytes=waiting,
         largest_parameter_bytes=largest,
-        gradients_at_once_bytes=at_once if passes else None,
+        gradients_at_once_bytes=at_once if within_backward else None,
         bucket_bytes=ddp_buckets.held_bytes(outermost.values(), device),
         narrow_bytes=narrow,
         holders=owners.largest(),
@@ -126,21 +129,21 @@ def count(
 
 
 class _Owners:
-    """What modules have on a device, by category: each storage once, for the first that has it."""
+    """Memory of modules on a device by category. Each storage counts once, for the first owner."""
 
     def __init__(self, device: int) -> None:
         self._device = device
-        self._seen: set[int] = set()
+        self._counted: set[int] = set()
         self._rows: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-        """(module, category) -> bytes, tensors"""
+        """Bytes and tensors by module and category."""
 
     def add(self, tensor: Any, module: str, category: str) -> int:
-        """Bytes of it that nobody had before."""
+        """Add a tensor; return its bytes that no owner had before."""
         size = 0
-        for key, held in storages(tensor, self._device):
-            if key not in self._seen:
-                self._seen.add(key)
-                size += held
+        for key, storage_bytes in storages(tensor, self._device):
+            if key not in self._counted:
+                self._counted.add(key)
+                size += storage_bytes
         if size:
             row = self._rows[module, category]
             row[0] += size
@@ -148,31 +151,33 @@ class _Owners:
         return size
 
     def owned_bytes(self) -> dict[str, int]:
-        """By category."""
+        """Bytes by category."""
         owned = dict.fromkeys(OWNERS, 0)
         for (_, category), (size, _) in self._rows.items():
             owned[category] += size
         return owned
 
-    def largest(self) -> list[Holder]:
-        """The most that is held, largest first."""
+    def largest(self) -> list[ModuleBytes]:
+        """Rows with the most bytes, largest first."""
         most = sorted(self._rows.items(), key=lambda entry: -entry[1][0])[:MAX_HOLDERS]
         return [
-            Holder(module=module[:4096], category=category, held_bytes=size, tensors=tensors)
+            ModuleBytes(module=module[:4096], category=category, held_bytes=size, tensors=tensors)
             for (module, category), (size, tensors) in most
         ]
 
 
 def _named(
-    roots: Iterable[torch.nn.Module], passing: Collection[int], of_zero: Iterable[Any], of_optimizers: Iterable[Any]
+    roots: Iterable[torch.nn.Module], temporary: Collection[int], of_zero: Iterable[Any], of_optimizers: Iterable[Any]
 ) -> tuple[list[Any], dict[int, str]]:
-    """All parameters, those of known models first, and by id the module that each belongs to. ``passing``: ids of what counts for
-    none."""
+    """All parameters, those of known models first, and the module of each by id.
+
+    temporary   ids of parameters that do not count
+    """
     parameters: list[Any] = []
     names: dict[int, str] = {}
     for root in roots:
         for name, parameter in root.named_parameters():
-            if id(parameter) not in names and id(parameter) not in passing:
+            if id(parameter) not in names and id(parameter) not in temporary:
                 names[id(parameter)] = name.rpartition(".")[0]
                 parameters.append(parameter)
     for owner, its in ((IN_ZERO, of_zero), (UNNAMED, of_optimizers)):
@@ -183,24 +188,26 @@ def _named(
     return parameters, names
 
 
-def _that_train(
-    heard: list[torch.nn.Module], living: Iterable[torch.nn.Module], optimizers: Iterable[Any]
+def _training_models(
+    known: list[torch.nn.Module], live: Iterable[torch.nn.Module], optimizers: Iterable[Any]
 ) -> list[torch.nn.Module]:
-    """Of all models those that an optimizer updates; where none does, of those that were heard the ones that want gradients. A
-    teacher, or the model of an earlier fold, is one of those that live beside them."""
+    """Models that an optimizer updates; where none does, known models that require gradients.
+
+    A teacher, or the model of an earlier fold, is not one of them.
+    """
     updated = {id(one) for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]}
-    known = set(map(id, heard))
-    every = [*heard, *(one for one in living if id(one) not in known)] if updated else []
-    led = [
+    ids = set(map(id, known))
+    every = [*known, *(one for one in live if id(one) not in ids)] if updated else []
+    trained = [
         one
         for one in every
         if any(id(part) in updated for part in one.parameters()) or next(gathered(one), None) is not None
     ]
-    return led or [root for root in heard if any(one.requires_grad for one in root.parameters())] or heard
+    return trained or [root for root in known if any(one.requires_grad for one in root.parameters())] or known
 
 
 def _gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
-    """None also of what another operation gave (torch.func's weights within its function): PyTorch warns who asks those."""
+    """Gradient of a parameter. None also for results of operations (torch.func's weights), where reading it warns."""
     return parameter.grad if parameter.is_leaf or parameter.retains_grad else None
 
 

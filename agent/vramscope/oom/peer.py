@@ -1,87 +1,98 @@
-"""How this rank stood when another one ran out of memory. It most often waits in a collective by then, until its launcher ends it.
+"""Record of a rank that did not run out when another one did. Usually it waits in a collective then, until its launcher ends it.
 
-It is told by the server, in the answer to a batch; by a word of the other rank's, where both share a spool folder; else by the
-error that its collective ends with. What it writes is read on the sampler's thread, and lies on the disk at once: SIGTERM, of
-which no Python hears while a collective is waited for, may come right after.
+It learns of the error from the server, in the answer to a batch; from the other rank's signal file, where both share a
+spool folder; or from the error that its collective ends with. The state is read on the sampler's thread and written to
+the disk at once: SIGTERM may follow, and Python does not see it while a collective waits.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vramscope.oom import error_chain, forward_progress, stack
-from vramscope.oom.peer_signal import Word
-from vramscope.oom.record_builder import Scene
-from vramscope.oom.trigger import Error
+from vramscope.oom.peer_signal import PeerSignal
+from vramscope.oom.record_builder import RecordBuilder
+from vramscope.oom.trigger import OomTrigger
 from vramscope.protocol import messages
-from vramscope.protocol.oom_record import BlackBox
+from vramscope.protocol.oom_record import OomRecord
 from vramscope.steps.clock import StepClock
 
-if TYPE_CHECKING:
-    from vramscope.protocol.oom_record import Frame
-
 MOST_RECORDS: Final = 4
-"""of one session: a rank that runs out in every step, and survives it, is no reason to write as often"""
+"""Limit of a session: another rank may run out in every step and survive."""
 SERVER: Final = "the server"
 HOST: Final = "a rank of this host"
 ERROR: Final = "the error of its collective"
-_OF_COLLECTIVES: Final = ("ProcessGroup", "gloo", "NCCL", "Connection closed by peer", "Connection reset by peer")
+_COLLECTIVE_WORDS: Final = ("ProcessGroup", "gloo", "NCCL", "Connection closed by peer", "Connection reset by peer")
 
 
 class Bystander:
     """One a session, where there are several ranks.
 
-    bring   brings a record away at once: ``bring(box, asked_by)``
+    keep   writes a record to the disk: ``keep(record, asked_by)``
     """
 
-    def __init__(self, clock: StepClock, scene: Scene, word: Word, bring: Callable[[BlackBox, str], None]) -> None:
-        self._clock, self._scene, self._word = clock, scene, word
-        self._bring = bring
+    def __init__(
+        self, clock: StepClock, builder: RecordBuilder, signal: PeerSignal, keep: Callable[[OomRecord, str], None]
+    ) -> None:
+        self._clock, self._builder, self._signal = clock, builder, signal
+        self._keep = keep
         self._asked_by = ""
         self._records = 0
-        self._wrote_at_step = -1
+        self._last_step = -1
 
     def begin(self) -> None:
-        self._word.tidy()
+        self._signal.remove_stale()
 
     def ask(self) -> None:
-        """The server asks. From any thread."""
+        """Request a record on behalf of the server. From any thread."""
         self._asked_by = SERVER
 
-    def tell(self) -> None:
-        """This rank runs out."""
-        self._word.leave()
+    def signal(self) -> None:
+        """Signal the other ranks that this one runs out."""
+        self._signal.send()
 
-    def scan(self, *, ran_out: bool) -> None:
-        """Write, where somebody has asked. On the sampler's thread. ``ran_out``: this rank did so itself, and has said it all."""
-        asked_by = HOST if self._word.came() else self._asked_by
+    def check(self, *, ran_out: bool) -> None:
+        """Write a record if one was requested. On the sampler's thread.
+
+        ran_out   this rank ran out itself and has written its own record
+        """
+        asked_by = HOST if self._signal.received() else self._asked_by
         self._asked_by = ""
         if asked_by and not ran_out and self._is_due():
             frames = stack.stack_of(sys._current_frames().get(self._clock.thread or 0))
-            roots = self._scene.known_roots()
-            self._write(Error(
-                "bystander", self._scene.device(), None,
-                stack=stack.told(frames), running=forward_progress.running(frames, roots, waits=False), frames=frames, roots=roots,
-            ), asked_by)  # fmt: skip
+            roots = self._builder.known_roots()
+            running = forward_progress.running_module(frames, roots, is_stopped=False)
+            self._write(
+                OomTrigger(
+                    "bystander",
+                    self._builder.device(),
+                    None,
+                    stack=stack.as_record(frames),
+                    running=running,
+                    frames=frames,
+                    roots=roots,
+                ),
+                asked_by,
+            )
 
     def failing(self, error: BaseException) -> None:
-        """An error ends the run. Is it what a collective says when a rank is gone, and was nothing written yet?"""
-        known = next((one for one in error_chain.chain_of(error) if is_of_collective(one)), None)
-        if known is not None and self._is_due():
-            frames: list[Frame] = error_chain.frames_of(known)
-            roots = self._scene.known_roots()
-            self._write(Error("bystander", self._scene.device(), None, stack=frames, roots=roots), ERROR)
+        """An error ends the run. Write a record if a collective raised it because a rank is gone, and none was written yet."""
+        collective = next((one for one in error_chain.chain_of(error) if is_of_collective(one)), None)
+        if collective is not None and self._is_due():
+            frames, roots = error_chain.frames_of(collective), self._builder.known_roots()
+            trigger = OomTrigger("bystander", self._builder.device(), None, stack=frames, roots=roots)
+            self._write(trigger, ERROR)
 
     def _is_due(self) -> bool:
-        """The server and the other rank may ask for the same record."""
-        return self._records < MOST_RECORDS and self._clock.step != self._wrote_at_step
+        """False for a second request in one step: the server and the other rank may ask for the same record."""
+        return self._records < MOST_RECORDS and self._clock.step != self._last_step
 
-    def _write(self, error: Error, asked_by: str) -> None:
+    def _write(self, trigger: OomTrigger, asked_by: str) -> None:
         self._records += 1
-        self._wrote_at_step = self._clock.step
-        self._bring(self._scene.box(error), asked_by)
+        self._last_step = self._clock.step
+        self._keep(self._builder.build(trigger), asked_by)
 
 
 def is_of_collective(error: BaseException) -> bool:
@@ -89,4 +100,5 @@ def is_of_collective(error: BaseException) -> bool:
     kind = type(error)
     if kind.__module__.startswith("torch") and kind.__name__.startswith("Dist"):
         return True
-    return kind is RuntimeError and any(words in str(error)[: messages.MAX_PIECE_BYTES] for words in _OF_COLLECTIVES)
+    text = str(error)[: messages.MAX_PIECE_BYTES]
+    return kind is RuntimeError and any(words in text for words in _COLLECTIVE_WORDS)

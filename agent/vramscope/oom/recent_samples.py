@@ -1,5 +1,4 @@
-"""The last minute of samples and the course of the steps, kept by the sampler so that a record of an error has them even if
-nothing was sent."""
+"""Samples of the last minute and the history of the steps, in memory, for a record of an error."""
 
 from __future__ import annotations
 
@@ -8,19 +7,19 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-from vramscope.oom.step_history import Course
+from vramscope.oom.step_history import StepHistory
 from vramscope.protocol import series
 
 KEPT_NS: Final = 60_000_000_000
 MOST_ROWS: Final = 600
-"""of one device; with shorter intervals than 100 ms every n-th is kept"""
+"""Rows of one device. With shorter intervals than 100 ms, every n-th is kept."""
 
 
-class Recent:
-    """Rows of the stream ``samples``, by device. ``put`` comes from the sampler's thread, the rest from any."""
+class RecentSamples:
+    """Rows of the stream ``samples``, by device. The sampler's thread calls ``put``, any thread the rest."""
 
     def __init__(self, interval_ms: int) -> None:
-        self.course = Course()
+        self.steps = StepHistory()
         self._every = max(1, round(KEPT_NS / 1e6 / MOST_ROWS / max(1, interval_ms)))
         self._rows: dict[int, deque[dict[str, int]]] = {}
         self._passed: dict[int, int] = {}
@@ -28,11 +27,11 @@ class Recent:
         self._least_outside: dict[int, int] = {}
 
     def put(self, device: int, row: dict[str, int]) -> None:
-        """A row that nobody changes any more."""
+        """Add a row. It must not change afterwards."""
         before = self._newest.get(device, {})
         self._newest[device] = row
         outside = outside_bytes(row)
-        # NVML and the allocator are not read in the same instant: only where nothing moved between two rows do they agree.
+        # NVML and the allocator are not read at the same instant. They agree only where nothing moved between two rows.
         if outside is not None and row.get("reserved_bytes") == before.get("reserved_bytes"):
             self._least_outside[device] = min(outside, self._least_outside.get(device, outside))
         passed = self._passed.get(device, 0)
@@ -44,11 +43,11 @@ class Recent:
         return dict(self._newest.get(device, {}))
 
     def least_outside_bytes(self, device: int) -> int | None:
-        """The least that this process had on the device besides what PyTorch reserved; None: NVML does not tell."""
+        """Lowest device memory of this process outside PyTorch; None: NVML does not report it."""
         return self._least_outside.get(device)
 
     def columns(self, device: int, until_ns: int) -> dict[str, bytes]:
-        """The last minute before a moment, as columns; what is not known in any row is left out."""
+        """Columns of the minute before a time; a column that no row has is left out."""
         rows = [row for row in list(self._rows.get(device, ())) if row["time_ns"] >= until_ns - KEPT_NS]
         names = [
             name for name in series.SAMPLES if any(row.get(name, series.UNKNOWN) != series.UNKNOWN for row in rows)
@@ -57,6 +56,6 @@ class Recent:
 
 
 def outside_bytes(row: Mapping[str, int]) -> int | None:
-    """What the process has on the device besides PyTorch's, of one sample."""
+    """Device memory of the process outside PyTorch, of one sample."""
     process, reserved = row.get("process_device_bytes", series.UNKNOWN), row.get("reserved_bytes", series.UNKNOWN)
     return None if series.UNKNOWN in (process, reserved) else max(0, process - reserved)

@@ -1,4 +1,4 @@
-"""Where the error happened: the Python stack, the user's own lines in it, and whose method runs in a frame of it."""
+"""Python stack of an error: the user's own lines in it, and the modules whose methods run in its frames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def stack_of(frame: FrameType | None) -> list[FrameType]:
-    """The frames from this one outwards, without the agent's own."""
+    """Frames from this one outwards, without the agent's own."""
     frames: list[FrameType] = []
     while frame is not None and len(frames) < MAX_FRAMES:
         if not is_ours(frame.f_code.co_filename):
@@ -28,26 +28,26 @@ def stack_of(frame: FrameType | None) -> list[FrameType]:
 
 
 def frames_now() -> list[FrameType]:
-    """Of this thread; where it is autograd's, of the main thread, which waits in ``backward()`` then.
+    """Frames of this thread. Of autograd's thread: with those of the main thread, which waits in ``backward()`` then.
 
-    A function of the user's own that autograd runs (a custom backward, a hook) stands before the rest.
+    The user's functions that autograd runs (a custom backward, a hook) come first.
     """
     here = stack_of(sys._getframe(1))
     main = threading.main_thread().ident
-    if main is None or threading.get_ident() == main or not is_autograds():
+    if main is None or threading.get_ident() == main or not is_backward_thread():
         return here
     return (here + stack_of(sys._current_frames().get(main)))[:MAX_FRAMES]
 
 
-def is_autograds() -> bool:
-    """Whether this thread walks a graph backward."""
+def is_backward_thread() -> bool:
+    """Whether this thread runs a backward."""
     import torch
 
     return bool(torch._C._current_graph_task_id() != -1)
 
 
-def told(frames: Iterable[FrameType]) -> list[Frame]:
-    """As the record keeps them."""
+def as_record(frames: Iterable[FrameType]) -> list[Frame]:
+    """Frames for the record."""
     return [
         Frame(
             file=frame.f_code.co_filename[:4096],
@@ -60,16 +60,16 @@ def told(frames: Iterable[FrameType]) -> list[Frame]:
 
 
 def is_own(file: str) -> bool:
-    """Whether a file is the user's: no part of Python, of an installed package, or of ours."""
+    """Whether a file is the user's: not part of Python, of an installed package, or of the agent."""
     return file == "<string>" or not (is_library(file) or is_ours(file))
 
 
 def module_of(frame: FrameType) -> torch.nn.Module | None:
-    """The module whose own method runs in this frame, or whose call begins in it."""
+    """Module whose own method runs in this frame, or whose call begins in it."""
     import torch
 
     code = frame.f_code
-    # A decorated forward is no method of its class any more (all of transformers' are); the call around it knows the module.
+    # A decorated forward (all of transformers' are) is no method of its class; the call around it knows the module.
     if code is torch.nn.Module._wrapped_call_impl.__code__:
         module: torch.nn.Module | None = locals_of(frame).get("self")
         return module
@@ -79,14 +79,17 @@ def module_of(frame: FrameType) -> torch.nn.Module | None:
     # type(), not isinstance: lazy proxies run code when they are asked for their class.
     if not issubclass(type(this), torch.nn.Module) or code.co_name.startswith("_"):
         return None
-    # A function that is given a module first is no method of it.
+    # A function whose first argument is a module is no method of it.
     own = (getattr(vars(kind).get(code.co_name), "__code__", None) for kind in type(this).__mro__)
     return this if code in own else None
 
 
 def wants_gradients(frames: Iterable[FrameType]) -> bool:
-    """Of the forward on this stack. Within a function of autograd's (a compiled graph, a reentrant checkpoint) gradients are off in
-    any case: there the outermost model's mode says it."""
+    """Whether the forward on this stack records gradients.
+
+    Within a function of autograd (a compiled graph, a reentrant checkpoint) gradients are always off. There the
+    outermost model's mode decides.
+    """
     import torch
 
     if torch.is_grad_enabled():
@@ -97,8 +100,8 @@ def wants_gradients(frames: Iterable[FrameType]) -> bool:
     return any(frame.f_code is code for frame in frames) and bool(models) and models[0].training
 
 
-def given_to(frame: FrameType) -> list[Any]:
-    """What a method was given, without the module itself."""
+def arguments_of(frame: FrameType) -> list[Any]:
+    """Arguments of a method, without the module itself."""
     code, values = frame.f_code, locals_of(frame)
     flags = code.co_flags
     count = code.co_argcount + code.co_kwonlyargcount + bool(flags & CO_VARARGS) + bool(flags & CO_VARKEYWORDS)

@@ -1,5 +1,5 @@
-"""The run's steps up to now, for a record of an error: where each ended and how high it was, thinned; and what inputs of other
-sizes took."""
+"""History of the steps for a record of an error: memory after each step and its peak, thinned; and the need of inputs
+of other sizes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ from vramscope.steps.phase import BACKWARD, FORWARD
 from vramscope.steps.records import StepRecord
 
 MOST_STEPS: Final = 128
-
-
 MOST_SIZES: Final = 64
-"""shapes of inputs, the newest: of a training whose inputs are never as long as before"""
+"""Newest shapes of inputs. There may be a new one in each step."""
 
 Shape = tuple[int, ...]
 
 
-class Course:
-    """Keeps every step of a young run, then every second, every fourth .. : at most MOST_STEPS, numbers alone; and of MOST_SIZES
-    shapes of the input how much they took."""
+class StepHistory:
+    """Every step of a young run, then every second, every fourth, and so on: at most MOST_STEPS. Numbers alone."""
 
     def __init__(self) -> None:
         self._kept: list[StepRecord] = []
@@ -31,7 +28,7 @@ class Course:
         self._sizes: dict[tuple[int, int, Shape], int] = {}
 
     def put(self, steps: Iterable[StepRecord]) -> None:
-        """Steps that have ended, oldest first. On the sampler's thread; some 4 µs each."""
+        """Add steps that have ended, oldest first. On the sampler's thread; about 4 µs each."""
         for step in steps:
             self._sizes |= _grown(self._sizes, step)
             while len(self._sizes) > MOST_SIZES:
@@ -43,20 +40,24 @@ class Course:
                 self._kept = [kept for kept in self._kept if kept.number % self._every == 0]
 
     def sizes(self, device: int, root: int, more: Sequence[StepRecord] = ()) -> list[tuple[list[int], int]]:
-        """(shape of the largest input of a step, by how much its forward and backward rose), of one root and device. From any
-        thread."""
+        """Pairs of one root and device: shape of a step's largest input, and by how much forward and backward raised the memory.
+
+        From any thread.
+        """
         known = dict(self._sizes)
         for step in more:
             known |= _grown(known, step)
         return [(list(shape), peak) for (on, of, shape), peak in known.items() if (on, of) == (device, root)]
 
     def columns(self, device: int, more: Sequence[StepRecord] = ()) -> dict[str, bytes]:
-        """What is kept, and ``more`` that nobody has put yet, of one device. From any thread."""
+        """Columns of one device, of the kept steps and ``more`` that were not added yet. From any thread."""
         steps = {step.number: step for step in (*self._kept, *more) if device in step.devices and step.intervals}
         rows = []
         for number, step in sorted(steps.items()):
             cuts = [
-                stretch.cuts[at] for stretch in step.intervals if (at := step.devices.index(device)) < len(stretch.cuts)
+                interval.cuts[at]
+                for interval in step.intervals
+                if (at := step.devices.index(device)) < len(interval.cuts)
             ]
             if cuts:
                 rows.append((number, cuts[-1].allocated_bytes, max(cut.peak_allocated_bytes for cut in cuts)))
@@ -66,12 +67,12 @@ class Course:
 
 
 def _grown(known: Mapping[tuple[int, int, Shape], int], step: StepRecord) -> dict[tuple[int, int, Shape], int]:
-    """The entries of a step: by how much its forward and backward rose. What an optimizer copies goes with no input."""
+    """Entries of a step: by how much forward and backward raised the memory. An optimizer's copies do not depend on the input."""
     grown: dict[tuple[int, int, Shape], int] = {}
     for at, device in enumerate(step.devices if step.largest_inputs else ()):
-        stretches = [one for one in step.intervals if at < len(one.cuts)]
-        before = allocated_before_forward(stretches, at)
-        peaks = [one.cuts[at].peak_allocated_bytes for one in stretches if one.phase in (FORWARD, BACKWARD)]
+        intervals = [one for one in step.intervals if at < len(one.cuts)]
+        before = allocated_before_forward(intervals, at)
+        peaks = [one.cuts[at].peak_allocated_bytes for one in intervals if one.phase in (FORWARD, BACKWARD)]
         if before is None or not peaks:
             continue
         for root, shape in list(step.largest_inputs.items()):

@@ -1,11 +1,11 @@
-"""What whoever met an error of memory tells of it."""
+"""Trigger of a record: an error of memory, or the request to describe a bystander."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from vramscope.oom.forward_progress import Running
+from vramscope.oom.forward_progress import RunningModule
 from vramscope.protocol.oom_record import Frame
 
 if TYPE_CHECKING:
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
     import torch
 
 
-class Error(NamedTuple):
-    """One error, or of another rank's how this one stands."""
+class OomTrigger(NamedTuple):
+    """What is known where the error was observed."""
 
-    seen_by: Any
+    seen_by: Literal["observer", "passing", "exception", "bystander"]
     device: int | None
     asked_bytes: int | None
     total_bytes: int | None = None
     free_bytes: int | None = None
     limit_bytes: int | None = None
     stack: Sequence[Frame] = ()
-    running: Running | None = None
+    running: RunningModule | None = None
     batch_size: int | None = None
     error_type: str | None = None
     error_text: str | None = None
     frames: Sequence[FrameType] = ()
-    """of the thread that asked, while they stand"""
+    """Live frames of the thread that requested the memory."""
     moving: torch.nn.Module | None = None
-    """the model that is just being moved or cast"""
+    """Model that is being moved or cast."""
     thread: str | None = None
-    """its name, where it is neither the training's nor autograd's"""
+    """Name of the thread, unless it is the training's or autograd's."""
     roots: Sequence[torch.nn.Module] | None = None
-    """the models that train, where they were looked for already"""
+    """Models that train, where they were searched for already."""
 
     @property
-    def here(self) -> bool:
-        """Whether this process ran out. Of a bystander only that is read which any thread may read, and quickly."""
-        return bool(self.seen_by != "bystander")
+    def is_own(self) -> bool:
+        """Whether this process ran out. Of a bystander, only what any thread may read quickly is read."""
+        return self.seen_by != "bystander"

@@ -1,305 +1,432 @@
-"""Why memory ran out: one cause and one sentence with its arithmetic, from what the record or the message alone tells.
+"""Cause of an out-of-memory error: the first of an ordered list of rules that applies. ``prose`` has the sentences.
 
-    room       what PyTorch has reserved, and what is free or allowed beyond
-    shortfall  by how much the request was more than could be had in one piece
-    likely     what the whole step would have come to (oom_need)
+    available  most that PyTorch could have reserved
+    shortfall  by how much the request exceeds what could still be reserved
+    likely     what the whole step would have needed (demand.Estimate)
 
-The order of the questions is that of blame: what should not be there at all (a leak, a limit, another process, memory
-outside PyTorch) comes before how the rest lies (fragmentation), and that before how much the training needs. Each earlier
-cause must by itself have been enough: without it the request would have fitted, and so would the step, as far as it can be told.
+The order of RULES is the order of blame. What should not be there at all (a leak, a limit, another process, memory
+outside PyTorch) comes before fragmentation, and that before the training's own need. Each earlier cause must have been
+enough by itself: without it the request would have fitted, and the whole step too, as far as it is known.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
 from typing import Final
 
-from vramscope.oom_diagnosis.demand import PIECES, input_words, need_of, outgrew_bytes, waits_for_backward
+from vramscope.oom_diagnosis.demand import FRAGMENTATION_MARGIN, Estimate, outgrew_bytes
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.oom_diagnosis.message import ON_HOST, OUTSIDE_PYTORCH
 
-CAUSES: Final = (
-    "weights",
-    "optimizer",
-    "activations",
-    "fragmentation",
-    "leak",
-    "other_process",
-    "limit",
-    "outside_pytorch",
-)
-NEARLY_ALL: Final = 0.8
-"""of the room: a model that leaves more of it is not what is too large where the rest of the step would have been larger"""
-LEAK_SHARE: Final = 0.02
-"""of the room: what is held by less cannot be why memory ran out, even where a single request would have fitted"""
 
-FIRST_AID: Final = {
-    "weights": "The model does not fit with this precision: smaller weights (bf16), fewer, or shared between cards (FSDP).",
-    "optimizer": "An optimizer with less state (8-bit AdamW, SGD), or foreach=False where its temporaries are too much.",
-    "activations": "A smaller batch with gradient accumulation, or gradient checkpointing.",
-    "fragmentation": "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-    "leak": "Let go of what is held: detach() or item() what you keep, del the rest.",
-    "other_process": "End the other process, or choose another card.",
-    "limit": "Raise set_per_process_memory_fraction (per_process_memory_fraction in the allocator's settings), or take it out.",
-    "outside_pytorch": "Leave room for the library that asked: set_per_process_memory_fraction(0.9), say.",
-    "": "",
-}
-SHORTER_AID: Final = (
-    "Shorter inputs (cut the long ones, or group them by length), a smaller batch with gradient accumulation, or gradient "
-    "checkpointing."
-)
-NO_TRAINING: Final = "A smaller batch, or a shorter sequence."
-NO_GRAD: Final = "The evaluation under torch.no_grad(): its forwards then keep no graphs."
-OTHERS_AID: Final = "Models that do not train on the host or in 16 bits, and no second copy of weights on the card."
-READING_AID: Final = 'torch.load(..., map_location="cpu"): the card holds the weights once, not twice.'
-PINNED: Final = (
-    "Less pinned memory at a time (pin_memory, prefetch_factor), or a higher limit of locked memory (ulimit -l)."
-)
+class Kind(StrEnum):
+    """Kinds of causes, as the API and ``vramscope oom --json`` have them. UNKNOWN is null there."""
+
+    WEIGHTS = "weights"
+    OPTIMIZER = "optimizer"
+    ACTIVATIONS = "activations"
+    FRAGMENTATION = "fragmentation"
+    LEAK = "leak"
+    OTHER_PROCESS = "other_process"
+    LIMIT = "limit"
+    OUTSIDE_PYTORCH = "outside_pytorch"
+    UNKNOWN = ""
+
+
+NEARLY_ALL: Final = 0.8
+"""A model below this share of the available memory is not too large where the rest of the step would have been larger."""
+LEAK_SHARE: Final = 0.02
+"""A leak below this share of the available memory is no cause, even where a single request would have fitted."""
 MOSTLY_FREE: Final = 0.5
-"""of the card: with more, a CUDA call that finds no memory meant the host's"""
-WORKER_ENDED: Final = (
-    "A DataLoader worker was ended, but Linux has ended no process for want of memory since the run began: it was something "
-    "else."
-)
-HOST_AID: Final = "Fewer DataLoader workers, a smaller prefetch_factor, or less kept in the process."
+"""With a larger share of the device free, a CUDA call without memory meant the host's memory."""
+
+
+# -- what each kind of cause knows -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """One cause of CAUSES ("" where the text says too little), the sentence, and what to try first."""
+class RetainedLeak:
+    """A known leak retains enough."""
 
-    cause: str
-    sentence: str
-    first_aid: str
+    holder: str
+    line: str
+    retained_bytes: int
 
 
-def judge(facts: Facts) -> Verdict:
-    """Why it ran out. Never raises: what is not known is left out of the sentence."""
+@dataclass(frozen=True, slots=True)
+class GrowthLeak:
+    """Memory after each step, or within one evaluation, has grown by enough."""
+
+    growth_bytes: int
+    holder: str
+    """Empty where it is not known."""
+    line: str
+    in_evaluation: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FreeBlocks:
+    """Reserved memory is free, in blocks too small for the request."""
+
+    idle_bytes: int
+    used_bytes: int
+    asked_bytes: int
+    available_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """The process may not reserve more."""
+
+    free_bytes: int | None
+    limit_bytes: int | None
+    reserved_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedByFraction:
+    """PyTorch refused the request before trying, because of the memory fraction."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherProcesses:
+    """Other processes use enough of the device."""
+
+    used_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrownOutside:
+    """Memory of this process outside PyTorch has grown by enough."""
+
+    outside_bytes: int
+    growth_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryRequest:
+    """A library's own request failed; ``pinned``: most of the device was free, so it was the host's memory."""
+
+    pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """The host's memory ran out."""
+
+
+class Limiting(Enum):
+    """Reason why a part of the training's own memory is the cause."""
+
+    FIXED = auto()
+    """Weights, gradients and state alone exceed the available memory."""
+    UPDATE = auto()
+    """The optimizer's update failed."""
+    LOADING = auto()
+    """A model, or a file of weights, was being moved to the device."""
+    STEP = auto()
+    """The step as a whole needs too much; its largest part is the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryParts:
+    """The training's own memory, by part."""
+
+    reason: Limiting
+    parameters_bytes: int
+    waiting_bytes: int
+    """Parameters that are still on the host."""
+    buffers_bytes: int
+    other_models_bytes: int
+    gradients_bytes: int
+    bucket_bytes: int
+    state_bytes: int
+    working_bytes: int
+    asked_bytes: int
+    """0 where the request is one of the waiting parameters."""
+    likely_bytes: int
+    available_bytes: int
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Everything that does not depend on the batch."""
+        weights = self.parameters_bytes + self.waiting_bytes + self.buffers_bytes + self.other_models_bytes
+        return weights + self.gradients_bytes + self.bucket_bytes + self.state_bytes
+
+
+class Missing(Enum):
+    """Reason why no cause is known."""
+
+    NUMBERS = auto()
+    """The message has too few numbers."""
+    PARTS = auto()
+    """The need exceeds the available memory; of what it consists is not known."""
+    WORKER_NOT_KILLED = auto()
+    """A DataLoader worker ended, but Linux has ended no process."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotKnown:
+    """No cause is known."""
+
+    missing: Missing
+    available_bytes: int | None = None
+
+
+Details = (
+    RetainedLeak
+    | GrowthLeak
+    | FreeBlocks
+    | MemoryLimit
+    | RefusedByFraction
+    | OtherProcesses
+    | GrownOutside
+    | LibraryRequest
+    | HostMemory
+    | MemoryParts
+    | NotKnown
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Kind of the cause, and the numbers that prove it."""
+
+    kind: Kind
+    details: Details
+
+
+# -- rules, in the order of blame --------------------------------------------------------------------------------------------------
+
+
+def cause_of(facts: Facts, estimate: Estimate | None) -> Cause:
+    """First rule that applies. Never raises."""
+    for rule in RULES:
+        cause = rule(facts, estimate)
+        if cause is not None:
+            return cause
+    return Cause(Kind.UNKNOWN, NotKnown(Missing.NUMBERS))
+
+
+def _worker_not_killed(facts: Facts, estimate: Estimate | None) -> Cause | None:
     if facts.kind == "worker_killed" and facts.host_kills == 0:
-        return Verdict("", WORKER_ENDED + _met_by(facts), "")
-    if facts.kind in ON_HOST:
-        return Verdict("outside_pytorch", _host_sentence(facts), HOST_AID)
-    if facts.kind in OUTSIDE_PYTORCH:
-        return Verdict("outside_pytorch", _library_sentence(facts), _aid("outside_pytorch", facts))
-    cause, why = _cause(facts)
-    return Verdict(cause, f"{_asked(facts)} {why}".strip(), _aid(cause, facts))
+        return Cause(Kind.UNKNOWN, NotKnown(Missing.WORKER_NOT_KILLED))
+    return None
 
 
-def _aid(cause: str, facts: Facts) -> str:
-    """What to try first."""
-    if cause == "outside_pytorch" and _is_pinned(facts):
-        return PINNED
-    if cause == "weights" and facts.is_reading:
-        return READING_AID
-    if cause == "weights" and facts.other_models_bytes >= (facts.shortfall_bytes or 0) > 0:
-        return OTHERS_AID
-    if cause == "activations" and facts.evaluates:
-        return NO_GRAD
-    if cause == "activations" and facts.phase == "eval":
-        return NO_TRAINING
-    if cause == "activations" and input_words(facts) and facts.input_shape[:1] == facts.input_shape_before[:1]:
-        return SHORTER_AID
-    if cause == "leak" and (own := facts.lengthened or facts.leak_advice):
-        named = bool(facts.leak_name) and own.startswith(
-            facts.leak_name.partition(" ")[0]
-        )  # a name stays as it is written
-        return f"{own if named else own[0].upper() + own[1:]}."
-    return FIRST_AID[cause]
+def _host_memory(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    return Cause(Kind.OUTSIDE_PYTORCH, HostMemory()) if facts.kind in ON_HOST else None
 
 
-def _is_pinned(facts: Facts) -> bool:
-    """A CUDA call that found no memory while most of the card was free."""
+def _library_request(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    if facts.kind not in OUTSIDE_PYTORCH:
+        return None
     free, total = facts.free_bytes, facts.total_bytes
-    return facts.kind == "cuda" and bool(free and total and free > MOSTLY_FREE * total)
+    pinned = facts.kind == "cuda" and bool(free and total and free > MOSTLY_FREE * total)
+    return Cause(Kind.OUTSIDE_PYTORCH, LibraryRequest(pinned))
 
 
-def _cause(facts: Facts) -> tuple[str, str]:
-    asked, shortfall, room, whole = facts.asked_bytes, facts.shortfall_bytes, facts.room_bytes, facts.whole_bytes
+def _refused_by_fraction(facts: Facts, estimate: Estimate | None) -> Cause | None:
     if facts.kind == "preemptive" and (facts.reserved_bytes is None or facts.limit_bytes is not None):
-        return "limit", "The memory fraction that was set does not allow it."
-    need = need_of(facts)
-    likely = facts.least_bytes if need is None else need.likely_bytes
-    if asked is None or shortfall is None or room is None or whole is None or likely is None:
-        return "", "The message does not say enough to tell the cause."
-    who = f"{facts.leak_name or 'A leak'}{f' ({facts.leak_place})' if facts.leak_place else ''}"
-    held = max(facts.leaked_bytes, 0)
-    if held >= max(shortfall, LEAK_SHARE * room) and likely - held <= room:
-        return "leak", f"{who} holds {amount(held)} that should be gone; without it, it fits."
-    idle = facts.idle_bytes or 0
-    # What is less than the step wanted beyond the last one would have let this request through, and hardly the rest of the step.
-    lacking = max(shortfall, outgrew_bytes(facts, need))
-    usual = 0.0 if need is None else PIECES * room  # so much lies free in pieces in any training
-    in_one_piece = idle >= max(lacking, usual) and likely <= room and not facts.expandable
+        return Cause(Kind.LIMIT, RefusedByFraction())
+    return None
+
+
+def _too_few_numbers(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    if None in (facts.asked_bytes, facts.shortfall_bytes, facts.available_bytes, _likely(facts, estimate)):
+        return Cause(Kind.UNKNOWN, NotKnown(Missing.NUMBERS))
+    return None
+
+
+def _retained_leak(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    shortfall, available, likely = _numbers(facts, estimate)
+    leaked = max(facts.leaked_bytes, 0)
+    if leaked >= max(shortfall, LEAK_SHARE * available) and likely - leaked <= available:
+        return Cause(Kind.LEAK, RetainedLeak(facts.leak_name, facts.leak_line, leaked))
+    return None
+
+
+def _growth_leak(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    shortfall, available, likely = _numbers(facts, estimate)
     growth = facts.growth_bytes or 0
-    leaks = growth >= max(shortfall, LEAK_SHARE * room, _wanted_more(facts, likely)) and likely - growth <= room
-    # (Over few steps what grows may be wanted. In an evaluation it is what one container holds, and the larger of both it is.)
-    wanted = facts.phase != "eval" or growth <= idle
-    in_doubt = facts.growth_is_young and in_one_piece and wanted and not facts.lengthened
-    if leaks and not in_doubt:
-        by = f"; {who} holds as much" if facts.leak_name else ""
-        what = "forward of the evaluation" if facts.phase == "eval" else "step"
-        return "leak", f"What outlives a {what} has grown by {amount(growth)}{by}; without that, it fits."
-    if facts.limit_bytes is not None and asked <= (facts.free_bytes or 0) and likely <= whole:
-        return "limit", (
-            f"The card had {amount(facts.free_bytes)} free, but the process may reserve {amount(facts.limit_bytes)} and has "
-            f"{amount(facts.reserved_bytes)}."
-        )
-    others, outside = facts.others_bytes or 0, _risen(facts)
-    if others >= max(lacking, idle) and likely <= room + others:
-        return "other_process", f"Other processes on the card hold {amount(others)}; without them, it fits."
-    if outside >= max(lacking, idle) and likely <= room + outside:
-        return "outside_pytorch", (
-            f"This process holds {amount(facts.outside_bytes)} on the card outside PyTorch, {amount(outside)} more than at "
-            "first; without that, it fits."
-        )
-    if in_one_piece:
-        return "fragmentation", (
-            f"PyTorch has {amount(idle)} reserved and unused, in pieces too small for it; in one piece it fits: "
-            f"{amount(facts.used_bytes)} used and {amount(asked)} asked are {amount(room - (facts.used_bytes or 0) - asked)} "
-            f"less than the {amount(room)} that PyTorch can have."
-        )
-    return _capacity(facts, asked, room, likely)
+    least = max(shortfall, LEAK_SHARE * available, _wanted_more(facts, likely))
+    if growth < least or likely - growth > available:
+        return None
+    # (Growth over few steps may be wanted. In an evaluation it is what one container has accumulated; the larger of
+    # both is the cause.)
+    wanted = facts.phase != "eval" or growth <= (facts.idle_bytes or 0)
+    in_doubt = facts.growth_is_young and wanted and not facts.growing_tensor_advice
+    if in_doubt and _fits_in_one_block(facts, estimate):
+        return None
+    return Cause(Kind.LEAK, GrowthLeak(growth, facts.leak_name, facts.leak_line, facts.phase == "eval"))
+
+
+def _memory_limit(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    _, _, likely = _numbers(facts, estimate)
+    whole = facts.available_without_limit_bytes or 0
+    if facts.limit_bytes is not None and (facts.asked_bytes or 0) <= (facts.free_bytes or 0) and likely <= whole:
+        return Cause(Kind.LIMIT, MemoryLimit(facts.free_bytes, facts.limit_bytes, facts.reserved_bytes))
+    return None
+
+
+def _other_processes(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    _, available, likely = _numbers(facts, estimate)
+    others = facts.others_bytes or 0
+    if others >= max(_lacking(facts, estimate), facts.idle_bytes or 0) and likely <= available + others:
+        return Cause(Kind.OTHER_PROCESS, OtherProcesses(others))
+    return None
+
+
+def _grown_outside(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    _, available, likely = _numbers(facts, estimate)
+    outside, before = facts.outside_bytes, facts.outside_before_bytes
+    grown = 0 if outside is None or before is None else max(0, outside - before)
+    if grown >= max(_lacking(facts, estimate), facts.idle_bytes or 0) and likely <= available + grown:
+        return Cause(Kind.OUTSIDE_PYTORCH, GrownOutside(outside or 0, grown))
+    return None
+
+
+def _fragmentation(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    if not _fits_in_one_block(facts, estimate):
+        return None
+    _, available, _ = _numbers(facts, estimate)
+    return Cause(
+        Kind.FRAGMENTATION,
+        FreeBlocks(facts.idle_bytes or 0, facts.used_bytes or 0, facts.asked_bytes or 0, available),
+    )
+
+
+def _unknown_parts(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    if None in (facts.parameters_bytes, facts.fixed_bytes, facts.working_bytes, facts.weights_bytes):
+        return Cause(Kind.UNKNOWN, NotKnown(Missing.PARTS, facts.available_bytes))
+    return None
+
+
+def _fixed_parts(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    """Weights, gradients and state alone exceed the available memory."""
+    _, available, _ = _numbers(facts, estimate)
+    fixed = facts.fixed_bytes or 0
+    if fixed <= available:
+        return None
+    # (Where other models or copies are too much, they are the cause; a model that is wanted, if the update fits without it.)
+    update = 0 if facts.copies_bytes else _update_bytes(facts)
+    other_models = facts.other_models_bytes > 0 and fixed - facts.other_models_bytes + update <= available
+    state = _weights(facts) <= available and facts.full_state_bytes > 0 and not other_models
+    return _parts(Kind.OPTIMIZER if state else Kind.WEIGHTS, Limiting.FIXED, facts, estimate)
+
+
+def _optimizer_update(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    return _parts(Kind.OPTIMIZER, Limiting.UPDATE, facts, estimate) if facts.phase == "optimizer" else None
+
+
+def _weights_being_loaded(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    if facts.phase not in ("other", "data", None):
+        return None
+    working = facts.working_bytes or 0
+    before_training = working < (facts.parameters_bytes or 0) and not facts.step
+    moving = facts.waiting_bytes > 0 and working <= (facts.weights_bytes or 0)
+    if before_training or facts.is_reading or moving:
+        return _parts(Kind.WEIGHTS, Limiting.LOADING, facts, estimate)
+    return None
+
+
+def _largest_part(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    _, available, likely = _numbers(facts, estimate)
+    fixed, working = facts.fixed_bytes or 0, facts.working_bytes or 0
+    weights, state = _weights(facts), facts.full_state_bytes
+    in_step = facts.phase in ("forward", "backward", "eval") or working > 0
+    activations = working + (facts.asked_bytes or 0 if in_step else 0)
+    if fixed < NEARLY_ALL * available:  # (else no batch is small enough to help much)
+        activations = max(activations, likely - fixed)
+    parts = (activations, Kind.ACTIVATIONS), (state, Kind.OPTIMIZER), (weights, Kind.WEIGHTS)
+    largest = max(parts, key=lambda part: (part[0], part[1].value))[1]
+    if facts.phase == "eval" and not facts.full_gradients_bytes and weights < NEARLY_ALL * available:
+        largest = Kind.ACTIVATIONS
+    return _parts(largest, Limiting.STEP, facts, estimate)
+
+
+Rule = Callable[[Facts, Estimate | None], Cause | None]
+RULES: Final[tuple[Rule, ...]] = (
+    _worker_not_killed,
+    _host_memory,
+    _library_request,
+    _refused_by_fraction,
+    _too_few_numbers,
+    _retained_leak,
+    _growth_leak,
+    _memory_limit,
+    _other_processes,
+    _grown_outside,
+    _fragmentation,
+    _unknown_parts,
+    _fixed_parts,
+    _optimizer_update,
+    _weights_being_loaded,
+    _largest_part,
+)
+"""Rules from ``_retained_leak`` on may rely on the numbers that ``_too_few_numbers`` asks for."""
+
+
+# -- numbers that several rules need -----------------------------------------------------------------------------------------------
+
+
+def _likely(facts: Facts, estimate: Estimate | None) -> int | None:
+    return facts.low_bytes if estimate is None else estimate.likely_bytes
+
+
+def _numbers(facts: Facts, estimate: Estimate | None) -> tuple[int, int, int]:
+    """Shortfall, available and likely bytes."""
+    return facts.shortfall_bytes or 0, facts.available_bytes or 0, _likely(facts, estimate) or 0
+
+
+def _lacking(facts: Facts, estimate: Estimate | None) -> int:
+    """Less than a step wanted beyond the last one would have let this request through, and hardly the rest of the step."""
+    return max(facts.shortfall_bytes or 0, outgrew_bytes(facts, estimate))
+
+
+def _fits_in_one_block(facts: Facts, estimate: Estimate | None) -> bool:
+    """Whether the free blocks would have been enough for the request and the step, had they been one block."""
+    _, available, likely = _numbers(facts, estimate)
+    usual = 0.0 if estimate is None else FRAGMENTATION_MARGIN * available  # free in small blocks in any training
+    least = max(_lacking(facts, estimate), usual)
+    return (facts.idle_bytes or 0) >= least and likely <= available and not facts.expandable
 
 
 def _wanted_more(facts: Facts, likely: int) -> int:
-    """By how much this step wants more than the first ones did, all that has grown meanwhile left out: a larger batch does."""
+    """By how much this step wants more than the first ones, growth left out: a larger batch does."""
     if facts.peak_at_first_bytes is None or facts.growth_bytes is None:
         return 0
     return likely - facts.growth_bytes - facts.peak_at_first_bytes
 
 
-def _capacity(facts: Facts, asked: int, room: int, likely: int) -> tuple[str, str]:
-    """The training needs more than there is: which part of it is the largest, or does not fit even alone."""
-    parameters, fixed, working = facts.parameters_bytes, facts.fixed_bytes, facts.working_bytes
-    if parameters is None or fixed is None or working is None or facts.weights_bytes is None:
-        return "", f"All that PyTorch can have, {amount(room)}, is less than what it holds and was asked for."
-    gradients, state = facts.full_gradients_bytes, facts.full_state_bytes
-    weights = facts.weights_bytes + gradients + facts.bucket_bytes
-    parts = f"Weights {amount(parameters + facts.waiting_bytes)}" if fixed else "No weights are known"
-    if fixed and facts.waiting_bytes:
-        parts += f" ({amount(facts.waiting_bytes)} of it still on its way)"
-    if facts.other_models_bytes:
-        parts += f", other models and copies of weights {amount(facts.other_models_bytes)}"
-    if gradients or state:
-        kept = "not known yet" if facts.state_is_unknown and not state else amount(state)
-        to_come = "" if facts.gradients_bytes or facts.optimizer_bytes else "still to come "
-        copies = (
-            f" and DistributedDataParallel's copies of them {amount(facts.bucket_bytes)}" if facts.bucket_bytes else ""
-        )
-        parts += f", {to_come}gradients {amount(gradients)}{copies}, optimizer state {kept}"
-    if fixed > room:
-        # (Where other models or copies are what is too much, it is they; of a model that is wanted, if the update fits without it.)
-        update = 0 if facts.copies_bytes else _update_bytes(facts)
-        beside = facts.other_models_bytes > 0 and fixed - facts.other_models_bytes + update <= room
-        cause = "optimizer" if weights <= room and state > 0 and not beside else "weights"
-        return cause, f"{parts}: {amount(fixed)} before any activation, and PyTorch can have {amount(room)}."
-    if facts.phase == "optimizer":
-        return "optimizer", f"The optimizer asked for it: {parts}, and {amount(room)} is all that PyTorch can have."
-    in_step = facts.phase in ("forward", "backward", "eval") or working > 0
-    active = working + (asked if in_step else 0)
-    if fixed < NEARLY_ALL * room:  # (else no batch is small enough to do much about it)
-        active = max(active, likely - fixed)
-    largest = max((active, "activations"), (state, "optimizer"), (weights, "weights"))[1]
-    if facts.phase == "eval" and not gradients and weights < NEARLY_ALL * room:
-        largest = "activations"
-    before_all = facts.phase in ("other", "data", None) and working < parameters and not facts.step
-    comes = facts.is_reading or (facts.waiting_bytes > 0 and working <= facts.weights_bytes)
-    if before_all or (comes and facts.phase in ("other", "data", None)):
-        # A model, or a file of weights, is on its way to the card.
-        rest = f"; {amount(working)} else, and what was asked" if facts.is_reading else ""
-        return "weights", f"{parts}{rest}, and {amount(room)} is all that PyTorch can have."
-    many = ""
-    if waits_for_backward(facts):
-        many = f" {facts.forwards} forwards of this step have had no backward: what of their graphs is kept is alive together."
-    if facts.evaluates:
-        many = " The model is in evaluation mode, and gradients are on: what a backward would need is kept."
-    elif grown := input_words(facts):
-        many += f" {grown[0].upper()}{grown[1:]}."
-    return largest, (
-        f"{parts}; activations, batch and temporaries {amount(working)} and what was asked: more than the {amount(room)} that "
-        f"PyTorch can have.{many}"
-    )
-
-
 def _update_bytes(facts: Facts) -> int:
-    """Copies of all that it updates, that ``foreach`` holds, where the optimizer was at work."""
+    """Copies that ``foreach`` makes of all that it updates, where the optimizer failed."""
     return (facts.trainable_bytes or 0) if facts.phase == "optimizer" and facts.update in ("foreach", None) else 0
 
 
-def _risen(facts: Facts) -> int:
-    if facts.outside_bytes is None or facts.outside_before_bytes is None:
-        return 0
-    return max(0, facts.outside_bytes - facts.outside_before_bytes)
+def _weights(facts: Facts) -> int:
+    """Weights with their gradients and the copies of these."""
+    return (facts.weights_bytes or 0) + facts.full_gradients_bytes + facts.bucket_bytes
 
 
-def _rank(facts: Facts) -> str:
-    """Of one process alone nobody needs to be told which it was."""
-    return f" on rank {facts.rank} of {facts.world_size}" if facts.rank is not None and facts.world_size > 1 else ""
-
-
-def _met_by(facts: Facts) -> str:
-    return f" It happened{_rank(facts)}." if _rank(facts) else ""
-
-
-def _asked(facts: Facts) -> str:
-    where = _rank(facts) + (f" at {facts.place}" if facts.place else "")
-    if facts.module:
-        where += f", in {facts.module}"
-    if facts.thread is not None:
-        where += f", by thread {facts.thread!r}" + (f", beside step {facts.step + 1}" if facts.step is not None else "")
-    elif facts.phase not in (None, "other") or facts.step:
-        phase = f"in the {facts.phase} of " if facts.phase not in (None, "other") else "in "
-        where += f", {phase}step {(facts.step or 0) + 1}" if facts.step is not None else ""
-    asked = "an amount that is not told" if facts.asked_bytes is None else amount(facts.asked_bytes)
-    free = (
-        f"; {amount(facts.free_bytes)} of {amount(facts.total_bytes)} were free" if facts.free_bytes is not None else ""
+def _parts(kind: Kind, reason: Limiting, facts: Facts, estimate: Estimate | None) -> Cause:
+    _, available, likely = _numbers(facts, estimate)
+    return Cause(
+        kind,
+        MemoryParts(
+            reason=reason,
+            parameters_bytes=facts.parameters_bytes or 0,
+            waiting_bytes=facts.waiting_bytes,
+            buffers_bytes=facts.buffers_bytes or 0,
+            other_models_bytes=facts.other_models_bytes,
+            gradients_bytes=facts.full_gradients_bytes,
+            bucket_bytes=facts.bucket_bytes,
+            state_bytes=facts.full_state_bytes,
+            working_bytes=facts.working_bytes or 0,
+            asked_bytes=0 if facts.waiting_bytes else facts.asked_bytes or 0,
+            likely_bytes=likely,
+            available_bytes=available,
+        ),
     )
-    return f"Asked for {asked}{where}{free}."
-
-
-def _library_sentence(facts: Facts) -> str:
-    who = {
-        "cublas": "cuBLAS",
-        "cudnn": "cuDNN",
-        "nccl": "NCCL",
-        "bitsandbytes": "bitsandbytes",
-    }.get(facts.kind, "a CUDA call")
-    free = (
-        f" {amount(facts.free_bytes)} of {amount(facts.total_bytes)} were free" if facts.free_bytes is not None else ""
-    )
-    idle = facts.idle_bytes
-    held = ""
-    if facts.reserved_bytes:
-        held = f"; PyTorch had reserved {amount(facts.reserved_bytes)}"
-        held += "" if idle is None else f", {amount(idle)} of it unused"
-    place = _rank(facts) + (f" at {facts.place}" if facts.place else "")
-    told = f"Memory ran out outside PyTorch's allocator: {who} asked{place}.{free}{held}{'.' if free or held else ''}"
-    host = " With so much free it was most likely not the card's but the host's pinned memory."
-    return told + host if _is_pinned(facts) else told
-
-
-def _host_sentence(facts: Facts) -> str:
-    asked = "" if facts.asked_bytes is None else f" {amount(facts.asked_bytes)} were asked for."
-    worker = "" if facts.worker is None else f" It happened in DataLoader worker {facts.worker}."
-    what = {
-        "worker_killed": "A DataLoader worker was killed: Linux ends processes when the host's memory runs out.",
-        "shared_memory": "The host's shared memory (/dev/shm) ran out, through which DataLoader workers hand over batches.",
-        "oom_kill": "The process vanished without a word while the host's memory was full: Linux's out-of-memory killer.",
-    }.get(facts.kind, "The host's memory ran out, not the GPU's.")
-    size = ""
-    if facts.rss_bytes is not None and facts.host_total_bytes:
-        size = f" The process had {amount(facts.rss_bytes)} of {amount(facts.host_total_bytes)}"
-        size += f"; {amount(facts.host_used_bytes)} were in use in all." if facts.host_used_bytes is not None else "."
-    if facts.host_kills:
-        size += f" Linux has ended processes for want of memory since the run began: {facts.host_kills}."
-    return f"{what}{asked}{worker}{_met_by(facts)}{size}"
-
-
-def amount(value: int | None) -> str:
-    """Bytes with one decimal; "unknown" where it is not known."""
-    if value is None:
-        return "unknown"
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if abs(value) >= size - size / 2048:
-            return f"{value / size:.1f} {unit}"
-    return f"{value} B"

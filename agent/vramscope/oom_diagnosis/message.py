@@ -1,11 +1,12 @@
-"""What an out-of-memory error says, as numbers: every wording of PyTorch since 1.11, and of the libraries beside it.
+"""Parser of out-of-memory messages: every format of PyTorch since 1.11, and of the libraries it uses.
 
-    told = parse("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 15.78 GiB of which ...")
-    told.kind, told.asked_bytes, told.free_bytes       # "pytorch", 20971520, ...
-    told.rounding_bytes["free_bytes"]                  # by how much the two decimals may be off
+    message = parse("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 15.78 GiB of which ...")
+    message.kind, message.asked_bytes, message.free_bytes       # "pytorch", 20971520, ...
+    message.rounding_bytes["free_bytes"]                        # error of a number with two decimals
 
-A text that no wording fits is kept as it is, with kind ``unknown``; nothing is guessed. Of several errors in a log the last is
-told: it is the one that ended the program. Agent, server and command line use it, so it stands on the standard library alone.
+A text in no known format is kept with the kind ``unknown``. Nothing is guessed. Of several errors in a log the last one
+is reported, because it ended the program. Agent, server and command line use this module, so it needs the standard
+library alone.
 """
 
 from __future__ import annotations
@@ -30,26 +31,26 @@ from vramscope.oom_diagnosis.message_patterns import (  # fmt: skip
 )
 
 MAX_CHARACTERS: Final = 1 << 20
-"""of a text that are looked at at a time"""
+"""Characters that are searched at a time."""
 MAX_KEPT: Final = 8192
-"""characters of the text that are kept, from where the error begins"""
+"""Characters of the text that are kept, from the beginning of the error."""
 MAX_PROCESSES: Final = 64
 
 KINDS: Final = {
     "pytorch": "PyTorch's caching allocator could not get memory",
-    "preemptive": "PyTorch refused before trying: the request is beyond the memory fraction that was set",
+    "preemptive": "PyTorch refused before trying: the request exceeds the memory fraction",
     "cudaMallocAsync": "CUDA's own pool (backend:cudaMallocAsync) could not get memory",
     "cuda": "a CUDA call outside PyTorch's allocator ran out of memory",
     "cublas": "cuBLAS could not get its workspace",
     "cudnn": "cuDNN could not get memory",
-    "nccl": "NCCL met an error of CUDA",
+    "nccl": "NCCL reports a CUDA error",
     "bitsandbytes": "bitsandbytes could not get memory",
     "host": "the host's memory ran out, not the GPU's",
     "worker_killed": "a DataLoader worker was killed, as Linux does when the host's memory runs out",
     "shared_memory": "the host's shared memory (/dev/shm) ran out",
-    "unknown": "no out-of-memory error that is known here",
+    "unknown": "no known out-of-memory error",
 }
-"""what each kind is, in words"""
+"""Description of each kind."""
 
 OUTSIDE_PYTORCH: Final = frozenset({"cuda", "cublas", "cudnn", "nccl", "bitsandbytes"})
 ON_HOST: Final = frozenset({"host", "worker_killed", "shared_memory"})
@@ -57,7 +58,7 @@ ON_HOST: Final = frozenset({"host", "worker_killed", "shared_memory"})
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process of which the message tells. ``mine``: the one that asked."""
+    """One process that the message names. ``mine``: the one whose request failed."""
 
     pid: int | None
     used_bytes: int
@@ -66,40 +67,40 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is told; None where it is not."""
+    """Numbers of a message; None where it has none."""
 
     kind: str
-    """one of KINDS"""
+    """Key of KINDS."""
     text: str
-    """the words themselves, from where the error begins"""
+    """The text itself, from the beginning of the error."""
     certain: bool = True
-    """False: these words are used for other errors too"""
+    """False: the same text is used for other errors too."""
     device: int | None = None
     asked_bytes: int | None = None
-    """of the request as the allocator rounds it: 20 MiB for a tensor of 1.1 MB"""
+    """The request as the allocator rounds it: 20 MiB for a tensor of 1.1 MB."""
     total_bytes: int | None = None
     free_bytes: int | None = None
     limit_bytes: int | None = None
-    """that set_per_process_memory_fraction allows"""
+    """Limit of set_per_process_memory_fraction."""
     process_bytes: int | None = None
-    """of this process, CUDA's context and all"""
+    """Device memory of this process, with CUDA's context."""
     allocated_bytes: int | None = None
     private_pools_bytes: int | None = None
-    """free pieces in the private pools of CUDA graphs (the message calls them allocated)"""
+    """Free blocks in the private pools of CUDA graphs. The message calls them allocated."""
     reserved_bytes: int | None = None
     unallocated_bytes: int | None = None
-    """reserved, not allocated, and not in a private pool"""
+    """Reserved, not allocated, and not in a private pool."""
     processes: tuple[Process, ...] = ()
     rounding_bytes: dict[str, int] = field(default_factory=dict)
-    """by how much each number may be off: the text has two decimals"""
+    """Error of each number, because the text has two decimals."""
     worker: int | None = None
-    """the DataLoader worker that met it"""
+    """Process id of the DataLoader worker."""
     wording: str = ""
-    """which versions of PyTorch say it like this"""
+    """Versions of PyTorch with this format."""
     shortened: bool = False
-    """the text goes on where what is kept ends"""
+    """Whether the text was cut."""
     errors: int = 1
-    """of which the text tells; this is the last. 0: of none that is known"""
+    """Number of errors in the text. This is the last; 0: none is known."""
 
     @property
     def is_known(self) -> bool:
@@ -107,8 +108,8 @@ class Message:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        told = {name: getattr(self, name) for name in self.__slots__ if name not in ("processes", "rounding_bytes")}
-        return told | {
+        fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("processes", "rounding_bytes")}
+        return fields | {
             "processes": [{"pid": p.pid, "used_bytes": p.used_bytes, "mine": p.mine} for p in self.processes],
             "rounding_bytes": dict(self.rounding_bytes),
             "kind_words": KINDS[self.kind],
@@ -116,7 +117,7 @@ class Message:
 
 
 _OWN_WORDS: Final = frozenset({"preemptive", "pytorch", "cudaMallocAsync"})
-"""kinds whose words stand once in each error"""
+"""Kinds whose words occur once in each error."""
 _NEAR: Final = 1000
 """characters between two of the words of one error"""
 _CHAINED: Final = (
@@ -129,30 +130,33 @@ _OVERLAP: Final = 1 << 16
 
 
 def parse(text: str, error_type: str = "") -> Message:
-    """What the text says. ``error_type``: the exception's class, where it is known. About 80 ms for a megabyte; never raises."""
+    """Parse a text. About 80 ms for a megabyte; never raises.
+
+    error_type   class of the exception, where it is known
+    """
     starts = range(0, max(len(text), 1), MAX_CHARACTERS)
-    told = parse_pieces(text[start : start + MAX_CHARACTERS] for start in starts)
-    if not told.is_known and error_type == "MemoryError":
-        told = replace(told, kind="host", errors=1)
-    return told
+    message = parse_parts(text[start : start + MAX_CHARACTERS] for start in starts)
+    if not message.is_known and error_type == "MemoryError":
+        message = replace(message, kind="host", errors=1)
+    return message
 
 
-def parse_pieces(pieces: Iterable[str]) -> Message:
-    """The last error of a text that comes in pieces, as of a log that is too large to hold; never more than one is held."""
+def parse_parts(parts: Iterable[str]) -> Message:
+    """Last error of a text that comes in parts, such as a large log. At most one part is in memory."""
     last: Message | None = None
-    count, head, held = 0, "", ""
-    for piece in pieces:
-        head = head or piece[: MAX_KEPT + 1]
-        text = held + piece
+    count, head, kept = 0, "", ""
+    for part in parts:
+        head = head or part[: MAX_KEPT + 1]
+        text = kept + part
         until = max(0, len(text) - _OVERLAP)
         errors = _errors(text)
         over = [error for error in errors if error.end < until]
         last, count = _later(last, text, over), count + len(over)
-        # (What has not ended there is held from where it begins, as long as that is not too far back.)
+        # (An error that has not ended is kept from its beginning, unless that is too far back.)
         begun = min([until, *(error.start for error in errors[len(over) :])])
-        held = text[max(begun, until - _OVERLAP, 0) :]
-    errors = _errors(held)
-    last, count = _later(last, held, errors), count + len(errors)
+        kept = text[max(begun, until - _OVERLAP, 0) :]
+    errors = _errors(kept)
+    last, count = _later(last, kept, errors), count + len(errors)
     if last is None:
         return Message(kind="unknown", text=head[:MAX_KEPT].rstrip(), shortened=len(head) > MAX_KEPT, errors=0)
     return replace(last, errors=count)
@@ -163,14 +167,14 @@ class _Error(NamedTuple):
 
     kind: str
     start: int
-    """where the words of its kind begin"""
+    """Start of the words that name the kind."""
     end: int
-    """where the last words begin that belong to it"""
+    """Start of the last words that belong to it."""
     certain: bool
 
 
 def _errors(text: str) -> list[_Error]:
-    """By where they stand. Of all words that belong to one error (a chain of exceptions is one) the most telling tell its kind."""
+    """Errors by position. The most specific words of an error name its kind; a chain of exceptions is one error."""
     found = sorted(
         (match.start(), order, kind)
         for order, (kind, pattern) in enumerate(BEGINNINGS)
@@ -199,13 +203,13 @@ def _belongs(text: str, end: int, start: int) -> bool:
 
 
 def _is_certain(kind: str, text: str, start: int) -> bool:
-    """NCCL says the same of any error of CUDA, and a DataLoader of any death of a worker."""
+    """Whether the text proves a lack of memory. NCCL and DataLoader use the same words for other errors."""
     proof = {"nccl": "out of memory", "worker_killed": "Killed"}.get(kind)
     return proof is None or text.find(proof, start, start + MAX_KEPT) >= 0
 
 
 def _later(before: Message | None, text: str, errors: list[_Error]) -> Message | None:
-    """The last for sure, of those before and these; where none is sure, the last."""
+    """Last certain error of those before and these; where none is certain, the last."""
     error = next((error for error in reversed(errors) if error.certain), errors[-1] if errors else None)
     if error is None or (before is not None and before.certain and not error.certain):
         return before
@@ -229,14 +233,14 @@ def _read(text: str, error: _Error) -> Message:
         more["device"] = int(device.group(1)) if device else None
     elif kind == "host":
         numbers.take("asked_bytes", HOST_ASKED, part)
-    told: dict[str, Any] = {**numbers.values, **more}
+    found: dict[str, Any] = {**numbers.values, **more}
     return Message(
         kind=kind,
         text=part.rstrip(),
         certain=error.certain,
         shortened=len(text) > start + MAX_KEPT,
         rounding_bytes=numbers.rounding,
-        **told,
+        **found,
     )
 
 
@@ -253,7 +257,7 @@ def _read_pytorch(part: str, numbers: Numbers) -> dict[str, Any]:
         processes.insert(0, Process(None, values["process_bytes"], True))
     before_2_1 = "reserved_bytes" in values
     if before_2_1:
-        # 1.x tells what is reserved in all; from 2.1 on, the part of it that is not allocated.
+        # 1.x reports all reserved bytes; from 2.1 on, the part of them that is not allocated.
         if "allocated_bytes" in values:
             values["unallocated_bytes"] = max(0, values["reserved_bytes"] - values["allocated_bytes"])
             rounding["unallocated_bytes"] = rounding.get("reserved_bytes", 0) + rounding.get("allocated_bytes", 0)
@@ -272,6 +276,6 @@ def _read_async(part: str, numbers: Numbers) -> None:
     for name, pattern in ASYNC.items():
         numbers.take(name, [pattern], part)
     limit = numbers.values.get("limit_bytes")
-    if limit is not None and limit >= 1 << 62:  # no limit is told as the largest number that there is
+    if limit is not None and limit >= 1 << 62:  # no limit is reported as the largest number
         del numbers.values["limit_bytes"]
         numbers.rounding.pop("limit_bytes", None)

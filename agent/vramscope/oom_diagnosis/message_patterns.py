@@ -1,4 +1,4 @@
-"""The words with which an out-of-memory error is told: where one begins, its amounts, and which PyTorch says it like this."""
+"""Patterns of out-of-memory messages: their beginnings, their amounts, and which version of PyTorch writes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _SIZE: Final = r"(\d{1,20}(?:\.\d{1,4})?)\s?(bytes?|[KMGTPE]iB|[KMGT]?B)\b"
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """``SIZE`` stands for an amount; a blank for any white space, as logs wrap lines; a blank with ``?`` may be missing."""
+    """Compile a pattern. ``SIZE`` matches an amount, a blank any white space (logs wrap lines), a blank with ``?`` may
+    be missing."""
     return re.compile(text.replace(" ?", r"\s{0,40}").replace(" ", r"\s{1,40}").replace("SIZE", _SIZE))
 
 
@@ -58,12 +59,12 @@ _WORDS: Final = {
     "cuda": r"(?:CUDA|HIP|CUDA driver) error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY"
     r"|hipErrorOutOfMemory",
 }
-"""Of each kind the words with which it begins: the first kind that is found anywhere, so the most telling ones stand first."""
+"""Words that begin an error of each kind, the most specific first."""
 BEGINNINGS: Final = [(kind, re.compile(words)) for kind, words in _WORDS.items()]
 
 
 class Numbers:
-    """Amounts as they are found, and by how much each may be off."""
+    """Amounts found in a text, and the error of each."""
 
     def __init__(self) -> None:
         self.values: dict[str, int] = {}
@@ -80,7 +81,7 @@ class Numbers:
 
 
 def amount(number: str, unit: str) -> tuple[int, int]:
-    """Bytes, and the half unit of the last decimal: ``("1.38", "GiB")`` is 1481763717 to 5368710 more or less."""
+    """Bytes, and half a unit of the last decimal: ``("1.38", "GiB")`` is 1481763717 with an error of 5368710."""
     size = _UNITS.get(unit.lower()) or _UNITS_OF_OTHERS[unit.lower()]
     if size == 1:
         return round(float(number)), 0

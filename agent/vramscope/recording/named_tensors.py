@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from vramscope.recording import ddp_buckets
+from vramscope.memory import ddp_buckets
 from vramscope.recording.weak_members import WeakMembers
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.guard import guarded
-from vramscope.memory import deepspeed_zero
+from vramscope.memory import ddp_buckets, deepspeed_zero
 from vramscope.memory.tensor_bytes import unwrapped
 from vramscope.protocol.window import OWNER_CATEGORIES
-from vramscope.recording import ddp_buckets
 from vramscope.recording.named_tensors import DEPTH, NamedTensors
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from vramscope.memory.nvml import NOT_KNOWN, DeviceReading, Nvml
 from vramscope.memory.peak_counters import PeakCounter, SharedPeakCounters, share_peak_counters
 from vramscope.memory.private_pools import PrivatePools
 from vramscope.memory.unusable import Fragments
-from vramscope.oom.recent_samples import Recent
 from vramscope.process import identity
 from vramscope.protocol import messages, series
 from vramscope.sampling.overhead import OverheadMeter
@@ -32,6 +31,7 @@ class Sampler:
     """Ten times a second by default, without drift: the schedule is ``start + n * interval``, and what is late is skipped.
 
     on_devices   called with the watched devices when a new one shows up (CUDA is initialised lazily, after attach)
+    on_sample    called with each row of a device; on_steps: with the steps that have ended. Both on the sampler's thread
     """
 
     def __init__(
@@ -43,6 +43,8 @@ class Sampler:
         on_devices: Callable[[tuple[int, ...]], None],
         others_cpu_seconds: Callable[[], float] = lambda: 0.0,
         dropped_samples: Callable[[], int | None] = lambda: None,
+        on_sample: Callable[[int, dict[str, int]], None] = lambda device, row: None,
+        on_steps: Callable[[list[StepRecord]], None] = lambda steps: None,
         host: Host | None = None,
     ) -> None:
         self._interval_s = interval_ms / 1000
@@ -51,10 +53,10 @@ class Sampler:
         self._on_devices = on_devices
         self._others_cpu_seconds = others_cpu_seconds
         self._dropped_samples = dropped_samples
+        self._on_sample, self._on_steps = on_sample, on_steps
         self._host = host or Host()
         self.fragments = Fragments()
         self._private_pools = PrivatePools()
-        self.recent = Recent(interval_ms)
         self.at_ticks: Callable[[], None] = lambda: None
         """Called after each reading, on this thread."""
         self.nvml: Nvml | None = None
@@ -166,7 +168,7 @@ class Sampler:
         row["time_ns"] = self.wall_ns(time.perf_counter_ns())
         row.update(reading._asdict())
         row.update(self._host.read()._asdict())
-        self.recent.put(device, row)
+        self._on_sample(device, row)
         columns = {name: packed((value,)) for name, value in row.items() if value != series.UNKNOWN}
         return messages.Block(stream="samples", device=device, rows=1, columns=columns)
 
@@ -187,7 +189,7 @@ class Sampler:
         steps = self._clock.take()
         if not steps:
             return
-        self.recent.course.put(steps)
+        self._on_steps(steps)
         for step in steps:
             self._overhead.add(step)
         for device in sorted({device for step in steps for device in step.devices or (series.CPU,)}):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from vramscope.oom_diagnosis.demand import PIECES
+from vramscope.oom_diagnosis.demand import FRAGMENTATION_MARGIN
 from vramscope_server.analysis.numba_compile import compiling
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
 from vramscope_server.analysis.simulator.versions import AllocatorVersion, profile_of
@@ -147,7 +147,7 @@ def _beyond(house: House, made: Sweep, recording: str) -> str:
         stored = the_recording(connection, recording)
         most = the_run(connection, stored.run_id)["peak_reserved_bytes"] if stored.run_id else None
     here = made.rows[0].prediction.peak_reserved_bytes
-    if most is None or most <= (1 + PIECES) * here:
+    if most is None or most <= (1 + FRAGMENTATION_MARGIN) * here:
         return ""
     return (
         f"At other times, or on another rank, the run has reserved up to {amount(most)}, {amount(most - here)} more than in "

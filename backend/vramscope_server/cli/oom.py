@@ -1,4 +1,4 @@
-"""``vramscope oom RUN``: why it ran out of memory and what would have been enough; ``--message FILE``: of a pasted text."""
+"""``vramscope oom RUN``: cause of an out-of-memory error, and remedies; ``--message FILE``: of a pasted text."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, BinaryIO, Final
 
 from rich.text import Text
 
-from vramscope.oom_diagnosis.cause import CAUSES, judge
+from vramscope.oom_diagnosis.diagnosis import Diagnosis, diagnose
 from vramscope.oom_diagnosis.evidence import facts_of_message
-from vramscope.oom_diagnosis.message import KINDS, MAX_CHARACTERS, Message, parse_pieces
+from vramscope.oom_diagnosis.message import KINDS, MAX_CHARACTERS, Message, parse_parts
 from vramscope_server.cli.client import BAD_WORDS, CHECK_FAILED, Failure, address, ask, path_of, print_json
 from vramscope_server.cli.format import ABSENT, amount, count, plain
 from vramscope_server.cli.tables import Column, console, print_table
@@ -30,7 +30,7 @@ _COLUMNS: Final = (
 )
 _RANKS: Final = (
     Column("RANK", number=True),
-    Column("IT"),
+    Column("STATE"),
     Column("STEP", number=True),
     Column("FREE", number=True),
     Column("ALLOCATED", number=True),
@@ -43,21 +43,21 @@ _KEPT: Final = ("cause", "culprit", "rank", "step", "phase", "message", "survive
 
 
 def show(server: str, as_json: bool, run: str) -> None:
-    """Print the error that ended the run, or its newest one; JSON: an object, or null where there is none. Raises Failure."""
-    told: dict[str, Any] = ask(server, f"/runs/{path_of(server, run)}/oom")
-    record = told["fatal"]
+    """Print the error that ended the run, or its newest one. JSON: an object, or null where there is none. Raises Failure."""
+    listed: dict[str, Any] = ask(server, f"/runs/{path_of(server, run)}/oom")
+    record = listed["fatal"]
     if record is None:
-        _show_none(told, as_json)
+        _show_none(listed, as_json)
         return
     error = _explained(server, record)
     if as_json:
         rest = {key: value for key, value in error.items() if key not in _KEPT and key != "text"}
-        print_json({key: error[key] for key in _KEPT} | rest | {"errors": told["errors"]})
+        print_json({key: error[key] for key in _KEPT} | rest | {"errors": listed["errors"]})
         return
     out = console()
     out.print(Text(plain(error["sentence"]), style="bold red" if error["survived"] is False else "bold yellow"))
     if error["survived"]:
-        out.print(Text("The run survived it.", style="green"))
+        out.print(Text("The run survived this error.", style="green"))
     if error["remedies"]:
         out.print()
         rows: list[list[str | Text]] = [
@@ -75,7 +75,7 @@ def show(server: str, as_json: bool, run: str) -> None:
         out.print()
         print_table(out, _RANKS, [_rank(row) for row in error["ranks"][:MOST_RANKS]])
         if len(error["ranks"]) > MOST_RANKS:
-            out.print(Text(f"{count(len(error['ranks']) - MOST_RANKS)} more ranks: --json", style="dim"))
+            out.print(Text(f"{count(len(error['ranks']) - MOST_RANKS)} more ranks (see --json)", style="dim"))
     own = [frame for frame in error["stack"] if frame["own"]]
     if own:
         out.print()
@@ -84,26 +84,26 @@ def show(server: str, as_json: bool, run: str) -> None:
     if error["counters"]["rows"]:
         out.print()
         print_table(out, _COUNTERS, [_counter(row) for row in error["counters"]["rows"]])
-    if len(told["errors"]) > 1:
-        survived = sum(1 for row in told["errors"] if row["survived"])
-        ranks = sorted({row["rank"] for row in told["errors"]})
+    if len(listed["errors"]) > 1:
+        survived = sum(1 for row in listed["errors"] if row["survived"])
+        ranks = sorted({row["rank"] for row in listed["errors"]})
         where = f" on ranks {', '.join(map(str, ranks))}" if len(ranks) > 1 else ""
-        of_them = f"{count(len(told['errors']))} such errors in this run{where}, {count(survived)} of them survived"
-        out.print(Text(of_them, style="dim"))
-    out.print(Text(f"{address(server)}/runs/{told['run_id']}/oom", style="cyan"))
+        summary = f"{count(len(listed['errors']))} out-of-memory errors in this run{where}, {count(survived)} survived"
+        out.print(Text(summary, style="dim"))
+    out.print(Text(f"{address(server)}/runs/{listed['run_id']}/oom", style="cyan"))
 
 
 def _rank(row: dict[str, Any]) -> list[str | Text]:
-    what = {True: "ran out", False: "waited", None: "no record came"}[row["ran_out"]]
+    state = {True: "ran out", False: "waited", None: "no record"}[row["ran_out"]]
     if row["record"] is None and row["as_of_seconds"] is not None:
-        what += f"; {-row['as_of_seconds']:.2f} s before:"
-    place = f"{plain(row['file']).rpartition('/')[2]}:{row['line']}" if row["file"] else ABSENT
+        state += f", sampled {-row['as_of_seconds']:.2f} s before"
+    line = f"{plain(row['file']).rpartition('/')[2]}:{row['line']}" if row["file"] else ABSENT
     return [
         str(row["rank"]),
-        Text(what, style="bold red" if row["ran_out"] else "default"),
+        Text(state, style="bold red" if row["ran_out"] else "default"),
         ABSENT if row["step"] is None else count(row["step"] + 1),
         *(amount(row[name], ABSENT) for name in ("free_bytes", "allocated_bytes", "reserved_bytes")),
-        place,
+        line,
     ]
 
 
@@ -114,7 +114,7 @@ def _counter(row: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _explained(server: str, record: str) -> dict[str, Any]:
-    """With what the open window adds, unless that takes too long: then without."""
+    """The error with the evidence of the open recording, unless that takes too long."""
     until = time.monotonic() + MOST_WAIT_SECONDS
     while True:
         error: dict[str, Any] = ask(server, f"/oom/{record}", wait_seconds=WAIT_SECONDS)
@@ -123,81 +123,77 @@ def _explained(server: str, record: str) -> dict[str, Any]:
         time.sleep(0.1)
 
 
-def _show_none(told: dict[str, Any], as_json: bool) -> None:
-    gone = told["vanished"]
+def _show_none(listed: dict[str, Any], as_json: bool) -> None:
+    lost = listed["vanished"]
     if as_json:
         print_json(
-            None if gone is None else gone | {"culprit": None, "message": None, "survived": False, "remedies": []}
+            None if lost is None else lost | {"culprit": None, "message": None, "survived": False, "remedies": []}
         )
         return
-    if gone is not None:
-        console().print(Text(plain(gone["sentence"]), style="bold red"))
-        console().print(Text(gone["first_aid"]))
+    if lost is not None:
+        console().print(Text(plain(lost["sentence"]), style="bold red"))
+        console().print(Text(lost["first_aid"]))
     else:
-        console().print(f"{plain(told['name'])} had no out-of-memory error that is known here.", highlight=False)
+        console().print(f"{plain(listed['name'])} has no out-of-memory errors.", highlight=False)
 
 
-def explain(place: str, as_json: bool) -> None:
-    """Explain a text: the error alone, or a log of any length, of whose errors the last is told. Raises Failure: 1 where no such
-    error is in it, 2 no such file."""
+def explain(file_name: str, as_json: bool) -> None:
+    """Explain a text: the error alone, or the last error of a log of any length. Raises Failure: 1 no such error, 2 no
+    such file."""
     try:
-        if place == "-":
-            told = _read(sys.stdin.buffer)
+        if file_name == "-":
+            message = _read(sys.stdin.buffer)
         else:
-            with Path(place).open("rb") as file:
-                told = _read(file)
+            with Path(file_name).open("rb") as file:
+                message = _read(file)
     except OSError as fault:
-        raise Failure(f"{plain(place)} cannot be read: {fault.strerror}.", BAD_WORDS) from None
-    verdict = judge(facts_of_message(told)) if told.is_known else None
-    cause = verdict.cause if verdict is not None and verdict.cause in CAUSES else None
+        raise Failure(f"{plain(file_name)} cannot be read: {fault.strerror}.", BAD_WORDS) from None
+    diagnosis = diagnose(facts_of_message(message)) if message.is_known else None
     if as_json:
-        print_json(
-            {
-                "cause": cause,
-                "sentence": None if verdict is None else verdict.sentence,
-                "culprit": {"file": None, "line": None, "module": None},
-                "rank": None,
-                "step": None,
-                "phase": None,
-                "message": told.as_dict(),
-                "survived": None,
-                "remedies": []
-                if verdict is None or not verdict.first_aid
-                else [{"what": verdict.first_aid, "saves_bytes": None, "enough": None, "source": "advice"}],
-            }
-        )
-    if verdict is None:
-        raise Failure("there is no out-of-memory error in this text that is known here.", CHECK_FAILED)
+        print_json(_as_json(message, diagnosis))
+    if diagnosis is None:
+        raise Failure("this text has no known out-of-memory error.", CHECK_FAILED)
     if as_json:
         return
     out = console()
-    out.print(Text(verdict.sentence, style="bold"))
-    if told.errors > 1:
-        out.print(Text(f"The text tells of {count(told.errors)} errors; this is the last.", style="dim"))
-    if not told.certain:
-        out.print(Text("These words are used for other errors too: it may not be memory.", style="yellow"))
-    if verdict.first_aid:
-        out.print(Text(verdict.first_aid))
+    out.print(Text(diagnosis.sentence, style="bold"))
+    if message.errors > 1:
+        out.print(Text(f"The text has {count(message.errors)} errors; this is the last.", style="dim"))
+    if not message.certain:
+        out.print(Text("Other errors use the same text: it may not be memory.", style="yellow"))
+    if diagnosis.first_aid:
+        out.print(Text(diagnosis.first_aid))
     out.print()
-    for name, value in told.as_dict().items():
+    for name, value in message.as_dict().items():
         if name.endswith("_bytes") and isinstance(value, int):
-            off = told.rounding_bytes.get(name)
-            out.print(
-                Text(
-                    f"  {name.removesuffix('_bytes').replace('_', ' '):<16} {amount(value)}{f' ± {amount(off)}' if off else ''}"
-                )
-            )
-    out.print(
-        Text(f"  {KINDS[told.kind]}{f'; as PyTorch {told.wording} says it' if told.wording else ''}", style="dim")
-    )
+            out.print(Text(f"  {name.removesuffix('_bytes').replace('_', ' '):<16} {amount(value)}"))
+    format_words = f"; format: PyTorch {message.wording}" if message.wording else ""
+    out.print(Text(f"  {KINDS[message.kind]}{format_words}", style="dim"))
+
+
+def _as_json(message: Message, diagnosis: Diagnosis | None) -> dict[str, Any]:
+    """The fields that a text has, as of a run's error."""
+    return {
+        "cause": None if diagnosis is None else diagnosis.kind.value or None,
+        "sentence": None if diagnosis is None else diagnosis.sentence,
+        "culprit": {"file": None, "line": None, "module": None},
+        "rank": None,
+        "step": None,
+        "phase": None,
+        "message": message.as_dict(),
+        "survived": None,
+        "remedies": []
+        if diagnosis is None or not diagnosis.first_aid
+        else [{"what": diagnosis.first_aid, "saves_bytes": None, "enough": None, "source": "advice"}],
+    }
 
 
 def _read(file: BinaryIO) -> Message:
-    return parse_pieces(_decoded(file))
+    return parse_parts(_decoded(file))
 
 
 def _decoded(file: BinaryIO) -> Iterator[str]:
-    """UTF-8, or what its first bytes say: PowerShell's ``>`` writes UTF-16."""
+    """Text as UTF-8, or as UTF-16 by its first bytes (PowerShell's ``>`` writes that)."""
     data = file.read(MAX_CHARACTERS)
     utf_16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     decoder = codecs.getincrementaldecoder("utf-16" if utf_16 else "utf-8-sig")(errors="replace")

@@ -1,4 +1,4 @@
-"""The last minute before an out-of-memory error: allocated, reserved and the device, up to the moment of the error."""
+"""Last minute before an out-of-memory error: allocated, reserved and device memory, up to the error."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def draw(
     asked_bytes: int | None,
     capacity_bytes: int | None,
 ) -> go.Figure:
-    """The x axis is seconds, 0 at the error.
+    """Draw the figure. The x axis is seconds, 0 at the error.
 
-    samples    columns as in black_box.BlackBox
-    at_error   what the same columns, by SHOWN, were at the error itself; None: not known
+    samples    columns as in oom_record.OomRecord
+    at_error   values of the columns SHOWN at the error itself; None: not known
     """
     drawing = Drawing("error")
     drawing.meta["kind"] = "static"
@@ -30,7 +30,7 @@ def draw(
     for values in columns.values():
         values[values == UNKNOWN] = np.nan
     x = (columns.get("time_ns", np.empty(0)) - at_ns) / 1e9
-    # The sampler may tick while the error is recorded; and between two ticks much may have been taken, or all.
+    # The sampler may run while the error is recorded; and much may be allocated between two samples.
     until = x <= 0
     x = np.append(x[until], 0.0)
     for name, values in columns.items():
@@ -61,18 +61,18 @@ def draw(
             np.array([0.0, 0.0]),
             np.array([reserved_bytes, reserved_bytes + asked_bytes], np.float64),
             role="retries",
-            label="asked for",
+            label="requested",
             unit=unit,
             kind="line",
             mode="lines+markers",
             line={"width": 3},
-            meaning="what was asked for, on top of what PyTorch had reserved",
+            meaning="the request, on top of reserved memory",
         )
     if not series:
-        drawing.say("no sample was taken before the error")
+        drawing.say("No samples before the error")
     else:
         drawing.capacity(capacity_bytes, unit)
-        # Room above the capacity for its name, and for what was asked beyond it.
+        # Space above the capacity for its name and for the request.
         most = max(top, float((reserved_bytes or 0) + (asked_bytes or 0)))
         drawing.figure.update_yaxes(range=[0, most / unit.divisor * 1.12])
         drawing.figure.add_shape(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
+import re
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import CodeType
 from typing import Final, NamedTuple
 
@@ -80,6 +81,8 @@ class Holder(NamedTuple):
     """True where an exception's traceback leads to the tensors."""
     kv_cache: bool = False
     """True where a language model's cache of keys and values leads to the tensors."""
+    in_one_cache: bool = False
+    """The same, without a container of several caches: one cache grows by design until the generation ends."""
     mechanism: Mechanism = Mechanism.NONE
     subject: str = ""
     """Function that is cached, or object with weak keys: the name without its mechanism."""
@@ -116,11 +119,12 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None,
     metric = _metric_among(whole)
     taking = _taken_from(links, codes, metric) if is_container else _begun_anew(links, codes)
     place, line = within or place_of(links, codes, container=is_container or written, keys=keys)
+    chain = tuple(_chain(paths[0]))[:16]
     return Holder(
         key=group_key(paths[0], family),
         name=name.strip()[:200],
         words=words,
-        chain=tuple(_chain(paths[0]))[:16],
+        chain=chain,
         file=place.co_filename if place is not None else root.file,
         line=line if line is not None else root.line,
         function=place.co_name if place is not None else root.owner,
@@ -143,6 +147,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None,
         is_library=last.size is not None and _is_of_library(last.kind),
         through_traceback=any(link.label == TRACEBACK for link in whole),
         kv_cache=_is_kv_cache(whole),
+        in_one_cache=leads_through_one_cache(chain),
         mechanism=_mechanism_of(whole, [root.spoken, *labels, *deeper]),
         subject=name.strip().partition(" in ")[0],
     )
@@ -164,6 +169,22 @@ def _mechanism_of(whole: list[Path], labels: list[str]) -> Mechanism:
     if inner == " in _lru_cache_wrapper":
         return Mechanism.CACHED_FUNCTION
     return Mechanism.HOOKS if labels[-1].removeprefix(".") in HOOKS else Mechanism.NONE
+
+
+MANY_CACHES: Final = 3
+"""A container with such a key, ``dict[6]`` for example, has several caches."""
+_NUMBERED: Final = re.compile(r"^\w+\[(\d+)\]$")
+
+
+def leads_through_one_cache(chain: Iterable[str]) -> bool:
+    """Whether the links lead through a cache of keys and values, without a container of several caches before it."""
+    for link in chain:
+        if "Cache" in link or "past_key_values" in link:
+            return True
+        number = _NUMBERED.search(link)
+        if number and int(number[1]) >= MANY_CACHES:
+            return False
+    return False
 
 
 def _is_kv_cache(whole: list[Path]) -> bool:

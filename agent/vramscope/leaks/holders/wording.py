@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from vramscope.leaks.autograd import graph_walk
 from vramscope.leaks.holders import line_search
-from vramscope.leaks.holders.holder import HOOKS, Holder
+from vramscope.leaks.holders.holder import HOOKS, Holder, leads_through_one_cache
 from vramscope.leaks.holders.key import HolderKey, HolderKind, Mechanism
 from vramscope.leaks.holders.user_code import Codes
 from vramscope.leaks.scan.object_children import children
@@ -183,6 +183,7 @@ def made_of(
         name=name[:200],
         words=words,
         chain=tuple(chain[:16]),
+        in_one_cache=leads_through_one_cache(chain[:16]),
         file=file,
         line=line,
         function=function,

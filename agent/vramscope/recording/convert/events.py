@@ -10,10 +10,10 @@ from itertools import compress
 from operator import itemgetter
 from typing import Any, Final
 
+from vramscope.memory.pools import Pools
+from vramscope.memory.stack_table import Stacks
 from vramscope.protocol.series import UNKNOWN
 from vramscope.protocol.window import ACTIONS
-from vramscope.recording.convert.pools import Pools
-from vramscope.recording.convert.stacks import Stacks
 from vramscope.recording.raw_window import Mark
 
 SLICE_EVENTS: Final = 2000

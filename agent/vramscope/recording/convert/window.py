@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Final
 
 from vramscope.memory.allocator_settings import settings_in_force, settings_text, text_in_force
+from vramscope.memory.layout_columns import layout
+from vramscope.memory.pools import Pools
+from vramscope.memory.stack_table import Stacks
 from vramscope.protocol.series import UNKNOWN
 from vramscope.protocol.window import SettingsBefore, Window
 from vramscope.recording.convert.events import Entries, WindowEvents
-from vramscope.recording.convert.layouts import layout
-from vramscope.recording.convert.pools import Pools
-from vramscope.recording.convert.stacks import Stacks
 from vramscope.recording.raw_window import DeviceFacts, RawWindow, Tree
 
 MOST_TEXT: Final = 4096

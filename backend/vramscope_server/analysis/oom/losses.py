@@ -1,4 +1,4 @@
-"""The loss in a record: what the training told of itself in the minute before."""
+"""Loss of a record, in the minute before the error."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from vramscope.protocol.oom_record import BlackBox
+from vramscope.protocol.oom_record import OomRecord
 from vramscope.protocol.series import LOSSES
 from vramscope_server.analysis.series.window import LossWindow, SeriesColumn
 
 
-def loss_of(box: BlackBox) -> tuple[LossWindow | None, list[int]]:
-    """With the number of each value's step. None: nothing was told, or the agent was older."""
-    name = next((name for name in LOSSES if name in box.losses), None)
+def loss_of(record: OomRecord) -> tuple[LossWindow | None, list[int]]:
+    """Loss with the step of each value; None: no loss was recorded."""
+    name = next((name for name in LOSSES if name in record.losses), None)
     if name is None:
         return None, []
-    values = np.frombuffer(box.losses[name], "<f8")
-    x = (np.frombuffer(box.losses["time_ns"], "<i8") - box.time_ns) / 1e9
-    steps = np.frombuffer(box.losses["step"], "<i8").tolist()
+    values = np.frombuffer(record.losses[name], "<f8")
+    x = (np.frombuffer(record.losses["time_ns"], "<i8") - record.time_ns) / 1e9
+    steps = np.frombuffer(record.losses["step"], "<i8").tolist()
     odd = np.flatnonzero(~np.isfinite(values))
     first = (float(x[odd[0]]), steps[odd[0]], float(values[odd[0]])) if odd.size else None
     finite = np.where(np.isfinite(values), values, np.nan)
@@ -30,9 +30,9 @@ def loss_of(box: BlackBox) -> tuple[LossWindow | None, list[int]]:
     return loss, steps
 
 
-def told(box: BlackBox) -> dict[str, Any] | None:
-    """As the API tells it: what it was, and the newest."""
-    loss, steps = loss_of(box)
+def as_json(record: OomRecord) -> dict[str, Any] | None:
+    """Fields of the API: name, source and newest value."""
+    loss, steps = loss_of(record)
     if loss is None or not loss.rows:
         return None
     last = float(loss.values.mean[-1])

@@ -1,6 +1,6 @@
-"""What the window that was open at an error adds to its record: what each line of code held, and other settings by replay.
+"""Evidence from the recording that was open at an error: memory by source line, and replays under other settings.
 
-It takes seconds where the window is large or nothing is compiled yet, so it is made apart from the verdict, which needs none of it.
+It takes seconds where the recording is large or nothing is compiled yet. The diagnosis does not need it and comes first.
 """
 
 from __future__ import annotations
@@ -19,15 +19,20 @@ from vramscope_server.analysis.whatif.sweep import predict
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a window tells of an error."""
+class WindowEvidence:
+    """Evidence from a recording."""
 
     by_site: list[dict[str, Any]]
     replayed: list[Replayed]
 
 
-def scan(trace: Trace, confs: Sequence[str], progress: Callable[[int, int], None] = lambda done, total: None) -> Seen:
-    """``confs``: values of PYTORCH_CUDA_ALLOC_CONF to replay, on the recorded card; what cannot be replayed is left out."""
+def evidence_of(
+    trace: Trace, confs: Sequence[str], progress: Callable[[int, int], None] = lambda done, total: None
+) -> WindowEvidence:
+    """Memory by line, and the replays.
+
+    confs   values of PYTORCH_CUDA_ALLOC_CONF, replayed on the recorded device; those that cannot be replayed are left out
+    """
     sites = by_site(trace)
     recorded = max(trace.end.reserved_bytes, trace.end.counters.get("reserved_bytes.all.peak", 0))
     needed = max(recorded, _with_the_request(trace)) if confs else recorded
@@ -35,17 +40,17 @@ def scan(trace: Trace, confs: Sequence[str], progress: Callable[[int, int], None
     for done, conf in enumerate(confs):
         progress(done, len(confs))
         try:
-            told = predict(trace, conf)
+            result = predict(trace, conf)
         except (BadSetting, ValueError, ArithmeticError, LookupError):
             continue
-        peak = told.uncapped_peak_reserved_bytes if told.out_of_memory else told.peak_reserved_bytes
+        peak = result.uncapped_peak_reserved_bytes if result.out_of_memory else result.peak_reserved_bytes
         saved = max(0, needed - peak)
-        found.append(Replayed(conf, not told.out_of_memory, saved, told.band is None))
-    return Seen(sites, found)
+        found.append(Replayed(conf, not result.out_of_memory, saved, result.band is None))
+    return WindowEvidence(sites, found)
 
 
 def _with_the_request(trace: Trace) -> int:
-    """What PyTorch would have reserved under the recorded settings, the request that failed included; 0: not to be told."""
+    """Bytes reserved under the recorded settings, the failed request included; 0: not known."""
     try:
         own = Scenario(trace, trace.parsed_settings[0].text, recorded=True)
         return own.prediction(card_of(trace)).uncapped_peak_reserved_bytes

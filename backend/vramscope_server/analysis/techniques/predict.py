@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from vramscope.oom_diagnosis.demand import PIECES
+from vramscope.oom_diagnosis.demand import FRAGMENTATION_MARGIN
 from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.advice.rules import batch, checkpointing, evaluation
 from vramscope_server.analysis.techniques import changes as techniques
@@ -77,7 +77,7 @@ def predict(facts: StepFacts, requested: Sequence[TrainingPlan] = ()) -> Predict
         fit = (
             None
             if total_rows is None or available is None
-            else curve.rows_that_fit(total_rows, int(available / (1 + PIECES)))
+            else curve.rows_that_fit(total_rows, int(available / (1 + FRAGMENTATION_MARGIN)))
         )
         return PlanPrediction(
             plan, curve.peak_bytes, rows, None if fit is None or furthest is None else min(fit, furthest)

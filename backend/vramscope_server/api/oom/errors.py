@@ -1,4 +1,4 @@
-"""Which out-of-memory errors a run had, which of them ended it, how its other ranks stood then; or whether it just fell silent."""
+"""Out-of-memory errors of a run, which of them ended it, and the state of its other ranks; or a run without a signal."""
 
 from __future__ import annotations
 
@@ -9,25 +9,33 @@ from sqlalchemy.engine import Connection
 
 from vramscope.protocol import series
 from vramscope.protocol.oom_record import MESSAGE_EVENT, OWNERS, SURVIVED_EVENT
-from vramscope_server.analysis.oom.lost_run import vanished
+from vramscope_server.analysis.oom.lost_run import lost_run
 from vramscope_server.api.run_window import floats
 from vramscope_server.store.artifacts import Stored, list_artifacts
 from vramscope_server.store.run_states import display_skew_ns
 from vramscope_server.store.series_reader import Run, UnknownPlace, find_place, load_columns
 
 BYSTANDER_SECONDS: Final = 900.0
-"""after the error: so long a collective may wait in vain before it fails (NCCL's watchdog: 600)"""
+"""Time after the error in which a bystander belongs to it: a collective may wait so long (NCCL's watchdog: 600 s)."""
 EARLY_SECONDS: Final = 1.0
-"""before it: clocks of two hosts"""
-TOLD: Final = (
+"""The same before the error, for different clocks of two hosts."""
+IN_ABOUT: Final = (
     "asked_bytes", "step", "phase", "module", "file", "line", "total_bytes", "free_bytes", "allocated_bytes", "reserved_bytes",
     *(f"{owner.replace(' ', '_')}_bytes" for owner in OWNERS),
 )  # fmt: skip
-"""of a rank, as its artifact tells it"""
+"""Fields of a rank, from the summary of its artifact."""
+MOST_RANKS: Final = 1024
+MOST_SAMPLED: Final = 64
+"""Ranks without a record whose samples are read; 2 ms each."""
+SAMPLED_SECONDS: Final = 60.0
+"""Age up to which a sample describes a rank."""
+_OF_A_RECORD: Final = ("record", "ran_out", "asked_by", "after_seconds")
+_SAMPLED: Final = ("step", "phase", "allocated_bytes", "reserved_bytes", "device_used_bytes")
+_LATER: Final = (MESSAGE_EVENT, SURVIVED_EVENT)
 
 
 def errors_of(connection: Connection, run: Run, full: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """By time. What is said of an error in the run's list."""
+    """Rows of the run's list of errors, by time."""
     later = {kind: {e["data"].get("record"): e for e in full["events"] if e["kind"] == kind} for kind in _LATER}
     skews = _skews(full)
     rows = []
@@ -59,24 +67,21 @@ def errors_of(connection: Connection, run: Run, full: Mapping[str, Any]) -> list
     return sorted(rows, key=lambda row: row["time_seconds"] or 0)
 
 
-_LATER: Final = (MESSAGE_EVENT, SURVIVED_EVENT)
-
-
 def fatal_of(errors: Sequence[Mapping[str, Any]]) -> str | None:
-    """The first that nobody survived: of several ranks the one that pulled the others down."""
+    """First error that was not survived. Of several ranks, that one ended the others."""
     deadly = [row for row in errors if row["survived"] is False and row["whole"]]
     whole = [row for row in errors if row["whole"]]
     return str(deadly[0]["record"]) if deadly else str(whole[-1]["record"]) if whole else None
 
 
-def ranks_then(
+def ranks_at(
     connection: Connection, run: Run, full: Mapping[str, Any], error: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """How every rank of the run stood when one ran out: ``error`` is a row of :func:`errors_of`. Empty: there is one rank alone.
+    """State of every rank when one ran out; empty for one rank alone. ``error`` is a row of :func:`errors_of`.
 
-    A rank's own error of that time stands before what it wrote as a bystander. Of a rank that wrote nothing there is what its
-    newest sample before the error told, and ``as_of_seconds`` says when that was (below 0: before the error); of one that was not
-    heard of all is None.
+    A rank's own error of that time comes before its record as a bystander. For a rank without a record there is its
+    newest sample before the error, and ``as_of_seconds`` is its time relative to the error. For a rank without samples
+    all is None.
     """
     many = full["world_size"] or 1
     if many == 1:
@@ -90,7 +95,7 @@ def ranks_then(
         row = _rank_row(stored, skews, begins)
         known = found.get(stored.rank)
         near = stored.id == error["record"] or -EARLY_SECONDS <= row["after_seconds"] < BYSTANDER_SECONDS
-        if near and (known is None or _tells_more(row, known, error)):
+        if near and (known is None or _is_better(row, known, error)):
             found[stored.rank] = row
     silent = [rank for rank in range(min(many, MOST_RANKS)) if rank not in found]
     for number, rank in enumerate(silent):
@@ -98,23 +103,14 @@ def ranks_then(
         found[rank] = {
             "rank": rank,
             **dict.fromkeys(_OF_A_RECORD),
-            **dict.fromkeys(("as_of_seconds", *TOLD)),
+            **dict.fromkeys(("as_of_seconds", *IN_ABOUT)),
             **sampled,
         }
     return [found[rank] for rank in sorted(found)]
 
 
-MOST_RANKS: Final = 1024
-MOST_SAMPLED: Final = 64
-"""ranks of which no record came, whose samples are looked up: 2 ms each"""
-SAMPLED_SECONDS: Final = 60.0
-"""what was longer ago says nothing of that moment"""
-_OF_A_RECORD: Final = ("record", "ran_out", "asked_by", "after_seconds")
-_SAMPLED: Final = ("step", "phase", "allocated_bytes", "reserved_bytes", "device_used_bytes")
-
-
 def _last_sample(connection: Connection, run: Run, rank: int, begins: float) -> dict[str, Any]:
-    """How a rank stood when it was heard last before an error, on its first device; empty: it was not, in that minute."""
+    """Newest sample of a rank's first device in the minute before an error; empty: there is none."""
     try:
         place = find_place(connection, run, rank, None)
     except UnknownPlace:
@@ -125,13 +121,13 @@ def _last_sample(connection: Connection, run: Run, rank: int, begins: float) -> 
     if not columns["time_ns"].size:
         return {}
     newest = {name: int(column[-1]) for name, column in columns.items()}
-    told: dict[str, Any] = {name: None if value == series.UNKNOWN else value for name, value in newest.items()}
-    used, total = told.pop("device_used_bytes"), place.capacity_bytes
-    return told | {
-        "phase": None if told["phase"] is None else series.phase_name(told["phase"]),
+    sample: dict[str, Any] = {name: None if value == series.UNKNOWN else value for name, value in newest.items()}
+    used, total = sample.pop("device_used_bytes"), place.capacity_bytes
+    return sample | {
+        "phase": None if sample["phase"] is None else series.phase_name(sample["phase"]),
         "total_bytes": total,
         "free_bytes": None if used is None or total is None else max(0, total - used),
-        "as_of_seconds": (told.pop("time_ns") - at_ns) / 1e9,
+        "as_of_seconds": (sample.pop("time_ns") - at_ns) / 1e9,
     }
 
 
@@ -146,26 +142,26 @@ def _rank_row(stored: Stored, skews: Mapping[int, int], begins: float) -> dict[s
         "asked_by": about.get("asked_by") or None,
         "after_seconds": at - begins,
         "as_of_seconds": at - begins,
-        **{name: about.get(name) for name in TOLD},
+        **{name: about.get(name) for name in IN_ABOUT},
     }
 
 
-def _tells_more(row: Mapping[str, Any], known: Mapping[str, Any], error: Mapping[str, Any]) -> bool:
-    """The error that is asked for, then a rank's own one, then what is nearest to it."""
+def _is_better(row: Mapping[str, Any], known: Mapping[str, Any], error: Mapping[str, Any]) -> bool:
+    """Order: the error itself, then a rank's own error, then the nearest record."""
 
-    def place(one: Mapping[str, Any]) -> tuple[bool, bool, float]:
+    def order(one: Mapping[str, Any]) -> tuple[bool, bool, float]:
         return one["record"] != error["record"], not one["ran_out"], abs(one["after_seconds"])
 
-    return place(row) < place(known)
+    return order(row) < order(known)
 
 
 def _skews(full: Mapping[str, Any]) -> dict[int, int]:
-    """(Of ranks on several hosts the clocks differ, and the first to die is the one that is asked for.)"""
+    """Clock skew by rank. Clocks of several hosts differ, and the first rank to run out is the one that matters."""
     return {one["rank"]: display_skew_ns(int((one["clock_skew_seconds"] or 0) * 1e9)) for one in full["ranks"]}
 
 
-def vanished_of(connection: Connection, run: Run, full: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A run that fell silent: was it the host's memory?"""
+def lost_run_of(connection: Connection, run: Run, full: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Verdict on a run without a signal whose host's memory ran out; None: nothing points to that."""
     if run["state"] != "lost":
         return None
     many = len(full["ranks"])
@@ -176,15 +172,15 @@ def vanished_of(connection: Connection, run: Run, full: Mapping[str, Any]) -> di
             try:
                 place = find_place(connection, run, rank["rank"], device["index"])
                 names = ["process_rss_bytes", "host_used_bytes"]
-                told = load_columns(connection, run, place, "samples", names, x="time", since_ns=place.started_ns)
+                loaded = load_columns(connection, run, place, "samples", names, x="time", since_ns=place.started_ns)
             except UnknownPlace:
                 continue
-            rss, used = (floats(told.columns[name]) for name in names)
-            verdict = vanished(told.columns["time_ns"] / 1e9, rss, used, total, who)
+            rss, used = (floats(loaded.columns[name]) for name in names)
+            verdict = lost_run(loaded.columns["time_ns"] / 1e9, rss, used, total, who)
             if verdict is not None:
                 return {
                     "rank": rank["rank"],
-                    "cause": verdict.cause,
+                    "cause": verdict.kind.value,
                     "sentence": verdict.sentence,
                     "first_aid": verdict.first_aid,
                 }

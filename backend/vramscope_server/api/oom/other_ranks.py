@@ -1,4 +1,4 @@
-"""Runs of the same script that came through: what they took is a remedy that was measured."""
+"""Finished runs of the same script: their settings are measured remedies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy.engine import Connection
 
-from vramscope.protocol.oom_record import BlackBox
+from vramscope.protocol.oom_record import OomRecord
 from vramscope_server.analysis.comparison.batch_size import BatchSize, batch_of
 from vramscope_server.analysis.oom.remedies.remedy import OtherRun
 from vramscope_server.api.run_window import the_run
@@ -16,12 +16,12 @@ from vramscope_server.store.series_reader import Run
 
 MOST_OTHERS: Final = 3
 SAME_WEIGHTS: Final = 0.01
-"""two runs whose parameters differ by less are taken to train the same model"""
+"""Two runs whose parameters differ by less are assumed to train the same model."""
 
 
-def other_runs(connection: Connection, run: Run, full: Mapping[str, Any], box: BlackBox) -> list[OtherRun]:
-    """Runs of the project's, of the same script with the same weights, that came through with as much to do; the leanest first."""
-    parameters = box.owned_bytes.get("parameters")
+def other_runs(connection: Connection, run: Run, full: Mapping[str, Any], record: OomRecord) -> list[OtherRun]:
+    """Finished runs of the project: same script, same weights, not less work. The leanest comes first."""
+    parameters = record.owned_bytes.get("parameters")
     if not parameters or not run["project"]:
         return []
     rows, _, _, _ = list_runs(connection, project=run["project"], state="finished", limit=200)
@@ -35,7 +35,7 @@ def other_runs(connection: Connection, run: Run, full: Mapping[str, Any], box: B
         theirs = (other["peak_categories"] or {}).get("parameters")
         if not theirs or abs(theirs - parameters) > SAME_WEIGHTS * parameters:
             continue
-        as_much = did_as_much(batch_of(run_in_full(connection, other)), batch_of(full), box.batch_size)
+        as_much = did_as_much(batch_of(run_in_full(connection, other)), batch_of(full), record.batch_size)
         if as_much is not False:
             peak, ratio = row["peak_reserved_bytes"], _step_ratio(row, full)
             found.append(OtherRun(row["run_id"], row["name"], row["techniques"], peak, ratio, bool(as_much)))
@@ -43,17 +43,17 @@ def other_runs(connection: Connection, run: Run, full: Mapping[str, Any], box: B
 
 
 def _step_ratio(other: Mapping[str, Any], own: Mapping[str, Any]) -> float | None:
-    """How many times as long a step took there, by the medians. None: one has no step, or they had not the same card."""
+    """Time of a step there relative to this run, by the medians. None: one has no step, or the devices differ."""
     theirs, ours = other["step_seconds_median"], own["step_seconds_median"]
     return theirs / ours if theirs and ours and other["device"] == own["device"] else None
 
 
 def did_as_much(other: BatchSize, own: BatchSize, rows: int | None) -> bool | None:
-    """Whether a step of the other run learned from as many samples, as long ones. None: it is not known.
+    """Whether a step of the other run used as many samples of the same length. None: not known.
 
-    rows   of the batch that ran when memory ran out
+    rows   rows of the batch at the error
     """
-    # (What ran out may be a batch larger than any that the agent had seen in steps before.)
+    # (The batch at the error may be larger than any in the steps before.)
     needed = max(filter(None, (own.effective or own.samples, rows)), default=None)
     if needed is not None and other.effective is not None and other.effective < needed:
         return False
@@ -64,8 +64,8 @@ def did_as_much(other: BatchSize, own: BatchSize, rows: int | None) -> bool | No
 
 
 def script_of(run: Run) -> str | None:
-    """The file that was run, without its folder and its words: another model may have as many parameters."""
+    """Name of the script without folder and arguments. Another script's model may have as many parameters."""
     command = run["command"] or ()
     named = next((word for word in command if str(word).endswith((".py", ".ipynb"))), None)
-    told = str(named or (command[0] if command else ""))
-    return told.replace("\\", "/").rpartition("/")[2] or None
+    script = str(named or (command[0] if command else ""))
+    return script.replace("\\", "/").rpartition("/")[2] or None

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from vramscope.oom_diagnosis.demand import PIECES
+from vramscope.oom_diagnosis.demand import FRAGMENTATION_MARGIN
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.advice.facts import Advice, StepFacts
 from vramscope_server.analysis.advice.rules import weight_copies
@@ -57,7 +57,7 @@ def advise(facts: StepFacts) -> Advice | None:
     scales = scaled > 0
     if not scales.any():
         return None
-    usable = int(available / (1 + PIECES))
+    usable = int(available / (1 + FRAGMENTATION_MARGIN))
     at_most = int(rows * float(((usable - (step - scaled))[scales] / scaled[scales]).min()))
     pairs = pair_bytes(facts, rows)[first + 1 : last + 2]
     fits = (

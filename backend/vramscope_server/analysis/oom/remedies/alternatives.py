@@ -1,76 +1,78 @@
-"""What was done in other runs, what is often done, and a larger card."""
+"""Settings of other runs, gradient checkpointing, and a larger device."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from vramscope.oom_diagnosis.cause import amount
-from vramscope_server.analysis.oom.remedies.remedy import Case, OtherRun, Remedy, advice
+from vramscope.oom_diagnosis.cause import Kind
+from vramscope.oom_diagnosis.prose import amount
+from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Remedy, RemedyContext, advice
 
 GIB: Final = 1 << 30
-IN_A_STEP: Final = ("weights", "optimizer", "activations")
+IN_A_STEP: Final = (Kind.WEIGHTS, Kind.OPTIMIZER, Kind.ACTIVATIONS)
 SPARE: Final = 0.02
-"""of a card that is named as large enough"""
+"""Spare share of a device that is called large enough."""
 
 
-def of(case: Case) -> Iterator[Remedy]:
-    """Measured runs, checkpointing where activations are the cause, a card."""
-    for other in case.others:
-        yield _measured(case, other)
-    yield from _checkpointing(case)
-    yield from _card(case)
+def of(context: RemedyContext) -> Iterator[Remedy]:
+    """Measured runs, checkpointing where activations are the cause, a larger device."""
+    for other in context.others:
+        yield _measured(context, other)
+    yield from _checkpointing(context)
+    yield from _device(context)
 
 
-def _measured(case: Case, other: OtherRun) -> Remedy:
+def _measured(context: RemedyContext, other: OtherRun) -> Remedy:
     ratio = other.step_ratio
-    needed = case.need.at()
-    # Where something is kept, or asked for between two steps, another run may have come through because it was shorter.
-    alike = case.cause in IN_A_STEP and case.facts.phase in ("forward", "backward", "optimizer")
-    fits = other.peak_reserved_bytes <= case.room_bytes
+    needed = context.estimate.high_bytes
+    # After a leak, or a request between two steps, another run may have finished because it was shorter.
+    comparable = context.kind in IN_A_STEP and context.facts.phase in ("forward", "backward", "optimizer")
+    fits = other.peak_reserved_bytes <= context.available_bytes
     return Remedy(
         what=f"as in run {other.name}: {', '.join(other.chips) or 'without techniques'}",
         saves_bytes=None if needed is None else max(0, needed - other.peak_reserved_bytes),
-        enough=fits if (alike and other.did_as_much) or not fits else None,
+        enough=fits if (comparable and other.did_as_much) or not fits else None,
         source="measured",
-        source_words=f"that run reserved {amount(other.peak_reserved_bytes)} at most"
+        source_words=f"that run reserved at most {amount(other.peak_reserved_bytes)}"
         + ("" if other.did_as_much else "; whether its batches were as large is not known"),
-        cost="as measured there" if ratio is None else f"a step took {ratio:.2f} times as long there, by the medians",
+        cost="as measured there" if ratio is None else f"a step took {ratio:.2f} times as long there (medians)",
         rank=4,
         run_id=other.run_id,
     )
 
 
-def _checkpointing(case: Case) -> Iterator[Remedy]:
-    used = any(told.kind == "gradient_checkpointing" and told.observed for told in case.box.techniques)
-    facts = case.facts
-    serves = facts.phase == "eval" or facts.evaluates or facts.only_serves
-    if case.cause != "activations" or serves or facts.thread is not None or used:
+def _checkpointing(context: RemedyContext) -> Iterator[Remedy]:
+    used = any(one.kind == "gradient_checkpointing" and one.observed for one in context.record.techniques)
+    facts = context.facts
+    is_inference = facts.phase == "eval" or facts.evaluates or facts.is_inference_only
+    if context.kind is not Kind.ACTIVATIONS or is_inference or facts.thread is not None or used:
         return
     yield advice(
         "gradient checkpointing",
-        "what it saves depends on where the checkpoints are: not known before it is tried",
+        "the saving depends on the position of the checkpoints; it is not known before it is tried",
         cost="one more forward: a step takes about 1.3 times as long",
         rank=4,
         technique="gradient_checkpointing",
     )
 
 
-def _card(case: Case) -> Iterator[Remedy]:
-    facts, needed = case.facts, case.need.at()
-    if needed is None or facts.total_bytes is None or facts.whole_bytes is None:
+def _device(context: RemedyContext) -> Iterator[Remedy]:
+    facts, needed = context.facts, context.estimate.high_bytes
+    whole = facts.available_without_limit_bytes
+    if needed is None or facts.total_bytes is None or whole is None:
         return
-    card = int((needed + facts.total_bytes - facts.whole_bytes) * (1 + SPARE))
-    if card <= facts.total_bytes:
+    size = int((needed + facts.total_bytes - whole) * (1 + SPARE))
+    if size <= facts.total_bytes:
         return
-    card = -(-card // (GIB // 4)) * (GIB // 4)
+    size = -(-size // (GIB // 4)) * (GIB // 4)
     yield Remedy(
-        what=f"a card of {amount(card)} or more",
-        saves_bytes=card - facts.total_bytes,
+        what=f"a device with {amount(size)} or more",
+        saves_bytes=size - facts.total_bytes,
         enough=True,
         source="formula",
-        source_words=f"{case.need.words} (± {amount(case.need.error_bytes)})",
-        cost="another card",
+        source_words=context.basis_with_error,
+        cost="another device",
         rank=9,
-        card_bytes=card,
+        card_bytes=size,
     )

@@ -1,6 +1,6 @@
-"""A smaller batch: activations go with it, weights and their state do not.
+"""A smaller batch: activations shrink with it; weights, gradients and optimizer state do not.
 
-rows that fit = (room / (1 + loose pieces) - fixed - beside) / ((working + its error) / rows)
+rows that fit = (available / (1 + fragmentation margin) - fixed - constant) / ((working + its error) / rows)
 """
 
 from __future__ import annotations
@@ -8,126 +8,127 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from vramscope.oom_diagnosis.cause import amount
-from vramscope.oom_diagnosis.demand import PIECES, waits_for_backward
-from vramscope_server.analysis.oom.remedies.remedy import Case, Remedy, advice
+from vramscope.oom_diagnosis.cause import Kind
+from vramscope.oom_diagnosis.demand import FRAGMENTATION_MARGIN, waits_for_backward
+from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext, advice
 
 PARTS: Final = (2, 4, 8, 16, 32, 64)
 
 
-def of(case: Case) -> Iterator[Remedy]:
-    """Micro-batches, as few as fit for sure where that is known. A batch of one cannot be parted, the optimizer knows none."""
-    facts, need = case.facts, case.need
+def of(context: RemedyContext) -> Iterator[Remedy]:
+    """Micro-batches, as few as certainly fit where that is known; shorter inputs; an evaluation without graphs.
+
+    A batch of one cannot be split, and the optimizer does not depend on the batch.
+    """
+    facts, estimate = context.facts, context.estimate
     rows = facts.batch_size
     if facts.phase == "optimizer" or facts.thread is not None:
         return
     if waits_for_backward(facts):
         yield advice(
-            f"backward behind each of the {facts.forwards} forwards, where the loss is the sum of theirs",
-            "the graph of each forward lives until its backward; of a sum the gradients add up all the same",
-            cost="none, where it is such a sum",
+            f"call backward after each of the {facts.forwards} forwards, if the loss is the sum of theirs",
+            "the graph of each forward lives until its backward; the gradients of a sum add up all the same",
+            cost="none for such a sum",
             rank=4,
             technique="gradient_accumulation",
         )
     if facts.evaluates:
         yield advice(
             "torch.no_grad() around the evaluation",
-            "no graph is kept then: of a forward live its input and the outputs of a layer or two at a time",
+            "no graph is kept then: only the input and the outputs of one or two layers are alive at a time",
             cost="none: an evaluation has no backward",
             rank=1,
         )
     elif facts.phase == "eval":
-        yield from _gathered_by_trainer(case)
-    if rows == 1 and (shorter := list(_shorter(case))):
+        yield from _trainer_predictions(context)
+    if rows == 1 and (shorter := list(_shorter(context))):
         yield from shorter
     elif rows == 1:
         yield advice(
-            "a shorter sequence, or a smaller input: the batch is 1 already",
-            "how activations go with the length depends on the model: not known before it is tried",
-            cost="less to learn from in a step",
+            "a shorter sequence or a smaller input: the batch size is 1 already",
+            "how activations depend on the length is specific to the model; it is not known before it is tried",
+            cost="fewer tokens a step",
             rank=4,
             technique="batch",
         )
     elif facts.evaluates or facts.phase == "eval":
-        yield _remedy("smaller batches in the evaluation", case, rank=3, technique="batch")
-    elif facts.phase != "forward" and (facts.only_serves or (facts.phase == "other" and not facts.step)):
-        # (Where no forward was heard, as under torch.func, the rows are not known.)
-        if case.cause == "activations":
-            yield _remedy("fewer sequences or rows at a time, or shorter ones", case, rank=3, technique="batch")
-    elif need.working_bytes is None or need.crude:
+        yield _remedy("smaller batches in the evaluation", context, rank=3, technique="batch")
+    elif facts.phase != "forward" and (facts.is_inference_only or (facts.phase == "other" and not facts.step)):
+        # (Where no forward was observed, as under torch.func, the rows are not known.)
+        if context.kind is Kind.ACTIVATIONS:
+            yield _remedy("fewer sequences or rows at a time, or shorter ones", context, rank=3, technique="batch")
+    elif estimate.working_bytes is None or estimate.is_crude:
         if facts.phase in ("forward", None) and facts.parameters_bytes:
-            yield _parted(case, _guessed(case), rows)
+            yield _split(context, _first_guess(context), rows)
     else:
-        yield from _shorter(case)
+        yield from _shorter(context)
         for parts in PARTS:
             if rows is not None and parts > rows:
                 break
             share = 1 / parts if rows is None else -(-rows // parts) / rows
-            if need.fits(case.room_bytes, share):
-                yield _parted(case, parts, rows, saves=int(need.working_bytes * (1 - share)), enough=True)
+            if estimate.fits(context.available_bytes, share):
+                yield _split(context, parts, rows, saves=int(estimate.working_bytes * (1 - share)), enough=True)
                 break
 
 
-def _guessed(case: Case) -> int:
-    """Parts to begin with, where nobody knows how much was to come."""
-    need, rows = case.need, case.facts.batch_size
-    working = need.working_bytes or 0
-    left = case.room_bytes / (1 + PIECES) - need.fixed_bytes - need.beside_bytes
+def _first_guess(context: RemedyContext) -> int:
+    """Number of micro-batches to begin with where the rest of the forward is not known."""
+    estimate, rows = context.estimate, context.facts.batch_size
+    working = estimate.working_bytes or 0
+    left = context.available_bytes / (1 + FRAGMENTATION_MARGIN) - estimate.fixed_bytes - estimate.constant_bytes
     few = [parts for parts in PARTS if rows is None or parts <= rows] or [PARTS[0]]
     return next((parts for parts in few if working / parts <= left), few[-1] if working else few[0])
 
 
-def _shorter(case: Case) -> Iterator[Remedy]:
-    """Of as many rows of a greater length than before: so many tokens fit."""
-    facts, need = case.facts, case.need
+def _shorter(context: RemedyContext) -> Iterator[Remedy]:
+    """Length that fits, where the input has as many rows as before and is longer."""
+    facts, estimate = context.facts, context.estimate
     now, before = facts.input_shape, facts.input_shape_before
-    share = need.largest_share(case.room_bytes)
+    share = estimate.largest_share(context.available_bytes)
     if len(now) < 2 or now[0] != before[0] or now[2:] != before[2:] or now[1] <= before[1]:
         return
-    # (With the length goes no less than in proportion: so much shorter it makes at most so much less.)
+    # (Memory is at least proportional to the length: an input so much shorter needs at most so much less.)
     fits = int((share or 0.0) * now[1])
     known = before[1] <= fits < now[1]
     length = fits if known else before[1]
     yield Remedy(
         what=f"inputs of a length of {length:,} instead of {now[1]:,} at most: cut the long ones, or group them by length",
-        saves_bytes=int((need.working_bytes or 0) * (1 - fits / now[1])) if known else None,
+        saves_bytes=int((estimate.working_bytes or 0) * (1 - fits / now[1])) if known else None,
         enough=True if known else None,
         source="formula" if known else "advice",
-        source_words=f"{need.words} (± {amount(need.error_bytes)})"
-        if known
-        else "the last step had no longer ones, and fitted",
-        cost="what is cut off is not learned from",
+        source_words=context.basis_with_error if known else "the last step had no longer ones, and fitted",
+        cost="tokens that are cut are not trained on",
         rank=4,
         technique="batch",
     )
 
 
-def _gathered_by_trainer(case: Case) -> Iterator[Remedy]:
-    """transformers' Trainer keeps the predictions of a whole evaluation on the card, unless it is told otherwise."""
-    if case.facts.lengthened:
+def _trainer_predictions(context: RemedyContext) -> Iterator[Remedy]:
+    """transformers' Trainer keeps the predictions of a whole evaluation on the device by default."""
+    if context.facts.growing_tensor_advice:
         return  # it is named already, with the same advice
-    loops = (frame for frame in case.box.stack if frame.function.endswith("evaluation_loop"))
+    loops = (frame for frame in context.record.stack if frame.function.endswith("evaluation_loop"))
     if any("transformers" in frame.file for frame in loops):
         yield advice(
-            "TrainingArguments(eval_accumulation_steps=..), so that predictions go to the host as they come; or "
+            "TrainingArguments(eval_accumulation_steps=..) to move predictions to the host as they come; or "
             "prediction_loss_only=True, or preprocess_logits_for_metrics=..",
-            "Trainer keeps the predictions of a whole evaluation on the card: not known before it is tried",
+            "Trainer keeps the predictions of a whole evaluation on the device; their size is not known before it is tried",
             cost="copies to the host",
             rank=1,
         )
 
 
-def _parted(
-    case: Case, parts: int, rows: int | None, *, saves: int | None = None, enough: bool | None = None
+def _split(
+    context: RemedyContext, parts: int, rows: int | None, *, saves: int | None = None, enough: bool | None = None
 ) -> Remedy:
     size = f"1/{parts}" if rows is None else f"{-(-rows // parts):,} instead of {rows:,} rows"
-    what = f"micro-batches of {size}, accumulated over {parts}: the effective batch stays"
-    return _remedy(what, case, saves=saves, enough=enough, technique="gradient_accumulation", parts=parts)
+    what = f"micro-batches of {size}, accumulated over {parts}: the effective batch stays the same"
+    return _remedy(what, context, saves=saves, enough=enough, technique="gradient_accumulation", parts=parts)
 
 
 def _remedy(
     what: str,
-    case: Case,
+    context: RemedyContext,
     *,
     saves: int | None = None,
     enough: bool | None = None,
@@ -135,20 +136,22 @@ def _remedy(
     technique: str,
     parts: int | None = None,
 ) -> Remedy:
-    need, rows = case.need, case.facts.batch_size
-    words = f"activations go with the batch; {need.words}"
-    if need.working_bytes is not None and not need.crude:
-        words += f" (± {amount(need.error_bytes)})"
-    share = need.largest_share(case.room_bytes)
+    estimate, rows = context.estimate, context.facts.batch_size
+    has_error = estimate.working_bytes is not None and not estimate.is_crude
+    words = (
+        f"activations are proportional to the batch; {context.basis_with_error if has_error else context.basis_words}"
+    )
+    share = estimate.largest_share(context.available_bytes)
     if enough and rows is not None and share is not None and share * rows >= 1:
-        words += f"; {int(share * rows):,} rows fit by it"
+        most = int(share * rows)
+        words += f"; {most:,} {'row fits' if most == 1 else 'rows fit'} by this estimate"
     return Remedy(
         what=what,
         saves_bytes=saves,
         enough=enough,
         source="formula",
         source_words=words,
-        cost="a little time, where the card was well used",
+        cost="a little time, if the device was well used",
         rank=rank,
         technique=technique,
         micro_batches=parts,

@@ -1,4 +1,4 @@
-"""Less for the optimizer: its state, the copies that its update makes, and fewer bytes a number."""
+"""Less memory for the optimizer: its state, the copies of its update, and fewer bytes a number."""
 
 from __future__ import annotations
 
@@ -6,72 +6,73 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from vramscope_server.analysis.oom.remedies.remedy import Case, Remedy
+from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext
 
 EIGHT_BIT: Final = 2 + 8 / 256
-"""bytes a parameter of 8-bit Adam's state: two, and two floats for each block of 256. Of fp32 there are 8, of bf16 4"""
+"""State bytes a parameter of 8-bit Adam: two, and two floats for each block of 256. With fp32 there are 8, with bf16 4."""
 MEASURED: Final = {"foreach": (-0.005, 0.13), "8-bit": (-0.005, 0.09), "no state": (-0.005, 0.07)}
-"""least and most of what was saved beyond what the formula says, where it was measured (docs/out-of-memory.md): blocks are larger
-than what lies in them, so that it is more as a rule"""
+"""Lowest and highest measured saving beyond the formula (docs/out-of-memory.md). It is usually more, because blocks are larger than
+their tensors."""
 KEEPS_TWO_STATES: Final = frozenset({"Adam", "AdamW", "NAdam", "RAdam"})
 
 
-def of(case: Case) -> Iterator[Remedy]:
-    """What the optimizer, the precision and the copies of gradients leave to be saved."""
-    yield from _buckets(case)
-    yield from _update(case)
-    yield from _state(case)
-    yield from _precision(case)
+def of(context: RemedyContext) -> Iterator[Remedy]:
+    """Savings in the copies of gradients, the update, the state and the precision."""
+    yield from _buckets(context)
+    yield from _update(context)
+    yield from _state(context)
+    yield from _precision(context)
 
 
-def _buckets(case: Case) -> Iterator[Remedy]:
-    held = case.facts.bucket_bytes
-    if held:
+def _buckets(context: RemedyContext) -> Iterator[Remedy]:
+    bucket_bytes = context.facts.bucket_bytes
+    if bucket_bytes:
         yield Remedy(
             what="DistributedDataParallel(..., gradient_as_bucket_view=True)",
-            saves_bytes=held,
-            enough=_without(case, held),
+            saves_bytes=bucket_bytes,
+            enough=_without(context, bucket_bytes),
             source="measured",
-            source_words="the sizes that it tells of its buckets: gradients are then parts of them, and no copies beside them",
-            cost="none to speak of",
+            source_words="the sizes that it reports of its buckets: gradients are then views of them, not copies",
+            cost="almost none",
             rank=1,
         )
 
 
-def _update(case: Case) -> Iterator[Remedy]:
-    trainable = case.facts.trainable_bytes or 0
-    if case.facts.phase != "optimizer" or not trainable or case.box.state_bytes_per_parameter_byte is None:
-        return  # (LBFGS and many that are not PyTorch's know no foreach)
-    if case.box.update not in ("foreach", None):
+def _update(context: RemedyContext) -> Iterator[Remedy]:
+    record, trainable = context.record, context.facts.trainable_bytes or 0
+    if context.facts.phase != "optimizer" or not trainable or record.state_bytes_per_parameter_byte is None:
+        return  # (LBFGS and many third-party optimizers have no foreach)
+    if record.update not in ("foreach", None):
         return
-    # foreach takes a copy of all that it updates; one by one only the largest.
-    one = 2 * (case.box.largest_parameter_bytes or 0)
+    # foreach copies all that it updates; the loop only the largest.
+    one = 2 * (record.largest_parameter_bytes or 0)
+    estimate = replace(context.estimate, update_bytes=one, low_bytes=context.estimate.fixed_bytes)
     yield Remedy(
-        what=f"{case.box.optimizer_kind or 'the optimizer'}(..., foreach=False), or fused=True",
+        what=f"{record.optimizer_kind or 'the optimizer'}(..., foreach=False), or fused=True",
         saves_bytes=max(0, trainable - one),
-        enough=replace(case.need, update_bytes=one, least_bytes=case.need.fixed_bytes).fits(case.room_bytes),
+        enough=estimate.fits(context.available_bytes),
         source="formula",
-        source_words=f"foreach holds copies of all parameters at a time, the loop of one ({_error('foreach')}; fused none)",
+        source_words=f"foreach copies all parameters at a time, the loop one ({_error('foreach')}); fused copies none",
         cost="foreach=False: a slower update; fused: none",
         rank=1,
         technique="optimizer",
     )
 
 
-def _state(case: Case) -> Iterator[Remedy]:
-    state = case.facts.full_state_bytes
+def _state(context: RemedyContext) -> Iterator[Remedy]:
+    state = context.facts.full_state_bytes
     if state <= 0:
         return
-    if case.box.optimizer_kind in KEEPS_TWO_STATES:
-        # The largest parameter is an embedding more often than not, and transformers' Trainer keeps those in 32 bits.
-        embedding = min(state, 2 * (case.box.largest_parameter_bytes or 0))
-        narrow = _narrow_share(case)
+    if context.record.optimizer_kind in KEEPS_TWO_STATES:
+        # The largest parameter is usually an embedding, and transformers' Trainer keeps those in 32 bits.
+        embedding = min(state, 2 * (context.record.largest_parameter_bytes or 0))
+        narrow = _narrow_share(context)
         saved = (1 - narrow) * (1 - EIGHT_BIT / 8) + narrow * (1 - EIGHT_BIT / 4)
         instead = "8" if not narrow else "4" if narrow == 1 else "8 or 4"
         yield Remedy(
             what="an 8-bit optimizer (bitsandbytes; torchao where weights have a multiple of 256 numbers)",
             saves_bytes=int(state * saved),
-            enough=_without_state(case, int((state - embedding) * saved), saved),
+            enough=_without_state(context, int((state - embedding) * saved), saved),
             source="formula",
             source_words=f"2 bytes a parameter and two floats for each 256, instead of {instead} ({_error('8-bit')}); "
             "tensors below 4096 elements stay",
@@ -79,29 +80,30 @@ def _state(case: Case) -> Iterator[Remedy]:
             rank=5,
             technique="optimizer_8bit",
         )
+    without_copies = replace(context, estimate=replace(context.estimate, update_bytes=0))
     yield Remedy(
         what="SGD without momentum",
         saves_bytes=state,
-        enough=_without_state(replace(case, need=replace(case.need, update_bytes=0)), state, 1.0),
+        enough=_without_state(without_copies, state, 1.0),
         source="formula",
         source_words=f"it keeps no state ({_error('no state')})",
-        cost="another course of training",
+        cost="changes convergence",
         rank=7,
         technique="optimizer",
     )
 
 
-def _precision(case: Case) -> Iterator[Remedy]:
-    fixed, room = case.need.fixed_bytes, case.room_bytes
-    less = int(fixed * (1 - _narrow_share(case)) / 2)
-    if fixed <= room // 2 or not less:
+def _precision(context: RemedyContext) -> Iterator[Remedy]:
+    fixed, available = context.estimate.fixed_bytes, context.available_bytes
+    less = int(fixed * (1 - _narrow_share(context)) / 2)
+    if fixed <= available // 2 or not less:
         return
     yield Remedy(
         what="weights, gradients and state in bfloat16",
         saves_bytes=less,
-        enough=False if fixed - less > room else None,
+        enough=False if fixed - less > available else None,
         source="formula",
-        source_words="half the bytes, where they are float32 now: at most, if nothing stays as it is",
+        source_words="half the bytes of float32: at most, if everything is converted",
         cost="rounding: small updates may be lost",
         rank=6,
         technique="mixed_precision",
@@ -109,28 +111,29 @@ def _precision(case: Case) -> Iterator[Remedy]:
 
 
 def _error(of: str) -> str:
-    """By how much what was saved was more or less than this."""
+    """Range of the measured savings beyond the formula."""
     least, most = MEASURED[of]
     return f"measured: {least * 100:+.3g} to {most * 100:+.3g} % of it"
 
 
-def _narrow_share(case: Case) -> float:
-    """Of what trains, that has 16 bits a number already."""
-    trainable = case.facts.trainable_bytes or 0
-    return min(1.0, (case.box.narrow_bytes or 0) / trainable) if trainable else 0.0
+def _narrow_share(context: RemedyContext) -> float:
+    """Share of the trainable parameters that have 16 bits a number already."""
+    trainable = context.facts.trainable_bytes or 0
+    return min(1.0, (context.record.narrow_bytes or 0) / trainable) if trainable else 0.0
 
 
-def _without_state(case: Case, less: int, share: float) -> bool | None:
-    """Where this request came before the state was made, what is not there yet cannot make room for it."""
-    facts = case.facts
+def _without_state(context: RemedyContext, less: int, share: float) -> bool | None:
+    """Whether a smaller state is enough. State that is not allocated yet cannot free memory for this request."""
+    facts = context.facts
     made = int(share * (facts.optimizer_bytes or 0))
-    if facts.phase != "optimizer" and (facts.used_bytes or 0) + (facts.asked_bytes or 0) - made > case.room_bytes:
+    needed = (facts.used_bytes or 0) + (facts.asked_bytes or 0) - made
+    if facts.phase != "optimizer" and needed > context.available_bytes:
         return False
-    return _without(case, less)
+    return _without(context, less)
 
 
-def _without(case: Case, less: int) -> bool | None:
-    needed = case.need.at(less=less)
-    if needed is not None and needed <= case.room_bytes:
+def _without(context: RemedyContext, less: int) -> bool | None:
+    needed = context.estimate.high_with(less=less)
+    if needed is not None and needed <= context.available_bytes:
         return True
-    return False if case.need.fixed_bytes - less > case.room_bytes else None
+    return False if context.estimate.fixed_bytes - less > context.available_bytes else None

@@ -1,7 +1,7 @@
-"""What would have been enough, what it saves, what it costs, and from where each number comes: the best first.
+"""Remedies of an error: what would have been enough, what it saves and costs, and the source of each number, the best first.
 
-``enough`` is said only where a replay, a run that was made, or arithmetic with its error on the safe side says so; None is
-"may be". Those that are enough come first, and of them the cheapest to do.
+A remedy is called enough only if a replay, a finished run, or arithmetic with its error on the safe side proves it; None means
+"may be". Remedies that are enough come first, and of them the cheapest.
 """
 
 from __future__ import annotations
@@ -10,51 +10,51 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from vramscope.oom_diagnosis.demand import Need
-from vramscope.oom_diagnosis.facts import Facts
-from vramscope.protocol.oom_record import BlackBox
+from vramscope.oom_diagnosis.cause import Kind
+from vramscope.oom_diagnosis.diagnosis import Diagnosis
+from vramscope.protocol.oom_record import OomRecord
 from vramscope_server.analysis.oom.remedies import alternatives, batch, defragment, optimizer_state, remove_cause
-from vramscope_server.analysis.oom.remedies.remedy import Case, OtherRun, Remedy, Replay
+from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Remedy, RemedyContext, ReplayFn
 
-ROOMS: Final = (remove_cause, defragment, alternatives, batch, optimizer_state)
+MODULES: Final = (remove_cause, defragment, alternatives, batch, optimizer_state)
 WORTH_SHARE: Final = 0.01
-"""of the room: what is not enough for sure and saves less is not worth a line"""
+"""Share of the available memory. A remedy that is not certainly enough and saves less is left out."""
 
 
 def remedies(
-    facts: Facts,
-    box: BlackBox,
-    need: Need | None,
-    cause: str,
+    diagnosis: Diagnosis,
+    record: OomRecord,
     *,
-    replay: Replay = lambda confs: [],
+    replay: ReplayFn = lambda confs: [],
     others: Sequence[OtherRun] = (),
 ) -> list[Remedy]:
-    """``replay`` is asked only where free pieces may have been enough; it may give nothing."""
-    room, shortfall = facts.room_bytes, facts.shortfall_bytes
-    if room is None or shortfall is None or need is None or facts.asked_bytes is None:
+    """All remedies. ``replay`` is called only where the free blocks may have been enough."""
+    facts, estimate = diagnosis.facts, diagnosis.estimate
+    available = facts.available_bytes
+    if available is None or facts.shortfall_bytes is None or estimate is None or facts.asked_bytes is None:
         return []
-    case = Case(facts, box, need, cause, room, shortfall, replay, others)
-    found = [_weighed(remedy, case) for one in ROOMS for remedy in one.of(case)]
-    found = [remedy for remedy in found if _is_worth_a_line(remedy, room)]
+    context = RemedyContext(facts, record, estimate, diagnosis.kind, replay, others)
+    found = [_checked(remedy, context) for module in MODULES for remedy in module.of(context)]
+    found = [remedy for remedy in found if _is_worth_a_line(remedy, available)]
     order = {True: 0, None: 1, False: 2}
     return sorted(found, key=lambda remedy: (order[remedy.enough], remedy.rank, -(remedy.saves_bytes or 0)))
 
 
-def _is_worth_a_line(remedy: Remedy, room_bytes: int) -> bool:
+def _is_worth_a_line(remedy: Remedy, available_bytes: int) -> bool:
     if remedy.enough or (remedy.enough is None and remedy.saves_bytes is None):
         return True
-    return (remedy.saves_bytes or 0) >= WORTH_SHARE * room_bytes
+    return (remedy.saves_bytes or 0) >= WORTH_SHARE * available_bytes
 
 
-def _weighed(remedy: Remedy, case: Case) -> Remedy:
-    """What saves less than was lacking is not enough; and what is no cure may be, but is so not for sure.
+def _checked(remedy: Remedy, context: RemedyContext) -> Remedy:
+    """A remedy that saves less than the shortfall is not enough; one that does not remove the cause is not certainly enough.
 
-    With less needed a leak only lasts longer, and pieces are still pieces.
+    With less memory needed a leak only takes longer, and memory stays fragmented.
     """
     if remedy.technique == "allocator" or remedy.run_id is not None:
         return remedy
-    if remedy.saves_bytes is not None and remedy.saves_bytes < case.shortfall_bytes:
+    if remedy.saves_bytes is not None and remedy.saves_bytes < context.shortfall_bytes:
         return replace(remedy, enough=False)
-    uncured = case.cause == "fragmentation" or (case.cause == "leak" and remedy.source != "measured")
+    is_leak = context.kind is Kind.LEAK and remedy.source != "measured"
+    uncured = context.kind is Kind.FRAGMENTATION or is_leak
     return replace(remedy, enough=None) if uncured and remedy.enough else remedy

@@ -1,4 +1,4 @@
-"""One remedy, and what else is known of the run from which remedies are reckoned."""
+"""One remedy, and what remedies are computed from."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from vramscope.oom_diagnosis.demand import Need
+from vramscope.oom_diagnosis.cause import Kind
+from vramscope.oom_diagnosis.demand import Estimate
 from vramscope.oom_diagnosis.facts import Facts
-from vramscope.protocol.oom_record import BlackBox
+from vramscope.oom_diagnosis.prose import amount, basis_words
+from vramscope.protocol.oom_record import OomRecord
 
 Source = Literal["measured", "replayed", "formula", "advice"]
 
@@ -20,22 +22,23 @@ class Remedy:
     what: str
     saves_bytes: int | None
     enough: bool | None
+    """Whether it certainly would have been enough; None: it may be."""
     source: Source
     source_words: str
     cost: str
     rank: int
-    """by how much it asks of the user: 0 a word in the environment, 9 another card"""
+    """Effort for the user: 0 an environment variable, 9 another device."""
     conf: str | None = None
-    """a value of PYTORCH_CUDA_ALLOC_CONF"""
+    """Value of PYTORCH_CUDA_ALLOC_CONF."""
     technique: str | None = None
-    """of series.TECHNIQUES"""
+    """One of series.TECHNIQUES."""
     micro_batches: int | None = None
     card_bytes: int | None = None
     run_id: str | None = None
 
 
 def advice(what: str, words: str, *, cost: str, rank: int, technique: str | None = None) -> Remedy:
-    """What helps, by how much nobody knows before it is tried; ``words`` say why."""
+    """A remedy whose effect is not known before it is tried; ``words`` have the reason."""
     return Remedy(
         what=what,
         saves_bytes=None,
@@ -50,7 +53,7 @@ def advice(what: str, words: str, *, cost: str, rank: int, technique: str | None
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What replaying the recorded window under a setting gave."""
+    """Result of replaying the recording under a setting."""
 
     conf: str
     survives: bool
@@ -58,8 +61,8 @@ class Replayed:
     exact: bool
 
 
-Replay = Callable[[Sequence[str]], list[Replayed] | None]
-"""the window up to the error under these settings; nothing where there is none, None where that is still being made"""
+ReplayFn = Callable[[Sequence[str]], list[Replayed] | None]
+"""Replays the recording up to the error under some settings. Empty: there is none; None: the replay is not done yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +74,36 @@ class OtherRun:
     chips: list[str]
     peak_reserved_bytes: int
     step_ratio: float | None
-    """how many times as long a step took there as here, by the medians; None: not known, or another card's"""
+    """Time of a step there relative to this run, by the medians; None: not known, or another device."""
     did_as_much: bool
-    """a step of its learned from at least as many samples, as long ones; False: that is not known"""
+    """Whether a step of it used at least as many samples of at least this length; False: that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One error, as the files of this room look at it."""
+class RemedyContext:
+    """One error, as the modules of this package see it."""
 
     facts: Facts
-    box: BlackBox
-    need: Need
-    cause: str
-    room_bytes: int
-    shortfall_bytes: int
-    replay: Replay
+    record: OomRecord
+    estimate: Estimate
+    kind: Kind
+    replay: ReplayFn
     others: Sequence[OtherRun]
+
+    @property
+    def available_bytes(self) -> int:
+        return self.facts.available_bytes or 0
+
+    @property
+    def shortfall_bytes(self) -> int:
+        return self.facts.shortfall_bytes or 0
+
+    @property
+    def basis_words(self) -> str:
+        """Evidence of the estimate."""
+        return basis_words(self.estimate, self.facts)
+
+    @property
+    def basis_with_error(self) -> str:
+        """The same with the error of the estimate."""
+        return f"{self.basis_words} (error up to {amount(self.estimate.error_bytes)})"

@@ -8,9 +8,9 @@ from itertools import accumulate, repeat
 from operator import itemgetter
 from typing import Any, Final
 
+from vramscope.memory.pools import DEFAULT, Pools
+from vramscope.memory.stack_table import Stacks
 from vramscope.protocol.window import BLOCKS, STATES, Layout
-from vramscope.recording.convert.pools import DEFAULT, Pools
-from vramscope.recording.convert.stacks import Stacks
 
 SLICE_BLOCKS: Final = 1000
 """some 1 ms, then the interpreter's lock is let go"""

@@ -1,0 +1,378 @@
+"""Sentences of a diagnosis: the cause first, then its numbers, then the request that failed. Nothing is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from vramscope.oom_diagnosis.cause import (
+    Cause,
+    FreeBlocks,
+    GrownOutside,
+    GrowthLeak,
+    HostMemory,
+    Kind,
+    LibraryRequest,
+    Limiting,
+    MemoryLimit,
+    MemoryParts,
+    Missing,
+    NotKnown,
+    OtherProcesses,
+    RefusedByFraction,
+    RetainedLeak,
+)
+from vramscope.oom_diagnosis.demand import (
+    Basis,
+    Estimate,
+    forward_rest_bytes,
+    has_larger_input,
+    is_longer_input,
+    waits_for_backward,
+)
+from vramscope.oom_diagnosis.facts import Facts
+
+FIRST_AID: Final = {
+    Kind.WEIGHTS: "The model does not fit with this precision. Use smaller weights (bf16), a smaller model, or FSDP.",
+    Kind.OPTIMIZER: "Use an optimizer with less state (8-bit AdamW, SGD), or foreach=False if its temporaries are too large.",
+    Kind.ACTIVATIONS: "Use a smaller batch with gradient accumulation, or gradient checkpointing.",
+    Kind.FRAGMENTATION: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    Kind.LEAK: "Free what is retained: detach() or item() what you keep, del the rest.",
+    Kind.OTHER_PROCESS: "End the other process, or use another device.",
+    Kind.LIMIT: "Raise or remove set_per_process_memory_fraction (per_process_memory_fraction in the allocator's settings).",
+    Kind.OUTSIDE_PYTORCH: "Leave memory for the library, for example with set_per_process_memory_fraction(0.9).",
+    Kind.UNKNOWN: "",
+}
+SHORTER_INPUTS: Final = (
+    "Use shorter inputs (cut the long ones, or group them by length), a smaller batch with gradient accumulation, or gradient "
+    "checkpointing."
+)
+INFERENCE: Final = "Use a smaller batch, or a shorter sequence."
+NO_GRAD: Final = "Run the evaluation under torch.no_grad(). Its forwards then keep no graphs."
+OTHER_MODELS: Final = (
+    "Move models that do not train to the host or to 16 bits. Keep no second copy of weights on the device."
+)
+MAP_LOCATION: Final = 'Use torch.load(..., map_location="cpu"). The device then has the weights once, not twice.'
+PINNED: Final = (
+    "Pin less memory at a time (pin_memory, prefetch_factor), or raise the limit of locked memory (ulimit -l)."
+)
+HOST: Final = "Use fewer DataLoader workers, a smaller prefetch_factor, or keep less in the process."
+
+_PHASES: Final = {
+    "forward": "the forward of ",
+    "backward": "the backward of ",
+    "optimizer": "the optimizer update of ",
+    "data": "the data loading of ",
+    "eval": "the evaluation of ",
+}
+_LIBRARIES: Final = {"cublas": "cuBLAS", "cudnn": "cuDNN", "nccl": "NCCL", "bitsandbytes": "bitsandbytes"}
+_HOST_KINDS: Final = {
+    "worker_killed": "A DataLoader worker was killed. Linux does that when the host's memory runs out.",
+    "shared_memory": "The host's shared memory (/dev/shm) ran out. DataLoader workers pass batches through it.",
+}
+
+
+def sentence_of(cause: Cause, facts: Facts) -> str:
+    """The verdict: cause, numbers, request. What is not known is left out."""
+    details = cause.details
+    if isinstance(details, HostMemory):
+        return _host(facts)
+    if isinstance(details, LibraryRequest):
+        return _library(facts, pinned=details.pinned)
+    if isinstance(details, NotKnown) and details.missing is Missing.WORKER_NOT_KILLED:
+        ended = "A DataLoader worker ended, but Linux has ended no process for lack of memory during the run."
+        return _joined(ended, "The reason is something else.", _on_which_rank(facts))
+    return _joined(_why(cause, facts), _request(facts))
+
+
+def first_aid_of(cause: Cause, facts: Facts) -> str:
+    """What to try first; empty where nothing is known."""
+    kind, details = cause.kind, cause.details
+    if isinstance(details, HostMemory):
+        return HOST
+    if isinstance(details, LibraryRequest) and details.pinned:
+        return PINNED
+    if kind is Kind.WEIGHTS and facts.is_reading:
+        return MAP_LOCATION
+    if kind is Kind.WEIGHTS and facts.other_models_bytes >= (facts.shortfall_bytes or 0) > 0:
+        return OTHER_MODELS
+    if kind is Kind.ACTIVATIONS and facts.evaluates:
+        return NO_GRAD
+    if kind is Kind.ACTIVATIONS and facts.phase == "eval":
+        return INFERENCE
+    if kind is Kind.ACTIVATIONS and is_longer_input(facts):
+        return SHORTER_INPUTS
+    if kind is Kind.LEAK and (advice := facts.growing_tensor_advice or facts.leak_advice):
+        named = bool(facts.leak_name) and advice.startswith(facts.leak_name.partition(" ")[0])
+        return f"{advice if named else advice[0].upper() + advice[1:]}."  # (a name stays as it is written)
+    return FIRST_AID[kind]
+
+
+def _why(cause: Cause, facts: Facts) -> str:
+    """The cause and its numbers, of an error of PyTorch's allocator."""
+    match cause.details:
+        case RetainedLeak() as leak:
+            return f"Memory leak: {_holder(leak)} retains {amount(leak.retained_bytes)}. Without it, the step fits."
+        case GrowthLeak() as leak:
+            where = "during the evaluation" if leak.in_evaluation else "from step to step"
+            grown = f"Memory leak: memory has grown by {amount(leak.growth_bytes)} {where}. Without that, the step fits."
+            return _joined(grown, f"{_holder(leak)} retains about as much." if leak.holder else "")
+        case MemoryLimit() as limit:
+            return (
+                f"The memory limit of this process is too low: it may reserve {amount(limit.limit_bytes)} and has reserved "
+                f"{amount(limit.reserved_bytes)}."
+            )
+        case RefusedByFraction():
+            return "The memory fraction of this process does not allow the request."
+        case OtherProcesses() as others:
+            return f"Other processes use {amount(others.used_bytes)} of the device. Without them, the step fits."
+        case GrownOutside() as outside:
+            return (
+                f"This process uses {amount(outside.outside_bytes)} of the device outside PyTorch, "
+                f"{amount(outside.growth_bytes)} more than at first. Without that growth, the step fits."
+            )
+        case FreeBlocks() as blocks:
+            return _fragmentation(blocks)
+        case MemoryParts() as parts:
+            return _parts(cause.kind, parts, facts)
+        case NotKnown(missing=Missing.PARTS, available_bytes=available):
+            return f"Allocated and requested memory exceed the {amount(available)} that PyTorch can use."
+        case _:
+            return "The message has too few numbers to know the cause."
+
+
+def _holder(leak: RetainedLeak | GrowthLeak) -> str:
+    return f"{leak.holder or 'a variable'}{f' ({leak.line})' if leak.line else ''}"
+
+
+def _fragmentation(blocks: FreeBlocks) -> str:
+    (used, asked), total, available = summed((blocks.used_bytes, blocks.asked_bytes), blocks.available_bytes)
+    return (
+        f"Free memory is fragmented: {amount(blocks.idle_bytes)} are reserved and unused, in blocks too small for this request. "
+        f"In one block it fits: {used} used and {asked} requested are {total} of {available}."
+    )
+
+
+_LARGEST: Final = {
+    Kind.WEIGHTS: "The weights need too much memory.",
+    Kind.OPTIMIZER: "The optimizer needs too much memory.",
+    Kind.ACTIVATIONS: "The activations need too much memory.",
+}
+
+
+def _parts(kind: Kind, parts: MemoryParts, facts: Facts) -> str:
+    if parts.reason is Limiting.FIXED:
+        headline = "The model does not fit, even without activations."
+        if kind is Kind.OPTIMIZER:
+            headline = "The optimizer's state does not fit beside the weights, even without activations."
+    elif parts.reason is Limiting.UPDATE:
+        headline = "The optimizer's update needs too much memory."
+    elif parts.reason is Limiting.LOADING:
+        headline = "The weights that are being loaded do not fit."
+    else:
+        headline = _LARGEST[kind]
+    return _joined(headline, _sum_of_parts(parts, facts), _remark(parts, facts))
+
+
+def _sum_of_parts(parts: MemoryParts, facts: Facts) -> str:
+    """All parts, in one unit, and their sum beside what PyTorch can use."""
+    rows: list[tuple[str, int]] = []
+    if parts.fixed_bytes:
+        waits = " ({} of them still on the host)" if parts.waiting_bytes else ""
+        rows.append((f"weights {{}}{waits}", parts.parameters_bytes + parts.waiting_bytes))
+    if parts.buffers_bytes:
+        rows.append(("buffers {}", parts.buffers_bytes))
+    if parts.other_models_bytes:
+        rows.append(("other models and copies of weights {}", parts.other_models_bytes))
+    expected = " (expected)" if not facts.gradients_bytes and not facts.optimizer_bytes else ""
+    if parts.gradients_bytes:
+        rows.append((f"gradients {{}}{expected}", parts.gradients_bytes))
+    if parts.bucket_bytes:
+        rows.append(("DistributedDataParallel's copies of them {}", parts.bucket_bytes))
+    if parts.state_bytes:
+        rows.append((f"optimizer state {{}}{expected}", parts.state_bytes))
+    if parts.reason is not Limiting.FIXED:
+        rows.append(("activations, batch and temporaries {}", parts.working_bytes))
+        if parts.asked_bytes:
+            rows.append(("this request {}", parts.asked_bytes))
+    values, total, available = summed([size for _, size in rows], parts.available_bytes)
+    waiting = amount(parts.waiting_bytes)
+    words = [
+        text.format(*((value, waiting) if text.count("{}") == 2 else (value,)))
+        for (text, _), value in zip(rows, values, strict=True)
+    ]
+    unknown = "" if parts.fixed_bytes else "No weights are known. "
+    state = " The optimizer's state is not known yet." if facts.state_is_unknown and not parts.state_bytes else ""
+    listed = ", ".join(words)
+    return f"{unknown}{listed[0].upper()}{listed[1:]}: {total} in total, and PyTorch can use {available}.{state}"
+
+
+def _remark(parts: MemoryParts, facts: Facts) -> str:
+    """What else explains the need."""
+    if parts.reason is Limiting.FIXED or parts.reason is Limiting.LOADING:
+        return ""
+    remarks = []
+    known = parts.fixed_bytes + parts.working_bytes + parts.asked_bytes
+    if known <= parts.available_bytes < parts.likely_bytes:
+        remarks.append(f"The whole step would need about {amount(parts.likely_bytes)}.")
+    elif known <= parts.available_bytes and facts.idle_bytes:
+        remarks.append(f"{amount(facts.idle_bytes)} are reserved and unused, in blocks too small for this request.")
+    if parts.reason is Limiting.UPDATE:
+        return " ".join(remarks)
+    if facts.evaluates:
+        remarks.append("The model is in evaluation mode with gradients on, so that its graphs are kept.")
+        return " ".join(remarks)
+    if waits_for_backward(facts):
+        remarks.append(f"{facts.forwards} forwards of this step have had no backward: their graphs are alive together.")
+    if has_larger_input(facts):
+        remarks.append(f"{_input(facts)}.")
+    return " ".join(remarks)
+
+
+def _input(facts: Facts) -> str:
+    """Both shapes of a larger input."""
+    now, before = (" x ".join(f"{size:,}" for size in shape) for shape in (facts.input_shape, facts.input_shape_before))
+    return f"This step's input is {now}, {facts.input_ratio:.3g} times as large as the last one's ({before} at most)"
+
+
+def _on_rank(facts: Facts) -> str:
+    """Empty where there is one process."""
+    return f" on rank {facts.rank} of {facts.world_size}" if facts.rank is not None and facts.world_size > 1 else ""
+
+
+def _on_which_rank(facts: Facts) -> str:
+    return f"It happened{_on_rank(facts)}." if _on_rank(facts) else ""
+
+
+def _request(facts: Facts) -> str:
+    where = _on_rank(facts) + (f" at {facts.source_line}" if facts.source_line else "")
+    if facts.module:
+        where += f", in {facts.module}"
+    if facts.thread is not None:
+        where += f", by thread {facts.thread!r}" + (f" during step {facts.step + 1}" if facts.step is not None else "")
+    elif facts.step is not None and (facts.phase not in (None, "other") or facts.step):
+        where += f", in {_PHASES.get(facts.phase or '', '')}step {facts.step + 1}"
+    asked = "memory" if facts.asked_bytes is None else amount(facts.asked_bytes)
+    return f"Requested {asked}{where}{_free(facts, '; ')}."
+
+
+def _free(facts: Facts, before: str) -> str:
+    if facts.free_bytes is None:
+        return ""
+    return f"{before}{amount(facts.free_bytes)} of {amount(facts.total_bytes)} were free"
+
+
+def _library(facts: Facts, *, pinned: bool) -> str:
+    library = _LIBRARIES.get(facts.kind, "A CUDA call")
+    where = _on_rank(facts) + (f" at {facts.source_line}" if facts.source_line else "")
+    reserved = ""
+    if facts.reserved_bytes:
+        unused = "" if facts.idle_bytes is None else f", {amount(facts.idle_bytes)} of it unused"
+        reserved = f"PyTorch had reserved {amount(facts.reserved_bytes)}{unused}."
+    free = _free(facts, "")
+    return _joined(
+        f"{library} could not get memory{where}. It does not use PyTorch's allocator.",
+        "So much was free that the host's pinned memory most likely ran out, not the device's." if pinned else "",
+        f"{free}." if free else "",
+        reserved,
+    )
+
+
+def _host(facts: Facts) -> str:
+    asked = "" if facts.asked_bytes is None else f"{amount(facts.asked_bytes)} were requested."
+    worker = "" if facts.worker is None else f"It happened in DataLoader worker {facts.worker}."
+    size = ""
+    if facts.rss_bytes is not None and facts.host_total_bytes:
+        in_use = f"; {amount(facts.host_used_bytes)} were in use in total" if facts.host_used_bytes is not None else ""
+        size = f"The process used {amount(facts.rss_bytes)} of {amount(facts.host_total_bytes)}{in_use}."
+    kills = ""
+    if facts.host_kills:
+        processes = "1 process" if facts.host_kills == 1 else f"{facts.host_kills:,} processes"
+        kills = f"Linux has ended {processes} for lack of memory during the run."
+    headline = _HOST_KINDS.get(facts.kind, "The host's memory ran out, not the GPU's.")
+    return _joined(headline, asked, worker, _on_which_rank(facts), size, kills)
+
+
+def _joined(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))
+
+
+# -- the evidence of an estimate -----------------------------------------------------------------------------------------------
+
+
+_BASIS: Final = {
+    Basis.STATE_UNKNOWN: "the size of the optimizer's state is not known",
+    Basis.OTHER_THREAD: "a request of another thread does not depend on the training's batch",
+    Basis.BACKWARD_DONE: "forward and backward were done",
+    Basis.FORWARD_DONE: "the forward was done",
+    Basis.EARLIER_STEP: "an earlier step was complete",
+    Basis.OTHER_SIZES: "earlier steps with inputs of other sizes were complete",
+    Basis.BETWEEN_STEPS: "earlier steps were complete",
+    Basis.BETWEEN_STEPS_NOT_THE_BATCH: "the request came between two steps and is not the batch; earlier steps were complete",
+    Basis.BETWEEN_STEPS_UNKNOWN: "the request came between two steps; it may not depend on the batch",
+    Basis.FORWARD_REST_UNKNOWN: "how much of the forward was still to come is not known",
+    Basis.NO_FORWARD: "no forward had begun",
+}
+
+
+def basis_words(estimate: Estimate, facts: Facts) -> str:
+    """Evidence of an estimate, as a clause."""
+    basis = estimate.basis
+    if basis in _BASIS:
+        return _BASIS[basis]
+    if basis is Basis.FORWARDS_WITHOUT_BACKWARD:
+        return f"{facts.forwards} forwards had no backward; which share is the last one's, and how many follow, is not known"
+    if basis is Basis.EVALUATION_GRAPHS:
+        return (
+            f"{facts.forwards} forwards of an evaluation: how many graphs are kept, and how many follow, is not known"
+        )
+    if basis is Basis.GRAPH:
+        rest = (forward_rest_bytes(facts) or 0) / (1 << 20)
+        return f"extrapolated from the completed layers: {rest:,.0f} MiB more for the rest of the forward"
+    if basis is Basis.PROGRESS:
+        return _crude(facts)
+    larger = (
+        f"an earlier step was complete. {_input(facts)}" if has_larger_input(facts) else "an earlier step was complete"
+    )
+    if basis is Basis.MORE_ROWS:
+        return f"{larger}, in more rows of the same length"
+    if basis is Basis.SQUARE_OF_INPUT:
+        return f"{larger}. Assumed: memory grows at most with the square of the input"
+    return larger  # Basis.SMALLER_INPUT
+
+
+def _crude(facts: Facts) -> str:
+    unknown = _BASIS[Basis.FORWARD_REST_UNKNOWN]
+    if facts.unexplained_bytes >> 20:
+        return f"{facts.unexplained_bytes >> 20:,} MiB do not belong to this forward; {unknown}"
+    return unknown if facts.progress is None else f"about {facts.progress:.0%} of the forward was done; {unknown}"
+
+
+# -- amounts -------------------------------------------------------------------------------------------------------------------
+
+_UNITS: Final = (("GiB", 1 << 30, 2), ("MiB", 1 << 20, 1), ("KiB", 1 << 10, 1), ("B", 1, 0))
+
+
+def summed(parts: Sequence[int], limit: int) -> tuple[list[str], str, str]:
+    """Parts, their sum and a limit, in one unit, so that the printed parts add up to the printed sum.
+
+    The unit is small enough for the printed sum to be above or below the limit where the exact one is.
+    """
+    total = sum(parts)
+    for unit, size, decimals in _UNITS:
+        rounded = [round(part / size, decimals) for part in parts]
+        whole, most = round(sum(rounded), decimals), round(limit / size, decimals)
+        if unit == "B" or (max(total, limit) >= size and (whole > most) == (total > limit)):
+            break
+    words = [f"{value:,.{decimals}f} {unit}" for value in (*rounded, whole, most)]
+    return words[:-2], words[-2], words[-1]
+
+
+def amount(value: int | None) -> str:
+    """Bytes with one decimal; "unknown" for None."""
+    if value is None:
+        return "unknown"
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if abs(value) >= size - size / 2048:
+            return f"{value / size:.1f} {unit}"
+    return f"{value} B"
