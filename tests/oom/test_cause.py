@@ -14,7 +14,7 @@ import torch
 from vramscope.leaks.holders.holder import leads_through_one_cache
 from vramscope.oom import forward_progress as forward
 from vramscope.oom import stack
-from vramscope.oom_diagnosis.cause import Cause, Kind
+from vramscope.oom_diagnosis.cause import Cause, CauseKind
 from vramscope.oom_diagnosis.demand import Basis, estimate_of
 from vramscope.oom_diagnosis.diagnosis import Diagnosis, diagnose
 from vramscope.oom_diagnosis.evidence import _batch_size
@@ -240,14 +240,16 @@ def test_a_larger_batch_is_no_leak_though_what_it_leaves_behind_is_larger_too() 
     assert diagnose(replace(died, peak_at_first_bytes=1400 * MIB)).kind == "leak"
 
 
-def context_of(facts: Facts, record: Any = None, kind: Kind = Kind.ACTIVATIONS, others: Any = ()) -> RemedyContext:
+def context_of(
+    facts: Facts, record: Any = None, kind: CauseKind = CauseKind.ACTIVATIONS, others: Any = ()
+) -> RemedyContext:
     estimate = estimate_of(facts)
     assert estimate is not None and facts.available_bytes is not None and facts.shortfall_bytes is not None
     record = SimpleNamespace(techniques=()) if record is None else record
     return RemedyContext(facts, record, estimate, kind, lambda confs: [], others)
 
 
-def diagnosed(facts: Facts, kind: Kind) -> Diagnosis:
+def diagnosed(facts: Facts, kind: CauseKind) -> Diagnosis:
     """Diagnosis of facts, with another cause."""
     diagnosis = diagnose(facts)
     return replace(diagnosis, cause=Cause(kind, diagnosis.cause.details))
@@ -320,7 +322,7 @@ def test_without_what_asked_to_be_lengthened_itself_the_steps_go_on(kind: str) -
         box = SimpleNamespace(
             leaks=[bank], last_look=(), step=20, stack=(own,), own_frame=own, holders=(), neighbours=()
         )
-        case = context_of(died, box, Kind.LEAK)
+        case = context_of(died, box, CauseKind.LEAK)
         assert [(one.what, one.enough) for one in remove_cause.of(case)] == [("bank (train.py:9): begin anew", enough)]
 
 
@@ -395,7 +397,7 @@ def test_what_saves_less_than_was_lacking_is_never_enough() -> None:
         optimizer_kind, largest_parameter_bytes, narrow_bytes, update = "AdamW", MIB, 0, "foreach"
 
     facts = replace(DIED, optimizer_bytes=20 * MIB, expected_state_bytes=20 * MIB)
-    said = {one.what: one for one in remedies(diagnosed(facts, Kind.ACTIVATIONS), Box())}  # type: ignore[arg-type]
+    said = {one.what: one for one in remedies(diagnosed(facts, CauseKind.ACTIVATIONS), Box())}  # type: ignore[arg-type]
     assert facts.shortfall_bytes == 100 * MIB
     assert said["SGD without momentum"].enough is False
     assert not any(one.enough for one in said.values() if one.saves_bytes is not None and one.saves_bytes < 100 * MIB)
@@ -518,7 +520,7 @@ def test_the_optimizers_remedies_know_how_it_updates_and_how_wide_its_numbers_ar
     def told(**changes: Any) -> dict[str, Remedy]:
         box = type("Box", (Box,), changes)()
         facts = replace(died, update=box.update)
-        return {one.what: one for one in remedies(diagnosed(facts, Kind.OPTIMIZER), box)}
+        return {one.what: one for one in remedies(diagnosed(facts, CauseKind.OPTIMIZER), box)}
 
     eight, half = (
         "an 8-bit optimizer (bitsandbytes; torchao where weights have a multiple of 256 numbers)",
@@ -655,7 +657,7 @@ def test_models_that_do_not_train_may_lie_elsewhere() -> None:
         )
 
     died = replace(DIED, phase="backward", progress=None, other_models_bytes=450 * MIB, asked_bytes=120 * MIB)
-    said = {one.what: one for one in remedies(diagnosed(died, Kind.WEIGHTS), Box())}  # type: ignore[arg-type]
+    said = {one.what: one for one in remedies(diagnosed(died, CauseKind.WEIGHTS), Box())}  # type: ignore[arg-type]
     teacher = next(one for what, one in said.items() if "(Teacher) on the host" in what)
     copies = next(one for what, one in said.items() if "copies of weights" in what)
     assert (teacher.saves_bytes, copies.saves_bytes) == (300 * MIB, 150 * MIB)
@@ -683,7 +685,7 @@ def test_state_that_is_not_made_yet_makes_no_room_for_an_earlier_request() -> No
         optimizer_kind, largest_parameter_bytes, narrow_bytes, update = "AdamW", MIB, 0, "foreach"
 
     def sgd(facts: Facts) -> bool | None:
-        said = {one.what: one for one in remedies(diagnosed(facts, Kind.ACTIVATIONS), Box())}  # type: ignore[arg-type]
+        said = {one.what: one for one in remedies(diagnosed(facts, CauseKind.ACTIVATIONS), Box())}  # type: ignore[arg-type]
         return said["SGD without momentum"].enough
 
     first = replace(DIED, expected_state_bytes=200 * MIB)
@@ -721,7 +723,7 @@ def test_another_run_proves_something_only_of_a_death_within_a_step() -> None:
     def said(cause: str, facts: Facts, other: OtherRun = lean) -> bool | None:
         need = estimate_of(facts)
         assert need is not None
-        case = context_of(facts, Box(), Kind(cause), (other,))
+        case = context_of(facts, Box(), CauseKind(cause), (other,))
         return next(one for one in alternatives.of(case) if one.run_id == "aaaa").enough
 
     assert said("activations", DIED) is True

@@ -15,7 +15,7 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 
 import warm  # noqa: E402
 
-from vramscope.oom_diagnosis.cause import Kind  # noqa: E402
+from vramscope.oom_diagnosis.cause import CauseKind  # noqa: E402
 from vramscope.oom_diagnosis.demand import estimate_of  # noqa: E402
 from vramscope.oom_diagnosis.facts import Facts  # noqa: E402
 from vramscope_server.analysis.oom.remedies import optimizer_state  # noqa: E402
@@ -100,4 +100,4 @@ def context(measured: dict[str, Any]) -> RemedyContext:
         optimizer_kind="AdamW", update="foreach", state_bytes_per_parameter_byte=2.0,
         largest_parameter_bytes=measured["largest"], narrow_bytes=parameters if measured["narrow"] else 0,
     )  # fmt: skip
-    return RemedyContext(facts, box, need, Kind.OPTIMIZER, lambda confs: [], ())
+    return RemedyContext(facts, box, need, CauseKind.OPTIMIZER, lambda confs: [], ())

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from vramscope.oom import forward_progress as forward
 from vramscope.oom import stack
 from vramscope.oom.layers import leaves_of
-from vramscope.oom.record_builder import RecordBuilder
+from vramscope.oom.timeline import Timeline
 from vramscope.steps.phase import EVAL
 
 pytestmark = pytest.mark.gpu
@@ -253,12 +253,12 @@ def test_within_a_function_of_autograds_the_models_mode_says_whether_it_trains(
 def test_the_model_that_trains_may_be_unheard_in_the_first_step_beside_a_reference_that_was_heard() -> None:
     """``reference.eval()`` shows that one alone, and its forward under no_grad is called an evaluation."""
     reference, policy = nn.Linear(4, 4).requires_grad_(False).eval(), nn.Linear(4096, 4096)
-    scene = RecordBuilder.__new__(RecordBuilder)
-    scene._roots = [reference]
+    timeline = Timeline.__new__(Timeline)
+    timeline._roots = [reference]
     error: Any = SimpleNamespace(thread=None, running=None, frames=[])
-    clock = scene._clock = SimpleNamespace(watched=True, phase=EVAL, step=0)  # type: ignore[assignment]
-    assert policy.training and scene._phase(error) == "forward"
+    clock = timeline._clock = SimpleNamespace(watched=True, phase=EVAL, step=0)  # type: ignore[assignment]
+    assert policy.training and timeline.phase(error) == "forward"
     with torch.no_grad():
-        assert scene._phase(error) == "eval"
+        assert timeline.phase(error) == "eval"
     clock.step = 1
-    assert scene._phase(error) == "eval", "by then all are known"
+    assert timeline.phase(error) == "eval", "by then all are known"

@@ -79,9 +79,9 @@ def kept_by_living(
         if fault.__traceback__ is None or id(fault) in current:
             continue
         kept, where, line = _kept_by(fault, running, anyway)
-        held = sum(kept.values())
-        if held >= LEAST_BYTES and (most is None or held > most[0]):
-            most = held, fault, kept, where, line
+        size = sum(kept.values())
+        if size >= LEAST_BYTES and (most is None or size > most[0]):
+            most = size, fault, kept, where, line
     if most is None:
         return None
     _, fault, kept, where, line = most
@@ -132,7 +132,7 @@ def _kept_by(
 def _as_leak(
     name: str, holder: str, kind: str, kept: Storages, where: FrameType | None, line: int | None, step: int, advice: str
 ) -> messages.Leak:
-    held = sum(kept.values())
+    size = sum(kept.values())
     return messages.Leak(
         kind="overlap-unfreed",
         name=name,
@@ -144,8 +144,8 @@ def _as_leak(
         count=len(kept),
         first_step=step,
         last_step=step,
-        held_bytes=held,
-        exclusive_bytes=held,
+        held_bytes=size,
+        exclusive_bytes=size,
         peak_effect="retained when memory ran out",
         advice=advice,
     )

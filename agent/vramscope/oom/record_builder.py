@@ -6,7 +6,6 @@ blocks; the run is about to end, or to try again.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -19,25 +18,22 @@ from vramscope.memory.layout_columns import layout
 from vramscope.memory.peak_counters import limit_bytes, share_peak_counters
 from vramscope.memory.pools import Pools
 from vramscope.memory.stack_table import Stacks
-from vramscope.memory.step_splits import allocated_before_forward
 from vramscope.oom import other_models, owners
-from vramscope.oom.recent_samples import KEPT_NS, RecentSamples
-from vramscope.oom.stack import wants_gradients
+from vramscope.oom.recent_samples import RecentSamples
 from vramscope.oom.suspects import Suspects
+from vramscope.oom.timeline import Timeline, node
 from vramscope.oom.trigger import OomTrigger
 from vramscope.process import identity
 from vramscope.process.gc_pause import collector_paused
 from vramscope.protocol import messages, series
 from vramscope.protocol.oom_record import OomRecord, OtherProcess
-from vramscope.sampling.step_blocks import step_row
-from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER
+from vramscope.steps.phase import DATA, EVAL, OTHER
 from vramscope.steps.root_modules import outermost_modules
 
 if TYPE_CHECKING:
     import torch
 
     from vramscope.leaks.detector import LeakDetector
-    from vramscope.memory.peak_counters import Interval
     from vramscope.oom.other_models import LiveObjects
     from vramscope.oom.owners import OwnedMemory
     from vramscope.steps.clock import StepClock
@@ -98,7 +94,7 @@ class RecordBuilder:
         self._windows = windows
         self._leaks, self._techniques = leaks, techniques
         self._suspects = Suspects(clock, detector)
-        self._losses = losses
+        self._timeline = Timeline(clock, recent, roots, losses)
         self._place = place
         self._host = Host()
 
@@ -142,7 +138,7 @@ class RecordBuilder:
             owned = self._owned(trigger)
         layout_section = self._guarded("layout", notes, lambda: self._layout_section(trigger, counters, notes))
         kept = self._suspects.retained_by_exceptions(trigger, () if owned.live is None else owned.live.exceptions)
-        timeline = self._guarded("timeline", notes, lambda: self._timeline_section(trigger, now_ns, kept))
+        timeline = self._guarded("timeline", notes, lambda: self._timeline.section(trigger, now_ns, kept))
         context = self._guarded("context", notes, lambda: self._context_section(trigger))
         window = self._guarded("window", notes, lambda: self._window_section(trigger, notes))
         steps = timeline.get("steps", {})
@@ -226,7 +222,10 @@ class RecordBuilder:
             optimizers,
             roots,
             device,
-            loading=clock.step == 0 and clock.phase == OTHER and not self._cuts(device) and _is_loading(trigger, roots),
+            loading=clock.step == 0
+            and clock.phase == OTHER
+            and not self._timeline.cuts(device)
+            and _is_loading(trigger, roots),
             training=bool(optimizers) or clock.step > 0 or self._will_train(trigger, roots),
             frames=trigger.frames,
             live=live,
@@ -257,33 +256,6 @@ class RecordBuilder:
             section["layout"] = layout(segments, pools, Stacks(), counters, lambda: None)
         return section
 
-    def _timeline_section(self, trigger: OomTrigger, now_ns: int, kept: Sequence[messages.Leak]) -> Section:
-        """Samples, steps and inputs up to the error.
-
-        kept   leaks by exceptions
-        """
-        clock, device = self._clock, trigger.device
-        sampled = series.CPU if device is None else device
-        shape, shape_before = self._shapes()
-        return {
-            "phase": self._phase(trigger),
-            "forwards": clock.batch.forwards if clock.phase == FORWARD else 0,
-            "evaluates": clock.batch.evaluates and clock.phase == FORWARD,
-            "counters_before": {
-                name: value for name, value in self._recent.newest(sampled).items() if name in series.SAMPLES
-            },
-            "peak_allocated_bytes": max([cut.peak_allocated_bytes for cut in self._cuts(device)], default=None),
-            "allocated_before_forward_bytes": self._before_forward(self._position(device), kept),
-            "samples": self._recent.columns(sampled, now_ns),
-            "losses": self._losses(now_ns - KEPT_NS),
-            "last_step": self._last_step(device),
-            "steps": {} if device is None else self._recent.steps.columns(device, clock.untaken()),
-            "batch_size": trigger.batch_size or (clock.batch.rows if clock.phase in (BACKWARD, OPTIMIZER) else None),
-            "input_shape": shape,
-            "input_shape_before": shape_before,
-            "input_sizes": self._sizes(device) if shape else [],
-        }
-
     def _context_section(self, trigger: OomTrigger) -> Section:
         """Running code, host, techniques and versions."""
         import torch
@@ -291,7 +263,7 @@ class RecordBuilder:
         running, host = trigger.running, self._host.read()
         return {
             "module": None if running is None else running.name[:4096],
-            "node": _node(),
+            "node": node(),
             "progress": None if running is None else running.progress,
             "to_come_bytes": None if running is None else running.to_come_bytes,
             "forward_bytes": None if running is None else running.own_bytes,
@@ -326,39 +298,11 @@ class RecordBuilder:
 
     # -- readings ------------------------------------------------------------------------------------------------------
 
-    def _position(self, device: int | None) -> int | None:
-        """Position of the device among those with counters."""
-        return next((n for n, c in enumerate(self._clock.counters) if c.device == device), None)
-
-    def _cuts(self, device: int | None) -> list[Interval]:
-        """Readings of the device in the current step."""
-        position = self._position(device)
-        return [one.cuts[position] for one in self._clock.cuts() if position is not None and position < len(one.cuts)]
-
-    def _phase(self, trigger: OomTrigger) -> str | None:
-        """Phase by the clock; by the stack in the forward of a model that was not observed yet. None for other threads."""
-        clock = self._clock
-        if not clock.watched or trigger.thread is not None:
-            return None
-        if clock.phase in (OTHER, DATA) and trigger.running is not None and _node() is None:
-            return "forward" if wants_gradients(trigger.frames) else "eval"
-        if clock.phase == EVAL and not clock.step and wants_gradients(trigger.frames) and self._has_unknown_training():
-            return "forward"
-        return series.PHASES[clock.phase]
-
-    def _has_unknown_training(self) -> bool:
-        """Whether a model trains that was not observed yet. In the first step a reference model may be seen before it."""
-        known = {id(root) for root in self._roots}
-        return any(
-            root.training and id(root) not in known and any(one.requires_grad for one in root.parameters())
-            for root in outermost_modules()
-        )
-
     def _will_train(self, trigger: OomTrigger, roots: Sequence[torch.nn.Module]) -> bool:
         """Whether a process without steps and optimizers will train."""
         import torch
 
-        phase = self._phase(trigger)
+        phase = self._timeline.phase(trigger)
         if phase in (None, series.PHASES[OTHER], series.PHASES[DATA]):
             # (A server allocates its cache before the first forward.)
             return torch.is_grad_enabled() or any(root.training for root in roots)
@@ -370,41 +314,6 @@ class RecordBuilder:
         if device is None or torch.cuda.get_allocator_backend() != "native":
             return {}
         return counters_of(share_peak_counters().read(device))
-
-    def _last_step(self, device: int | None) -> dict[str, int]:
-        newest = self._clock.newest
-        return {} if newest is None or device is None else step_row(newest, series.UNKNOWN, device)
-
-    def _before_forward(self, position: int | None, kept: Sequence[messages.Leak]) -> int | None:
-        """Allocated bytes before the forward."""
-        intervals = [s for s in self._clock.cuts() if position is not None and position < len(s.cuts)]
-        if position is None or not intervals:
-            return None
-        if self._clock.phase == FORWARD:
-            # (A failed attempt had the same phase: what is kept of it was there before the running one.)
-            return intervals[-1].cuts[position].allocated_bytes + sum(leak.held_bytes for leak in kept)
-        return allocated_before_forward(intervals, position)
-
-    def _shapes(self) -> tuple[list[int], list[int]]:
-        """Input shapes of the training model in this step, and the largest in the last one; empty where one is not known.
-
-        Between two steps only the second is known.
-        """
-        clock = self._clock
-        if clock.batch.latest is None or clock.phase not in (DATA, FORWARD, BACKWARD):
-            return [], []
-        root, shape = clock.batch.latest
-        before = clock.batch.largest_before.get(root, ())
-        if clock.phase == DATA:
-            return [], list(before)
-        return (list(shape), list(before)) if len(shape) == len(before) else ([], [])
-
-    def _sizes(self, device: int | None) -> list[tuple[list[int], int]]:
-        """Memory of earlier steps whose inputs had other sizes."""
-        clock = self._clock
-        if clock.batch.latest is None or device is None:
-            return []
-        return self._recent.steps.sizes(device, clock.batch.latest[0], clock.untaken())
 
 
 def _owner_section(memory: OwnedMemory | None) -> Section:
@@ -428,14 +337,6 @@ def _is_cuda(device: int | None) -> bool:
     import torch
 
     return device is not None and device != series.CPU and torch.cuda.is_initialized()
-
-
-def _node() -> str | None:
-    """Autograd node that runs on this thread."""
-    torch = sys.modules.get("torch")
-    current = getattr(getattr(torch, "_C", None), "_current_autograd_node", None)
-    node = None if current is None else current()
-    return None if node is None else str(node.name())[:4096]
 
 
 def _known(value: int) -> int | None:

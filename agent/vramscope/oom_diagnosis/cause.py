@@ -1,27 +1,13 @@
-"""Cause of an out-of-memory error: the first of an ordered list of rules that applies. ``prose`` has the sentences.
-
-    available  most that PyTorch could have reserved
-    shortfall  by how much the request exceeds what could still be reserved
-    likely     what the whole step would have needed (demand.Estimate)
-
-The order of RULES is the order of blame. What should not be there at all (a leak, a limit, another process, memory
-outside PyTorch) comes before fragmentation, and that before the training's own need. Each earlier cause must have been
-enough by itself: without it the request would have fitted, and the whole step too, as far as it is known.
-"""
+"""Typed causes of an out-of-memory error: a kind, and the numbers that prove it. ``rules`` finds the cause, ``prose``
+describes it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
-from typing import Final
-
-from vramscope.oom_diagnosis.demand import FRAGMENTATION_MARGIN, Estimate, outgrew_bytes
-from vramscope.oom_diagnosis.facts import Facts
-from vramscope.oom_diagnosis.message import ON_HOST, OUTSIDE_PYTORCH
 
 
-class Kind(StrEnum):
+class CauseKind(StrEnum):
     """Kinds of causes, as the API and ``vramscope oom --json`` have them. UNKNOWN is null there."""
 
     WEIGHTS = "weights"
@@ -33,17 +19,6 @@ class Kind(StrEnum):
     LIMIT = "limit"
     OUTSIDE_PYTORCH = "outside_pytorch"
     UNKNOWN = ""
-
-
-NEARLY_ALL: Final = 0.8
-"""A model below this share of the available memory is not too large where the rest of the step would have been larger."""
-LEAK_SHARE: Final = 0.02
-"""A leak below this share of the available memory is no cause, even where a single request would have fitted."""
-MOSTLY_FREE: Final = 0.5
-"""With a larger share of the device free, a CUDA call without memory meant the host's memory."""
-
-
-# -- what each kind of cause knows -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +88,7 @@ class LibraryRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class HostMemory:
+class HostMemoryFull:
     """The host's memory ran out."""
 
 
@@ -184,7 +159,7 @@ Details = (
     | OtherProcesses
     | GrownOutside
     | LibraryRequest
-    | HostMemory
+    | HostMemoryFull
     | MemoryParts
     | NotKnown
 )
@@ -192,241 +167,7 @@ Details = (
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Kind of the cause, and the numbers that prove it."""
+    """CauseKind of the cause, and the numbers that prove it."""
 
-    kind: Kind
+    kind: CauseKind
     details: Details
-
-
-# -- rules, in the order of blame --------------------------------------------------------------------------------------------------
-
-
-def cause_of(facts: Facts, estimate: Estimate | None) -> Cause:
-    """First rule that applies. Never raises."""
-    for rule in RULES:
-        cause = rule(facts, estimate)
-        if cause is not None:
-            return cause
-    return Cause(Kind.UNKNOWN, NotKnown(Missing.NUMBERS))
-
-
-def _worker_not_killed(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    if facts.kind == "worker_killed" and facts.host_kills == 0:
-        return Cause(Kind.UNKNOWN, NotKnown(Missing.WORKER_NOT_KILLED))
-    return None
-
-
-def _host_memory(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    return Cause(Kind.OUTSIDE_PYTORCH, HostMemory()) if facts.kind in ON_HOST else None
-
-
-def _library_request(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    if facts.kind not in OUTSIDE_PYTORCH:
-        return None
-    free, total = facts.free_bytes, facts.total_bytes
-    pinned = facts.kind == "cuda" and bool(free and total and free > MOSTLY_FREE * total)
-    return Cause(Kind.OUTSIDE_PYTORCH, LibraryRequest(pinned))
-
-
-def _refused_by_fraction(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    if facts.kind == "preemptive" and (facts.reserved_bytes is None or facts.limit_bytes is not None):
-        return Cause(Kind.LIMIT, RefusedByFraction())
-    return None
-
-
-def _too_few_numbers(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    if None in (facts.asked_bytes, facts.shortfall_bytes, facts.available_bytes, _likely(facts, estimate)):
-        return Cause(Kind.UNKNOWN, NotKnown(Missing.NUMBERS))
-    return None
-
-
-def _retained_leak(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    shortfall, available, likely = _numbers(facts, estimate)
-    leaked = max(facts.leaked_bytes, 0)
-    if leaked >= max(shortfall, LEAK_SHARE * available) and likely - leaked <= available:
-        return Cause(Kind.LEAK, RetainedLeak(facts.leak_name, facts.leak_line, leaked))
-    return None
-
-
-def _growth_leak(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    shortfall, available, likely = _numbers(facts, estimate)
-    growth = facts.growth_bytes or 0
-    least = max(shortfall, LEAK_SHARE * available, _wanted_more(facts, likely))
-    if growth < least or likely - growth > available:
-        return None
-    # (Growth over few steps may be wanted. In an evaluation it is what one container has accumulated; the larger of
-    # both is the cause.)
-    wanted = facts.phase != "eval" or growth <= (facts.idle_bytes or 0)
-    in_doubt = facts.growth_is_young and wanted and not facts.growing_tensor_advice
-    if in_doubt and _fits_in_one_block(facts, estimate):
-        return None
-    return Cause(Kind.LEAK, GrowthLeak(growth, facts.leak_name, facts.leak_line, facts.phase == "eval"))
-
-
-def _memory_limit(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    _, _, likely = _numbers(facts, estimate)
-    whole = facts.available_without_limit_bytes or 0
-    if facts.limit_bytes is not None and (facts.asked_bytes or 0) <= (facts.free_bytes or 0) and likely <= whole:
-        return Cause(Kind.LIMIT, MemoryLimit(facts.free_bytes, facts.limit_bytes, facts.reserved_bytes))
-    return None
-
-
-def _other_processes(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    _, available, likely = _numbers(facts, estimate)
-    others = facts.others_bytes or 0
-    if others >= max(_lacking(facts, estimate), facts.idle_bytes or 0) and likely <= available + others:
-        return Cause(Kind.OTHER_PROCESS, OtherProcesses(others))
-    return None
-
-
-def _grown_outside(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    _, available, likely = _numbers(facts, estimate)
-    outside, before = facts.outside_bytes, facts.outside_before_bytes
-    grown = 0 if outside is None or before is None else max(0, outside - before)
-    if grown >= max(_lacking(facts, estimate), facts.idle_bytes or 0) and likely <= available + grown:
-        return Cause(Kind.OUTSIDE_PYTORCH, GrownOutside(outside or 0, grown))
-    return None
-
-
-def _fragmentation(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    if not _fits_in_one_block(facts, estimate):
-        return None
-    _, available, _ = _numbers(facts, estimate)
-    return Cause(
-        Kind.FRAGMENTATION,
-        FreeBlocks(facts.idle_bytes or 0, facts.used_bytes or 0, facts.asked_bytes or 0, available),
-    )
-
-
-def _unknown_parts(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    if None in (facts.parameters_bytes, facts.fixed_bytes, facts.working_bytes, facts.weights_bytes):
-        return Cause(Kind.UNKNOWN, NotKnown(Missing.PARTS, facts.available_bytes))
-    return None
-
-
-def _fixed_parts(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    """Weights, gradients and state alone exceed the available memory."""
-    _, available, _ = _numbers(facts, estimate)
-    fixed = facts.fixed_bytes or 0
-    if fixed <= available:
-        return None
-    # (Where other models or copies are too much, they are the cause; a model that is wanted, if the update fits without it.)
-    update = 0 if facts.copies_bytes else _update_bytes(facts)
-    other_models = facts.other_models_bytes > 0 and fixed - facts.other_models_bytes + update <= available
-    state = _weights(facts) <= available and facts.full_state_bytes > 0 and not other_models
-    return _parts(Kind.OPTIMIZER if state else Kind.WEIGHTS, Limiting.FIXED, facts, estimate)
-
-
-def _optimizer_update(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    return _parts(Kind.OPTIMIZER, Limiting.UPDATE, facts, estimate) if facts.phase == "optimizer" else None
-
-
-def _weights_being_loaded(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    if facts.phase not in ("other", "data", None):
-        return None
-    working = facts.working_bytes or 0
-    before_training = working < (facts.parameters_bytes or 0) and not facts.step
-    moving = facts.waiting_bytes > 0 and working <= (facts.weights_bytes or 0)
-    if before_training or facts.is_reading or moving:
-        return _parts(Kind.WEIGHTS, Limiting.LOADING, facts, estimate)
-    return None
-
-
-def _largest_part(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    _, available, likely = _numbers(facts, estimate)
-    fixed, working = facts.fixed_bytes or 0, facts.working_bytes or 0
-    weights, state = _weights(facts), facts.full_state_bytes
-    in_step = facts.phase in ("forward", "backward", "eval") or working > 0
-    activations = working + (facts.asked_bytes or 0 if in_step else 0)
-    if fixed < NEARLY_ALL * available:  # (else no batch is small enough to help much)
-        activations = max(activations, likely - fixed)
-    parts = (activations, Kind.ACTIVATIONS), (state, Kind.OPTIMIZER), (weights, Kind.WEIGHTS)
-    largest = max(parts, key=lambda part: (part[0], part[1].value))[1]
-    if facts.phase == "eval" and not facts.full_gradients_bytes and weights < NEARLY_ALL * available:
-        largest = Kind.ACTIVATIONS
-    return _parts(largest, Limiting.STEP, facts, estimate)
-
-
-Rule = Callable[[Facts, Estimate | None], Cause | None]
-RULES: Final[tuple[Rule, ...]] = (
-    _worker_not_killed,
-    _host_memory,
-    _library_request,
-    _refused_by_fraction,
-    _too_few_numbers,
-    _retained_leak,
-    _growth_leak,
-    _memory_limit,
-    _other_processes,
-    _grown_outside,
-    _fragmentation,
-    _unknown_parts,
-    _fixed_parts,
-    _optimizer_update,
-    _weights_being_loaded,
-    _largest_part,
-)
-"""Rules from ``_retained_leak`` on may rely on the numbers that ``_too_few_numbers`` asks for."""
-
-
-# -- numbers that several rules need -----------------------------------------------------------------------------------------------
-
-
-def _likely(facts: Facts, estimate: Estimate | None) -> int | None:
-    return facts.low_bytes if estimate is None else estimate.likely_bytes
-
-
-def _numbers(facts: Facts, estimate: Estimate | None) -> tuple[int, int, int]:
-    """Shortfall, available and likely bytes."""
-    return facts.shortfall_bytes or 0, facts.available_bytes or 0, _likely(facts, estimate) or 0
-
-
-def _lacking(facts: Facts, estimate: Estimate | None) -> int:
-    """Less than a step wanted beyond the last one would have let this request through, and hardly the rest of the step."""
-    return max(facts.shortfall_bytes or 0, outgrew_bytes(facts, estimate))
-
-
-def _fits_in_one_block(facts: Facts, estimate: Estimate | None) -> bool:
-    """Whether the free blocks would have been enough for the request and the step, had they been one block."""
-    _, available, likely = _numbers(facts, estimate)
-    usual = 0.0 if estimate is None else FRAGMENTATION_MARGIN * available  # free in small blocks in any training
-    least = max(_lacking(facts, estimate), usual)
-    return (facts.idle_bytes or 0) >= least and likely <= available and not facts.expandable
-
-
-def _wanted_more(facts: Facts, likely: int) -> int:
-    """By how much this step wants more than the first ones, growth left out: a larger batch does."""
-    if facts.peak_at_first_bytes is None or facts.growth_bytes is None:
-        return 0
-    return likely - facts.growth_bytes - facts.peak_at_first_bytes
-
-
-def _update_bytes(facts: Facts) -> int:
-    """Copies that ``foreach`` makes of all that it updates, where the optimizer failed."""
-    return (facts.trainable_bytes or 0) if facts.phase == "optimizer" and facts.update in ("foreach", None) else 0
-
-
-def _weights(facts: Facts) -> int:
-    """Weights with their gradients and the copies of these."""
-    return (facts.weights_bytes or 0) + facts.full_gradients_bytes + facts.bucket_bytes
-
-
-def _parts(kind: Kind, reason: Limiting, facts: Facts, estimate: Estimate | None) -> Cause:
-    _, available, likely = _numbers(facts, estimate)
-    return Cause(
-        kind,
-        MemoryParts(
-            reason=reason,
-            parameters_bytes=facts.parameters_bytes or 0,
-            waiting_bytes=facts.waiting_bytes,
-            buffers_bytes=facts.buffers_bytes or 0,
-            other_models_bytes=facts.other_models_bytes,
-            gradients_bytes=facts.full_gradients_bytes,
-            bucket_bytes=facts.bucket_bytes,
-            state_bytes=facts.full_state_bytes,
-            working_bytes=facts.working_bytes or 0,
-            asked_bytes=0 if facts.waiting_bytes else facts.asked_bytes or 0,
-            likely_bytes=likely,
-            available_bytes=available,
-        ),
-    )

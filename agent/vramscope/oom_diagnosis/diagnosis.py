@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from vramscope.oom_diagnosis import prose
-from vramscope.oom_diagnosis.cause import Cause, Kind, cause_of
+from vramscope.oom_diagnosis.cause import Cause, CauseKind
 from vramscope.oom_diagnosis.demand import Estimate, estimate_of
 from vramscope.oom_diagnosis.facts import Facts
+from vramscope.oom_diagnosis.rules import cause_of
 
 OF_THE_ALLOCATOR: Final = ("pytorch", "preemptive", "cudaMallocAsync")
 """Kinds of errors for which the need of the step can be estimated."""
@@ -23,7 +24,7 @@ class Diagnosis:
     cause: Cause
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> CauseKind:
         return self.cause.kind
 
     @property

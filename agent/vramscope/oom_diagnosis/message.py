@@ -119,14 +119,14 @@ class Message:
 _OWN_WORDS: Final = frozenset({"preemptive", "pytorch", "cudaMallocAsync"})
 """Kinds whose words occur once in each error."""
 _NEAR: Final = 1000
-"""characters between two of the words of one error"""
+"""Most characters between two words of one error."""
 _CHAINED: Final = (
     "During handling of the above exception",
     "The above exception was the direct cause",
     "Original Traceback",  # (of a DataLoader's worker, as its error is raised again)
 )
 _OVERLAP: Final = 1 << 16
-"""characters of a piece of a text that are looked at once more with the next piece: an error may go on there"""
+"""Characters of a part that are searched again with the next part, because an error may continue there."""
 
 
 def parse(text: str, error_type: str = "") -> Message:

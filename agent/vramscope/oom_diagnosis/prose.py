@@ -7,11 +7,11 @@ from typing import Final
 
 from vramscope.oom_diagnosis.cause import (
     Cause,
+    CauseKind,
     FreeBlocks,
     GrownOutside,
     GrowthLeak,
-    HostMemory,
-    Kind,
+    HostMemoryFull,
     LibraryRequest,
     Limiting,
     MemoryLimit,
@@ -33,15 +33,15 @@ from vramscope.oom_diagnosis.demand import (
 from vramscope.oom_diagnosis.facts import Facts
 
 FIRST_AID: Final = {
-    Kind.WEIGHTS: "The model does not fit with this precision. Use smaller weights (bf16), a smaller model, or FSDP.",
-    Kind.OPTIMIZER: "Use an optimizer with less state (8-bit AdamW, SGD), or foreach=False if its temporaries are too large.",
-    Kind.ACTIVATIONS: "Use a smaller batch with gradient accumulation, or gradient checkpointing.",
-    Kind.FRAGMENTATION: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-    Kind.LEAK: "Free what is retained: detach() or item() what you keep, del the rest.",
-    Kind.OTHER_PROCESS: "End the other process, or use another device.",
-    Kind.LIMIT: "Raise or remove set_per_process_memory_fraction (per_process_memory_fraction in the allocator's settings).",
-    Kind.OUTSIDE_PYTORCH: "Leave memory for the library, for example with set_per_process_memory_fraction(0.9).",
-    Kind.UNKNOWN: "",
+    CauseKind.WEIGHTS: "The model does not fit with this precision. Use smaller weights (bf16), a smaller model, or FSDP.",
+    CauseKind.OPTIMIZER: "Use an optimizer with less state (8-bit AdamW, SGD), or foreach=False if its temporaries are too large.",
+    CauseKind.ACTIVATIONS: "Use a smaller batch with gradient accumulation, or gradient checkpointing.",
+    CauseKind.FRAGMENTATION: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    CauseKind.LEAK: "Free what is retained: detach() or item() what you keep, del the rest.",
+    CauseKind.OTHER_PROCESS: "End the other process, or use another device.",
+    CauseKind.LIMIT: "Raise or remove set_per_process_memory_fraction (per_process_memory_fraction in the allocator's settings).",
+    CauseKind.OUTSIDE_PYTORCH: "Leave memory for the library, for example with set_per_process_memory_fraction(0.9).",
+    CauseKind.UNKNOWN: "",
 }
 SHORTER_INPUTS: Final = (
     "Use shorter inputs (cut the long ones, or group them by length), a smaller batch with gradient accumulation, or gradient "
@@ -75,7 +75,7 @@ _HOST_KINDS: Final = {
 def sentence_of(cause: Cause, facts: Facts) -> str:
     """The verdict: cause, numbers, request. What is not known is left out."""
     details = cause.details
-    if isinstance(details, HostMemory):
+    if isinstance(details, HostMemoryFull):
         return _host(facts)
     if isinstance(details, LibraryRequest):
         return _library(facts, pinned=details.pinned)
@@ -88,21 +88,21 @@ def sentence_of(cause: Cause, facts: Facts) -> str:
 def first_aid_of(cause: Cause, facts: Facts) -> str:
     """What to try first; empty where nothing is known."""
     kind, details = cause.kind, cause.details
-    if isinstance(details, HostMemory):
+    if isinstance(details, HostMemoryFull):
         return HOST
     if isinstance(details, LibraryRequest) and details.pinned:
         return PINNED
-    if kind is Kind.WEIGHTS and facts.is_reading:
+    if kind is CauseKind.WEIGHTS and facts.is_reading:
         return MAP_LOCATION
-    if kind is Kind.WEIGHTS and facts.other_models_bytes >= (facts.shortfall_bytes or 0) > 0:
+    if kind is CauseKind.WEIGHTS and facts.other_models_bytes >= (facts.shortfall_bytes or 0) > 0:
         return OTHER_MODELS
-    if kind is Kind.ACTIVATIONS and facts.evaluates:
+    if kind is CauseKind.ACTIVATIONS and facts.evaluates:
         return NO_GRAD
-    if kind is Kind.ACTIVATIONS and facts.phase == "eval":
+    if kind is CauseKind.ACTIVATIONS and facts.phase == "eval":
         return INFERENCE
-    if kind is Kind.ACTIVATIONS and is_longer_input(facts):
+    if kind is CauseKind.ACTIVATIONS and is_longer_input(facts):
         return SHORTER_INPUTS
-    if kind is Kind.LEAK and (advice := facts.growing_tensor_advice or facts.leak_advice):
+    if kind is CauseKind.LEAK and (advice := facts.growing_tensor_advice or facts.leak_advice):
         named = bool(facts.leak_name) and advice.startswith(facts.leak_name.partition(" ")[0])
         return f"{advice if named else advice[0].upper() + advice[1:]}."  # (a name stays as it is written)
     return FIRST_AID[kind]
@@ -115,7 +115,9 @@ def _why(cause: Cause, facts: Facts) -> str:
             return f"Memory leak: {_holder(leak)} retains {amount(leak.retained_bytes)}. Without it, the step fits."
         case GrowthLeak() as leak:
             where = "during the evaluation" if leak.in_evaluation else "from step to step"
-            grown = f"Memory leak: memory has grown by {amount(leak.growth_bytes)} {where}. Without that, the step fits."
+            grown = (
+                f"Memory leak: memory has grown by {amount(leak.growth_bytes)} {where}. Without that, the step fits."
+            )
             return _joined(grown, f"{_holder(leak)} retains about as much." if leak.holder else "")
         case MemoryLimit() as limit:
             return (
@@ -154,16 +156,16 @@ def _fragmentation(blocks: FreeBlocks) -> str:
 
 
 _LARGEST: Final = {
-    Kind.WEIGHTS: "The weights need too much memory.",
-    Kind.OPTIMIZER: "The optimizer needs too much memory.",
-    Kind.ACTIVATIONS: "The activations need too much memory.",
+    CauseKind.WEIGHTS: "The weights need too much memory.",
+    CauseKind.OPTIMIZER: "The optimizer needs too much memory.",
+    CauseKind.ACTIVATIONS: "The activations need too much memory.",
 }
 
 
-def _parts(kind: Kind, parts: MemoryParts, facts: Facts) -> str:
+def _parts(kind: CauseKind, parts: MemoryParts, facts: Facts) -> str:
     if parts.reason is Limiting.FIXED:
         headline = "The model does not fit, even without activations."
-        if kind is Kind.OPTIMIZER:
+        if kind is CauseKind.OPTIMIZER:
             headline = "The optimizer's state does not fit beside the weights, even without activations."
     elif parts.reason is Limiting.UPDATE:
         headline = "The optimizer's update needs too much memory."

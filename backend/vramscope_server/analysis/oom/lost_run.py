@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from vramscope.oom_diagnosis.cause import Kind
+from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.prose import HOST, amount
 from vramscope_server.analysis.series.window import FloatArray
 
@@ -24,7 +24,7 @@ UNSENT_SECONDS: Final = 1.0
 class LostRun:
     """Cause, verdict and first aid, as of an error."""
 
-    kind: Kind
+    kind: CauseKind
     sentence: str
     first_aid: str
 
@@ -52,7 +52,7 @@ def lost_run(
         f"{who} was most likely ended by Linux (out-of-memory killer): no signal since. {reason} "
         f"It used {amount(_whole(own))} of {amount(host_total_bytes)}; {amount(_whole(in_use))} were in use in total."
     )
-    return LostRun(Kind.OUTSIDE_PYTORCH, sentence, HOST)
+    return LostRun(CauseKind.OUTSIDE_PYTORCH, sentence, HOST)
 
 
 def _rise(seconds: FloatArray, rss: FloatArray, total_bytes: int, used_bytes: float | None) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vramscope.oom_diagnosis.cause import Kind
+from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.diagnosis import Diagnosis, diagnose
 from vramscope.oom_diagnosis.evidence import facts_of_record
 from vramscope.oom_diagnosis.growth import growing
@@ -31,7 +31,7 @@ class OomReport:
     @property
     def culprit(self) -> tuple[str | None, int | None]:
         """File and line to change: of a leak the line that retains it, else the user's line of the request; None: not known."""
-        if self.diagnosis.kind is Kind.LEAK:
+        if self.diagnosis.kind is CauseKind.LEAK:
             leak = next(iter(growing(self.record)), None)
             return (None, None) if leak is None else (leak.file, leak.line)
         own = self.record.own_frame

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from vramscope.oom_diagnosis.cause import Kind
+from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.prose import amount
 from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Remedy, RemedyContext, advice
 
 GIB: Final = 1 << 30
-IN_A_STEP: Final = (Kind.WEIGHTS, Kind.OPTIMIZER, Kind.ACTIVATIONS)
+IN_A_STEP: Final = (CauseKind.WEIGHTS, CauseKind.OPTIMIZER, CauseKind.ACTIVATIONS)
 SPARE: Final = 0.02
 """Spare share of a device that is called large enough."""
 
@@ -46,7 +46,7 @@ def _checkpointing(context: RemedyContext) -> Iterator[Remedy]:
     used = any(one.kind == "gradient_checkpointing" and one.observed for one in context.record.techniques)
     facts = context.facts
     is_inference = facts.phase == "eval" or facts.evaluates or facts.is_inference_only
-    if context.kind is not Kind.ACTIVATIONS or is_inference or facts.thread is not None or used:
+    if context.kind is not CauseKind.ACTIVATIONS or is_inference or facts.thread is not None or used:
         return
     yield advice(
         "gradient checkpointing",

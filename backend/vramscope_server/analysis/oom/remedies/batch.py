@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from vramscope.oom_diagnosis.cause import Kind
+from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.demand import FRAGMENTATION_MARGIN, waits_for_backward
 from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext, advice
 
@@ -55,7 +55,7 @@ def of(context: RemedyContext) -> Iterator[Remedy]:
         yield _remedy("smaller batches in the evaluation", context, rank=3, technique="batch")
     elif facts.phase != "forward" and (facts.is_inference_only or (facts.phase == "other" and not facts.step)):
         # (Where no forward was observed, as under torch.func, the rows are not known.)
-        if context.kind is Kind.ACTIVATIONS:
+        if context.kind is CauseKind.ACTIVATIONS:
             yield _remedy("fewer sequences or rows at a time, or shorter ones", context, rank=3, technique="batch")
     elif estimate.working_bytes is None or estimate.is_crude:
         if facts.phase in ("forward", None) and facts.parameters_bytes:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from vramscope.oom_diagnosis.cause import Kind
+from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.diagnosis import Diagnosis
 from vramscope.protocol.oom_record import OomRecord
 from vramscope_server.analysis.oom.remedies import alternatives, batch, defragment, optimizer_state, remove_cause
@@ -55,6 +55,6 @@ def _checked(remedy: Remedy, context: RemedyContext) -> Remedy:
         return remedy
     if remedy.saves_bytes is not None and remedy.saves_bytes < context.shortfall_bytes:
         return replace(remedy, enough=False)
-    is_leak = context.kind is Kind.LEAK and remedy.source != "measured"
-    uncured = context.kind is Kind.FRAGMENTATION or is_leak
+    is_leak = context.kind is CauseKind.LEAK and remedy.source != "measured"
+    uncured = context.kind is CauseKind.FRAGMENTATION or is_leak
     return replace(remedy, enough=None) if uncured and remedy.enough else remedy

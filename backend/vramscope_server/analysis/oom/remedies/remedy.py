@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from vramscope.oom_diagnosis.cause import Kind
+from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.demand import Estimate
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.oom_diagnosis.prose import amount, basis_words
@@ -86,7 +86,7 @@ class RemedyContext:
     facts: Facts
     record: OomRecord
     estimate: Estimate
-    kind: Kind
+    kind: CauseKind
     replay: ReplayFn
     others: Sequence[OtherRun]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from vramscope.oom_diagnosis.cause import Kind
+from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.facts import line_of
 from vramscope.oom_diagnosis.growth import growing
 from vramscope.protocol.oom_record import COPIES, OTHER_MODELS
@@ -48,7 +48,7 @@ def _leak(context: RemedyContext) -> Iterator[Remedy]:
     asked_itself = grows and own is not None and (own.file, own.line) == (leaks[0].file, leaks[0].line)
     fits = (
         True
-        if facts.growing_tensor_advice or (asked_itself and context.kind is Kind.LEAK)
+        if facts.growing_tensor_advice or (asked_itself and context.kind is CauseKind.LEAK)
         else context.estimate.fits(context.available_bytes, less=leaked, without_growth=facts.evaluates)
     )
     yield Remedy(
@@ -58,7 +58,7 @@ def _leak(context: RemedyContext) -> Iterator[Remedy]:
         source="measured",
         source_words=words,
         cost="a line of code",
-        rank=0 if context.kind is Kind.LEAK else 1,
+        rank=0 if context.kind is CauseKind.LEAK else 1,
     )
 
 

@@ -1,0 +1,138 @@
+"""Timeline of an out-of-memory record: samples, steps, phase and inputs up to the error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vramscope.memory.step_splits import allocated_before_forward
+from vramscope.oom.recent_samples import KEPT_NS, RecentSamples
+from vramscope.oom.stack import wants_gradients
+from vramscope.protocol import messages, series
+from vramscope.sampling.step_blocks import step_row
+from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER
+from vramscope.steps.root_modules import outermost_modules
+
+if TYPE_CHECKING:
+    import torch
+
+    from vramscope.memory.peak_counters import Interval
+    from vramscope.oom.trigger import OomTrigger
+    from vramscope.steps.clock import StepClock
+
+
+class Timeline:
+    """One a session.
+
+    roots    models that train, as far as they are known
+    losses   columns of the loss since a time
+    """
+
+    def __init__(
+        self,
+        clock: StepClock,
+        recent: RecentSamples,
+        roots: Iterable[torch.nn.Module],
+        losses: Callable[[int], dict[str, bytes]],
+    ) -> None:
+        self._clock, self._recent = clock, recent
+        self._roots, self._losses = roots, losses
+
+    def section(self, trigger: OomTrigger, now_ns: int, kept: Sequence[messages.Leak]) -> dict[str, Any]:
+        """Samples, steps and inputs up to the error.
+
+        kept   leaks by exceptions
+        """
+        clock, device = self._clock, trigger.device
+        sampled = series.CPU if device is None else device
+        shape, shape_before = self._shapes()
+        return {
+            "phase": self.phase(trigger),
+            "forwards": clock.batch.forwards if clock.phase == FORWARD else 0,
+            "evaluates": clock.batch.evaluates and clock.phase == FORWARD,
+            "counters_before": {
+                name: value for name, value in self._recent.newest(sampled).items() if name in series.SAMPLES
+            },
+            "peak_allocated_bytes": max([cut.peak_allocated_bytes for cut in self.cuts(device)], default=None),
+            "allocated_before_forward_bytes": self._before_forward(self._position(device), kept),
+            "samples": self._recent.columns(sampled, now_ns),
+            "losses": self._losses(now_ns - KEPT_NS),
+            "last_step": self._last_step(device),
+            "steps": {} if device is None else self._recent.steps.columns(device, clock.untaken()),
+            "batch_size": trigger.batch_size or (clock.batch.rows if clock.phase in (BACKWARD, OPTIMIZER) else None),
+            "input_shape": shape,
+            "input_shape_before": shape_before,
+            "input_sizes": self._sizes(device) if shape else [],
+        }
+
+    def _position(self, device: int | None) -> int | None:
+        """Position of the device among those with counters."""
+        return next((n for n, c in enumerate(self._clock.counters) if c.device == device), None)
+
+    def cuts(self, device: int | None) -> list[Interval]:
+        """Readings of the device in the current step."""
+        position = self._position(device)
+        return [one.cuts[position] for one in self._clock.cuts() if position is not None and position < len(one.cuts)]
+
+    def phase(self, trigger: OomTrigger) -> str | None:
+        """Phase by the clock; by the stack in the forward of a model that was not observed yet. None for other threads."""
+        clock = self._clock
+        if not clock.watched or trigger.thread is not None:
+            return None
+        if clock.phase in (OTHER, DATA) and trigger.running is not None and node() is None:
+            return "forward" if wants_gradients(trigger.frames) else "eval"
+        if clock.phase == EVAL and not clock.step and wants_gradients(trigger.frames) and self._has_unknown_training():
+            return "forward"
+        return series.PHASES[clock.phase]
+
+    def _has_unknown_training(self) -> bool:
+        """Whether a model trains that was not observed yet. In the first step a reference model may be seen before it."""
+        known = {id(root) for root in self._roots}
+        return any(
+            root.training and id(root) not in known and any(one.requires_grad for one in root.parameters())
+            for root in outermost_modules()
+        )
+
+    def _last_step(self, device: int | None) -> dict[str, int]:
+        newest = self._clock.newest
+        return {} if newest is None or device is None else step_row(newest, series.UNKNOWN, device)
+
+    def _before_forward(self, position: int | None, kept: Sequence[messages.Leak]) -> int | None:
+        """Allocated bytes before the forward."""
+        intervals = [s for s in self._clock.cuts() if position is not None and position < len(s.cuts)]
+        if position is None or not intervals:
+            return None
+        if self._clock.phase == FORWARD:
+            # (A failed attempt had the same phase: what is kept of it was there before the running one.)
+            return intervals[-1].cuts[position].allocated_bytes + sum(leak.held_bytes for leak in kept)
+        return allocated_before_forward(intervals, position)
+
+    def _shapes(self) -> tuple[list[int], list[int]]:
+        """Input shapes of the training model in this step, and the largest in the last one; empty where one is not known.
+
+        Between two steps only the second is known.
+        """
+        clock = self._clock
+        if clock.batch.latest is None or clock.phase not in (DATA, FORWARD, BACKWARD):
+            return [], []
+        root, shape = clock.batch.latest
+        before = clock.batch.largest_before.get(root, ())
+        if clock.phase == DATA:
+            return [], list(before)
+        return (list(shape), list(before)) if len(shape) == len(before) else ([], [])
+
+    def _sizes(self, device: int | None) -> list[tuple[list[int], int]]:
+        """Memory of earlier steps whose inputs had other sizes."""
+        clock = self._clock
+        if clock.batch.latest is None or device is None:
+            return []
+        return self._recent.steps.sizes(device, clock.batch.latest[0], clock.untaken())
+
+
+def node() -> str | None:
+    """Autograd node that runs on this thread."""
+    torch = sys.modules.get("torch")
+    current = getattr(getattr(torch, "_C", None), "_current_autograd_node", None)
+    node = None if current is None else current()
+    return None if node is None else str(node.name())[:4096]
