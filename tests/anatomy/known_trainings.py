@@ -1,7 +1,7 @@
-"""Trainings whose anatomy is known: each ``make_*`` gives the models, the optimizers and one step of a real training loop.
+"""Trainings with known categories: each ``make_*`` returns models, optimizers and one step of a training loop.
 
-On the emulated GPU nothing is computed, so models of real sizes run in seconds; what is asked of the allocator is what they
-would ask on a card.
+The emulated GPU computes nothing, so models of real sizes run in seconds. Their allocation requests are those of a real
+GPU.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Training(NamedTuple):
     optimizers: list[torch.optim.Optimizer]
     step: Callable[[], None]
     trainer: Any = None
-    """where there is one, ``step`` runs all its steps"""
+    """Trainer, if there is one; ``step`` then runs all its steps."""
     listen: Callable[[Callable[[Tensor, str], None]], None] | None = None
-    """takes what notes that a tensor is of a category, for what no model and no optimizer has"""
+    """Sets the function that notes a tensor's category, for tensors of no model and no optimizer."""
 
 
 SCALE = 1
-"""what numbers of layers are divided by: 1 as in tests/anatomy/RESULTS.md; more is quicker, and says the same"""
+"""Divisor of the numbers of layers: 1 for tests/anatomy/RESULTS.md; larger is faster with the same results."""
 
 
 def layers(count: int) -> int:
@@ -35,7 +35,7 @@ def layers(count: int) -> int:
 
 
 def on_gpu(make: Callable[[], Any]) -> Any:
-    """Made there at once: weights drawn on the host would take longer than the training."""
+    """Create modules on the GPU: initialization on the host would take longer than the training."""
     with torch.device("cuda"):
         return make()
 
@@ -62,7 +62,7 @@ def make_gpt2() -> Training:
 
 
 def make_gpt2_more_rows() -> Training:
-    """The same with three times the batch."""
+    """GPT-2 or the contrastive model with three times the batch."""
     return gpt2(12)
 
 
@@ -75,7 +75,7 @@ def make_gpt2_checkpointed() -> Training:
 
 
 def make_gpt2_autocast() -> Training:
-    """Under autocast, four micro-batches a step, gradients cleared before each step."""
+    """GPT-2 small under autocast, with four micro-batches per step and gradients cleared before each step."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     model = on_gpu(lambda: GPT2LMHeadModel(GPT2Config(n_layer=layers(6))))
@@ -137,7 +137,7 @@ def make_resnet() -> Training:
 
 
 def make_t5() -> Training:
-    """transformers' T5, a small one."""
+    """A small T5 of transformers."""
     from transformers import T5Config, T5ForConditionalGeneration
 
     config = T5Config(d_model=512, d_ff=1024, num_layers=layers(4), num_heads=8, d_kv=64, decoder_start_token_id=0)
@@ -182,7 +182,7 @@ def make_lstm() -> Training:
 
 
 def make_gan() -> Training:
-    """Two models, two optimizers, and a step of each in turn."""
+    """Two models and two optimizers that step in turn."""
 
     def up(inside: int, outside: int) -> nn.Sequential:
         return nn.Sequential(nn.ConvTranspose2d(inside, outside, 4, 2, 1), nn.BatchNorm2d(outside), nn.ReLU())
@@ -255,7 +255,7 @@ def transformer(width: int = 512, count: int = 6) -> nn.Sequential:
 
 
 def one_of_two_ranks() -> None:
-    """Collectives that send nothing, in a group of two: this process is the first of them."""
+    """A process group of two without communication; this process is the first."""
     import torch.distributed as dist
 
     # (NCCL's calls, on the emulated GPU; nobody waits for the other)
@@ -277,7 +277,7 @@ def plain_step(
 
 
 def make_fsdp2() -> Training:
-    """One rank of two, each block sharded, gathered for its forward and again for its backward."""
+    """One rank of two. Each block is sharded and gathered for forward and for backward."""
     from torch.distributed.fsdp import fully_shard
 
     one_of_two_ranks()
@@ -290,7 +290,7 @@ def make_fsdp2() -> Training:
 
 
 def make_ddp() -> Training:
-    """One rank of two, with buckets beside the gradients."""
+    """One rank of two, with gradient buckets."""
     one_of_two_ranks()
     model = on_gpu(transformer)
     wrapped = nn.parallel.DistributedDataParallel(model, device_ids=[0])
@@ -310,7 +310,7 @@ def make_ddp() -> Training:
 
 
 class SAM(torch.optim.Optimizer):
-    """Sharpness-aware minimization as people write it: up to the worst point nearby, and from there back and down."""
+    """Sharpness-aware minimization: a step to the worst point nearby, and a step back and down."""
 
     def __init__(self, parameters: Any, base: type[torch.optim.Optimizer]) -> None:
         super().__init__(parameters, {"rho": 0.05})
@@ -369,7 +369,7 @@ def make_lbfgs() -> Training:
 
 
 def make_accumulated() -> Training:
-    """A model of 16 bits; gradients are summed up in 32, and weights of 32 bits are stepped with."""
+    """A 16-bit model with gradients accumulated in float32 and float32 copies that are updated."""
     model = on_gpu(transformer).bfloat16()
     masters = [one.detach().float().requires_grad_() for one in model.parameters()]
     optimizer = torch.optim.AdamW(masters)
@@ -392,7 +392,7 @@ def make_accumulated() -> Training:
 
 
 def make_offloaded() -> Training:
-    """What is saved for the backward waits on the host."""
+    """Saved tensors are on the host until backward."""
     model = on_gpu(transformer)
     optimizer = torch.optim.AdamW(model.parameters())
 
@@ -404,7 +404,7 @@ def make_offloaded() -> Training:
 
 
 def make_ema() -> Training:
-    """An average of the weights is kept beside the model, by torch.optim.swa_utils."""
+    """An average of the weights by torch.optim.swa_utils."""
     from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
     model = on_gpu(transformer)
@@ -420,7 +420,7 @@ def make_ema() -> Training:
 
 
 def make_best_state() -> Training:
-    """The best state so far is kept, on the card."""
+    """The best state so far stays on the device."""
     return keeping_a_state("cuda")
 
 
@@ -442,7 +442,7 @@ def keeping_a_state(device: str) -> Training:
 
 
 class Adapted(nn.Module):
-    """A frozen layer, and what it learns beside it in two narrow matrices."""
+    """A frozen layer with two narrow trained matrices."""
 
     def __init__(self, layer: nn.Linear, rank: int = 8) -> None:
         super().__init__()
@@ -455,7 +455,7 @@ class Adapted(nn.Module):
 
 
 def make_lora() -> Training:
-    """Frozen blocks with narrow matrices beside their wide layers."""
+    """Frozen blocks with narrow trained matrices."""
     model = on_gpu(lambda: Blocks(512, layers(8), again=False)).requires_grad_(False)
     for block in model.blocks:
         block[0], block[2] = Adapted(block[0]), Adapted(block[2])
@@ -464,7 +464,7 @@ def make_lora() -> Training:
 
 
 def make_compiled() -> Training:
-    """As torch.compile leaves it to PyTorch's own kernels: forward and backward are a graph each."""
+    """torch.compile with PyTorch's own kernels: one graph each for forward and backward."""
     model = on_gpu(transformer)
     optimizer = torch.optim.AdamW(model.parameters())
     return Training([model], [optimizer], plain_step(torch.compile(model, backend="aot_eager"), optimizer))
@@ -474,7 +474,7 @@ def make_compiled() -> Training:
 
 
 def chunked_loss(model: nn.Module, tokens: Tensor, chunks: int = 16) -> Tensor:
-    """The loss of a language model, with logits of a part of the tokens at a time."""
+    """The loss of a language model, with logits of some tokens at a time."""
     hidden = model.transformer(tokens).last_hidden_state.flatten(0, 1)
 
     def part(some: Tensor, words: Tensor) -> Tensor:
@@ -488,7 +488,7 @@ def chunked_loss(model: nn.Module, tokens: Tensor, chunks: int = 16) -> Tensor:
 
 
 def make_gpt2_chunked() -> Training:
-    """GPT-2 small whose logits are never there in whole."""
+    """GPT-2 small with chunked logits."""
     training = make_gpt2()
     (model,), (optimizer,) = training.models, training.optimizers
 
@@ -502,23 +502,23 @@ def make_gpt2_chunked() -> Training:
 
 
 def in_16_bits(training: Training) -> Training:
-    """The same under autocast."""
+    """Wrap a step in autocast."""
     step = torch.autocast("cuda", torch.bfloat16)(training.step)
     return training._replace(step=step)
 
 
 def make_gpt2_half() -> Training:
-    """GPT-2 small under autocast: its logits are there in 16 bits too."""
+    """GPT-2 small under autocast: its logits have 16 bits too."""
     return in_16_bits(make_gpt2())
 
 
 def make_gpt2_half_chunked() -> Training:
-    """The same without logits in whole."""
+    """GPT-2 small under autocast with chunked logits."""
     return in_16_bits(make_gpt2_chunked())
 
 
 def contrastive(rows: int) -> Training:
-    """Two towers, and a loss that compares each row of one with all of the other."""
+    """Two towers and a loss that compares each row of one with all rows of the other."""
 
     def tower() -> nn.Sequential:
         return nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 128))
@@ -538,12 +538,12 @@ def contrastive(rows: int) -> Training:
 
 
 def make_contrastive() -> Training:
-    """What it asks for grows with the square of the batch."""
+    """Its memory scales with the square of the batch."""
     return contrastive(2048)
 
 
 def make_contrastive_more_rows() -> Training:
-    """The same with three times the batch."""
+    """GPT-2 or the contrastive model with three times the batch."""
     return contrastive(3 * 2048)
 
 
@@ -561,22 +561,22 @@ def wide(*, foreach: bool | None = None, fused: bool | None = None) -> Training:
 
 
 def make_wide() -> Training:
-    """AdamW as it is made when nothing is said: foreach."""
+    """AdamW with its default, foreach."""
     return wide()
 
 
 def make_wide_loop() -> Training:
-    """The same, one parameter at a time."""
+    """AdamW that steps one parameter at a time."""
     return wide(foreach=False)
 
 
 def make_wide_fused() -> Training:
-    """The same in one kernel."""
+    """Fused AdamW."""
     return wide(fused=True)
 
 
 def make_wide_eight_bit() -> Training:
-    """The same with moments of eight bits, by bitsandbytes."""
+    """AdamW with 8-bit moments by bitsandbytes."""
     sys.path.append(f"{sys.prefix}/optimizers")
     from bitsandbytes.optim import AdamW8bit
 
@@ -592,7 +592,7 @@ def make_wide_eight_bit() -> Training:
 
 
 def make_wide_bfloat16() -> Training:
-    """Weights of 16 bits, and no autocast."""
+    """16-bit weights without autocast."""
     model = on_gpu(lambda: nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(32)))).bfloat16()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
@@ -605,7 +605,7 @@ def make_wide_bfloat16() -> Training:
 
 
 def make_wide_autocast() -> Training:
-    """Weights in 32 bits, computed with in 16; the peak is where the backward begins."""
+    """32-bit weights under autocast; the peak is at the start of backward."""
     model = on_gpu(lambda: nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(32))))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
@@ -621,7 +621,7 @@ def make_wide_autocast() -> Training:
 
 
 def late_clear(when: str) -> Training:
-    """``zero_grad`` before the backward, after the step, or with zeros."""
+    """``zero_grad`` before backward, after the step, or with zeros."""
     model = on_gpu(lambda: nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8))))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
@@ -680,7 +680,7 @@ def make_evaluation_no_grad() -> Training:
 
 
 def make_resnet_checkpointed() -> Training:
-    """The residual network, all parts but the first and the last checkpointed one by one."""
+    """The ResNet with all parts except the first and the last checkpointed one by one."""
     training = make_resnet()
     for block in training.models[0][1:10]:
         forward = block.forward
@@ -696,7 +696,7 @@ def make_t5_checkpointed() -> Training:
 
 
 def make_trainer() -> Training:
-    """Hugging Face's Trainer with its defaults, two micro-batches a step."""
+    """Hugging Face's Trainer with its defaults and two micro-batches per step."""
     import tempfile
 
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments

@@ -1,4 +1,4 @@
-"""Trainings by name: each does one thing, or just not; what the agent tells of it is compared in test_techniques.py."""
+"""Trainings by name, with or without one technique each. test_techniques.py compares the reports of the agent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 Loop = Callable[[], tuple[Any, Callable[[], None]]]
 CASES: dict[str, Loop] = {}
-"""name -> makes a training: (what the user attaches to, the training)"""
+"""Name -> function that returns the attached object and the training."""
 
 
 def case(make: Loop) -> Loop:
@@ -30,7 +30,7 @@ def case(make: Loop) -> Loop:
 
 
 class Blocks(nn.Module):
-    """Four blocks and a head; how a block is called is the case's own."""
+    """Four blocks and a head. Each case defines how a block is called."""
 
     def __init__(self, call: Callable[[nn.Module, torch.Tensor], torch.Tensor], blocks: int = 4) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ def checkpoint_wrapper() -> Any:
 
 @case
 def checkpoint_selective() -> Any:
-    """What matrix products give is kept, the rest is computed again."""
+    """Results of matrix products are saved, all else is recomputed."""
     from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
     contexts = functools.partial(create_selective_checkpoint_contexts, [torch.ops.aten.addmm.default])
@@ -144,7 +144,7 @@ def checkpoint_selective() -> Any:
 
 @case
 def checkpoint_own() -> Any:
-    """A function of the user's own that runs a block without gradients and again in backward."""
+    """A custom function that runs a block without gradients, and again in backward."""
 
     class Again(torch.autograd.Function):
         @staticmethod
@@ -167,7 +167,7 @@ def checkpoint_own() -> Any:
 
 
 class Scores(nn.Module):
-    """Attention of one's own; how its core, a function that has no module in it, is called is the case's own."""
+    """Custom attention. Each case defines how its core, a function without modules, is called."""
 
     def __init__(self, call: Callable[..., torch.Tensor]) -> None:
         super().__init__()
@@ -191,7 +191,7 @@ def attention_of_ones_own() -> Any:
 
 @case
 def router_of_ones_own() -> Any:
-    """A softmax that mixes experts: its scores are of tokens and experts, and a layer, or an einsum, makes them."""
+    """A softmax over experts, whose scores come from a layer or an einsum."""
 
     class Mixture(nn.Module):
         def __init__(self) -> None:
@@ -220,7 +220,7 @@ def checkpointed_function_reentrant() -> Any:
 
 @case
 def checkpointed_function_beside_blocks() -> Any:
-    """The functions around the blocks are no news; the loss, which is one too, is."""
+    """The functions around the blocks are known; the checkpointed loss is new."""
 
     class WithLoss(Blocks):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -234,7 +234,7 @@ def checkpointed_function_beside_blocks() -> Any:
 
 @case
 def checkpoint_around_a_part_without_gradients() -> Any:
-    """What is switched off within a block is no other variant's; what a hook calls in backward recomputes nothing."""
+    """A part without gradients within a block, and a module that a hook calls in backward: no other variant."""
 
     class Coded(Blocks):
         def __init__(self) -> None:
@@ -258,7 +258,7 @@ def checkpoint_around_a_part_without_gradients() -> Any:
 
 @case
 def checkpointed_function_without_gradients() -> Any:
-    """Nothing in it needs a gradient: it is not run again, and saves nothing."""
+    """No input needs a gradient: nothing is recomputed or saved."""
 
     def call(core: Any, *qkv: torch.Tensor) -> torch.Tensor:
         held = [part.detach() for part in qkv]
@@ -269,7 +269,7 @@ def checkpointed_function_without_gradients() -> Any:
 
 @case
 def checkpoint_of_frozen_blocks() -> Any:
-    """Switched on as transformers does it; the blocks learn nothing, and what they are given needs no gradient."""
+    """Enabled as in transformers, but the blocks are frozen and their inputs need no gradient."""
     model = Blocks(lambda block, x: checkpoint(block, x, use_reentrant=True))
     model.gradient_checkpointing = True
     model.blocks.requires_grad_(False)
@@ -277,7 +277,7 @@ def checkpoint_of_frozen_blocks() -> Any:
 
 
 class LateBinding(Blocks):
-    """The article's loop: the lambda sees the loop's variable, which is another block by the time of backward."""
+    """The article's loop: the lambda reads the loop variable, which is another block in backward."""
 
     def __init__(self, reentrant: bool) -> None:
         super().__init__(plainly)
@@ -317,7 +317,7 @@ def closure_early() -> Any:
 
 @case
 def closure_by_number() -> Any:
-    """No variable names a module: which one is called is found out by calling it."""
+    """No variable is a module: the call shows which module it is."""
 
     class ByNumber(Blocks):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -342,8 +342,8 @@ def closure_over_a_tensor() -> Any:
 
 @case
 def closure_that_counts() -> Any:
-    """One function for all blocks, which are arguments; what it leaves behind around it is read by nobody. Two losses: each
-    block comes back twice."""
+    """One function for all blocks, which are arguments. Its output variable is not read. With two losses, each block is
+    recomputed twice."""
     seen = None
 
     def call(block: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -367,7 +367,7 @@ def closure_that_counts() -> Any:
 
 @case
 def teacher_inside() -> Any:
-    """Two thirds of the parameters are a teacher's, which only looks on: no fine-tuning of a part."""
+    """Two thirds of the parameters belong to a teacher: no partial fine-tuning."""
 
     class Distilled(nn.Module):
         def __init__(self) -> None:
@@ -385,7 +385,7 @@ def teacher_inside() -> Any:
 
 @case
 def teacher_without_gradients() -> Any:
-    """A frozen teacher in the step: it runs without gradients, and nothing of it is recomputed."""
+    """A frozen teacher that runs without gradients; nothing is recomputed."""
     teacher = Blocks(plainly).to(DEVICE).requires_grad_(False)
     student = Blocks(plainly)
 
@@ -409,7 +409,7 @@ def accumulation() -> Any:
 
 @case
 def accumulation_with_a_remainder() -> Any:
-    """Ten batches an epoch, four a step: each third step has two, and step 3 is not observed, but 15 and its likes are."""
+    """Ten batches per epoch, four per step: every third step has two. Step 3 is not observed, but steps like 15 are."""
     model = Blocks(plainly).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters())
 
@@ -425,7 +425,7 @@ def accumulation_with_a_remainder() -> Any:
 
 @case
 def two_optimizers_of_one_model() -> Any:
-    """They step together: four micro-steps for both."""
+    """Both optimizers step together after four micro-steps."""
     model = Blocks(plainly).to(DEVICE)
     matrices = [p for p in model.blocks.parameters() if p.dim() == 2]
     chosen = set(map(id, matrices))
@@ -465,7 +465,7 @@ def two_losses_of_one_graph() -> Any:
 
 @case
 def two_models_of_one_optimizer() -> Any:
-    """Each has a backward of its own in the step: no gradients are added up. One rounds as 8 bits would, in 32."""
+    """Each model has its own backward in the step: no accumulation. One rounds to 8 bits in float32."""
 
     class FP8Rounding(torch.autograd.Function):
         @staticmethod
@@ -491,7 +491,7 @@ def two_models_of_one_optimizer() -> Any:
 
 @case
 def losses_summed_up() -> Any:
-    """Four batches, whose losses are added, and one backward for all of them: their activations are there together."""
+    """One backward for the sum of four losses: the activations of four batches exist together."""
     model = Blocks(plainly).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters())
 
@@ -507,7 +507,7 @@ def losses_summed_up() -> Any:
 
 @case
 def sharpness_aware() -> Any:
-    """Two forward and backward passes a step, the first one's gradients dropped between: no accumulation."""
+    """Two forward and backward passes per step; the first gradients are dropped: no accumulation."""
     model = Blocks(plainly).to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
 
@@ -541,7 +541,7 @@ def lbfgs() -> Any:
 
 @case
 def gan() -> Any:
-    """Two optimizers, three backward passes: none of them adds up gradients of micro-batches."""
+    """Two optimizers and three backward passes: no accumulation."""
     generator, critic = (
         Blocks(plainly).to(DEVICE),
         nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 1)).to(DEVICE),
@@ -564,7 +564,7 @@ def gan() -> Any:
 
 @case
 def gan_that_switches_gradients_off() -> Any:
-    """Who does not learn just now needs no gradients: still both are trained, as a whole."""
+    """Each half is frozen while the other steps; both are trained."""
     pair = nn.ModuleDict({"generator": Blocks(plainly), "critic": nn.Linear(4, 1)}).to(DEVICE)
     both = [torch.optim.Adam(model.parameters()) for model in pair.values()]
 
@@ -583,7 +583,7 @@ def gan_that_switches_gradients_off() -> Any:
 
 @case
 def gan_of_two_models() -> Any:
-    """The critic, which is checkpointed, takes no gradients while the generator steps, whose steps are the training's."""
+    """The checkpointed critic is frozen while the generator steps, which ends the training steps."""
     generator = nn.Sequential(nn.Linear(8, 64), nn.ReLU()).to(DEVICE)
     critic = Blocks(lambda block, x: checkpoint(block, x, use_reentrant=False)).to(DEVICE)
     of_generator = torch.optim.Adam(generator.parameters())
@@ -604,7 +604,7 @@ def gan_of_two_models() -> Any:
 
 
 def from_a_loader(given: Callable[[torch.Tensor], list[torch.Tensor]], batch_size: int = 8) -> Any:
-    """A loop over a DataLoader of samples; ``given``: what the model gets of a batch, one after the other within a step."""
+    """A loop over a DataLoader of samples. ``given`` returns the model inputs of a batch, used one after the other in a step."""
     model = Blocks(plainly).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters())
     loader = torch.utils.data.DataLoader(torch.zeros(STEPS * batch_size, 64), batch_size)
@@ -626,13 +626,13 @@ def two_views_of_a_batch() -> Any:
 
 @case
 def a_batch_in_pieces() -> Any:
-    """What the loader gives is cut into micro-batches: the model's are these."""
+    """Batches of the loader are split into micro-batches for the model."""
     return from_a_loader(lambda batch: list(batch.split(2)))
 
 
 @case
 def a_loader_of_ready_batches() -> Any:
-    """Each sample is a batch already, so that the loader's one is none."""
+    """Each sample of the dataset is a batch; the loader has no batch size."""
     return from_a_loader(lambda batch: [batch.view(4, 16).repeat(3, 4)], batch_size=1)
 
 
@@ -642,7 +642,7 @@ def autocast_bf16() -> Any:
 
 
 def scaled(dtype: torch.dtype, scaler: Any, around: Callable[[torch.Tensor], torch.Tensor] = lambda loss: loss) -> Any:
-    """A loop with autocast to a dtype and a scaler, which may be switched off; ``around``: what is done with the loss."""
+    """A loop with autocast to a dtype and a scaler, which may be disabled. ``around`` changes the loss."""
     model = Blocks(plainly).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters())
 
@@ -675,7 +675,7 @@ def autocast_fp16_scaled_by_hand() -> Any:
 
 @case
 def autocast_fp16_of_a_frozen_part() -> Any:
-    """What learns runs in 32 bits: no gradient is of 16."""
+    """The trained part runs in float32: no gradient has 16 bits."""
 
     class Probed(Blocks):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -696,7 +696,7 @@ def autocast_bf16_scaled() -> Any:
 
 @case
 def autocast_bf16_unscaled() -> Any:
-    """One loop for both dtypes, as they are often written."""
+    """One loop for both dtypes, as often written."""
     return scaled(torch.bfloat16, torch.amp.GradScaler(DEVICE, enabled=False))
 
 
@@ -708,7 +708,7 @@ def bf16_weights() -> Any:
 
 @case
 def bf16_weights_with_masters() -> Any:
-    """Copies by hand, as frameworks of one's own have them: the optimizer never sees the model's parameters."""
+    """Float32 copies by hand: the optimizer never gets the model's parameters."""
     model = Blocks(plainly).to(DEVICE, torch.bfloat16)
     masters = [p.detach().float().requires_grad_() for p in model.parameters()]
     optimizer = torch.optim.AdamW(masters)
@@ -729,7 +729,7 @@ def bf16_weights_with_masters() -> Any:
 
 @case
 def bf16_weights_that_stay() -> Any:
-    """What is trained is a prompt beside the model, whose parameters nobody froze: they have no copies."""
+    """A trained prompt, and a model that is not frozen: its parameters have no copies."""
     model = Blocks(plainly).to(DEVICE, torch.bfloat16)
     prompt = torch.zeros(1, 64, device=DEVICE, requires_grad=True)
     optimizer = torch.optim.AdamW([prompt])
@@ -745,7 +745,7 @@ def bf16_weights_that_stay() -> Any:
 
 @case
 def frozen_in_bf16() -> Any:
-    """A body of 16 bits that nobody trains and nothing casts, under a head of 32."""
+    """A frozen 16-bit body that is not cast, under a 32-bit head."""
 
     class Probed(Blocks):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -760,7 +760,7 @@ def frozen_in_bf16() -> Any:
 
 @case
 def frozen_in_bf16_and_cast() -> Any:
-    """FSDP casts what is trained for its forward; what is frozen was of 16 bits before."""
+    """FSDP casts the trained part for its forward; the frozen part has 16 bits anyway."""
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     alone()
@@ -773,7 +773,7 @@ def frozen_in_bf16_and_cast() -> Any:
 
 @case
 def teacher_in_bf16() -> Any:
-    """It only looks on, and has most of the weights: none of the training's are of 16 bits."""
+    """The teacher has most weights; the trained model has no 16-bit weights."""
 
     class Distilled(nn.Module):
         def __init__(self) -> None:
@@ -791,7 +791,7 @@ def teacher_in_bf16() -> Any:
 
 @case
 def lora_on_bf16() -> Any:
-    """peft keeps its adapters in 32 bits over a base of 16."""
+    """peft keeps 32-bit adapters on a 16-bit base."""
     from peft import LoraConfig, get_peft_model
 
     class Cast(Blocks):
@@ -830,7 +830,7 @@ if HAS_MUON:
 
     @case
     def muon() -> Any:
-        """Of matrices alone, with AdamW for the rest, as it is meant."""
+        """Muon for matrices, with AdamW for the rest."""
         model = Blocks(plainly).to(DEVICE)
         matrices = [p for p in model.parameters() if p.dim() == 2]
         vectors = [p for p in model.parameters() if p.dim() < 2]
@@ -848,7 +848,7 @@ if HAS_MUON:
 
 @case
 def an_optimizer_a_parameter() -> Any:
-    """Each steps within the backward, on a thread of autograd's, as soon as its gradient is there."""
+    """Each optimizer steps within backward, on an autograd thread, when its gradient exists."""
     model = Blocks(plainly).to(DEVICE)
     own = {p: torch.optim.SGD([p], 0.1, momentum=0.9) for p in model.parameters()}
 
@@ -867,8 +867,8 @@ def an_optimizer_a_parameter() -> Any:
 
 
 class Eight(torch.optim.Optimizer):
-    """Keeps one 8-bit moment of matrices and a 32-bit one of vectors, as 8-bit optimizers do with small tensors; or a whole one
-    in the host's memory, as DeepSpeed's and torchao's offloading optimizers do."""
+    """Keeps one 8-bit moment for matrices and a 32-bit one for vectors, as 8-bit optimizers do for small tensors; or one
+    in host memory, as the offloading optimizers of DeepSpeed and torchao do."""
 
     def __init__(self, parameters: Any, *, on_host: bool = False) -> None:
         super().__init__(parameters, {})
@@ -886,7 +886,7 @@ class Eight(torch.optim.Optimizer):
 
 
 def eagerly(target: Any, train: Callable[[], None]) -> Any:
-    """Compiled functions run as they are written: torchao compiles its steps, and no compiler is on most machines."""
+    """Run compiled functions eagerly: torchao compiles its steps, and most machines have no compiler."""
 
     def train_eagerly() -> None:
         with torch.compiler.set_stance("force_eager"):
@@ -948,7 +948,7 @@ def eight_bit_by_bitsandbytes() -> Any:
 
 
 def projected(kind: type[torch.optim.Optimizer], **more: Any) -> Any:
-    """The blocks' weights at rank 8; the rest as the optimizer does by itself."""
+    """Rank 8 for the blocks' weights; ordinary updates for the rest."""
     model = Blocks(plainly).to(DEVICE)
     wide = [block[0].weight for block in model.blocks]
     rest = [one for one in model.parameters() if all(one is not other for other in wide)]
@@ -972,7 +972,7 @@ def apollo() -> Any:
 
 @case
 def schedule_free() -> Any:
-    """An optimizer like any other: it keeps as many numbers as Adam does."""
+    """An ordinary optimizer with the state size of Adam."""
     from schedulefree import AdamWScheduleFree
 
     model = Blocks(plainly).to(DEVICE)
@@ -982,7 +982,7 @@ def schedule_free() -> Any:
 
 
 def in_the_backward(name: str) -> Any:
-    """LOMO or AdaLomo, whose package is loaded when the training makes it, behind attach."""
+    """LOMO or AdaLomo, whose package is imported after attach."""
     model = Blocks(plainly).to(DEVICE)
 
     def train() -> None:
@@ -1023,7 +1023,7 @@ def paged_lion() -> Any:
 
 @case
 def gradients_of_each_sample() -> Any:
-    """What the model is called with is one sample, and the step has no backward: neither a batch nor micro-steps can be seen."""
+    """The model gets single samples, and the step has no backward: batch and micro-steps are unknown."""
     from torch.func import functional_call, grad, vmap
 
     model = Blocks(plainly).to(DEVICE)
@@ -1072,7 +1072,7 @@ def saved_tensors_on_the_host_by_hand() -> Any:
 
 @case
 def saved_tensors_looked_at() -> Any:
-    """Hooks, and nothing goes to the host but a few numbers to look at."""
+    """Hooks that copy only a few values to the host."""
 
     def pack(tensor: torch.Tensor) -> Any:
         return tensor, tensor.flatten()[:4].cpu()
@@ -1138,7 +1138,7 @@ def adalora_by_peft() -> Any:
 
 @case
 def frozen_in_int8_by_torchao() -> Any:
-    """Such a weight says that it is of bfloat16; whole numbers that are no weights are none."""
+    """The weight claims bfloat16. Integer tensors that are no weights do not count."""
     from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
     class Probed(Blocks):
@@ -1219,13 +1219,13 @@ def cache_emptied_by_another_name() -> Any:
 
 @case
 def cache_emptied_now_and_then() -> Any:
-    """In every third step, among them the second and the fifth."""
+    """In every third step, including the second and the fifth."""
     numbers = iter(range(STEPS))
     return loop(Blocks(plainly), after=lambda: torch.cuda.empty_cache() if next(numbers) % 3 == 0 else None)
 
 
 def alone() -> Any:
-    """A process group of this process alone."""
+    """A process group with one process."""
     import torch.distributed as distributed
 
     if not distributed.is_initialized():
@@ -1258,7 +1258,7 @@ def accumulation_under_no_sync() -> Any:
 
 @case
 def zero_redundancy() -> Any:
-    """PyTorch's own first stage of ZeRO."""
+    """PyTorch's own ZeRO stage 1."""
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     alone()
@@ -1315,7 +1315,7 @@ def compiled() -> Any:
 
 @case
 def compiled_function() -> Any:
-    """The model itself was attached, and a function around it is what was compiled."""
+    """The model is attached, but a function around it is compiled."""
     model = Blocks(plainly).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters())
     forward = torch.compile(lambda x: model(x).square().mean(), backend="aot_eager")
@@ -1331,7 +1331,7 @@ def compiled_function() -> Any:
 
 @case
 def compiled_parts() -> Any:
-    """Each block alone; the model around them is called as it is written."""
+    """Each block is compiled; the model around them runs eagerly."""
     model = Blocks(plainly).to(DEVICE)
     for number, block in enumerate(model.blocks):
         model.blocks[number] = torch.compile(block, backend="aot_eager")
@@ -1340,7 +1340,7 @@ def compiled_parts() -> Any:
 
 @case
 def compiled_parts_in_place() -> Any:
-    """As model.compile() does it; what the model around them is given has a name."""
+    """Compiled in place by module.compile(); the model gets a keyword argument."""
 
     class Named(nn.Module):
         main_input_name = "pixels"
@@ -1368,7 +1368,7 @@ def compiled_parts_in_place() -> Any:
 
 @case
 def only_the_optimizer_compiled() -> Any:
-    """As torchao's optimizers are: the model itself runs eagerly."""
+    """The optimizer is compiled, as in torchao; the model runs eagerly."""
 
     class Compiled(torch.optim.SGD):
         update = staticmethod(torch.compile(lambda p, gradient: p - 0.1 * gradient, backend="eager"))
@@ -1394,7 +1394,7 @@ def earlier_run_alive() -> Any:
 
 @case
 def earlier_run_gone() -> Any:
-    """The first training is let go of; data that lies on the device is no training."""
+    """The first training is freed; data on the device is no training."""
     first = nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(3)))
     _, train_first = loop(first, inputs=torch.zeros(2, 2048, device=DEVICE))
     train_first()
@@ -1405,7 +1405,7 @@ def earlier_run_gone() -> Any:
 
 
 def large() -> tuple[nn.Module, torch.Tensor]:
-    """A model and what its forward gave last, 256 MiB of it, when the training is over."""
+    """A model and 256 MiB of results of its last forward pass, after the training."""
     model = nn.Linear(8, 1 << 16).to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for _ in range(2):
@@ -1418,7 +1418,7 @@ def large() -> tuple[nn.Module, torch.Tensor]:
 
 @case
 def earlier_run_outputs_alive() -> Any:
-    """The article's comparison: one model is trained twice, and the second training begins with the first one's outputs."""
+    """The article's comparison: one model is trained twice, and the first training's outputs still exist."""
     model, outputs = large()
     _, train = loop(model, steps=22, inputs=torch.zeros(2, 8, device=DEVICE))
 
@@ -1431,7 +1431,7 @@ def earlier_run_outputs_alive() -> Any:
 
 @case
 def earlier_run_outputs_gone() -> Any:
-    """Of its own data and of results without a graph nobody says that they are left over."""
+    """Own data, and results without a graph, are not reported."""
     model, outputs = large()
     kept.append(outputs.detach())
     return loop(model, steps=22, inputs=torch.zeros(2, 8, device=DEVICE))
@@ -1439,7 +1439,7 @@ def earlier_run_outputs_gone() -> Any:
 
 @case
 def earlier_run_is_this_one() -> Any:
-    """Features are computed once, before anything watches, and each step goes back into their graph."""
+    """Features are computed once before attach, and each step uses their graph."""
     features = nn.Linear(8, 1 << 16).to(DEVICE)(torch.zeros(1024, 8, device=DEVICE))
     head = nn.Linear(1 << 16, 4).to(DEVICE)
     optimizer = torch.optim.SGD(head.parameters(), 0.1)
@@ -1454,7 +1454,7 @@ def earlier_run_is_this_one() -> Any:
 
 
 class Gated(Blocks):
-    """Checkpoints in training mode, as models are often written, where it is switched on."""
+    """Uses checkpoints in training mode only, if enabled."""
 
     def __init__(self, switch: bool = True) -> None:
         super().__init__(plainly)
@@ -1481,13 +1481,13 @@ def checkpoint_gated_in_eval_mode() -> Any:
 
 @case
 def checkpoint_gated_and_switched_off() -> Any:
-    """In eval mode too, but that is not why."""
+    """In eval mode, but checkpoints are disabled anyway."""
     return loop(Gated(switch=False).eval())
 
 
 @case
 def another_model_is_there() -> Any:
-    """Replicated, adapted and cast, as something else needs it; what trains is none of it, and nobody has named what that is."""
+    """Another model is replicated, adapted and cast. It is not the one that trains."""
     other = nn.Sequential(*(nn.Linear(64, 64, dtype=torch.bfloat16) for _ in range(3))).to(DEVICE)
     other[:2].requires_grad_(False)
     kept.append(nn.DataParallel(other))

@@ -1,4 +1,4 @@
-"""Trainings by the frameworks' own loops, and what they were told; registered beside those of ``cases``."""
+"""Trainings with the frameworks' loops, registered together with ``cases``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 ONE_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
-"""what a launcher tells the only process"""
+"""Environment of a launcher with one process."""
 
 
 def gpt2(**config: Any) -> Any:
@@ -45,8 +45,8 @@ def hf_plain() -> Any:
 
 @case
 def hf_with_an_adapter() -> Any:
-    """In place, as the model's own ``add_adapter`` does; which some releases of transformers refuse, whatever peft is there. So
-    small that an 8-bit optimizer leaves its state as it is."""
+    """An adapter in place, like ``add_adapter``, which some releases of transformers refuse with any peft. It is so small that
+    an 8-bit optimizer keeps 32-bit state."""
     from peft import LoraConfig, inject_adapter_in_model
 
     model = gpt2()
@@ -56,7 +56,7 @@ def hf_with_an_adapter() -> Any:
 
 @case
 def hf_qlora() -> Any:
-    """As it is mostly done: a base that is loaded in 4 bits, adapters, checkpoints and a paged optimizer."""
+    """The usual QLoRA: a 4-bit base, adapters, checkpoints and a paged optimizer."""
     from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
     from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
 
@@ -71,7 +71,7 @@ def hf_qlora() -> Any:
 
 @case
 def hf_prefix_tuning() -> Any:
-    """The first that is called without names is given the prefix, which is no batch."""
+    """The first module with positional arguments gets the prefix, which is no batch."""
     from peft import PrefixTuningConfig, get_peft_model
 
     return hugging_face(get_peft_model(gpt2(), PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4)))
@@ -95,7 +95,7 @@ def hf_reentrant() -> Any:
 
 @case
 def hf_in_eval_mode() -> Any:
-    """Something puts the model in eval mode: the Trainer's flag is on, and nothing is recomputed."""
+    """The model is put into eval mode: the Trainer's flag is on, but nothing is recomputed."""
     from transformers import TrainerCallback
 
     class Evaluating(TrainerCallback):
@@ -115,7 +115,7 @@ def hf_eager() -> Any:
 
 @case
 def hf_optimizer_of_ones_own() -> Any:
-    """The Trainer was told of an 8-bit optimizer and given another; what it was to keep on the host stays; nothing is compiled."""
+    """An 8-bit optimizer, offload and compile are declared, but another optimizer is passed and nothing else happens."""
     model = gpt2()
     own = torch.optim.AdamW(model.parameters())
     with mock.patch.dict(os.environ):
@@ -136,7 +136,7 @@ def hf_optimizer_of_ones_own() -> Any:
 
 @case
 def hf_galore_of_tied_weights() -> Any:
-    """Asked for, and in vain: the head's weights are the embedding's, which stand under another name."""
+    """Requested without effect: the head's weights are those of the embedding, under another name."""
     return hugging_face(optim="galore_adamw", optim_target_modules=["lm_head"], optim_args="rank=4")
 
 
@@ -153,12 +153,12 @@ if CHECKPOINTS_PARTLY:
 
     @case
     def hf_checkpoints_on_the_host() -> Any:
-        """The hooks that take them there are around the checkpoint, and not within it."""
+        """The offloading hooks are around the checkpoint, not within it."""
         return hugging_face(**{CHECKPOINTING: True, f"{CHECKPOINTING}_kwargs": {"offload": True}})
 
     @case
     def hf_fsdp() -> Any:
-        """Its second version, with the checkpoints and the offload of FSDP's own."""
+        """FSDP2 with its own checkpoints and offload."""
         alone()
         by_block = {"version": 2, "transformer_layer_cls_to_wrap": ["GPT2Block"], "activation_checkpointing": True}
         with mock.patch.dict(os.environ, ONE_RANK):
@@ -183,14 +183,14 @@ def hf_adafactor() -> Any:
 
 @case
 def hf_sgd_instead() -> Any:
-    """Told of one optimizer, and given another of another kind."""
+    """Another optimizer than the setting is passed to the Trainer."""
     model = gpt2()
     return hugging_face(model, optimizers=(torch.optim.SGD(model.parameters(), 0.1), None), optim="adafactor")
 
 
 @case
 def hf_sgd_unasked() -> Any:
-    """Nobody asked for the setting that the Trainer has all the same."""
+    """The setting is only a default of the Trainer."""
     model = gpt2()
     return hugging_face(model, optimizers=(torch.optim.SGD(model.parameters(), 0.1), None))
 
@@ -207,13 +207,13 @@ def hf_lion() -> Any:
 
 @case
 def hf_few_batches() -> Any:
-    """Two batches an epoch, and four are to be added up."""
+    """Two batches per epoch, with accumulation over four."""
     return hugging_face(gradient_accumulation_steps=4, per_device_train_batch_size=32)
 
 
 @case
 def hf_remainder() -> Any:
-    """Each second step is an epoch's last one, and has half as many."""
+    """Every second step is the last of an epoch, with half the micro-batches."""
     return hugging_face(gradient_accumulation_steps=4, per_device_train_batch_size=11)
 
 
@@ -240,7 +240,7 @@ def hf_compiled() -> Any:
 
 @case
 def hf_scores_of_every_pair() -> Any:
-    """Asked for fused attention, and PyTorch is told to compute it the long way."""
+    """Fused attention is requested, but disabled in PyTorch."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     trainer, train = hugging_face()
@@ -322,14 +322,14 @@ def accelerate_all() -> Any:
 
 @case
 def accelerate_unused() -> Any:
-    """Declared to the Accelerator, and then neither accumulate() nor its prepared model is used."""
+    """Declared to the Accelerator, but neither accumulate() nor the prepared model is used."""
     accelerator, _ = accelerated(gradient_accumulation_steps=4, mixed_precision="bf16")
     return accelerator, loop(Blocks(plainly))[1]
 
 
 @case
 def accelerate_by_environment() -> Any:
-    """As ``accelerate launch`` hands over its configuration."""
+    """Configuration through the environment of ``accelerate launch``."""
     told = {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "2", "ACCELERATE_MIXED_PRECISION": "fp16"}
     with mock.patch.dict(os.environ, told):
         return accelerated()
@@ -356,7 +356,7 @@ def accelerate_another_dtype() -> Any:
 
 @case
 def accelerate_adapter() -> Any:
-    """What a user of Accelerate does to the model itself, before it is prepared."""
+    """Techniques applied to the model before it is prepared."""
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
     from peft import LoraConfig, get_peft_model
@@ -394,13 +394,13 @@ def of_eight_bits() -> Any:
 
 @case
 def accelerate_fp8() -> Any:
-    """torchao's, which autocast to bfloat16 goes with."""
+    """torchao's float8, with autocast to bfloat16."""
     return of_eight_bits()
 
 
 @case
 def accelerate_fp8_unused() -> Any:
-    """Not seen, which proves nothing: other libraries' cannot be."""
+    """Not observed. Float8 of other libraries cannot be observed."""
     accelerator, _ = of_eight_bits()
     return accelerator, loop(Blocks(plainly))[1]
 
@@ -412,7 +412,7 @@ def accelerate_compiled() -> Any:
 
 @case
 def accelerate_offloaded() -> Any:
-    """A frozen body on the host, whose layers come to the device one by one; accelerate empties the cache after each."""
+    """A frozen body on the host. Its layers are moved to the device one by one, and the cache is emptied after each."""
     from accelerate import dispatch_model
 
     model = Blocks(plainly)
@@ -431,7 +431,7 @@ def accelerate_offloaded() -> Any:
 
 
 def divided(**plugin: Any) -> Any:
-    """By Accelerate's FSDP, as the one rank that there is."""
+    """Accelerate's FSDP with one rank."""
     from accelerate import FullyShardedDataParallelPlugin
 
     alone()
@@ -465,7 +465,7 @@ if CHECKPOINTS_TO_HOST:
 
 @case
 def accelerate_fsdp_unused() -> Any:
-    """Declared, and the model that trains is none of the prepared ones."""
+    """Declared, but an unprepared model trains."""
     accelerator, _ = divided(fsdp_version=2)
     return accelerator, loop(Blocks(plainly))[1]
 
@@ -512,7 +512,7 @@ def lightning_all() -> Any:
 
 @case
 def lightning_gan() -> Any:
-    """Manual optimization: the critic steps three times for each batch, and is given real and made ones at once."""
+    """Manual optimization: the critic steps three times per batch, with real and generated samples together."""
     import lightning
     from torch.utils.data import DataLoader, TensorDataset
 
@@ -551,7 +551,7 @@ def lightning_gan() -> Any:
 
 @case
 def lightning_adapter() -> Any:
-    """What a module of Lightning's does by itself."""
+    """Techniques inside a Lightning module."""
     from peft import LoraConfig, get_peft_model
 
     told = LoraConfig(r=4, target_modules=r"blocks\.\d+\.0")
@@ -591,7 +591,7 @@ def lightning_eight_bit() -> Any:
 
 @case
 def lightning_schedule() -> Any:
-    """Another number with each epoch: none of them is what was declared for all."""
+    """Another number in each epoch: none is declared for all."""
     from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
     return lightning_fit(callbacks=[GradientAccumulationScheduler({0: 8, 1: 4})], limit_train_batches=8)

@@ -1,4 +1,4 @@
-"""DeepSpeed by itself and below three frameworks, with each stage of ZeRO; in a process of its own, which is told its rank."""
+"""DeepSpeed alone and in three frameworks, with each ZeRO stage, in a separate process with a rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ sys.path.append(f"{sys.prefix}/deepspeed")
 
 @case
 def engine_offloaded() -> Any:
-    """What each rank has of parameters and states lies on the host."""
+    """Each rank's parameters and states are on the host."""
     import deepspeed
 
     deepspeed.init_distributed("gloo")
