@@ -1,0 +1,351 @@
+"""Builds and connects all parts of a session, and starts and stops them in order."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vramscope.guard import guarded
+from vramscope.integrations.extensions import extend
+from vramscope.integrations.registry import Target
+from vramscope.leaks.detector import LeakDetector
+from vramscope.leaks.terminal_lines import LeakLines
+from vramscope.memory.allocator_settings import allocator_settings
+from vramscope.memory.breakdown import Categories
+from vramscope.memory.host import Host
+from vramscope.metrics.loss import LossWatch
+from vramscope.metrics.reported import Told
+from vramscope.oom.peer_signal import PeerSignal
+from vramscope.oom.recent_samples import RecentSamples
+from vramscope.oom.record_builder import RecordBuilder
+from vramscope.oom.recorder import OomRecorder
+from vramscope.process import identity, terminal
+from vramscope.process.lifecycle import Lifecycle
+from vramscope.process.notices import Notice
+from vramscope.process.redaction import Secrets
+from vramscope.profiler.plan import ProfilePlan
+from vramscope.profiler.recorder import ProfileRecorder
+from vramscope.protocol import messages
+from vramscope.recording.recorder import WindowRecorder
+from vramscope.sampling.sampler import Sampler
+from vramscope.settings import Settings
+from vramscope.steps.clock import StepClock
+from vramscope.steps.hooks import LoopHooks
+from vramscope.steps.patches.cuda_graphs import UNSEEN, ReplayFront
+from vramscope.techniques.detector import TechniqueDetector
+from vramscope.transport.ring import Ring
+from vramscope.transport.sender import Sender
+from vramscope.transport.spool import Spool
+
+LAST_LOSS_S = 0.3
+"""Maximum time that the end of a session waits for losses that are still on their way from the GPU."""
+
+
+class SessionParts:
+    """All parts of one session. :class:`vramscope.session.Session` adds what the user calls."""
+
+    def __init__(self) -> None:
+        self.live = False
+        self.run_id = ""
+        self.url = ""
+        self._devices: tuple[int, ...] = ()
+        self._commit: str | None = None
+        self._asked_git = False
+        self._failed: tuple[str, str] | None = None
+        self._recorder: WindowRecorder | None = None
+        self._profiler: ProfileRecorder | None = None
+        self._techniques: TechniqueDetector | None = None
+        self._oom: OomRecorder | None = None
+        self._leaks: list[messages.Leak] = []
+        self._detector: LeakDetector | None = None
+        self._loss: LossWatch | None = None
+
+    def open(
+        self,
+        target: object,
+        settings: Settings,
+        config: Mapping[str, Any] | None,
+        before: SessionParts | None = None,
+        *,
+        sends: bool = True,
+    ) -> None:
+        """Start watching. ``before`` is the session that ended for this one. ``sends`` False: all data stay in the spool folder."""
+        self._settings = settings
+        self._secrets = Secrets(known=[settings.token])
+        self._secrets.command_line(sys.argv)  # what is a secret there is one in an error's words, too
+        self._job = identity.job_rank()
+        self.run_id = identity.run_id(settings.run_id, self._job)
+        self.url = f"{settings.server}/runs/{self.run_id}"
+        self._leak_lines = LeakLines(self.url)
+        self.name = identity.run_name(settings.run_name)
+        self._start_ns = time.time_ns()
+
+        self._clock = StepClock(phases=bool(settings.phases), in_every_step=settings.phases == "every")
+        self._hooks = LoopHooks(self._clock)
+        self._ring = Ring()
+        session_id = identity.random_id()
+        self._sender = Sender(
+            settings,
+            session=session_id,
+            run=self.run_id,
+            rank=self._job.rank,
+            first_message=self._hello,
+            look_up_slow_facts=self._look_up_commit,
+            ring=self._ring,
+            spool=Spool(settings.spool_dir, settings.spool_bytes),
+            on_request=self._on_request,
+            sends=sends,
+        )
+        recent = RecentSamples(settings.interval_ms)
+        self._sampler = Sampler(
+            interval_ms=settings.interval_ms,
+            clock=self._clock,
+            ring=self._ring,
+            on_devices=self._on_devices,
+            others_cpu_seconds=lambda: self._sender.cpu_seconds,
+            dropped_samples=lambda: self.dropped_samples,
+            on_sample=recent.put,
+            on_steps=recent.steps.put,
+        )
+        self._lifecycle = Lifecycle(self)
+        loss: LossWatch | None = None
+        if settings.loss:
+            loss = LossWatch(lambda: self._hooks.leader, lambda: list(self._hooks.roots))
+            self._hooks.loss = loss
+            self._clock.subscribe(loss)
+            self._loss = loss
+        self._told = Told(loss, self._ring.put, self._sampler.wall_ns)
+        if settings.loss:
+            self._hooks.tell = self._told.tell
+
+        if settings.leaks:
+            self._detector = LeakDetector(self._clock, report=self._looked, tell=self._leak_found)
+            self._hooks.graphs = self._detector
+        if settings.windows:
+            self._recorder = WindowRecorder(
+                self._clock,
+                self._ring,
+                roots=self._hooks.roots,
+                optimizers=self._hooks.optimizers,
+                pace_s=settings.flush_ms / 1000,
+                on_window=self._sampler.fragments.learn,
+                other_is_open=lambda: self._profiler is not None and self._profiler.is_open,
+            )
+        self._profiler = ProfileRecorder(
+            self._clock,
+            self._ring,
+            roots=self._hooks.roots,
+            pace_s=settings.flush_ms / 1000,
+            plan=ProfilePlan(by_itself=settings.profile),
+            other_is_open=lambda: self._recorder is not None and self._recorder.is_open,
+        )
+        builder = RecordBuilder(
+            self._clock,
+            recent,
+            processes=self._sampler.processes,
+            optimizers=self._hooks.optimizers,
+            roots=self._hooks.roots,
+            windows=self._recorder,
+            leaks=lambda: self._leaks,
+            detector=lambda: self._detector,
+            techniques=lambda: () if self._techniques is None else self._techniques.known,
+            losses=self._told.losses,
+            place=self._job,
+        )
+        self._oom = OomRecorder(
+            self._clock,
+            builder,
+            keep=self._sender.keep_now,
+            put=self._ring.put,
+            hide=self._secrets.hide,
+            url=self.url,
+            peer_signal=PeerSignal(settings.spool_dir, self.run_id) if self._job.world_size > 1 else None,
+        )
+        self._hooks.on_error = self._oom.passes
+        self._sampler.at_ticks = self._at_tick
+        if settings.techniques:
+            self._techniques = TechniqueDetector(self._clock, self._hooks, report=self._ring.put)
+        extend(self._hooks)
+        self._hooks.install()
+        ReplayFront(self._hooks, Notice(self._ring.put, lambda: self._clock.step, UNSEEN)).install()
+        self._target = Target(
+            self._hooks,
+            self._techniques,
+            self._secrets,
+            on_failure=self._note_failure,
+            learned=self._sender.attach_again,
+        )
+        self._target.begin(target, config)
+        if settings.phases:
+            self._clock.breakdown = Categories(self._hooks.optimizers, self._hooks.roots, self._peak_of)
+        self._sampler.start()
+        if self._recorder is not None:
+            self._recorder.begin()
+            if self._detector is not None:
+                self._detector.recording = self._recorder
+        self._profiler.begin()
+        self._sender.start()
+        self._oom.begin()
+        self._lifecycle.begin()
+        self.live = True
+        ended = "" if before is None else f" (run '{before.name}' has ended)"
+        if sends:
+            terminal.say_once(f"attached {self.run_id}", f"watching run '{self.name}'{ended}: {self.url}")
+
+    @guarded("attach")
+    def adopt(self, target: object, config: Mapping[str, Any] | None) -> None:
+        """Take over a target, or more of the user's configuration, in a running session."""
+        self._target.adopt(target, config)
+
+    @property
+    def waits_for_target(self) -> bool:
+        """True if the session began without a target: the first target belongs to it."""
+        return self._target.waits
+
+    # -- its end -------------------------------------------------------------------------------------------------------
+
+    @guarded("the end of the session")
+    def end(self, error_type: str | None = None, error_line: str | None = None) -> None:
+        """End as finished, or as failed with an error's type and first line. A second call does nothing."""
+        if not self.live:
+            return
+        self.live = False
+        if error_type in (None, "SystemExit") and self._failed is not None:  # a framework may say why it left
+            error_type, error_line = self._failed
+        tails: list[messages.Tail] = []
+        with guarded("the peak behind the last step"):
+            tails = self._clock.tails()
+        self._hooks.remove()
+        self._leak_lines.ended(self._leaks)
+        if self._recorder is not None:
+            self._recorder.close()
+        if self._profiler is not None:
+            self._profiler.close()
+        self._lifecycle.release()
+        if self._loss is not None:
+            self._loss.finish(LAST_LOSS_S)
+            self._hooks.loss = self._loss = None
+        self._sampler.stop()
+        if self._oom is not None:
+            self._oom.end()
+        self._ring.put(
+            messages.Ended(
+                time_ns=time.time_ns(),
+                state="finished" if error_type is None else "failed",
+                error_type=error_type,
+                error_line=None if error_line is None else self._secrets.hide(error_line),
+                dropped_samples=self.dropped_samples,
+                tails=tails,
+            )
+        )
+        self._sender.close(self._settings.close_timeout_s)
+
+    @property
+    def dropped_samples(self) -> int:
+        """Rows that were dropped: in the ring, in the spool, or between the training and the sampler."""
+        return self._sender.dropped_rows + self._clock.lost_steps
+
+    def before_fork(self) -> None:
+        """End what a forked child must not continue."""
+        if self.live and self._profiler is not None:
+            self._profiler.before_fork()
+
+    def forget_in_child(self) -> None:
+        """Silence the copy in a forked child: the parent continues the session, and CUDA does not survive a fork."""
+        self.live = False
+        self._ring.after_fork_in_child()
+        self._sender.after_fork_in_child()
+        if self._recorder is not None:
+            self._recorder.after_fork_in_child()
+        if self._profiler is not None:
+            self._profiler.after_fork_in_child()
+        self._hooks.remove()
+
+    def failing(self, fault: BaseException) -> None:
+        """Handle an uncaught exception that is about to end the process; its frames still exist."""
+        if self.live and self._oom is not None:
+            self._oom.raised(fault)
+
+    def cell_failed(self, error_type: str, error_line: str, cell: int | None) -> None:
+        """Handle an error that ended a notebook cell, not the training."""
+        if self._oom is not None:
+            self._oom.ended_with(error_type, error_line)
+        said = self._secrets.hide(error_line)
+        told: dict[str, messages.Scalar] = {"error_type": error_type, "error_line": said, "cell": cell}
+        self._ring.put(messages.Event(time_ns=time.time_ns(), kind="cell_error", step=self._clock.step, data=told))
+
+    def _looked(self, scan: messages.Scan) -> None:
+        self._leaks = scan.leaks
+        self._ring.put(scan)
+        self._leak_lines.looked(scan.leaks)
+
+    def _leak_found(self, leak: messages.Leak) -> None:
+        if self._techniques is not None:
+            self._techniques.leak(leak)
+        if self._recorder is not None:
+            self._recorder.leak_found()
+
+    def _note_failure(self, error_type: str, error_line: str) -> None:
+        self._failed = (error_type, error_line)
+        if self._oom is not None:
+            self._oom.ended_with(error_type, error_line)
+
+    # -- for its parts -------------------------------------------------------------------------------------------------
+
+    def _at_tick(self) -> None:
+        """On the sampler's thread, ten times a second."""
+        self._told.carry()
+        if self._oom is not None:
+            self._oom.check()
+
+    def _on_devices(self, devices: tuple[int, ...]) -> None:
+        self._devices = devices
+        self._sender.attach_again()
+
+    def _on_request(self, requests: list[str]) -> None:
+        """Handle requests of the server. On the sender's thread."""
+        if messages.RECORD_WINDOW in requests and self._recorder is not None:
+            self._recorder.ask()
+        if messages.RECORD_BYSTANDER in requests and self._oom is not None and self._oom.bystander is not None:
+            self._oom.bystander.ask()
+        if self._profiler is not None:
+            if messages.RECORD_TRACE in requests:
+                self._profiler.ask(trace=True)
+            elif messages.RECORD_PROFILE in requests:
+                self._profiler.ask()
+
+    def _look_up_commit(self) -> None:
+        """Read the commit once, on the sender's thread: git takes about 10 ms."""
+        if not self._asked_git:
+            self._asked_git = True
+            script = Path(sys.argv[0]).parent if sys.argv and sys.argv[0] else Path()
+            self._commit = identity.git_commit(script if script.is_dir() else Path())
+
+    def _hello(self) -> messages.Attached:
+        """Build the first message, from what is known by now. On the sender's thread, or where memory ran out before."""
+        nvml = self._sampler.nvml
+        return identity.attached(
+            project=self._settings.project,
+            name=self.name,
+            tags=self._settings.tags,
+            config=self._target.config,
+            resumes=self._settings.resume,
+            job=self._job,
+            framework=self._target.framework,
+            device_indices=self._devices,
+            start_ns=self._start_ns,
+            driver=None if nvml is None else nvml.driver,
+            commit=self._commit,
+            allocator_settings=allocator_settings(),
+            host_total_bytes=Host().total_bytes(),
+            secrets=self._secrets,
+        )
+
+    def _peak_of(self, device: int) -> int:
+        for counter in self._clock.counters:
+            if counter.device == device:
+                return counter.peak_now()
+        return 0
