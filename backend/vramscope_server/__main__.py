@@ -1,6 +1,6 @@
 """The command ``vramscope``.
 
-``run`` and ``sync`` are the agent's and work where only the agent is installed; all else needs the extra ``server``.
+``run`` and ``sync`` belong to the agent and work where only the agent is installed; all others need the extra ``server``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INTERRUPTED = 130
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command. Returns its exit code: 0 done, 1 a check failed, 2 the words were wrong, 3 not found, 4 no server."""
+    """Run one command. Returns its exit code: 0 done, 1 a check failed, 2 wrong arguments, 3 not found, 4 no server."""
     words = sys.argv[1:] if argv is None else argv
     # A name with characters that the terminal cannot show is no reason to fail.
     for stream in (sys.stdout, sys.stderr):

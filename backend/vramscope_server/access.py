@@ -1,7 +1,8 @@
-"""Who may do what: the checks on every request before it reaches the API.
+"""Access control: the checks on every request before it reaches the API.
 
-On loopback there are no tokens. Then a web page from elsewhere must not be able to reach us through the user's browser:
-the Host header has to name this machine (against DNS rebinding), and unsafe methods must come from our own pages.
+On loopback there are no tokens. Then a web page of another site must not reach the server through the user's browser: the
+Host
+header must name this machine (against DNS rebinding), and unsafe methods must come from the server's own pages.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 COOKIE: Final = "vramscope_token"
 MAX_BODY_BYTES: Final = 1 << 20
-"""Of a request that changes something by JSON; batches and snapshots have bounds of their own."""
+"""Maximum size of a JSON body; batches and snapshots have limits of their own."""
 _LARGE: Final = ("/api/v1/batches", "/api/v1/snapshots")
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
 
@@ -28,7 +29,7 @@ CSP: Final = (
     "default-src 'self'; script-src 'self'{scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-"""Plotly.js sets styles inline; scripts come from this server alone, or carry a hash (the import map)."""
+"""Plotly.js sets styles inline. Scripts come from this server only, or have a hash (the import map)."""
 HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -42,7 +43,7 @@ _POLICY: Final = [(b"content-security-policy", CSP.format(scripts="").encode())]
 
 
 class Access:
-    """ASGI middleware: checks the request, and sets the headers that every answer carries."""
+    """ASGI middleware: checks the request, and sets the headers of every answer."""
 
     def __init__(self, app: ASGIApp, house: House) -> None:
         self._app = app
@@ -87,7 +88,7 @@ class Access:
         host = request.headers.get("host", "")
         if not self._demanded and _name(host) not in self._hosts:
             raise MisdirectedHost(
-                "Without tokens this server answers only under its own names. If that is one, set VRAMSCOPE_ALLOWED_HOSTS.",
+                "Without tokens this server answers only under its own names. To add this name, set VRAMSCOPE_ALLOWED_HOSTS.",
                 field="Host",
                 seen=host[:200],
                 expected=", ".join(sorted(self._hosts)),
@@ -97,7 +98,7 @@ class Access:
         origin = request.headers.get("origin")
         if origin is not None and _place(origin) != host:
             raise Forbidden(
-                "A page from elsewhere may not change anything here.", field="Origin", seen=origin[:200], expected=host
+                "A page of another site may not change anything here.", field="Origin", seen=origin[:200], expected=host
             )
 
     def _check_token(self, request: Request) -> None:
@@ -118,7 +119,7 @@ class Access:
 
 
 async def _bounded(request: Request, receive: Receive) -> Receive:
-    """The body, read here: what comes after it would take any amount into memory, even a sign-in by nobody knows whom.
+    """Read the body here: the later layers would accept any size, even from a caller without a token.
 
     Raises TooLarge.
     """
@@ -161,17 +162,17 @@ def _too_large(seen: str) -> TooLarge:
 def _place(origin: str) -> str | None:
     try:
         return urllib.parse.urlsplit(origin).netloc
-    except ValueError:  # half an IPv6 address, say
+    except ValueError:  # an incomplete IPv6 address, for example
         return None
 
 
 def address_of(request: Request) -> str:
-    """Where a request comes from, as far as we can see."""
+    """Address that a request comes from."""
     return request.client.host if request.client else "?"
 
 
 def plain_token(request: Request) -> str | None:
-    """The token that a request carries, by header or cookie."""
+    """Token of a request, from its header or cookie."""
     kind, _, value = request.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and value.strip():
         return value.strip()
@@ -179,7 +180,7 @@ def plain_token(request: Request) -> str | None:
 
 
 def _scope_of(request: Request) -> str | None:
-    """The scope that a request needs; None: nobody is asked."""
+    """Scope that a request needs; None if it needs no token."""
     path = request.url.path
     if path == "/metrics":
         return "read"
@@ -196,6 +197,6 @@ def _name(host: str) -> str:
 
 
 def cookie_options(headers: Mapping[str, str], scheme: str) -> dict[str, Any]:
-    """Attributes of the sign-in cookie: out of scripts' reach, sent to nobody else, encrypted where the way is."""
+    """Attributes of the sign-in cookie: not readable by scripts, not sent to other sites, encrypted over HTTPS."""
     secure = scheme == "https" or headers.get("x-forwarded-proto") == "https"
     return {"httponly": True, "samesite": "strict", "path": "/", "max_age": 30 * 86_400, "secure": secure}

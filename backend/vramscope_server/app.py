@@ -1,4 +1,4 @@
-"""Builds the application: ``create_app(settings)`` gives one server, as many as you like in one process."""
+"""Builds the application: ``create_app(settings)`` returns one server; a process may have several."""
 
 from __future__ import annotations
 
@@ -49,15 +49,16 @@ from vramscope_server.settings import Settings
 log = logging.getLogger("vramscope_server")
 
 _THREADS = 8
-"""Requests that read the database at the same time: more would only hold more memory on the few cores there are."""
+"""Requests that read the database at the same time: more would only use more memory on few cores."""
 
 
 def create_app(settings: Settings | None = None, house: House | None = None) -> FastAPI:
-    """A server's application.
+    """Application of a server.
 
-    settings   when not given: from the environment
-    house      what it works on, opened by the caller and then closed with the application; when not given it is opened
-               here, and a database that cannot be used raises DatabaseRefused
+    settings   by default from the environment
+    house      the server's parts, opened by the caller and closed with the application; by default they are opened here,
+    and a
+               database that cannot be used raises DatabaseRefused
     """
     settings = settings or (house.settings if house is not None else Settings())
     opened = house if house is not None else House(settings)
@@ -65,7 +66,7 @@ def create_app(settings: Settings | None = None, house: House | None = None) -> 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
-        # The first figure would otherwise wait for plotly's import and its first validators: half a second.
+        # The first figure would otherwise wait half a second for plotly's import and its first validators.
         warming = asyncio.get_running_loop().run_in_executor(None, _warm_up)
         try:
             yield

@@ -1,4 +1,4 @@
-"""How much of a request may come before anything of it is understood: what neither uvicorn nor httptools bounds."""
+"""Limits the size of a request's head, which neither uvicorn nor httptools does."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ MAX_HEAD_BYTES: Final = 64 * 1024
 
 
 class BoundedHeads(HttpToolsProtocol):
-    """Hangs up on who sends a head, a trailer or the frame of a piece without end.
+    """Closes connections that send a head, a trailer or a chunk header without end.
 
-    httptools takes a header of any length, and glues each part that comes to all before it: one connection, which needs no
-    token for that, could fill the memory and hold up everybody else meanwhile.
+    httptools accepts a header of any length, and appends each part to all parts before it. One connection, which needs no
+    token for
+    that, could fill the memory and block all other requests. (Running uvicorn with h11, which has a limit of its own, was
+    not
+    chosen: h11 is a parser in Python, and ingest is bound by the event loop.)
     """
 
     _vain_bytes = 0
-    """that came since anything was last understood"""
+    """Bytes since anything was last parsed."""
     _understood = False
 
     def data_received(self, data: bytes) -> None:
-        """What came; refused where too much has led to nothing."""
+        """Pass data to the parser; refuse it if too much has not been parsed."""
         self._understood = False
         super().data_received(data)
         if self._understood:
@@ -32,7 +35,7 @@ class BoundedHeads(HttpToolsProtocol):
             self.send_400_response(f"The head of a request has more than {MAX_HEAD_BYTES} bytes.")
 
     def on_headers_complete(self) -> None:
-        """A head is whole."""
+        """The head is complete."""
         self._understood = True
         super().on_headers_complete()
 
@@ -42,6 +45,6 @@ class BoundedHeads(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """A request is whole."""
+        """The request is complete."""
         self._understood = True
         super().on_message_complete()

@@ -10,7 +10,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from vramscope.protocol import messages, series
+from vramscope_server.answers.runs import RunRow
 from vramscope_server.store.ingest_state import Stored
 from vramscope_server.store.scalars import SCALARS, numbers
 from vramscope_server.store.validation import ReadyBlock
@@ -93,7 +94,7 @@ class LiveEvents:
         """Id of the newest event."""
         return self._last
 
-    def publish(self, stored: Sequence[Stored], runs: Sequence[dict[str, Any]]) -> None:
+    def publish(self, stored: Sequence[Stored], runs: Sequence[RunRow]) -> None:
         """Add what the writer has committed: rows, scans and recordings; and the changed rows of the list of runs."""
         with self._lock:
             if time.monotonic() - self._asked_at > IDLE_SECONDS:
@@ -131,7 +132,7 @@ class LiveEvents:
         self._rows: dict[tuple[str, int, int, str, int], _Rows] = {}
         self._scans: dict[tuple[str, int], messages.Scan] = {}
         self._recordings: dict[str, dict[str, Any]] = {}
-        self._runs: dict[str, dict[str, Any]] = {}
+        self._runs: dict[str, RunRow] = {}
 
     def _drop_all(self) -> None:
         self._last += 1
@@ -158,7 +159,7 @@ class LiveEvents:
             self._add("recording", recording["run"], recording)
         self._clear_pending()
 
-    def _add(self, kind: str, run: str | None, data: dict[str, Any]) -> None:
+    def _add(self, kind: str, run: str | None, data: Mapping[str, Any]) -> None:
         self._last += 1
         event = Event(self._last, kind, run, msgspec.json.encode(data))
         self._ring.append(event)

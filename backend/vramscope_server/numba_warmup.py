@@ -1,8 +1,10 @@
 """Compiles numba functions ahead of their first use: ``python -m vramscope_server.numba_warmup [PARENT]``.
 
-What reads and analyses histories is compiled on its first call and kept on disk: a minute of one core, once after an
-installation or upgrade. This process takes it at the lowest priority, by looking at a history of three allocations in all the
-ways in which pages look at one. A file beside the machine code says that it is done, so that later starts cost nothing.
+The functions that read and analyse histories are compiled on their first call and kept on disk: a minute of one core,
+once after
+an installation or upgrade. This process does it at the lowest priority, by analysing a history of three allocations in
+all the
+ways that pages use. A file beside the machine code marks that it is done, so that later starts cost nothing.
 """
 
 from __future__ import annotations
@@ -23,19 +25,19 @@ _NICE: Final = 19
 
 
 def start() -> subprocess.Popen[bytes] | None:
-    """The process, where there is something to compile and a place to keep it; else None. Kill it whenever you like."""
+    """Start the process if there is something to compile and a folder for it; else None. It may be killed at any time."""
     done = _done()
     if done is None or done.exists():
         return None
     words = [sys.executable, "-m", "vramscope_server.numba_warmup", str(os.getpid())]
     try:
         return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    except OSError:  # no memory, no more processes: it is a convenience
+    except OSError:  # no memory, no more processes: it is optional
         return None
 
 
 def compile_all() -> None:
-    """Calls all that is compiled once. Imports and compiles: seconds to a minute."""
+    """Call everything that is compiled. Imports and compiles: seconds to a minute."""
     import numpy as np
 
     from vramscope_server.analysis.fragmentation.breakdown import breakdown_of
@@ -49,7 +51,7 @@ def compile_all() -> None:
     from vramscope_server.analysis.whatif.sweep import sweep
     from vramscope_server.analysis.whatif.window_start import by_best_fit
 
-    row_tables.refilled(tables.made(), tables.POOLS)  # called where a file has more than a few thousand
+    row_tables.refilled(tables.made(), tables.POOLS)  # called for a file with more than a few thousand
     (trace,) = read(pickle.dumps(_history(), protocol=0)).devices  # (what reads it reads all later ones)
     notable_events_of(trace)
     breakdown_of(trace, 10)
@@ -60,7 +62,7 @@ def compile_all() -> None:
     outlines(picture_of(trace, course, drawn), trace.lives.size_bytes[drawn.rows])
     sweep(trace, ["", "expandable_segments:True"], device_bytes=64 * _MIB)
     one, two = np.ones(1, np.int64), np.array([0, 1])
-    by_best_fit(two, one, one, one, one - 1, one - 1, one)  # (a snapshot file does not tell how it began)
+    by_best_fit(two, one, one, one, one - 1, one - 1, one)  # (a snapshot file does not record its initial state)
 
 
 def main() -> None:
@@ -76,7 +78,7 @@ def main() -> None:
 
 
 def _done() -> Path | None:
-    """The file that says so: beside the machine code, or in the user's cache folder; None where neither can be written to."""
+    """File that marks it as done: beside the machine code, or in the user's cache folder; None if neither is writable."""
     beside = Path(numba_compile.__file__).parent / "__pycache__"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vramscope"
     for folder in (beside, cache):
@@ -90,7 +92,7 @@ def _done() -> Path | None:
 
 
 def _history() -> dict[str, Any]:
-    """Three allocations in one segment, of which one was there when the history began, and is let go again."""
+    """Three allocations in one segment; one existed when the history began, and is freed."""
     frames = [{"name": "main", "filename": "train.py", "line": 1}]
 
     def event(action: str, at: int, size: int) -> dict[str, Any]:

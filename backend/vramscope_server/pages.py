@@ -1,8 +1,10 @@
-"""Serves the pages: plain files, each under a URL that holds its content's hash, so that browsers may keep it for ever.
+"""Serves the pages: plain files, each under a URL with a hash of its content, so that browsers may cache it for ever.
 
-``index.html`` has two places that are filled in here: ``<!-- importmap -->`` (each ``frontend/**/*.js`` becomes
-importable as ``vramscope/<path>``, and app.js is started) and ``<!-- styles -->``. Plotly.js is taken from the
-installed plotly wheel: Python and page always draw with the same version.
+``index.html`` has two placeholders: ``<!-- importmap -->`` (each ``frontend/**/*.js`` becomes importable as
+``vramscope/<path>``,
+and app.js is started) and ``<!-- styles -->``. Plotly.js comes from the installed plotly wheel: Python and page always
+draw with
+the same version.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class _Asset:
 
 
 class Pages:
-    """The files of ``folder`` (``frontend/``); in a checkout, edits show at the next reload."""
+    """Files of ``folder`` (``frontend/``); in a checkout, edits show at the next reload."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or _find_folder()
@@ -75,7 +77,7 @@ class Pages:
         threading.Thread(target=self._compress_all, name="vramscope-pages", daemon=True).start()
 
     def refresh(self) -> None:
-        """Look at the files again; what did not change is not read."""
+        """Read the files that changed."""
         with self._lock:
             present = {"plotly.min.js"}
             changed = self._index is None
@@ -136,7 +138,7 @@ class Pages:
             _compress(asset)
 
     def index(self) -> Response:
-        """The one page of all routes; it must be asked for anew, its parts must not."""
+        """The one page of all routes; it is revalidated, its parts are not."""
         self.refresh()
         assert self._index is not None
         body, csp = self._index
@@ -144,7 +146,7 @@ class Pages:
         return Response(body, headers=headers, media_type="text/html; charset=utf-8")
 
     def asset(self, request: Request, path: str) -> Response:
-        """A file, by its hashed URL (kept for ever) or by its plain name (asked for anew). Raises NotFound."""
+        """A file, by its hashed URL (cached for ever) or by its plain name (revalidated). Raises NotFound."""
         found = self._by_url.get(f"/assets/{path}")
         cache = FOREVER
         if found is None:
@@ -155,10 +157,11 @@ class Pages:
 
 
 def parsed_once(plotly_js: bytes) -> bytes:
-    """Plotly.js with its one function of 4.8 MB in parentheses, which tells a browser that it is called at once.
+    """Plotly.js with its one function of 4.8 MB in parentheses, which makes a browser compile it at once.
 
-    As it comes, the browser first only skims that function, while it loads, and then reads it again on the main thread: 190 ms
-    of 410 until it has run, measured in Chromium 156. A file of another form is left as it is.
+    Otherwise the browser only preparses that function while it loads, and then parses it again on the main thread: 190 ms
+    of 410
+    until it has run, measured in Chromium 156. A file of another form is not changed.
     """
     opening, end = b": this, () => {\n", b"}));"
     if plotly_js.count(opening) != 1 or not plotly_js.endswith(end):
@@ -173,7 +176,7 @@ def _answered(request: Request, asset: _Asset, cache: str) -> Response:
         return Response(status_code=304, headers=headers)
     body = asset.body
     if asset.path.suffix in _COMPRESSED and "gzip" in request.headers.get("accept-encoding", ""):
-        # Plotly.js takes a quarter of a second: done once, in the background; until then it goes as it is.
+        # Plotly.js takes a quarter of a second: done once, in the background; until then it is served unchanged.
         if asset.compressed is None and len(body) < 200_000:
             _compress(asset)
         if asset.compressed is not None:
@@ -188,7 +191,7 @@ def _compress(asset: _Asset) -> None:
 
 
 def _in_order(assets: dict[str, _Asset]) -> list[tuple[str, _Asset]]:
-    """Styles in the order in which they build upon each other: tokens, base, then the rest by name."""
+    """Styles in the order of their dependencies: tokens, base, then the rest by name."""
     first = {"styles/tokens.css": 0, "styles/base.css": 1, "styles/parts.css": 2}
     return sorted(assets.items(), key=lambda item: (first.get(item[0], 9), item[0]))
 
@@ -203,7 +206,7 @@ def _find_folder() -> Path | None:
 
 
 def _plotly_file() -> Path | None:
-    # Found without importing plotly, which is warmed up elsewhere.
+    # Found without importing plotly, which is loaded elsewhere.
     spec = importlib.util.find_spec("plotly")
     if spec is None or spec.origin is None:
         return None
@@ -220,7 +223,7 @@ def _plotly_js_version(path: Path | None) -> str | None:
 
 
 def install(app: FastAPI, pages: Pages) -> None:
-    """The routes: assets, and index.html for every page of the application."""
+    """Routes of assets, and index.html for every page of the application."""
 
     @app.get("/assets/{path:path}", include_in_schema=False)
     def asset(request: Request, path: str) -> Response:
@@ -233,7 +236,7 @@ def install(app: FastAPI, pages: Pages) -> None:
 
     @app.get("/{path:path}", include_in_schema=False)
     def page(path: str) -> Response:
-        # An unknown page is the pages' own to explain: they link to what exists. An unknown call is a problem.
+        # The pages explain an unknown page themselves, with links. An unknown call is a problem.
         if path.startswith(("api/", "assets/")):
             raise NotFound(
                 f"There is no call /{path[:200]}; /api/v1/docs lists them.", seen=f"/{path[:200]}", suggestions=[]

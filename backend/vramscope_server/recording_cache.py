@@ -1,4 +1,4 @@
-"""Recordings opened for analysis: read from the store once, and kept while they are looked at."""
+"""Recordings opened for analysis: read from the store once, and kept while they are in use."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from vramscope_server.store.database import Database
 T = TypeVar("T")
 
 SHELF_EVENTS: Final = 2_000_000
-"""Recordings are kept open until they have more events together, some 230 bytes each; the newest always is."""
+"""Maximum number of events of all open recordings, about 230 bytes each; the newest one always stays."""
 _KEPT_RESULTS: Final = 12
 
 
 class Opened:
-    """One recording as a trace, with what was made of it lately."""
+    """A recording as a trace, with its recent results."""
 
     def __init__(self, trace: Trace, moments: NotableEvents | None = None, parts: Parts | None = None) -> None:
         self.trace = trace
-        if moments is not None:  # under the name by which functools.cached_property finds what it has already
+        if moments is not None:  # under the name that functools.cached_property looks for
             vars(self)["moments"] = moments
         self._results: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         if parts is not None:
@@ -45,31 +45,32 @@ class Opened:
 
     @cached_property
     def moments(self) -> NotableEvents:
-        """Where to look first."""
+        """Events of interest."""
         return notable_events_of(self.trace, self.parts)
 
     @property
     def parts(self) -> Parts:
-        """Where reserved memory is, moment by moment: 0.5 µs an event the first time, and 32 bytes an event kept.
+        """Parts of reserved memory after each event: 0.5 µs an event the first time, and 32 bytes an event kept.
 
-        A snapshot's lie on the disk.
+        Those of a snapshot are on the disk.
         """
         return self.once(("parts",), lambda: parts_of(self.trace))
 
     def keep(self, pictures: tuple[AllocationCurve, list[Grouping]] | None) -> None:
-        """What was worked out before, under the names by which ``api.timeline`` asks for it."""
+        """Stored results, under the names that ``api.timeline`` uses."""
         if pictures is not None:
             course, groupings = pictures
             self._results |= {("course",): course} | {("grouping", one.by): one for one in groupings}
 
     def row(self, event: int) -> LinearLayout:
-        """What was held after an event, end to end. Raises IndexError where there is no such event."""
+        """Segments after an event, end to end. Raises IndexError for an unknown event."""
         return self.once(("row", event), lambda: LinearLayout(layout_at(self.trace, event)))
 
     def once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
-        """What ``make`` gives, made once for a key, and kept while it is among the newest of its kind (the key's first word).
+        """Result of ``make``, computed once for a key, and kept while it is among the newest of its kind (the key's first
+        word).
 
-        Who asks for the same waits for it; who asks for something else does not.
+        Callers of the same key wait for it; callers of other keys do not.
         """
         with self._lock:
             turn = self._making.setdefault(key, threading.Lock())
@@ -92,7 +93,7 @@ class Opened:
 
 
 class Shelf:
-    """The recordings that are open. Any thread may ask."""
+    """Open recordings. Any thread may call it."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class Shelf:
         *,
         events: int = SHELF_EVENTS,
     ) -> None:
-        """``columns``: the folders of a snapshot's device by its recording id, for trace_folder.load."""
+        """``columns``: folders of a snapshot's device by its recording id, for column_store.load."""
         self._database = database
         self._columns = columns
         self._events = events
@@ -110,14 +111,14 @@ class Shelf:
         self._opening: dict[str, threading.Lock] = {}
 
     def open(self, ident: str) -> Opened:
-        """The recording of this id, which must be whole: 0.5 s and some 200 bytes an event for a million of them.
+        """Recording with this id, which must be complete: 0.5 s and about 200 bytes an event for a million events.
 
-        That of a snapshot's device lies on the disk in columns: some milliseconds, and no memory before it is looked at.
-        Raises window.BadWindow if its bytes are no recording, ValueError or OSError if its columns are damaged.
+        That of a snapshot's device is on the disk in columns: a few milliseconds, and no memory before it is read. Raises
+        window.BadWindow if its bytes are not a recording, ValueError or OSError if its columns are damaged.
         """
         with self._lock:
             turn = self._opening.setdefault(ident, threading.Lock())
-        with turn:  # who comes second waits for the first, and finds it open
+        with turn:  # the second caller waits for the first
             with self._lock:
                 if ident in self._open:
                     self._open.move_to_end(ident)
@@ -141,7 +142,7 @@ class Shelf:
         return Opened(from_window(unpack(data)))
 
     def close(self, ident: str) -> None:
-        """It was deleted."""
+        """Drop a deleted recording."""
         with self._lock:
             self._open.pop(ident, None)
 

@@ -1,4 +1,4 @@
-"""Everything that one server holds open, made and closed in one place."""
+"""Parts of one server, opened and closed in one place."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _PREPARERS: Final = 2
 
 
 class House:
-    """Opened by its constructor; :meth:`close` may be called twice.
+    """Opened by the constructor; :meth:`close` may be called twice.
 
-    first_token  the token that was made because there was none yet, to be shown once; else None
+    first_token  the token that was created because there was none, to be shown once; else None
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -71,7 +71,7 @@ class House:
             raise
 
     def close(self) -> None:
-        """Store what waits, stop the threads, let the database go."""
+        """Store what waits, stop the threads, close the database."""
         self.sweeps.close()
         self.snapshots.close()
         self.retention.close()
@@ -81,7 +81,7 @@ class House:
         self.database.close()
 
     def problems(self) -> list[str]:
-        """What is wrong with the server at the moment, in sentences."""
+        """Problems of the server, in sentences."""
         found: list[str] = []
         if self.writer.trouble is not None:
             found.append(f"Nothing can be stored: {self.writer.trouble}.")

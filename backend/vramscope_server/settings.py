@@ -1,4 +1,4 @@
-"""What can be set on the server: each field is an environment variable ``VRAMSCOPE_<NAME>`` (docs/settings.md)."""
+"""Settings of the server: each field is an environment variable ``VRAMSCOPE_<NAME>`` (docs/settings.md)."""
 
 from __future__ import annotations
 
@@ -17,54 +17,56 @@ def _data_dir() -> Path:
 
 
 class Settings(BaseSettings):
-    """Passed to ``create_app``: two servers with different settings can live in one process.
+    """Passed to ``create_app``: two servers with different settings can run in one process.
 
-    Raises pydantic.ValidationError, naming the field, for a value that cannot be.
+    Raises pydantic.ValidationError, which names the field, for an invalid value.
     """
 
     model_config = SettingsConfigDict(env_prefix="VRAMSCOPE_", extra="ignore", frozen=True, env_ignore_empty=True)
 
-    host: str = Field(default="127.0.0.1", description="Address to listen at. Anything but loopback demands tokens.")
-    port: int = Field(default=8265, ge=0, le=65535, description="Port to listen at; 0 takes a free one.")
-    data_dir: Path = Field(default_factory=_data_dir, description="Where the SQLite database lies.")
+    host: str = Field(
+        default="127.0.0.1", description="Address to listen on. Any address but loopback requires tokens."
+    )
+    port: int = Field(default=8265, ge=0, le=65535, description="Port to listen on; 0 is any free port.")
+    data_dir: Path = Field(default_factory=_data_dir, description="Folder of the SQLite database.")
     database: str | None = Field(
         default=None,
         description="SQLAlchemy URL of the database, or the path of an SQLite file; "
-        "SQLite's `vramscope.db` in the data directory when not given.",
+        "by default SQLite's `vramscope.db` in the data directory.",
     )
     synchronous: Literal["NORMAL", "FULL"] = Field(
         default="NORMAL",
-        description="SQLite's care. NORMAL: what was acknowledged survives a crash of the server; FULL: of the machine too.",
+        description="Durability of SQLite. NORMAL: acknowledged data survives a crash of the server; FULL: also of the machine.",
     )
     retention_days: float | None = Field(
         default=None,
         gt=0,
-        description="Runs not heard of for so long are deleted. Not set: kept. Pinned and baseline runs stay.",
+        description="Days after which silent runs are deleted; by default never. Pinned and baseline runs stay.",
     )
     retention_bytes: int | None = Field(
         default=None,
         gt=0,
-        description="Oldest ended runs are deleted while the database is larger. Pinned and baseline stay.",
+        description="Maximum size of the database; above it the oldest ended runs are deleted. Pinned and baseline runs stay.",
     )
     snapshots_bytes: int = Field(
         default=50 << 30,
         gt=0,
-        description="The columns of uploaded snapshots may take so much of the disk; the oldest are deleted beyond.",
+        description="Maximum size of the columns of uploaded snapshots; above it the oldest are deleted.",
     )
     snapshot_memory_bytes: int = Field(
         default=8 << 30,
         ge=512 << 20,
-        description="Memory that the conversion of one snapshot may take: some 300 bytes an event.",
+        description="Maximum memory for the conversion of a snapshot: about 300 bytes an event.",
     )
     lost_after_seconds: float = Field(
-        default=30.0, gt=0, description="A run that is silent for so long, without having said that it ended, is lost."
+        default=30.0, gt=0, description="Seconds of silence after which a run that has not ended counts as lost."
     )
     require_tokens: bool | None = Field(
-        default=None, description="Demand tokens. Not set: only when the host is not loopback."
+        default=None, description="Whether to require tokens; by default only if the host is not loopback."
     )
     allowed_hosts: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
-        description="More names under which browsers may reach a server without tokens, separated by commas.",
+        description="Further host names of a server without tokens, separated by commas.",
     )
     queue_bytes: int = Field(
         default=24 * 1024 * 1024,
@@ -72,7 +74,7 @@ class Settings(BaseSettings):
         description="Maximum bytes of batches that wait to be stored; above it, agents retry later.",
     )
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
-        default="warning", description="What the server tells on its console besides its address."
+        default="warning", description="Log level of the console."
     )
 
     @field_validator("allowed_hosts", mode="before")
@@ -82,13 +84,13 @@ class Settings(BaseSettings):
 
     @property
     def database_url(self) -> str:
-        """The database's URL, default filled in."""
+        """URL of the database, with the default."""
         given = self.database or str(self.data_dir / "vramscope.db")
         return given if "://" in given else f"sqlite:///{Path(given).expanduser().absolute()}"
 
     @property
     def snapshots_dir(self) -> Path:
-        """Where uploaded snapshots lie: beside the SQLite database that knows them, else in the data directory."""
+        """Folder of uploaded snapshots: beside the SQLite database, else in the data directory."""
         url = self.database_url
         if url.startswith("sqlite:///"):
             return Path(url.removeprefix("sqlite:///").partition("?")[0] + "-snapshots")

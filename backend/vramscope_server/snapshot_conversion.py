@@ -1,8 +1,7 @@
 """Converts an uploaded snapshot: ``python -m vramscope_server.snapshot_conversion FILE FOLDER BYTES PARENT``.
 
-A process of its own: what a stranger's file does to its memory or time ends with it, and the server (PARENT) stays quick meanwhile.
-Tells on its output, a line of JSON each: ``{"done", "total"}`` while it reads, and at last ``{"devices", "notes"}`` or
-``{"problem"}``.
+A separate process: what a foreign file does to its memory or time ends with it, and the server (PARENT) stays responsive.
+Prints lines of JSON: ``{"done", "total"}`` while it reads, and at the end ``{"devices", "notes"}`` or ``{"problem"}``.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from vramscope_server.child_process import end_with
 _TOLD_EVERY_SECONDS: Final = 0.2
 _NICE: Final = 5
 STACKS: Final = "stacks"
-"""The folder that all devices share."""
+"""Folder that all devices share."""
 
 
 def convert(source: Path, folder: Path, memory_bytes: int) -> dict[str, Any]:
-    """The columns of a file into a new folder; what the list tells of it. Raises BadSnapshot, OSError, MemoryError."""
+    """Convert a file into a new folder; returns its devices and notes. Raises BadSnapshot, OSError, MemoryError."""
     told_at = 0.0
 
     def progress(done: int, total: int) -> None:
@@ -45,7 +44,7 @@ def convert(source: Path, folder: Path, memory_bytes: int) -> dict[str, Any]:
     snapshot = read(source, max_memory_bytes=min(memory_bytes, MAX_MEMORY_BYTES), progress=progress)
     size = source.stat().st_size
     _tell({"done": size, "total": size})
-    source.unlink()  # its bytes are columns now, and the disk may be small
+    source.unlink()  # converted; the disk may be small
     save_stacks(snapshot.devices[0], folder / STACKS)
     devices = []
     while snapshot.devices:
@@ -57,7 +56,7 @@ def convert(source: Path, folder: Path, memory_bytes: int) -> dict[str, Any]:
 
 
 def device_row(trace: Trace) -> dict[str, Any]:
-    """One device, as the list of snapshots tells it."""
+    """A device, as a row of the list of snapshots."""
     events = trace.events
     time_ns = events.time_ns[events.time_ns >= 0]
     pools, _ = numbered(np.concatenate([events.pool, trace.end.segments.pool]))
@@ -87,7 +86,7 @@ def _tell(told: dict[str, Any]) -> None:
 
 def _said(fault: OSError) -> str:
     if fault.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "the server's disk is full; nothing of it is kept. Make room there, and upload it again"
+        return "the server's disk is full. Free some space there, and upload the file again"
     return fault.strerror or str(fault)
 
 
@@ -95,14 +94,14 @@ def main() -> None:
     source, folder, memory_bytes = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     end_with(int(sys.argv[4]))
     os.nice(_NICE)
-    # Memory that is written to; what numba maps and never touches does not count.
+    # Limits memory that is written to, not what numba maps and never touches.
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, resource.RLIM_INFINITY))
     try:
         _tell(convert(source, folder, memory_bytes))
     except BadSnapshot as fault:
         _tell({"problem": str(fault)})
     except MemoryError:
-        _tell({"problem": f"it takes more than the {memory_bytes:,} bytes of memory that a conversion may take"})
+        _tell({"problem": f"it needs more than the {memory_bytes:,} bytes of memory that a conversion may use"})
     except OSError as fault:
         _tell({"problem": f"its columns could not be stored: {_said(fault)}"})
 

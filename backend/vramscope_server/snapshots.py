@@ -1,8 +1,10 @@
-"""Snapshot files: taken in, made columns of by a process of its own, and given back to whoever opens them.
+"""Snapshot files: received, converted to columns by a separate process, and opened.
 
-A file that is uploaded lies under ``incoming`` until it is whole. Then it waits its turn; one is converted at a time. Its
-columns become a folder ``<id>``, under ``making`` first, so that a folder is always whole. Nothing else writes here: what lies
-under ``incoming`` and ``making`` when the server starts was cut off, and goes.
+An uploaded file is under ``incoming`` until it is complete. Then it waits; one is converted at a time. Its columns become
+a
+folder ``<id>``, under ``making`` first, so that a folder is always complete. Nothing else writes here. Files under
+``incoming``
+and ``making`` at the start of the server were cut off, and are deleted.
 """
 
 from __future__ import annotations
@@ -44,16 +46,16 @@ T = TypeVar("T")
 MAX_FILE_BYTES: Final = 16 << 30
 _WAIT_SECONDS: Final = 30
 _SPARE_BYTES: Final = 64 << 20
-"""that a disk must have beyond what is stored on it"""
+"""Bytes that must stay free on the disk."""
 
 
 class DiskFull(Exception):
-    """There is no room. Says how much there is."""
+    """Too little space on the disk. The message says how much is free."""
 
 
 @dataclass(eq=False)
 class Upload:
-    """A file that is coming in. Written by one thread at a time."""
+    """An upload in progress. Written by one thread at a time."""
 
     path: Path
     check_room: Callable[[int], None]
@@ -61,15 +63,15 @@ class Upload:
     size_bytes: int = 0
 
     def write(self, data: bytes) -> None:
-        """The next bytes. Raises DiskFull, OSError."""
-        self.check_room(len(data))  # others write, too, and the database must still find a place
+        """Write the next bytes. Raises DiskFull, OSError."""
+        self.check_room(len(data))  # others write too, and the database needs space
         with self.path.open("ab") as file:
             file.write(data)
         self.hash.update(data)
         self.size_bytes += len(data)
 
     def drop(self) -> None:
-        """It is not wanted any more, or was cut off."""
+        """Delete a file that is not needed, or was cut off."""
         self.path.unlink(missing_ok=True)
 
 
@@ -83,7 +85,7 @@ class _Conversion:
 
 
 class Snapshots:
-    """Any thread may ask. :meth:`start` before the first; :meth:`close` when the server goes down."""
+    """Any thread may call it. :meth:`start` first; :meth:`close` when the server shuts down."""
 
     def __init__(self, folder: Path, database: Database, writer: Writer, *, max_bytes: int, memory_bytes: int) -> None:
         self.folder = folder
@@ -98,10 +100,10 @@ class Snapshots:
         self._closing = False
         self._thread: threading.Thread | None = None
         self.forget: Callable[[str], None] = lambda ident: None
-        """called with the recording id of a device that is deleted"""
+        """Called with the recording id of a deleted device."""
 
     def start(self) -> None:
-        """Clear away what was cut off, and go on with what waited."""
+        """Delete what was cut off, and continue with what waited."""
         for part in ("incoming", "making"):
             shutil.rmtree(self.folder / part, ignore_errors=True)
         with self._database.reader() as connection:
@@ -115,7 +117,7 @@ class Snapshots:
                     self._update(snapshot.id, state="failed", problem=problem)
 
     def close(self) -> None:
-        """Stop the conversion; it begins anew with the server."""
+        """Stop the conversion; it restarts with the server."""
         with self._changed:
             self._closing = True
             if self._running is not None and self._running.process is not None:
@@ -124,17 +126,17 @@ class Snapshots:
         if self._thread is not None:
             self._thread.join(10)
 
-    # ---- what the API asks ----
+    # ---- called by the API ----
 
     def upload(self, announced_bytes: int | None) -> Upload:
-        """Where a file may be written to. Raises DiskFull, OSError."""
+        """A new upload. Raises DiskFull, OSError."""
         (self.folder / "incoming").mkdir(parents=True, exist_ok=True)
         if announced_bytes is not None:
             self._check_room(announced_bytes)
         return Upload(self.folder / "incoming" / secrets.token_hex(16), self._check_room)
 
     def take(self, upload: Upload, name: str) -> tuple[StoredSnapshot, bool]:
-        """A whole upload becomes a snapshot; or is the file of one that is there already (and True). Raises as Writer.do."""
+        """Make a snapshot of a complete upload, or return the one of the same file (and True). Raises as Writer.do."""
         sha256 = upload.hash.hexdigest()
         with self._taking:
             with self._database.reader() as connection:
@@ -142,7 +144,7 @@ class Snapshots:
             if known is not None and known.state != "failed":
                 upload.drop()
                 return known, True
-            if known is not None:  # it may go better this time
+            if known is not None:  # a retry may succeed
                 self.delete(known.id)
             made = StoredSnapshot(
                 id=secrets.token_hex(6), sha256=sha256, name=name, bytes=upload.size_bytes, stored_bytes=0, state="waiting",
@@ -159,7 +161,7 @@ class Snapshots:
         return made, False
 
     def progress(self, ident: str) -> tuple[int, int, int]:
-        """(how many come before it, bytes read, bytes in all) of one that waits or is converted."""
+        """(number of files before it, bytes read, bytes in total) of a snapshot that waits or is converted."""
         with self._changed:
             running = self._running
             if running is not None and running.snapshot == ident:
@@ -170,7 +172,7 @@ class Snapshots:
         return 0, 0, 0
 
     def delete(self, ident: str) -> None:
-        """Takes a snapshot away, whatever is done with it at the moment. Raises LookupError, and as Writer.do."""
+        """Delete a snapshot, whatever its state. Raises LookupError, and as Writer.do."""
         with self._database.reader() as connection:
             found = find_snapshot(connection, ident)
         if found is None:
@@ -185,11 +187,11 @@ class Snapshots:
         for device in found.devices:
             self.forget(f"{ident}-{device['device']}")
         self._file(ident).unlink(missing_ok=True)
-        # What is mapped stays readable for those who have it open, until they let go of it.
+        # Mapped files stay readable for those who have them open.
         shutil.rmtree(self.folder / ident, ignore_errors=True)
 
     def columns(self, ident: str) -> tuple[Path, Path] | None:
-        """The folders of a device, by its recording id: its columns, and the stacks. None: there is no such device."""
+        """Folders of a device, by its recording id: its columns, and the stacks. None: there is no such device."""
         snapshot, _, device = ident.rpartition("-")
         folder = self.folder / snapshot / device
         if not snapshot.isalnum() or not device.isdigit() or not folder.is_dir():
@@ -275,7 +277,7 @@ class Snapshots:
             shutil.rmtree(self.folder / job.snapshot, ignore_errors=True)
 
     def _make_room(self, newest: str) -> None:
-        """Deletes the oldest while all take more than they may; the newest stays."""
+        """Delete the oldest snapshots while all of them exceed the limit; the newest stays."""
         with self._database.reader() as connection:
             stored = list_snapshots(connection)
         used = sum(one.stored_bytes for one in stored)
@@ -295,7 +297,7 @@ class Snapshots:
     def _check_room(self, wanted: int) -> None:
         free = shutil.disk_usage(self.folder).free
         if free < wanted + _SPARE_BYTES:
-            raise DiskFull(f"{wanted:,} bytes are to come, and it has {free:,} free")
+            raise DiskFull(f"{wanted:,} bytes are needed, {free:,} are free")
 
     def _update(self, ident: str, **values: Any) -> None:
         self._change(lambda connection: update_snapshot(connection, ident, **values))
@@ -305,7 +307,7 @@ class Snapshots:
 
 
 class _Tail:
-    """The end of what a process says on its error output, read by a thread so that it never waits for us."""
+    """End of a process's error output, read by a thread so that the process never blocks."""
 
     def __init__(self, stream: Any) -> None:
         self._kept = b""

@@ -1,4 +1,4 @@
-"""The tokens of a server: made, revoked, known again. Of each the hash alone is kept."""
+"""Access tokens: create, revoke, recognize. Only their hashes are stored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _USED_EVERY_NS: Final = 60 * 1_000_000_000
 
 @dataclass(slots=True)
 class Token:
-    """A token as it is stored: only its hash."""
+    """A stored token: only its hash."""
 
     id: str
     name: str
@@ -39,7 +39,7 @@ class Token:
 
 
 class Tokens:
-    """The tokens of a server, kept in memory beside the database that holds them."""
+    """Tokens of a server, in memory beside the database."""
 
     def __init__(self, database: Database, writer: Writer) -> None:
         self._writer = writer
@@ -54,13 +54,13 @@ class Tokens:
         }
 
     def make_first(self) -> str | None:
-        """Make a token for everything if there is none; returns it, to be shown once."""
+        """Create a token for all scopes if there is none; returns it, to be shown once."""
         if self._known:
             return None
         return self.make("first", SCOPES)[1]
 
     def make(self, name: str, scopes: Sequence[str]) -> tuple[Token, str]:
-        """A new token: as stored, and the plain text that nobody can see again. Blocks until it is stored."""
+        """A new token: the stored row, and the plain text, which is not stored. Blocks until it is stored."""
         plain = "vrs_" + secrets.token_urlsafe(32)
         token = Token(secrets.token_hex(8), name, _hash(plain), tuple(scopes), time.time_ns(), None)
         values = {
@@ -75,7 +75,7 @@ class Tokens:
         return token, plain
 
     def delete(self, token_id: str) -> None:
-        """Revoke at once. Raises LookupError."""
+        """Revoke a token at once. Raises LookupError."""
         if token_id not in self._known:
             raise LookupError(token_id)
         self._writer.do(lambda connection, _: connection.execute(table.delete().where(table.c.id == token_id))).result(
@@ -84,7 +84,7 @@ class Tokens:
         self._known.pop(token_id, None)
 
     def find(self, plain: str) -> Token | None:
-        """The token that this text is; compares with all of them in constant time."""
+        """Token with this text; compares with all of them in constant time."""
         hashed = _hash(plain)
         found = None
         for token in self._known.values():
@@ -95,10 +95,11 @@ class Tokens:
         return found
 
     def identify(self, address: str, plain: str) -> Token:
-        """The token, or Unauthorized; TooManyFailures after many wrong ones from the same address.
+        """Token, or Unauthorized; TooManyFailures after many wrong tokens from the same address.
 
-        A right one is always taken: behind a proxy, or on a shared node, all come from one address, and a training with an old
-        token would keep everybody out. Of 256 bits none is guessed.
+        A valid token is always accepted: behind a proxy, or on a shared node, all callers have one address, and a
+        training with an old
+        token would lock all of them out. A token of 256 bits cannot be guessed.
         """
         token = self.find(plain)
         if token is not None:
@@ -108,11 +109,11 @@ class Tokens:
         while failures and now - failures[0] > FAILURE_WINDOW_SECONDS:
             failures.popleft()
         if failures and len(failures) >= MAX_FAILURES:
-            raise TooManyFailures("Wait a minute before the next try.", headers={"Retry-After": "60"})
+            raise TooManyFailures("Too many wrong tokens. Retry in a minute.", headers={"Retry-After": "60"})
         if len(self._failures) > 10_000:
             self._failures.clear()
         self._failures.setdefault(address, deque(maxlen=MAX_FAILURES)).append(now)
-        raise Unauthorized("The server does not know this token.", headers={"WWW-Authenticate": "Bearer"})
+        raise Unauthorized("Unknown token.", headers={"WWW-Authenticate": "Bearer"})
 
     def _note_use(self, token: Token) -> None:
         now = time.time_ns()
@@ -124,7 +125,7 @@ class Tokens:
             self._writer.do(lambda connection, _: connection.execute(change))
 
     def listed(self) -> list[dict[str, Any]]:
-        """For the Settings page: no secret in it."""
+        """Tokens without their secrets."""
         return [
             {
                 "id": token.id,
@@ -138,5 +139,5 @@ class Tokens:
 
 
 def _hash(plain: str) -> str:
-    # The tokens are random, 256 bits: there is nothing for a slow hash to protect.
+    # The tokens are random, 256 bits: a slow hash would protect nothing.
     return hashlib.sha256(plain.encode()).hexdigest()

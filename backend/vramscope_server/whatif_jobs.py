@@ -1,7 +1,8 @@
-"""What-if as jobs: one thread replays recordings under other settings, one job after the other.
+"""What-if jobs: one thread replays recordings under other settings, one job after the other.
 
-A job is found again by what it was asked for: the same question while it runs joins in, and later gets the kept result.
-One that nobody has asked for in :data:`ABANDONED_SECONDS` is given up between two replays.
+A job is identified by its question: the same question joins it while it runs, and gets the stored result later. A job
+that
+nobody asked for in :data:`ABANDONED_SECONDS` is given up between two replays.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ Work = Callable[[Progress], Any]
 
 
 class TooMany(Exception):
-    """So many jobs wait that another would not be done in reasonable time."""
+    """Too many jobs wait."""
 
 
 class GivenUp(Exception):
-    """Nobody waits for the job any more, or the server goes down."""
+    """Nobody waits for the job any more, or the server shuts down."""
 
 
 @dataclass(eq=False)
 class Job:
-    """One question. ``done`` of ``total`` replays are finished; 0 of 0 while that is not known."""
+    """A question. ``done`` of ``total`` replays are finished; 0 of 0 while that is unknown."""
 
     id: str
     work: Work
@@ -52,19 +53,19 @@ class Job:
     result: Any = None
     error: Exception | None = None
     seconds: float | None = None
-    """that it took, once it is done"""
+    """Duration, once it is done."""
     finished: threading.Event = field(default_factory=threading.Event)
     awaited: int = 0
-    """threads in :meth:`Sweeps.wait`"""
+    """Number of threads in :meth:`Sweeps.wait`."""
 
     @property
     def given_up(self) -> bool:
-        """It has no result, as nobody asked for it any more; asked again, it begins anew."""
+        """Whether it was given up, because nobody asked for it; the same question restarts it."""
         return isinstance(self.error, GivenUp)
 
 
 class Sweeps:
-    """Started by the first job; :meth:`close` when the server goes down. Any thread may ask."""
+    """Started by the first job; :meth:`close` when the server shuts down. Any thread may call it."""
 
     def __init__(self, *, abandoned_seconds: float = ABANDONED_SECONDS) -> None:
         self._abandoned_seconds = abandoned_seconds
@@ -75,7 +76,7 @@ class Sweeps:
         self._closing = False
 
     def ask(self, question: Sequence[Any], work: Work) -> Job:
-        """The job for this question (anything that JSON can hold); begun if it is new. Raises TooMany."""
+        """Job for this question (anything that JSON can express); started if it is new. Raises TooMany."""
         ident = hashlib.sha256(msgspec.json.encode(question)).hexdigest()[:16]
         with self._changed:
             job = self._jobs.get(ident)
@@ -94,7 +95,7 @@ class Sweeps:
         return job
 
     def scan(self, ident: str) -> Job | None:
-        """The job of this id, which is wanted still; None if it was given up or is no longer known."""
+        """Job with this id, which counts as wanted; None if it was given up or is unknown."""
         with self._changed:
             job = self._jobs.get(ident)
             if job is not None:
@@ -102,7 +103,7 @@ class Sweeps:
         return job
 
     def wait(self, job: Job, seconds: float) -> bool:
-        """Until it is settled, so long at most; meanwhile it is wanted. Whether it is."""
+        """Wait until it is settled, up to a limit. Returns whether it is."""
         with self._changed:
             job.awaited += 1
         try:
@@ -113,7 +114,7 @@ class Sweeps:
                 job.asked_at = time.monotonic()
 
     def place(self, job: Job) -> int:
-        """How many jobs come before a waiting one, the running one included; 0 for all others."""
+        """Number of jobs before a waiting one, the running one included; 0 for all others."""
         with self._changed:
             if job not in self._waiting:
                 return 0
@@ -121,7 +122,7 @@ class Sweeps:
             return self._waiting.index(job) + int(running)
 
     def close(self) -> None:
-        """Give up what waits and what runs."""
+        """Give up all jobs."""
         with self._changed:
             self._closing = True
             self._changed.notify()

@@ -237,7 +237,7 @@ def test_an_unknown_run_is_3_and_says_what_there_is(server, cli, words):
     make_run(server, "no-such-run")
     code, out, err = cli(*words, "--json", "--server", server.url)
     assert (code, out) == (3, "")
-    assert "There is no run" in err and "There is: " in err and err.count("\n") == 1
+    assert "not found" in err and "There is: " in err and err.count("\n") == 1
 
 
 def test_an_unknown_rank_is_3_and_says_which_there_are(server, cli):

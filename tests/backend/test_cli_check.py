@@ -105,4 +105,4 @@ def test_words_that_cannot_be_are_refused(server: RunningServer, cli: Cli, words
 def test_a_baseline_that_is_not_there_is_not_found(server: RunningServer, cli: Cli) -> None:
     agent = make_run(server, "alone")
     code, out, err = cli("check", agent.run, "--baseline", "no such run", "--server", server.url)
-    assert (code, out) == (3, "") and "There is no run" in err
+    assert (code, out) == (3, "") and "not found" in err

@@ -82,7 +82,7 @@ def test_a_newer_database_is_named_as_such(tmp_path: Path, migrated_file: Path) 
     ("url", "words"),
     [
         ("sqlite://", "must be a file"),
-        ("sqlite:////proc/nothing/here.db", "cannot be made"),
+        ("sqlite:////proc/nothing/here.db", "cannot be created"),
         ("sqlite:////", "cannot be read"),
         ("nonsense://x", "not a database URL"),
         ("postgresql+psycopg://nobody:secret@127.0.0.1:1/x", "cannot be opened"),
@@ -103,7 +103,7 @@ def test_a_postgresql_that_cannot_hold_every_name_is_refused(postgres: str, enco
     with psycopg.connect(postgres.replace("+psycopg", "") + "/postgres", autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE narrow_{encoding} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
     sentence = refused(f"{postgres}/narrow_{encoding.lower()}")
-    assert f"keeps text as {encoding}" in sentence and "ENCODING 'UTF8'" in sentence
+    assert f"stores text as {encoding}" in sentence and "ENCODING 'UTF8'" in sentence
 
 
 def test_the_command_says_it_on_the_console_and_exits_with_2(

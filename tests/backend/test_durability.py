@@ -191,10 +191,10 @@ def test_no_database_can_be_begun_on_a_full_disk_and_nobody_is_told_that_it_is_d
     disk = small_disk(400)
     url = f"sqlite:///{disk.path / 'vramscope.db'}"
     ballast = disk.fill()
-    with pytest.raises(DatabaseRefused, match="is full; make room on it and start again"):
+    with pytest.raises(DatabaseRefused, match="is full; free some space and restart"):
         Database(url)
     ballast.write_bytes(bytes(330_000))  # room for a file, not for the tables
-    with pytest.raises(DatabaseRefused, match="the tables could not be made: the disk that holds the database is full"):
+    with pytest.raises(DatabaseRefused, match="the tables could not be created: the disk that holds the database is full"):
         Database(url)
     ballast.unlink()
     Database(url).close()

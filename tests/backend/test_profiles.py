@@ -153,7 +153,7 @@ def test_what_is_not_whole_or_cannot_be_read_says_so(server: RunningServer) -> N
     server.send(agent, half)
     for path in ("", "/tables/lines", "/figures/modules"):
         answer = server.http.get(f"/profiles/profile00010{path}")
-        assert answer.status_code == 409 and "1 of the 2 pieces" in answer.json()["detail"]
+        assert answer.status_code == 409 and "1 of 2 pieces" in answer.json()["detail"]
     send(server, agent, "profile00011", b"not a profile")
     bad = server.http.get("/profiles/profile00011")
     assert bad.status_code == 422 and "cannot be read" in bad.json()["detail"]

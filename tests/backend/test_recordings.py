@@ -64,7 +64,7 @@ def test_pieces_make_a_whole_in_any_order_and_twice_is_once(stored: RunningServe
     assert row["about"] == ABOUT
     refused = data_of(stored, row["recording"])
     assert refused.status_code == 409
-    assert "1 of the 3 pieces" in refused.json()["detail"]
+    assert "1 of 3 pieces" in refused.json()["detail"]
     stored.send(agent, first)
     stored.send(agent, first, sequence=2)  # the same batch again
     stored.send(agent, third, second)

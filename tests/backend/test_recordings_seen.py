@@ -283,7 +283,7 @@ def test_pieces_that_are_missing_are_told(server: RunningServer) -> None:
     (row,) = server.get(f"/runs/{agent.run}/recordings")["recordings"]
     for method, part in (("GET", "moments"), ("GET", "strip"), ("GET", "map"), ("POST", "whatif")):
         refused = server.http.request(method, f"/recordings/{row['recording']}/{part}")
-        assert (refused.status_code, "1 of the 3 pieces" in refused.json()["detail"]) == (409, True)
+        assert (refused.status_code, "1 of 3 pieces" in refused.json()["detail"]) == (409, True)
     assert server.http.get("/recordings/nothing/map").status_code == 404
 
 

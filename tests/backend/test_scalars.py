@@ -120,7 +120,7 @@ def _numbers(array: Any) -> list[float]:
     [
         ({"rows": 2}, "scalars[0].time_ns", "16 bytes, 8 for each of 2 rows"),
         ({"columns": {"loss": b"1234"}}, "scalars[0].columns.loss", "8 bytes, 8 for each of 1 rows"),
-        ({"columns": {"step": bytes(8)}}, "scalars[0].columns", "another name: step stands beside the columns"),
+        ({"columns": {"step": bytes(8)}}, "scalars[0].columns", "another name: step is not a column"),
         ({"columns": {"no name": bytes(8)}}, "scalars[0].columns", "matching regex"),
         ({"columns": {}}, "scalars[0].columns", "length >= 1"),
         ({"time_ns": bytes(8)}, "scalars[0].time_ns", "nanoseconds since 1970"),

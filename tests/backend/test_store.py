@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,12 +16,15 @@ from wire_maker import GIB, SECOND, Agent, new_id
 from vramscope.protocol import messages as wire_messages
 from vramscope.protocol import series
 from vramscope_server.store import tables
+from vramscope_server.store.artifacts import ArtifactRecord
 from vramscope_server.store.compaction import Compactor
 from vramscope_server.store.database import Database, DatabaseRefused
 from vramscope_server.store.ingest_state import Stored
 from vramscope_server.store.retention import Retention
-from vramscope_server.store.run_queries import find_run, list_choices, list_runs, run_in_full
+from vramscope_server.store.run_detail import run_in_full
+from vramscope_server.store.run_queries import find_run, list_choices, list_runs
 from vramscope_server.store.series_reader import Place, load_columns
+from vramscope_server.store.table_rows import StoredRun, StoredSession
 from vramscope_server.store.validation import BadBatch, UnknownSession, prepare
 from vramscope_server.store.writer import Writer
 
@@ -579,9 +583,9 @@ def test_the_list_is_narrowed_by_device_and_by_any_tag(store: Store) -> None:
     for agent in agents:
         store.send(agent)
     with store.database.reader() as connection:
-        choices = list_choices(connection)
-        assert choices == {"devices": ["NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3"], "tags": sorted(odd)}
-        for tag in choices["tags"]:
+        devices, tags = list_choices(connection)
+        assert (devices, tags) == (["NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3"], sorted(odd))
+        for tag in tags:
             found = {row["run_id"] for row in list_runs(connection, tag=tag)[0]}
             assert found == {agent.run for agent in agents if tag in agent.attached.tags}, tag
         assert [row["run_id"] for row in list_runs(connection, device=card.name)[0]] == [agents[1].run]
@@ -609,3 +613,11 @@ def test_the_tables_are_what_the_migrations_make(empty_database_url: str) -> Non
     database.close()
     assert max(_revisions()) == HEAD
     Database(empty_database_url).close()
+
+
+def test_a_row_as_dataclass_has_every_column_of_its_table() -> None:
+    for kind, table in ((StoredRun, tables.runs), (StoredSession, tables.sessions)):
+        assert {one.name for one in dataclasses.fields(kind)} == set(table.columns.keys())
+    assert {column.name for column in tables.artifacts.columns} <= {
+        one.name for one in dataclasses.fields(ArtifactRecord)
+    }

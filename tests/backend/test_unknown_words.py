@@ -162,7 +162,17 @@ def test_unknown_phase_in_a_recording_reads_as_unknown() -> None:
 
 def test_artifacts_of_unknown_kinds_are_removed_first() -> None:
     def record(ident: str, kind: str, received_ns: int) -> ArtifactRecord:
-        return ArtifactRecord({"id": ident, "kind": kind, "bytes": 1, "received_ns": received_ns})
+        return ArtifactRecord(
+            id=ident,
+            run_key=1,
+            session_id="s",
+            rank=0,
+            kind=kind,
+            about=b"",
+            pieces=1,
+            bytes=1,
+            received_ns=received_ns,
+        )
 
     old = [record(f"w{number}", "window", number) for number in range(3)]
     new = [record(f"h{number}", "heatmap", 1000 + number) for number in range(MAX_ARTIFACTS)]

@@ -71,7 +71,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "whatif_jobs.py": ({"analysis.simulator.settings"}, {"msgspec"}),
     "access.py": ({"api.problems"}, None),  # a refusal has the form of the API's problems
     "tokens.py": ({"store", "api.problems"}, None),
-    "live_events.py": ({"store", "settings"}, None),
+    "live_events.py": ({"answers", "store", "settings"}, None),
     "settings.py": (set(), None),
     "store": ({"answers", "settings", "analysis", "migrations"}, None),
     "figures": ({"analysis"}, {"plotly", "numpy"}),

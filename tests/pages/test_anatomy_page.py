@@ -382,7 +382,7 @@ def test_a_recording_that_cannot_be_read_is_called_so(page: Any, server: Any) ->
     page.goto(page_of(run))
     alert = page.locator("[role=alert]")
     alert.wait_for()
-    assert "Its bytes are no recorded window" in alert.inner_text()
+    assert "The bytes are not a recording" in alert.inner_text()
     assert not page.locator(".anatomy-view").is_visible()
 
 

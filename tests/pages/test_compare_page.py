@@ -154,7 +154,7 @@ def test_a_baseline_that_was_deleted_is_named_and_the_others_can_be_compared(pag
     page.goto(f"{server.url}/compare?runs=gone,{sender.BF16.run},{sender.BASELINE.run}&base=gone")
     banner = page.locator(".banner.bad")
     banner.wait_for()
-    assert "There is no run 'gone' to be the baseline" in banner.inner_text()
+    assert "Baseline 'gone' not found" in banner.inner_text()
     page.locator(".picked").nth(1).get_by_role("button", name="set baseline").click()
     page.get_by_role("button", name="take gone out").click()
     page.locator(".compare-table").wait_for()

@@ -468,7 +468,7 @@ def test_a_recording_that_cannot_be_read_is_called_so(page: Any, server: Any) ->
     page.goto(run.page)
     alert = page.locator("[role=alert]")
     alert.wait_for()
-    assert "Its bytes are no recorded window" in alert.inner_text()
+    assert "The bytes are not a recording" in alert.inner_text()
     assert not page.locator(".whatif").is_visible()
 
 

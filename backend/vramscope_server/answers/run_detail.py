@@ -107,17 +107,6 @@ class AgentOverhead(TypedDict):
     """CPU time of the sampling thread, in total."""
 
 
-class NotUnderstood(TypedDict):
-    """Data of a newer agent that this server does not know."""
-
-    left_out: dict[str, int]
-    """Number of dropped messages, by name."""
-    kept: list[str]
-    """Data that is stored and that a newer server will show."""
-    sentence: str
-    """The same in words."""
-
-
 class NotFinite(TypedDict):
     """Loss values that are not finite."""
 
@@ -279,8 +268,6 @@ class RunInFull(RunFacts):
     """Cost of the agent."""
     dropped_samples: int | None
     """Number of rows that the agents dropped; null if a process did not report it."""
-    not_understood: NotUnderstood | None
-    """Data of a newer agent that this server does not know; null if there is none."""
     foreign_reset_steps: int | None
     """Number of steps in which other code reset PyTorch's peak counters, on the rank with most."""
     lower_bound_steps: int | None

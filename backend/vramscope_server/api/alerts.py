@@ -1,4 +1,4 @@
-"""Which alerts a run's page counts, and from where on: set by people, for everybody."""
+"""Alert rules: which alerts the pages of runs count, and from which value on."""
 
 from __future__ import annotations
 
@@ -20,56 +20,66 @@ router = APIRouter(tags=["server"])
 MOST_BYTES = 1 << 60
 
 
-class Rule(BaseModel):
-    """Whether an alert is counted; what is not given stays."""
+class RuleChange(BaseModel):
+    """Change of an alert rule. A field that is left out keeps its value."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
     on: bool | None = None
+    """Whether the alert is counted."""
 
 
-class Leaks(Rule):
-    """Counted once they hold so much together."""
+class LeakRuleChange(RuleChange):
+    """Change of the rule for leaks."""
 
     least_bytes: Annotated[int, Field(ge=0, le=MOST_BYTES)] | None = None
+    """Leaks count from this much retained memory on."""
 
 
-class Headroom(Rule):
-    """What the card had to spare at the highest, as a share of the card."""
+class HeadroomChange(RuleChange):
+    """Change of the rule for free device memory at the peak."""
 
     below_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Headroom counts below this share of the device."""
 
 
-class NeverNeeded(Rule):
-    """Of the most that a step reserved, what no step allocated."""
+class NeverNeededChange(RuleChange):
+    """Change of the rule for reserved memory that no step allocates."""
 
     above_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Never needed memory counts above this share of the reserved memory."""
 
 
-class Rules(BaseModel):
-    """A rule an alert; what is not given stays."""
+class AlertRuleChanges(BaseModel):
+    """Changes of alert rules. A rule that is left out keeps its value."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    leaks: Leaks | None = None
-    out_of_memory: Rule | None = None
-    findings: Rule | None = None
-    resets: Rule | None = None
-    headroom: Headroom | None = None
-    never_needed: NeverNeeded | None = None
+    leaks: LeakRuleChange | None = None
+    """Leaks."""
+    out_of_memory: RuleChange | None = None
+    """Out-of-memory errors."""
+    findings: RuleChange | None = None
+    """Mistakes in the training script."""
+    resets: RuleChange | None = None
+    """Resets of PyTorch's peak counters by other code."""
+    headroom: HeadroomChange | None = None
+    """Free device memory at the peak."""
+    never_needed: NeverNeededChange | None = None
+    """Reserved memory that no step allocates."""
 
 
-@router.get("/alerts", summary="Which alerts are counted", responses=answers_with(Alerts))
+@router.get("/alerts", summary="Alert rules", responses=answers_with(Alerts))
 def get_alerts(request: Request) -> Response:
-    """``{rules, defaults}``: of each alert whether it is ``on``, and its threshold where it has one."""
+    """Rules in force and their defaults. They apply to all users of this server."""
     with reader(request.app.state.house) as connection:
-        return answer({"rules": alert_rules(connection), "defaults": ALERT_RULES})
+        return answer(Alerts(rules=alert_rules(connection), defaults=ALERT_RULES))
 
 
-@router.patch("/alerts", summary="Set which alerts are counted, and from where on", responses=answers_with(Alerts))
-def patch_alerts(request: Request, rules: Rules) -> Response:
-    """Answers as GET does. Runs tell the rules in force with the next look at them."""
+@router.patch("/alerts", summary="Change alert rules", responses=answers_with(Alerts))
+def patch_alerts(request: Request, rules: AlertRuleChanges) -> Response:
+    """Answer as ``GET /alerts``. A field that is left out keeps its value."""
     house: House = request.app.state.house
     wanted = rules.model_dump(exclude_none=True)
-    told = change(house, lambda connection, _: change_alert_rules(connection, wanted))
-    return answer({"rules": told, "defaults": ALERT_RULES})
+    rules_now = change(house, lambda connection, _: change_alert_rules(connection, wanted))
+    return answer(Alerts(rules=rules_now, defaults=ALERT_RULES))

@@ -1,4 +1,4 @@
-"""What a recording's memory is for at its peak, and what would make it less."""
+"""Anatomy of a recording: the purpose of its memory, and advice."""
 
 from __future__ import annotations
 
@@ -33,18 +33,20 @@ COARSE_BYTES: Final = 64 << 20
 
 @router.get(
     "/recordings/{recording}/anatomy",
-    summary="What the memory is for, and what would make it less",
+    summary="Purpose of the memory, and advice",
     responses=answers_with(AnatomyAnswer),
 )
 def get_anatomy(request: Request, recording: str, event: Event = None) -> Response:
-    """Categories, phases and modules at a moment (none given: the peak of allocated bytes), what is unknown, and advice."""
+    """Categories, phases and modules after an event, and advice about the peak. By default the event is that of the highest
+    allocated memory.
+    """
     stored, opened = open_recording(request, recording)
     run = known_run(request.app.state.house, stored.run_id, stored.rank)
     profile = newest_profile(request.app.state.house, stored.run_id, stored.rank)
     with readable(stored):
         moment = None if event is None else the_event(opened, event)
         told = opened.once(("anatomy", moment), lambda: summary(opened.trace, moment))
-        about_bytes = (run.peak_allocated_bytes or 0) // COARSE_BYTES  # while it trains it rises a little now and then
+        about_bytes = (run.peak_allocated_bytes or 0) // COARSE_BYTES  # rises slightly while it trains
         key = (
             "advice",
             str(run.techniques),
@@ -59,14 +61,14 @@ def get_anatomy(request: Request, recording: str, event: Event = None) -> Respon
 
 
 class Waited:
-    """A result that takes seconds (a replay is part of it): made once, while the recording's other views are answered."""
+    """A result that takes seconds (it includes a replay): computed once, while other views of the recording are answered."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._made: list[dict[str, Any]] | None = None
 
     def get(self, make: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-        """What ``make`` gives; who comes second waits for the first."""
+        """Result of ``make``; a second caller waits for the first."""
         with self._lock:
             if self._made is None:
                 self._made = make()
@@ -74,7 +76,7 @@ class Waited:
 
 
 def facts_of(opened: Opened, run: KnownRun, profile: Profile | None = None) -> StepFacts:
-    """What rules may ask of a recording."""
+    """Facts of a recording for the rules of advice."""
     return StepFacts(
         opened.trace,
         profile=profile,
@@ -85,20 +87,20 @@ def facts_of(opened: Opened, run: KnownRun, profile: Profile | None = None) -> S
 
 
 class KnownRun(NamedTuple):
-    """What advice asks of a recording's run."""
+    """Facts of a recording's run for advice."""
 
     techniques: list[dict[str, Any]]
     peak_allocated_bytes: int | None
-    """of the steps of the rank that recorded"""
+    """Highest allocated memory of the steps of the rank that recorded."""
     phase_peaks_bytes: dict[str, int]
-    """highest allocated in each phase of these steps"""
+    """Highest allocated memory in each phase of these steps."""
 
 
 def known_run(house: House, run_id: str | None, rank: int) -> KnownRun:
-    """Of a recording that is of no run: nothing."""
+    """Facts of the run; empty for a recording without a run."""
     if run_id:
         with reader(house) as connection, contextlib.suppress(UnknownRun):
             run = find_run(connection, run_id)
             known = summary_of_rank(connection, run, rank) or RankSummary()
-            return KnownRun(run["techniques"] or [], known.step_peak_bytes, known.phase_peaks_bytes)
+            return KnownRun(run.techniques or [], known.step_peak_bytes, known.phase_peaks_bytes)
     return KnownRun([], None, {})

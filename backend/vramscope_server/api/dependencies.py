@@ -1,4 +1,4 @@
-"""The recording that a call means, opened; and which moments and windows of it there are to ask for."""
+"""Opens the recording of a request, and checks its events and windows."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from vramscope_server.store.artifacts import Stored
 log = logging.getLogger("vramscope_server")
 
 First = Annotated[
-    int | None, Query(alias="from", ge=-1, description="the window's first moment; -1: before the first event")
+    int | None, Query(alias="from", ge=-1, description="First event of the window; -1 is before the first.")
 ]
-End = Annotated[int | None, Query(alias="to", ge=0, description="the window's end, not included")]
+End = Annotated[int | None, Query(alias="to", ge=0, description="End of the window, not included.")]
 
 
 def open_recording(request: Request, text: str) -> tuple[Stored, Opened]:
-    """The recording meant, opened. Raises NotFound, Conflict while pieces are missing, BadRecording."""
+    """Open a recording. Raises NotFound, Conflict while pieces are missing, BadRecording."""
     house: House = request.app.state.house
     with reader(house) as connection:
         stored = the_recording(connection, text)
@@ -36,29 +36,29 @@ def open_recording(request: Request, text: str) -> tuple[Stored, Opened]:
             return stored, house.shelf.open(stored.id)
     except (BadRecording, OSError):
         with reader(house) as connection:
-            the_recording(connection, text)  # (deleted since it was looked up: NotFound, and no damage)
+            the_recording(connection, text)  # deleted since it was found: NotFound, not damaged
         raise
 
 
 @contextlib.contextmanager
 def readable(stored: Stored) -> Iterator[None]:
-    """Tells a recording that cannot be understood as what it is: the sender's mistake, or damage, none of ours."""
+    """Turn a recording that cannot be read into BadRecording: the sender's mistake or damage, not a fault of the server."""
     try:
         yield
     except BadWindow as bad:
-        raise BadRecording(f"Its bytes are no recorded window: {bad}.", field="recording", seen=stored.id) from None
+        raise BadRecording(f"The bytes are not a recording: {bad}.", field="recording", seen=stored.id) from None
     except (ArithmeticError, LookupError, ValueError, MemoryError) as error:
-        # Columns that are sound one by one may still contradict each other in more ways than can be checked beforehand.
-        # A file of anybody's can be so, and is looked at again and again: where it was noticed is told to who looks for a fault.
-        log.warning("recording %s cannot be understood: %s: %s", stored.id, type(error).__name__, error)
-        log.debug("noticed here", exc_info=error)
+        # Columns that are valid one by one may contradict each other in more ways than can be checked beforehand.
+        # Any file may do so, and is read again and again: the traceback is for debugging only.
+        log.warning("recording %s cannot be read: %s: %s", stored.id, type(error).__name__, error)
+        log.debug("recording cannot be read", exc_info=error)
         raise BadRecording(
-            f"What it tells contradicts itself ({type(error).__name__}).", field="recording", seen=stored.id
+            f"The recording contradicts itself ({type(error).__name__}).", field="recording", seen=stored.id
         ) from None
 
 
 def the_event(opened: Opened, event: int | None) -> int:
-    """The moment meant. Raises InvalidParameter beyond the last."""
+    """Event of a request, by default the peak. Raises InvalidParameter beyond the last."""
     if event is None:
         return opened.moments.peak_event
     last = len(opened.trace.events) - 1
@@ -70,12 +70,12 @@ def the_event(opened: Opened, event: int | None) -> int:
 
 
 def the_window(events: int, first: int | None, end: int | None) -> tuple[int, int]:
-    """Within a recording of so many events; raises InvalidParameter where nothing of it is meant."""
+    """Window of a request within a recording. Raises InvalidParameter if it is empty."""
     first = -1 if first is None else first
     end = events if end is None else min(end, events)
     if first >= end:
         raise InvalidParameter(
-            f"The window from {first} to {end} holds no moment; the recording's are -1 to {events - 1}.",
+            f"The window from {first} to {end} is empty; the events are -1 to {events - 1}.",
             field="from",
             seen=first,
             expected=f"-1 to {events - 1}, and less than to",

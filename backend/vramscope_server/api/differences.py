@@ -1,4 +1,4 @@
-"""``GET /compare/sites``: which line of code holds more in B than in A, from a recording of each at its peak."""
+"""``GET /compare/sites``: difference of two recordings by source line, each at its peak."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ from vramscope_server.api.timeline import course_in, look_at_in, sites_in
 from vramscope_server.recording_cache import Opened
 from vramscope_server.store.artifacts import Stored, find_artifact, list_artifacts
 from vramscope_server.store.run_queries import UnknownRun, find_run
-from vramscope_server.store.series_reader import Run
+from vramscope_server.store.table_rows import StoredRun
 
 router = APIRouter(tags=["compare"])
 
-Which = Annotated[str, Query(description="a recording's id, or a run: of it the recording that shows its peak")]
+Which = Annotated[str, Query(description="A recording, or a run: its recording that contains the peak.")]
 
 
-@router.get("/compare/sites", summary="Which line holds more in B than in A", responses=answers_with(SitesAnswer))
+@router.get("/compare/sites", summary="Compare two recordings by source line", responses=answers_with(SitesAnswer))
 def get_sites(request: Request, a: Which, b: Which) -> Response:
-    """``{a, b, difference_bytes, categories, rows, left_out}``: A and the differences of all sites together are B."""
+    """Each recording is compared at its peak of allocated memory. Lines are matched by file and function. A run without a
+    recording is 404.
+    """
     (one, in_a), (two, in_b) = (_holdings(request, text, field) for text, field in ((a, "a"), (b, "b")))
     made = difference(in_a, in_b)
     made["a"] |= one
@@ -37,14 +39,16 @@ def get_sites(request: Request, a: Which, b: Which) -> Response:
     return answer(made)
 
 
-@router.get("/compare/timelines", summary="One step of A and of B on one axis", responses=answers_with(TimelinesAnswer))
+@router.get("/compare/timelines", summary="One step of each of two recordings", responses=answers_with(TimelinesAnswer))
 def get_timelines(
     request: Request,
     a: Which,
     b: Which,
-    place: Annotated[int, Query(ge=1, le=1000, description="of B among the compared runs: gives it its colour")] = 1,
+    place: Annotated[
+        int, Query(ge=1, le=1000, description="Position of B among the compared runs, for its colour.")
+    ] = 1,
 ) -> Response:
-    """``{figure, window{a, b}}``: allocated over the share of the step that holds the peak, in each its own."""
+    """Allocated memory over the step that contains the peak, both steps on one axis."""
     from vramscope_server.figures import step_timelines as figure
 
     lines, told = [], {}
@@ -52,7 +56,7 @@ def get_timelines(
         run, ident, stored, opened = _opened(request, text, field)
         with readable(stored):
             line = opened.once(("step line",), lambda: step_line(opened.trace, course_in(opened), look_at_in(opened)))  # noqa: B023
-        lines.append((str(run["name"]) if run else ident, position, line.share, line.allocated_bytes))
+        lines.append((str(run.name) if run else ident, position, line.share, line.allocated_bytes))
         told[field] = {"recording": ident, "step": line.step}
     return answer({"figure": figure.draw(lines).to_dict(), "window": told})
 
@@ -65,31 +69,31 @@ def _holdings(request: Request, text: str, field: str) -> tuple[dict[str, Any], 
         )
         told = {
             "recording": ident,
-            "run": run["id"] if run else None,
-            "name": run["name"] if run else None,
-            "run_peak_allocated_bytes": run["peak_allocated_bytes"] if run else None,
+            "run": run.id if run else None,
+            "name": run.name if run else None,
+            "run_peak_allocated_bytes": run.peak_allocated_bytes if run else None,
             "stacks": len(opened.trace.stacks) > 0,
         }
     return told, made
 
 
-def _opened(request: Request, text: str, field: str) -> tuple[Run | None, str, Stored, Opened]:
-    """The run, where one is meant, and its recording, opened. Raises NotFound, Conflict, BadRecording."""
+def _opened(request: Request, text: str, field: str) -> tuple[StoredRun | None, str, Stored, Opened]:
+    """The run, if one is meant, and its recording, opened. Raises NotFound, Conflict, BadRecording."""
     with reader(request.app.state.house) as connection:
         run, ident, near = _meant(connection, text, field)
     try:
         return run, ident, *open_recording(request, ident)
     except NotFound:
         raise NotFound(
-            f"There is no run, no recording and no snapshot {text[:200]!r}.",
+            f"No run, recording or snapshot {text[:200]!r} found.",
             field=field,
             seen=text[:200],
             suggestions=near,
         ) from None
 
 
-def _meant(connection: Connection, text: str, field: str) -> tuple[Run | None, str, list[str]]:
-    """The run, where one is meant; the id of what is to be opened; and what else may be meant. Raises NotFound."""
+def _meant(connection: Connection, text: str, field: str) -> tuple[StoredRun | None, str, list[str]]:
+    """The run, if one is meant; the id to open; and similar names. Raises NotFound."""
     try:
         run = find_run(connection, text)
     except UnknownRun as unknown:
@@ -98,7 +102,7 @@ def _meant(connection: Connection, text: str, field: str) -> tuple[Run | None, s
     recording = best_recording(connection, run)
     if recording is None:
         raise NotFound(
-            f"Of {run['name']} no window of allocator history is here; its page Fragmentation can ask a live run for one.",
+            f"{run.name} has no recording. Request one on its page Fragmentation while it runs.",
             field=field,
             seen=text[:200],
             suggestions=[],
@@ -106,14 +110,15 @@ def _meant(connection: Connection, text: str, field: str) -> tuple[Run | None, s
     return run, recording.id, []
 
 
-def best_recording(connection: Connection, run: Run) -> Stored | None:
-    """The whole one that holds the step of the run's peak, else the one that goes farthest; None: there is none."""
+def best_recording(connection: Connection, run: StoredRun) -> Stored | None:
+    """The complete recording that contains the step of the run's peak, else the one with the latest step; None: there is
+    none."""
     wholes = [stored for stored in list_artifacts(connection, run) if stored.kind == "window" and stored.whole]
 
     def worth(stored: Stored) -> tuple[bool, float]:
         first, last = (stored.about.get(name) for name in ("first_step", "last_step"))
         if not isinstance(first, int) or not isinstance(last, int):
             return False, -1.0
-        return run["peak_step"] is not None and first <= run["peak_step"] <= last, float(last)
+        return run.peak_step is not None and first <= run.peak_step <= last, float(last)
 
     return max(wholes, key=worth, default=None)

@@ -1,4 +1,4 @@
-"""The OpenAPI page, drawn here: FastAPI's own fetches scripts from elsewhere, which an air-gapped machine cannot."""
+"""The OpenAPI page. FastAPI's own page loads scripts from other sites, which an air-gapped machine cannot."""
 
 from __future__ import annotations
 

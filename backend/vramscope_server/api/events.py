@@ -1,4 +1,4 @@
-"""The events of a recording, a page at a time and searched; and a window of it for other tools."""
+"""Events of a recording, page by page, and export of a window."""
 
 from __future__ import annotations
 
@@ -39,39 +39,44 @@ _MEDIA: Final = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet",
 _ANY: Final = {"schema": {"type": "object", "description": "A trace in the format of ui.perfetto.dev."}}
 _ENDINGS: Final = {"csv": "csv", "parquet": "parquet", "perfetto": "perfetto.json", "html": "html"}
 
-First = Annotated[int | None, Query(alias="from", ge=-1, description="the first event; none: from the beginning")]
-End = Annotated[int | None, Query(alias="to", ge=0, description="the end, not included; none: to the last")]
-Size = Annotated[int | None, Query(ge=0, description="bytes")]
-Seconds = Annotated[float | None, Query(allow_inf_nan=False, description="seconds since the first event")]
+First = Annotated[
+    int | None, Query(alias="from", ge=-1, description="First event; by default the first of the recording.")
+]
+End = Annotated[int | None, Query(alias="to", ge=0, description="End, not included; by default the last event.")]
+Size = Annotated[int | None, Query(ge=0, description="Size in bytes.")]
+Seconds = Annotated[float | None, Query(allow_inf_nan=False, description="Seconds since the first event.")]
 
 
-@router.get("/recordings/{recording}/events", summary="Events, a page at a time", responses=answers_with(EventsAnswer))
+@router.get("/recordings/{recording}/events", summary="Events of a recording", responses=answers_with(EventsAnswer))
 def get_events(
     request: Request,
     recording: str,
     first: First = None,
     end: End = None,
-    action: Annotated[list[str] | None, Query(description="of these actions; none: of all")] = None,
+    action: Annotated[list[str] | None, Query(description="Actions; by default all.")] = None,
     text: Annotated[
-        str, Query(max_length=200, description="in a file or function of the stack, its metadata; or file:line")
+        str,
+        Query(
+            max_length=200, description="Text in a file or function of the stack, or in the metadata; or `file:line`."
+        ),
     ] = "",
     least_bytes: Size = None,
     most_bytes: Size = None,
     from_seconds: Seconds = None,
     to_seconds: Seconds = None,
     address: Annotated[
-        str | None, Query(max_length=20, description="inside the block or segment, decimal or 0x…")
+        str | None, Query(max_length=20, description="Address inside the block or segment, decimal or `0x…`.")
     ] = None,
-    stream: int | None = None,
-    pool: Annotated[int | None, Query(ge=-1, description="position among ``pools``")] = None,
-    offset: Annotated[int, Query(ge=0, description="so many that match come before")] = 0,
-    limit: Annotated[int, Query(ge=1, le=PAGE)] = PAGE,
+    stream: Annotated[int | None, Query(description="Stream.")] = None,
+    pool: Annotated[int | None, Query(ge=-1, description="Position among `pools`.")] = None,
+    offset: Annotated[int, Query(ge=0, description="Number of matching events to skip.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=PAGE, description="Maximum number of events.")] = PAGE,
 ) -> Response:
-    """``{events, matching, offset, frees_told, pools, rows}``; a row has its stack, of an allocation its number for ``life``."""
+    """A page of the events that match all conditions."""
     for word in action or ():
         if word not in ACTIONS:
             raise InvalidParameter(
-                f"There is no action {word[:40]!r}.", field="action", seen=word[:40], expected=", ".join(ACTIONS)
+                f"Unknown action {word[:40]!r}.", field="action", seen=word[:40], expected=", ".join(ACTIONS)
             )
     place = _address(address)
     stored, opened = open_recording(request, recording)
@@ -99,7 +104,7 @@ def get_events(
 
 @router.get(
     "/recordings/{recording}/export",
-    summary="A window of a recording as a file",
+    summary="Export a window of a recording",
     response_class=Response,
     responses={
         200: {
@@ -111,18 +116,22 @@ def get_events(
 def get_export(
     request: Request,
     recording: str,
-    form: Annotated[Literal["csv", "parquet", "perfetto", "html"], Query(alias="format")] = "csv",
+    form: Annotated[
+        Literal["csv", "parquet", "perfetto", "html"], Query(alias="format", description="Format.")
+    ] = "csv",
     first: First = None,
     end: End = None,
 ) -> Response:
-    """Events as CSV or Parquet, counters and slices for Perfetto, or a page that stands alone. 409 without pyarrow."""
+    """Events as CSV or Parquet, counters and spans for ui.perfetto.dev, or a self-contained HTML page. Parquet without
+    pyarrow on the server is 409.
+    """
     stored, opened = open_recording(request, recording)
     with readable(stored):
         trace = opened.trace
         low = max(first or 0, 0)
         high = len(trace.events) if end is None else min(end, len(trace.events))
         if high < low or low > len(trace.events):
-            raise InvalidParameter("The window holds no events.", field="to", seen=end, expected=f"{low} or more")
+            raise InvalidParameter("The window has no events.", field="to", seen=end, expected=f"{low} or more")
         name = re.sub(r"[^\w.-]+", "_", str(stored.about.get("name", stored.id)))[:80]
         disposition = f'attachment; filename="{name}-{low}-{high}.{_ENDINGS[form]}"'
         headers = {"Content-Disposition": disposition, "Cache-Control": "no-store"}
@@ -163,7 +172,7 @@ def _row(trace: Trace, at: int, zero: int) -> dict[str, Any]:
 
 
 def _place(events: Events, at: int) -> int | str | None:
-    """Where it was, as address_as_json; of an out-of-memory error the bytes that were free, None where they are unknown."""
+    """Address, as address_as_json; of a failed request the free device memory, None if unknown."""
     if ACTIONS[events.action[at]] == "oom":
         return int(events.address[at]) if events.address[at] >= 0 else None
     return address_as_json(events.address[at])
@@ -178,7 +187,7 @@ def _address(text: str | None) -> int | None:
         value = -1
     if not 0 <= value < 1 << 64:
         raise InvalidParameter(
-            f"{text!r} is no address.", field="address", seen=text, expected="a whole number, as 0x7f00 or 32512"
+            f"{text!r} is not an address.", field="address", seen=text, expected="a whole number, as 0x7f00 or 32512"
         )
     return value if value < 1 << 63 else value - (1 << 64)  # as in the columns
 
@@ -188,7 +197,7 @@ def _moment(zero: int, seconds: float | None) -> int | None:
 
 
 def _parquet(trace: Trace, low: int, high: int) -> Iterator[bytes]:
-    """Written whole before the first piece is read, into a file without a name: whatever becomes of the reader, it is gone."""
+    """Write all of it to a temporary file first: it is deleted whatever the reader does."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by whoever reads the pieces
     try:
         write_parquet(trace, low, high, file)

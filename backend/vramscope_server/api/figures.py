@@ -1,4 +1,4 @@
-"""Figures as Plotly JSON: built once in Python, the same for page, notebook and report."""
+"""Figures of runs as Plotly JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Shown = TypeVar("Shown")
 router = APIRouter(tags=["figures"])
 
 
-@router.get("/runs/{run}/figures/{name}", summary="A figure of one run", responses=answers_with(RunFigure))
+@router.get("/runs/{run}/figures/{name}", summary="Figure of a run", responses=answers_with(RunFigure))
 def get_figure(
     request: Request,
     run: str,
@@ -47,7 +47,9 @@ def get_figure(
     to: To = None,
     points: Points = 800,
 ) -> Response:
-    """``{figure, window}``: Plotly JSON without theme, and what it shows."""
+    """Names: `categories`, `memory`, `fragmentation`, `device`, `step_peaks`, `phases`, `utilization`, `host`, `floor`,
+    `loss`.
+    """
     from vramscope_server.figures.registry import RUN_FIGURES
 
     drawn = _known(RUN_FIGURES, name)
@@ -59,18 +61,18 @@ def get_figure(
     return answer({"figure": drawn.draw(shown).to_dict(), "window": _told(shown, first, to)})
 
 
-@router.get("/compare/figures/{name}", summary="A figure of several runs", responses=answers_with(CompareFigure))
+@router.get("/compare/figures/{name}", summary="Figure of several runs", responses=answers_with(CompareFigure))
 def get_compare_figure(
     request: Request,
     name: str,
-    runs: Annotated[str, Query(description="runs, separated by commas")],
-    base: Annotated[str | None, Query(description="the one to compare with; the first when not given")] = None,
+    runs: Annotated[str, Query(description="Runs, separated by commas.")],
+    base: Annotated[str | None, Query(description="Baseline; by default the first run.")] = None,
     x: AxisName = "step",
     first: From = None,
     to: To = None,
     points: Points = 800,
 ) -> Response:
-    """``{figure, window}``; the baseline comes first."""
+    """Names: `peaks_over_steps`, `peaks_side_by_side`, `memory_against_time`, `loss_over_steps`."""
     from vramscope_server.figures.registry import COMPARE_FIGURES
 
     drawn = _known(COMPARE_FIGURES, name)
@@ -93,7 +95,7 @@ def _known(figures: Mapping[str, Figure[Shown]], name: str) -> Figure[Shown]:
     if name not in figures:
         expected = ", ".join(figures)
         raise NotFound(
-            f"There is no figure {name[:100]!r}.",
+            f"Figure {name[:100]!r} not found.",
             field="name",
             seen=name[:100],
             expected=expected,

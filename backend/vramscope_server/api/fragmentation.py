@@ -1,4 +1,4 @@
-"""What a recording shows of fragmentation: its moments, the strip, the segment map, one block of it, size classes."""
+"""Fragmentation of a recording: events of interest, parts of reserved memory, segment map, blocks, size classes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ router = APIRouter(tags=["recordings"])
 
 Event = Annotated[
     int | None,
-    Query(ge=-1, description="the moment after this event, counted from 0; -1: at the start; none: at the peak"),
+    Query(ge=-1, description="Number of the event, from 0; -1 is the start. By default the peak."),
 ]
-Low = Annotated[
-    int | None, Query(alias="from", ge=0, description="bytes from the first segment's start, laid end to end")
-]
-High = Annotated[int | None, Query(alias="to", ge=1, description="the end, not included")]
-Lines = Annotated[int, Query(ge=1, le=256)]
-CellColumns = Annotated[int, Query(ge=16, le=2048)]
-Offset = Annotated[int, Query(ge=0, description="bytes from the first segment's start, laid end to end")]
+Low = Annotated[int | None, Query(alias="from", ge=0, description="Offset in bytes, all segments end to end.")]
+High = Annotated[int | None, Query(alias="to", ge=1, description="End, not included.")]
+Lines = Annotated[int, Query(ge=1, le=256, description="Number of lines.")]
+CellColumns = Annotated[int, Query(ge=16, le=2048, description="Number of cells in a line.")]
+Offset = Annotated[int, Query(ge=0, description="Offset in bytes, all segments end to end.")]
 SMALLEST_VIEW_BYTES = 512
 OUTLINE_POINTS = 300
 PARTS = ("requested", "rounding", "usable", "unusable")
@@ -35,11 +33,11 @@ PARTS = ("requested", "rounding", "usable", "unusable")
 
 @router.get(
     "/recordings/{recording}/moments",
-    summary="What a recording holds, and where to look",
+    summary="Open a recording",
     responses=answers_with(RecordingMoments),
 )
 def get_moments(request: Request, recording: str) -> Response:
-    """The recording's facts, and the events at which something happened."""
+    """Facts of a recording and its events of interest."""
     stored, opened = open_recording(request, recording)
     with readable(stored):
         moments, trace = opened.moments, opened.trace
@@ -71,14 +69,11 @@ def get_moments(request: Request, recording: str) -> Response:
 
 @router.get(
     "/recordings/{recording}/strip",
-    summary="Where reserved memory was, over the events",
+    summary="Reserved memory over the events",
     responses=answers_with(StripAnswer),
 )
 def get_strip(request: Request, recording: str, first: First = None, end: End = None, points: Points = 800) -> Response:
-    """``{figure, from, to, events, highest, peak, out_of_memory, misfits, outline}``: requested, rounding, usable, unusable.
-
-    ``highest`` is of the window; ``peak``, ``out_of_memory`` and ``outline`` are of the whole recording.
-    """
+    """Requested, rounding, usable and unusable memory add up to reserved memory."""
     from vramscope_server.analysis.fragmentation.breakdown import Breakdown, breakdown_of
     from vramscope_server.figures import strip as figure
 
@@ -111,7 +106,7 @@ def get_strip(request: Request, recording: str, first: First = None, end: End = 
     )
 
 
-@router.get("/recordings/{recording}/map", summary="The segment map at one moment", responses=answers_with(RecordedMap))
+@router.get("/recordings/{recording}/map", summary="Segment map", responses=answers_with(RecordedMap))
 def get_map(
     request: Request,
     recording: str,
@@ -121,7 +116,7 @@ def get_map(
     lines: Lines = 48,
     columns: CellColumns = 1024,
 ) -> Response:
-    """``{figure, event, step, from, to, exact, reserved_bytes, ...}``; ``exact``: its blocks are drawn one by one."""
+    """All segments end to end, folded into lines of cells. By default the event is that of the highest reserved memory."""
     stored, opened = open_recording(request, recording)
     with readable(stored):
         trace = opened.trace
@@ -134,7 +129,7 @@ def get_map(
 def drawn_map(
     trace: Trace, row: segment_map.LinearLayout, low: int | None, high: int | None, lines: int, columns: int
 ) -> dict[str, Any]:
-    """A part of the map, with what it shows in numbers; without a figure where nothing is reserved."""
+    """A part of the map with its numbers; without a figure if nothing is reserved."""
     from vramscope_server.figures import segment_map as figure
 
     size = row.size_bytes
@@ -164,7 +159,9 @@ def drawn_map(
 
 
 @router.get(
-    "/recordings/{recording}/block", summary="The block at one place of the map", responses=answers_with(Block | None)
+    "/recordings/{recording}/block",
+    summary="Block at an offset of the segment map",
+    responses=answers_with(Block | None),
 )
 def get_block(
     request: Request,
@@ -172,7 +169,7 @@ def get_block(
     offset: Offset,
     event: Event = None,
 ) -> Response:
-    """``{address, size_bytes, requested_bytes, state, stack, segment}``, or null beyond the end."""
+    """Null beyond the end."""
     stored, opened = open_recording(request, recording)
     with readable(stored):
         row = opened.row(the_event(opened, event))
@@ -182,11 +179,11 @@ def get_block(
 
 @router.get(
     "/recordings/{recording}/sizes",
-    summary="Size classes: what is asked for, and what is free",
+    summary="Size classes",
     responses=answers_with(SizesAnswer),
 )
 def get_sizes(request: Request, recording: str, event: Event = None) -> Response:
-    """``{figure, event}``."""
+    """Requests of the recording and free blocks after an event, by powers of two and by pool."""
     from vramscope_server.figures import size_classes as figure
 
     stored, opened = open_recording(request, recording)

@@ -36,7 +36,8 @@ from vramscope_server.store.leaks import merge_leaks
 from vramscope_server.store.rows import seconds
 from vramscope_server.store.run_queries import load_looks
 from vramscope_server.store.run_states import display_skew_ns
-from vramscope_server.store.series_reader import Damage, Place, Run, load_columns
+from vramscope_server.store.series_reader import Damage, Place, load_columns
+from vramscope_server.store.table_rows import StoredRun
 
 router = APIRouter(tags=["leaks"])
 
@@ -47,11 +48,11 @@ _RECENT: Final = 0.1
 """Share of the steps whose highest peak counts as the peak of now."""
 
 
-@router.get("/runs/{run}/leaks", summary="What is held that should be gone", responses=answers_with(LeakReport))
+@router.get("/runs/{run}/leaks", summary="Leaks of a run", responses=answers_with(LeakReport))
 def get_leaks(
     request: Request, run: str, rank: Rank = None, device: DeviceIndex = None, first: From = None, to: To = None
 ) -> Response:
-    """``{verdict, leaks, looks, floor}``; the floor is that of one rank and device, over the steps ``from`` to ``to``."""
+    """Leaks, scans, and the memory after each step of one rank and device. ``from`` and ``to`` are steps."""
     window = the_window("step", first, to, 10)
     with reader(request.app.state.house) as connection:
         record = the_run(connection, run)
@@ -66,13 +67,13 @@ def get_leaks(
         for leak in merge_leaks({r: x.scan for r, x in looked.items()})
     ]
     floor = _floor(record, place, fit, used_bytes, outside_bytes) | {"damaged": told_damage(damaged, place)}
-    died = record["state"] == "failed" and "OutOfMemory" in (record["error_type"] or "")
-    floor["ran_out_step"] = (record["last_step"] or 0) + 1 if died else None
+    died = record.state == "failed" and "OutOfMemory" in (record.error_type or "")
+    floor["ran_out_step"] = (record.last_step or 0) + 1 if died else None
     verdict = leak_verdict(
         leaks,
         looked=bool(looked),
-        steps=record["last_step"] or 0,
-        ended=record["state"] != "running",
+        steps=record.last_step or 0,
+        ended=record.state != "running",
         floor=fit,
         steps_left=floor["steps_to_out_of_memory"],
         seconds_left=floor["seconds_to_out_of_memory"],
@@ -81,11 +82,13 @@ def get_leaks(
     )
     return answer(
         {
-            "run_id": record["id"],
-            "name": record["name"],
-            "state": record["state"],
+            "run_id": record.id,
+            "name": record.name,
+            "state": record.state,
             "verdict": dataclasses.asdict(verdict),
-            **{name: record[name] for name in ("leaked_bytes", "worst_leak", "graphs_alive")},
+            "leaked_bytes": record.leaked_bytes,
+            "worst_leak": record.worst_leak,
+            "graphs_alive": record.graphs_alive,
             "leaks": leaks,
             "scans": [
                 {
@@ -106,11 +109,11 @@ def get_leaks(
 
 @router.get(
     "/runs/{run}/leaks/{leak}/replay",
-    summary="What the fix of a leak would bring, by replay",
+    summary="Effect of fixing a leak",
     responses=answers_with(LeakReplay),
 )
 def get_replay(request: Request, run: str, leak: str) -> Response:
-    """``{run_id, leak, recording, rank, effect, reason}``: of the newest recorded step that can tell; else the reason."""
+    """By replay of the newest recorded step that contains the leak."""
     house: House = request.app.state.house
     with reader(house) as connection:
         record = the_run(connection, run)
@@ -118,7 +121,7 @@ def get_replay(request: Request, run: str, leak: str) -> Response:
         found = next((one for one in leaks if one["id"] == leak), None)
         if found is None:
             raise NotFound(
-                f"Run {record['name']!r} has no leak {leak[:40]!r} (any more).",
+                f"Run {record.name!r} has no leak {leak[:40]!r} (any more).",
                 field="leak",
                 seen=leak[:40],
                 expected="the id of one of /runs/RUN/leaks",
@@ -140,7 +143,7 @@ def get_replay(request: Request, run: str, leak: str) -> Response:
         told = {"recording": stored.id, "rank": stored.rank, "effect": effect}
         reason = ""
         break
-    return answer({"run_id": record["id"], "leak": leak, **told, "reason": reason})
+    return answer({"run_id": record.id, "leak": leak, **told, "reason": reason})
 
 
 def _effect(house: House, stored: Stored, leak: dict[str, Any]) -> dict[str, Any]:
@@ -155,7 +158,7 @@ def _effect(house: House, stored: Stored, leak: dict[str, Any]) -> dict[str, Any
 
 
 def _fit(
-    connection: Connection, run: Run, place: Place, first: int | None, last: int | None
+    connection: Connection, run: StoredRun, place: Place, first: int | None, last: int | None
 ) -> tuple[Trend | None, list[Damage]]:
     """The fit of the floor in a window of steps, and what of it cannot be read."""
     told = load_columns(
@@ -173,7 +176,9 @@ def _fit(
     return trend(x, after_step_bytes, on_host=place.device == series.CPU), told.damaged
 
 
-def _fit_of_models(connection: Connection, run: Run, place: Place, first: int | None, last: int | None) -> Trend | None:
+def _fit_of_models(
+    connection: Connection, run: StoredRun, place: Place, first: int | None, last: int | None
+) -> Trend | None:
     """The fit of what the models themselves take at the end of those steps in which tensors were counted."""
     names = [f"end_{category}_bytes" for category in ("parameters", "gradients", "buffers", "optimizer")]
     told = load_columns(
@@ -183,9 +188,9 @@ def _fit_of_models(connection: Connection, run: Run, place: Place, first: int | 
     return trend(told.columns["step"].astype(np.float64), together)
 
 
-def _used_bytes(connection: Connection, run: Run, place: Place) -> int | None:
+def _used_bytes(connection: Connection, run: StoredRun, place: Place) -> int | None:
     """What the newest steps need at their peak, whatever window is shown; where that is not known, at their floor."""
-    newest = run["last_step"] or 0
+    newest = run.last_step or 0
     told = load_columns(
         connection,
         run,
@@ -202,10 +207,10 @@ def _used_bytes(connection: Connection, run: Run, place: Place) -> int | None:
     return next((top for top in tops if top != series.UNKNOWN), None)
 
 
-def _outside_bytes(connection: Connection, run: Run, place: Place) -> int | None:
+def _outside_bytes(connection: Connection, run: StoredRun, place: Place) -> int | None:
     """What of the device is not PyTorch's, by its newest sample: CUDA's context, libraries, other processes. None: not known."""
     names = ["device_used_bytes", "reserved_bytes"]
-    for first in (round((run["last_step"] or 0) * (1 - _RECENT)), None):
+    for first in (round((run.last_step or 0) * (1 - _RECENT)), None):
         told = load_columns(connection, run, place, "samples", names, x="step", first=first, since_ns=place.started_ns)
         used, reserved = (told.columns[name] for name in names)
         known = np.flatnonzero((used != series.UNKNOWN) & (reserved != series.UNKNOWN))
@@ -215,13 +220,13 @@ def _outside_bytes(connection: Connection, run: Run, place: Place) -> int | None
 
 
 def _floor(
-    run: Run, place: Place, fit: Trend | None, used_bytes: int | None, outside_bytes: int | None
+    run: StoredRun, place: Place, fit: Trend | None, used_bytes: int | None, outside_bytes: int | None
 ) -> dict[str, Any]:
     known_room = place.capacity_bytes is not None and used_bytes is not None
     # What is outside is not known without NVML: then the room is too large by CUDA's context, some 500 MiB.
     room = place.capacity_bytes - used_bytes - (outside_bytes or 0) if known_room else None  # type: ignore[operator]
     steps_left, soonest = until_full(fit, room)
-    step_seconds = seconds(run["step_median_ns"])
+    step_seconds = seconds(run.step_median_ns)
     known = steps_left is not None and step_seconds is not None
     return {
         "rank": place.rank,

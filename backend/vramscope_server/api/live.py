@@ -19,17 +19,13 @@ router = APIRouter(tags=["live"])
 _MOST_RUNS = 100
 
 
-@router.get("/live/delta", summary="Events since an id", responses=answers_with(LiveDelta))
+@router.get("/live/delta", summary="Live events", responses=answers_with(LiveDelta))
 def get_delta(
     request: Request,
-    after: Annotated[int, Query(ge=0, description="id of the newest known event; 0 at the start")] = 0,
-    runs: Annotated[str, Query(description="runs whose rows are wanted, separated by commas")] = "",
+    after: Annotated[int, Query(ge=0, description="Number of the newest known event; 0 at the start.")] = 0,
+    runs: Annotated[str, Query(description="Runs whose events are sent, separated by commas.")] = "",
 ) -> Response:
-    """``{events: [{id, event, data}], last, gap, problems}``. Ask first with ``after=0``, then with ``last``.
-
-    Events are ``rows``, ``scan``, ``recording`` and ``gap`` of the runs asked for, and ``run`` of all (docs/http.md).
-    ``gap``: events are lost, fetch windows again. ``problems``: problems of the server, as sentences.
-    """
+    """Ask first with ``after=0``, then with ``last`` of the previous answer."""
     house: House = request.app.state.house
     live = house.live_events
     if after:
@@ -48,7 +44,7 @@ def _ids(house: House, runs: str) -> frozenset[str]:
         with reader(house) as connection:
             for text in texts:
                 try:
-                    found.add(str(find_run(connection, text)["id"]))
+                    found.add(str(find_run(connection, text).id))
                 except UnknownRun:
                     found.add(text)
     return frozenset(found)

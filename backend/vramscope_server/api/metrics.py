@@ -16,13 +16,13 @@ STATES = ("running", "finished", "failed", "lost")
 
 
 class _OfHouse(Collector):
-    """Reads the counters when it is asked: two servers in one process do not share any."""
+    """Reads the counters on each request: two servers in one process share none."""
 
     def __init__(self, house: House) -> None:
         self._house = house
 
     def collect(self) -> list[Metric]:
-        """All metrics of one server."""
+        """Metrics of one server."""
         house = self._house
         counters = house.writer.counters
         with house.database.reader() as connection:
@@ -33,23 +33,23 @@ class _OfHouse(Collector):
             runs.add_metric([state], states.get(state, 0))
         commits = SummaryMetricFamily(
             "vramscope_commit_seconds",
-            "Commits, and the time that they took.",
+            "Commits, and their duration.",
             counters.commits,
             counters.commit_seconds,
         )
         return [
-            CounterMetricFamily("vramscope_batches", "Batches stored or known already.", value=counters.batches),
-            CounterMetricFamily("vramscope_values", "Numbers in the blocks of these batches.", value=counters.values),
             CounterMetricFamily(
-                "vramscope_failed_commits", "Commits that the storage refused.", value=counters.failed_commits
+                "vramscope_batches", "Batches that were stored, or were stored already.", value=counters.batches
             ),
+            CounterMetricFamily("vramscope_values", "Numbers in the blocks of these batches.", value=counters.values),
+            CounterMetricFamily("vramscope_failed_commits", "Commits that failed.", value=counters.failed_commits),
             commits,
             GaugeMetricFamily(
                 "vramscope_queue_length", "Batches and changes that wait for the writer.", value=house.writer.waiting
             ),
             GaugeMetricFamily(
                 "vramscope_merges_waiting",
-                "Streams that wait for their small chunks to be merged.",
+                "Streams whose small chunks wait to be merged.",
                 value=house.compactor.waiting,
             ),
             GaugeMetricFamily("vramscope_database_bytes", "Bytes of the database in use.", value=used),

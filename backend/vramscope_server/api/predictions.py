@@ -1,5 +1,5 @@
-"""What runs really needed, beside a recording of the baseline to predict it from: ``GET /compare/predictions`` of other allocator
-settings, ``GET /compare/techniques`` of other techniques."""
+"""Measured values of runs beside what a recording of the baseline predicts: ``GET /compare/predictions`` for allocator
+settings, ``GET /compare/techniques`` for techniques."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from vramscope_server.api.schemas import answers_with
 from vramscope_server.recording_cache import Opened
 from vramscope_server.services import House
 from vramscope_server.store.artifacts import Stored, list_artifacts
-from vramscope_server.store.series_reader import Run, UnknownPlace, find_place, load_columns
+from vramscope_server.store.series_reader import UnknownPlace, find_place, load_columns
+from vramscope_server.store.table_rows import StoredRun
 
 router = APIRouter(tags=["compare"])
 
-Base = Annotated[str | None, Query(description="whose recording it is; the first run when not given")]
+Base = Annotated[str | None, Query(description="Baseline, whose recording is used; by default the first run.")]
 
 
 @router.get(
     "/compare/predictions",
-    summary="What to predict from a recording of the baseline, and what was measured",
+    summary="Allocator settings: what to predict, and what was measured",
     responses=answers_with(SettingsPredictions),
 )
 def get_predictions(
@@ -39,7 +40,9 @@ def get_predictions(
     runs: Runs,
     base: Base = None,
 ) -> Response:
-    """``{recording, steps, rows}``: ask the recording's ``whatif`` for the settings of the rows; see docs/http.md."""
+    """A recording of the baseline, and the measured peaks of all runs in the same steps. Ask the recording's ``whatif`` for
+    the settings of the rows.
+    """
     house: House = request.app.state.house
     with reader(house) as connection:
         found = compared_runs(connection, runs, base)
@@ -58,9 +61,9 @@ def get_predictions(
                 measured = _measured(connection, run, stored.rank, device, first, last, "peak_reserved_bytes")
             rows.append(
                 {
-                    "run": run["id"],
-                    "name": run["name"],
-                    "conf": run["allocator_settings"],
+                    "run": run.id,
+                    "name": run.name,
+                    "conf": run.allocator_settings,
                     "measured_peak_reserved_bytes": measured,
                 }
             )
@@ -75,7 +78,7 @@ def get_predictions(
 
 @router.get(
     "/compare/techniques",
-    summary="What was predicted of other techniques, and what was measured",
+    summary="Techniques: predicted and measured",
     responses=answers_with(TechniquePredictions),
 )
 def get_techniques(
@@ -83,11 +86,11 @@ def get_techniques(
     runs: Runs,
     base: Base = None,
 ) -> Response:
-    """``{recording, step, rows}``: runs that differ from the baseline in techniques which a recording predicts."""
+    """Runs that differ from the baseline in techniques that a recording can predict."""
     house: House = request.app.state.house
     with reader(house) as connection:
         found = compared_runs(connection, runs, base)
-        ways = [plan_between(found[0]["techniques"], run["techniques"]) for run in found]
+        ways = [plan_between(found[0].techniques, run.techniques) for run in found]
         stored = _recording(connection, found[0])
     compared = [(run, way) for run, way in zip(found, ways, strict=True) if way is not None]
     if stored is None or not compared:
@@ -103,8 +106,8 @@ def get_techniques(
             measured = _measured(connection, run, stored.rank, device, first, last, "peak_allocated_bytes")
             rows.append(
                 {
-                    "run": run["id"],
-                    "name": run["name"],
+                    "run": run.id,
+                    "name": run.name,
                     "techniques": way._asdict(),
                     "rows": row.rows,
                     "predicted_peak_allocated_bytes": row.peak_allocated_bytes,
@@ -114,8 +117,8 @@ def get_techniques(
     return answer({"recording": recording_row(stored), "step": told.step, "rows": rows})
 
 
-def _recording(connection: Connection, run: Run) -> Stored | None:
-    """The one that begins first: nothing that the run had reserved before it could be missing in a prediction."""
+def _recording(connection: Connection, run: StoredRun) -> Stored | None:
+    """The recording that begins first: no earlier reservation of the run can be missing in a prediction."""
     wholes = [stored for stored in list_artifacts(connection, run) if stored.kind == "window" and stored.whole]
 
     def begins(stored: Stored) -> tuple[float, int]:
@@ -126,15 +129,21 @@ def _recording(connection: Connection, run: Run) -> Stored | None:
 
 
 def _steps(opened: Opened) -> tuple[int | None, int | None]:
-    """The first and the last that are in a recording; None: it knows of none."""
+    """First and last step of a recording; None if it has none."""
     steps = [step for step, _ in opened.moments.steps]
     return (steps[0], steps[-1]) if steps else (None, None)
 
 
 def _measured(
-    connection: Connection, run: Run, rank: int, device: int | None, first: int | None, last: int | None, counter: str
+    connection: Connection,
+    run: StoredRun,
+    rank: int,
+    device: int | None,
+    first: int | None,
+    last: int | None,
+    counter: str,
 ) -> int | None:
-    """The highest of these steps of a run, by the allocator's own counter; None where that is not known."""
+    """Highest value of these steps of a run, by the allocator's own counter; None is unknown."""
     if first is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Refusals as ``application/problem+json``: one class a reason, each naming what was seen and what would be right.
+"""Refusals as ``application/problem+json``: one class a reason. Each names the field, its value and what would be valid.
 
 The ``type`` of each (``urn:vramscope:problem:<slug>``) is stable and listed in docs/wire.md.
 """
@@ -23,7 +23,7 @@ from vramscope_server.store.database import storage_trouble
 log = logging.getLogger("vramscope_server")
 
 _MOST_TOLD = 200
-"""characters of what was seen: who sent a megabyte need not get it back"""
+"""Maximum characters of a value in an answer: a sender of a megabyte does not get it back."""
 
 
 class ProblemAnswer(TypedDict):
@@ -50,11 +50,11 @@ class ProblemAnswer(TypedDict):
 
 
 class Problem(Exception):
-    """A refusal. ``extra`` goes into the answer beside the usual members."""
+    """A refusal. ``extra`` is added to the answer."""
 
     status: ClassVar[int] = 400
     slug: ClassVar[str] = "bad-request"
-    title: ClassVar[str] = "The request cannot be understood"
+    title: ClassVar[str] = "Bad request"
 
     def __init__(self, detail: str, *, headers: dict[str, str] | None = None, **extra: Any) -> None:
         super().__init__(detail)
@@ -63,7 +63,7 @@ class Problem(Exception):
         self.extra = extra
 
     def response(self) -> Response:
-        """The answer to send."""
+        """The answer."""
         body = {
             "type": f"urn:vramscope:problem:{self.slug}",
             "title": self.title,
@@ -77,15 +77,15 @@ class Problem(Exception):
 def _encoded(body: dict[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(body)
-    except UnicodeEncodeError:  # what was seen holds half a character: JSON can tell it, UTF-8 cannot
+    except UnicodeEncodeError:  # the value contains half a character, which JSON can express and UTF-8 cannot
         whole = {k: v.encode(errors="replace").decode() if isinstance(v, str) else v for k, v in body.items()}
         return msgspec.json.encode(whole)
 
 
 class InvalidBatch(Problem):
-    """A field of a batch cannot be; nothing of the batch was stored."""
+    """A field of a batch is invalid; nothing of the batch was stored."""
 
-    status, slug, title = 422, "invalid-batch", "The batch has a field that cannot be"
+    status, slug, title = 422, "invalid-batch", "Invalid field in the batch"
 
 
 class NotMessagePackProblem(Problem):
@@ -102,7 +102,7 @@ class WireVersion(Problem):
     def __init__(self, seen: object) -> None:
         super().__init__(
             f"The agent speaks wire version {seen}, this server speaks {messages.WIRE_VERSION}: "
-            "bring the older of the two up to date. Nothing was stored.",
+            "update the older one. Nothing was stored.",
             field="wire",
             seen=seen,
             expected=str(messages.WIRE_VERSION),
@@ -110,9 +110,9 @@ class WireVersion(Problem):
 
 
 class UnknownSessionProblem(Problem):
-    """A batch of a session that has not introduced itself here: send it again, beginning with Attached."""
+    """A batch of an unknown session: the agent sends it again, starting with Attached."""
 
-    status, slug, title = 409, "unknown-session", "Who sends this is not known"
+    status, slug, title = 409, "unknown-session", "Unknown session"
 
 
 class TooLarge(Problem):
@@ -122,57 +122,57 @@ class TooLarge(Problem):
 
 
 class UnsupportedType(Problem):
-    """A batch that does not come as MessagePack."""
+    """A batch that is not MessagePack."""
 
-    status, slug, title = 415, "content-type", "The body has another type"
+    status, slug, title = 415, "content-type", "Unsupported content type"
 
 
 class Busy(Problem):
-    """Too much waits to be stored; come again."""
+    """Too much waits to be stored; retry later."""
 
     status, slug, title = 503, "busy", "The server is busy"
 
 
 class Storage(Problem):
-    """The storage takes nothing at the moment: a full or read-only disk, a database that is away."""
+    """The storage accepts nothing at the moment: a full or read-only disk, a database that does not answer."""
 
     status, slug, title = 503, "storage", "Nothing can be stored at the moment"
 
 
 class NotFound(Problem):
-    """No such run, figure, page or token. ``suggestions`` are what comes near."""
+    """Unknown run, figure, page or token. ``suggestions`` are similar ones."""
 
-    status, slug, title = 404, "not-found", "There is no such thing"
+    status, slug, title = 404, "not-found", "Not found"
 
 
 class InvalidParameter(Problem):
-    """A parameter or a field of a JSON body cannot be."""
+    """A parameter or a field of a JSON body is invalid."""
 
-    status, slug, title = 422, "invalid-parameter", "A parameter cannot be"
+    status, slug, title = 422, "invalid-parameter", "Invalid parameter"
 
 
 class BadRecording(Problem):
-    """A recording whose bytes are not what they should be: damaged, or made by no agent of ours."""
+    """A recording whose bytes are invalid: damaged, or not made by the agent."""
 
     status, slug, title = 422, "bad-recording", "The recording cannot be read"
 
 
 class Conflict(Problem):
-    """It cannot be done now, for example a live run deleted."""
+    """Not possible now: deleting a live run, for example."""
 
-    status, slug, title = 409, "conflict", "That cannot be done now"
+    status, slug, title = 409, "conflict", "Not possible now"
 
 
 class Unauthorized(Problem):
     """No token, or an unknown one."""
 
-    status, slug, title = 401, "unauthorized", "A token is needed"
+    status, slug, title = 401, "unauthorized", "Token required"
 
 
 class Forbidden(Problem):
-    """A token without the scope, or a request from a page that is not ours."""
+    """A token without the scope, or a request from a page of another site."""
 
-    status, slug, title = 403, "forbidden", "That is not allowed"
+    status, slug, title = 403, "forbidden", "Not allowed"
 
 
 class TooManyFailures(Problem):
@@ -182,13 +182,13 @@ class TooManyFailures(Problem):
 
 
 class MisdirectedHost(Problem):
-    """The Host header names another machine: how DNS rebinding looks."""
+    """The Host header names another machine, as in DNS rebinding."""
 
-    status, slug, title = 421, "host", "This server is not reached by that name"
+    status, slug, title = 421, "host", "Unknown host name"
 
 
 def install(app: FastAPI) -> None:
-    """Have every refusal, FastAPI's own included, answered as a problem."""
+    """Answer every refusal, FastAPI's own included, with a problem."""
 
     @app.exception_handler(Problem)
     async def refuse(_: Request, problem: Problem) -> Response:
@@ -215,14 +215,14 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(DBAPIError)
     async def storage(_: Request, error: DBAPIError) -> Response:
         log.warning("the database cannot be read: %s", error)
-        why = storage_trouble(error) or "it gave an error that the log has"
+        why = storage_trouble(error) or "see the server's log"
         return Storage(f"The database cannot be read: {why}.", headers={"Retry-After": "5"}).response()
 
 
 def fault(method: str, path: str, error: Exception) -> Response:
-    """The answer to a mistake of ours. Its text may tell what is nobody's business: it stays in the log, under a number."""
+    """Answer to a fault of the server. Its text may be confidential: it stays in the log, under a number."""
     number = secrets.token_hex(4)
     log.error("fault %s in %s %s", number, method, path, exc_info=error)
-    problem = Problem(f"The server made a mistake; its log has it under {number}.", id=number)
-    vars(problem).update(status=500, title="The server made a mistake", slug="fault")
+    problem = Problem(f"Internal error {number}; see the server's log.", id=number)
+    vars(problem).update(status=500, title="Internal error", slug="fault")
     return problem.response()

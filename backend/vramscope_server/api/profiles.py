@@ -1,4 +1,4 @@
-"""Profiles: what torch.profiler saw in some steps of a run, by operation, module and source line; asking for one; its trace."""
+"""Profiles of torch.profiler: list, request, open, delete."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ BY: Final = {
     "cpu": "self_cpu_ns",
     "device": "self_device_ns",
 }
-By = Annotated[Literal["peak", "allocated", "cpu", "device"], Query(description="which quantity")]
+By = Annotated[Literal["peak", "allocated", "cpu", "device"], Query(description="Quantity.")]
 
 
 @router.get("/runs/{run}/profiles", summary="Profiles of a run", responses=answers_with(ProfileList))
 def get_profiles(request: Request, run: str) -> Response:
-    """``{run_id, state, profiles}``, the newest first; one that is not whole yet says how many pieces are there."""
+    """Newest first."""
     with reader(request.app.state.house) as connection:
         record = the_run(connection, run)
         found = list_artifacts(connection, record)
     told = [profile_row(stored, found) for stored in found if stored.kind == "profile"]
-    return answer({"run_id": record["id"], "state": record["state"], "profiles": told})
+    return answer({"run_id": record.id, "state": record.state, "profiles": told})
 
 
 @router.post(
     "/runs/{run}/profiles",
-    summary="Ask the run for a profile of its next steps",
+    summary="Request a profile",
     status_code=202,
     responses=answers_with(Asked, status=202),
 )
@@ -61,26 +61,24 @@ def ask_for_profile(
     request: Request,
     run: str,
     rank: Rank = None,
-    trace: Annotated[bool, Query(description="and the whole trace with it, to open in Perfetto")] = False,
+    trace: Annotated[bool, Query(description="Whether to record PyTorch's trace too.")] = False,
 ) -> Response:
-    """202 ``{asked: [rank]}``: each of these processes is told in its next Ack. 409 where none is live."""
+    """The live processes of the run profile their next steps. Without a live process: 409."""
     house: House = request.app.state.house
     with reader(house) as connection:
         record = the_run(connection, run)
-    run_id = str(record["id"])
+    run_id = str(record.id)
     words = messages.RECORD_TRACE if trace else messages.RECORD_PROFILE
     asked = change(house, lambda connection, book: book.ask(connection, run_id, rank, words))
     if not asked:
-        who = record["name"] if rank is None else f"rank {rank} of {record['name']}"
+        who = record.name if rank is None else f"rank {rank} of {record.name}"
         raise Conflict(f"{who} is not live: only a running training can be profiled.")
     return answer({"asked": asked}, 202)
 
 
-@router.get(
-    "/profiles/{profile}", summary="One profile: its facts and what it says", responses=answers_with(ProfileInFull)
-)
+@router.get("/profiles/{profile}", summary="Open a profile", responses=answers_with(ProfileInFull))
 def get_profile(request: Request, profile: str) -> Response:
-    """The list's row, all facts of the profile, ``time`` and ``memory`` (a sentence each), and each table's rows and sums."""
+    """Facts, two sentences, and the size of each table."""
     stored, opened, siblings = open_profile(request, profile)
     tables = tables_of(opened)
     facts = {
@@ -107,16 +105,18 @@ def get_table(
     request: Request,
     profile: str,
     table: TableName,
-    sort: Annotated[str, Query(description="column to sort by, or name")] = DEFAULT_SORT,
-    order: Annotated[Literal["falling", "rising"], Query(description="of the numbers; names always rise")] = "falling",
-    search: Annotated[str, Query(max_length=200, description="in names, classes and files, in any case")] = "",
-    limit: Annotated[int, Query(ge=1, le=5000)] = 100,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    sort: Annotated[str, Query(description="Column to sort by, or `name`.")] = DEFAULT_SORT,
+    order: Annotated[
+        Literal["falling", "rising"], Query(description="Order of numbers; names always rise.")
+    ] = "falling",
+    search: Annotated[str, Query(max_length=200, description="Text in names, classes and files, in any case.")] = "",
+    limit: Annotated[int, Query(ge=1, le=5000, description="Maximum number of rows.")] = 100,
+    offset: Annotated[int, Query(ge=0, description="Number of rows to skip.")] = 0,
 ) -> Response:
-    """``{table, rows, matched, total, steps}``; each row its names, ``special`` and the quantities, null where unknown."""
+    """A page of a table, sorted and searched."""
     if sort not in SORTS:
         raise InvalidParameter(
-            f"There is no column {sort[:60]!r}.", field="sort", seen=sort[:60], expected=f"one of {', '.join(SORTS)}"
+            f"Unknown column {sort[:60]!r}.", field="sort", seen=sort[:60], expected=f"one of {', '.join(SORTS)}"
         )
     _, opened, _ = open_profile(request, profile)
     made = Table.of(opened, table)
@@ -124,15 +124,15 @@ def get_table(
     return answer({"table": table, "rows": rows, "matched": matched, "total": len(made), "steps": opened.steps})
 
 
-@router.get("/profiles/{profile}/figures/{name}", summary="A figure of a profile", responses=answers_with(FigureAnswer))
+@router.get("/profiles/{profile}/figures/{name}", summary="Figure of a profile", responses=answers_with(FigureAnswer))
 def get_figure(
     request: Request,
     profile: str,
     name: FigureName,
     by: By = "peak",
-    table: Annotated[TableName, Query(description="of memory: whose rows are stacked")] = "operations",
+    table: Annotated[TableName, Query(description="Table whose rows the figure `memory` stacks.")] = "operations",
 ) -> Response:
-    """``{figure}``: the operations that took most, the step as modules, or what was held moment by moment."""
+    """The largest operations, the step as modules, or memory over time."""
     from vramscope_server.figures import profile_history, profile_modules, profile_operations
 
     _, opened, _ = open_profile(request, profile)
@@ -144,24 +144,24 @@ def get_figure(
 
 @router.get(
     "/profiles/{profile}/trace",
-    summary="The whole trace of a profile",
+    summary="Trace of a profile",
     response_class=Response,
     responses={
         200: {"content": {"application/gzip": {}}, "description": "Chrome's JSON, gzipped: for ui.perfetto.dev"}
     },
 )
 def get_trace(request: Request, profile: str) -> Response:
-    """404 where it was not asked for, 409 while pieces are missing."""
+    """PyTorch's trace for ui.perfetto.dev. 404 if it was not requested, 409 while pieces are missing."""
     with reader(request.app.state.house) as connection:
         stored = the_profile(connection, profile)
         run = the_run(connection, stored.run_id)
         trace = trace_of(stored, list_artifacts(connection, run))
         if trace is None:
             raise NotFound(
-                "This profile has no trace: it comes only where it was asked for.",
+                "This profile has no trace: it is recorded only on request.",
                 field="profile",
                 seen=profile[:60],
-                expected="one that was asked for with its trace",
+                expected="a profile that was requested with its trace",
                 suggestions=[],
             )
         whole(trace)
@@ -173,7 +173,7 @@ def get_trace(request: Request, profile: str) -> Response:
 
 @router.delete("/profiles/{profile}", summary="Delete a profile", status_code=204, response_class=Response)
 def delete_profile(request: Request, profile: str) -> Response:
-    """204. Its trace goes with it."""
+    """Its trace is deleted too."""
     house: House = request.app.state.house
     with reader(house) as connection:
         stored = the_profile(connection, profile)
@@ -189,14 +189,14 @@ def _delete(house: House, stored: Stored) -> None:
 
 
 def profile_row(stored: Stored, siblings: Sequence[Stored]) -> dict[str, Any]:
-    """A profile as the API shows it (docs/http.md)."""
+    """A profile as a row of the list."""
     trace = trace_of(stored, siblings)
     row = {"profile" if key == "recording" else key: value for key, value in recording_row(stored).items()}
     return row | {"trace": None if trace is None else {"whole": trace.whole, "bytes": trace.bytes}}
 
 
 def trace_of(stored: Stored, siblings: Sequence[Stored]) -> Stored | None:
-    """The trace that was recorded with a profile."""
+    """Trace that was recorded with a profile."""
     steps = ("first_step", "last_step", "reason")
     for other in siblings:
         same = other.rank == stored.rank and all(other.about.get(key) == stored.about.get(key) for key in steps)
@@ -206,11 +206,11 @@ def trace_of(stored: Stored, siblings: Sequence[Stored]) -> Stored | None:
 
 
 def the_profile(connection: Connection, text: str) -> Stored:
-    """The profile meant. Raises NotFound."""
+    """Profile of a request. Raises NotFound."""
     stored = find_artifact(connection, text)
     if stored is None or stored.kind != "profile":
         raise NotFound(
-            f"There is no profile {text[:60]!r} (any more).",
+            f"Profile {text[:60]!r} not found.",
             field="profile",
             seen=text[:60],
             expected="an id from /runs/RUN/profiles",
@@ -220,7 +220,7 @@ def the_profile(connection: Connection, text: str) -> Stored:
 
 
 def newest_profile(house: House, run_id: str | None, rank: int) -> Profile | None:
-    """The newest that a rank of a run recorded and that can be read; None: there is none."""
+    """Newest readable profile of a rank; None: there is none."""
     if not run_id:
         return None
     with reader(house) as connection:
@@ -240,7 +240,7 @@ def newest_profile(house: House, run_id: str | None, rank: int) -> Profile | Non
 
 
 def open_profile(request: Request, text: str) -> tuple[Stored, Profile, list[Stored]]:
-    """(where it lies, the profile, the run's artifacts). Raises NotFound, Conflict, BadRecording."""
+    """(stored artifact, profile, artifacts of the run). Raises NotFound, Conflict, BadRecording."""
     with reader(request.app.state.house) as connection:
         stored = the_profile(connection, text)
         whole(stored)

@@ -1,4 +1,4 @@
-"""What a recorded step would need if it were trained otherwise."""
+"""Predictions of a recorded step with other techniques."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ Ways = Annotated[
     str | None,
     Query(
         max_length=2000,
-        description="gradient_accumulation:4+gradient_checkpointing, say; commas between several; none: all that bring something",
+        description="For example `gradient_accumulation:4+gradient_checkpointing`; several are separated by commas.",
     ),
 ]
 
 
 @router.get(
     "/recordings/{recording}/prediction",
-    summary="The peak with techniques that were not tried",
+    summary="Predict the peak with other techniques",
     responses=answers_with(PredictionAnswer),
 )
 def get_prediction(request: Request, recording: str, techniques: Ways = None) -> Response:
-    """Accumulation, checkpointing, 8-bit state and no foreach, alone and together, by the recorded lives of the peak's step."""
+    """Gradient accumulation, gradient checkpointing, 8-bit optimizer state and no foreach, alone and together, predicted
+    from the recorded allocations.
+    """
     asked = [_way(words) for words in techniques.split(",")] if techniques else []
     stored, opened = open_recording(request, recording)
     run = known_run(request.app.state.house, stored.run_id, stored.rank)
@@ -43,13 +45,13 @@ def get_prediction(request: Request, recording: str, techniques: Ways = None) ->
 
 
 def predicted(opened: Opened, run: KnownRun, asked: list[TrainingPlan]) -> Predictions:
-    """Worked out once for a recording, what is known of its run, and what is asked."""
+    """Prediction, computed once for a recording, the facts of its run, and the request."""
     key = ("prediction", str(run.techniques), *asked)
     return opened.once(key, lambda: predict(facts_of(opened, run), asked))
 
 
 def shown(told: Predictions) -> dict[str, Any]:
-    """As the API shows it (docs/http.md)."""
+    """Prediction as an answer."""
     rows = [
         {
             "techniques": row.plan._asdict(),
@@ -70,5 +72,8 @@ def _way(words: str) -> TrainingPlan:
         return parse_plan(words)
     except ValueError as fault:
         raise InvalidParameter(
-            f"{fault}.", field="techniques", seen=words, expected="gradient_accumulation:4+gradient_checkpointing, say"
+            f"{fault}.",
+            field="techniques",
+            seen=words,
+            expected="for example gradient_accumulation:4+gradient_checkpointing",
         ) from None

@@ -1,4 +1,4 @@
-"""Recordings: the windows of allocator history that a run's processes recorded; list, facts, bytes, asking for one."""
+"""Recordings of a run: list, request, bytes, delete."""
 
 from __future__ import annotations
 
@@ -24,47 +24,45 @@ from vramscope_server.store.snapshots import find_device
 router = APIRouter(tags=["recordings"])
 
 
-@router.get(
-    "/runs/{run}/recordings", summary="Recorded windows of allocator history", responses=answers_with(RecordingList)
-)
+@router.get("/runs/{run}/recordings", summary="Recordings of a run", responses=answers_with(RecordingList))
 def get_recordings(request: Request, run: str) -> Response:
-    """``{run_id, state, recordings}``, the newest first; one that is not whole yet says how many pieces are there."""
+    """Newest first."""
     with reader(request.app.state.house) as connection:
         record = the_run(connection, run)
         found = list_artifacts(connection, record)
     told = [recording_row(stored) for stored in found if stored.kind == "window"]
-    return answer({"run_id": record["id"], "state": record["state"], "recordings": told})
+    return answer({"run_id": record.id, "state": record.state, "recordings": told})
 
 
 @router.post(
     "/runs/{run}/recordings",
-    summary="Ask the run for a recording",
+    summary="Request a recording",
     status_code=202,
     responses=answers_with(Asked, status=202),
 )
 def ask_for_recording(request: Request, run: str, rank: Rank = None) -> Response:
-    """202 ``{asked: [rank]}``: each of these processes is told in its next Ack. 409 where none is live."""
+    """The live processes of the run record a window of allocator history. Without a live process: 409."""
     house: House = request.app.state.house
     with reader(house) as connection:
         record = the_run(connection, run)
-    run_id = str(record["id"])
+    run_id = str(record.id)
     asked = change(house, lambda connection, book: book.ask(connection, run_id, rank, messages.RECORD_WINDOW))
     if not asked:
-        who = record["name"] if rank is None else f"rank {rank} of {record['name']}"
-        raise Conflict(f"{who} is not live: only a running training can record what its allocator does.")
+        who = record.name if rank is None else f"rank {rank} of {record.name}"
+        raise Conflict(f"{who} is not live: only a running training can record its allocator.")
     return answer({"asked": asked}, 202)
 
 
 @router.get("/recordings/{recording}", summary="One recording", responses=answers_with(RecordingRow))
 def get_recording(request: Request, recording: str) -> Response:
-    """What the list tells of it."""
+    """The row of the list."""
     with reader(request.app.state.house) as connection:
         return answer(recording_row(the_recording(connection, recording)))
 
 
 @router.get(
     "/recordings/{recording}/data",
-    summary="The bytes of a recording",
+    summary="Bytes of a recording",
     response_class=Response,
     responses={
         200: {"content": {"application/octet-stream": {}}, "description": "as `agent/vramscope/window.py` says"}
@@ -81,7 +79,7 @@ def get_data(request: Request, recording: str) -> Response:
 
 @router.delete("/recordings/{recording}", summary="Delete a recording", status_code=204, response_class=Response)
 def delete_recording(request: Request, recording: str) -> Response:
-    """204."""
+    """A device of a snapshot file is refused with 409."""
     house: House = request.app.state.house
     with reader(house) as connection:
         stored = of_run(the_recording(connection, recording))
@@ -91,7 +89,7 @@ def delete_recording(request: Request, recording: str) -> Response:
 
 
 def recording_row(stored: Stored) -> dict[str, Any]:
-    """A recording as the API shows it (docs/http.md)."""
+    """A recording as a row of the list."""
     return {
         "recording": stored.id,
         "run_id": stored.run_id or None,
@@ -106,11 +104,11 @@ def recording_row(stored: Stored) -> dict[str, Any]:
 
 
 def the_recording(connection: Connection, text: str) -> Stored:
-    """The recording meant. Raises NotFound."""
+    """Recording of a request. Raises NotFound."""
     stored = find_artifact(connection, text) or find_device(connection, text)
     if stored is None or stored.kind not in ("window", SNAPSHOT):
         raise NotFound(
-            f"There is no recording {text[:60]!r} (any more).",
+            f"Recording {text[:60]!r} not found.",
             field="recording",
             seen=text[:60],
             expected="an id from /runs/RUN/recordings, or of a device from /snapshots",
@@ -127,10 +125,8 @@ def of_run(stored: Stored) -> Stored:
 
 
 def whole(stored: Stored) -> None:
-    """Raises Conflict for a recording of which pieces are missing, or a snapshot that is not converted."""
+    """Raise Conflict for a recording with missing pieces, or a snapshot that is not converted."""
     if stored.kind == SNAPSHOT and not stored.whole:
-        raise Conflict("This snapshot is not converted yet: it can be read when it is ready.")
+        raise Conflict("This snapshot is not converted yet.")
     if not stored.whole:
-        raise Conflict(
-            f"{stored.received} of the {stored.pieces} pieces of this recording have come: it can be read when it is whole."
-        )
+        raise Conflict(f"This recording is incomplete: {stored.received} of {stored.pieces} pieces have arrived.")

@@ -1,4 +1,4 @@
-"""JSON out, quickly."""
+"""Encodes answers as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From stored rows to what a figure or a series answer needs: one window, thinned. Reads; blocks; run it in a thread."""
+"""Reads one window of a run, thinned, for figures and series. Blocks; run it in a thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from vramscope_server.services import House
 from vramscope_server.store.rows import run_row
 from vramscope_server.store.run_queries import UnknownRun, find_run, scalars_of_rank
 from vramscope_server.store.scalars import SCALARS, loss_name, numbers
-from vramscope_server.store.series_reader import Damage, Place, Run, UnknownPlace, find_place, load_columns
+from vramscope_server.store.series_reader import Damage, Place, UnknownPlace, find_place, load_columns
+from vramscope_server.store.table_rows import StoredRun
 
 if TYPE_CHECKING:
     from vramscope_server.figures.registry import Figure
@@ -30,59 +31,63 @@ IntArray = npt.NDArray[np.int64]
 Axis = Literal["time", "step"]
 
 SINCE_1970: Final = 1e8
-"""A moment above it (three years) is meant since 1970, one below since the run's start."""
+"""A time above it (three years) counts from 1970, one below from the run's start."""
 
-Rank = Annotated[int | None, Query(ge=0, description="which process; the lowest when not given")]
-DeviceIndex = Annotated[int | None, Query(ge=-1, description="which device of the rank; its first when not given")]
-AxisName = Annotated[Axis, Query(description="what the x axis is")]
+Rank = Annotated[int | None, Query(ge=0, description="Number of the rank; by default the lowest.")]
+DeviceIndex = Annotated[int | None, Query(ge=-1, description="Index of the device; by default the rank's first.")]
+AxisName = Annotated[Axis, Query(description="Axis.")]
 From = Annotated[
     float | None,
-    Query(alias="from", allow_inf_nan=False, description="seconds since the run's start (or since 1970), or a step"),
+    Query(
+        alias="from",
+        allow_inf_nan=False,
+        description="Start of the window: seconds since the run's start or since 1970, or a step.",
+    ),
 ]
-To = Annotated[float | None, Query(allow_inf_nan=False, description="the window's end, included")]
-Points = Annotated[int, Query(ge=10, le=4000, description="thin to at most so many points")]
+To = Annotated[float | None, Query(allow_inf_nan=False, description="End of the window, included.")]
+Points = Annotated[int, Query(ge=10, le=4000, description="Maximum number of points.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was asked for. ``first`` and ``last`` in units of the axis; None: as far as the data go."""
+    """A requested window. ``first`` and ``last`` in units of the axis; None is open."""
 
     x: Axis
     first: float | None
     last: float | None
     points: int
 
-    def bounds(self, run: Run, place: Place) -> tuple[int | None, int | None]:
-        """As they are stored: nanoseconds by the sender's clock, or steps."""
+    def bounds(self, run: StoredRun, place: Place) -> tuple[int | None, int | None]:
+        """Bounds as they are stored: nanoseconds by the sender's clock, or steps."""
         return self._bound(self.first, run, place, math.floor), self._bound(self.last, run, place, math.ceil)
 
-    def _bound(self, value: float | None, run: Run, place: Place, rounded: Callable[[float], int]) -> int | None:
+    def _bound(self, value: float | None, run: StoredRun, place: Place, rounded: Callable[[float], int]) -> int | None:
         if value is None:
             return None
         if self.x == "step":
             return rounded(min(max(value, -2.0), 2.0**62))
-        # In whole numbers: nanoseconds since 1970 have no room left in a float.
-        zero_ns = 0 if value >= SINCE_1970 else int(run["started_ns"])
+        # In whole numbers: a float is too coarse for nanoseconds since 1970.
+        zero_ns = 0 if value >= SINCE_1970 else int(run.started_ns)
         after_ns = rounded(min(max(value, -4e9), 4e9) * 1e9)
         return zero_ns + place.skew_ns + after_ns
 
 
-def the_run(connection: Connection, text: str) -> Run:
-    """The run meant. Raises NotFound with suggestions."""
+def the_run(connection: Connection, text: str) -> StoredRun:
+    """Run of a request. Raises NotFound with suggestions."""
     try:
         return find_run(connection, text)
     except UnknownRun as unknown:
         raise NotFound(str(unknown), field="run", seen=text[:200], suggestions=unknown.suggestions) from None
 
 
-def the_place(connection: Connection, run: Run, rank: int | None, device: int | None) -> Place:
-    """The rank and device meant. Raises NotFound."""
+def the_place(connection: Connection, run: StoredRun, rank: int | None, device: int | None) -> Place:
+    """Rank and device of a request. Raises NotFound."""
     try:
         return find_place(connection, run, rank, device)
     except UnknownPlace as unknown:
         field, seen, expected = unknown.args
         raise NotFound(
-            f"The run has no {field} {seen}; there is {expected}.",
+            f"The run has no {field} {seen}; expected {expected}.",
             field=field,
             seen=seen,
             expected=expected,
@@ -91,7 +96,7 @@ def the_place(connection: Connection, run: Run, rank: int | None, device: int | 
 
 
 def the_window(x: Axis, first: float | None, last: float | None, points: int) -> Window:
-    """Check the bounds against each other. Raises InvalidParameter."""
+    """Window of a request. Raises InvalidParameter."""
     if first is not None and last is not None and last < first:
         raise InvalidParameter(f"from is {first}, to is {last}.", field="to", seen=last, expected=f"at least {first}")
     return Window(x, first, last, points)
@@ -99,7 +104,7 @@ def the_window(x: Axis, first: float | None, last: float | None, points: int) ->
 
 @dataclass(frozen=True, slots=True)
 class Thinned:
-    """Columns in a window: as they came (``buckets`` is None), or divided."""
+    """Columns in a window: all rows (``buckets`` is None), or divided."""
 
     columns: dict[str, IntArray]
     along: IntArray
@@ -108,13 +113,13 @@ class Thinned:
 
     @property
     def rows(self) -> int:
-        """Before thinning."""
+        """Number of rows before thinning."""
         return self.along.size
 
 
 def load(
     connection: Connection,
-    run: Run,
+    run: StoredRun,
     place: Place,
     stream: str,
     names: Sequence[str],
@@ -122,7 +127,7 @@ def load(
     *,
     since_ns: int | None = None,
 ) -> Thinned:
-    """Read columns and divide them if there are more rows than points. ``since_ns``: only rows read since then."""
+    """Read columns and divide them if there are more rows than points. ``since_ns``: only rows from this time on."""
     first, last = window.bounds(run, place)
     found = load_columns(connection, run, place, stream, names, x=window.x, first=first, last=last, since_ns=since_ns)
     along = found.columns["time_ns" if window.x == "time" else "step"]
@@ -131,7 +136,7 @@ def load(
 
 
 def told_damage(damaged: Sequence[Damage], place: Place) -> list[dict[str, Any]]:
-    """Rows that cannot be read, as answers tell them; moments by our clock."""
+    """Rows that cannot be read, as answers have them; times by the server's clock."""
     return [
         {
             "rows": part.rows,
@@ -145,14 +150,14 @@ def told_damage(damaged: Sequence[Damage], place: Place) -> list[dict[str, Any]]
 
 
 def axis_seconds(along_ns: npt.NDArray[Any], place: Place, zero_ns: int) -> FloatArray:
-    """Stored nanoseconds to seconds after ``zero_ns``, by our clock."""
+    """Stored nanoseconds to seconds after ``zero_ns``, by the server's clock."""
     seconds: FloatArray = (along_ns - (zero_ns + place.skew_ns)) / 1e9
     return seconds
 
 
 def run_window(
     connection: Connection,
-    run: Run,
+    run: StoredRun,
     place: Place,
     figure: Figure[Any],
     window: Window,
@@ -166,24 +171,24 @@ def run_window(
         stacked = [total, *parts] if total in series.STREAMS[stream] and total in names else []
         thinned = load(connection, run, place, stream, [*names, *stacked], window, since_ns=since_ns)
         if stream == "steps" and figure.trend is not None:
-            along = axis_seconds(thinned.along, place, int(run["started_ns"])) if window.x == "time" else thinned.along
+            along = axis_seconds(thinned.along, place, int(run.started_ns)) if window.x == "time" else thinned.along
             values = floats(thinned.columns[figure.trend])
             line = trend(along.astype(np.float64), values, on_host=place.device == series.CPU)
-        streams[stream] = _stream_window(stream, thinned, names, stacked, place, int(run["started_ns"]), window.x)
+        streams[stream] = _stream_window(stream, thinned, names, stacked, place, int(run.started_ns), window.x)
     return RunWindow(
         run=run_row(run),
         rank=place.rank,
         device=place.device,
         x=window.x,
-        x0_seconds=run["started_ns"] / 1e9,
+        x0_seconds=run.started_ns / 1e9,
         streams=streams,
         trend=line,
         loss=loss_window(connection, run, place, window) if figure.loss else None,
     )
 
 
-def loss_window(connection: Connection, run: Run, place: Place, window: Window) -> LossWindow | None:
-    """The loss of a rank in a window, thinned; None where it tells none."""
+def loss_window(connection: Connection, run: StoredRun, place: Place, window: Window) -> LossWindow | None:
+    """Loss of a rank in a window, thinned; None if it reports none."""
     name = loss_name(scalars_of_rank(connection, run, place.rank))
     if name is None:
         return None
@@ -217,8 +222,8 @@ def loss_window(connection: Connection, run: Run, place: Place, window: Window) 
     )
 
 
-def _axis(along: npt.NDArray[Any], run: Run, place: Place, x: Axis) -> FloatArray:
-    return axis_seconds(along, place, int(run["started_ns"])) if x == "time" else along.astype(np.float64)
+def _axis(along: npt.NDArray[Any], run: StoredRun, place: Place, x: Axis) -> FloatArray:
+    return axis_seconds(along, place, int(run.started_ns)) if x == "time" else along.astype(np.float64)
 
 
 def _stream_window(
@@ -255,7 +260,7 @@ def _stream_window(
 
 
 def floats(values: IntArray) -> FloatArray:
-    """Whole numbers of the wire as floats; what is unknown becomes NaN."""
+    """Whole numbers of the wire as floats; unknown becomes NaN."""
     out = values.astype(np.float64)
     out[values == series.UNKNOWN] = np.nan
     return out

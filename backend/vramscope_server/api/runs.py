@@ -1,4 +1,4 @@
-"""Runs: the list, one in full, renaming, pinning, deleting."""
+"""Runs: list, show, change, delete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
 from vramscope_server.services import House
 from vramscope_server.store.preferences import alert_rules
-from vramscope_server.store.run_queries import list_choices, list_runs, run_in_full
+from vramscope_server.store.run_detail import run_in_full
+from vramscope_server.store.run_queries import list_choices, list_runs
 
 router = APIRouter(tags=["runs"])
 
@@ -27,28 +28,34 @@ Word = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class RunChanges(BaseModel):
-    """What may be changed about a run; what is not given stays."""
+    """Changes of a run. A field that is left out keeps its value."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     name: Word | None = None
+    """Name of the run."""
     tags: Annotated[list[Word], Field(max_length=64)] | None = None
+    """Tags of the run."""
     pinned: bool | None = None
+    """Whether the run stays at the top of the list and is never deleted automatically."""
     baseline: bool | None = None
+    """Whether the run is the baseline of its project."""
 
 
-@router.get("/runs", summary="The list of runs", responses=answers_with(RunList))
+@router.get("/runs", summary="List runs", responses=answers_with(RunList))
 def get_runs(
     request: Request,
-    query: Annotated[str, Query(max_length=500, description="words in name, project, tags, device, id or state")] = "",
-    project: Annotated[str, Query(max_length=200)] = "",
-    state: Annotated[Literal["", "running", "finished", "failed", "lost"], Query()] = "",
-    tag: Annotated[str, Query(max_length=200)] = "",
-    device: Annotated[str, Query(max_length=4096, description="the whole name, as rows have it")] = "",
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    cursor: Annotated[str, Query(max_length=200, description="next_cursor of the page before")] = "",
+    query: Annotated[
+        str, Query(max_length=500, description="Words in name, project, tags, device, identifier or state.")
+    ] = "",
+    project: Annotated[str, Query(max_length=200, description="Name of a project.")] = "",
+    state: Annotated[Literal["", "running", "finished", "failed", "lost"], Query(description="State.")] = "",
+    tag: Annotated[str, Query(max_length=200, description="Tag.")] = "",
+    device: Annotated[str, Query(max_length=4096, description="Full name of the device.")] = "",
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of runs.")] = 100,
+    cursor: Annotated[str, Query(max_length=200, description="`next_cursor` of the previous page.")] = "",
 ) -> Response:
-    """``{runs, total, next_cursor, projects, devices, tags}``: pinned and baseline first, then newest first."""
+    """Pinned runs and baselines come first, then the newest."""
     with reader(request.app.state.house) as connection:
         rows, total, following, projects = list_runs(
             connection,
@@ -60,40 +67,42 @@ def get_runs(
             limit=limit,
             cursor=_place(cursor),
         )
-        choices = list_choices(connection)
-    return answer({"runs": rows, "total": total, "next_cursor": _cursor(following), "projects": projects} | choices)
+        devices, tags = list_choices(connection)
+    return answer(
+        RunList(runs=rows, total=total, next_cursor=_cursor(following), projects=projects, devices=devices, tags=tags)
+    )
 
 
 @router.get("/runs/{run}", summary="One run in full", responses=answers_with(RunAnswer))
 def get_run(request: Request, run: str) -> Response:
-    """``show RUN --json``, and ranks, config, events, window, and by which rules its page counts alerts."""
+    """Facts, ranks, events, leaks and configuration."""
     with reader(request.app.state.house) as connection:
-        return answer(run_in_full(connection, the_run(connection, run)) | {"alert_rules": alert_rules(connection)})
+        return answer({**run_in_full(connection, the_run(connection, run)), "alert_rules": alert_rules(connection)})
 
 
-@router.patch("/runs/{run}", summary="Rename, tag, pin, or make the baseline", responses=answers_with(RunRow))
+@router.patch("/runs/{run}", summary="Change a run", responses=answers_with(RunRow))
 def patch_run(request: Request, run: str, changes: RunChanges) -> Response:
-    """Answers the row. A project has one baseline: making another run it takes it from the one before."""
+    """Rename, tag, pin, or make it the baseline. A project has one baseline; a new one replaces it."""
     house: House = request.app.state.house
     with reader(house) as connection:
-        run_id = str(the_run(connection, run)["id"])
+        run_id = str(the_run(connection, run).id)
     wanted: dict[str, Any] = changes.model_dump(exclude_none=True)
     if "tags" in wanted:
         wanted["tags"] = list(dict.fromkeys(wanted["tags"]))
     return answer(change(house, lambda connection, book: book.change(connection, run_id, wanted)))
 
 
-@router.delete("/runs/{run}", summary="Delete a run and its data", status_code=204, response_class=Response)
+@router.delete("/runs/{run}", summary="Delete a run", status_code=204, response_class=Response)
 def delete_run(request: Request, run: str) -> Response:
-    """204; a live run: 409."""
+    """All of its data is deleted. A live run is refused with 409."""
     house: House = request.app.state.house
     with reader(house) as connection:
         record = the_run(connection, run)
-    run_id = str(record["id"])
+    run_id = str(record.id)
     try:
         change(house, lambda connection, book: book.delete(connection, run_id))
     except ValueError:
-        raise Conflict(f"{record['name']} is live. Stop it first, or wait until it is lost.") from None
+        raise Conflict(f"{record.name} is live. Stop it first, or wait until it counts as lost.") from None
     return Response(status_code=204)
 
 
@@ -108,5 +117,8 @@ def _place(cursor: str) -> tuple[int, int, int] | None:
         return msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=tuple[int, int, int])
     except (binascii.Error, msgspec.MsgspecError, ValueError):
         raise InvalidParameter(
-            "The cursor is not one of ours.", field="cursor", seen=cursor, expected="next_cursor of the page before"
+            "The cursor is not one of this server.",
+            field="cursor",
+            seen=cursor,
+            expected="next_cursor of the previous page",
         ) from None

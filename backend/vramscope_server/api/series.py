@@ -37,17 +37,17 @@ from vramscope_server.store.scalars import SCALARS, numbers, words
 router = APIRouter(tags=["runs"])
 
 
-@router.get(
-    "/runs/{run}/series", summary="Columns of a window, thinned to an envelope", responses=answers_with(SeriesAnswer)
-)
+@router.get("/runs/{run}/series", summary="Columns of a run", responses=answers_with(SeriesAnswer))
 def get_series(
     request: Request,
     run: str,
     names: Annotated[
         str,
-        Query(description="names of series (docs/wire.md), separated by commas; of scalars, those that the run tells"),
+        Query(
+            description="Names of series (docs/wire.md), separated by commas; of scalars the names that the run reports."
+        ),
     ],
-    stream: Annotated[Literal["samples", "steps", "scalars"], Query()] = "samples",
+    stream: Annotated[Literal["samples", "steps", "scalars"], Query(description="Stream.")] = "samples",
     rank: Rank = None,
     device: DeviceIndex = None,
     x: AxisName = "time",
@@ -55,13 +55,15 @@ def get_series(
     to: To = None,
     points: Points = 800,
 ) -> Response:
-    """With no more rows than points the values come as they are; else min, mean and max of each bucket, no peak lost."""
+    """Values of a window, or their envelope if there are more rows than ``points``. An envelope retains every peak."""
     wanted = [name for name in dict.fromkeys(part.strip() for part in names.split(",")) if name]
     for name in wanted:
         if stream != SCALARS and name not in series.STREAMS[stream]:
             raise _no_series(stream, name, series.STREAMS[stream])
     if not wanted:
-        raise InvalidParameter("No series was named.", field="names", seen=names[:100], expected="at least one series")
+        raise InvalidParameter(
+            "No series was requested.", field="names", seen=names[:100], expected="at least one series"
+        )
     window = the_window(x, first, to, points)
     with reader(request.app.state.house) as connection:
         record = the_run(connection, run)
@@ -95,12 +97,12 @@ def _no_series(stream: str, name: str, known: Iterable[str]) -> InvalidParameter
         f"The stream {stream} has no series {name[:100]!r}.",
         field="names",
         seen=name[:100],
-        expected=f"some of {', '.join(known) or 'none: this run tells no numbers of its own'}",
+        expected=f"some of {', '.join(known) or 'none: this run reports no numbers'}",
     )
 
 
 def _scalar(thinned: Thinned, name: str) -> dict[str, list[float | str | None]]:
-    """Doubles: as they are, what no JSON can tell in words; thinned, the envelope of what is finite."""
+    """Doubles: all of them, those that JSON does not have as text; or the envelope of the finite ones."""
     values, told = numbers(thinned.columns[name])
     if thinned.buckets is None:
         return {

@@ -1,4 +1,4 @@
-"""The server about itself: versions, the database, what is wrong; health for machines."""
+"""Facts and health of the server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramscope import __version__
 from vramscope.protocol import messages
 from vramscope_server.analysis.numba_compile import compiling
 from vramscope_server.analysis.trace.export import can_write_parquet
-from vramscope_server.answers.server import Health, ServerFacts
+from vramscope_server.answers.server import DatabaseFacts, Health, RetentionFacts, ServerFacts
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import reader
 from vramscope_server.api.schemas import answers_with
@@ -22,37 +22,37 @@ from vramscope_server.store.run_queries import counts_by_state
 router = APIRouter(tags=["server"])
 
 
-@router.get("/server", summary="Versions, database, problems", responses=answers_with(ServerFacts))
+@router.get("/server", summary="Facts of the server", responses=answers_with(ServerFacts))
 def get_server(request: Request) -> Response:
-    """What the Settings page shows."""
+    """Versions, database and problems."""
     house: House = request.app.state.house
     with reader(house) as connection:
         used = house.database.used_bytes(connection)
         count = sum(counts_by_state(connection).values())
     return answer(
-        {
-            "version": __version__,
-            "wire": messages.WIRE_VERSION,
-            "plotly_py": importlib.metadata.version("plotly"),
-            "plotly_js": request.app.state.pages.plotly_js_version,
-            "database": {
-                "kind": house.database.kind,
-                "bytes": used,
-                "runs": count,
-                "writable": house.writer.trouble is None and house.writer.alive,
-            },
-            "retention": {"days": house.settings.retention_days, "bytes": house.settings.retention_bytes},
-            "address": house.address,
-            "compiling": compiling(),
-            "parquet": can_write_parquet(),
-            "problems": house.problems(),
-        }
+        ServerFacts(
+            version=__version__,
+            wire=messages.WIRE_VERSION,
+            plotly_py=importlib.metadata.version("plotly"),
+            plotly_js=request.app.state.pages.plotly_js_version,
+            database=DatabaseFacts(
+                kind=house.database.kind,
+                bytes=used,
+                runs=count,
+                writable=house.writer.trouble is None and house.writer.alive,
+            ),
+            retention=RetentionFacts(days=house.settings.retention_days, bytes=house.settings.retention_bytes),
+            address=house.address,
+            compiling=compiling(),
+            parquet=can_write_parquet(),
+            problems=house.problems(),
+        )
     )
 
 
-@router.get("/health", summary="Is everything well", responses=answers_with(Health))
+@router.get("/health", summary="Health check", responses=answers_with(Health))
 def get_health(request: Request) -> Response:
-    """200 ``{status: "ok"}``, or 503 ``{status: "degraded", problems: [..]}``."""
+    """200 if the server works; 503 with its problems if not."""
     house: House = request.app.state.house
     problems = house.problems()
     try:
@@ -60,4 +60,6 @@ def get_health(request: Request) -> Response:
             connection.execute(sa.text("SELECT 1"))
     except sa.exc.SQLAlchemyError as error:
         problems.append(f"The database cannot be read: {storage_trouble(error) or type(error).__name__}.")
-    return answer({"status": "degraded", "problems": problems}, 503) if problems else answer({"status": "ok"})
+    if problems:
+        return answer(Health(status="degraded", problems=problems), 503)
+    return answer(Health(status="ok"))

@@ -1,11 +1,11 @@
-"""Signing in on the page: the token goes into a cookie that scripts cannot read."""
+"""Sign-in of the page: the token goes into a cookie that scripts cannot read."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from vramscope_server.access import COOKIE, address_of, cookie_options, plain_token
 from vramscope_server.answers.server import SessionFacts
@@ -18,39 +18,41 @@ router = APIRouter(tags=["session"])
 
 
 class SignIn(BaseModel):
-    """The token to sign in with."""
+    """Sign-in with a token."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     token: Annotated[str, Field(min_length=1, max_length=500)]
+    """Access token."""
 
 
-@router.get("/session", summary="Who am I", responses=answers_with(SessionFacts))
+@router.get("/session", summary="Access of the caller", responses=answers_with(SessionFacts))
 def get_session(request: Request) -> Response:
-    """``{required, authenticated, scopes}``; asks for no token itself."""
+    """Requires no token."""
     house: House = request.app.state.house
     if not house.settings.tokens_required:
-        return answer({"required": False, "authenticated": True, "scopes": list(SCOPES)})
+        return answer(SessionFacts(required=False, authenticated=True, scopes=list(SCOPES)))
     plain = plain_token(request)
     token = house.tokens.find(plain) if plain else None
     scopes: list[str] = list(token.scopes) if token else []
-    return answer({"required": True, "authenticated": token is not None, "scopes": scopes})
+    return answer(SessionFacts(required=True, authenticated=token is not None, scopes=scopes))
 
 
 @router.post("/session", summary="Sign in", responses=answers_with(SessionFacts))
 def post_session(request: Request, body: SignIn) -> Response:
-    """Sets the cookie. A wrong token: 401; many wrong ones: 429."""
+    """Sets a cookie that is HttpOnly and SameSite=Strict. A wrong token is 401, too many of them are 429."""
     house: House = request.app.state.house
-    told: dict[str, Any] = {"required": house.settings.tokens_required, "authenticated": True, "scopes": list(SCOPES)}
     if not house.settings.tokens_required:
-        return answer(told)
+        return answer(SessionFacts(required=False, authenticated=True, scopes=list(SCOPES)))
     token = house.tokens.identify(address_of(request), body.token.strip())
-    response = answer(told | {"scopes": list(token.scopes)})
+    response = answer(SessionFacts(required=True, authenticated=True, scopes=list(token.scopes)))
     response.set_cookie(COOKIE, body.token.strip(), **cookie_options(request.headers, request.url.scheme))
     return response
 
 
 @router.delete("/session", summary="Sign out", status_code=204, response_class=Response)
 def delete_session(request: Request) -> Response:
-    """Takes the cookie away."""
+    """Removes the cookie."""
     response = Response(status_code=204)
     response.delete_cookie(COOKIE, path="/")
     return response

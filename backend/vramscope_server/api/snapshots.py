@@ -1,4 +1,4 @@
-"""Snapshot files that people upload: taken in as a stream, listed with their progress, deleted."""
+"""Snapshot files: upload, list with progress, delete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ router = APIRouter(tags=["snapshots"])
 _WRITTEN_BYTES: Final = 1 << 20
 MAX_NAME: Final = 200
 
-Name = Annotated[str, Query(max_length=MAX_NAME, description="the file's name, for people")]
+Name = Annotated[str, Query(max_length=MAX_NAME, description="Name of the file.")]
 
 
 @router.post(
@@ -37,7 +37,7 @@ Name = Annotated[str, Query(max_length=MAX_NAME, description="the file's name, f
     openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": {}}}},
 )
 async def post_snapshot(request: Request, name: Name = "snapshot.pickle") -> Response:
-    """The body is the file, gzipped or not. The answer is its row; ``known`` says whether the same file came before."""
+    """The body is a file of ``torch.cuda.memory._dump_snapshot``, plain or gzipped, up to 16 GiB."""
     house: House = request.app.state.house
     announced = _announced(request)
     try:
@@ -51,7 +51,7 @@ async def post_snapshot(request: Request, name: Name = "snapshot.pickle") -> Res
         with storing("stored"):
             stored, known = await to_thread.run_sync(house.snapshots.take, upload, name.strip() or "snapshot.pickle")
     except ClientDisconnect:
-        return Response(status_code=499)  # nobody is there to read it
+        return Response(status_code=499)  # the client is gone
     except (DiskFull, OSError) as trouble:
         raise _full(trouble) from None
     finally:
@@ -61,7 +61,7 @@ async def post_snapshot(request: Request, name: Name = "snapshot.pickle") -> Res
 
 @router.get("/snapshots", summary="Snapshot files", responses=answers_with(SnapshotList))
 def get_snapshots(request: Request) -> Response:
-    """``{snapshots, stored_bytes, max_bytes}``, the newest first."""
+    """Newest first."""
     house: House = request.app.state.house
     with reader(house) as connection:
         stored = list_snapshots(connection)
@@ -76,7 +76,7 @@ def get_snapshots(request: Request) -> Response:
 
 @router.get("/snapshots/{snapshot}", summary="One snapshot file", responses=answers_with(SnapshotRow))
 def get_snapshot(request: Request, snapshot: str) -> Response:
-    """What the list tells of it."""
+    """The row of the list, with the progress of the conversion."""
     house: House = request.app.state.house
     with reader(house) as connection:
         stored = find_snapshot(connection, snapshot)
@@ -87,7 +87,7 @@ def get_snapshot(request: Request, snapshot: str) -> Response:
 
 @router.delete("/snapshots/{snapshot}", summary="Delete a snapshot file", status_code=204, response_class=Response)
 def delete_snapshot(request: Request, snapshot: str) -> Response:
-    """204; also while it waits, is converted or is being looked at."""
+    """It may wait, be converted, or be open."""
     house: House = request.app.state.house
     try:
         with storing("changed"):
@@ -98,7 +98,7 @@ def delete_snapshot(request: Request, snapshot: str) -> Response:
 
 
 def snapshot_row(house: House, stored: StoredSnapshot) -> dict[str, Any]:
-    """A snapshot as the API shows it (docs/http.md)."""
+    """A snapshot as a row of the list."""
     place, done, total = house.snapshots.progress(stored.id)
     preparing = stored.state == "converting" and not total
     return {
@@ -123,7 +123,7 @@ def snapshot_row(house: House, stored: StoredSnapshot) -> dict[str, Any]:
 
 
 async def _receive(request: Request, upload: Upload) -> None:
-    """The body onto the disk, a MiB at a time, beside the loop."""
+    """Write the body to the disk, one MiB at a time, in a thread."""
     parts: list[bytes] = []
     size = 0
 
@@ -156,7 +156,7 @@ def _announced(request: Request) -> int | None:
 
 def _too_large(seen: str) -> TooLarge:
     return TooLarge(
-        f"The file has {seen}; a snapshot may have {MAX_FILE_BYTES}.",
+        f"The file has {seen}; the maximum is {MAX_FILE_BYTES}.",
         field="body",
         seen=seen,
         expected=f"at most {MAX_FILE_BYTES} bytes",
@@ -173,7 +173,7 @@ def _full(trouble: Exception) -> Storage:
 
 def _unknown(text: str) -> NotFound:
     return NotFound(
-        f"There is no snapshot {text[:60]!r} (any more).",
+        f"Snapshot {text[:60]!r} not found.",
         field="snapshot",
         seen=text[:60],
         expected="an id from /snapshots",

@@ -1,4 +1,4 @@
-"""``GET /runs/RUN/steps``: exact peaks, one object an optimizer step."""
+"""``GET /runs/RUN/steps``: exact peaks of each optimizer step."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ DAMAGED = "Vramscope-Damaged-Steps"
 """Header that names the steps that cannot be read."""
 
 
-@router.get("/runs/{run}/steps", summary="One object an optimizer step", responses=answers_with(list[Step]))
+@router.get("/runs/{run}/steps", summary="Steps of a run", responses=answers_with(list[Step]))
 def get_steps(
     request: Request,
     run: str,
     rank: Rank = None,
     device: DeviceIndex = None,
-    first: Annotated[int | None, Query(alias="from", description="first step")] = None,
-    to: Annotated[int | None, Query(description="last step, included")] = None,
-    limit: Annotated[int, Query(ge=1, le=100_000, description="the newest so many")] = 10_000,
+    first: Annotated[int | None, Query(alias="from", description="First step.")] = None,
+    to: Annotated[int | None, Query(description="Last step, included.")] = None,
+    limit: Annotated[int, Query(ge=1, le=100_000, description="Maximum number of steps.")] = 10_000,
 ) -> Response:
-    """A JSON array, rising. What is not known is null; ``foreign_reset`` 0: none, 1: the peak is exact all the same,
-    2: the peak is a lower bound."""
+    """In rising order, the newest ``limit`` steps."""
     the_window("step", first, to, 10)
     first, to = _stored(first), _stored(to)
     names = list(series.STEPS)
@@ -43,13 +42,13 @@ def get_steps(
     rows = (dict(zip(listed, row, strict=True)) for row in zip(*listed.values(), strict=True))
     response = answer([_step(row, place.skew_ns) for row in rows])
     if found.damaged:
-        # An array has no place beside its items; nobody who reads steps shall take a hole for the truth all the same.
+        # An array has no field for it, but readers must be able to notice missing steps.
         response.headers[DAMAGED] = ", ".join(f"{part.first_step}-{part.last_step}" for part in found.damaged)
     return response
 
 
 def _stored(step: int | None) -> int | None:
-    """What lies beyond every step that can be stored bounds nothing, and no database takes it."""
+    """A bound within the range of the database."""
     return None if step is None else min(max(step, -1), series.MAX_VALUE + 1)
 
 

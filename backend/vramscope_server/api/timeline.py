@@ -1,4 +1,4 @@
-"""What a recording shows moment by moment: the timeline, its allocations, what is alive, and two moments compared."""
+"""Timeline of a recording: allocations, flamegraph, comparison of two points."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from vramscope_server.recording_cache import Opened
 
 router = APIRouter(tags=["recordings"])
 
-Colouring = Annotated[By, Query(description="what allocations are told apart by")]
+Colouring = Annotated[By, Query(description="Grouping of the allocations.")]
 Moment = Annotated[
-    int | None, Query(ge=-1, description="the moment after this event; -1: before the first; none: the peak")
+    int | None, Query(ge=-1, description="Number of the event; -1 is before the first. By default the peak.")
 ]
 
-Width = Annotated[int, Query(ge=100, le=8000, description="of the picture in pixels: how much of a name fits")]
+Width = Annotated[int, Query(ge=100, le=8000, description="Width of the picture in pixels, for the length of names.")]
 
 
 @router.get(
     "/recordings/{recording}/timeline",
-    summary="Allocated bytes over the events, stacked",
+    summary="Timeline of a recording",
     responses=answers_with(TimelineAnswer),
 )
 def get_timeline(
@@ -52,10 +52,13 @@ def get_timeline(
     by: Colouring = "category",
     first: First = None,
     end: End = None,
-    points: Annotated[int, Query(ge=10, le=POINTS, description="stretches, each told at its highest moment")] = POINTS,
+    points: Annotated[
+        int,
+        Query(ge=10, le=POINTS, description="Maximum number of points; each is the highest of its part of the window."),
+    ] = POINTS,
     width: Width = 1200,
 ) -> Response:
-    """``{figure, from, to, events, peak, series, ruler, outline}``; the top of the stack is allocated, to the byte."""
+    """Allocated memory over the events, stacked. The top of the stack is exact."""
     from vramscope_server.figures import timeline as figure
 
     stored, opened = open_recording(request, recording)
@@ -91,7 +94,7 @@ def get_timeline(
 
 @router.get(
     "/recordings/{recording}/allocations",
-    summary="The largest allocations of a window, one by one",
+    summary="Largest allocations of a window",
     responses=answers_with(AllocationsAnswer),
 )
 def get_allocations(
@@ -102,7 +105,7 @@ def get_allocations(
     end: End = None,
     width: Width = 1200,
 ) -> Response:
-    """``{figure, from, to, events, peak, series, ruler, drawn, left_out, left_out_peak_bytes}``."""
+    """The largest 2000 by bytes times events, one by one; all others as one band."""
     from vramscope_server.figures import timeline, timeline_allocations
 
     stored, opened = open_recording(request, recording)
@@ -129,21 +132,22 @@ def get_allocations(
 
 
 @router.get(
-    "/recordings/{recording}/at", summary="What lies at a place of the picture", responses=answers_with(AtAnswer)
+    "/recordings/{recording}/at", summary="Allocation at a point of the picture", responses=answers_with(AtAnswer)
 )
 def get_at(
     request: Request,
     recording: str,
     event: Moment = None,
     height: Annotated[
-        int | None, Query(alias="bytes", ge=0, description="from the bottom of the stack; none: only the moment")
+        int | None,
+        Query(alias="bytes", ge=0, description="Height in the stack; without it only the event is described."),
     ] = None,
     by: Colouring = "category",
     first: First = None,
     end: End = None,
-    detail: Annotated[Literal["areas", "allocations"], Query(description="which picture")] = "areas",
+    detail: Annotated[Literal["areas", "allocations"], Query(description="Picture that the point is in.")] = "areas",
 ) -> Response:
-    """``{moment, allocated_bytes, reserved_bytes, series, allocation, in_band, band}``; ``allocation``: null above the stack."""
+    """``from``, ``to``, ``by`` and ``detail`` are those of the picture."""
     stored, opened = open_recording(request, recording)
     with readable(stored):
         trace, course, grouping = opened.trace, course_in(opened), grouping_in(opened, by)
@@ -176,9 +180,11 @@ def get_at(
 
 @router.get("/recordings/{recording}/life", summary="One allocation", responses=answers_with(Life))
 def get_life(
-    request: Request, recording: str, allocation: Annotated[int, Query(ge=0, description="as /at and /between name it")]
+    request: Request,
+    recording: str,
+    allocation: Annotated[int, Query(ge=0, description="Number of the allocation, from `/at` or `/between`.")],
 ) -> Response:
-    """Its sizes, birth and end, stack, category and place; null is unknown."""
+    """Sizes, allocation, free, stack, category and place."""
     stored, opened = open_recording(request, recording)
     with readable(stored):
         last = len(opened.trace.lives) - 1
@@ -194,21 +200,23 @@ def get_life(
 
 @router.get(
     "/recordings/{recording}/flame",
-    summary="What was alive at a moment, as a flamegraph",
+    summary="Flamegraph",
     responses=answers_with(FlameAnswer),
 )
 def get_flame(
     request: Request,
     recording: str,
     event: Annotated[
-        int | None, Query(ge=-1, description="the moment; none: where to look first (look_at of the timeline)")
+        int | None, Query(ge=-1, description="Number of the event; by default `look_at` of the timeline.")
     ] = None,
-    by: Annotated[flames.FlameBy, Query(description="lines of the stacks, or modules")] = "stack",
-    focus: Annotated[str, Query(max_length=60, description="a box of an earlier answer; empty: everything")] = "",
-    libraries: Annotated[bool, Query(description="show libraries' frames, too")] = False,
+    by: Annotated[flames.FlameBy, Query(description="Lines of the stacks, or modules.")] = "stack",
+    focus: Annotated[
+        str, Query(max_length=60, description="`customdata` of a box in an earlier figure; empty is everything.")
+    ] = "",
+    libraries: Annotated[bool, Query(description="Whether to show frames of libraries.")] = False,
     width: Width = 1200,
 ) -> Response:
-    """``{figure, moment, total_bytes, focus_bytes, focus_names, drawn, left_out}``."""
+    """Memory that is alive after an event. Boxes below 0.1 % of the focus are left out."""
     from vramscope_server.figures import flame as figure
 
     stored, opened = open_recording(request, recording)
@@ -220,9 +228,9 @@ def get_flame(
         except flames.UnknownFocus as unknown:
             if not focus.partition(":")[0].lstrip("-").isdigit():
                 raise InvalidParameter(
-                    f"{unknown}.", field="focus", seen=focus, expected="customdata of a box, or nothing"
+                    f"{unknown}.", field="focus", seen=focus, expected="customdata of a box, or empty"
                 ) from None
-            lost = True  # it is not alive at this moment: everything is shown, and that is said
+            lost = True  # it is not alive there: everything is shown, and ``focus_lost`` is set
             made = flames.flame(opened.trace, sites_in(opened), moment, by, libraries=libraries)
         return answer(
             {
@@ -237,17 +245,17 @@ def get_flame(
 
 @router.get(
     "/recordings/{recording}/between",
-    summary="Two moments: what appeared and what went",
+    summary="Compare two points of a recording",
     responses=answers_with(BetweenAnswer),
 )
 def get_between(
     request: Request,
     recording: str,
-    a: Annotated[int, Query(ge=-1, description="the moment after this event; -1: before the first")],
-    b: Annotated[int, Query(ge=-1, description="the other moment")],
+    a: Annotated[int, Query(ge=-1, description="Number of the event; -1 is before the first.")],
+    b: Annotated[int, Query(ge=-1, description="Number of the other event.")],
     by: Colouring = "site",
 ) -> Response:
-    """``{a, b, appeared, gone, both_bytes}``: allocated at b less allocated at a is what appeared less what went."""
+    """Allocated at ``b`` minus allocated at ``a`` is appeared minus gone."""
     stored, opened = open_recording(request, recording)
     with readable(stored):
         course = course_in(opened)
@@ -255,31 +263,31 @@ def get_between(
         return answer(between(opened.trace, grouping_in(opened, by), a, b))
 
 
-# ---- made once for a recording ----
+# ---- computed once for a recording ----
 
 
 def course_in(opened: Opened) -> AllocationCurve:
-    """What was allocated after each event."""
+    """Allocated and reserved memory after each event."""
     return opened.once(("course",), lambda: course_of(opened.trace))
 
 
 def grouping_in(opened: Opened, by: By) -> Grouping:
-    """Its allocations told apart."""
+    """Allocations in groups."""
     return opened.once(("grouping", by), lambda: grouping_of(opened.trace, course_in(opened), by))
 
 
 def sites_in(opened: Opened) -> SourceLines:
-    """Whose lines its stacks come down to."""
+    """Source lines of the stacks."""
     return opened.once(("sites",), lambda: sites_of(opened.trace))
 
 
 def stacks_from_in(opened: Opened) -> int | None:
-    """The first event with a stack."""
+    """First event with a stack."""
     return opened.once(("stacks from",), lambda: stacks_from(opened.trace))
 
 
 def look_at_in(opened: Opened) -> int:
-    """Where to look first."""
+    """Event of interest."""
     return look_at(course_in(opened), stacks_from_in(opened))
 
 
@@ -287,7 +295,7 @@ def look_at_in(opened: Opened) -> int:
 
 
 def the_moment(course: AllocationCurve, event: int | None, field: str) -> int:
-    """The moment meant; the peak where none is. Raises InvalidParameter beyond the last."""
+    """Event of a request; the peak by default. Raises InvalidParameter beyond the last."""
     if event is None:
         return course.peak(-1, course.end)
     if event >= course.end:

@@ -1,4 +1,4 @@
-"""Tokens: listed without their secret, made (shown once), revoked."""
+"""Access tokens: list, create, revoke."""
 
 from __future__ import annotations
 
@@ -19,38 +19,46 @@ router = APIRouter(tags=["tokens"])
 
 
 class NewToken(BaseModel):
-    """What a token is for."""
+    """A new token."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
+    """Name of the token."""
     scopes: Annotated[list[Literal["ingest", "read"]], Field(min_length=1, max_length=2)]
+    """What the token allows: `ingest` sends batches, `read` allows all other calls."""
 
 
-@router.get("/tokens", summary="All tokens, without their secrets", responses=answers_with(list[TokenRow]))
+@router.get("/tokens", summary="Access tokens", responses=answers_with(list[TokenRow]))
 def get_tokens(request: Request) -> Response:
-    """``[{id, name, scopes, created_seconds, last_used_seconds}]``."""
+    """Without their secrets."""
     house: House = request.app.state.house
     return answer(house.tokens.listed())
 
 
-@router.post("/tokens", summary="Make a token", status_code=201, responses=answers_with(CreatedToken, status=201))
+@router.post("/tokens", summary="Create a token", status_code=201, responses=answers_with(CreatedToken, status=201))
 def post_token(request: Request, wanted: NewToken) -> Response:
-    """The answer holds the plain token, this once."""
+    """No other answer contains the secret."""
     house: House = request.app.state.house
     with storing("stored"):
         token, plain = house.tokens.make(wanted.name, sorted(set(wanted.scopes)))
-    told = {"id": token.id, "name": token.name, "scopes": list(token.scopes)}
-    return answer({**told, "created_seconds": seconds(token.created_ns), "token": plain}, 201)
+    created = CreatedToken(
+        id=token.id,
+        name=token.name,
+        scopes=list(token.scopes),
+        created_seconds=seconds(token.created_ns),
+        token=plain,
+    )
+    return answer(created, 201)
 
 
 @router.delete("/tokens/{token_id}", summary="Revoke a token", status_code=204, response_class=Response)
 def delete_token(request: Request, token_id: str) -> Response:
-    """At once, sign-ins with it included."""
+    """At once, also for callers who signed in with it."""
     house: House = request.app.state.house
     try:
         with storing("changed"):
             house.tokens.delete(token_id)
     except LookupError:
-        raise NotFound(f"There is no token {token_id[:40]!r}.", field="token_id", seen=token_id[:40]) from None
+        raise NotFound(f"Token {token_id[:40]!r} not found.", field="token_id", seen=token_id[:40]) from None
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""What people ask to be changed or stored, done by the writer; its troubles as problems."""
+"""Changes that the writer makes for requests; its errors as problems."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _WAIT_SECONDS = 30
 
 
 def change(house: House, work: Callable[[Connection, Book], T]) -> T:
-    """Wait until it is stored. Raises Busy, Storage, NotFound (for a LookupError), and the work's own ValueError."""
+    """Wait until a change is stored. Raises Busy, Storage, NotFound (for a LookupError), and the change's own ValueError."""
     try:
         with storing("changed"):
             return house.writer.do(work).result(_WAIT_SECONDS)
     except LookupError as error:
-        raise NotFound(f"There is no {error.args[0]!r} any more.") from None
+        raise NotFound(f"{error.args[0]!r} was deleted.") from None
 
 
 @contextlib.contextmanager
 def storing(done: str) -> Iterator[None]:
-    """The writer's troubles as problems; ``done``: what was not, "stored" or "changed"."""
+    """Errors of the writer as problems; ``done``: what was not done, "stored" or "changed"."""
     try:
         yield
     except StorageTrouble as trouble:
         raise Storage(f"Nothing was {done}: {trouble}.", headers={"Retry-After": "5"}) from None
     except (QueueFull, WriterClosed, concurrent.futures.TimeoutError):
-        raise Busy("The server has too much to store at the moment.", headers={"Retry-After": "2"}) from None
+        raise Busy("The server has too much to store. Retry in a few seconds.", headers={"Retry-After": "2"}) from None

@@ -1,7 +1,8 @@
-"""Artifacts: what a process recorded that is too large for one message, gathered from its pieces in any order.
+"""Artifacts: recordings that are too large for one message, assembled from their pieces in any order.
 
-The same piece twice is one piece. What all pieces of an artifact must tell alike (``kind``, ``pieces``, ``about``) the first
-that came tells. A run keeps its newest artifacts, within :data:`MAX_ARTIFACTS` and :data:`MAX_BYTES`.
+A piece that arrives twice counts once. ``kind``, ``pieces`` and ``about`` are those of the first piece; the others must
+agree. A
+run keeps its newest artifacts, within :data:`MAX_ARTIFACTS` and :data:`MAX_BYTES`.
 """
 
 from __future__ import annotations
@@ -15,60 +16,84 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, RowMapping
 
 from vramscope.protocol import messages, series
-from vramscope_server.store.series_reader import Run
+from vramscope_server.store.table_rows import StoredRun
 from vramscope_server.store.tables import artifact_pieces, artifacts, runs
 from vramscope_server.store.validation import BadBatch
 
 MAX_ARTIFACTS: Final = 64
 MAX_BYSTANDERS: Final = 1024
-"""beside them: with many ranks there are as many at once, and they must not push out the error that they stand by"""
+"""Limit of bystander records, apart from MAX_ARTIFACTS: one per rank may arrive at once, and they must not displace the
+error."""
 MAX_BYTES: Final = 512 * 1024 * 1024
-"""Of all artifacts of one run; the largest possible one has half of it."""
+"""Limit of all artifacts of one run; the largest possible one takes half of it."""
 
+_COLUMNS: Final = tuple(column.name for column in artifacts.columns)
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(dict[str, messages.Scalar]).decode
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class ArtifactRecord:
-    """One artifact as the writer knows it. ``values`` is its row in ``tables.artifacts``."""
+    """An artifact as the writer knows it: a row of ``tables.artifacts``, and what changed."""
 
-    values: dict[str, Any]
+    id: str
+    run_key: int
+    session_id: str
+    rank: int
+    kind: str
+    about: bytes
+    """Facts about it in MessagePack, as the wire has them."""
+    pieces: int
+    received: int = 0
+    """Number of pieces that are stored."""
+    bytes: int = 0
+    """Size of these pieces."""
+    received_ns: int
     numbers: set[int] = field(default_factory=set)
-    """of the pieces that are there; not kept once all are"""
+    """Numbers of these pieces; empty once all are stored."""
     new: bool = False
     dirty: bool = False
 
     @classmethod
     def begin(cls, piece: messages.Piece, run_key: int, session_id: str, rank: int, now_ns: int) -> ArtifactRecord:
-        """An artifact of which the first piece has come."""
-        values = {
-            "id": piece.artifact, "run_key": run_key, "session_id": session_id, "rank": rank, "kind": piece.kind,
-            "about": _encode(piece.about), "pieces": piece.pieces, "received": 0, "bytes": 0, "received_ns": now_ns,
-        }  # fmt: skip
-        return cls(values, new=True)
+        """An artifact from its first piece."""
+        return cls(
+            id=piece.artifact,
+            run_key=run_key,
+            session_id=session_id,
+            rank=rank,
+            kind=piece.kind,
+            about=_encode(piece.about),
+            pieces=piece.pieces,
+            received_ns=now_ns,
+            new=True,
+        )
+
+    def to_row(self) -> dict[str, Any]:
+        """All columns by name."""
+        return {name: getattr(self, name) for name in _COLUMNS}
 
     @property
     def whole(self) -> bool:
-        """Are all pieces there?"""
-        return bool(self.values["received"] == self.values["pieces"])
+        """Whether all pieces are stored."""
+        return self.received == self.pieces
 
     def check(self, piece: messages.Piece) -> None:
-        """Raises BadBatch if the piece tells otherwise than the first one did."""
+        """Raise BadBatch if the piece contradicts the first one."""
         told = {"kind": piece.kind, "pieces": piece.pieces, "about": _encode(piece.about)}
         for name, value in told.items():
-            if value != self.values[name]:
-                seen, right = (value, self.values[name]) if name != "about" else ("something else", "the same")
+            if value != getattr(self, name):
+                seen, right = (value, getattr(self, name)) if name != "about" else ("different", "the same")
                 raise BadBatch(f"piece.{name}", seen, f"{right}, as in the other pieces of {piece.artifact}")
 
     def take(self, piece: messages.Piece, now_ns: int) -> bool:
-        """Note a piece; False if it is there already."""
+        """Add a piece; False if it is stored already."""
         if self.whole or piece.number in self.numbers:
             return False
         self.numbers.add(piece.number)
-        self.values["received"] += 1
-        self.values["bytes"] += len(piece.data)
-        self.values["received_ns"] = now_ns
+        self.received += 1
+        self.bytes += len(piece.data)
+        self.received_ns = now_ns
         self.dirty = True
         if self.whole:
             self.numbers.clear()
@@ -78,7 +103,7 @@ class ArtifactRecord:
 def load_artifacts(connection: Connection, run_key: int) -> dict[str, ArtifactRecord]:
     """All artifacts of a run, oldest first."""
     query = sa.select(artifacts).where(artifacts.c.run_key == run_key).order_by(artifacts.c.received_ns, artifacts.c.id)
-    found = {row["id"]: ArtifactRecord(dict(row)) for row in connection.execute(query).mappings()}
+    found = {row["id"]: ArtifactRecord(**row) for row in connection.execute(query).mappings()}
     begun = [ident for ident, record in found.items() if not record.whole]
     pieces = sa.select(artifact_pieces.c.artifact, artifact_pieces.c.number)
     if begun:
@@ -88,26 +113,26 @@ def load_artifacts(connection: Connection, run_key: int) -> dict[str, ArtifactRe
 
 
 def superfluous(records: Iterable[ArtifactRecord]) -> list[str]:
-    """Ids of those that must go, oldest first, so that the rest is within the bounds of a run. First those of which nobody here
-    knows what they are: they push out none that can be shown."""
+    """Identifiers of the artifacts to delete, oldest first, so that the rest is within the limits of a run. Artifacts of
+    unknown kinds go first: they must not displace any that can be shown."""
 
     def worth(record: ArtifactRecord) -> tuple[bool, int]:
-        return record.values["kind"] in series.ARTIFACT_KINDS, record.values["received_ns"]
+        return record.kind in series.ARTIFACT_KINDS, record.received_ns
 
     newest_first = sorted(records, key=worth, reverse=True)
     kept_bytes, gone = 0, []
     left = {True: MAX_BYSTANDERS, False: MAX_ARTIFACTS}
     for position, record in enumerate(newest_first):
-        kept_bytes += record.values["bytes"]
-        is_bystander = record.values["kind"] == "bystander"
+        kept_bytes += record.bytes
+        is_bystander = record.kind == "bystander"
         left[is_bystander] -= 1
         if position > 0 and (left[is_bystander] < 0 or kept_bytes > MAX_BYTES):
-            gone.append(record.values["id"])
+            gone.append(record.id)
     return gone[::-1]
 
 
 def delete_artifacts(connection: Connection, which: sa.ColumnElement[bool]) -> None:
-    """Delete those of which a condition on ``tables.artifacts`` holds, with their pieces."""
+    """Delete the artifacts that match a condition on ``tables.artifacts``, with their pieces."""
     pieces = artifact_pieces.delete().where(artifact_pieces.c.artifact.in_(sa.select(artifacts.c.id).where(which)))
     connection.execute(pieces)
     connection.execute(artifacts.delete().where(which))
@@ -118,7 +143,7 @@ def delete_artifacts(connection: Connection, which: sa.ColumnElement[bool]) -> N
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An artifact as it lies in the database, without its bytes."""
+    """An artifact in the database, without its bytes."""
 
     id: str
     run_id: str
@@ -132,7 +157,7 @@ class Stored:
 
     @property
     def whole(self) -> bool:
-        """Are all pieces there?"""
+        """Whether all pieces are stored."""
         return self.received == self.pieces
 
 
@@ -141,21 +166,21 @@ _FACTS: Final = sa.select(
 ).join(runs, runs.c.key == artifacts.c.run_key)
 
 
-def list_artifacts(connection: Connection, run: Run) -> list[Stored]:
-    """Those of a run, newest first."""
+def list_artifacts(connection: Connection, run: StoredRun) -> list[Stored]:
+    """Artifacts of a run, newest first."""
     newest = (artifacts.c.received_ns.desc(), artifacts.c.id)
-    query = _FACTS.where(artifacts.c.run_key == run["key"]).order_by(*newest)
+    query = _FACTS.where(artifacts.c.run_key == run.key).order_by(*newest)
     return [_stored(row) for row in connection.execute(query).mappings()]
 
 
 def find_artifact(connection: Connection, ident: str) -> Stored | None:
-    """The one of this id."""
+    """Artifact with this identifier."""
     row = connection.execute(_FACTS.where(artifacts.c.id == ident)).mappings().first()
     return None if row is None else _stored(row)
 
 
 def read_artifact(connection: Connection, ident: str) -> bytes:
-    """Its bytes, as far as its pieces are there."""
+    """Bytes of the stored pieces."""
     query = sa.select(artifact_pieces.c.data).where(artifact_pieces.c.artifact == ident)
     return b"".join(connection.execute(query.order_by(artifact_pieces.c.number)).scalars())
 
@@ -163,6 +188,6 @@ def read_artifact(connection: Connection, ident: str) -> bytes:
 def _stored(row: RowMapping) -> Stored:
     try:
         about = _decode(row["about"])
-    except (msgspec.MsgspecError, UnicodeDecodeError):  # damaged on the disk: what it tells is then unknown
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # damaged on the disk
         about = {}
     return Stored(**(dict(row) | {"about": about}))

@@ -1,4 +1,4 @@
-"""Counts the small chunks of each stream, to know when enough of them lie there to be merged (``compaction.py``)."""
+"""Counts the small chunks of each stream, to know when there are enough to merge (``compaction.py``)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from sqlalchemy.engine import Connection
 from vramscope_server.store.tables import FULL_LEVEL, FULL_ROWS, chunks
 
 MERGE_COUNT: Final = 16
-"""So many small chunks of one level are merged into one of the next."""
+"""Number of small chunks of one level that are merged into one of the next."""
 
 Stream = tuple[int, int, int, str]
-"""run key, rank, device, stream"""
+"""Run key, rank, device, stream."""
 
 
 class SmallChunks:
-    """How many chunks that are not full each stream has, and how many rows lie in them, level by level."""
+    """Number of small chunks of each stream, and of their rows, by level."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[Stream, int], list[int]] = {}
 
     def load(self, connection: Connection) -> None:
-        """Count anew what the database holds."""
+        """Count the chunks in the database."""
         self._counts.clear()
         stream = (chunks.c.run_key, chunks.c.rank, chunks.c.device, chunks.c.stream, chunks.c.level)
         counted = sa.select(*stream, sa.func.count(), sa.func.sum(chunks.c.rows)).where(chunks.c.level < FULL_LEVEL)
@@ -32,7 +32,7 @@ class SmallChunks:
             self._counts[((key, rank, device, name), level)] = [count, int(rows)]
 
     def add(self, stream: Stream, level: int, rows: int) -> Iterator[tuple[Stream, int]]:
-        """Note a new chunk; gives the stream and level if there are now enough of them to merge."""
+        """Count a new chunk. Returns the stream and level if there are now enough to merge."""
         if level >= FULL_LEVEL:
             return
         count = self._counts.setdefault((stream, level), [0, 0])
@@ -43,10 +43,10 @@ class SmallChunks:
             yield stream, level
 
     def of_run(self, run_key: int) -> set[Stream]:
-        """The streams of a run that have small chunks."""
+        """Streams of a run that have small chunks."""
         return {stream for stream, _ in self._counts if stream[0] == run_key}
 
     def forget(self, run_key: int) -> None:
-        """The run is deleted."""
+        """Forget a deleted run."""
         for entry in [entry for entry in self._counts if entry[0][0] == run_key]:
             del self._counts[entry]

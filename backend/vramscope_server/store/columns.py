@@ -1,19 +1,19 @@
-"""The codec of a chunk: int64 columns <-> one blob in which each column can be read without the others.
+"""Codec of a chunk: int64 columns <-> one blob in which each column can be read without the others.
 
 A column is stored as the cheapest of three forms:
 
-constant   the value alone, no bytes besides: series that never move (segments, OOMs, a temperature)
+constant   the value alone, without further bytes: series that never change (segments, OOMs, a temperature)
 delta      differences between neighbours: counters, clocks, sawteeth
 offset     distances from the smallest value: noise around a level
 
 Deltas and offsets lose their common trailing zero bits (allocated bytes come in 512s, reserved bytes in 2 MiB), become
-unsigned (zigzag), are cut to the bytes that the largest one needs, are laid out plane by plane (all lowest bytes, then
+unsigned (zigzag), are cut to the bytes that the largest one needs, are stored plane by plane (all lowest bytes, then
 all next ones ...) and pass through zstd, each column in its own frame. Lossless for every int64 value.
 
-A column in which every value is unknown (-1) is not stored at all: reading an absent column gives unknowns.
+A column in which every value is unknown (-1) is not stored at all: reading an absent column returns unknowns.
 
 Blob: ``b"vc2\\0"``, rows (u32), columns (u16); for each column its name (u8 length, ASCII) and an entry
-(form u8, shift u8, planes u8, base i64, end-of-frame u32, CRC-32 of the frame u32); then the frames. Blobs of before,
+(form u8, shift u8, planes u8, base i64, end-of-frame u32, CRC-32 of the frame u32); then the frames. Older blobs,
 ``b"vc1\\0"``, have no CRC.
 """
 
@@ -37,25 +37,25 @@ Columns = Mapping[str, IntArray]
 MAGIC: Final = b"vc2\0"
 UNKNOWN: Final = -1
 MAX_ROWS: Final = 1 << 16
-"""A blob that says it holds more was damaged: without a bound it could make us ask for any amount of memory."""
+"""Maximum number of rows of a blob: a damaged blob must not allocate any amount of memory."""
 SMALL_ROWS: Final = 512
-"""A quick chunk of so few rows is not compressed beyond its planes: it is merged soon, and each call of zstd would let go of
-the interpreter, for which the other threads wait."""
+"""A quick chunk with at most this many rows is not compressed beyond its planes. It is merged soon, and each call of zstd
+releases the interpreter, for which the other threads wait."""
 _HEAD: Final = struct.Struct("<4sIH")
 _ENTRY: Final = struct.Struct("<BBBqII")
 _ENTRIES: Final = {MAGIC: _ENTRY, b"vc1\0": struct.Struct("<BBBqI")}
 _CONSTANT, _DELTA, _OFFSET = 0, 1, 2
 _UNKNOWN_COLUMN: Final = (_CONSTANT, 0, 0, UNKNOWN, 0, 0, None)
 _STORED = 0x80
-"""Flag on the form: the planes are stored as they are, because zstd made them no smaller."""
+"""Flag on the form: the planes are stored uncompressed, because zstd did not shrink them."""
 
 
 class CorruptChunk(ValueError):
-    """A blob that this codec did not write, or that was damaged since."""
+    """A blob that is damaged, or that this codec did not write."""
 
 
 class _Local(threading.local):
-    """zstd contexts of this thread: they may not be shared, and making one costs more than a small frame."""
+    """Contexts of zstd for this thread: they cannot be shared, and creating one costs more than a small frame."""
 
     def __init__(self) -> None:
         # Magicless frames without size and checksum: 8 bytes less for each column of each small chunk.
@@ -72,7 +72,7 @@ class _Local(threading.local):
 
         self.quick = compressor(1)
         self.thorough = compressor(3)  # 6 takes 1 ms more for 4096 rows and saves 0.2 %
-        # We write windows of 2^17; a damaged frame may ask for gigabytes.
+        # The encoder uses windows of 2^17; a damaged frame may request gigabytes.
         self.decompressor = zstandard.ZstdDecompressor(format=zstandard.FORMAT_ZSTD1_MAGICLESS, max_window_size=1 << 17)
 
 
@@ -124,7 +124,7 @@ def encode(names: list[str], values: IntArray, *, thorough: bool = False) -> byt
 
 
 def _deltas(values: IntArray) -> tuple[UnsignedArray, list[int]]:
-    """Differences between neighbours, of all columns at once, and the zero bits that each column lost at its end."""
+    """Differences between neighbours, of all columns at once, and the number of trailing zero bits of each column."""
     # They may wrap around for values at both ends of int64; unsigned arithmetic wraps back on reading.
     delta = values[:, 1:] - values[:, :-1]
     shifts = [_trailing_zeros(bits) for bits in np.bitwise_or.reduce(delta, axis=1).tolist()]
@@ -136,14 +136,14 @@ def _deltas(values: IntArray) -> tuple[UnsignedArray, list[int]]:
 
 
 def _offsets(values: IntArray, lowest: int) -> tuple[UnsignedArray, int]:
-    """Distances of one column's values from the smallest, and the zero bits that they lost at their end."""
+    """Distances of one column's values from the smallest, and their number of trailing zero bits."""
     distance = values - lowest
     shift = _trailing_zeros(int(np.bitwise_or.reduce(distance)))
     return (distance >> shift).view(np.uint64), shift
 
 
 def _planes(unsigned: UnsignedArray) -> list[BytesArray]:
-    """Of each row of numbers the bytes that its largest one needs, all lowest first: shape (planes, numbers)."""
+    """The bytes that the largest number of each row needs, lowest first: shape (planes, numbers)."""
     count, numbers = unsigned.shape
     needed = [max(1, (top.bit_length() + 7) // 8) for top in unsigned.max(axis=1, initial=0).tolist()]
     apart = unsigned.view(np.uint8).reshape(count, numbers, 8)[:, :, : max(needed)]
@@ -156,12 +156,12 @@ def _trailing_zeros(bits: int) -> int:
 
 
 def _bits(unsigned: UnsignedArray) -> float:
-    """Mean length in bits, from every eighth: what the values would cost with an ideal code of their magnitude."""
+    """Mean length in bits, from every eighth value: the cost with an ideal code of their magnitude."""
     return float(np.log2(unsigned[::8].astype(np.float64) + 1).mean())
 
 
 class Chunk:
-    """A blob opened for reading. Cheap: the table is read, no column is decoded before it is asked for."""
+    """A blob opened for reading. Cheap: the table is read, and a column is decoded when it is read."""
 
     __slots__ = ("_blob", "_start", "_table", "rows")
 
@@ -193,11 +193,11 @@ class Chunk:
 
     @property
     def names(self) -> list[str]:
-        """Columns stored here; every other one is unknown in all rows."""
+        """Names of the stored columns; every other one is unknown in all rows."""
         return list(self._table)
 
     def column(self, name: str) -> IntArray:
-        """The values of one column, shape (rows,); -1 throughout if it is not stored. About 50 µs for 4096 rows."""
+        """Values of one column, shape (rows,); all -1 if it is not stored. About 50 µs for 4096 rows."""
         form, shift, planes, base, *_ = self._table.get(name, _UNKNOWN_COLUMN)
         if form == _CONSTANT:
             return np.full(self.rows, base, np.int64)
@@ -215,8 +215,8 @@ class Chunk:
         return values
 
     def columns(self, names: Sequence[str]) -> dict[str, IntArray]:
-        """Several columns; of a small chunk all at once, at half the cost."""
-        if self.rows > SMALL_ROWS:  # each by itself stays in the processor's cache
+        """Several columns; those of a small chunk all at once, at half the cost."""
+        if self.rows > SMALL_ROWS:  # One at a time stays in the processor's cache.
             return {name: self.column(name) for name in names}
         deltas = [name for name in names if self._form(name) == _DELTA]
         found = {name: self.column(name) for name in names if name not in deltas}
@@ -237,7 +237,7 @@ class Chunk:
         return self._table.get(name, _UNKNOWN_COLUMN)[0] & ~_STORED
 
     def _join(self, name: str, into: IntArray) -> None:
-        """Planes of bytes to numbers, all in contiguous passes: twice as fast as transposing into eight bytes a row."""
+        """Numbers from planes of bytes, in contiguous passes: twice as fast as transposing into eight bytes a row."""
         form, _, planes, _, begin, end, check = self._table[name]
         size = into.size * planes
         raw = self._blob[self._start + begin : self._start + end]
@@ -258,10 +258,10 @@ class Chunk:
 
 
 def _signed(zigzag: IntArray, planes: int) -> IntArray:
-    """The whole numbers behind what :func:`_deltas` made unsigned, in place where their highest bit allows it."""
+    """Reverse of :func:`_deltas`, in place if the highest bit allows it."""
     sign = zigzag & 1
     np.negative(sign, out=sign)
-    if planes == 8:  # the highest bit is one of the number, not a sign
+    if planes == 8:  # the highest bit is not a sign
         zigzag = (zigzag.view(np.uint64) >> np.uint64(1)).view(np.int64)
     else:
         zigzag >>= 1
@@ -275,7 +275,7 @@ def encode_columns(columns: Mapping[str, IntArray], *, thorough: bool = False) -
 
 
 def columns_of(chunk: Chunk) -> Columns:
-    """All columns that are stored in a chunk. About 0.2 ms for 19 columns of 256 rows. Raises CorruptChunk."""
+    """All stored columns of a chunk. About 0.2 ms for 19 columns of 256 rows. Raises CorruptChunk."""
     columns = chunk.columns(chunk.names)
     if not columns:
         raise CorruptChunk("the chunk has no column")
@@ -283,7 +283,7 @@ def columns_of(chunk: Chunk) -> Columns:
 
 
 def concatenate(opened: Sequence[Columns]) -> Columns:
-    """The columns of several chunks, one after the other; a column that one of them lacks is unknown there."""
+    """Columns of several chunks, concatenated; a column that a chunk lacks is unknown there."""
     names = dict.fromkeys(name for columns in opened for name in columns)
     rows = [len(next(iter(columns.values()))) for columns in opened]
     absent = [np.full(count, UNKNOWN, np.int64) for count in rows]

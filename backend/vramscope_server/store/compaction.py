@@ -1,9 +1,9 @@
 """Merges a stream's many small chunks into few large ones, in a thread of its own.
 
 A live agent sends a few rows five times a second, each stored as a small chunk. Sixteen of a level become one of the
-next, and what reaches 4096 rows is full and stays: a row is rewritten about three times, and a run of an hour is read
-from some twenty chunks a stream, nine of them full. Chunks never change, so reading and packing happen here, on a
-reading connection; only the exchange of the small for the merged goes through the writer.
+next, and a chunk of 4096 rows is full and stays. A row is rewritten about three times, and a run of an hour is read
+from about twenty chunks a stream, nine of them full. Chunks never change, so reading and packing happen here, on a
+reading connection; only the exchange of the small chunks for the merged one needs the writer.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from vramscope_server.store.writer import QueueFull, StorageTrouble, Writer, Wri
 log = logging.getLogger("vramscope_server.compaction")
 
 EVERY_LEVEL: Final = -1
-"""In place of a level: merge all that is not full, because the run has ended."""
+"""In place of a level: merge everything that is not full, because the run has ended."""
 _MOST_CHUNKS: Final = 512
-"""Of one merge: bounds its memory."""
+"""Maximum number of chunks of one merge; it bounds its memory."""
 
 
 class Compactor:
-    """Give :meth:`merge` to the writer as ``compact``. Start with :meth:`start`, end with :meth:`close`."""
+    """Merges chunks. Pass :meth:`merge` to the writer as ``compact``. Start with :meth:`start`, end with :meth:`close`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -44,12 +44,12 @@ class Compactor:
         self._closing = False
 
     def start(self, writer: Writer) -> None:
-        """Begin; the writer must have been started."""
+        """Start the thread; the writer must have been started."""
         self._writer = writer
         self._thread.start()
 
     def close(self, timeout_seconds: float = 5.0) -> None:
-        """Stop after the merge at hand. What was not merged is merged when the stream grows again."""
+        """Stop after the current merge. The rest is merged when the stream grows again."""
         self._closing = True
         with contextlib.suppress(queue.Full):
             self._queue.put_nowait(None)
@@ -57,13 +57,13 @@ class Compactor:
             self._thread.join(timeout_seconds)
 
     def merge(self, stream: Stream, level: int) -> None:
-        """Have a stream's chunks of one level merged, soon. Never blocks; forgotten if far too much waits."""
+        """Schedule a merge of a stream's chunks of one level. Never blocks; dropped if far too many are scheduled."""
         with contextlib.suppress(queue.Full):
             self._queue.put_nowait((stream, level))
 
     @property
     def waiting(self) -> int:
-        """Merges not yet made."""
+        """Number of scheduled merges."""
         return self._queue.qsize()
 
     def _run(self) -> None:
@@ -73,12 +73,12 @@ class Compactor:
                 while self._merge_once(stream, level) and not self._closing:
                     pass
             except (StorageTrouble, QueueFull, WriterClosed):
-                pass  # the small chunks are still there, and the writer has told what ails it
+                pass  # the small chunks remain, and the writer reports the problem
             except Exception:
                 log.exception("the chunks of %s were not merged", stream)
 
     def _merge_once(self, stream: Stream, level: int) -> bool:
-        """Merge up to 512 chunks; True if there may be more."""
+        """Merge up to 512 chunks. Returns whether there may be more."""
         key, rank, device, name = stream
         query = sa.select(chunks.c.key, chunks.c.level, chunks.c.rows, chunks.c.data).where(
             chunks.c.run_key == key,
@@ -89,7 +89,7 @@ class Compactor:
         )
         with self._database.reader() as connection:
             found = connection.execute(query.order_by(chunks.c.first_time_ns).limit(_MOST_CHUNKS)).all()
-        # A damaged chunk stays as it is: readers leave it out and say so, and the others are merged around it.
+        # A damaged chunk stays: readers leave it out and report it, and the others are merged around it.
         opened = [(row, columns) for row in found if (columns := _columns(row.data)) is not None]
         if len(opened) < 2:
             return False

@@ -1,8 +1,8 @@
-"""Opens the database, or says in one sentence why not: engines for one writer and for many readers.
+"""Opens the database, or says in one sentence why it cannot: engines for one writer and for many readers.
 
-SQLite runs in WAL mode with ``synchronous=NORMAL``: a commit is in the write-ahead log, in the operating system's hands,
+SQLite runs in WAL mode with ``synchronous=NORMAL``. A commit is in the write-ahead log, in the operating system's hands,
 before it is acknowledged, so a crash or SIGKILL of the server loses nothing that was acknowledged. Only a crash of the
-whole machine can lose the last moments (never the file's consistency); ``VRAMSCOPE_SYNCHRONOUS=FULL`` waits for the
+whole machine can lose the newest commits (never the file's consistency). ``VRAMSCOPE_SYNCHRONOUS=FULL`` waits for the
 disk at each commit and closes that gap too, at the price of one fsync a commit.
 """
 
@@ -28,20 +28,20 @@ from sqlalchemy.pool import NullPool, QueuePool
 from vramscope_server.store.scalars import words
 
 APPLICATION_ID: Final = 0x76726D73
-"""Marks an SQLite file as ours ("vrms")."""
+"""Mark of an SQLite file of vramscope ("vrms")."""
 HEAD: Final = "0001"
-"""The newest migration in ``migrations/versions``; a test keeps it so."""
+"""The newest migration in ``migrations/versions``; a test checks it."""
 _ADVISORY_LOCK: Final = 0x7672616D
 _CHECK_BELOW_BYTES: Final = 64 * 1024 * 1024
 _MIGRATIONS: Final = Path(__file__).resolve().parent.parent / "migrations"
 
 
 class DatabaseRefused(Exception):
-    """The database cannot be used; the message is one clear sentence for the person who started the server."""
+    """The database cannot be used; the message is one sentence for the person who started the server."""
 
 
 class Database:
-    """One database: a connection to write on, for the writer thread alone, and a pool of readers.
+    """A database: a connection to write on, for the writer thread alone, and a pool of readers.
 
     kind       "sqlite" or the name of another SQLAlchemy dialect
     read_only  why nothing can be written, or None
@@ -53,7 +53,7 @@ class Database:
             self.url: URL = make_url(url)
             self.url.get_dialect()
         except (ArgumentError, NoSuchModuleError) as error:
-            raise DatabaseRefused(f"{url!r} is not a database URL that SQLAlchemy knows: {error}") from error
+            raise DatabaseRefused(f"{url!r} is not a database URL of SQLAlchemy: {error}") from error
         self.kind: str = self.url.get_backend_name()
         self.read_only: str | None = None
         self._lock: IO[bytes] | None = None
@@ -82,7 +82,7 @@ class Database:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.touch()
             except OSError as error:
-                raise DatabaseRefused(f"{path} cannot be made: {error.strerror}.") from error
+                raise DatabaseRefused(f"{path} cannot be created: {error.strerror}.") from error
         else:
             try:
                 with path.open("rb") as file:
@@ -134,7 +134,7 @@ class Database:
             raise
 
     def _take_lock(self) -> None:
-        """Two servers on one file would each believe in their own counters."""
+        """Refuse a second server on one file: each would rely on its own counters."""
         lock = open(f"{self.path}.lock", "ab")  # noqa: SIM115, PTH123 - held as long as the database is open
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -149,7 +149,7 @@ class Database:
         connection.isolation_level = None
         try:
             if new:
-                # Both only take effect before the first table exists.
+                # Both take effect only before the first table exists.
                 connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
                 connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
                 return
@@ -163,9 +163,7 @@ class Database:
                     raise DatabaseRefused(_corrupt(path, verdict))
         except sqlite3.DatabaseError as error:
             if "full" in str(error):
-                raise DatabaseRefused(
-                    f"the disk that holds {path} is full; make room on it and start again."
-                ) from error
+                raise DatabaseRefused(f"the disk that holds {path} is full; free some space and restart.") from error
             raise DatabaseRefused(_corrupt(path, str(error))) from error
         finally:
             connection.close()
@@ -173,8 +171,8 @@ class Database:
     def _open_server(self) -> None:
         url = self.url
         if url.get_driver_name() == "psycopg2" and self.kind == "postgresql":
-            url = url.set(drivername="postgresql+psycopg")  # what the extra `postgres` brings
-        # Of a database with no encoding this driver would give bytes for words, to SQLAlchemy's own first question too.
+            url = url.set(drivername="postgresql+psycopg")  # the driver of the extra `postgres`
+        # With a database without encoding this driver returns bytes instead of text, even to SQLAlchemy's first query.
         options: dict[str, Any] = {"client_encoding": "utf8"} if url.get_driver_name() == "psycopg" else {}
         try:
             self._readers = sa.create_engine(
@@ -202,12 +200,12 @@ class Database:
             return
         if found is not None and found not in _revisions():
             raise DatabaseRefused(
-                f"the database was made by a newer vramscope (its tables are at {found}, this version knows {HEAD}); "
+                f"the database was created by a newer vramscope (its tables are at {found}, this version has {HEAD}); "
                 "upgrade vramscope, or give another --database."
             )
         if self.read_only is not None:
-            raise DatabaseRefused(f"the database must be brought from {found} to {HEAD}, but {self.read_only}.")
-        # Imported only when there is something to do: half a second and 8 MB otherwise.
+            raise DatabaseRefused(f"the database must be migrated from {found} to {HEAD}, but {self.read_only}.")
+        # Imported only if there is something to migrate: it costs half a second and 8 MB.
         from alembic import command
         from alembic.config import Config
 
@@ -220,20 +218,20 @@ class Database:
                 connection.commit()
         except SQLAlchemyError as error:
             why = storage_trouble(error) or str(error).splitlines()[0]
-            raise DatabaseRefused(f"the tables could not be made: {why}.") from error
+            raise DatabaseRefused(f"the tables could not be created: {why}.") from error
 
     # -- using
 
     @contextlib.contextmanager
     def reader(self) -> Iterator[Connection]:
-        """A connection that reads one consistent moment. On SQLite it cannot write, whatever is asked of it."""
+        """A connection that reads one consistent state. On SQLite it cannot write."""
         with self._readers.connect() as connection:
             yield connection
 
     def writer(self) -> Connection:
         """The connection to write on; close it when done. For the writer thread, and for opening.
 
-        Raises DatabaseRefused if another server holds a PostgreSQL database.
+        Raises DatabaseRefused if another server uses a PostgreSQL database.
         """
         connection = self._writer.connect()
         if self.kind == "postgresql":
@@ -245,7 +243,7 @@ class Database:
         return connection
 
     def used_bytes(self, connection: Connection) -> int:
-        """Bytes that the data take up; free pages inside an SQLite file are not counted."""
+        """Size of the stored data; free pages inside an SQLite file are not counted."""
         if self.kind == "sqlite":
             count, free, size = (
                 int(connection.exec_driver_sql(f"PRAGMA {name}").scalar() or 0)
@@ -258,11 +256,11 @@ class Database:
 
     @property
     def shown(self) -> str:
-        """Where the data lie, for people: a path, or the URL without its password."""
+        """Location of the data for people: a path, or the URL without its password."""
         return str(self.path) if self.kind == "sqlite" else self.url.render_as_string(hide_password=True)
 
     def close(self) -> None:
-        """Let go of everything; may be called twice."""
+        """Close all connections; may be called twice."""
         for name in ("_readers", "_writer"):
             engine: Any = getattr(self, name, None)
             if engine is not None:
@@ -273,7 +271,7 @@ class Database:
 
 
 def storage_trouble(error: BaseException) -> str | None:
-    """In words for people, what ails the storage; None if the error is of another kind."""
+    """Problem of the storage in words for people; None if the error is of another kind."""
     if not isinstance(error, DBAPIError):
         return str(error) if isinstance(error, DatabaseRefused) else None
     text = str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else type(error.orig).__name__
@@ -295,7 +293,7 @@ def storage_trouble(error: BaseException) -> str | None:
 
 
 def _json(value: Any) -> str:
-    """JSON as every database takes it: a number that no JSON can tell (NaN in a configuration) becomes its word."""
+    """JSON that every database accepts: a number that JSON does not have (NaN in a configuration) becomes text."""
     try:
         return json.dumps(value, allow_nan=False)
     except ValueError:
@@ -321,8 +319,8 @@ def _why_read_only(path: Path) -> str | None:
 
 
 def _read_only_mode(quoted: str) -> str:
-    """WAL needs an -shm file beside the database. Where none is and none can be made, nobody writes either, and the
-    file can be read as it lies."""
+    """Whether the file can be read as it is. WAL needs an -shm file beside the database. If there is none and none can be
+    created, nobody writes either."""
     try:
         with contextlib.closing(sqlite3.connect(f"file:{quoted}?mode=ro", uri=True)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -342,6 +340,6 @@ def _revisions() -> set[str]:
 
 def _encoded(url: URL, encoding: str) -> str:
     return (
-        f"{url.render_as_string(hide_password=True)} keeps text as {encoding}, which does not hold every name; "
-        f"CREATE DATABASE \"{url.database}\" ENCODING 'UTF8' TEMPLATE template0 makes one that does."
+        f"{url.render_as_string(hide_password=True)} stores text as {encoding}, which lacks some characters; "
+        f"CREATE DATABASE \"{url.database}\" ENCODING 'UTF8' TEMPLATE template0 creates one that has all."
     )

@@ -1,4 +1,4 @@
-"""The median of any number of durations, in little room."""
+"""Median of any number of durations, in constant memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy.typing as npt
 IntArray = npt.NDArray[np.int64]
 
 _RESOLUTION: Final = math.log1p(0.001)
-"""Durations are counted in buckets 0.1 % wide; with interpolation the median is off by less than that."""
+"""Width of a bucket: 0.1 %. With interpolation the median is off by less than that."""
 
 
 class Durations(msgspec.Struct):
-    """A histogram of step durations from which the median follows, whatever their number."""
+    """Histogram of step durations from which the median follows."""
 
     counts: dict[int, int] = {}
 
@@ -28,7 +28,7 @@ class Durations(msgspec.Struct):
             self.counts[bucket] = self.counts.get(bucket, 0) + count
 
     def median_ns(self) -> int | None:
-        """Within 0.1 % of the true one; None while no step has ended."""
+        """Median, within 0.1 %; None before the first step has ended."""
         total = sum(self.counts.values())
         if not total:
             return None

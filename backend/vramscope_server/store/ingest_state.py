@@ -1,6 +1,6 @@
-"""What the writer knows by heart: runs, sessions and ranks that are being written, and the changes not yet written down.
+"""State of the writer: runs, sessions and ranks that are being written, and the changes that are not written yet.
 
-All of it can be read back from the database; it is forgotten whenever a transaction fails. One thread only.
+All of it can be read back from the database, and is dropped whenever a transaction fails. One thread only.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
+from vramscope_server.answers.runs import RunRow
 from vramscope_server.store.artifacts import ArtifactRecord, delete_artifacts, superfluous
 from vramscope_server.store.chunking import SmallChunks, Stream
 from vramscope_server.store.pending_writes import Unwritten
@@ -28,12 +29,12 @@ from vramscope_server.store.validation import BadBatch, ReadyBatch, ReadyBlock, 
 
 MAX_GAPS: Final = 1000
 ANNOUNCE_NS: Final = 2_000_000_000
-"""While a run runs, its row is announced so often."""
+"""Minimum time between two announcements of a running run's row."""
 
 
 @dataclass(slots=True)
 class Stored:
-    """One batch's news, for those who watch live."""
+    """What a batch brought, for live events."""
 
     run_id: str
     rank: int
@@ -41,7 +42,7 @@ class Stored:
     blocks: list[ReadyBlock]
     scan: messages.Scan | None = None
     recordings: Sequence[str] = ()
-    """ids of those that are whole now"""
+    """Identifiers of artifacts that are now complete."""
 
 
 class Book:
@@ -59,7 +60,7 @@ class Book:
         self.forget()
 
     def forget(self) -> None:
-        """Drop all that may not be what the database holds."""
+        """Drop everything that may differ from the database."""
         self._runs.forget()
         self._unwritten.clear()
         self._requests.rolled_back()
@@ -67,7 +68,7 @@ class Book:
         self._stale = True
 
     def load(self, connection: Connection) -> None:
-        """Read what must be known before anything can be entered."""
+        """Read the state that is needed before the first batch."""
         self._runs.load(connection)
         self._unwritten.load(connection)
         self._live = set(connection.execute(sa.select(runs.c.id).where(runs.c.state == "running")).scalars())
@@ -77,20 +78,21 @@ class Book:
     # -- entering
 
     def enter(self, connection: Connection, ready: ReadyBatch) -> messages.Ack:
-        """Take in one batch, in memory; :meth:`write` puts it down. Returns the answer to give after the commit.
+        """Enter a batch, in memory; :meth:`write` stores it. Returns the answer to send after the commit.
 
-        Raises BadBatch, before anything is changed, if the batch contradicts what is stored; UnknownSession if nobody
-        said yet who sends it.
+        Raises BadBatch, before anything is changed, if the batch contradicts what is stored; UnknownSession if the sender
+        is
+        unknown.
         """
         if self._stale:
             self.load(connection)
         batch = ready.batch
         run = self._runs.of_session(connection, batch) or self._runs.find(connection, batch.run)
         session = run.sessions.get(batch.session) if run is not None else None
-        if session is not None and session.values["rank"] != batch.rank:
-            raise BadBatch("rank", batch.rank, f"{session.values['rank']}, as in this session's other batches")
-        if session is not None and len(session.values["early"]) >= MAX_GAPS:
-            raise BadBatch("sequence", batch.sequence, f"the batches missing since {session.values['last_sequence']}")
+        if session is not None and session.row.rank != batch.rank:
+            raise BadBatch("rank", batch.rank, f"{session.row.rank}, as in this session's other batches")
+        if session is not None and len(session.row.early) >= MAX_GAPS:
+            raise BadBatch("sequence", batch.sequence, f"the batches missing since {session.row.last_sequence}")
         self._check_pieces(connection, run, batch)
         if session is None:
             attached = next((m for m in batch.messages if isinstance(m, messages.Attached)), None)
@@ -102,14 +104,14 @@ class Book:
             session = self._new_session(run, batch, attached, ready.received_ns)
             self._requests.ask_bystander(run, session)
         assert run is not None
-        last, new = add_sequence(session.values["last_sequence"], session.values["early"], batch.sequence)
-        session.values["last_sequence"] = last
+        last, new = add_sequence(session.row.last_sequence, session.row.early, batch.sequence)
+        session.row.last_sequence = last
         session.skew.see(batch.sent_ns, ready.received_ns)
-        session.values["skew_ns"] = session.skew.skew_ns
-        session.values["last_seen_ns"] = run.values["last_seen_ns"] = ready.received_ns
+        session.row.skew_ns = session.skew.skew_ns
+        session.row.last_seen_ns = run.row.last_seen_ns = ready.received_ns
         session.dirty = run.dirty = True
-        if session.values["state"] == "lost":
-            session.values["state"] = "running"
+        if session.row.state == "lost":
+            session.row.state = "running"
         if new:
             self._enter_new(run, session, ready)
         return messages.Ack(accepted=last, requests=self._requests.tell(batch.session))
@@ -129,8 +131,8 @@ class Book:
                 if session.take_look(message, batch.sequence) and rank.session_id == batch.session:
                     scan = message
             elif isinstance(message, messages.Techniques):
-                if message.step >= (session.values["techniques"] or {}).get("step", 0):
-                    session.values["techniques"] = msgspec.to_builtins(message)
+                if message.step >= (session.row.techniques or {}).get("step", 0):
+                    session.row.techniques = msgspec.to_builtins(message)
                     run.announce = True
             elif isinstance(message, messages.Piece):
                 if self._piece(run, batch, message, ready.received_ns):
@@ -138,9 +140,9 @@ class Book:
                     if message.kind == "oom":
                         self._requests.ran_out(run, session, message)
             elif isinstance(message, messages.Overhead):
-                session.values["overhead"] = msgspec.to_builtins(message)
-                dropped = session.values["dropped_samples"]  # it only grows, and batches may come out of order
-                session.values["dropped_samples"] = max(dropped, message.dropped_samples or 0)
+                session.row.overhead = msgspec.to_builtins(message)
+                dropped = session.row.dropped_samples  # only grows; batches may arrive out of order
+                session.row.dropped_samples = max(dropped, message.dropped_samples or 0)
             elif isinstance(message, messages.Ended):
                 session.end(message)
                 for tail in message.tails:
@@ -153,12 +155,12 @@ class Book:
             rank.dirty = True
         for chunk in ready.chunks:
             values = {name: getattr(chunk, name) for name in chunk.__slots__}
-            self._unwritten.chunk((run.values["key"], number, chunk.device, chunk.stream), values)
+            self._unwritten.chunk((run.row.key, number, chunk.device, chunk.stream), values)
         if recordings:
             run.announce = True
         if ready.blocks or scan is not None or recordings:
             skew = display_skew_ns(session.skew.skew_ns)
-            self._news.append(Stored(run.values["id"], number, skew, ready.blocks, scan, recordings))
+            self._news.append(Stored(run.row.id, number, skew, ready.blocks, scan, recordings))
 
     def _check_pieces(self, connection: Connection, run: RunRecord | None, batch: messages.Batch) -> None:
         for piece in {p.artifact: p for p in batch.messages if isinstance(p, messages.Piece)}.values():
@@ -172,10 +174,10 @@ class Book:
                 raise BadBatch("piece.artifact", piece.artifact, "an id that no other run has given to an artifact")
 
     def _piece(self, run: RunRecord, batch: messages.Batch, piece: messages.Piece, now_ns: int) -> bool:
-        """Take in one piece; True if its artifact is whole with it."""
+        """Enter a piece. Returns whether its artifact is now complete."""
         record = run.artifacts.get(piece.artifact)
         if record is None:
-            record = ArtifactRecord.begin(piece, run.values["key"], batch.session, batch.rank, now_ns)
+            record = ArtifactRecord.begin(piece, run.row.key, batch.session, batch.rank, now_ns)
             run.artifacts[piece.artifact] = record
         if not record.take(piece, now_ns):
             return False
@@ -189,18 +191,18 @@ class Book:
         self, run: RunRecord, batch: messages.Batch, attached: messages.Attached, now_ns: int
     ) -> SessionRecord:
         start_ns = attached.start_ns
-        ended = run.values["state"] != "running"
+        ended = run.row.state != "running"
         rank = run.ranks.get(batch.rank)
-        before = run.sessions[rank.session_id].values if rank is not None else None
-        older = before is not None and start_ns < before["started_ns"]
+        before = run.sessions[rank.session_id].row if rank is not None else None
+        older = before is not None and start_ns < before.started_ns
         if not run.new and not older:
-            restarted = before is not None and before["attempt"] == run.values["attempt"]
-            # A rank that speaks up only after the others ended, but started before, belongs to the same attempt.
-            if ended and (restarted or start_ns > (run.values["ended_ns"] or run.values["last_seen_ns"])):
-                run.values["attempt"] += 1
+            restarted = before is not None and before.attempt == run.row.attempt
+            # A rank that reports only after the others ended, but started before, belongs to the same attempt.
+            if ended and (restarted or start_ns > (run.row.ended_ns or run.row.last_seen_ns)):
+                run.row.attempt += 1
             if before is not None or ended:
                 self._unwritten.event(run, batch.rank, start_ns, "resumed", None, {"session": batch.session})
-        attempt = before["attempt"] if before is not None and older else run.values["attempt"]
+        attempt = before.attempt if before is not None and older else run.row.attempt
         session = SessionRecord.begin(run, batch, attached, attempt, now_ns)
         run.sessions[batch.session] = session
         self._runs.add_session(run, batch.session)
@@ -208,25 +210,25 @@ class Book:
         if rank is None:
             run.ranks[batch.rank] = RankRecord(batch.session, RankSummary(), new=True, dirty=True)
         elif not older:
-            run.sessions[rank.session_id].scan = None  # what that process held died with it
+            run.sessions[rank.session_id].scan = None  # the memory of that process is gone
             rank.session_id, rank.dirty, run.looks_changed = batch.session, True, True
         return session
 
-    # -- writing down
+    # -- writing
 
     def write(self, connection: Connection) -> None:
-        """Put all changes into the open transaction."""
+        """Write all changes in the open transaction."""
         dirty = [run for run in self._runs if run.dirty]
         for run in dirty:
             run.refresh()
-            if run.values["state"] == "running":
-                self._live.add(run.values["id"])
+            if run.row.state == "running":
+                self._live.add(run.row.id)
         self._unwritten.write(connection, dirty)
 
-    def take_news(self) -> tuple[list[Stored], list[dict[str, Any]], list[tuple[Stream, int]]]:
-        """After the commit: what was stored, the rows of runs to announce, and the streams that want merging."""
+    def take_news(self) -> tuple[list[Stored], list[RunRow], list[tuple[Stream, int]]]:
+        """After the commit: what was stored, the rows of runs to announce, and the streams to merge."""
         now = self._clock()
-        rows: list[dict[str, Any]] = []
+        rows: list[RunRow] = []
         full: list[tuple[Stream, int]] = []
         for values in self._unwritten.chunks:
             stream = (values["run_key"], values["rank"], values["device"], values["stream"])
@@ -234,13 +236,13 @@ class Book:
         for run in self._runs:
             if run.dirty:
                 if run.announce or now - run.announced_ns >= ANNOUNCE_NS:
-                    rows.append(run_row(run.values))
+                    rows.append(run_row(run.row))
                     run.announced_ns = now
                     run.announce = False
-                if run.values["state"] != "running" and run.values["id"] in self._live:
-                    self._live.discard(run.values["id"])
-                    # What is left of an ended run is merged once more, however little it is.
-                    full.extend((stream, -1) for stream in self._small.of_run(run.values["key"]))
+                if run.row.state != "running" and run.row.id in self._live:
+                    self._live.discard(run.row.id)
+                    # The rest of an ended run is merged once more, however small it is.
+                    full.extend((stream, -1) for stream in self._small.of_run(run.row.key))
                 run.clean()
         stored, self._news = self._news, []
         self._unwritten.clear()
@@ -252,7 +254,7 @@ class Book:
     def replace_chunks(
         self, connection: Connection, stream: Stream, gone: list[int], merged: list[dict[str, Any]]
     ) -> bool:
-        """Put merged chunks in the place of small ones, if these are all still there (the run may be deleted)."""
+        """Replace small chunks by merged ones, if all of them still exist (the run may be deleted)."""
         if self._stale:
             self.load(connection)
         found = connection.execute(sa.select(sa.func.count()).where(chunks.c.key.in_(gone))).scalar()
@@ -274,36 +276,36 @@ class Book:
                 self._live.discard(run_id)
                 continue
             for session in run.sessions.values():
-                # A server that was away has heard nobody meanwhile: silence counts from its start.
-                heard = max(session.values["last_seen_ns"], self._started_ns)
-                if session.values["state"] == "running" and now - heard > self._lost_after_ns:
-                    session.values["state"] = "lost"
+                # A server that was down received nothing: silence counts from its start.
+                heard = max(session.row.last_seen_ns, self._started_ns)
+                if session.row.state == "running" and now - heard > self._lost_after_ns:
+                    session.row.state = "lost"
                     session.dirty = run.dirty = True
 
-    def change(self, connection: Connection, run_id: str, changes: dict[str, Any]) -> dict[str, Any]:
+    def change(self, connection: Connection, run_id: str, changes: dict[str, Any]) -> RunRow:
         """Set name, tags, pinned or baseline. Returns the row. Raises LookupError for an unknown run."""
         run = self._runs.find(connection, run_id)
         if run is None:
             raise LookupError(run_id)
         if changes.get("baseline"):
-            others = sa.select(runs.c.id).where(runs.c.project == run.values["project"], runs.c.baseline)
+            others = sa.select(runs.c.id).where(runs.c.project == run.row.project, runs.c.baseline)
             for other_id in connection.execute(others).scalars().all():
                 other = self._runs.find(connection, other_id)
                 if other is not None and other is not run:
-                    other.values["baseline"] = False
+                    other.row.baseline = False
                     other.dirty = other.announce = True
-        run.values.update(changes)
+        run.row.update(changes)
         run.dirty = run.announce = True
-        return run_row(run.values)
+        return run_row(run.row)
 
     def delete(self, connection: Connection, run_id: str) -> None:
-        """Delete a run with everything that belongs to it. Raises LookupError; ValueError for one that is live."""
+        """Delete a run with all of its data. Raises LookupError; ValueError for a live run."""
         run = self._runs.find(connection, run_id)
         if run is None:
             raise LookupError(run_id)
-        if run.values["state"] == "running":
+        if run.row.state == "running":
             raise ValueError("the run is live")
-        key = run.values["key"]
+        key = run.row.key
         delete_artifacts(connection, artifacts.c.run_key == key)
         for table in (chunks, events, scans, ranks, sessions):
             connection.execute(table.delete().where(table.c.run_key == key))
@@ -314,7 +316,7 @@ class Book:
         self._small.forget(key)
 
     def delete_artifact(self, connection: Connection, run_id: str, ident: str) -> None:
-        """Delete one artifact of a run. Raises LookupError for an unknown run or artifact."""
+        """Delete an artifact of a run. Raises LookupError for an unknown run or artifact."""
         run = self._runs.find(connection, run_id)
         if run is None or run.artifacts.pop(ident, None) is None:
             raise LookupError(ident)
@@ -322,14 +324,14 @@ class Book:
         run.dirty = run.announce = True
 
     def ask(self, connection: Connection, run_id: str, rank: int | None, request: str) -> list[int]:
-        """Have the next Ack of each live session (of one rank, or of all) say a request. Returns their ranks.
+        """Send a request with the next Ack of each live session, of one rank or of all. Returns their ranks.
 
         Raises LookupError for an unknown run.
         """
         run = self._runs.find(connection, run_id)
         if run is None:
             raise LookupError(run_id)
-        live = [s for s in run.current if s.values["state"] == "running" and rank in (None, s.values["rank"])]
+        live = [s for s in run.current if s.row.state == "running" and rank in (None, s.row.rank)]
         for session in live:
             self._requests.ask(session, request)
-        return sorted(int(session.values["rank"]) for session in live)
+        return sorted(int(session.row.rank) for session in live)

@@ -1,4 +1,4 @@
-"""What is new and goes down with the transaction that is open."""
+"""New rows that are written with the open transaction."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from vramscope_server.store.tables import chunks, events
 
 
 class Unwritten:
-    """Of one book: new sessions, chunks, events and pieces of artifacts. One thread only."""
+    """New sessions, chunks, events and pieces of artifacts. One thread only."""
 
     def __init__(self) -> None:
         self._next_chunk = 1
         self.clear()
 
     def clear(self) -> None:
-        """They are written, or will not be."""
+        """Drop them: they are written, or never will be."""
         self.sessions: list[SessionRecord] = []
         self.chunks: list[dict[str, Any]] = []
         self._events: list[dict[str, Any]] = []
         self._pieces: list[dict[str, Any]] = []
         self.superfluous: list[str] = []
-        """ids of artifacts that have to make room"""
+        """Identifiers of artifacts to delete."""
 
     def load(self, connection: Connection) -> None:
-        """Read what must be known before a chunk can be added."""
+        """Read the state that is needed before a chunk can be added."""
         self._next_chunk = int(connection.execute(sa.select(sa.func.max(chunks.c.key))).scalar() or 0) + 1
 
     def event(
         self, run: RunRecord, rank: int, time_ns: int, kind: str, step: int | None, data: dict[str, messages.Scalar]
     ) -> None:
-        where = {"run_key": run.values["key"], "rank": rank}
+        where = {"run_key": run.row.key, "rank": rank}
         self._events.append({**where, "time_ns": time_ns, "kind": kind, "step": step, "data": data})
 
     def chunk(self, stream: Stream, values: dict[str, Any]) -> None:
@@ -51,7 +51,7 @@ class Unwritten:
         self._pieces.append({"artifact": piece.artifact, "number": piece.number, "data": piece.data})
 
     def write(self, connection: Connection, dirty: Sequence[RunRecord]) -> None:
-        """Put them into the open transaction, behind what changed in these runs."""
+        """Write them in the open transaction, after the changes of these runs."""
         put_runs(connection, dirty, self.sessions)
         put_rows(connection, chunks.insert(), self.chunks)
         put_rows(connection, events.insert(), self._events)

@@ -1,4 +1,4 @@
-"""What is wanted of live sessions (``requests`` of messages.Ack): each is told once, in the answer to a batch that was stored."""
+"""Requests to live sessions (``requests`` of messages.Ack): each is sent once, with the answer to a stored batch."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from vramscope.protocol import messages
 from vramscope_server.store.records import RunRecord, SessionRecord
 
 JUST_NOW_NS: Final = 20_000_000_000
-"""a record that is older was kept on a disk meanwhile: how the others stand now says nothing of then"""
+"""Maximum age of an out-of-memory record, in nanoseconds: an older one was spooled, and the other ranks' state now says
+nothing about it."""
 
 
 class Requests:
-    """In memory alone: a server that starts anew has forgotten them. One thread only."""
+    """Open requests, in memory only: a restarted server has none. One thread only."""
 
     def __init__(self) -> None:
         self._asked: dict[str, set[str]] = {}  # by session
         self._told: list[str] = []
 
     def ask(self, session: SessionRecord, request: str) -> None:
-        """With the next answer."""
-        self._asked.setdefault(session.values["id"], set()).add(request)
+        """Send a request with the next answer."""
+        self._asked.setdefault(session.row.id, set()).add(request)
 
     def tell(self, session_id: str) -> list[str]:
-        """For an answer, which is given once its batch is committed: see :meth:`committed`, :meth:`rolled_back`."""
+        """Requests for an answer, which is sent once its batch is committed: see :meth:`committed`, :meth:`rolled_back`."""
         words = self._asked.get(session_id)
         if not words:
             return []
@@ -31,34 +32,34 @@ class Requests:
         return sorted(words)
 
     def committed(self) -> None:
-        """What was told goes out now."""
+        """The answers are sent: forget their requests."""
         for session_id in self._told:
             self.forget(session_id)
         self._told = []
 
     def rolled_back(self) -> None:
-        """What was told did not go out, and is told again."""
+        """The answers are not sent: repeat their requests."""
         self._told = []
 
     def forget(self, session_id: str) -> None:
-        """Nothing is wanted of it any more."""
+        """Drop all requests of a session."""
         self._asked.pop(session_id, None)
 
-    # -- of those that stand by while one rank runs out of memory
+    # -- bystanders of an out-of-memory error
 
     def ran_out(self, run: RunRecord, session: SessionRecord, piece: messages.Piece) -> None:
-        """A session's record of an error is here: if that was just now, have the others say how they stand, before their launcher
-        ends them; those that were not heard of yet, with their first batch (:meth:`ask_bystander`)."""
+        """Ask the other ranks for their state after a recent out-of-memory record, before their launcher ends them. Ranks
+        that have not reported yet are asked with their first batch (:meth:`ask_bystander`)."""
         at_ns = piece.about.get("time_ns")
         if not isinstance(at_ns, int):
             return
         run.ran_out_ns = max(run.ran_out_ns, at_ns - (session.skew.skew_ns or 0))
         for other in run.current:
-            if other is not session and other.values["state"] == "running":
+            if other is not session and other.row.state == "running":
                 self.ask_bystander(run, other)
 
     def ask_bystander(self, run: RunRecord, session: SessionRecord) -> None:
-        """Nothing where no rank ran out just now, or this one began only then."""
-        was_there = session.values["started_ns"] - (session.skew.skew_ns or 0) < run.ran_out_ns
-        if was_there and session.values["last_seen_ns"] - run.ran_out_ns < JUST_NOW_NS:
+        """Ask a session for its state, if a rank ran out of memory just now and the session already existed then."""
+        was_there = session.row.started_ns - (session.skew.skew_ns or 0) < run.ran_out_ns
+        if was_there and session.row.last_seen_ns - run.ran_out_ns < JUST_NOW_NS:
             self.ask(session, messages.RECORD_BYSTANDER)

@@ -1,4 +1,4 @@
-"""Deletes old runs, by age and by size, and gives their space back. Live, pinned and baseline runs are never deleted."""
+"""Deletes old runs, by age and by size, and returns their space. Live, pinned and baseline runs are never deleted."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from vramscope_server.store.writer import QueueFull, StorageTrouble, Writer, Wri
 log = logging.getLogger("vramscope_server.retention")
 
 _VACUUM_PAGES = 2000
-"""Given back in one go: about 8 MB, some ten milliseconds of the writer."""
+"""Pages that are returned at once: about 8 MB, ten milliseconds of the writer."""
 
 
 class Retention:
-    """Looks once a minute. ``days`` and ``bytes`` of None keep everything."""
+    """Checks once a minute. ``days`` and ``bytes`` of None keep everything."""
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class Retention:
         self._thread = threading.Thread(target=self._run, name="vramscope-retention", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop."""
+        """Stop the thread."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(5)
@@ -61,7 +61,7 @@ class Retention:
                 log.exception("old runs were not deleted")
 
     def apply(self) -> list[str]:
-        """Delete what must go, now. Returns the ids of the runs deleted. Blocks until it is done."""
+        """Delete what exceeds the limits, now. Returns the identifiers of the deleted runs. Blocks until it is done."""
         deleted: list[str] = []
         if self._days is not None:
             before = self._clock() - int(self._days * 86_400e9)
@@ -89,7 +89,7 @@ class Retention:
     def _delete(self, run_id: str) -> list[str]:
         try:
             self._writer.do(lambda connection, book: book.delete(connection, run_id)).result(120)
-        except (LookupError, ValueError):  # somebody else deleted it, or it came alive meanwhile
+        except (LookupError, ValueError):  # deleted meanwhile, or live again
             return []
         return [run_id]
 
@@ -101,7 +101,7 @@ class Retention:
         while not self._stop.is_set():
             with self._database.reader() as connection:
                 free = int(connection.exec_driver_sql("PRAGMA freelist_count").scalar() or 0)
-            # Some free pages are kept: the merging of chunks frees and takes them all the time.
+            # Some free pages are kept: merging chunks frees and allocates them all the time.
             if free <= _VACUUM_PAGES:
                 return
             self._writer.do(

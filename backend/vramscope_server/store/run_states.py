@@ -1,4 +1,4 @@
-"""Is a run running, finished, failed or lost? Pure rules; the writer applies them."""
+"""States of runs: running, finished, failed, lost. Pure rules; the writer applies them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Iterable
 from typing import Final
 
 OPEN: Final = ("running", "lost")
-"""states of a session that has not told how it ended; any other is what it told, and may be a word of a newer agent"""
+"""States of a session that has not reported its end. Any other is the reported end, and may be a word of a newer agent."""
 
 AGREE_NS: Final = 500_000_000
 APART_NS: Final = 1_000_000_000
 
 
 def run_state(sessions: Iterable[str]) -> str:
-    """A run's state from the newest session of each of its ranks (of the current attempt).
+    """State of a run from the newest session of each of its ranks, in the current attempt.
 
-    One that runs: running. Else one that failed: failed, even if others fell silent: that is how a torchrun job dies.
-    Else one that is lost: lost. Else an end that only a newer agent knows, by its name. Else finished.
+    The first that applies: a session runs: running. One failed: failed, even if others fell silent, which is how a
+    torchrun job
+    ends. One is lost: lost. One ended in a state that only a newer agent knows: that state. Else finished.
     """
     states = set(sessions)
     for state in ("running", "failed", "lost"):
@@ -26,11 +27,13 @@ def run_state(sessions: Iterable[str]) -> str:
 
 
 class Skew:
-    """Estimates by how much a sender's clock is ahead of ours, from the moments at which batches were sent.
+    """Estimate of a sender's clock minus the server's clock, from the times at which batches were sent.
 
-    A batch that waited in a spool looks like one from a slow clock. So a difference is believed when two batches that
-    came at least a second apart agree on it; a spool is read out faster than it was written, so its batches do not.
-    A clock ahead of ours cannot be mimicked by waiting and is believed at once.
+    A batch that waited in a spool looks like one from a slow clock. So a difference counts when two batches that arrive
+    at least
+    a second apart agree on it; a spool is sent faster than it was written, so its batches do not agree. Waiting cannot
+    imitate a
+    clock that is ahead, so that counts at once.
     """
 
     __slots__ = ("_first", "skew_ns")
@@ -40,7 +43,7 @@ class Skew:
         self._first: tuple[int, int] | None = None
 
     def see(self, sent_ns: int, received_ns: int) -> None:
-        """Take in one batch. The largest difference counts: it travelled for the shortest time."""
+        """Add a batch. The largest difference counts: that batch travelled for the shortest time."""
         difference = sent_ns - received_ns
         if self._first is None:
             self._first = (received_ns, difference)
@@ -50,17 +53,17 @@ class Skew:
             self._first = (received_ns, difference)
         if agrees or difference > AGREE_NS:
             believed = max(difference, before) if agrees else difference
-            # Not the largest ever: a clock that was ahead may have been set right meanwhile.
+            # Not the largest ever: a clock that was ahead may have been corrected.
             self.skew_ns = believed
 
 
 def display_skew_ns(skew_ns: int | None) -> int:
-    """By how much moments are shifted when they are shown; what a slow network explains is left alone."""
+    """Skew by which times are shifted when they are shown; 0 for one that a slow network explains."""
     return skew_ns if skew_ns is not None and abs(skew_ns) > 2_000_000_000 else 0
 
 
 def add_sequence(last: int, early: list[list[int]], sequence: int) -> tuple[int, bool]:
-    """Note that a batch arrived. ``early`` holds ranges beyond a gap, rising, and is changed in place.
+    """Record the arrival of a batch. ``early`` has ranges beyond a gap, rising, and is changed in place.
 
     Returns the number up to which there is no gap, and whether the batch is new.
     """

@@ -1,4 +1,4 @@
-"""The numbers of a run's row, out of those of its ranks."""
+"""Numbers of a run's row from those of its ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vramscope_server.store.summary import RankSummary
 
 
 def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
-    """The run's columns (``tables.runs``) from those of its ranks: what was highest on any rank."""
+    """Columns of the run (``tables.runs``) from those of its ranks: the highest of any rank."""
     ranks = list(summaries)
     peak = _best(ranks, "peak_allocated_bytes")
     held = _best(ranks, "reserved_bytes")
@@ -38,8 +38,8 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
 
 
 def _never_needed(rank: RankSummary | None) -> dict[str, float | int | None]:
-    """Of the most that a step reserved what none allocated, in bytes and as a share; None: no step was seen. Both are the
-    allocator's own peaks, so that equal programs have equal shares; samples would miss what is allocated for a moment."""
+    """Highest reserved memory of all steps that no step allocated, in bytes and as a share; None before the first step. Both
+    are the allocator's exact peaks, so that equal programs have equal shares; samples miss short peaks."""
     reserved = None if rank is None else rank.reserved_by_steps
     if rank is None or rank.step_peak_bytes is None or not reserved:
         return {"never_needed_bytes": None, "fragmentation_fraction": None}

@@ -1,46 +1,48 @@
-"""Numbers that the training tells of itself (messages.Scalars): how they are kept, and what a run's row tells of each.
+"""Numbers that the training reports (messages.Scalars): how they are stored, and their summary.
 
-They are stored like the other streams, in chunks of whole numbers: a double as the whole number of the same bits. That of
-series.UNKNOWN is one of the bit patterns that are not a number; a NaN that was told has the usual one.
+They are stored like the other streams, in chunks of whole numbers: a double as the whole number with the same bits. That
+of
+series.UNKNOWN is one of the bit patterns of NaN; a reported NaN has the usual one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol import series
+from vramscope_server.answers.run_detail import Loss, NotFinite
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 SCALARS: Final = "scalars"
-"""the name of the stream; its device is series.CPU"""
+"""Name of the stream; its device is series.CPU."""
 MOST_SCALARS: Final = 64
-"""names of a rank of which the newest values are known"""
+"""Maximum number of names of a rank whose newest values are kept."""
 RECENT: Final = 100
 FINAL_SHARE: Final = 10
-"""a final value is the mean of the newest tenth of all, at most RECENT"""
+"""Number of newest values that are kept. A final value is the mean of the newest tenth, at most RECENT."""
 
 
 def numbers(bits: IntArray) -> tuple[FloatArray, BoolArray]:
-    """The doubles behind stored whole numbers, and which of them were told."""
+    """Doubles behind stored whole numbers, and which of them were reported."""
     return np.ascontiguousarray(bits).view(np.float64), bits != series.UNKNOWN
 
 
 def words(value: float) -> str:
-    """What a number is that no JSON can tell: ``nan``, ``inf``, ``-inf``."""
+    """Text for a number that JSON does not have: ``nan``, ``inf``, ``-inf``."""
     return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
 
 
 class Recent(msgspec.Struct, array_like=True):
-    """One value."""
+    """A value."""
 
     time_ns: int
     step: int
@@ -48,18 +50,18 @@ class Recent(msgspec.Struct, array_like=True):
 
 
 class ScalarSummary(msgspec.Struct):
-    """One name so far."""
+    """Summary of a name."""
 
     count: int = 0
     first: Recent | None = None
     recent: list[Recent] = []
-    """the newest, oldest first"""
+    """Newest values, oldest first."""
     not_finite: int = 0
-    """how many were NaN or infinite"""
+    """Number of values that are NaN or infinite."""
     first_not_finite: Recent | None = None
 
     def add(self, time_ns: IntArray, step: IntArray, bits: IntArray) -> None:
-        """Count the rows of one block that tell it."""
+        """Count the rows of a block that have a value."""
         values, told = numbers(bits)
         rows = [
             Recent(*row) for row in zip(time_ns[told].tolist(), step[told].tolist(), values[told].tolist(), strict=True)
@@ -75,7 +77,7 @@ class ScalarSummary(msgspec.Struct):
         self.recent = sorted([*self.recent, *rows], key=_when)[-RECENT:]
 
     def final(self) -> tuple[float | None, int]:
-        """The mean of the newest tenth, and of how many; None where one of them is no finite number."""
+        """Mean of the newest tenth, and its number of values; None if one of them is not finite."""
         newest = self.recent[-max(1, min(RECENT, self.count // FINAL_SHARE)) :]
         values = [row.value for row in newest]
         if not values or not all(map(math.isfinite, values)):
@@ -88,12 +90,12 @@ def _when(row: Recent) -> int:
 
 
 def loss_name(scalars: Container[str]) -> str | None:
-    """Which of the names is shown as the loss (series.LOSSES); None where there is none."""
+    """Name that is shown as the loss (series.LOSSES); None if there is none."""
     return next((name for name in series.LOSSES if name in scalars), None)
 
 
-def told_loss(scalars: Mapping[str, ScalarSummary]) -> dict[str, Any] | None:
-    """A rank's loss as the API tells it (docs/http.md)."""
+def told_loss(scalars: Mapping[str, ScalarSummary]) -> Loss | None:
+    """Loss of a rank."""
     name = loss_name(scalars)
     if name is None:
         return None
@@ -101,24 +103,21 @@ def told_loss(scalars: Mapping[str, ScalarSummary]) -> dict[str, Any] | None:
     assert found.first is not None
     final, of = found.final()
     last, odd = found.recent[-1], found.first_not_finite
-    return {
-        "name": name,
-        "source": series.LOSSES[name],
-        "count": found.count,
-        "first": _finite(found.first.value),
-        "last": _finite(last.value),
-        "last_step": last.step,
-        "final": final,
-        "final_of": of,
-        "not_finite": None
+    return Loss(
+        name=name,
+        source=series.LOSSES[name],
+        count=found.count,
+        first=_finite(found.first.value),
+        last=_finite(last.value),
+        last_step=last.step,
+        final=final,
+        final_of=of,
+        not_finite=None
         if odd is None
-        else {
-            "value": words(odd.value),
-            "step": odd.step,
-            "count": found.not_finite,
-            "ended": not math.isfinite(last.value),
-        },
-    }
+        else NotFinite(
+            value=words(odd.value), step=odd.step, count=found.not_finite, ended=not math.isfinite(last.value)
+        ),
+    )
 
 
 def _finite(value: float) -> float | None:

@@ -1,10 +1,10 @@
-"""The numbers of one device of one rank, from the chunks: as they came, in a window of time or of steps."""
+"""Reads the numbers of one device of one rank from the chunks, in a window of time or of steps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,33 +15,32 @@ from vramscope.protocol import series
 from vramscope_server.store import columns as codec
 from vramscope_server.store.run_states import display_skew_ns
 from vramscope_server.store.scalars import SCALARS
+from vramscope_server.store.table_rows import StoredRun
 from vramscope_server.store.tables import chunks, ranks, sessions
 
 IntArray = npt.NDArray[np.int64]
-Run = Mapping[str, Any]
-"""A record of ``tables.runs``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One device of one rank, and by how much its moments are shifted when shown."""
+    """A device of a rank, and the skew by which its times are shifted."""
 
     rank: int
     device: int
     skew_ns: int
     capacity_bytes: int | None = None
     started_ns: int | None = None
-    """when the newest session of the rank began, by its own clock"""
+    """Start of the rank's newest session, by its own clock."""
 
 
 class UnknownPlace(LookupError):
-    """The run has no such rank or device; the message says which there are."""
+    """The run has no such rank or device; the message names those that exist."""
 
 
-def find_place(connection: Connection, run: Run, rank: int | None, device: int | None) -> Place:
-    """The rank and device asked for; not asked: the first ones. Raises UnknownPlace."""
+def find_place(connection: Connection, run: StoredRun, rank: int | None, device: int | None) -> Place:
+    """The requested rank and device; by default the first ones. Raises UnknownPlace."""
     joined = sa.select(ranks.c.rank, sessions.c.skew_ns, sessions.c.attached, sessions.c.started_ns)
-    joined = joined.join(sessions, sessions.c.id == ranks.c.session_id).where(ranks.c.run_key == run["key"])
+    joined = joined.join(sessions, sessions.c.id == ranks.c.session_id).where(ranks.c.run_key == run.key)
     known = {row.rank: row for row in connection.execute(joined.order_by(ranks.c.rank))}
     if rank is None:
         rank = min(known, default=0)
@@ -59,7 +58,7 @@ def find_place(connection: Connection, run: Run, rank: int | None, device: int |
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Rows that cannot be read: a chunk whose bytes changed on the disk. Told, and left out; moments as stored."""
+    """Rows that cannot be read: a chunk whose bytes changed on the disk. Times are as stored."""
 
     rows: int
     first_time_ns: int
@@ -70,7 +69,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Columns of the rows in a window, of equal length, and what of it could not be read."""
+    """Columns of the rows in a window, of equal length, and the rows that could not be read."""
 
     columns: dict[str, IntArray]
     damaged: list[Damage]
@@ -78,7 +77,7 @@ class Loaded:
 
 def load_columns(
     connection: Connection,
-    run: Run,
+    run: StoredRun,
     place: Place,
     stream: str,
     names: Sequence[str],
@@ -88,18 +87,18 @@ def load_columns(
     last: int | None = None,
     since_ns: int | None = None,
 ) -> Loaded:
-    """Columns of the rows in a window, ordered by x, which is among them (``time_ns`` or ``step``).
+    """Read columns of the rows in a window, ordered by x, which is one of them (``time_ns`` or ``step``).
 
-    first, last   the window, ends included: nanoseconds as stored, or steps; None: as far as it goes
-    since_ns      only rows from this moment on, whatever x is
-    Only the columns asked for are unpacked: 100,000 rows of one column take about 10 ms.
+    first, last   the window, ends included: nanoseconds as stored, or steps; None is open
+    since_ns      only rows from this time on, whatever x is
+    Only these columns are unpacked: 100,000 rows of one column take about 10 ms.
     """
     low, high = (
         (chunks.c.first_time_ns, chunks.c.last_time_ns) if x == "time" else (chunks.c.first_step, chunks.c.last_step)
     )
     bounds = (chunks.c.rows, chunks.c.first_time_ns, chunks.c.last_time_ns, chunks.c.first_step, chunks.c.last_step)
     query = sa.select(chunks.c.data, *bounds).where(
-        chunks.c.run_key == run["key"],
+        chunks.c.run_key == run.key,
         chunks.c.rank == place.rank,
         chunks.c.device == (series.CPU if stream == SCALARS else place.device),
         chunks.c.stream == stream,
@@ -136,7 +135,7 @@ def load_columns(
         columns = {name: values[inside] for name, values in columns.items()}
         along = columns[axis]
     if along.size > 1 and (along[1:] < along[:-1]).any():
-        # Late batches, or a run that went on from an earlier step. Chunks come in the order of time, and so do rows of
+        # Late batches, or a run that resumed from an earlier step. Chunks are in the order of time, and so are rows of
         # the same step after a stable sort.
         order = np.argsort(along, kind="stable")
         columns = {name: values[order] for name, values in columns.items()}

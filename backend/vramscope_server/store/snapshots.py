@@ -1,4 +1,4 @@
-"""Snapshot files as the database knows them: what was uploaded, how far it is, and what is in it."""
+"""Snapshot files in the database: what was uploaded, its progress, and its devices."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from vramscope_server.store.tables import snapshots
 
 State = Literal["waiting", "converting", "ready", "failed"]
 KIND: Final = "snapshot"
-"""of a device of a snapshot, where artifacts tell theirs"""
+"""Kind of a device of a snapshot, as artifacts have kinds."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSnapshot:
-    """One row. ``devices`` as ``conversion.device_row`` tells them; empty until it is ready."""
+    """A row. ``devices`` are those of ``snapshot_conversion.device_row``; empty until it is ready."""
 
     id: str
     sha256: str
@@ -33,23 +33,23 @@ class StoredSnapshot:
 
 
 def list_snapshots(connection: Connection) -> list[StoredSnapshot]:
-    """All, the newest first."""
+    """All snapshots, newest first."""
     query = sa.select(snapshots).order_by(snapshots.c.received_ns.desc(), snapshots.c.id)
     return [StoredSnapshot(**row) for row in connection.execute(query).mappings()]
 
 
 def find_snapshot(connection: Connection, ident: str) -> StoredSnapshot | None:
-    """The one of this id."""
+    """Snapshot with this identifier."""
     return _one(connection, snapshots.c.id == ident)
 
 
 def snapshot_of_file(connection: Connection, sha256: str) -> StoredSnapshot | None:
-    """The one made of a file with this hash."""
+    """Snapshot of a file with this hash."""
     return _one(connection, snapshots.c.sha256 == sha256)
 
 
 def find_device(connection: Connection, ident: str) -> Stored | None:
-    """A device of a snapshot by its recording id ``<snapshot>-<device>``, told as recordings are; without a run."""
+    """Device of a snapshot by its recording id ``<snapshot>-<device>``, as an artifact without a run."""
     snapshot, _, device = ident.rpartition("-")
     found = find_snapshot(connection, snapshot) if snapshot and device.isdigit() else None
     if found is None or (found.state == "ready" and int(device) not in {one["device"] for one in found.devices}):
@@ -61,18 +61,18 @@ def find_device(connection: Connection, ident: str) -> Stored | None:
 
 
 def insert_snapshot(connection: Connection, snapshot: StoredSnapshot) -> None:
-    """A new row."""
+    """Insert a row."""
     values = {one.name: getattr(snapshot, one.name) for one in fields(StoredSnapshot)}
     connection.execute(snapshots.insert(), [values])
 
 
 def update_snapshot(connection: Connection, ident: str, **values: Any) -> None:
-    """Changes of one row; nothing where it was deleted."""
+    """Change a row; nothing if it was deleted."""
     connection.execute(snapshots.update().where(snapshots.c.id == ident).values(**values))
 
 
 def delete_snapshot(connection: Connection, ident: str) -> None:
-    """Takes the row out."""
+    """Delete a row."""
     connection.execute(snapshots.delete().where(snapshots.c.id == ident))
 
 

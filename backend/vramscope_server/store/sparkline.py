@@ -25,7 +25,7 @@ class Sparkline(msgspec.Struct):
     values: list[int] = []
 
     def add(self, at: IntArray, value: IntArray) -> None:
-        """Count values at positions (steps, or nanoseconds); earlier than the first ever seen: in the first bucket."""
+        """Count values at positions (steps, or nanoseconds); positions before the first one count in the first bucket."""
         if not self.values:
             self.origin = int(at[0])
         index = np.maximum(at - self.origin, 0) // max(1, self.width)
@@ -41,7 +41,7 @@ class Sparkline(msgspec.Struct):
 
 
 def highest_of_all(of_ranks: Sequence[list[int]]) -> list[int | None]:
-    """Of several ranks, bucket by bucket. None: nothing is known of that time."""
+    """Highest of several ranks, bucket by bucket; None is unknown."""
     highest = (
         of_ranks[0] if len(of_ranks) == 1 else map(max, itertools.zip_longest(*of_ranks, fillvalue=series.UNKNOWN))
     )

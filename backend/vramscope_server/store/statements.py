@@ -1,4 +1,4 @@
-"""Puts down what changed in runs, sessions, ranks and looks: a statement for many rows each, in the open transaction."""
+"""Writes the changes of runs, sessions, ranks and scans: one statement for many rows, in the open transaction."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from vramscope_server.store.tables import artifact_pieces, artifacts, ranks, run
 
 
 def put_rows(connection: Connection, statement: Executable, rows: Sequence[dict[str, Any]]) -> None:
-    """Once for each row; not at all where there is none."""
+    """Execute a statement with all rows; not at all without rows."""
     if rows:
         connection.execute(statement, rows)
 
 
 def put_runs(connection: Connection, dirty: Sequence[RunRecord], new_sessions: Sequence[SessionRecord]) -> None:
-    """The runs given, and of their sessions, ranks and looks those that changed."""
-    put_rows(connection, runs.insert(), [run.values for run in dirty if run.new])
+    """Write these runs, and of their sessions, ranks and scans those that changed."""
+    put_rows(connection, runs.insert(), [run.row.to_row() for run in dirty if run.new])
     _RUNS.put(connection, [run for run in dirty if not run.new])
-    put_rows(connection, sessions.insert(), [session.values for session in new_sessions])
+    put_rows(connection, sessions.insert(), [session.row.to_row() for session in new_sessions])
     fresh = {id(session) for session in new_sessions}
     changed = [s for run in dirty for s in run.sessions.values() if s.dirty and id(s) not in fresh]
     _SESSIONS.put(connection, changed)
@@ -35,7 +35,7 @@ def put_runs(connection: Connection, dirty: Sequence[RunRecord], new_sessions: S
 
 
 class _Update:
-    """Updates the records of one table: all columns, but of those that only moved the few that do."""
+    """Updates the records of one table: all columns, or the few that changed."""
 
     def __init__(self, table: sa.Table, key: str, moves: Sequence[str], tells: Sequence[str]) -> None:
         self._key = key
@@ -44,10 +44,10 @@ class _Update:
 
     def put(self, connection: Connection, records: Sequence[RunRecord] | Sequence[SessionRecord]) -> None:
         for only_moved, names in self._names.items():
-            rows = [record.values for record in records if record.only_moved is only_moved]
-            # SQLAlchemy sets every column of which it is given a value.
-            given = [{"b_key": values[self._key], **{name: values[name] for name in names}} for values in rows]
-            put_rows(connection, self._statement, given)
+            rows = [record.row for record in records if record.only_moved is only_moved]
+            # SQLAlchemy sets every column that has a value here.
+            values = [{"b_key": getattr(row, self._key), **{n: getattr(row, n) for n in names}} for row in rows]
+            put_rows(connection, self._statement, values)
 
 
 _RUNS: Final = _Update(runs, "key", RUN_MOVES, RUN_TELLS)
@@ -60,7 +60,7 @@ def _put_ranks(connection: Connection, dirty: Sequence[RunRecord]) -> None:
         for number, rank in run.ranks.items():
             if rank.dirty:
                 values = {"session_id": rank.session_id, "summary": encode_summary(rank.summary)}
-                key = run.values["key"]
+                key = run.row.key
                 if rank.new:
                     inserted.append({"run_key": key, "rank": number, **values})
                 else:
@@ -70,13 +70,13 @@ def _put_ranks(connection: Connection, dirty: Sequence[RunRecord]) -> None:
 
 
 def _put_looks(connection: Connection, dirty: Sequence[RunRecord]) -> None:
-    # Few a run: taken out and put in again, which every database can do in the same words.
+    # Few a run: deleted and inserted again, which every database does alike.
     seen = [session for run in dirty for session in run.sessions.values() if session.look_dirty]
-    put_rows(connection, _DELETE_LOOK, [{"b_id": session.values["id"]} for session in seen])
+    put_rows(connection, _DELETE_LOOK, [{"b_id": session.row.id} for session in seen])
     rows = [
         {
-            "session_id": session.values["id"],
-            "run_key": session.values["run_key"],
+            "session_id": session.row.id,
+            "run_key": session.row.run_key,
             "sequence": session.look_sequence,
             "data": encode_scan(session.scan),
         }
@@ -89,12 +89,12 @@ def _put_looks(connection: Connection, dirty: Sequence[RunRecord]) -> None:
 def put_artifacts(
     connection: Connection, dirty: Sequence[RunRecord], pieces: Sequence[dict[str, Any]], gone: Sequence[str]
 ) -> None:
-    """New artifacts, new pieces, what was counted, and last of all what had to make room: it may be new, too."""
+    """Write new artifacts, new pieces and counts, and delete what exceeds the limits last: it may be new, too."""
     records = [artifact for run in dirty for artifact in run.artifacts.values()]
-    put_rows(connection, artifacts.insert(), [record.values for record in records if record.new])
-    changed = [record.values for record in records if record.dirty and not record.new]
-    put_rows(connection, _UPDATE_ARTIFACT, [{**values, "b_id": values["id"]} for values in changed])
-    kept = {record.values["id"] for record in records}
+    put_rows(connection, artifacts.insert(), [record.to_row() for record in records if record.new])
+    changed = [record for record in records if record.dirty and not record.new]
+    put_rows(connection, _UPDATE_ARTIFACT, [{**record.to_row(), "b_id": record.id} for record in changed])
+    kept = {record.id for record in records}
     put_rows(connection, artifact_pieces.insert(), [piece for piece in pieces if piece["artifact"] in kept])
     if gone:
         delete_artifacts(connection, artifacts.c.id.in_(gone))

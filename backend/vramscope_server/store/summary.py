@@ -1,7 +1,8 @@
-"""What is told of a rank's numbers, kept up to date row by row: peaks, medians, a sparkline.
+"""Summary of a rank's numbers, updated row by row: peaks, medians, a sparkline.
 
-One :class:`RankSummary` for each rank is loaded, fed with each new block and stored in the transaction that stores the
-block, so that the list of runs needs no look at the chunks, and a late or repeated block is counted once.
+One :class:`RankSummary` for each rank is loaded, updated with each new block and stored in the transaction that stores
+the
+block. So the list of runs does not read chunks, and a late or repeated block counts once.
 """
 
 from __future__ import annotations
@@ -21,73 +22,76 @@ from vramscope_server.store.sparkline import Sparkline
 IntArray = npt.NDArray[np.int64]
 
 BEHIND_PYTORCH: Final = 2
-"""code of ``foreign_reset``: the step's peaks are lower bounds"""
+"""Code of ``foreign_reset`` for a step whose peaks are lower bounds."""
 
 
 class RankSummary(msgspec.Struct):
-    """One rank's numbers so far. None: not known."""
+    """Summary of a rank so far. None is unknown."""
 
     steps: int | None = None
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     step_peak_bytes: int | None = None
-    """the peak whose step, phase and categories are known"""
+    """Highest allocated memory of a step; its step, phase and categories are known."""
     step_reserved_bytes: int | None = None
-    """the highest reserved of a step"""
+    """Highest reserved memory of a step."""
     peak_step: int | None = None
     peak_phase: str | None = None
     peak_categories: dict[str, int | None] | None = None
     phase_peaks_bytes: dict[str, int] = {}
-    """highest allocated in each phase, of the steps in which phases were read; none of a summary that is older than this field"""
+    """Highest allocated memory in each phase, of the steps with known phases; empty in older summaries."""
     sample_peak_bytes: int | None = None
-    """highest allocated of a sample, or after the last step, and in which phase: what no step had may be higher than all of them"""
+    """Highest allocated memory of a sample or after the last step, and its phase: a peak outside steps may exceed all steps."""
     sample_peak_phase: str | None = None
     sample_peak_step: int | None = None
-    """the step that did not end, where it was in that"""
+    """The unfinished step, if the peak was in it."""
     reserved_bytes: int | None = None
-    """highest reserved of a sample; of the samples with so much the two below are of the one with most allocated"""
+    """Highest reserved memory of a sample. Of several such samples the two fields below are of the one with most allocated."""
     inactive_split_bytes: int | None = None
     reserved_minus_allocated_bytes: int | None = None
     unusable_bytes: int | None = None
-    """of the readings of it likewise: most reserved, of these most allocated; the next four fields are of the same reading"""
+    """Reserved memory at the reading of unusable memory with most reserved, then most allocated; the next four fields are of
+    the same reading."""
     unusable_reserved_bytes: int | None = None
     unusable_allocated_bytes: int | None = None
     unusable_active_bytes: int | None = None
     unusable_requested_bytes: int | None = None
     process_device_bytes: int | None = None
-    """highest of the device's memory that the process was seen to use (NVML)"""
+    """Highest device memory of the process (NVML)."""
     device_used_bytes: int | None = None
-    """likewise of all processes together"""
+    """Highest device memory of all processes together."""
     other_processes_bytes: int | None = None
-    """highest difference of the two in one sample"""
+    """Highest difference of the two in one sample."""
     ooms: int | None = None
     foreign_reset_steps: int | None = None
-    """steps in which somebody else reset the peak counters, of each device; None: none was seen, but not every step told"""
+    """Steps in which other code reset the peak counters, of each device; None: none is known, and not every step reported
+    it."""
     lower_bound_steps: int | None = None
-    """of these, those whose peaks are lower bounds, because it was done behind PyTorch's functions"""
+    """Number of those steps whose peaks are lower bounds, because PyTorch's functions were bypassed."""
     graphs_alive: int | None = None
-    """of the newest step that tells it"""
+    """Value of the newest step that reports it."""
     graphs_alive_time_ns: int | None = None
     first_time_ns: int | None = None
     last_time_ns: int | None = None
     first_step: int | None = None
     last_step: int | None = None
     scalars: dict[str, ScalarSummary] = {}
-    """what the training tells of itself by name, the loss among it"""
+    """Numbers that the training reports, by name, the loss among them."""
     durations: Durations = msgspec.field(default_factory=Durations)
     by_step: Sparkline = msgspec.field(default_factory=Sparkline)
     by_time: Sparkline = msgspec.field(default_factory=lambda: Sparkline(width=100_000_000))
 
     @property
     def reserved_by_steps(self) -> int | None:
-        """Of a summary that was written before steps' own was kept, that of all."""
+        """Highest reserved memory of a step; of an older summary that of all samples."""
         if self.step_reserved_bytes is None and self.step_peak_bytes is not None:
             return self.peak_reserved_bytes
         return self.step_reserved_bytes
 
     @property
     def parts(self) -> dict[str, int] | None:
-        """Where reserved was at the reading of ``unusable_bytes``: four that add up (docs/fragmentation.md). None: not known."""
+        """Reserved memory at the reading of ``unusable_bytes`` in four parts that add up (docs/fragmentation.md). None is
+        unknown."""
         reserved, active, requested = (
             self.unusable_reserved_bytes,
             self.unusable_active_bytes,
@@ -96,7 +100,7 @@ class RankSummary(msgspec.Struct):
         if self.unusable_bytes is None or reserved is None or active is None or requested is None:
             return None
         free = max(0, reserved - active)
-        unusable = min(free, self.unusable_bytes)  # the pieces are read a moment after the counters
+        unusable = min(free, self.unusable_bytes)  # blocks are read shortly after the counters
         return {
             "reserved_bytes": reserved,
             "requested_bytes": min(requested, active),
@@ -107,7 +111,7 @@ class RankSummary(msgspec.Struct):
 
     @property
     def peak_place(self) -> dict[str, Any]:
-        """Step, phase and composition of the peak. Of one that no step had, its phase alone."""
+        """Step, phase and categories of the peak. Of a peak outside steps only its phase."""
         if (self.sample_peak_bytes or 0) > (self.step_peak_bytes or 0):
             return {
                 "peak_step": self.sample_peak_step,
@@ -121,7 +125,7 @@ class RankSummary(msgspec.Struct):
         }
 
     def add(self, stream: str, columns: Mapping[str, IntArray]) -> None:
-        """Count the rows of one block. ``time_ns`` and ``step`` are there; any other column may be absent."""
+        """Count the rows of a block. ``time_ns`` and ``step`` exist; any other column may be absent."""
         if stream == SCALARS:
             self._add_scalars(columns)
             return
@@ -166,7 +170,7 @@ class RankSummary(msgspec.Struct):
             self._describe_peak(columns, (peaks == highest).nonzero()[0])
 
     def end(self, tail: messages.Tail) -> None:
-        """What came after the last step, which no row tells."""
+        """Count what came after the last step, which no row contains."""
         self.peak_allocated_bytes = _most(self.peak_allocated_bytes, tail.peak_allocated_bytes)
         self.peak_reserved_bytes = _most(self.peak_reserved_bytes, tail.peak_reserved_bytes)
         if tail.peak_allocated_bytes >= (self.sample_peak_bytes or 0):
@@ -189,7 +193,7 @@ class RankSummary(msgspec.Struct):
             self.graphs_alive, self.graphs_alive_time_ns = int(alive[newest]), int(time_ns[newest])
 
     def _count_resets(self, resets: IntArray | None) -> None:
-        """What was seen counts; that nobody did it is known only where every step told."""
+        """Count resets. That there were none is known only if every step reported it."""
         seen = 0 if resets is None else int((resets > 0).sum())
         told = resets is not None and int(resets.min()) != series.UNKNOWN
         first = not self.durations.counts and self.step_peak_bytes is None
@@ -200,7 +204,7 @@ class RankSummary(msgspec.Struct):
             self.foreign_reset_steps = self.lower_bound_steps = None
 
     def _describe_peak(self, columns: Mapping[str, IntArray], rows: IntArray) -> None:
-        """Phase and composition from the first of the equally high steps that tells them: not every step was split."""
+        """Phase and categories from the first of equally high steps that has them: not every step has a breakdown."""
         for at in rows.tolist():
             if self.peak_phase is None:
                 self.peak_phase = _phase(columns.get("peak_phase"), at)
@@ -270,8 +274,8 @@ def _phase(codes: IntArray | None, at: int) -> str | None:
 
 
 def _nearest_to_peak(reserved: IntArray, allocated: IntArray) -> int:
-    """The row with most reserved, and of these with most allocated: what is reserved hardly changes in a run, and what is free
-    in it between two steps says little."""
+    """Row with most reserved, and of several the one with most allocated: reserved memory hardly changes in a run, and free
+    memory between two steps says little."""
     return int(np.lexsort((allocated, reserved))[-1])
 
 

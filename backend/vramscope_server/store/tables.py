@@ -1,7 +1,7 @@
-"""The tables, once, for SQLite and PostgreSQL alike.
+"""The tables, for SQLite and PostgreSQL alike.
 
-Moments are nanoseconds since 1970 in big integers; what is unknown is NULL. Rows hold what lists and states need; the
-numbers of a training lie in ``chunks``, one row for up to 4096 rows of one stream, packed by ``columns.py``.
+Times are nanoseconds since 1970 in big integers; NULL is unknown. Rows have what lists and states need. The numbers of a
+training are in ``chunks``, one row for up to 4096 rows of one stream, packed by ``columns.py``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Key = BigInteger().with_variant(Integer, "sqlite")
 
 
 class _WithoutNul(TypeDecorator[str]):
-    """PostgreSQL's text cannot hold a NUL, and the message of an error may: it becomes U+FFFD, also in what is asked for."""
+    """Text of PostgreSQL cannot contain a NUL, and the message of an error may: it becomes U+FFFD, also in queries."""
 
     impl = PlainString
     cache_ok = True
@@ -70,7 +70,7 @@ runs = Table(
     Column("capacity_bytes", BigInteger),
     Column("world_size", Integer),
     Column("state", String(16), nullable=False),
-    Column("attempt", Integer, nullable=False),  # rises when an ended or lost run is taken up again
+    Column("attempt", Integer, nullable=False),  # rises when an ended or lost run is resumed
     Column("started_ns", BigInteger, nullable=False),
     Column("last_seen_ns", BigInteger, nullable=False),  # by the server's clock
     Column("ended_ns", BigInteger),
@@ -78,7 +78,7 @@ runs = Table(
     Column("baseline", Boolean, nullable=False),
     Column("error_type", Text),
     Column("error_line", Text),
-    # the summary, kept up to date by the writer; see summary.py
+    # the summary, updated by the writer; see summary.py
     Column("ranks_reporting", Integer, nullable=False),
     Column("steps", BigInteger),
     Column("peak_allocated_bytes", BigInteger),
@@ -90,19 +90,19 @@ runs = Table(
     Column("reserved_minus_allocated_bytes", BigInteger),
     Column("unusable_bytes", BigInteger),
     Column("never_needed_bytes", BigInteger),
-    Column("fragmentation_fraction", Float),  # never_needed of the most that a step reserved
+    Column("fragmentation_fraction", Float),  # never_needed_bytes as a share of the highest reserved memory of a step
     Column("step_median_ns", BigInteger),
     Column("out_of_memory", BigInteger),
     Column("dropped_samples", BigInteger, nullable=False),
     Column("overhead", JSON),
-    Column("leaks", Integer),  # how many the newest looks tell of; NULL: nobody has looked
+    Column("leaks", Integer),  # number of leaks in the newest scans; NULL: no scan yet
     Column("leaked_bytes", BigInteger),
     Column("worst_leak", String(20)),
     Column("graphs_alive", BigInteger),
-    Column("recordings", Integer),  # windows of allocator history that are whole; NULL: none was ever begun
-    Column("profiles", Integer),  # likewise of what torch.profiler saw
-    Column("oom_records", Integer),  # likewise of out-of-memory errors
-    Column("techniques", JSON),  # of the lowest rank: messages.Techniques; NULL: not told
+    Column("recordings", Integer),  # number of complete recordings; NULL: none was ever started
+    Column("profiles", Integer),  # likewise of profiles
+    Column("oom_records", Integer),  # likewise of out-of-memory records
+    Column("techniques", JSON),  # of the lowest rank: messages.Techniques; NULL: not reported
     Column("findings", JSON),
     Column("sparkline", JSON, nullable=False),
     Column("first_time_ns", BigInteger),
@@ -127,7 +127,7 @@ sessions = Table(
     Column("started_ns", BigInteger, nullable=False),
     Column("last_seen_ns", BigInteger, nullable=False),
     Column("ended_ns", BigInteger),
-    Column("skew_ns", BigInteger),  # the sender's clock minus ours; NULL while not known
+    Column("skew_ns", BigInteger),  # clock of the sender minus the server's clock; NULL is unknown
     Column("dropped_samples", BigInteger, nullable=False),
     Column("overhead", JSON),
     Column("techniques", JSON),
@@ -167,7 +167,7 @@ scans = Table(
     metadata,
     Column("session_id", String(40), primary_key=True),
     Column("run_key", Key, ForeignKey("runs.key", ondelete="CASCADE"), nullable=False, index=True),
-    Column("sequence", BigInteger, nullable=False),  # of the batch that brought it: a later one replaces it
+    Column("sequence", BigInteger, nullable=False),  # number of the batch that brought it: a later one replaces it
     Column("data", LargeBinary, nullable=False),  # messages.Scan
 )
 
@@ -191,11 +191,11 @@ artifacts = Table(
     Column("session_id", String(40), nullable=False),
     Column("rank", Integer, nullable=False),
     Column("kind", String(16), nullable=False),
-    Column("about", LargeBinary, nullable=False),  # as the wire has it: MessagePack
+    Column("about", LargeBinary, nullable=False),  # MessagePack, as on the wire
     Column("pieces", Integer, nullable=False),
-    Column("received", Integer, nullable=False),  # how many of them are there
-    Column("bytes", BigInteger, nullable=False),  # that are there
-    Column("received_ns", BigInteger, nullable=False),  # when the newest piece came, by the server's clock
+    Column("received", Integer, nullable=False),  # number of stored pieces
+    Column("bytes", BigInteger, nullable=False),  # size of the stored pieces
+    Column("received_ns", BigInteger, nullable=False),  # arrival of the newest piece, by the server's clock
 )
 
 artifact_pieces = Table(
@@ -212,12 +212,12 @@ snapshots = Table(
     Column("id", String(40), primary_key=True),
     Column("sha256", String(64), nullable=False, unique=True),
     Column("name", Text, nullable=False),
-    Column("bytes", BigInteger, nullable=False),  # of the file
-    Column("stored_bytes", BigInteger, nullable=False),  # of its columns
+    Column("bytes", BigInteger, nullable=False),  # size of the file
+    Column("stored_bytes", BigInteger, nullable=False),  # size of its columns
     Column("state", String(16), nullable=False),  # waiting | converting | ready | failed
     Column("problem", Text),
     Column("received_ns", BigInteger, nullable=False),
-    Column("devices", JSON, nullable=False),  # conversion.device_row
+    Column("devices", JSON, nullable=False),  # snapshot_conversion.device_row
     Column("notes", JSON, nullable=False),
 )
 

@@ -1,7 +1,8 @@
-"""From the body of a POST to a batch that the writer can store: skimmed, decoded, checked and packed.
+"""From the body of a POST to a batch that the writer can store: checked, decoded and packed.
 
-Everything that can be wrong with a batch is found here, before anything of it is stored, and told as a
-:class:`BadBatch` that names the field, what was seen and what would be right. Pure: runs in any thread.
+Every possible fault of a batch is found here, before anything of it is stored, and raised as a :class:`BadBatch` that
+names
+the field, its value and what would be valid. Pure: runs in any thread.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ DAY_NS: Final = 86_400 * 1_000_000_000
 YEAR_2000_NS: Final = 946_684_800 * 1_000_000_000
 YEAR_2200_NS: Final = 7_258_118_400 * 1_000_000_000
 MAX_ITEMS: Final = 4096
-"""Of one map or list: the longest list of the contract has so many."""
+"""Maximum number of items of one map or list: the longest list of the contract."""
 MAX_NODES: Final = 1_000_000
-"""Of one batch. With :data:`MAX_ITEMS` it bounds the memory that decoding 8 MiB can take."""
+"""Maximum number of nodes of one batch. With :data:`MAX_ITEMS` it bounds the memory for decoding 8 MiB."""
 
 
 class BadBatch(ValueError):
-    """A batch that is not stored. ``field`` is a path such as ``messages[2].columns.step``."""
+    """A batch that is refused. ``field`` is a path such as ``messages[2].columns.step``."""
 
     def __init__(self, field: str, seen: object, expected: str) -> None:
         super().__init__(f"{field}: {seen}, expected {expected}")
@@ -42,7 +43,7 @@ class BadBatch(ValueError):
 
 
 class NotMessagePack(BadBatch):
-    """The body is no MessagePack at all, or ends too early."""
+    """The body is not MessagePack, or ends too early."""
 
 
 class OtherWire(BadBatch):
@@ -53,7 +54,7 @@ class OtherWire(BadBatch):
 
 
 class UnknownSession(BadBatch):
-    """Data came, but nobody has said yet who sends it: the agent is asked to say so and to send it again."""
+    """The sender is unknown: the agent is asked to introduce itself and to send the batch again."""
 
 
 @dataclass(slots=True)
@@ -73,7 +74,7 @@ class ReadyChunk:
 
 @dataclass(slots=True)
 class ReadyBlock:
-    """A block's numbers as arrays: for the run's summary and for those who watch live."""
+    """Numbers of a block as arrays: for the run's summary and for live events."""
 
     device: int
     stream: str
@@ -82,7 +83,7 @@ class ReadyBlock:
 
 @dataclass(slots=True)
 class ReadyBatch:
-    """A batch of which only the storing is left. ``batch`` is without its blocks."""
+    """A batch that only has to be stored. ``batch`` is without its blocks."""
 
     batch: messages.Batch
     blocks: list[ReadyBlock]
@@ -101,7 +102,7 @@ _PATH: Final = re.compile(r" - at (?:`key` in )?`\$\.?(.*?)`$")
 
 
 def prepare(body: bytes, received_ns: int) -> ReadyBatch:
-    """Check one batch in every respect that needs no database, and pack its blocks.
+    """Check a batch in every respect that needs no database, and pack its blocks.
 
     Raises NotMessagePack, OtherWire or BadBatch. 0.6 ms for 256 samples of 18 columns.
     """
@@ -124,7 +125,7 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
     chunks: list[ReadyChunk] = []
     pieces: dict[str, messages.Piece] = {}
     values = 0
-    # A moment may lie at most a day ahead of the sender's own clock: one that is off is off for both alike.
+    # A time may be at most a day ahead of the sender's own clock: an error of that clock affects both alike.
     latest_ns = max(batch.sent_ns, received_ns) + DAY_NS
     for place, message in enumerate(batch.messages):
         at = f"messages[{place}]"
@@ -155,7 +156,7 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
         blocks.append(ReadyBlock(series.CPU, SCALARS, dict(zip(names, table, strict=True))))
         chunks.extend(_pack(series.CPU, SCALARS, names, table))
         values += table.size
-    # The blocks are arrays and chunks by now: their bytes need not wait in the queue, too.
+    # The blocks are arrays and chunks by now: the queue need not contain their bytes.
     told = [message for message in batch.messages if not isinstance(message, messages.Block)]
     bare = msgspec.structs.replace(batch, messages=told, scalars=[])
     return ReadyBatch(bare, blocks, chunks, received_ns, len(body), values)
@@ -173,14 +174,15 @@ def _check_look(scan: messages.Scan, at: str) -> None:
 
 
 def _check_finite(told: dict[str, float | None]) -> None:
-    """A float may be no number: NaN and infinity pass msgspec's bounds, but no JSON can tell them."""
+    """Check a float: NaN and infinity pass msgspec's bounds, but JSON does not have them."""
     for field, value in told.items():
         if value is not None and not math.isfinite(value):
             raise BadBatch(field, str(value), "a number, or nothing where it is not known")
 
 
 def _check_piece(piece: messages.Piece, at: str, first: messages.Piece) -> None:
-    """``first``: of the same artifact in this batch. Against what is stored, ``artifacts.py`` checks."""
+    """Check a piece against ``first``, of the same artifact in this batch. ``artifacts.py`` checks it against what is
+    stored."""
     if piece.number >= piece.pieces:
         raise BadBatch(f"{at}.number", piece.number, f"a number below pieces, {piece.pieces}")
     for name in ("kind", "pieces", "about"):
@@ -220,11 +222,11 @@ def _check_block(block: messages.Block, at: str, latest_ns: int) -> tuple[list[s
 
 
 def _check_scalars(scalars: messages.Scalars, at: str, latest_ns: int) -> tuple[list[str], IntArray]:
-    """Doubles become the whole numbers of the same bits, which is how they are stored; there is but one NaN then."""
+    """Whole numbers with the bits of the doubles, as they are stored; every NaN becomes the same one."""
     packed = {"time_ns": scalars.time_ns, "step": scalars.step}
     for name in packed:
         if name in scalars.columns:
-            raise BadBatch(f"{at}.columns", name, f"another name: {name} stands beside the columns")
+            raise BadBatch(f"{at}.columns", name, f"another name: {name} is not a column")
     fields = {f"{at}.{name}": column for name, column in packed.items()}
     fields |= {f"{at}.columns.{name}": column for name, column in scalars.columns.items()}
     for field, column in fields.items():
@@ -267,7 +269,7 @@ def _pack(device: int, stream: str, names: list[str], table: IntArray) -> list[R
 
 
 def _from_msgspec(error: msgspec.MsgspecError) -> BadBatch:
-    """Parse msgspec's sentence, such as "Expected `int` >= 0 - at `$.rank`"."""
+    """Parse a message of msgspec, such as "Expected `int` >= 0 - at `$.rank`"."""
     text = str(error)
     if not isinstance(error, msgspec.ValidationError):
         return NotMessagePack("body", text, "a Batch in MessagePack")
@@ -286,10 +288,11 @@ def _from_msgspec(error: msgspec.MsgspecError) -> BadBatch:
 
 
 def skim(body: bytes) -> None:
-    """Walk over MessagePack without building anything: refuse what is cut short or would fill the memory when built.
+    """Walk over MessagePack without decoding it: refuse what is cut short or would fill the memory when decoded.
 
-    Eight megabytes can hold millions of tiny things, each of which costs fifty bytes or more once it is an object. A
-    batch as our agent sends it has some fifty nodes a block, 15 µs.
+    Eight megabytes can contain millions of tiny items, each of which costs fifty bytes or more as an object. A batch of
+    the agent
+    has about fifty nodes a block, 15 µs.
 
     Raises NotMessagePack or BadBatch.
     """
@@ -340,4 +343,4 @@ _FIXED: Final = {
 """Numbers and fixed extensions: bytes after the tag."""
 _SIZED: Final = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1),
                  0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}  # fmt: skip
-"""Binaries, extensions and strings: bytes of the length, bytes besides."""
+"""Binaries, extensions and strings: bytes of the length, further bytes."""

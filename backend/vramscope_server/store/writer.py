@@ -1,7 +1,7 @@
-"""The one thread that writes. It owns the only writing connection; everybody else hands it work and waits.
+"""The only thread that writes. It owns the only writing connection; all others submit work and wait.
 
-Batches that wait share one transaction and are acknowledged after its commit. The queue is bounded, in number here and
-in bytes by ``api/ingest``; when it is full the sender is told to come again, nothing piles up.
+Waiting batches share one transaction and are acknowledged after its commit. The queue is bounded, in number here and in
+bytes by ``api/ingest``. When it is full the sender retries later, and nothing piles up.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
+from vramscope_server.answers.runs import RunRow
 from vramscope_server.store.database import Database, storage_trouble
 from vramscope_server.store.ingest_state import Book, Stored
 from vramscope_server.store.validation import BadBatch, ReadyBatch
@@ -35,20 +36,20 @@ _FORGET_TROUBLE_SECONDS: Final = 60.0
 
 
 class QueueFull(Exception):
-    """Too much waits already; come again."""
+    """Too much work is waiting; retry later."""
 
 
 class StorageTrouble(Exception):
-    """The storage does not take anything at the moment; the message says why."""
+    """The storage accepts nothing at the moment; the message says why."""
 
 
 class WriterClosed(Exception):
-    """The server is going down."""
+    """The server is shutting down."""
 
 
 @dataclass
 class Counters:
-    """What ``/metrics`` shows of the writer; written by its thread alone."""
+    """Counters of the writer for ``/metrics``; only its thread changes them."""
 
     batches: int = 0
     values: int = 0
@@ -59,7 +60,7 @@ class Counters:
 
 @dataclass(slots=True)
 class _Job:
-    """Work of another kind than batches, with a transaction of its own."""
+    """Other work than batches, with a transaction of its own."""
 
     work: Callable[[Connection, Book], Any]
     done: Future[Any] = field(default_factory=Future)
@@ -71,12 +72,12 @@ class _Waiting:
     done: Future[messages.Ack] = field(default_factory=Future)
 
 
-Listener = Callable[[Sequence[Stored], Sequence[dict[str, Any]]], None]
+Listener = Callable[[Sequence[Stored], Sequence[RunRow]], None]
 """Called after each commit, on the writer's thread, with what was stored and the rows of runs to announce."""
 
 
 class Writer:
-    """Start with :meth:`start`, end with :meth:`close`.
+    """Writes. Start with :meth:`start`, end with :meth:`close`.
 
     trouble   why nothing can be stored at the moment, or None
     """
@@ -104,7 +105,7 @@ class Writer:
         self.counters = Counters()
 
     def start(self) -> None:
-        """Begin to write. Raises what the database raises if it cannot even be opened."""
+        """Start the thread. Raises the database's error if it cannot be opened."""
         if self._database.read_only is None:
             self._connection = self._database.writer()
             self._load()
@@ -125,11 +126,11 @@ class Writer:
 
     @property
     def waiting(self) -> int:
-        """Batches and jobs in the queue."""
+        """Number of batches and jobs in the queue."""
         return self._queue.qsize()
 
     def may_try(self) -> bool:
-        """While the storage is in trouble: let one batch through every second, to find out whether it still is."""
+        """Whether a batch may be tried while the storage is in trouble: one every second, to find out whether it still is."""
         now = time.monotonic()
         if self._database.read_only is not None or now - self._tried_at < _PROBE_SECONDS:
             return False
@@ -137,9 +138,9 @@ class Writer:
         return True
 
     def submit(self, batch: ReadyBatch) -> Future[messages.Ack]:
-        """Have a batch stored. The future gives the answer to the sender, after the commit.
+        """Submit a batch. The future returns the answer to the sender, after the commit.
 
-        Raises QueueFull or WriterClosed. The future raises BadBatch, where the batch contradicts what is stored, or
+        Raises QueueFull or WriterClosed. The future raises BadBatch if the batch contradicts what is stored, or
         StorageTrouble.
         """
         waiting = _Waiting(batch)
@@ -147,7 +148,7 @@ class Writer:
         return waiting.done
 
     def do(self, work: Callable[[Connection, Book], T]) -> Future[T]:
-        """Have some other change made, in a transaction of its own. Raises as :meth:`submit`."""
+        """Submit another change, with a transaction of its own. Raises as :meth:`submit`."""
         job = _Job(work)
         self._put(job)
         return job.done
@@ -189,7 +190,7 @@ class Writer:
             if time.monotonic() >= tick:
                 tick = time.monotonic() + _TICK_SECONDS
                 self._settle(Future(), lambda connection, book: book.tick(connection))
-                # Nobody has tried for a while: what is not known is not claimed. A tick that changes nothing says
+                # Nothing was tried for a while: whether the trouble persists is unknown. A tick that changes nothing says
                 # nothing about the disk.
                 if self._database.read_only is None and time.monotonic() - self._failed_at > _FORGET_TROUBLE_SECONDS:
                     self.trouble = None
@@ -216,7 +217,7 @@ class Writer:
             if len(group) == 1:
                 log.exception("a batch could not be stored")
                 group[0].done.set_exception(error)
-            else:  # one of them is to blame: each by itself
+            else:  # one of them is the cause: retry one by one
                 for waiting in group:
                     self._store([waiting])
             return
@@ -261,7 +262,7 @@ class Writer:
     # -- the connection
 
     def _fold_log(self, connection: Connection) -> None:
-        """At the end: a copy of the bare SQLite file is then whole."""
+        """Checkpoint at the end, so that a copy of the SQLite file alone is complete."""
         if self._database.kind == "sqlite":
             with contextlib.suppress(sa.exc.DBAPIError):
                 connection.rollback()
@@ -286,7 +287,7 @@ class Writer:
 
 
 class _Transaction:
-    """Commits, or rolls back and forgets what the book believed; turns faults of the storage into StorageTrouble."""
+    """Commit, or roll back and drop the state; turns errors of the storage into StorageTrouble."""
 
     __slots__ = ("_connection", "_writer")
 

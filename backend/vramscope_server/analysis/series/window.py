@@ -5,6 +5,7 @@ The route (``api/figures.py``) fills a :class:`RunWindow` with what the figure n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -89,7 +90,7 @@ class RunWindow:
     trend       the line through the column ``Figure.trend``; None without it, and where too few rows are known
     """
 
-    run: dict[str, Any]
+    run: Mapping[str, Any]
     rank: int
     device: int
     x: Literal["time", "step"]

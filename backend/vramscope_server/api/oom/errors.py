@@ -13,7 +13,8 @@ from vramscope_server.analysis.oom.lost_run import lost_run
 from vramscope_server.api.run_window import floats
 from vramscope_server.store.artifacts import Stored, list_artifacts
 from vramscope_server.store.run_states import display_skew_ns
-from vramscope_server.store.series_reader import Run, UnknownPlace, find_place, load_columns
+from vramscope_server.store.series_reader import UnknownPlace, find_place, load_columns
+from vramscope_server.store.table_rows import StoredRun
 
 BYSTANDER_SECONDS: Final = 900.0
 """Time after the error in which a bystander belongs to it: a collective may wait so long (NCCL's watchdog: 600 s)."""
@@ -34,7 +35,7 @@ _SAMPLED: Final = ("step", "phase", "allocated_bytes", "reserved_bytes", "device
 _LATER: Final = (MESSAGE_EVENT, SURVIVED_EVENT)
 
 
-def errors_of(connection: Connection, run: Run, full: Mapping[str, Any]) -> list[dict[str, Any]]:
+def errors_of(connection: Connection, run: StoredRun, full: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Rows of the run's list of errors, by time."""
     later = {kind: {e["data"].get("record"): e for e in full["events"] if e["kind"] == kind} for kind in _LATER}
     skews = _skews(full)
@@ -54,7 +55,7 @@ def errors_of(connection: Connection, run: Run, full: Mapping[str, Any]) -> list
         rows.append(
             {
                 "record": stored.id,
-                "run_id": run["id"],
+                "run_id": run.id,
                 "rank": stored.rank,
                 "whole": stored.whole,
                 "time_seconds": (time_ns - skews.get(stored.rank, 0)) / 1e9 if isinstance(time_ns, int) else None,
@@ -75,7 +76,7 @@ def fatal_of(errors: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def ranks_at(
-    connection: Connection, run: Run, full: Mapping[str, Any], error: Mapping[str, Any]
+    connection: Connection, run: StoredRun, full: Mapping[str, Any], error: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """State of every rank when one ran out; empty for one rank alone. ``error`` is a row of :func:`errors_of`.
 
@@ -109,7 +110,7 @@ def ranks_at(
     return [found[rank] for rank in sorted(found)]
 
 
-def _last_sample(connection: Connection, run: Run, rank: int, begins: float) -> dict[str, Any]:
+def _last_sample(connection: Connection, run: StoredRun, rank: int, begins: float) -> dict[str, Any]:
     """Newest sample of a rank's first device in the minute before an error; empty: there is none."""
     try:
         place = find_place(connection, run, rank, None)
@@ -160,9 +161,9 @@ def _skews(full: Mapping[str, Any]) -> dict[int, int]:
     return {one["rank"]: display_skew_ns(int((one["clock_skew_seconds"] or 0) * 1e9)) for one in full["ranks"]}
 
 
-def lost_run_of(connection: Connection, run: Run, full: Mapping[str, Any]) -> dict[str, Any] | None:
+def lost_run_of(connection: Connection, run: StoredRun, full: Mapping[str, Any]) -> dict[str, Any] | None:
     """Verdict on a run without a signal whose host's memory ran out; None: nothing points to that."""
-    if run["state"] != "lost":
+    if run.state != "lost":
         return None
     many = len(full["ranks"])
     for rank in full["ranks"]:

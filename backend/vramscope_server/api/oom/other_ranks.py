@@ -11,28 +11,29 @@ from vramscope.protocol.oom_record import OomRecord
 from vramscope_server.analysis.comparison.batch_size import BatchSize, batch_of
 from vramscope_server.analysis.oom.remedies.remedy import OtherRun
 from vramscope_server.api.run_window import the_run
-from vramscope_server.store.run_queries import list_runs, run_in_full
-from vramscope_server.store.series_reader import Run
+from vramscope_server.store.run_detail import run_in_full
+from vramscope_server.store.run_queries import list_runs
+from vramscope_server.store.table_rows import StoredRun
 
 MOST_OTHERS: Final = 3
 SAME_WEIGHTS: Final = 0.01
 """Two runs whose parameters differ by less are assumed to train the same model."""
 
 
-def other_runs(connection: Connection, run: Run, full: Mapping[str, Any], record: OomRecord) -> list[OtherRun]:
+def other_runs(connection: Connection, run: StoredRun, full: Mapping[str, Any], record: OomRecord) -> list[OtherRun]:
     """Finished runs of the project: same script, same weights, not less work. The leanest comes first."""
     parameters = record.owned_bytes.get("parameters")
-    if not parameters or not run["project"]:
+    if not parameters or not run.project:
         return []
-    rows, _, _, _ = list_runs(connection, project=run["project"], state="finished", limit=200)
+    rows, _, _, _ = list_runs(connection, project=run.project, state="finished", limit=200)
     found = []
     for row in rows:
-        if row["run_id"] == run["id"] or not row["peak_reserved_bytes"] or row["techniques"] is None:
+        if row["run_id"] == run.id or not row["peak_reserved_bytes"] or row["techniques"] is None:
             continue
         other = the_run(connection, row["run_id"])
         if script_of(other) != script_of(run):
             continue
-        theirs = (other["peak_categories"] or {}).get("parameters")
+        theirs = (other.peak_categories or {}).get("parameters")
         if not theirs or abs(theirs - parameters) > SAME_WEIGHTS * parameters:
             continue
         as_much = did_as_much(batch_of(run_in_full(connection, other)), batch_of(full), record.batch_size)
@@ -63,9 +64,9 @@ def did_as_much(other: BatchSize, own: BatchSize, rows: int | None) -> bool | No
     return None if unknown else True
 
 
-def script_of(run: Run) -> str | None:
+def script_of(run: StoredRun) -> str | None:
     """Name of the script without folder and arguments. Another script's model may have as many parameters."""
-    command = run["command"] or ()
+    command = run.command or ()
     named = next((word for word in command if str(word).endswith((".py", ".ipynb"))), None)
     script = str(named or (command[0] if command else ""))
     return script.replace("\\", "/").rpartition("/")[2] or None

@@ -32,8 +32,9 @@ from vramscope_server.api.run_window import floats, reader, the_run
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import House
 from vramscope_server.store.artifacts import Stored, find_artifact, read_artifact
-from vramscope_server.store.run_queries import run_in_full
-from vramscope_server.store.series_reader import Run, UnknownPlace, find_place, load_columns
+from vramscope_server.store.run_detail import run_in_full
+from vramscope_server.store.series_reader import UnknownPlace, find_place, load_columns
+from vramscope_server.store.table_rows import StoredRun
 from vramscope_server.whatif_jobs import Progress, TooMany, Work
 
 if TYPE_CHECKING:
@@ -65,9 +66,9 @@ def get_errors(request: Request, run: str) -> Response:
         gone = None if errors else lost_run_of(connection, record, full)
     return answer(
         {
-            "run_id": record["id"],
-            "name": record["name"],
-            "state": record["state"],
+            "run_id": record.id,
+            "name": record.name,
+            "state": record.state,
             "errors": errors,
             "fatal": fatal_of(errors),
             "vanished": gone,
@@ -75,7 +76,7 @@ def get_errors(request: Request, run: str) -> Response:
     )
 
 
-@router.get("/oom/{record}", summary="One out-of-memory error, explained", responses=answers_with(OomExplained))
+@router.get("/oom/{record}", summary="Explain an out-of-memory error", responses=answers_with(OomExplained))
 def get_error(request: Request, record: str, wait_seconds: Wait = WAIT_SECONDS) -> Response:
     """Cause, culprit, message, memory by owner, and remedies; see docs/http.md. With ``pending``, ask again: evidence
     of the open recording may follow."""
@@ -83,19 +84,19 @@ def get_error(request: Request, record: str, wait_seconds: Wait = WAIT_SECONDS) 
     return answer(explained.as_json())
 
 
-@router.get("/oom/{record}/figure", summary="The last minute before the error", responses=answers_with(FigureAnswer))
+@router.get("/oom/{record}/figure", summary="Last minute before the error", responses=answers_with(FigureAnswer))
 def get_figure(request: Request, record: str) -> Response:
-    """``{figure}``."""
+    """Memory and counters as a figure."""
     with reader(request.app.state.house) as connection:
         oom = _oom_record(connection, the_error(connection, record))
     return answer({"figure": _draw(oom).to_dict()})
 
 
 @router.get(
-    "/oom/{record}/loss", summary="The loss of the last minute before the error", responses=answers_with(FigureAnswer)
+    "/oom/{record}/loss", summary="Loss of the last minute before the error", responses=answers_with(FigureAnswer)
 )
 def get_loss(request: Request, record: str) -> Response:
-    """``{figure}``."""
+    """The loss as a figure."""
     from vramscope_server.figures import last_losses
 
     with reader(request.app.state.house) as connection:
@@ -103,7 +104,7 @@ def get_loss(request: Request, record: str) -> Response:
     return answer({"figure": last_losses.draw(*loss_of(oom)).to_dict()})
 
 
-@router.get("/oom/{record}/map", summary="The allocator's segments at the error", responses=answers_with(MapAtError))
+@router.get("/oom/{record}/map", summary="Segment map at the error", responses=answers_with(MapAtError))
 def get_map(
     request: Request, record: str, low: Low = None, high: High = None, lines: Lines = 48, columns: CellColumns = 1024
 ) -> Response:
@@ -118,7 +119,7 @@ def get_map(
     "/oom/{record}/block", summary="The block at an offset of these segments", responses=answers_with(Block | None)
 )
 def get_block(request: Request, record: str, offset: Offset) -> Response:
-    """``{address, size_bytes, requested_bytes, state, stack, segment}``, or null beyond the end."""
+    """Null beyond the end."""
     trace = _segments(request.app.state.house, record)
     row = None if trace is None else LinearLayout(trace.end)
     block = None if row is None else block_at(row, offset)
@@ -138,7 +139,7 @@ def _segments(house: House, record: str) -> Trace | None:
 
 @router.get(
     "/oom/{record}/export",
-    summary="The error as one HTML file",
+    summary="Error as an HTML file",
     response_class=Response,
     responses={200: {"content": {"text/html": {}}, "description": "self-contained"}},
 )
@@ -214,7 +215,7 @@ def explain(house: House, record: str, wait_seconds: float) -> Explained:
         row = next(row for row in rows if row["record"] == stored.id)
         ranks = ranks_at(connection, run, full, row)
     whole = window is not None and window.whole and window.kind == "window"
-    row |= {"run": run["name"], "window": oom.window if whole else None}
+    row |= {"run": run.name, "window": oom.window if whole else None}
     wanted: list[str] = []
 
     def report_with(replay: ReplayFn) -> OomReport:
@@ -271,7 +272,7 @@ def _oom_record(connection: Connection, stored: Stored) -> OomRecord:
         ) from None
 
 
-def _growth(connection: Connection, run: Run, oom: OomRecord) -> int | None:
+def _growth(connection: Connection, run: StoredRun, oom: OomRecord) -> int | None:
     """Growth of the memory after each step up to the error; None where it does not certainly grow."""
     if oom.device is None:
         return None

@@ -1,0 +1,221 @@
+"""One run in full, as its page shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from vramscope.protocol import messages
+from vramscope_server.answers.leaks import Leak
+from vramscope_server.answers.run_detail import (
+    AgentOverhead,
+    AttachedDevice,
+    Fragmentation,
+    RankRow,
+    ReservedParts,
+    RunEvent,
+    RunInFull,
+    RunSpan,
+)
+from vramscope_server.store.leaks import merge_leaks
+from vramscope_server.store.rows import is_emulated, run_row, seconds
+from vramscope_server.store.run_queries import load_looks
+from vramscope_server.store.run_states import OPEN, display_skew_ns
+from vramscope_server.store.scalars import told_loss
+from vramscope_server.store.summary import decode_summary
+from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.tables import events, ranks, sessions
+
+MAX_EVENTS: Final = 1000
+
+
+def run_in_full(connection: Connection, run: StoredRun) -> RunInFull:
+    """Everything that ``show RUN --json`` and the run's page need."""
+    rows = _ranks(connection, run)
+    skews = {row["rank"]: int((row["clock_skew_seconds"] or 0) * 1e9) for row in rows}
+    happened = _events(connection, run, skews)
+    leaks = None
+    if run.leaks is not None:
+        scans = {rank: looked.scan for rank, looked in load_looks(connection, run).items()}
+        leaks = cast("list[Leak]", merge_leaks(scans))
+    shift_ns = display_skew_ns(skews.get(rows[0]["rank"])) if rows else 0
+    full: dict[str, Any] = {
+        **run_row(run),
+        "peak_phase": run.peak_phase,
+        "peak_categories": run.peak_categories,
+        "fragmentation": _fragmentation(connection, run),
+        "leaks": leaks,
+        "leak_count": run.leaks,
+        "out_of_memory": None
+        if run.out_of_memory is None
+        else [event for event in happened if event["kind"] == "out_of_memory"],
+        "out_of_memory_count": run.out_of_memory,
+        "techniques": run.techniques,
+        "findings": run.findings,
+        "allocator_settings": run.allocator_settings,
+        "agent_overhead": _overhead(run),
+        "dropped_samples": _dropped_samples(connection, run),
+        "foreign_reset_steps": _most(rows, "foreign_reset_steps"),
+        "lower_bound_steps": _most(rows, "lower_bound_steps"),
+        "framework": run.framework,
+        "config": run.config,
+        "command": run.command,
+        "git_commit": run.git_commit,
+        "loss": next((row["loss"] for row in rows if row["loss"] is not None), None),
+        "trained_seconds": _trained_seconds(connection, run),
+        "ranks": rows,
+        "events": happened,
+        "window": RunSpan(
+            first_seconds=_shifted(run.first_time_ns, shift_ns),
+            last_seconds=_shifted(run.last_time_ns, shift_ns),
+            first_step=run.first_step,
+            last_step=run.last_step,
+        ),
+        "wire": messages.WIRE_VERSION,
+    }
+    # Here three keys of the row have other types than in the list: mypy cannot follow that.
+    return cast("RunInFull", full)
+
+
+def _shifted(time_ns: int | None, shift_ns: int) -> float | None:
+    return seconds(time_ns and time_ns - shift_ns)
+
+
+def _events(connection: Connection, run: StoredRun, skews: dict[int, int]) -> list[RunEvent]:
+    """The newest events, in order of time by the server's clock."""
+    newest = sa.select(events).where(events.c.run_key == run.key).order_by(events.c.key.desc()).limit(MAX_EVENTS)
+    found = [
+        RunEvent(
+            time_seconds=seconds(row["time_ns"] - display_skew_ns(skews.get(row["rank"]))),
+            rank=row["rank"],
+            kind=row["kind"],
+            step=row["step"],
+            data=row["data"],
+        )
+        for row in connection.execute(newest).mappings()
+    ]
+    return sorted(found, key=lambda event: float(event["time_seconds"] or 0))
+
+
+def _fragmentation(connection: Connection, run: StoredRun) -> Fragmentation | None:
+    known = (run.inactive_split_bytes, run.reserved_minus_allocated_bytes, run.unusable_bytes, run.never_needed_bytes)
+    if all(value is None for value in known):
+        return None
+    return Fragmentation(
+        inactive_split_bytes=run.inactive_split_bytes,
+        reserved_minus_allocated_bytes=run.reserved_minus_allocated_bytes,
+        unusable_bytes=run.unusable_bytes,
+        never_needed_bytes=run.never_needed_bytes,
+        parts=_parts(connection, run),
+    )
+
+
+def _overhead(run: StoredRun) -> AgentOverhead | None:
+    told = run.overhead
+    if not told:
+        return None
+    return AgentOverhead(
+        seconds_per_step=told["seconds_per_step"],
+        fraction=told["fraction"],
+        resolvable=told["resolvable"],
+        noise_fraction=told["noise_fraction"],
+        hook_seconds=told["hook_seconds"],
+        sampler_cpu_seconds=told["sampler_cpu_seconds"],
+    )
+
+
+def _trained_seconds(connection: Connection, run: StoredRun) -> float | None:
+    """Time from attach to end, over all sessions of the lowest rank, without the gaps between them."""
+    lowest = sa.select(sa.func.min(sessions.c.rank)).where(sessions.c.run_key == run.key).scalar_subquery()
+    query = sa.select(sessions.c.started_ns, sessions.c.ended_ns, sessions.c.last_seen_ns, sessions.c.skew_ns)
+    query = query.where(sessions.c.run_key == run.key, sessions.c.rank == lowest).order_by(sessions.c.started_ns)
+    total, until = 0, 0
+    for row in connection.execute(query):
+        shift = display_skew_ns(row.skew_ns)
+        began = max(int(row.started_ns) - shift, until)
+        until = max(until, int(row.last_seen_ns) if row.ended_ns is None else int(row.ended_ns) - shift)
+        total += max(0, until - began)
+    return seconds(total) if until else None
+
+
+def _dropped_samples(connection: Connection, run: StoredRun) -> int | None:
+    """Number of rows that the agents dropped; None while one of the sessions has not reported it."""
+    query = sa.select(sessions.c.state, sessions.c.dropped_samples, sessions.c.overhead)
+    dropped = 0
+    for session in connection.execute(query.where(sessions.c.run_key == run.key)):
+        reported = (session.overhead or {}).get("dropped_samples") is not None
+        if not reported and session.state in OPEN:
+            return None
+        dropped += int(session.dropped_samples)
+    return dropped
+
+
+def _parts(connection: Connection, run: StoredRun) -> ReservedParts | None:
+    """Parts of the rank whose unusable bytes the run's row has: see ``run_summary.aggregate``."""
+    found = connection.execute(sa.select(ranks.c.summary).where(ranks.c.run_key == run.key)).scalars()
+    summaries = [summary for summary in map(decode_summary, found) if summary.unusable_reserved_bytes is not None]
+    if not summaries:
+        return None
+    most = max(summaries, key=lambda summary: summary.unusable_reserved_bytes or 0)
+    return cast("ReservedParts | None", most.parts)
+
+
+def _most(rows: Sequence[RankRow], name: Literal["foreign_reset_steps", "lower_bound_steps"]) -> int | None:
+    """The value of the rank that has most."""
+    return max((value for row in rows if (value := row[name]) is not None), default=None)
+
+
+def _ranks(connection: Connection, run: StoredRun) -> list[RankRow]:
+    joined = (
+        sa.select(ranks.c.rank, ranks.c.summary, sessions)
+        .join(sessions, sessions.c.id == ranks.c.session_id)
+        .where(ranks.c.run_key == run.key)
+        .order_by(ranks.c.rank)
+    )
+    rows = []
+    for row in connection.execute(joined).mappings():
+        attached = row["attached"] or {}
+        summary = decode_summary(row["summary"])
+        rows.append(
+            RankRow(
+                rank=row[ranks.c.rank],
+                host=attached.get("host"),
+                pid=attached.get("pid"),
+                state=row["state"],
+                devices=[_device(device) for device in attached.get("devices", [])],
+                python=attached.get("python"),
+                torch=attached.get("torch"),
+                cuda=attached.get("cuda"),
+                driver=attached.get("driver"),
+                agent_version=attached.get("agent_version"),
+                host_total_bytes=attached.get("host_total_bytes"),
+                clock_skew_seconds=seconds(row["skew_ns"]),
+                steps=summary.steps,
+                peak_allocated_bytes=summary.peak_allocated_bytes,
+                peak_reserved_bytes=summary.peak_reserved_bytes,
+                peak_process_device_bytes=summary.process_device_bytes,
+                peak_device_used_bytes=summary.device_used_bytes,
+                peak_other_processes_bytes=summary.other_processes_bytes,
+                foreign_reset_steps=summary.foreign_reset_steps,
+                lower_bound_steps=summary.lower_bound_steps,
+                loss=told_loss(summary.scalars),
+                scalars=sorted(summary.scalars),
+                last_seen_seconds=seconds(row["last_seen_ns"]),
+                error_type=row["error_type"],
+                error_line=row["error_line"],
+            )
+        )
+    return rows
+
+
+def _device(device: dict[str, Any]) -> AttachedDevice:
+    return AttachedDevice(
+        index=device["index"],
+        name=device.get("name"),
+        uuid=device.get("uuid"),
+        total_bytes=device.get("total_bytes"),
+        emulated=is_emulated(device),
+    )
