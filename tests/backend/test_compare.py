@@ -118,7 +118,7 @@ def test_a_baseline_that_is_gone_is_called_so(server: RunningServer) -> None:
     for path in ("/compare", "/compare/table", "/compare/figures/memory_against_time"):
         answer = server.http.get(path, params={"runs": f"{base.run},{other.run}", "base": base.run})
         assert answer.status_code == 404
-        assert answer.json()["field"] == "base" and "was deleted, or never was here" in answer.json()["detail"]
+        assert answer.json()["field"] == "base" and "was deleted, or never existed here" in answer.json()["detail"]
 
 
 def test_the_command_prints_what_the_page_copies(server: RunningServer, capsys: pytest.CaptureFixture[str]) -> None:
