@@ -70,7 +70,7 @@ FAST_LEAVES_OUT_FILES = frozenset(
         "test_sender_real_server.py", "test_setup.py", "test_snapshots.py", "test_sync.py", "test_users_history.py",
         "test_warming.py", "test_wheel.py", "test_against_the_allocator.py", "test_trainings.py", "test_cli_whatif.py",
         "test_docs_and_code.py", "test_recordings.py", "test_recordings_seen.py", "test_sweeps.py", "test_timeline.py",
-        "test_leak_replay.py", "test_prediction.py", "test_deepspeed.py", "test_vanished.py", "test_deaths.py",
+        "test_leak_replay.py", "test_prediction.py", "test_deepspeed.py", "test_lost_run.py", "test_deaths.py",
     }
 )  # fmt: skip
 """Files whose tests start processes or wait for real time."""

@@ -37,7 +37,7 @@ class Bound(nn.Module):
         return answer
 
 
-def test_an_argument_that_the_forward_binds_anew_counts_as_it_was_given() -> None:
+def test_rows_of_a_rebound_argument_are_those_of_the_call() -> None:
     assert seen_in(Bound(), torch.zeros(6, 5, 4)) == 6
     assert seen_in(nn.Sequential(Bound()), torch.zeros(6, 5, 4)) == 6
     assert seen_in(Bound(), x=torch.zeros(6, 5, 4)) == 6
@@ -54,7 +54,7 @@ class Sentences(nn.Module):
         return answer
 
 
-def test_containers_are_opened_and_what_has_its_batch_second_says_so() -> None:
+def test_rows_in_containers_and_with_the_batch_second() -> None:
     assert seen_in(Sentences(), {"ids": torch.zeros(7, 4)}) == 7
     recurrent = nn.LSTM(4, 4)
     frames: list[int | None] = []
@@ -63,5 +63,5 @@ def test_containers_are_opened_and_what_has_its_batch_second_says_so() -> None:
     assert frames == [3]
 
 
-def test_where_no_module_runs_nothing_is_told() -> None:
+def test_rows_are_unknown_where_no_module_runs() -> None:
     assert batch.rows_of(stack.stack_of(sys._getframe())) is None

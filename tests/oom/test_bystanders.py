@@ -107,7 +107,7 @@ def sync(server: RunningServer, folder: Path, monkeypatch: pytest.MonkeyPatch, c
     assert cli("sync", "--server", server.url)[0] == 0
 
 
-def test_the_server_asks_the_rank_that_waits(
+def test_the_server_requests_a_record_of_the_waiting_rank(
     server: RunningServer, ranks: Any, tmp_path: Path, emulated_gpu: None, cli: Cli
 ) -> None:
     run = "bbbbccccddddeee0"
@@ -146,7 +146,7 @@ def test_the_server_asks_the_rank_that_waits(
     assert "waited" in said
 
 
-def test_without_a_server_a_rank_of_the_same_host_tells_it_and_sigterm_takes_nothing_away(
+def test_a_rank_of_the_same_host_signals_without_a_server(
     server: RunningServer, ranks: Any, tmp_path: Path, emulated_gpu: None, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     run = "bbbbccccddddeee1"
@@ -167,7 +167,7 @@ def test_without_a_server_a_rank_of_the_same_host_tells_it_and_sigterm_takes_not
     assert waited["line"] == staged.asked_at(Death("", "", "", line="# waits"), waited["file"])
 
 
-def test_a_rank_that_nobody_could_tell_says_it_when_its_collective_fails(
+def test_a_failed_collective_writes_a_bystander_record(
     server: RunningServer, ranks: Any, tmp_path: Path, emulated_gpu: None, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """Another host, and no server: what it knows is that its peer is gone."""
@@ -182,7 +182,7 @@ def test_a_rank_that_nobody_could_tell_says_it_when_its_collective_fails(
     assert waited["line"] == staged.asked_at(Death("", "", "", line="# waits"), waited["file"])
 
 
-def test_of_a_rank_of_which_no_record_came_there_is_its_newest_sample(server: RunningServer, cli: Cli) -> None:
+def test_a_rank_without_a_record_has_its_newest_sample(server: RunningServer, cli: Cli) -> None:
     """Of the last minute before the error, and of the session that ran then; else it is told as unknown. Not left out, no zeros."""
     run, record, now = new_id(), "ffff000000000001", time.time_ns()
     second = 1_000_000_000
@@ -215,7 +215,7 @@ def test_of_a_rank_of_which_no_record_came_there_is_its_newest_sample(server: Ru
     assert "no record, sampled 0.05 s before" in said
 
 
-def test_an_error_of_long_ago_asks_nobody_how_he_stands_now(server: RunningServer) -> None:
+def test_an_old_error_requests_no_bystander_records(server: RunningServer) -> None:
     """It comes out of a spool folder; one of just now asks every other rank, once."""
     run, hour_ns = new_id(), 3_600_000_000_000
     one, other = (Agent(run, rank=rank, world_size=2) for rank in (0, 1))
@@ -233,7 +233,7 @@ def test_an_error_of_long_ago_asks_nobody_how_he_stands_now(server: RunningServe
     assert server.send(restarted).requests == [], "it knows nothing of what was before it"
 
 
-def test_a_hundred_ranks_that_stand_by_do_not_push_out_the_error(server: RunningServer) -> None:
+def test_a_hundred_bystanders_do_not_displace_the_error(server: RunningServer) -> None:
     run = new_id()
     dead = Agent(run, rank=0, world_size=100)
     server.send(dead, *messages_of(box("ffff000000000004", world_size=100)))

@@ -206,7 +206,7 @@ def explained(server: RunningServer, run: str) -> list[dict[str, Any]]:
     return [server.get(f"/oom/{error['record']}", wait_seconds=0) for error in errors]
 
 
-def test_an_error_of_a_library_that_is_caught_is_recorded_and_survived(
+def test_a_caught_library_error_is_recorded_and_survived(
     server: RunningServer, tmp_path: Path, emulated_gpu: None
 ) -> None:
     run, code, said = staged.run(CAUGHT, server.url, tmp_path)
@@ -225,7 +225,7 @@ def test_an_error_of_a_library_that_is_caught_is_recorded_and_survived(
     assert backward["stack"][0]["line"] == staged.asked_at(replace(CAUGHT, line="# host"), script)
 
 
-def test_what_python_and_numpy_cannot_have_of_the_host_is_recorded_and_survived(
+def test_host_errors_of_python_and_numpy_are_recorded(
     server: RunningServer, tmp_path: Path, emulated_gpu: None
 ) -> None:
     run, code, said = staged.run(HOST, server.url, tmp_path)
@@ -244,9 +244,7 @@ def test_what_python_and_numpy_cannot_have_of_the_host_is_recorded_and_survived(
     assert (errors[3]["message"]["worker"], "DataLoader worker 0" in errors[3]["sentence"]) == (0, True)
 
 
-def test_one_that_was_caught_elsewhere_is_recorded_while_it_is_handled(
-    server: RunningServer, tmp_path: Path, emulated_gpu: None
-) -> None:
+def test_an_error_caught_elsewhere_is_recorded(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
     """Each once, however much its ``except`` block does. Of the last nothing is heard before its block is left."""
     run, code, said = staged.run(ELSEWHERE, server.url, tmp_path)
     assert code == 0, said[-2000:]
@@ -277,7 +275,7 @@ def test_one_that_comes_again_and_then_ends_the_run_is_one_record(
     assert f"/runs/{run}/oom" in said
 
 
-def test_errors_of_other_kinds_leave_no_record(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
+def test_other_errors_leave_no_record(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
     """And one of memory that is being handled while a forward gives back nothing, is none of that forward."""
     run, code, said = staged.run(OTHERS, server.url, tmp_path)
     assert code == 0, said[-2000:]
@@ -288,7 +286,7 @@ def test_errors_of_other_kinds_leave_no_record(server: RunningServer, tmp_path: 
     )
 
 
-def test_what_was_raised_before_attach_is_not_told() -> None:
+def test_errors_before_attach_are_not_recorded() -> None:
     told: list[BaseException] = []
     later = RuntimeError("later")
     try:
@@ -306,7 +304,7 @@ def test_what_was_raised_before_attach_is_not_told() -> None:
 
 
 @pytest.mark.parametrize("of", ["cuda", "accelerator"])
-def test_one_that_is_handled_while_the_cache_is_emptied_is_told_whichever_way_that_is(of: str) -> None:
+def test_an_error_handled_during_empty_cache_is_recorded(of: str) -> None:
     import torch
 
     torch.empty(1, device="cuda")

@@ -63,11 +63,11 @@ def steps(floors: list[int], peaks: list[int]) -> dict[str, bytes]:
         ({"progress": 0.95, "growth_bytes": 300 * MIB}, "leak"),
     ],
 )
-def test_what_would_not_have_been_enough_is_not_blamed(more: dict[str, Any], cause: str) -> None:
+def test_a_cause_must_have_been_enough_by_itself(more: dict[str, Any], cause: str) -> None:
     assert diagnose(replace(DIED, **more)).kind == cause
 
 
-def test_what_an_earlier_step_took_says_more_than_a_part_of_a_forward() -> None:
+def test_an_earlier_step_overrules_an_extrapolation() -> None:
     """Drawn out, this forward comes to far more than the steps before it took, though it is the same."""
     known = replace(
         DIED, used_bytes=1300 * MIB, progress=0.6, step=9, peak_before_bytes=1450 * MIB, others_bytes=200 * MIB
@@ -76,7 +76,7 @@ def test_what_an_earlier_step_took_says_more_than_a_part_of_a_forward() -> None:
     assert diagnose(replace(known, peak_before_bytes=300 * MIB)).kind == "activations", "those were of another batch"
 
 
-def test_the_pieces_that_lie_about_in_any_training_are_no_fragmentation() -> None:
+def test_usual_free_blocks_are_not_fragmentation() -> None:
     died = replace(DIED, phase="backward", progress=None, used_bytes=1280 * MIB, asked_bytes=140 * MIB)
     few = diagnose(replace(died, reserved_bytes=1330 * MIB, free_bytes=100 * MIB))
     many = diagnose(replace(died, reserved_bytes=1430 * MIB, free_bytes=10 * MIB))
@@ -109,9 +109,7 @@ LONG_SEQUENCE = Facts(
         ({"used_bytes": 700 << 20}, "fragmentation"),  # far more lies in pieces than it wants beyond the last one
     ],
 )
-def test_pieces_are_not_blamed_where_a_larger_step_wants_more_than_lies_in_them(
-    more: dict[str, Any], cause: str
-) -> None:
+def test_free_blocks_are_not_blamed_for_a_larger_step(more: dict[str, Any], cause: str) -> None:
     """Where nobody knows how much of its forward was to come, one piece would have done for this request and no more."""
     died = replace(LONG_SEQUENCE, **more)
     assert diagnose(died).kind == cause
@@ -132,7 +130,7 @@ def test_pieces_are_not_blamed_where_a_larger_step_wants_more_than_lies_in_them(
         ),
     ],
 )  # fmt: skip
-def test_a_larger_input_wants_no_more_than_with_its_square(died: Facts, took_bytes: int) -> None:
+def test_a_larger_input_is_bounded_by_its_square(died: Facts, took_bytes: int) -> None:
     """Of both records it is known what the step took on a larger card. Drawn out of the forward's first layers alone it would be
     ten and thirty-seven GiB."""
     need = estimate_of(died)
@@ -157,7 +155,7 @@ SIZES = tuple(((16, length), mib * MIB) for length, mib in ((128, 194), (200, 32
 """What earlier steps took of the second of these."""
 
 
-def test_of_two_sizes_the_curve_says_more_than_the_square() -> None:
+def test_two_input_sizes_give_a_tighter_bound() -> None:
     died = replace(
         LONG_SEQUENCE, asked_bytes=603979776, free_bytes=457179136, reserved_bytes=1145044992, used_bytes=1110939648,
         before_forward_bytes=120875008, batch_size=16, input_shape=(16, 1536), input_shape_before=(16, 300),
@@ -171,7 +169,7 @@ def test_of_two_sizes_the_curve_says_more_than_the_square() -> None:
     assert as_before is not None and as_before.working_bytes == (9000 - 17.029296875) * MIB, "a longer one had fitted"
 
 
-def test_what_goes_with_the_cube_is_seen_in_the_sizes() -> None:
+def test_cubic_growth_shows_in_the_sizes() -> None:
     """Four times as long, a value for each triple is sixty-four times as many."""
     straight, squared, cubed = (lambda n, power=power: 3 * n + n**power / 50 for power in (1, 2, 3))
     for took in (straight, squared, cubed):
@@ -190,7 +188,7 @@ def test_what_goes_with_the_cube_is_seen_in_the_sizes() -> None:
     assert curve_bytes((8, 3, 256, 128), pictures) is None
 
 
-def test_more_rows_take_as_many_times_as_much() -> None:
+def test_memory_is_proportional_to_the_rows() -> None:
     """Unless they are tokens of one sequence, which may have a value for each pair."""
     died = replace(
         DIED, step=3, peak_before_bytes=500 * MIB, end_before_bytes=200 * MIB, input_shape=(256, 8, 8), batch_size=256,
@@ -208,7 +206,7 @@ def test_more_rows_take_as_many_times_as_much() -> None:
         assert 0.99 < (need.working_bytes + need.error_bytes) / (factor * took) < 1.06
 
 
-def test_of_a_larger_input_it_is_not_likely_to_take_what_the_last_one_took() -> None:
+def test_a_larger_input_likely_needs_more_than_the_last() -> None:
     """It takes as many times as much, if no more than is drawn out from where it died."""
     died = replace(
         DIED, progress=0.7, used_bytes=1150 * MIB, step=9, peak_before_bytes=1250 * MIB, others_bytes=250 * MIB
@@ -218,7 +216,7 @@ def test_of_a_larger_input_it_is_not_likely_to_take_what_the_last_one_took() -> 
     assert diagnose(replace(died, input_shape=(128, 8), input_shape_before=(64, 8))).kind == "activations"
 
 
-def test_growth_is_what_rises_all_the_way() -> None:
+def test_growth_rises_in_every_interval() -> None:
     rising = growth_of(steps([100, 200, 300, 400, 500], [1000, 1100, 1200, 1300, 1400]))
     assert rising is not None
     assert rising == (400, 1000, 4)
@@ -234,7 +232,7 @@ def test_growth_is_what_rises_all_the_way() -> None:
     assert growth_of({}) is None
 
 
-def test_a_larger_batch_is_no_leak_though_what_it_leaves_behind_is_larger_too() -> None:
+def test_a_larger_batch_is_not_a_leak() -> None:
     died = replace(DIED, phase="backward", progress=None, growth_bytes=150 * MIB, peak_at_first_bytes=500 * MIB, step=6)
     assert diagnose(died).kind == "activations"
     assert diagnose(replace(died, peak_at_first_bytes=1400 * MIB)).kind == "leak"
@@ -259,7 +257,7 @@ def found(facts: Facts) -> list[Remedy]:
     return list(batch.of(context_of(facts)))
 
 
-def test_what_fills_up_in_a_young_run_is_no_leak_where_one_piece_would_have_done() -> None:
+def test_growth_of_a_young_run_is_not_a_leak_if_one_block_fits() -> None:
     died = replace(DIED, phase="data", progress=None, used_bytes=1000 * MIB, growth_bytes=600 * MIB, step=6)
     assert diagnose(replace(died, growth_is_young=True)).kind == "fragmentation"
     assert diagnose(died).kind == "leak"
@@ -267,7 +265,7 @@ def test_what_fills_up_in_a_young_run_is_no_leak_where_one_piece_would_have_done
     assert diagnose(full).kind == "leak"
 
 
-def test_a_batch_is_parted_no_further_than_into_rows() -> None:
+def test_a_batch_is_split_at_most_into_rows() -> None:
     (parted,) = found(KNOWN)
     assert parted.enough
     assert parted.micro_batches == 8
@@ -281,7 +279,7 @@ def test_a_batch_is_parted_no_further_than_into_rows() -> None:
     assert unknown.micro_batches == 8
 
 
-def test_of_a_forward_whose_layers_say_little_of_the_rest_no_number_is_told_and_nothing_promised() -> None:
+def test_a_crude_extrapolation_promises_nothing() -> None:
     """Drawn out by the widths of its modules, a ResNet that had hardly begun came to fifty times what it takes."""
     need = estimate_of(DIED)
     assert need is not None
@@ -293,13 +291,13 @@ def test_of_a_forward_whose_layers_say_little_of_the_rest_no_number_is_told_and_
     assert not any(remedy.enough for remedy in alternatives.of(context_of(DIED)))
 
 
-def test_a_file_of_weights_that_is_read_onto_the_card_is_read_to_the_host() -> None:
+def test_weights_read_onto_the_device_suggest_map_location() -> None:
     read = replace(DIED, other_models_bytes=1000 * MIB, phase="data", progress=None, step=3, is_reading=True)
     assert (diagnose(read).kind, "map_location" in diagnose(read).first_aid) == ("weights", True)
     assert "map_location" not in diagnose(replace(read, is_reading=False)).first_aid
 
 
-def test_a_length_that_fits_is_told_whatever_goes_with_its_square() -> None:
+def test_the_length_that_fits_is_reported() -> None:
     """So much shorter an input makes no more than so much less."""
     long = replace(KNOWN, input_shape=(64, 4096), input_shape_before=(64, 256), to_come_bytes=1000 * MIB, step=3)
     shorter = next(one for one in found(long) if one.what.startswith("inputs of a length of"))
@@ -310,7 +308,7 @@ def test_a_length_that_fits_is_told_whatever_goes_with_its_square() -> None:
 
 
 @pytest.mark.parametrize("kind", ["tensor-growth", "overlap-unfreed"])
-def test_without_what_asked_to_be_lengthened_itself_the_steps_go_on(kind: str) -> None:
+def test_freeing_a_growing_tensor_is_enough(kind: str) -> None:
     """But what is held over was not there in the first step: that this one fitted says nothing of the next."""
     bank = SimpleNamespace(
         kind=kind, name="bank", file="/home/ada/train.py", line=9, advice="begin anew", growth_bytes_per_step=0,
@@ -326,7 +324,7 @@ def test_without_what_asked_to_be_lengthened_itself_the_steps_go_on(kind: str) -
         assert [(one.what, one.enough) for one in remove_cause.of(case)] == [("bank (train.py:9): begin anew", enough)]
 
 
-def test_what_lies_beside_a_forward_that_was_not_heard_to_begin_may_go_on_coming() -> None:
+def test_unexplained_memory_promises_nothing() -> None:
     """Graphs of seven other forwards, or a data set that was there before: nobody knows, so nothing is promised."""
     unheard = replace(KNOWN, before_forward_bytes=None, forward_bytes=1290 * MIB)
     assert estimate_of(unheard).high_bytes is not None  # type: ignore[union-attr]
@@ -343,7 +341,7 @@ def test_what_lies_beside_a_forward_that_was_not_heard_to_begin_may_go_on_coming
     )
 
 
-def test_of_blocks_that_are_alike_the_rest_is_known_to_a_half() -> None:
+def test_similar_blocks_are_known_to_a_half() -> None:
     need = estimate_of(KNOWN)
     assert need is not None
     full = (1490 + 4400) * MIB
@@ -359,7 +357,7 @@ def test_of_blocks_that_are_alike_the_rest_is_known_to_a_half() -> None:
     )
 
 
-def test_a_share_of_the_batch_that_fits_is_the_largest() -> None:
+def test_the_largest_share_of_the_batch_fits() -> None:
     need = estimate_of(KNOWN)
     assert need is not None
     share = need.largest_share(1500 * MIB)
@@ -368,7 +366,7 @@ def test_a_share_of_the_batch_that_fits_is_the_largest() -> None:
     assert need.fits(1500 * MIB, share * 1.001) is not True
 
 
-def test_where_micro_batches_add_up_one_gradient_more_is_there() -> None:
+def test_accumulation_needs_one_more_gradient() -> None:
     """It is made before it is added to the one that is there: of an embedding that is a large part of the model."""
     need, plain = estimate_of(replace(KNOWN, largest_parameter_bytes=80 * MIB)), estimate_of(KNOWN)
     assert need is not None and plain is not None
@@ -380,7 +378,7 @@ def test_where_micro_batches_add_up_one_gradient_more_is_there() -> None:
     assert frozen is not None and frozen.in_flight_bytes == 5 * MIB
 
 
-def test_copies_of_all_gradients_are_no_activations() -> None:
+def test_ddp_buckets_are_not_activations() -> None:
     """DistributedDataParallel's buckets, unless gradients are parts of them: as much as the gradients, whatever the batch."""
     died = replace(KNOWN, bucket_bytes=100 * MIB, before_forward_bytes=200 * MIB)
     assert died.working_bytes == KNOWN.working_bytes - 100 * MIB  # type: ignore[operator]
@@ -391,7 +389,7 @@ def test_copies_of_all_gradients_are_no_activations() -> None:
     assert list(optimizer_state._buckets(context_of(KNOWN))) == []
 
 
-def test_what_saves_less_than_was_lacking_is_never_enough() -> None:
+def test_saving_less_than_the_shortfall_is_not_enough() -> None:
     class Box:  # what the remedies ask of a record
         leaks, last_look, techniques, neighbours, holders, step = (), (), (), (), (), 0
         optimizer_kind, largest_parameter_bytes, narrow_bytes, update = "AdamW", MIB, 0, "foreach"
@@ -403,7 +401,7 @@ def test_what_saves_less_than_was_lacking_is_never_enough() -> None:
     assert not any(one.enough for one in said.values() if one.saves_bytes is not None and one.saves_bytes < 100 * MIB)
 
 
-def test_how_far_a_forward_was_goes_by_the_width_of_what_its_modules_give_back() -> None:
+def test_progress_is_measured_by_output_widths() -> None:
     """Of a language model that died at its last module, the loss was still to come: several times as much as all before it."""
     from torch import nn
 
@@ -417,7 +415,7 @@ def test_how_far_a_forward_was_goes_by_the_width_of_what_its_modules_give_back()
     assert forward._progress(words, words) is None, "its own code runs: where, nobody knows"
 
 
-def test_a_module_whose_forward_is_decorated_is_found_by_the_call_around_it() -> None:
+def test_a_decorated_forward_is_found_by_its_call() -> None:
     """All of transformers' are: without it nobody would know which module ran, nor how far the forward was."""
     import sys
 
@@ -463,7 +461,7 @@ SERVED = replace(
 """A model that answers requests, and is never trained."""
 
 
-def test_a_model_that_serves_is_not_blamed_for_gradients_it_will_never_have() -> None:
+def test_an_inference_model_needs_no_gradients() -> None:
     assert diagnose(SERVED).kind == "activations"
     assert "gradients" not in diagnose(SERVED).sentence
     assert "accumulation" not in diagnose(SERVED).first_aid
@@ -471,20 +469,20 @@ def test_a_model_that_serves_is_not_blamed_for_gradients_it_will_never_have() ->
     assert diagnose(full).kind == "weights", "it leaves next to nothing"
 
 
-def test_in_an_evaluation_the_larger_is_blamed_of_what_a_container_holds_and_what_lies_in_pieces() -> None:
+def test_evaluation_blames_the_larger_of_leak_and_free_blocks() -> None:
     died = replace(DIED, phase="eval", progress=None, used_bytes=1100 * MIB, growth_is_young=True, step=6)
     assert diagnose(replace(died, growth_bytes=600 * MIB)).kind == "leak"
     assert diagnose(replace(died, growth_bytes=200 * MIB)).kind == "fragmentation"
 
 
-def test_state_that_nobody_knows_yet_is_not_told_as_none_and_nothing_is_promised_without_it() -> None:
+def test_unknown_optimizer_state_promises_nothing() -> None:
     unknown = replace(KNOWN, state_is_unknown=True)
     assert "optimizer's state is not known yet" in diagnose(unknown).sentence
     assert not any(one.enough for one in found(unknown))
     assert any(one.enough for one in found(KNOWN))
 
 
-def test_other_models_are_weights_and_do_not_go_with_the_batch() -> None:
+def test_other_models_do_not_depend_on_the_batch() -> None:
     with_teacher = replace(
         DIED, other_models_bytes=1000 * MIB, phase="data", progress=None, waiting_bytes=600 * MIB, step=3
     )
@@ -494,19 +492,19 @@ def test_other_models_are_weights_and_do_not_go_with_the_batch() -> None:
     assert not any(one.enough for one in found(replace(with_teacher, peak_before_bytes=500 * MIB)))
 
 
-def test_what_another_thread_asked_for_is_no_batch_of_the_trainings() -> None:
+def test_a_request_of_another_thread_is_not_the_batch() -> None:
     asked = replace(DIED, phase=None, progress=None, thread="warm_cache", step=3)
     assert "by thread 'warm_cache' during step 4" in diagnose(asked).sentence
     assert found(asked) == []
 
 
-def test_a_cuda_call_that_found_nothing_on_an_empty_card_meant_the_hosts_memory() -> None:
+def test_a_failed_cuda_call_on_a_free_device_is_pinned_memory() -> None:
     pinned = Facts(kind="cuda", total_bytes=2000 * MIB, free_bytes=1500 * MIB)
     assert "pinned" in diagnose(pinned).sentence and "pin_memory" in diagnose(pinned).first_aid
     assert "pinned" not in diagnose(replace(pinned, free_bytes=100 * MIB)).sentence
 
 
-def test_the_optimizers_remedies_know_how_it_updates_and_how_wide_its_numbers_are() -> None:
+def test_optimizer_remedies_depend_on_update_and_precision() -> None:
     class Box:
         leaks, last_look, techniques, neighbours, holders, step = (), (), (), (), (), 0
         optimizer_kind, largest_parameter_bytes, narrow_bytes, update = "AdamW", MIB, 0, "foreach"
@@ -535,7 +533,7 @@ def test_the_optimizers_remedies_know_how_it_updates_and_how_wide_its_numbers_ar
     assert narrow[eight].saves_bytes == int(1000 * MIB * (1 - (2 + 8 / 256) / 4))
 
 
-def test_forwards_that_wait_for_one_backward_are_told_and_nothing_is_promised_of_the_batch() -> None:
+def test_forwards_without_backward_promise_nothing() -> None:
     died = replace(DIED, forwards=6)
     assert "6 forwards of this step have had no backward" in diagnose(died).sentence
     first, second = found(died)
@@ -544,7 +542,7 @@ def test_forwards_that_wait_for_one_backward_are_told_and_nothing_is_promised_of
     assert found(replace(DIED, forwards=2)) == found(DIED), "two views of one batch, a critic's two: one loss"
 
 
-def test_an_evaluation_with_gradients_on_is_told_and_nothing_is_promised_of_what_it_keeps() -> None:
+def test_evaluation_with_gradients_promises_nothing() -> None:
     """How many forwards were to come nobody knows; of a single one it is drawn out, as of a training's."""
     died = replace(DIED, step=3, evaluates=True, forwards=9)
     assert diagnose(died).kind == "activations"
@@ -574,7 +572,7 @@ def test_an_evaluation_with_gradients_on_is_told_and_nothing_is_promised_of_what
     assert larger is not None and not larger.fits(1500 * MIB, less=1100 * MIB, without_growth=True)
 
 
-def test_what_is_asked_for_between_two_steps_goes_with_the_batch_only_where_it_can_be_one() -> None:
+def test_a_request_between_steps_may_not_be_the_batch() -> None:
     """A copy of the weights, say, has nothing to do with it; nor is anything promised where no input is known."""
     before = {"phase": "data", "progress": None, "step": 4, "peak_before_bytes": 1400 * MIB}
     batch = replace(DIED, **before, input_shape_before=(64, 3, 512, 512))  # 200 MiB of float32
@@ -594,7 +592,7 @@ def test_what_is_asked_for_between_two_steps_goes_with_the_batch_only_where_it_c
         assert copies is not None and copies.high_bytes is None, "how much of a copy was to come is not known"
 
 
-def test_blame_goes_by_what_the_whole_step_would_have_come_to() -> None:
+def test_the_whole_step_decides_the_cause() -> None:
     """A forward that dies at its beginning has made little; but where weights leave next to nothing it is they."""
     at_first = replace(
         DIED, parameters_bytes=1000 * MIB, trainable_bytes=10 * MIB, before_forward_bytes=1000 * MIB, progress=0.1
@@ -604,7 +602,7 @@ def test_blame_goes_by_what_the_whole_step_would_have_come_to() -> None:
     assert diagnose(replace(at_first, progress=0.9)).kind == "weights"
 
 
-def test_a_model_beside_is_blamed_only_where_the_update_fits_without_it() -> None:
+def test_another_model_is_blamed_if_the_update_fits_without_it() -> None:
     """``foreach`` takes copies of all that it updates, which the average of the weights has no part in."""
     died = replace(
         DIED, phase="optimizer", progress=None, parameters_bytes=320 * MIB, trainable_bytes=320 * MIB,
@@ -617,7 +615,7 @@ def test_a_model_beside_is_blamed_only_where_the_update_fits_without_it() -> Non
     )
 
 
-def test_of_what_only_serves_nothing_of_a_training_is_told() -> None:
+def test_inference_has_no_training_remedies() -> None:
     """A cache that is made before the first forward."""
     died = replace(DIED, phase="other", progress=None, trainable_bytes=0, before_forward_bytes=None)
     assert diagnose(died).kind == "activations"
@@ -628,7 +626,7 @@ def test_of_what_only_serves_nothing_of_a_training_is_told() -> None:
     assert found(replace(unheard, step=3)) == []
 
 
-def test_what_trainer_gathers_in_an_evaluation_has_its_own_remedy() -> None:
+def test_trainer_predictions_have_their_own_remedy() -> None:
     class Box:
         stack = (Frame(file="/lib/transformers/trainer.py", line=1, function="Trainer.evaluation_loop", own=False),)
 
@@ -646,7 +644,7 @@ def test_what_trainer_gathers_in_an_evaluation_has_its_own_remedy() -> None:
     assert len(said[Loop]) == 1, "a loop of one's own has no such setting"
 
 
-def test_models_that_do_not_train_may_lie_elsewhere() -> None:
+def test_other_models_can_move_to_the_host() -> None:
     class Box:
         leaks, last_look, techniques, neighbours, step, settings, own_frame = (), (), (), (), 0, "", None
         optimizer_kind, largest_parameter_bytes, narrow_bytes, update = None, MIB, 0, None
@@ -664,7 +662,7 @@ def test_models_that_do_not_train_may_lie_elsewhere() -> None:
     assert (teacher.enough, copies.enough) == (True, None), "what a step may still want beyond this request counts"
 
 
-def test_a_model_as_large_as_the_one_that_trains_may_be_meant_to_take_its_place() -> None:
+def test_an_equally_large_model_may_replace_the_old_one() -> None:
     """A notebook's cell that runs again makes the new one while the old one and its optimizer are there."""
     arrived = ModuleBytes(module="Sequential", category=OTHER_MODELS, held_bytes=40 * MIB, tensors=3)
     box = SimpleNamespace(leaks=(), last_look=(), step=4, stack=(), own_frame=None, holders=(arrived,), neighbours=())
@@ -679,7 +677,7 @@ def test_a_model_as_large_as_the_one_that_trains_may_be_meant_to_take_its_place(
     assert told(replace(comes, step=0)) == told(replace(comes, waiting_bytes=0)) == []
 
 
-def test_state_that_is_not_made_yet_makes_no_room_for_an_earlier_request() -> None:
+def test_unallocated_state_frees_nothing() -> None:
     class Box:
         leaks, last_look, techniques, neighbours, holders, step, own_frame, settings = (), (), (), (), (), 0, None, ""
         optimizer_kind, largest_parameter_bytes, narrow_bytes, update = "AdamW", MIB, 0, "foreach"
@@ -694,7 +692,7 @@ def test_state_that_is_not_made_yet_makes_no_room_for_an_earlier_request() -> No
     assert sgd(replace(first, optimizer_bytes=200 * MIB, step=3, progress=0.9)) is None
 
 
-def test_where_more_is_in_use_than_the_part_that_moves_it_is_not_that_part() -> None:
+def test_a_moving_layer_is_not_the_cause_of_larger_use() -> None:
     """Layers that are taken to the card one by one: the batch fills it."""
     moves = replace(
         DIED, parameters_bytes=0, trainable_bytes=250 * MIB, waiting_bytes=250 * MIB, phase="other", progress=None,
@@ -708,13 +706,13 @@ def test_where_more_is_in_use_than_the_part_that_moves_it_is_not_that_part() -> 
     assert model_alone.kind == "weights" and "still on the host" in model_alone.sentence
 
 
-def test_what_the_first_step_has_not_made_yet_is_still_to_come() -> None:
+def test_first_step_lists_expected_gradients_and_state() -> None:
     first = replace(DIED, gradients_bytes=0, optimizer_bytes=0, expected_state_bytes=500 * MIB)
     assert "(expected)" in diagnose(first).sentence
     assert "(expected)" not in diagnose(replace(first, gradients_bytes=250 * MIB)).sentence
 
 
-def test_another_run_proves_something_only_of_a_death_within_a_step() -> None:
+def test_another_run_is_proof_only_within_a_step() -> None:
     lean = OtherRun("aaaa", "lean", ("AdamW",), 1200 * MIB, None, did_as_much=True)
 
     class Box:
@@ -766,20 +764,20 @@ def test_another_run_proves_something_only_of_a_death_within_a_step() -> None:
         (BatchSize(samples=16, accumulation=1, ranks=1, length=None), BatchSize(16, 1, 1, length=128), 16, None),
     ],
 )
-def test_a_run_that_was_given_less_is_no_remedy(
+def test_a_run_with_less_work_is_no_remedy(
     other: BatchSize, own: BatchSize, rows: int | None, told: bool | None
 ) -> None:
     assert did_as_much(other, own, rows) is told
 
 
-def test_only_runs_of_the_same_script_are_alike() -> None:
+def test_only_runs_of_the_same_script_are_compared() -> None:
     assert script_of({"command": ["/home/ada/train.py", "--lr", "1"]}) == "train.py"
     assert script_of({"command": ["python", "C:\\work\\train.py"]}) == "train.py"
     assert script_of({"command": ["-m", "package"]}) != script_of({"command": ["train.py"]})
     assert script_of({"command": []}) is None
 
 
-def test_a_holder_in_one_key_value_cache_is_not_one_in_a_container_of_caches() -> None:
+def test_one_cache_and_a_container_of_caches_differ() -> None:
     """A cache grows by design until the generation ends."""
     one = ("local 'out' of main()", "DynamicCache.layers", "list[4]", "DynamicLayer.values", "Tensor")
     many = ("local 'sessions' of main()", "dict[6]", "DynamicCache.layers", "list[*]", "Tensor")
@@ -798,16 +796,14 @@ def test_a_holder_in_one_key_value_cache_is_not_one_in_a_container_of_caches() -
         (None, [], [], 1),
     ],
 )
-def test_the_rows_are_of_the_step_that_died_wherever_memory_ended(
-    running: int | None, now: list[int], before: list[int], rows: int
-) -> None:
+def test_rows_are_those_of_the_failed_step(running: int | None, now: list[int], before: list[int], rows: int) -> None:
     """Else a batch of eight is told that it is one already, and cannot be parted."""
     seen = messages.Technique(kind="batch", chip="batch 1", observed="rows of the input", detail={"batch_size": 1})
     box: Any = SimpleNamespace(techniques=[seen], batch_size=running, input_shape=now, input_shape_before=before)
     assert _batch_size(box) == rows
 
 
-def test_rows_are_those_of_the_model_where_it_is_given_more_than_the_loaders_batch() -> None:
+def test_rows_of_the_model_exceed_the_loaders_batch() -> None:
     """Two views of each sample: twice as many rows as the loader gives."""
     seen = messages.Technique(
         kind="batch", chip="batch 8", observed="8 of the loader", detail={"batch_size": 8, "input_rows": 16}
@@ -819,7 +815,7 @@ def test_rows_are_those_of_the_model_where_it_is_given_more_than_the_loaders_bat
     assert _batch_size(box) == 16
 
 
-def test_what_is_emptied_each_epoch_holds_as_much_as_has_come_since() -> None:
+def test_a_container_emptied_each_epoch_retains_its_fill() -> None:
     """A leak is told as it is at the epoch's end; where memory ran out it may have been emptied just before."""
     emptied = messages.Leak(
         kind="growing", name="losses", holder="", count=100, first_step=11, last_step=199, held_bytes=100 * MIB,

@@ -40,7 +40,7 @@ def a_run(server: RunningServer, *boxes: Any, **attached: Any) -> Agent:
     return agent
 
 
-def test_a_run_is_explained_to_a_person(server: RunningServer, cli: Cli) -> None:
+def test_a_runs_error_is_explained(server: RunningServer, cli: Cli) -> None:
     """Verdict, remedies, the user's own lines, and the address of the page, in this order."""
     agent = a_run(server, box(new_id("o")))
     code, out, err = cli("oom", agent.run, "--server", server.url)
@@ -54,7 +54,7 @@ def test_a_run_is_explained_to_a_person(server: RunningServer, cli: Cli) -> None
     assert "survived" not in out
 
 
-def test_counters_stand_before_and_at_the_error(server: RunningServer, cli: Cli) -> None:
+def test_counters_are_shown_before_and_at_the_error(server: RunningServer, cli: Cli) -> None:
     agent = a_run(server, rich_box(new_id("o"), None))
     _, out, _ = cli("oom", agent.run, "--server", server.url)
     rows = [line.split() for line in out.splitlines()]
@@ -71,7 +71,7 @@ def test_counters_stand_before_and_at_the_error(server: RunningServer, cli: Cli)
     assert told["counters"]["rows"][2] == {"name": "active_bytes", "before": None, "at": 29 * GIB}
 
 
-def test_its_json_has_the_keys_that_scripts_lean_on(server: RunningServer, cli: Cli) -> None:
+def test_json_has_the_stable_keys(server: RunningServer, cli: Cli) -> None:
     """The contract of docs/architecture.md, and nothing but JSON on stdout. Of two that nobody survived it is the first."""
     first, second = new_id("o"), new_id("o")
     now = time.time_ns()
@@ -87,7 +87,7 @@ def test_its_json_has_the_keys_that_scripts_lean_on(server: RunningServer, cli: 
     assert [one["record"] for one in told["errors"]] == [first, second]
 
 
-def test_a_run_that_never_ran_out_says_so(server: RunningServer, cli: Cli) -> None:
+def test_a_run_without_errors_says_so(server: RunningServer, cli: Cli) -> None:
     agent = a_run(server, name="calm")
     assert cli("oom", agent.run, "--server", server.url) == (
         0,
@@ -97,7 +97,7 @@ def test_a_run_that_never_ran_out_says_so(server: RunningServer, cli: Cli) -> No
     assert cli("oom", agent.run, "--json", "--server", server.url) == (0, "null\n", "")
 
 
-def test_what_is_not_there_has_its_exit_code(server: RunningServer, cli: Cli, tmp_path: Path) -> None:
+def test_missing_things_have_their_exit_codes(server: RunningServer, cli: Cli, tmp_path: Path) -> None:
     code, out, err = cli("oom", "no-such-run", "--server", server.url)
     assert (code, out) == (3, "")
     assert "no-such-run" in err
@@ -144,7 +144,7 @@ def test_the_last_error_of_a_log_of_three_megabytes_is_found(
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-8-sig"])
-def test_a_log_that_a_windows_shell_wrote_is_read(cli: Cli, tmp_path: Path, encoding: str) -> None:
+def test_utf_16_logs_of_powershell_are_read(cli: Cli, tmp_path: Path, encoding: str) -> None:
     log = tmp_path / "train.log"
     mark = "\ufeff" if encoding == "utf-16-be" else ""
     log.write_bytes(f"{mark}{LINE * 20_000}\r\n{TORCH_2_4}\r\n".encode(encoding))
@@ -154,7 +154,7 @@ def test_a_log_that_a_windows_shell_wrote_is_read(cli: Cli, tmp_path: Path, enco
 
 
 @pytest.mark.parametrize("size", [30, 1 << 20], ids=["a line", "a megabyte"])
-def test_a_text_of_another_program_is_told_to_hold_no_such_error(cli: Cli, tmp_path: Path, size: int) -> None:
+def test_a_text_without_an_error_fails(cli: Cli, tmp_path: Path, size: int) -> None:
     file = tmp_path / "other.log"
     file.write_text(("Segmentation fault (core dumped)\n" * (size // 30))[:size])
     code, out, err = cli("oom", "--message", file)

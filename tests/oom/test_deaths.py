@@ -82,9 +82,7 @@ def let_two_ranks_die(
         return [one.result()[1:] for one in asked]
 
 
-def test_of_two_ranks_the_one_that_died_is_named_and_its_remedy_is_enough(
-    server: str, tmp_path: Path, emulated_gpu: None
-) -> None:
+def test_the_failed_rank_of_two_is_named(server: str, tmp_path: Path, emulated_gpu: None) -> None:
     ended = let_two_ranks_die(server, tmp_path / "died", "aaaabbbbccccdddd")
     assert [code for code, _ in ended] == [1, 1]
     errors, told = staged.told(server, "aaaabbbbccccdddd")
@@ -100,7 +98,7 @@ def test_of_two_ranks_the_one_that_died_is_named_and_its_remedy_is_enough(
     assert staged.told(server, "aaaabbbbccccdddf")[0]["errors"] == []
 
 
-def test_of_two_ranks_that_both_die_the_first_is_named(
+def test_the_first_of_two_failed_ranks_is_named(
     server: str, tmp_path: Path, emulated_gpu: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ended = let_two_ranks_die(server, tmp_path / "both", "aaaabbbbccccddde", BOTH="1")

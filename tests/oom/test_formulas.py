@@ -67,7 +67,7 @@ print(json.dumps({m: {o: measured(make, of) for o, of in OPTIMIZERS.items()} for
 
 
 @pytest.mark.gpu
-def test_what_the_optimizers_remedies_save_is_what_they_say(tmp_path: Path, emulated_gpu: None) -> None:
+def test_optimizer_remedies_save_what_they_promise(tmp_path: Path, emulated_gpu: None) -> None:
     env = {**os.environ, "EMULATED_GPU_TOTAL_MEM": "8G", "EMULATED_GPU_LEDGER": "private"}
     out, err = warm.Program(MEASURE, env=env, cwd=tmp_path).communicate(timeout=120)
     assert out, err

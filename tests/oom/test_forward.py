@@ -166,9 +166,7 @@ def test_of_blocks_that_are_alike_what_was_to_come_is_what_comes(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_of_a_loss_that_asks_for_its_first_tensor_two_as_large_are_to_come(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loss_still_makes_two_tensors_like_its_first(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """In as many bits as it reckons in, which before that nobody knows."""
     model, original = Speaker(4, 256, 16000).to("cuda", dtype), torch._C._nn.cross_entropy_loss
     gc.collect()
@@ -193,7 +191,7 @@ def test_of_a_loss_that_asks_for_its_first_tensor_two_as_large_are_to_come(
     assert drawn < 1.5 * took, running
 
 
-def test_what_a_frozen_part_lets_go_of_is_no_part_of_it() -> None:
+def test_memory_that_a_frozen_part_frees_does_not_count() -> None:
     early, *_ = died_in(Frozen(), 6, rows)
     assert early.to_come_bytes is None, "nothing is kept so far"
     running, in_use, took = died_in(Frozen(), 18 + 9, rows)
@@ -202,7 +200,7 @@ def test_what_a_frozen_part_lets_go_of_is_no_part_of_it() -> None:
 
 
 @pytest.mark.parametrize("place", [1, 4, 5])
-def test_of_pictures_that_change_their_size_nothing_is_told(place: int) -> None:
+def test_images_of_changing_size_are_not_extrapolated(place: int) -> None:
     def train(model: nn.Module) -> torch.Tensor:
         y: torch.Tensor = model(torch.empty(8, 3, 64, 64, device="cuda")).square().mean()
         return y
@@ -210,7 +208,7 @@ def test_of_pictures_that_change_their_size_nothing_is_told(place: int) -> None:
     assert died_in(Narrowing(), place, train)[0].to_come_bytes is None
 
 
-def test_nor_of_what_a_checkpoint_makes_anew_nor_of_a_first_block() -> None:
+def test_checkpoints_and_first_blocks_are_not_extrapolated() -> None:
     assert died_in(Checkpointed(), 9, rows)[0].to_come_bytes is None
     assert died_in(Speaker(4, 256, 2000), 3, speaks)[0].to_come_bytes is None
     assert died_in(nn.Sequential(*[Adapted(512) for _ in range(4)]), 1, rows)[0].to_come_bytes is None
@@ -229,9 +227,7 @@ def test_another_thread_is_not_walked() -> None:
 @pytest.mark.parametrize(
     ("training", "graded", "wanted"), [(True, True, True), (False, True, False), (True, False, False)]
 )
-def test_within_a_function_of_autograds_the_models_mode_says_whether_it_trains(
-    training: bool, graded: bool, wanted: bool
-) -> None:
+def test_in_autograd_functions_the_models_mode_decides(training: bool, graded: bool, wanted: bool) -> None:
     """A reentrant checkpoint runs its part with gradients off, as a compiled graph does. Where none runs, they are as they are."""
 
     class Reentrant(nn.Module):
@@ -250,7 +246,7 @@ def test_within_a_function_of_autograds_the_models_mode_says_whether_it_trains(
     assert told == [wanted]
 
 
-def test_the_model_that_trains_may_be_unheard_in_the_first_step_beside_a_reference_that_was_heard() -> None:
+def test_an_unobserved_training_model_makes_it_a_forward() -> None:
     """``reference.eval()`` shows that one alone, and its forward under no_grad is called an evaluation."""
     reference, policy = nn.Linear(4, 4).requires_grad_(False).eval(), nn.Linear(4096, 4096)
     timeline = Timeline.__new__(Timeline)

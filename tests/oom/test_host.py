@@ -57,7 +57,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_without_a_limit_it_is_the_machines(machine: Machine) -> None:
+def test_without_a_limit_the_machines_memory_counts(machine: Machine) -> None:
     host = Host(machine.proc)
     assert (host.total_bytes(), host.read().host_used_bytes) == (64 * GIB, 24 * GIB)
     machine.write(machine.proc / "vmstat", "oom_kill 9\n")
@@ -65,7 +65,7 @@ def test_without_a_limit_it_is_the_machines(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_in_a_container_it_is_the_containers(machine: Machine, version: int) -> None:
+def test_a_container_has_its_own_limit(machine: Machine, version: int) -> None:
     """Docker's own name space: the group is the root of what is mounted. Pages of files go before anybody is killed."""
     machine.mount(version, "/", "/")
     machine.group(".", version, str(8 * GIB), 7 * GIB, files=3 * GIB, kills=4)
@@ -77,7 +77,7 @@ def test_in_a_container_it_is_the_containers(machine: Machine, version: int) -> 
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_limit_further_up_counts_too(machine: Machine, version: int) -> None:
+def test_a_limit_of_a_parent_group_counts(machine: Machine, version: int) -> None:
     """A job of Slurm, a pod of Kubernetes: the step or the container within has no limit, or a larger one."""
     machine.mount(version, "/", "/job/step/task")
     unlimited = "max" if version == 2 else NO_LIMIT
@@ -92,7 +92,7 @@ def test_a_limit_further_up_counts_too(machine: Machine, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_the_hosts_path_in_a_container_is_found_where_it_is_mounted(machine: Machine, version: int) -> None:
+def test_the_cgroup_is_found_where_it_is_mounted(machine: Machine, version: int) -> None:
     machine.mount(version, "/docker/4f1c", "/docker/4f1c")
     machine.group(".", version, str(8 * GIB), 5 * GIB)
     assert Host(machine.proc).total_bytes() == 8 * GIB
@@ -101,14 +101,14 @@ def test_the_hosts_path_in_a_container_is_found_where_it_is_mounted(machine: Mac
 
 
 @pytest.mark.parametrize("limit", [str(100 * GIB), NO_LIMIT, "max", "nonsense"])
-def test_a_limit_that_is_none_is_the_machines(machine: Machine, limit: str) -> None:
+def test_an_unlimited_container_has_the_machines_memory(machine: Machine, limit: str) -> None:
     machine.mount(2, "/", "/")
     machine.group(".", 2, limit, 5 * GIB)
     host = Host(machine.proc)
     assert (host.total_bytes(), host.read().host_used_bytes) == (64 * GIB, 24 * GIB)
 
 
-def test_version_2_beside_version_1_is_not_asked_for_memory(machine: Machine) -> None:
+def test_cgroup_2_beside_version_1_is_ignored(machine: Machine) -> None:
     machine.mount(1, "/", "/slurm/uid_7")
     machine.group("slurm/uid_7", 1, str(4 * GIB), GIB)
     beside = f"41 31 0:38 / {machine.groups / 'unified'} rw - cgroup2 cgroup2 rw\n"
@@ -120,7 +120,7 @@ def test_version_2_beside_version_1_is_not_asked_for_memory(machine: Machine) ->
     assert Host(machine.proc).total_bytes() == 4 * GIB
 
 
-def test_a_worker_that_was_killed_is_no_lack_of_memory_where_linux_ended_nobody() -> None:
+def test_a_dead_worker_without_kills_is_not_memory() -> None:
     killed = Facts(kind="worker_killed", worker=12, rss_bytes=GIB, host_used_bytes=8 * GIB, host_total_bytes=8 * GIB)
     assert diagnose(killed).kind == "outside_pytorch", "nobody tells of kills"
     sure = diagnose(replace(killed, host_kills=1))
@@ -129,7 +129,7 @@ def test_a_worker_that_was_killed_is_no_lack_of_memory_where_linux_ended_nobody(
     assert diagnose(replace(killed, host_kills=0)).kind == ""
 
 
-def test_of_many_ranks_the_one_that_met_it_is_named() -> None:
+def test_the_rank_is_named_where_there_are_several() -> None:
     """The host's memory, a library's, a worker's end; of one process alone nobody needs to be told which it was."""
     for kind, kills in (("host", None), ("cublas", None), ("worker_killed", 0), ("pytorch", None)):
         facts = Facts(kind=kind, rank=3, world_size=8, host_kills=kills)

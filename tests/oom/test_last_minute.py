@@ -26,7 +26,7 @@ def drawn(samples: dict[str, list[int]], **told: Any) -> dict[str, Any]:
     return {trace.name: trace for trace in figure.data}
 
 
-def test_the_lines_end_at_the_error_with_its_counters() -> None:
+def test_the_lines_end_at_the_error() -> None:
     """Between two ticks all of the card may have been taken; a tick while the error is recorded is none before it."""
     traces = drawn(
         {

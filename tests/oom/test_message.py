@@ -70,7 +70,7 @@ ASYNC = (
         ),
     ],
 )  # fmt: skip
-def test_each_generation_is_read(text: str, numbers: dict[str, Any]) -> None:
+def test_each_message_format_is_parsed(text: str, numbers: dict[str, Any]) -> None:
     """In gibibytes where the number is small; each within the rounding that is told with it."""
     told = parse(f"Traceback (most recent call last):\n  ...\ntorch.OutOfMemoryError: {text}\n\nmore")
     for name, right in numbers.items():
@@ -99,7 +99,7 @@ def test_each_generation_is_read(text: str, numbers: dict[str, Any]) -> None:
         ("", "unknown"),
     ],
 )  # fmt: skip
-def test_other_errors_of_memory_are_told_apart(text: str, kind: str) -> None:
+def test_kinds_of_memory_errors_are_distinguished(text: str, kind: str) -> None:
     told = parse(text)
     assert told.kind == kind
     assert told.is_known == (kind != "unknown")
@@ -109,7 +109,7 @@ def test_other_errors_of_memory_are_told_apart(text: str, kind: str) -> None:
         assert told.asked_bytes is None
 
 
-def test_a_megabyte_of_another_programs_text_is_quick_and_bounded() -> None:
+def test_a_megabyte_of_other_text_is_parsed_quickly() -> None:
     """Also of text that is made to be slow."""
     for unit in (
         "; 1",
@@ -127,7 +127,7 @@ def test_a_megabyte_of_another_programs_text_is_quick_and_bounded() -> None:
         assert told.shortened or text.rstrip().endswith(told.text), "it ends where the text does"
 
 
-def test_half_a_message_is_half_an_answer() -> None:
+def test_a_cut_message_invents_no_numbers() -> None:
     """Cut anywhere, it neither fails nor invents a number; nor does the verdict."""
     whole = parse(TORCH_2_4)
     for end in range(0, len(TORCH_2_4), 3):
@@ -137,7 +137,7 @@ def test_half_a_message_is_half_an_answer() -> None:
         assert diagnose(facts_of_message(told)).sentence
 
 
-def test_a_message_alone_gives_a_cause_where_it_says_enough() -> None:
+def test_a_message_with_enough_numbers_has_a_cause() -> None:
     cause = diagnose(facts_of_message(parse(TORCH_2_1.replace("2.00 GiB", "2.20 GiB")))).kind
     assert cause == "fragmentation", "1.19 GiB free and 1.25 GiB in pieces"
     alone = TORCH_2_4.replace("70.00 GiB allowed; ", "").replace("512 bytes", "8.00 GiB")
@@ -150,7 +150,7 @@ LINE = "2026-07-01 12:00:00 INFO step 17 loss 0.25\n"
 
 
 @pytest.mark.parametrize("behind", [0, 500_000])
-def test_of_a_log_of_three_megabytes_the_last_error_is_told(behind: int) -> None:
+def test_the_last_error_of_a_long_log_is_reported(behind: int) -> None:
     """Errors stand at the end of logs. Where the text is parted does not matter."""
     before = f"RuntimeError: {TORCH_2_1}\n" + LINE * (((3 << 20) - behind) // len(LINE))
     log = f"{before}Traceback (most recent call last):\ntorch.OutOfMemoryError: {TORCH_1}\n{'x' * behind}"
@@ -161,7 +161,7 @@ def test_of_a_log_of_three_megabytes_the_last_error_is_told(behind: int) -> None
         assert parse_parts(log[at : at + size] for at in range(0, len(log), size)) == told
 
 
-def test_wherever_a_piece_ends_the_error_is_whole() -> None:
+def test_an_error_across_two_parts_is_whole() -> None:
     """Pieces of one length, and the error at each place of them."""
     whole = parse(f"{TORCH_2_4}\n{LINE}")
     for shift in range(0, 2000, 97):
@@ -169,7 +169,7 @@ def test_wherever_a_piece_ends_the_error_is_whole() -> None:
         assert parse_parts(log[at : at + (1 << 18)] for at in range(0, len(log), 1 << 18)) == whole
 
 
-def test_one_error_that_is_told_in_many_words_is_one() -> None:
+def test_one_error_in_many_words_counts_once() -> None:
     """A chain of exceptions, and what goes down with the rank that died: the most telling words, and those alone."""
     chain = (
         f"torch.OutOfMemoryError: {TORCH_2_1}\n\nDuring handling of the above exception, another exception occurred:\n\n"
@@ -187,7 +187,7 @@ def test_one_error_that_is_told_in_many_words_is_one() -> None:
     assert parse("Segmentation fault").errors == 0
 
 
-def test_an_error_of_a_worker_is_one_however_long_its_traceback() -> None:
+def test_a_workers_long_traceback_is_one_error() -> None:
     """As it is raised again: what it was stands behind the traceback, which worker before it."""
     frames = "".join(f'  File "/home/ada/a/long/way/down/{n}/data.py", line {n}, in __getitem__\n' for n in range(40))
     text = (

@@ -30,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     running.stop()
 
 
-def test_the_verdict_does_not_wait_for_the_window(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_diagnosis_does_not_wait_for_the_recording(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A first answer that replays took 22 s in a server that had compiled nothing yet (load 15)."""
     from vramscope_server.analysis.oom import window
     from vramscope_server.analysis.oom.remedies.remedy import Replayed
@@ -70,9 +70,7 @@ def test_the_verdict_does_not_wait_for_the_window(server: RunningServer, monkeyp
     assert (whole["cause"], whole["sentence"]) == (first["cause"], first["sentence"])
 
 
-def test_replays_that_take_longer_than_an_answer_waits_are_waited_for(
-    server: RunningServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_replays_are_waited_for(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing was compiled yet they were given up while the page waited, and it was told that no window had been open."""
     from vramscope_server.analysis.oom import window
     from vramscope_server.analysis.oom.remedies.remedy import Replayed
@@ -102,7 +100,7 @@ def test_replays_that_take_longer_than_an_answer_waits_are_waited_for(
     assert "replayed" in {row["source"] for row in whole["remedies"]}
 
 
-def test_a_window_that_never_comes_is_not_waited_for(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_recording_is_not_waited_for(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     from vramscope_server.api.oom import routes
 
     agent, record = Agent(), new_id("o")

@@ -94,7 +94,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     running.stop()
 
 
-def test_with_very_many_blocks_it_is_whole(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
+def test_a_record_of_very_many_blocks_is_whole(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
     import json
 
     run_id, code, said = staged.run(MANY, server.url, tmp_path)
@@ -114,7 +114,7 @@ def test_with_very_many_blocks_it_is_whole(server: RunningServer, tmp_path: Path
     assert "a hundred thousand blocks" in page.text
 
 
-def test_it_says_who_held_the_memory_by_category_module_and_line(
+def test_memory_is_listed_by_category_module_and_line(
     server: RunningServer, tmp_path: Path, emulated_gpu: None
 ) -> None:
     """A window was open, that of the first steps; in its third the lines are known, and all bytes that were allocated are in it."""
@@ -147,9 +147,7 @@ def test_it_says_who_held_the_memory_by_category_module_and_line(
     assert -60 < x[0] < x[1] < x[2] <= 0
 
 
-def test_words_that_nobody_knows_are_kept_as_they_are(
-    server: RunningServer, tmp_path: Path, emulated_gpu: None
-) -> None:
+def test_unknown_words_are_kept(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
     """The numbers are the allocator's, who told before; the words are the error's own, and nothing is read out of them."""
     run_id, code, said = staged.run(REWORDED, server.url, tmp_path)
     errors, told = staged.told(server.url, run_id)
@@ -164,9 +162,7 @@ def test_words_that_nobody_knows_are_kept_as_they_are(
     assert f"/runs/{run_id}/oom" in said
 
 
-def test_an_error_of_pytorchs_of_which_nothing_is_known_is_recorded_all_the_same(
-    server: RunningServer, tmp_path: Path, emulated_gpu: None
-) -> None:
+def test_an_unknown_pytorch_error_is_recorded(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
     run_id, _, said = staged.run(UNTOLD, server.url, tmp_path)
     errors, told = staged.told(server.url, run_id)
     assert told is not None, "by its class it is one"
@@ -177,7 +173,7 @@ def test_an_error_of_pytorchs_of_which_nothing_is_known_is_recorded_all_the_same
     assert told["sentence"] in said
 
 
-def test_bytes_that_are_no_record_are_refused_with_a_word() -> None:
+def test_other_bytes_are_refused() -> None:
     for data in (b"", b"x" * 100, b"\\x78\\x9c\\x03\\x00\\x00\\x00\\x00\\x01"):
         with pytest.raises(BadOomRecord):
             unpack(data)

@@ -51,9 +51,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     running.stop()
 
 
-def test_what_it_holds_is_in_the_record_and_stays_as_it_was(
-    server: RunningServer, tmp_path: Path, emulated_gpu: None
-) -> None:
+def test_the_users_history_is_recorded_and_unchanged(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
     run, code, said = staged.run(OWN, server.url, tmp_path, STACKS="python")
     assert code == 0, said[-2000:]
     spoke = json.loads(next(line for line in said.splitlines() if line.startswith('{"same"')))
@@ -74,9 +72,7 @@ def test_what_it_holds_is_in_the_record_and_stays_as_it_was(
     assert moments["steps"] == [], "in which step each event was is not known"
 
 
-def test_with_frames_of_native_code_it_is_left_alone_and_a_note_says_why(
-    server: RunningServer, tmp_path: Path, emulated_gpu: None
-) -> None:
+def test_a_history_with_native_frames_is_not_used(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
     run, code, said = staged.run(OWN, server.url, tmp_path, STACKS="all")
     assert code == 0, said[-2000:]
     (error,) = server.get(f"/runs/{run}/oom")["errors"]

@@ -19,7 +19,7 @@ def step(number: int, shape: tuple[int, ...], before: int, *peaks: tuple[int, in
     return StepRecord(number, 2, stretches, 1, True, 0, (0,), None, largest_inputs={7: shape})
 
 
-def test_of_each_shape_of_the_input_it_is_known_how_much_forward_and_backward_took() -> None:
+def test_each_input_shape_keeps_its_memory() -> None:
     course = StepHistory()
     small = step(1, (4, 8), 100, (FORWARD, 300), (BACKWARD, 350), (OPTIMIZER, 900))
     large = step(2, (4, 16), 200, (FORWARD, 700), (BACKWARD, 600), (OPTIMIZER, 900))
@@ -31,7 +31,7 @@ def test_of_each_shape_of_the_input_it_is_known_how_much_forward_and_backward_to
     assert (course.sizes(1, 7), course.sizes(0, 8)) == ([], [])
 
 
-def test_of_inputs_that_are_never_as_long_as_before_the_newest_are_kept() -> None:
+def test_only_the_newest_input_shapes_are_kept() -> None:
     course = StepHistory()
     course.put([step(n, (1, n), 0, (FORWARD, n)) for n in range(1, 200)])
     sizes = course.sizes(0, 7)

@@ -30,7 +30,7 @@ def looked_at(model: nn.Module, *, retain_graph: bool, let_go: bool) -> list[tup
     return [(leak.kind, leak.name) for leak in found]
 
 
-def test_the_variable_is_named_and_what_this_step_makes_is_not() -> None:
+def test_the_variable_of_the_last_step_is_named() -> None:
     model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256)).cuda()
     assert looked_at(model, retain_graph=True, let_go=False) == [("overlap-unfreed", "loss")]
     assert looked_at(model, retain_graph=True, let_go=True) == []

@@ -32,7 +32,7 @@ def only(seen: other_models.Beside, *models: nn.Module) -> other_models.Beside:
     return seen._replace(models=[one for one in seen.models if any(one is known for known in models)])
 
 
-def test_a_teacher_and_a_checkpoint_are_weights_beside_the_model_and_count_once() -> None:
+def test_teacher_and_checkpoint_count_once_as_other_models() -> None:
     trains, teacher = model(), model()
     checkpoint = {
         "model": OrderedDict(trains.state_dict()),
@@ -54,7 +54,7 @@ def test_a_teacher_and_a_checkpoint_are_weights_beside_the_model_and_count_once(
     assert counted(trains, only(other_models.scan(), trains)).owned_bytes[OTHER_MODELS] == 0
 
 
-def test_a_teacher_that_was_heard_is_none_of_the_models_that_train() -> None:
+def test_a_teacher_in_the_roots_is_not_a_training_model() -> None:
     """Each whose forward was called is known by then, and what no gradient is wanted of is no training's."""
     trains, teacher = model(), model().requires_grad_(False)
     seen = only(other_models.scan(), trains, teacher)
@@ -64,7 +64,7 @@ def test_a_teacher_that_was_heard_is_none_of_the_models_that_train() -> None:
     assert (alone.owned_bytes["parameters"], alone.owned_bytes[OTHER_MODELS]) == (32 * KIB, 0), "a model that serves"
 
 
-def test_a_dict_of_copies_is_seen_while_it_is_being_made() -> None:
+def test_a_dict_of_copies_is_found_while_it_is_made() -> None:
     trains, found = model(), []
 
     def half(tensor: torch.Tensor, last: bool) -> torch.Tensor:
@@ -79,7 +79,7 @@ def test_a_dict_of_copies_is_seen_while_it_is_being_made() -> None:
     assert found == [5 * 16 * KIB]
 
 
-def test_the_optimizer_of_these_parameters_is_found_before_its_first_step_and_no_other_one() -> None:
+def test_the_optimizer_is_found_before_its_first_step() -> None:
     trains, earlier = model(), model()
     own, others = torch.optim.AdamW(trains.parameters()), torch.optim.AdamW(earlier.parameters())
     seen = other_models.scan()
@@ -87,7 +87,7 @@ def test_the_optimizer_of_these_parameters_is_found_before_its_first_step_and_no
     assert other_models.optimizers_of(trains.parameters(), seen.optimizers) == [own]
 
 
-def test_what_of_a_model_is_still_to_come_is_known_while_it_is_moved() -> None:
+def test_waiting_bytes_of_a_model_that_is_being_moved() -> None:
     trains, moved, found = model(), nn.ModuleDict({"encoder": model()}), []
 
     def scan(tensor: torch.Tensor) -> torch.Tensor:
@@ -106,7 +106,7 @@ def test_what_of_a_model_is_still_to_come_is_known_while_it_is_moved() -> None:
     assert told.waiting_bytes == 32 * KIB
 
 
-def test_results_by_the_names_of_parameters_are_no_copies() -> None:
+def test_results_named_like_parameters_are_not_copies() -> None:
     """Fast weights, say: they have a graph, and cannot be let go of."""
     trains = model()
     fast = {name: one * 0.9 for name, one in trains.named_parameters()}
@@ -117,7 +117,7 @@ def test_results_by_the_names_of_parameters_are_no_copies() -> None:
     assert kept
 
 
-def test_within_torch_func_the_weights_count_that_its_wrappers_stand_for() -> None:
+def test_weights_behind_torch_func_wrappers_count() -> None:
     """Nor does PyTorch warn of gradients that somebody asked what is no leaf for."""
     trains, told = model(), []
     weights = dict(trains.named_parameters())
@@ -141,7 +141,7 @@ def test_within_torch_func_the_weights_count_that_its_wrappers_stand_for() -> No
     assert counted(trains, only(other_models.scan(), trains)).owned_bytes["gradients"] == 16 * KIB
 
 
-def test_the_model_of_an_earlier_fold_lives_beside_the_one_that_an_optimizer_updates() -> None:
+def test_the_model_of_an_earlier_fold_is_another_model() -> None:
     """Though it was heard, and wants gradients still; and though the new one was not heard yet."""
     old, trains = model(), model()
     old(torch.zeros(4, 64)).sum().backward()
@@ -155,7 +155,7 @@ def test_the_model_of_an_earlier_fold_lives_beside_the_one_that_an_optimizer_upd
     assert without.owned_bytes["parameters"] == 32 * KIB, "where no optimizer is known, the one that was heard trains"
 
 
-def test_in_a_forward_of_fsdp2_the_optimizer_is_known_by_its_shards_and_what_is_gathered_is_no_weight(
+def test_fsdp2_gathered_parameters_are_not_weights(
     tmp_path: Path,
 ) -> None:
     """While it runs the model has whole parameters, of which no optimizer knows."""

@@ -24,7 +24,7 @@ def asked_for(long: torch.Tensor, piece: torch.Tensor, asked_mib: int) -> Growin
     return growing_tensor([sys._getframe()], asked_mib * MIB)
 
 
-def test_what_is_joined_is_found_by_its_size_alone() -> None:
+def test_a_growing_tensor_is_found_by_the_request_size() -> None:
     found = asked_for(on_card(60), on_card(5), 66)  # (65, rounded up as the allocator does)
     assert found is not None
     assert (found.name, found.held_bytes, found.piece_bytes, found.function) == ("long", 60 * MIB, 5 * MIB, "asked_for")
@@ -44,11 +44,11 @@ def test_what_is_joined_is_found_by_its_size_alone() -> None:
         ((60, 1 << 18), (1, 1 << 18), 62),  # so little more that it may be a copy
     ],
 )
-def test_any_other_request_proves_nothing(long: tuple[int, int], piece: tuple[int, int], asked_mib: int) -> None:
+def test_other_request_sizes_find_no_tensor(long: tuple[int, int], piece: tuple[int, int], asked_mib: int) -> None:
     assert asked_for(on_card(*long), on_card(*piece), asked_mib) is None
 
 
-def test_it_is_named_by_the_outermost_variable_that_leads_to_it() -> None:
+def test_the_outermost_variable_names_the_tensor() -> None:
     class Meter:
         __slots__ = ("__dict__",)
 

@@ -57,7 +57,7 @@ def vanished(server: RunningServer) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["the process had it", "its workers had it"])
-def test_silence_while_the_hosts_memory_was_full_is_told_as_that(vanished: dict[str, Any], name: str) -> None:
+def test_a_lost_run_on_a_full_host_is_explained(vanished: dict[str, Any], name: str) -> None:
     told = vanished[name]
     assert (told["errors"], told["fatal"], told["state"]) == ([], None, "lost")
     assert told["vanished"]["cause"] == "outside_pytorch"
@@ -65,7 +65,7 @@ def test_silence_while_the_hosts_memory_was_full_is_told_as_that(vanished: dict[
 
 
 @pytest.mark.parametrize("name", ["it took it too fast to be told", "a container was filled fast"])
-def test_so_is_memory_taken_faster_than_samples_leave(vanished: dict[str, Any], name: str) -> None:
+def test_fast_growth_before_the_last_sample_is_explained(vanished: dict[str, Any], name: str) -> None:
     told = vanished[name]["vanished"]
     assert told["cause"] == "outside_pytorch"
     assert "70.0 GiB a second, which would have filled the host's memory 0.2 s later" in told["sentence"]
@@ -83,7 +83,7 @@ def test_so_is_memory_taken_faster_than_samples_leave(vanished: dict[str, Any], 
         "two samples are no rise",
     ],
 )
-def test_silence_alone_says_nothing(vanished: dict[str, Any], name: str) -> None:
+def test_a_lost_run_alone_has_no_verdict(vanished: dict[str, Any], name: str) -> None:
     """What a machine has in use says nothing of a container's limit."""
     assert vanished[name]["state"] == "lost"
     assert vanished[name]["vanished"] is None

@@ -36,7 +36,7 @@ def scan(faults: list[BaseException], model: nn.Module) -> messages.Leak | None:
     return exception_refs.kept_by_living(faults, threading.get_ident(), list(model.parameters()), 3)
 
 
-def test_an_error_that_is_kept_is_named_by_its_variable_with_what_its_frames_lead_to(uncollected: None) -> None:
+def test_a_caught_exception_is_named_by_its_variable(uncollected: None) -> None:
     model = nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.ReLU()) for _ in range(3)]).cuda()
     newest: BaseException | None = None
     try:
@@ -50,7 +50,7 @@ def test_an_error_that_is_kept_is_named_by_its_variable_with_what_its_frames_lea
         "newest",
         "overlap-unfreed",
         __file__,
-        "test_an_error_that_is_kept_is_named_by_its_variable_with_what_its_frames_lead_to",
+        "test_a_caught_exception_is_named_by_its_variable",
     )
     assert 4 * 8 * MIB <= found.held_bytes < 5 * 8 * MIB, "the input, and three outputs"
     assert found.advice.startswith("keep str(error)")
@@ -60,7 +60,7 @@ def test_an_error_that_is_kept_is_named_by_its_variable_with_what_its_frames_lea
     assert listed is not None and listed.name == "in_a_list"
 
 
-def test_of_one_that_is_being_handled_the_other_look_tells(uncollected: None) -> None:
+def test_a_handled_exception_is_found_by_its_own_search(uncollected: None) -> None:
     model = nn.Sequential(nn.Linear(256, 256), nn.ReLU()).cuda()
     try:
         attempt(model)
@@ -70,7 +70,7 @@ def test_of_one_that_is_being_handled_the_other_look_tells(uncollected: None) ->
         assert told is not None and told.name == "RuntimeError in its except block"
 
 
-def test_neither_look_keeps_what_it_looked_at(uncollected: None) -> None:
+def test_the_searches_keep_no_references(uncollected: None) -> None:
     """Frames of ours in a list of ours were a cycle: until the next collection the attempt's memory stayed in use, and the retry
     ran out of it again."""
     model = nn.Sequential(nn.Linear(256, 256), nn.ReLU()).cuda()
