@@ -1,4 +1,4 @@
-"""Of the batch that runs the rows are told as they were given, whatever a forward makes of its arguments."""
+"""Rows of the running batch are those of the call, whatever a forward does with its arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vramscope.oom import batch, stack
 
 
 def seen_in(model: nn.Module, *args: Any, **kwargs: Any) -> int | None:
-    """What is told where the innermost module of a model asks for memory."""
+    """Rows found where the model's innermost module runs."""
     told: list[int | None] = []
 
     def scan(module: nn.Module, given: Any) -> None:

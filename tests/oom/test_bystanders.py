@@ -1,6 +1,6 @@
-"""Every rank tells how it stood when one of them ran out of memory: two real ranks, of which one waits in a collective then.
+"""Records of ranks that did not run out: two real ranks, of which one waits in a collective.
 
-Whoever runs out waits, before it ends, until the test lets it go: so the other's record can only have come from one that waits.
+The rank that runs out waits for the test before it ends, so the other record can only come from a waiting rank.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 @pytest.fixture
 def ranks(tmp_path: Path) -> Iterator[Callable[..., list[Future[Any]]]]:
-    """Starts both; of each a future of (run, exit code, what it said)."""
+    """Starts both ranks. Returns a future of (run, exit code, output) for each."""
     with ThreadPoolExecutor(2) as pool:
 
         def start(url: str, run: str, *, one_spool: bool) -> list[Future[Any]]:
@@ -170,7 +170,7 @@ def test_a_rank_of_the_same_host_signals_without_a_server(
 def test_a_failed_collective_writes_a_bystander_record(
     server: RunningServer, ranks: Any, tmp_path: Path, emulated_gpu: None, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    """Another host, and no server: what it knows is that its peer is gone."""
+    """On another host and without a server, a rank only knows that its peer is gone."""
     run = "bbbbccccddddeee2"
     (tmp_path / "go").touch()
     both = ranks(NOBODY, run, one_spool=False)
@@ -183,7 +183,7 @@ def test_a_failed_collective_writes_a_bystander_record(
 
 
 def test_a_rank_without_a_record_has_its_newest_sample(server: RunningServer, cli: Cli) -> None:
-    """Of the last minute before the error, and of the session that ran then; else it is told as unknown. Not left out, no zeros."""
+    """A sample of the last minute and of that session counts; else the values are unknown, neither missing nor 0."""
     run, record, now = new_id(), "ffff000000000001", time.time_ns()
     second = 1_000_000_000
     sampled, dead, unheard, late, restarted = (
@@ -216,7 +216,7 @@ def test_a_rank_without_a_record_has_its_newest_sample(server: RunningServer, cl
 
 
 def test_an_old_error_requests_no_bystander_records(server: RunningServer) -> None:
-    """It comes out of a spool folder; one of just now asks every other rank, once."""
+    """It comes from a spool folder. A new error requests a record of every other rank, once."""
     run, hour_ns = new_id(), 3_600_000_000_000
     one, other = (Agent(run, rank=rank, world_size=2) for rank in (0, 1))
     server.send(one)

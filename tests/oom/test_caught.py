@@ -1,5 +1,7 @@
-"""Errors of memory that PyTorch's allocator does not tell, and that the training catches: recorded where they end a forward or a
-backward, and elsewhere where the ``except`` block calls what is heard; once each, and marked survived when the run goes on."""
+"""Memory errors that PyTorch's allocator does not report and that the training catches.
+
+Each is recorded once and marked as survived when the run continues.
+"""
 
 from __future__ import annotations
 
@@ -245,7 +247,7 @@ def test_host_errors_of_python_and_numpy_are_recorded(
 
 
 def test_an_error_caught_elsewhere_is_recorded(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
-    """Each once, however much its ``except`` block does. Of the last nothing is heard before its block is left."""
+    """Each once, whatever its ``except`` block does. The last one is only seen when its block ends."""
     run, code, said = staged.run(ELSEWHERE, server.url, tmp_path)
     assert code == 0, said[-2000:]
     script = str(tmp_path / f"{run}.py")
@@ -276,7 +278,7 @@ def test_one_that_comes_again_and_then_ends_the_run_is_one_record(
 
 
 def test_other_errors_leave_no_record(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
-    """And one of memory that is being handled while a forward gives back nothing, is none of that forward."""
+    """A memory error that is being handled while a forward returns nothing does not belong to that forward."""
     run, code, said = staged.run(OTHERS, server.url, tmp_path)
     assert code == 0, said[-2000:]
     (between,) = explained(server, run)

@@ -1,4 +1,4 @@
-"""Blame needs a counterfactual: what is named as the cause must by itself have made the difference for the whole step."""
+"""A cause must be counterfactual: without it, the whole step would have fitted."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_cause_must_have_been_enough_by_itself(more: dict[str, Any], cause: st
 
 
 def test_an_earlier_step_overrules_an_extrapolation() -> None:
-    """Drawn out, this forward comes to far more than the steps before it took, though it is the same."""
+    """Extrapolated, this forward exceeds the earlier steps by far, though it is the same."""
     known = replace(
         DIED, used_bytes=1300 * MIB, progress=0.6, step=9, peak_before_bytes=1450 * MIB, others_bytes=200 * MIB
     )
@@ -110,7 +110,7 @@ LONG_SEQUENCE = Facts(
     ],
 )
 def test_free_blocks_are_not_blamed_for_a_larger_step(more: dict[str, Any], cause: str) -> None:
-    """Where nobody knows how much of its forward was to come, one piece would have done for this request and no more."""
+    """If the rest of the forward is unknown, one block would only have been enough for this request."""
     died = replace(LONG_SEQUENCE, **more)
     assert diagnose(died).kind == cause
     assert ("this step's input is 1 x 3,072" in diagnose(died).sentence.lower()) == (cause == "activations")
@@ -131,8 +131,9 @@ def test_free_blocks_are_not_blamed_for_a_larger_step(more: dict[str, Any], caus
     ],
 )  # fmt: skip
 def test_a_larger_input_is_bounded_by_its_square(died: Facts, took_bytes: int) -> None:
-    """Of both records it is known what the step took on a larger card. Drawn out of the forward's first layers alone it would be
-    ten and thirty-seven GiB."""
+    """The need of both steps on a larger device is known. Extrapolated from their first layers it would be 10 and
+    37 GiB.
+    """
     need = estimate_of(died)
     most = need.high_bytes if need is not None else None
     assert need is not None and most is not None
@@ -170,7 +171,7 @@ def test_two_input_sizes_give_a_tighter_bound() -> None:
 
 
 def test_cubic_growth_shows_in_the_sizes() -> None:
-    """Four times as long, a value for each triple is sixty-four times as many."""
+    """With four times the length, values for each triple are 64 times as many."""
     straight, squared, cubed = (lambda n, power=power: 3 * n + n**power / 50 for power in (1, 2, 3))
     for took in (straight, squared, cubed):
         sizes = [((2, n), took(n)) for n in (64, 96, 128)]
@@ -189,7 +190,7 @@ def test_cubic_growth_shows_in_the_sizes() -> None:
 
 
 def test_memory_is_proportional_to_the_rows() -> None:
-    """Unless they are tokens of one sequence, which may have a value for each pair."""
+    """Rows that are tokens of one sequence may have a value for each pair."""
     died = replace(
         DIED, step=3, peak_before_bytes=500 * MIB, end_before_bytes=200 * MIB, input_shape=(256, 8, 8), batch_size=256,
         input_shape_before=(64, 8, 8),
@@ -207,7 +208,7 @@ def test_memory_is_proportional_to_the_rows() -> None:
 
 
 def test_a_larger_input_likely_needs_more_than_the_last() -> None:
-    """It takes as many times as much, if no more than is drawn out from where it died."""
+    """The need grows with the input, up to the extrapolated value."""
     died = replace(
         DIED, progress=0.7, used_bytes=1150 * MIB, step=9, peak_before_bytes=1250 * MIB, others_bytes=250 * MIB
     )
@@ -280,7 +281,7 @@ def test_a_batch_is_split_at_most_into_rows() -> None:
 
 
 def test_a_crude_extrapolation_promises_nothing() -> None:
-    """Drawn out by the widths of its modules, a ResNet that had hardly begun came to fifty times what it takes."""
+    """Extrapolated by output widths, a ResNet that had hardly begun came to fifty times its need."""
     need = estimate_of(DIED)
     assert need is not None
     assert (need.high_bytes, need.largest_share(1500 * MIB)) == (None, None)
@@ -298,7 +299,7 @@ def test_weights_read_onto_the_device_suggest_map_location() -> None:
 
 
 def test_the_length_that_fits_is_reported() -> None:
-    """So much shorter an input makes no more than so much less."""
+    """An input so much shorter needs at most so much less."""
     long = replace(KNOWN, input_shape=(64, 4096), input_shape_before=(64, 256), to_come_bytes=1000 * MIB, step=3)
     shorter = next(one for one in found(long) if one.what.startswith("inputs of a length of"))
     need = estimate_of(long)
@@ -309,7 +310,7 @@ def test_the_length_that_fits_is_reported() -> None:
 
 @pytest.mark.parametrize("kind", ["tensor-growth", "overlap-unfreed"])
 def test_freeing_a_growing_tensor_is_enough(kind: str) -> None:
-    """But what is held over was not there in the first step: that this one fitted says nothing of the next."""
+    """Memory of the last step was not there in the first one, so that step proves nothing."""
     bank = SimpleNamespace(
         kind=kind, name="bank", file="/home/ada/train.py", line=9, advice="begin anew", growth_bytes_per_step=0,
         last_step=20, exclusive_bytes=700 * MIB, emptied_after=None,
@@ -325,7 +326,7 @@ def test_freeing_a_growing_tensor_is_enough(kind: str) -> None:
 
 
 def test_unexplained_memory_promises_nothing() -> None:
-    """Graphs of seven other forwards, or a data set that was there before: nobody knows, so nothing is promised."""
+    """It may be graphs of other forwards, or a data set that was there before."""
     unheard = replace(KNOWN, before_forward_bytes=None, forward_bytes=1290 * MIB)
     assert estimate_of(unheard).high_bytes is not None  # type: ignore[union-attr]
     a_result = estimate_of(replace(unheard, forward_bytes=900 * MIB))
@@ -367,7 +368,7 @@ def test_the_largest_share_of_the_batch_fits() -> None:
 
 
 def test_accumulation_needs_one_more_gradient() -> None:
-    """It is made before it is added to the one that is there: of an embedding that is a large part of the model."""
+    """A gradient is allocated before it is added to the existing one. For an embedding that is much."""
     need, plain = estimate_of(replace(KNOWN, largest_parameter_bytes=80 * MIB)), estimate_of(KNOWN)
     assert need is not None and plain is not None
     assert need.high_bytes == plain.high_bytes, "with the whole batch there is none to add it to"
@@ -379,7 +380,7 @@ def test_accumulation_needs_one_more_gradient() -> None:
 
 
 def test_ddp_buckets_are_not_activations() -> None:
-    """DistributedDataParallel's buckets, unless gradients are parts of them: as much as the gradients, whatever the batch."""
+    """Buckets are as large as the gradients, whatever the batch, unless gradients are views of them."""
     died = replace(KNOWN, bucket_bytes=100 * MIB, before_forward_bytes=200 * MIB)
     assert died.working_bytes == KNOWN.working_bytes - 100 * MIB  # type: ignore[operator]
     assert died.fixed_bytes == KNOWN.fixed_bytes + 100 * MIB  # type: ignore[operator]
@@ -402,7 +403,7 @@ def test_saving_less_than_the_shortfall_is_not_enough() -> None:
 
 
 def test_progress_is_measured_by_output_widths() -> None:
-    """Of a language model that died at its last module, the loss was still to come: several times as much as all before it."""
+    """At a language model's last module the loss is still to come, which needs several times as much as all before."""
     from torch import nn
 
     even = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64, device="meta"), nn.ReLU()) for _ in range(6)))
@@ -416,7 +417,7 @@ def test_progress_is_measured_by_output_widths() -> None:
 
 
 def test_a_decorated_forward_is_found_by_its_call() -> None:
-    """All of transformers' are: without it nobody would know which module ran, nor how far the forward was."""
+    """All forwards of transformers are decorated."""
     import sys
 
     from torch import nn
@@ -543,7 +544,7 @@ def test_forwards_without_backward_promise_nothing() -> None:
 
 
 def test_evaluation_with_gradients_promises_nothing() -> None:
-    """How many forwards were to come nobody knows; of a single one it is drawn out, as of a training's."""
+    """The number of forwards to come is not known. A single one is extrapolated like one of a training."""
     died = replace(DIED, step=3, evaluates=True, forwards=9)
     assert diagnose(died).kind == "activations"
     assert "evaluation mode with gradients on" in diagnose(died).sentence
@@ -573,7 +574,7 @@ def test_evaluation_with_gradients_promises_nothing() -> None:
 
 
 def test_a_request_between_steps_may_not_be_the_batch() -> None:
-    """A copy of the weights, say, has nothing to do with it; nor is anything promised where no input is known."""
+    """A copy of the weights does not depend on the batch. Without a known input nothing is promised."""
     before = {"phase": "data", "progress": None, "step": 4, "peak_before_bytes": 1400 * MIB}
     batch = replace(DIED, **before, input_shape_before=(64, 3, 512, 512))  # 200 MiB of float32
     assert estimate_of(batch).working_bytes is not None  # type: ignore[union-attr]
@@ -593,7 +594,7 @@ def test_a_request_between_steps_may_not_be_the_batch() -> None:
 
 
 def test_the_whole_step_decides_the_cause() -> None:
-    """A forward that dies at its beginning has made little; but where weights leave next to nothing it is they."""
+    """A forward that fails early has allocated little; but weights that leave almost nothing are the cause."""
     at_first = replace(
         DIED, parameters_bytes=1000 * MIB, trainable_bytes=10 * MIB, before_forward_bytes=1000 * MIB, progress=0.1
     )
@@ -603,7 +604,7 @@ def test_the_whole_step_decides_the_cause() -> None:
 
 
 def test_another_model_is_blamed_if_the_update_fits_without_it() -> None:
-    """``foreach`` takes copies of all that it updates, which the average of the weights has no part in."""
+    """``foreach`` copies what it updates; an average of the weights is not part of that."""
     died = replace(
         DIED, phase="optimizer", progress=None, parameters_bytes=320 * MIB, trainable_bytes=320 * MIB,
         gradients_bytes=320 * MIB, optimizer_bytes=400 * MIB, expected_state_bytes=640 * MIB, other_models_bytes=320 * MIB,
@@ -616,7 +617,7 @@ def test_another_model_is_blamed_if_the_update_fits_without_it() -> None:
 
 
 def test_inference_has_no_training_remedies() -> None:
-    """A cache that is made before the first forward."""
+    """A cache that is allocated before the first forward."""
     died = replace(DIED, phase="other", progress=None, trainable_bytes=0, before_forward_bytes=None)
     assert diagnose(died).kind == "activations"
     assert "gradients" not in diagnose(died).sentence
@@ -663,7 +664,7 @@ def test_other_models_can_move_to_the_host() -> None:
 
 
 def test_an_equally_large_model_may_replace_the_old_one() -> None:
-    """A notebook's cell that runs again makes the new one while the old one and its optimizer are there."""
+    """A notebook's cell that runs again creates the new model while the old one and its optimizer exist."""
     arrived = ModuleBytes(module="Sequential", category=OTHER_MODELS, held_bytes=40 * MIB, tensors=3)
     box = SimpleNamespace(leaks=(), last_look=(), step=4, stack=(), own_frame=None, holders=(arrived,), neighbours=())
     comes = replace(DIED, phase="data", progress=None, step=4, optimizer_bytes=200 * MIB, waiting_bytes=60 * MIB)
@@ -693,7 +694,7 @@ def test_unallocated_state_frees_nothing() -> None:
 
 
 def test_a_moving_layer_is_not_the_cause_of_larger_use() -> None:
-    """Layers that are taken to the card one by one: the batch fills it."""
+    """Layers are moved to the device one by one; the batch fills it."""
     moves = replace(
         DIED, parameters_bytes=0, trainable_bytes=250 * MIB, waiting_bytes=250 * MIB, phase="other", progress=None,
         before_forward_bytes=None,
@@ -797,14 +798,14 @@ def test_one_cache_and_a_container_of_caches_differ() -> None:
     ],
 )
 def test_rows_are_those_of_the_failed_step(running: int | None, now: list[int], before: list[int], rows: int) -> None:
-    """Else a batch of eight is told that it is one already, and cannot be parted."""
+    """A batch of eight must not be reported as a batch of one that cannot be split."""
     seen = messages.Technique(kind="batch", chip="batch 1", observed="rows of the input", detail={"batch_size": 1})
     box: Any = SimpleNamespace(techniques=[seen], batch_size=running, input_shape=now, input_shape_before=before)
     assert _batch_size(box) == rows
 
 
 def test_rows_of_the_model_exceed_the_loaders_batch() -> None:
-    """Two views of each sample: twice as many rows as the loader gives."""
+    """With two views of each sample, the model has twice the loader's rows."""
     seen = messages.Technique(
         kind="batch", chip="batch 8", observed="8 of the loader", detail={"batch_size": 8, "input_rows": 16}
     )
@@ -816,7 +817,7 @@ def test_rows_of_the_model_exceed_the_loaders_batch() -> None:
 
 
 def test_a_container_emptied_each_epoch_retains_its_fill() -> None:
-    """A leak is told as it is at the epoch's end; where memory ran out it may have been emptied just before."""
+    """A leak is reported with its size at the epoch's end; the error may come just after it was emptied."""
     emptied = messages.Leak(
         kind="growing", name="losses", holder="", count=100, first_step=11, last_step=199, held_bytes=100 * MIB,
         exclusive_bytes=100 * MIB, growth_bytes_per_step=0.0, emptied_after=100, advice="",

@@ -1,4 +1,4 @@
-"""``vramscope oom``: of a run on a real server, and of a pasted text; its words, its JSON, its exit codes."""
+"""``vramscope oom`` for a run on a real server and for a pasted text: output, JSON, exit codes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ def test_counters_are_shown_before_and_at_the_error(server: RunningServer, cli: 
 
 
 def test_json_has_the_stable_keys(server: RunningServer, cli: Cli) -> None:
-    """The contract of docs/architecture.md, and nothing but JSON on stdout. Of two that nobody survived it is the first."""
+    """The contract of docs/architecture.md, with nothing but JSON on stdout. Of two fatal errors the first is
+    shown.
+    """
     first, second = new_id("o"), new_id("o")
     now = time.time_ns()
     agent = a_run(server, box(first, time_ns=now - 10**9), box(second, time_ns=now))
@@ -132,7 +134,7 @@ def test_a_pasted_error_is_explained_without_a_server(cli: Cli, tmp_path: Path) 
 def test_the_last_error_of_a_log_of_three_megabytes_is_found(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piped: bool
 ) -> None:
-    """Also where bytes of it are no text."""
+    """The log may have bytes that are not text."""
     log = tmp_path / "train.log"
     log.write_bytes(f"{TORCH_2_4}\r\n{LINE * ((3 << 20) // len(LINE))}".encode() + b"\xff\xfe\n" + TORCH_1.encode())
     if piped:

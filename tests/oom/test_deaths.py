@@ -1,5 +1,7 @@
-"""Why it died, and what would have been enough: the verdict is right in the staged deaths, and the first remedy that says
-"enough" is followed, and is. ``python tests/oom/table.py`` runs them too, and makes the table of docs/out-of-memory.md."""
+"""Staged errors: the cause is right, and the first remedy that is called enough works when it is followed.
+
+``python tests/oom/table.py`` runs them too and writes RESULTS.md.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def outcomes() -> Iterator[Outcomes]:
-    """What became of each; tests/golden compares the same outcomes."""
+    """Outcomes of the staged errors. tests/golden compares the same ones."""
     yield shared()
     shared().close()
 
@@ -69,7 +71,7 @@ TWO_RANKS = Death(
 def let_two_ranks_die(
     server: str, folder: Path, run_id: str, remedy: dict[str, Any] | None = None, **more: str
 ) -> list[tuple[int, str]]:
-    """Of each rank its exit code and what it said."""
+    """Exit code and output of each rank."""
     from concurrent.futures import ThreadPoolExecutor
 
     folder.mkdir(exist_ok=True)
@@ -138,7 +140,7 @@ LEANER = Death(
 def test_what_a_leaner_run_of_the_project_took_is_a_measured_remedy(
     server: str, tmp_path: Path, emulated_gpu: None
 ) -> None:
-    """With its peak, and how many times as long its steps took."""
+    """With its peak, and the relative time of its steps."""
     lean, code, said = staged.run(LEANER, server, tmp_path, PROJECT="lean", REMEDY='{"micro_batches": 8}')
     assert code == 0, said[-2000:]
     dead, code, said = staged.run(LEANER, server, tmp_path, PROJECT="lean", RUN_NAME="the one that died")

@@ -1,4 +1,4 @@
-"""What exceptions keep that were caught and are still held: named, counted, and not held by the look itself."""
+"""Memory that caught exceptions retain: named and counted, without references from the search itself."""
 
 from __future__ import annotations
 
@@ -71,8 +71,9 @@ def test_a_handled_exception_is_found_by_its_own_search(uncollected: None) -> No
 
 
 def test_the_searches_keep_no_references(uncollected: None) -> None:
-    """Frames of ours in a list of ours were a cycle: until the next collection the attempt's memory stayed in use, and the retry
-    ran out of it again."""
+    """A list of the agent's own frames would be a cycle. The memory of the failed attempt would stay until the next
+    collection.
+    """
     model = nn.Sequential(nn.Linear(256, 256), nn.ReLU()).cuda()
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()

@@ -1,4 +1,4 @@
-"""What a remedy of the optimizer says that it saves is what PyTorch's allocator then has less, within the error that is stated."""
+"""Savings of optimizer remedies are what the allocator then has less, within the stated error."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_optimizer_remedies_save_what_they_promise(tmp_path: Path, emulated_gpu:
 
 
 def context(measured: dict[str, Any]) -> RemedyContext:
-    """An error in the optimizer's step, of which the record would have these bytes."""
+    """An error in the optimizer's step with these bytes in its record."""
     parameters = measured["parameters"]
     facts = Facts(
         asked_bytes=parameters, total_bytes=8 << 30, free_bytes=1 << 20, reserved_bytes=4 * parameters, step=1,

@@ -1,4 +1,6 @@
-"""What was to come of a forward: told where its blocks are alike and one was over, and then what it takes; else unknown."""
+"""Projection of a forward: known where the blocks are similar and one of them was done, and then right; else
+unknown.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.gpu
 
 
 class Adapted(nn.Module):
-    """Of its three outputs the backward wants the input of ``a`` alone."""
+    """The backward needs the input of ``a`` alone."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -36,7 +38,7 @@ class Adapted(nn.Module):
 
 
 class Block(nn.Module):
-    """Keeps a value for each pair of tokens, as attention did once."""
+    """Keeps a value for each pair of tokens, like attention without fused kernels."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -49,7 +51,7 @@ class Block(nn.Module):
 
 
 class Speaker(nn.Module):
-    """A language model with tied weights, that reckons its own loss."""
+    """A language model with tied weights that computes its own loss."""
 
     def __init__(self, blocks: int, width: int, words: int) -> None:
         super().__init__()
@@ -77,7 +79,7 @@ class Frozen(nn.Module):
 
 
 class Narrowing(nn.Module):
-    """Pictures that get smaller, and larger again."""
+    """Images that get smaller and larger again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,7 +112,9 @@ def row(layers: int) -> nn.Sequential:
 def died_in(
     model: nn.Module, place: int, train: Callable[[nn.Module], torch.Tensor]
 ) -> tuple[forward.RunningModule, int, int]:
-    """(what is told where a childless module begins, bytes in use then, highest of the whole step), all beyond the weights."""
+    """For each childless module: (projection at its beginning, used bytes then, peak of the whole step), without
+    weights.
+    """
     model = model.cuda()
     gc.collect()
     torch.cuda.empty_cache()
@@ -156,7 +160,7 @@ def speaks(model: nn.Module) -> torch.Tensor:
 def test_of_blocks_that_are_alike_what_was_to_come_is_what_comes(
     make: Callable[[], nn.Module], train: Callable[[nn.Module], torch.Tensor], share: float
 ) -> None:
-    """Within the error with which a remedy reckons, and not by half as much again too high."""
+    """Within the error of a remedy, and at most half as much again too high."""
     model = make()
     running, in_use, took = died_in(model, int(share * len(list(leaves_of(model)))), train)
     assert running.to_come_bytes is not None, running
@@ -167,7 +171,7 @@ def test_of_blocks_that_are_alike_what_was_to_come_is_what_comes(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_loss_still_makes_two_tensors_like_its_first(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In as many bits as it reckons in, which before that nobody knows."""
+    """In the precision of the loss, which is not known before."""
     model, original = Speaker(4, 256, 16000).to("cuda", dtype), torch._C._nn.cross_entropy_loss
     gc.collect()
     own = torch.cuda.memory_allocated()
@@ -228,7 +232,9 @@ def test_another_thread_is_not_walked() -> None:
     ("training", "graded", "wanted"), [(True, True, True), (False, True, False), (True, False, False)]
 )
 def test_in_autograd_functions_the_models_mode_decides(training: bool, graded: bool, wanted: bool) -> None:
-    """A reentrant checkpoint runs its part with gradients off, as a compiled graph does. Where none runs, they are as they are."""
+    """A reentrant checkpoint runs its part with gradients off, as a compiled graph does. Elsewhere the grad mode
+    decides.
+    """
 
     class Reentrant(nn.Module):
         def __init__(self) -> None:
@@ -247,7 +253,7 @@ def test_in_autograd_functions_the_models_mode_decides(training: bool, graded: b
 
 
 def test_an_unobserved_training_model_makes_it_a_forward() -> None:
-    """``reference.eval()`` shows that one alone, and its forward under no_grad is called an evaluation."""
+    """``reference.eval()`` shows only the reference, and its forward under no_grad counts as an evaluation."""
     reference, policy = nn.Linear(4, 4).requires_grad_(False).eval(), nn.Linear(4096, 4096)
     timeline = Timeline.__new__(Timeline)
     timeline._roots = [reference]

@@ -1,4 +1,4 @@
-"""What a request proves: that one tensor was just to be made longer."""
+"""A request proves that one tensor was being extended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 def on_card(rows: int, width: int = 1 << 18) -> torch.Tensor:
-    """Of a MiB a row."""
+    """A tensor on the device with one MiB a row."""
     return torch.empty(rows, width, device="cuda")
 
 

@@ -1,4 +1,6 @@
-"""Host memory is told of whatever limits it: the machine, or the control group of a container, from files as Linux writes them."""
+"""Host memory by the limit that applies: the machine, or the control group of a container, from files as Linux
+writes them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ NO_LIMIT = "9223372036854771712"
 
 
 class Machine:
-    """64 GiB, of which 40 are available, in files below a folder; ``mount`` and ``group`` make it a container."""
+    """64 GiB, 40 of them available, in files below a folder. ``mount`` and ``group`` make it a container."""
 
     def __init__(self, folder: Path) -> None:
         self.proc, self.groups = folder / "proc", folder / "groups"
@@ -31,7 +33,7 @@ class Machine:
         path.write_text(text)
 
     def mount(self, version: int, root: str, path: str) -> None:
-        """``root``: the group that is mounted; ``path``: the one that the process is told to be in."""
+        """``root``: the mounted group; ``path``: the group of the process."""
         kind = "cgroup2 none rw" if version == 2 else "cgroup none rw,memory"
         self.write(self.proc / "self" / "mountinfo", f"40 30 0:35 {root} {self.groups} rw,relatime shared:9 - {kind}\n")
         self.write(self.proc / "self" / "cgroup", f"{'0::' if version == 2 else '4:memory:'}{path}\n")
@@ -66,7 +68,9 @@ def test_without_a_limit_the_machines_memory_counts(machine: Machine) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_container_has_its_own_limit(machine: Machine, version: int) -> None:
-    """Docker's own name space: the group is the root of what is mounted. Pages of files go before anybody is killed."""
+    """Docker's own namespace: the group is the root of the mount. Pages of files are freed before a process is
+    killed.
+    """
     machine.mount(version, "/", "/")
     machine.group(".", version, str(8 * GIB), 7 * GIB, files=3 * GIB, kills=4)
     host = Host(machine.proc)
@@ -78,7 +82,7 @@ def test_a_container_has_its_own_limit(machine: Machine, version: int) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_limit_of_a_parent_group_counts(machine: Machine, version: int) -> None:
-    """A job of Slurm, a pod of Kubernetes: the step or the container within has no limit, or a larger one."""
+    """A Slurm job or a Kubernetes pod: the step or container inside has no limit, or a larger one."""
     machine.mount(version, "/", "/job/step/task")
     unlimited = "max" if version == 2 else NO_LIMIT
     machine.group(".", version, unlimited, 50 * GIB)
@@ -130,7 +134,7 @@ def test_a_dead_worker_without_kills_is_not_memory() -> None:
 
 
 def test_the_rank_is_named_where_there_are_several() -> None:
-    """The host's memory, a library's, a worker's end; of one process alone nobody needs to be told which it was."""
+    """With one process, the rank is left out."""
     for kind, kills in (("host", None), ("cublas", None), ("worker_killed", 0), ("pytorch", None)):
         facts = Facts(kind=kind, rank=3, world_size=8, host_kills=kills)
         assert " on rank 3 of 8" in diagnose(facts).sentence, kind

@@ -1,4 +1,4 @@
-"""The figure of the minute before an out-of-memory error ends at the error, with what was there then."""
+"""The figure of the last minute ends at the error with the values at the error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GIB = 1 << 30
 
 
 def drawn(samples: dict[str, list[int]], **told: Any) -> dict[str, Any]:
-    """Traces by their label."""
+    """Traces by label."""
     at_error = {"allocated_bytes": 3 * GIB, "reserved_bytes": 4 * GIB, "device_used_bytes": None, **told}
     figure = last_minute.draw(
         {name: np.array(values, "<i8").tobytes() for name, values in samples.items()},
@@ -27,7 +27,7 @@ def drawn(samples: dict[str, list[int]], **told: Any) -> dict[str, Any]:
 
 
 def test_the_lines_end_at_the_error() -> None:
-    """Between two ticks all of the card may have been taken; a tick while the error is recorded is none before it."""
+    """All memory may be allocated between two samples. A sample during the recording is not one before the error."""
     traces = drawn(
         {
             "time_ns": [98 * SECOND, 99 * SECOND, 101 * SECOND],

@@ -1,4 +1,4 @@
-"""What is still held of the step before, seen at the moment when memory runs out in the next one's forward."""
+"""Memory retained from the last step, found when memory runs out in the next step's forward."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RETAINED = ("train.py", 7, "main")
 
 
 def looked_at(model: nn.Module, *, retain_graph: bool, let_go: bool) -> list[tuple[str, str]]:
-    """(kind, name) of what is found in the second of two forwards."""
+    """(kind, name) of each suspect in the second of two forwards."""
     x = torch.empty(4096, 256, device="cuda")
     loss = model(x).square().mean()
     loss.backward(retain_graph=retain_graph)

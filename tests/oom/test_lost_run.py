@@ -1,4 +1,4 @@
-"""A run that ends with no goodbye: the host's memory where it was full, and no guess where it was not."""
+"""Runs without a signal: explained where the host's memory was full, else without a verdict."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rising(first: int, by: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def vanished(server: RunningServer) -> dict[str, Any]:
-    """What is said of each run, of 64 GiB for its host or container, when all of them are lost."""
+    """Answer for each run, with 64 GiB for its host or container, when all of them are lost."""
     last = {
         "the process had it": {"process_rss_bytes": 61 * GIB, "host_used_bytes": 62 * GIB},
         "its workers had it": {"process_rss_bytes": 9 * GIB, "host_used_bytes": 63 * GIB},
@@ -84,6 +84,6 @@ def test_fast_growth_before_the_last_sample_is_explained(vanished: dict[str, Any
     ],
 )
 def test_a_lost_run_alone_has_no_verdict(vanished: dict[str, Any], name: str) -> None:
-    """What a machine has in use says nothing of a container's limit."""
+    """Memory in use on the machine says nothing about a container's limit."""
     assert vanished[name]["state"] == "lost"
     assert vanished[name]["vanished"] is None

@@ -1,4 +1,4 @@
-"""Messages of every generation since 1.11 become the numbers that they tell; what nobody knows is kept as it is."""
+"""Messages of every format since 1.11 become numbers; unknown texts are kept."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ ASYNC = (
     ],
 )  # fmt: skip
 def test_each_message_format_is_parsed(text: str, numbers: dict[str, Any]) -> None:
-    """In gibibytes where the number is small; each within the rounding that is told with it."""
+    """Each number within its reported rounding."""
     told = parse(f"Traceback (most recent call last):\n  ...\ntorch.OutOfMemoryError: {text}\n\nmore")
     for name, right in numbers.items():
         seen = getattr(told, name)
@@ -110,7 +110,7 @@ def test_kinds_of_memory_errors_are_distinguished(text: str, kind: str) -> None:
 
 
 def test_a_megabyte_of_other_text_is_parsed_quickly() -> None:
-    """Also of text that is made to be slow."""
+    """Texts made to be slow included."""
     for unit in (
         "; 1",
         "CUDA out of memory. Tried to allocate ",
@@ -128,7 +128,7 @@ def test_a_megabyte_of_other_text_is_parsed_quickly() -> None:
 
 
 def test_a_cut_message_invents_no_numbers() -> None:
-    """Cut anywhere, it neither fails nor invents a number; nor does the verdict."""
+    """Cut anywhere, the parser neither fails nor invents a number; nor does the diagnosis."""
     whole = parse(TORCH_2_4)
     for end in range(0, len(TORCH_2_4), 3):
         told = parse(TORCH_2_4[:end])
@@ -151,7 +151,7 @@ LINE = "2026-07-01 12:00:00 INFO step 17 loss 0.25\n"
 
 @pytest.mark.parametrize("behind", [0, 500_000])
 def test_the_last_error_of_a_long_log_is_reported(behind: int) -> None:
-    """Errors stand at the end of logs. Where the text is parted does not matter."""
+    """Errors are at the end of logs. The position of the cuts does not matter."""
     before = f"RuntimeError: {TORCH_2_1}\n" + LINE * (((3 << 20) - behind) // len(LINE))
     log = f"{before}Traceback (most recent call last):\ntorch.OutOfMemoryError: {TORCH_1}\n{'x' * behind}"
     assert len(log) > 3 << 20
@@ -162,7 +162,7 @@ def test_the_last_error_of_a_long_log_is_reported(behind: int) -> None:
 
 
 def test_an_error_across_two_parts_is_whole() -> None:
-    """Pieces of one length, and the error at each place of them."""
+    """Parts of one length, with the error at each position."""
     whole = parse(f"{TORCH_2_4}\n{LINE}")
     for shift in range(0, 2000, 97):
         log = f"{'-' * ((1 << 18) - 1000 + shift)}{TORCH_2_4}\n{LINE}"
@@ -170,7 +170,7 @@ def test_an_error_across_two_parts_is_whole() -> None:
 
 
 def test_one_error_in_many_words_counts_once() -> None:
-    """A chain of exceptions, and what goes down with the rank that died: the most telling words, and those alone."""
+    """A chain of exceptions, and errors of other ranks: the most specific words count."""
     chain = (
         f"torch.OutOfMemoryError: {TORCH_2_1}\n\nDuring handling of the above exception, another exception occurred:\n\n"
         f"{'  File train.py, line 3' * 80}\nRuntimeError: CUDA error: out of memory\n"
@@ -188,7 +188,7 @@ def test_one_error_in_many_words_counts_once() -> None:
 
 
 def test_a_workers_long_traceback_is_one_error() -> None:
-    """As it is raised again: what it was stands behind the traceback, which worker before it."""
+    """The kind comes after the traceback, the worker before it."""
     frames = "".join(f'  File "/home/ada/a/long/way/down/{n}/data.py", line {n}, in __getitem__\n' for n in range(40))
     text = (
         "Caught MemoryError in DataLoader worker process 3.\nOriginal Traceback (most recent call last):\n"

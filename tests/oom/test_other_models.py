@@ -1,4 +1,4 @@
-"""What lives beside the models that train: it is found, counted once, and told apart from what an earlier training left."""
+"""Objects beside the training models: found, counted once, and distinguished from an earlier training."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_teacher_and_checkpoint_count_once_as_other_models() -> None:
 
 
 def test_a_teacher_in_the_roots_is_not_a_training_model() -> None:
-    """Each whose forward was called is known by then, and what no gradient is wanted of is no training's."""
+    """Its forward was observed, but nothing of it requires gradients."""
     trains, teacher = model(), model().requires_grad_(False)
     seen = only(other_models.scan(), trains, teacher)
     held = owners.count([], [trains, teacher], series.CPU, loading=False, live=seen)
@@ -107,7 +107,7 @@ def test_waiting_bytes_of_a_model_that_is_being_moved() -> None:
 
 
 def test_results_named_like_parameters_are_not_copies() -> None:
-    """Fast weights, say: they have a graph, and cannot be let go of."""
+    """Fast weights have a graph and cannot be freed."""
     trains = model()
     fast = {name: one * 0.9 for name, one in trains.named_parameters()}
     assert counted(trains, only(other_models.scan(), trains)).owned_bytes[OTHER_MODELS] == 0
@@ -118,7 +118,7 @@ def test_results_named_like_parameters_are_not_copies() -> None:
 
 
 def test_weights_behind_torch_func_wrappers_count() -> None:
-    """Nor does PyTorch warn of gradients that somebody asked what is no leaf for."""
+    """PyTorch must not warn about gradients of tensors that are no leaves."""
     trains, told = model(), []
     weights = dict(trains.named_parameters())
     trains[0].weight.grad = torch.zeros(64, 64)
@@ -142,7 +142,7 @@ def test_weights_behind_torch_func_wrappers_count() -> None:
 
 
 def test_the_model_of_an_earlier_fold_is_another_model() -> None:
-    """Though it was heard, and wants gradients still; and though the new one was not heard yet."""
+    """It was observed and requires gradients; the new model was not observed yet."""
     old, trains = model(), model()
     old(torch.zeros(4, 64)).sum().backward()
     optimizer = torch.optim.AdamW(trains.parameters())
@@ -158,7 +158,7 @@ def test_the_model_of_an_earlier_fold_is_another_model() -> None:
 def test_fsdp2_gathered_parameters_are_not_weights(
     tmp_path: Path,
 ) -> None:
-    """While it runs the model has whole parameters, of which no optimizer knows."""
+    """While the model runs it has whole parameters that no optimizer has."""
     from torch.distributed.fsdp import fully_shard
 
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)

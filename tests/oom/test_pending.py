@@ -1,4 +1,4 @@
-"""The verdict is there at once; what the window that was open adds comes later, and is asked for until it is there."""
+"""The diagnosis is there at once. Evidence of the open recording comes later."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 
 def test_the_diagnosis_does_not_wait_for_the_recording(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A first answer that replays took 22 s in a server that had compiled nothing yet (load 15)."""
+    """A first answer with replays took 22 s in a server that had compiled nothing yet (load 15)."""
     from vramscope_server.analysis.oom import window
     from vramscope_server.analysis.oom.remedies.remedy import Replayed
 
@@ -71,7 +71,7 @@ def test_the_diagnosis_does_not_wait_for_the_recording(server: RunningServer, mo
 
 
 def test_slow_replays_are_waited_for(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing was compiled yet they were given up while the page waited, and it was told that no window had been open."""
+    """They were once given up while the page waited, and the page said that no recording was open."""
     from vramscope_server.analysis.oom import window
     from vramscope_server.analysis.oom.remedies.remedy import Replayed
 

@@ -1,4 +1,4 @@
-"""The record itself: complete and quick with very many blocks, of one process in all cases."""
+"""The record itself: complete and quick with very many blocks."""
 
 from __future__ import annotations
 
@@ -117,7 +117,9 @@ def test_a_record_of_very_many_blocks_is_whole(server: RunningServer, tmp_path: 
 def test_memory_is_listed_by_category_module_and_line(
     server: RunningServer, tmp_path: Path, emulated_gpu: None
 ) -> None:
-    """A window was open, that of the first steps; in its third the lines are known, and all bytes that were allocated are in it."""
+    """The recording of the first steps was open; in its third step the lines are known. All allocated bytes are in
+    it.
+    """
     run_id, _, _ = staged.run(HELD, server.url, tmp_path)
     _, told = staged.told(server.url, run_id)
     assert told is not None
@@ -148,7 +150,7 @@ def test_memory_is_listed_by_category_module_and_line(
 
 
 def test_unknown_words_are_kept(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
-    """The numbers are the allocator's, who told before; the words are the error's own, and nothing is read out of them."""
+    """The numbers are the allocator's; the text is kept and not parsed."""
     run_id, code, said = staged.run(REWORDED, server.url, tmp_path)
     errors, told = staged.told(server.url, run_id)
     assert code == 1

@@ -1,4 +1,4 @@
-"""What the sampler's thread keeps of the steps for a record of an error."""
+"""History of the steps for a record of an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vramscope.steps.records import PhaseInterval, StepRecord
 
 
 def step(number: int, shape: tuple[int, ...], before: int, *peaks: tuple[int, int]) -> StepRecord:
-    """``before``: allocated when its forward began; ``peaks``: (phase, highest allocated)."""
+    """``before``: allocated before its forward; ``peaks``: (phase, peak allocated)."""
 
     def cut(allocated: int, peak: int) -> Interval:
         return Interval(**{name: peak if "peak_alloc" in name else allocated for name in Interval._fields})

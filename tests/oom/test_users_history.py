@@ -1,4 +1,4 @@
-"""A process that records its own memory history has that in the record of an error, and keeps it as it was."""
+"""A process that records its own memory history has it in the record of an error, unchanged."""
 
 from __future__ import annotations
 
