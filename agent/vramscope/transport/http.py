@@ -15,6 +15,7 @@ import msgspec
 import vramscope
 from vramscope.guard import first_line
 from vramscope.protocol import messages
+from vramscope.transport.quiet_logs import own_request
 
 if TYPE_CHECKING:
     import httpx
@@ -111,6 +112,7 @@ class ServerConnection:
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as fault:
             return ServerAnswer("away", f"the connection to {self.server} failed ({type(fault).__name__})")
 
+    @own_request()
     def _post_once(self, body: bytes, timeout: httpx.Timeout) -> ServerAnswer:
         assert self._client is not None
         whole_s = 2 * (timeout.read or 0)
@@ -128,6 +130,7 @@ class ServerConnection:
                     )
             return self._judge(response.status_code, response.headers, bytes(answer))
 
+    @own_request()
     def _connect(self) -> httpx.Client:
         import httpx
 
@@ -175,6 +178,7 @@ class ServerConnection:
             return ServerAnswer("busy", text, retry_after_s=_retry_after_s(headers.get("Retry-After")))
         return ServerAnswer("rejected", text)
 
+    @own_request()
     def close(self) -> None:
         """Close the connection."""
         if self._client is not None:
