@@ -7,6 +7,7 @@ import hashlib
 import os
 import platform
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -100,10 +101,15 @@ def git_commit(directory: Path) -> str | None:
     Runs git twice (about 10 ms), so it must not run on the training thread.
     """
 
+    # (By its path: to search for it, subprocess changes the warning filters, and Python forgets which warnings were shown.)
+    program = shutil.which("git")
+    if program is None:
+        return None
+
     def git(*words: str) -> str | None:
         try:
             done = subprocess.run(
-                ["git", "-C", str(directory), *words],
+                [program, "-C", str(directory), *words],
                 capture_output=True,
                 text=True,
                 timeout=GIT_TIMEOUT_S,

@@ -48,6 +48,7 @@ class ModuleCalls:
         self._known: dict[int, weakref.ref[Any]] = {}
         self._of_all: tuple[CallListener, ...] = ()
         self._is_compiling: Callable[[], bool] = lambda: False
+        self._is_tracing: Callable[[], bool] = lambda: False
 
     def listen(self, module: torch.nn.Module, listener: CallListener) -> Callable[[], None]:
         """Listen to the calls of one module. Returns a function that ends this; the module's end does too. Retains no
@@ -107,6 +108,7 @@ class ModuleCalls:
         import torch
 
         self._is_compiling = torch.compiler.is_compiling
+        self._is_tracing = torch._C._is_tracing
         calls = self._calls = watched_calls.Calls()
         calls.watchers.append(watched_calls.Watcher(self._before, self._after, self._failed))
         calls.changed()
@@ -114,7 +116,7 @@ class ModuleCalls:
         watched_calls.install(torch.nn.Module, "_call_impl", calls, for_wanted=True)
 
     def _before(self, module: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if self._is_compiling():
+        if self._is_compiling() or self._is_tracing():  # (torch.jit would record what we read of a tensor)
             return None
         for listener in self._of_all:
             listener.before(module, args, kwargs)

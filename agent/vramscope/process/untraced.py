@@ -7,6 +7,7 @@ may be compiled: it costs time, prints warnings, and retains the user's tensors 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from types import CodeType, ModuleType
@@ -72,19 +73,28 @@ def _with_inner(code: CodeType) -> Iterator[CodeType]:
 
 
 def outside_of_graphs(call: C) -> C:
-    """Return a function that does nothing while Dynamo traces the call, and leaves nothing in the graph.
-
-    Dynamo evaluates ``is_compiling()`` while it traces, so that it never reaches the call itself.
-
-    """
-    import torch
-
-    is_compiling = torch.compiler.is_compiling
+    """Return a function that does nothing while Dynamo traces the call, and leaves nothing in the graph."""
+    is_traced = _tracing_test()
 
     def hook(*args: Any) -> Any:
-        if not is_compiling():
+        if not is_traced():
             return call(*args)
         return None
 
     skip_frames(hook.__code__, below=True)
     return hook  # type: ignore[return-value]
+
+
+def _tracing_test() -> Callable[[], bool]:
+    """A function whose answer Dynamo takes to be True while it traces, so that it never reaches what comes after.
+
+    ``is_compiling()`` is one, but a frame that asks it is compiled even where it has nothing to compile. The other, which
+    PyTorch 2.10 and later treats alike, leaves such a frame alone: it runs as it is, and so does our hook.
+    """
+    import torch
+
+    version = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+    known: Callable[[], bool] = torch.compiler.is_compiling
+    if version >= (2, 10):
+        known = getattr(torch.nn.modules.activation, "_is_make_fx_tracing", known)
+    return known

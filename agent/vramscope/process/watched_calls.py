@@ -178,6 +178,7 @@ def watched_code(function: FunctionType, *, for_wanted: bool = False) -> CodeTyp
     made = _code_named(outer, plain.co_name)
     if made is None or made.co_freevars != plain.co_freevars or _parameters(made) != _parameters(plain):
         return None
+    made = made.replace(co_flags=plain.co_flags)
     if sys.version_info >= (3, 11):
         made = made.replace(co_qualname=plain.co_qualname)
     return made

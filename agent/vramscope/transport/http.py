@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import http
+import os
 import random
 import time
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -18,6 +19,8 @@ from vramscope.protocol import messages
 from vramscope.transport.quiet_logs import own_request
 
 if TYPE_CHECKING:
+    import socket
+
     import httpx
 
 PATH: Final = "/api/v1/batches"
@@ -65,6 +68,8 @@ class ServerConnection:
         self.read_timeout_s = read_timeout_s
         self._token = token
         self._client: httpx.Client | None = None
+        self._socket: socket.socket | None = None
+        """Socket of the open connection."""
 
     def prepare(self) -> None:
         """Import what a POST needs: about 0.3 s the first time, on the caller's thread.
@@ -118,6 +123,8 @@ class ServerConnection:
         whole_s = 2 * (timeout.read or 0)
         give_up_at = time.monotonic() + whole_s
         with self._client.stream("POST", self.server + PATH, content=body, timeout=timeout) as response:
+            stream = response.extensions.get("network_stream")
+            self._socket = None if stream is None else stream.get_extra_info("socket")
             answer = bytearray()
             for piece in response.iter_raw():
                 answer += piece
@@ -183,11 +190,16 @@ class ServerConnection:
         """Close the connection."""
         if self._client is not None:
             self._client.close()
-            self._client = None
+            self._client = self._socket = None
 
     def forget(self) -> None:
         """Drop the connection in a forked child without sending anything: it belongs to the parent."""
         self._client = None
+        if self._socket is not None:
+            # (The client's own close() takes locks that a thread of the parent may have had.)
+            with contextlib.suppress(OSError):
+                os.close(self._socket.detach())
+            self._socket = None
 
 
 def _certificate_text(fault: Exception) -> str:
