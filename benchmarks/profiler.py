@@ -51,10 +51,10 @@ class Told(ProfilePlan):
         self.next: ProfileRequest | None = None
         self.packed = 0
 
-    def may_wish(self, step: int) -> bool:
+    def is_due(self, step: int) -> bool:
         return True
 
-    def wish(self, step: int, step_s: float) -> ProfileRequest | None:
+    def next_request(self, step: int, step_s: float) -> ProfileRequest | None:
         return self.next
 
     def begun(self, wish: ProfileRequest) -> None:

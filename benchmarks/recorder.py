@@ -48,7 +48,7 @@ class One(WindowPlan):
         super().__init__()
         self._one: WindowRequest | None = WindowRequest("benchmark", BLOCK_STEPS + 1, 0 if stacks else BLOCK_STEPS + 1)
 
-    def wish(self) -> WindowRequest | None:
+    def next_request(self) -> WindowRequest | None:
         return self._one
 
     def begun(self, wish: WindowRequest) -> None:

@@ -26,17 +26,17 @@ def said(program: str, tmp_path: Path, *, as_module: bool = False) -> tuple[int,
 
 
 @pytest.mark.parametrize("as_module", [False, True])
-def test_a_code_that_ends_the_program_is_told(tmp_path, as_module) -> None:
+def test_an_exit_code_is_recorded(tmp_path, as_module) -> None:
     in_a_function = "def main():\n    try: sys.exit(7)\n    finally: print(end='')\nmain()"
     assert said(in_a_function, tmp_path, as_module=as_module) == (7, "('SystemExit', 'exit code 7')")
 
 
 @pytest.mark.parametrize("program", ["sys.exit(0)", "sys.exit()", "quit()", CAUGHT.format("sys.exit(7)")])
-def test_what_is_no_failure_is_none(tmp_path, program) -> None:
+def test_a_successful_exit_is_no_failure(tmp_path, program) -> None:
     assert said(program, tmp_path) == (0, "None")
 
 
-def test_text_is_told_as_python_tells_it_and_exit_counts_too(tmp_path) -> None:
+def test_exit_texts_are_recorded_as_python_prints_them(tmp_path) -> None:
     assert said("sys.exit('no data here')", tmp_path) == (1, "('SystemExit', 'no data here')")
     assert said("exit(3)", tmp_path) == (3, "('SystemExit', 'exit code 3')")
 
@@ -51,6 +51,6 @@ def test_an_exit_that_is_caught_and_raised_on_still_ends_the_program(tmp_path) -
     assert said(program, tmp_path) == (7, "('SystemExit', 'exit code 7')")
 
 
-def test_afterwards_everything_is_as_it_was(tmp_path) -> None:
+def test_release_restores_everything(tmp_path) -> None:
     program = "watch.release(); print(type(sys.exit).__name__, sys.exit.__name__); sys.exit(7)"
     assert said(program, tmp_path) == (7, "builtin_function_or_method exit\nNone")

@@ -40,7 +40,7 @@ def fail(kind: type[BaseException] = ZeroDivisionError) -> int:
     raise kind("our mistake")
 
 
-def test_a_guarded_function_gives_its_default_instead_of_an_exception():
+def test_a_guarded_function_returns_its_default_on_errors():
     assert guarded("a hook")(fail)() is None
     assert guarded("a count", -1)(fail)() == -1
     assert guard.faults == 2
@@ -65,7 +65,7 @@ def test_a_guarded_block_swallows_the_exception_and_what_follows_runs():
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_what_is_the_users_passes(kind):
+def test_keyboard_interrupt_and_exit_pass(kind):
     with pytest.raises(kind):
         guarded("a hook")(fail)(kind)
     with pytest.raises(kind), guarded("a block"):
@@ -87,7 +87,7 @@ def of_a_function(*_: object) -> None:
 @pytest.mark.parametrize(
     "handler", [of_a_function, Handlers().method, Handlers()], ids=["function", "method", "object"]
 )
-def test_what_a_handler_of_the_users_signals_raises_in_our_code_is_the_users(handler):
+def test_errors_of_the_users_signal_handlers_pass(handler):
     """A time limit, or the end of a job, that is told while a hook of ours runs."""
     before = signal.signal(signal.SIGUSR1, handler)
     try:
@@ -101,7 +101,7 @@ def test_what_a_handler_of_the_users_signals_raises_in_our_code_is_the_users(han
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_handler_that_is_guarded_makes_no_fault_of_ours_the_users():
+def test_a_guarded_signal_handler_does_not_let_faults_pass():
     """``signal.signal(SIGUSR1, session.profile)``: its wrapper's code is that of everything that is guarded."""
     before = signal.signal(signal.SIGUSR1, guarded("a handler")(fail))
     try:
@@ -112,7 +112,7 @@ def test_a_handler_that_is_guarded_makes_no_fault_of_ours_the_users():
     assert guard.faults == 2
 
 
-def test_a_kind_of_fault_is_told_once_and_then_only_counted(caplog):
+def test_a_kind_of_fault_is_reported_once_and_then_counted(caplog):
     hook = guarded("the step hook")(fail)
     with caplog.at_level(logging.DEBUG, logger="vramscope"):
         for _ in range(3):
@@ -126,7 +126,7 @@ def test_a_kind_of_fault_is_told_once_and_then_only_counted(caplog):
     assert "in fail" in traces[0]
 
 
-def test_a_place_that_fails_again_and_again_is_switched_off(caplog):
+def test_a_part_that_fails_repeatedly_is_switched_off(caplog):
     calls = []
 
     @guarded("a hook", "default")
@@ -140,7 +140,7 @@ def test_a_place_that_fails_again_and_again_is_switched_off(caplog):
     assert "switched off" in caplog.text
 
 
-def test_the_guard_stands_when_the_users_logging_fails():
+def test_the_guard_works_when_the_users_logging_fails():
     class Broken(logging.Handler):
         def emit(self, record):
             raise OSError("the log's disk is full")
@@ -161,7 +161,7 @@ def test_an_exception_whose_text_cannot_be_made_is_contained_too():
     assert guarded("a hook", 7)(lambda: (_ for _ in ()).throw(Unspeakable()))() == 7
 
 
-def test_our_own_tests_hear_every_fault():
+def test_tests_see_every_fault():
     guard.raise_faults = True
     with pytest.raises(ZeroDivisionError):
         guarded("a hook")(fail)()
@@ -169,7 +169,7 @@ def test_our_own_tests_hear_every_fault():
         fail()
 
 
-def test_nothing_of_the_training_is_kept_alive_by_a_fault():
+def test_a_fault_retains_nothing_of_the_training():
     class Tensor:
         pass
 
@@ -218,7 +218,7 @@ def test_the_decorator_costs_next_to_nothing():
     assert added_us < 0.3  # 0.08 on a quiet machine
 
 
-def test_there_is_no_other_place_that_catches_everything():
+def test_no_other_file_catches_every_exception():
     for path in AGENT.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.ExceptHandler) or path.name == "guard.py":
@@ -237,14 +237,14 @@ def test_a_second_guard_counts_for_itself():
 # --- what is said on the terminal ---------------------------------------------------------------------------------
 
 
-def test_a_line_is_said_on_stderr_and_once(capsys):
+def test_a_line_is_printed_once_on_stderr(capsys):
     terminal.say("hello\nthere")
     terminal.say_once("news", "one")
     terminal.say_once("news", "two")
     assert capsys.readouterr().err == "vramscope: hello there\nvramscope: one\n"
 
 
-def test_only_the_first_rank_of_a_host_speaks_of_what_all_have(capsys, monkeypatch):
+def test_only_the_first_rank_of_a_host_prints(capsys, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "3")
     terminal.say_once("a", "for all")
     terminal.say_once("b", "for me", every_rank=True)
@@ -263,18 +263,18 @@ class Broken(io.StringIO):
 
 
 @pytest.mark.parametrize("stream", [None, Broken(), object()])
-def test_a_terminal_that_is_gone_disturbs_nobody(stream, monkeypatch):
+def test_a_missing_terminal_is_harmless(stream, monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream)
     terminal.say("hello")
 
 
-def test_a_closed_stderr_disturbs_nobody():
+def test_a_closed_stderr_is_harmless():
     code = "import sys; sys.stderr.close(); from vramscope.process import terminal; terminal.say('x'); print('went on')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "went on\n"
 
 
-def test_many_threads_say_a_thing_once(capsys):
+def test_many_threads_print_a_line_once(capsys):
     start = threading.Barrier(8)
 
     def speak() -> None:

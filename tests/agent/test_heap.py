@@ -61,14 +61,14 @@ def test_a_list_of_all_objects_breaks_what_another_thread_is_making():
         lambda: _young_ancestors([torch.zeros(1)], set(), Allowance(60.0)),
     ],
 )
-def test_what_another_thread_is_making_is_never_held(scan):
+def test_tuples_under_construction_are_never_returned(scan):
     other = HalfMade()
     seen = scan()
     assert other.end() is None
     seen[0].clear() if type(seen) is tuple and type(seen[0]) is list else None
 
 
-def test_a_look_lets_other_threads_make_what_they_like():
+def test_a_pass_does_not_disturb_other_threads():
     """Between any two of its glances at the clock one of them begins a tuple, and ends the one before."""
     faults: list[Exception | None] = []
     halves: list[HalfMade] = []
@@ -104,7 +104,7 @@ def test_objects_are_found_by_their_type_the_oldest_first_and_counted():
     assert found == [new] and abs(count - len(gc.get_objects())) < 1000
 
 
-def test_a_metaclass_of_the_users_is_asked_nothing():
+def test_no_metaclass_of_the_user_is_called():
     class Loud(type):
         def __hash__(cls):
             raise RuntimeError("asked for a hash")

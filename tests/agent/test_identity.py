@@ -49,7 +49,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.mark.gpu
-def test_a_run_says_who_trains_where_with_what(collector, spool, repository: Path) -> None:
+def test_attached_describes_the_run(collector, spool, repository: Path) -> None:
     """From a folder that is not the script's: it is the script's commit that is told."""
     import pynvml
 
@@ -104,7 +104,7 @@ def test_a_run_is_named_after_the_script_or_the_notebook(
     assert run_name("given") == "given"
 
 
-def test_a_changed_file_is_told_and_a_new_one_is_not_and_outside_of_git_there_is_none(repository: Path) -> None:
+def test_git_commit_marks_changed_tracked_files(repository: Path) -> None:
     commit = git(repository, "rev-parse", "HEAD")
     (repository / "notes.txt").write_text("untracked")
     assert git_commit(repository) == commit
@@ -124,5 +124,5 @@ def test_a_changed_file_is_told_and_a_new_one_is_not_and_outside_of_git_there_is
         ({"RANK": "x", "WORLD_SIZE": "8"}, (0, 1)),
     ],
 )
-def test_rank_and_world_size_are_as_the_launcher_says_where_it_makes_sense(environ, expected) -> None:
+def test_rank_and_world_size_come_from_the_launcher(environ, expected) -> None:
     assert job_rank(environ) == expected

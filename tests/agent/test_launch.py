@@ -98,7 +98,7 @@ def test_a_real_training_is_watched_and_its_exit_code_is_its_own(desk, collector
 
 
 @pytest.mark.gpu
-def test_the_first_window_finds_no_optimizer_that_is_half_made(desk, collector, emulated_gpu):
+def test_the_first_window_finds_no_incomplete_optimizer(desk, collector, emulated_gpu):
     """On a GPU it opens as soon as something attaches, and asks every optimizer for its parameters."""
     done = desk.run(
         "--",
@@ -149,7 +149,7 @@ def test_it_attaches_when_the_first_optimizer_is_made_and_only_then(desk):
     assert done.stderr == ""
 
 
-def test_what_only_imports_torch_is_no_training(desk):
+def test_importing_torch_alone_makes_no_run(desk):
     desk.stand_ins()
     done = desk.python("import torch, sys; print('vramscope' in sys.modules)")
     assert done.stdout == "False\n"
@@ -189,7 +189,7 @@ def test_a_broken_sitecustomize_is_reported_as_python_reports_it(desk):
     assert done.stdout == "made 1\nattached\n"
 
 
-def test_a_python_without_the_package_trains_unwatched_and_says_why(desk):
+def test_a_python_without_the_package_reports_it_and_trains(desk):
     desk.stand_ins()
     desk.script("raise ImportError('No module named msgspec')", "path/vramscope/agent.py")
     done = desk.python("import torch; torch.optim.Optimizer([])")
@@ -227,7 +227,7 @@ def test_the_source_of_torch_can_still_be_read(desk):
 
 
 @pytest.mark.parametrize("option", ["-I", "-S", "-E"])
-def test_a_python_that_reads_no_environment_runs_as_ever(desk, option):
+def test_a_python_without_environment_runs_as_before(desk, option):
     desk.stand_ins()
     done = desk.python("print('ran')", option)
     assert (done.returncode, done.stdout) == (0, "ran\n")
@@ -266,12 +266,12 @@ def test_the_current_folder_does_not_slip_into_the_path():
         ({"WORLD_SIZE": "2"}, ["python", "train.py"], False),
     ],
 )
-def test_where_others_start_the_other_ranks_no_id_is_made_here(environ, command, makes_one):
+def test_no_run_id_is_made_if_ranks_start_separately(environ, command, makes_one):
     child = launch.child_environment(environ, Settings(), command)
     assert ("VRAMSCOPE_RUN_ID" in child) == makes_one
 
 
-def test_the_command_takes_our_place_so_signals_and_exit_codes_are_its_own(desk):
+def test_the_command_replaces_the_process(desk):
     script = desk.script(
         """
         import os, signal, sys, time
@@ -308,7 +308,7 @@ def test_a_pipe_that_breaks_ends_the_command_as_in_any_shell(desk):
 
 
 @pytest.mark.parametrize("words", [[], ["--"], ["--project", "p", "--"]])
-def test_without_a_command_it_tells_how(desk, words):
+def test_without_a_command_usage_is_printed(desk, words):
     done = desk.run(*words)
     assert done.returncode == 2
     assert "usage: vramscope run" in done.stderr
@@ -323,19 +323,19 @@ def test_without_a_command_it_tells_how(desk, words):
         (["--colour", "red"], "--colour"),
     ],
 )
-def test_wrong_words_are_told_before_anything_starts(desk, words, told):
+def test_wrong_arguments_are_reported_before_the_start(desk, words, told):
     done = desk.run(*words, "--", "echo", "started")
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr
 
 
-def test_a_command_that_does_not_exist_is_told(desk):
+def test_a_missing_command_is_reported(desk):
     done = desk.run("--", "no-such-command-anywhere")
     assert done.returncode == 127
     assert "cannot run no-such-command-anywhere: No such file or directory" in done.stderr
 
 
-def test_a_script_in_place_of_a_command_is_told_with_a_hint(desk):
+def test_a_script_as_command_is_reported_with_a_hint(desk):
     script = desk.script("print('hello')")
     done = desk.run("--", script)
     assert done.returncode == 127
@@ -352,13 +352,13 @@ def test_dashes_of_the_command_stay_with_the_command(desk):
     assert done.stdout == "-- a\n"
 
 
-def test_disabled_it_runs_the_command_and_says_so(desk):
+def test_disabled_runs_the_command_and_reports_it(desk):
     done: Any = desk.run("--", "echo", "ran", VRAMSCOPE_DISABLED="1")
     assert (done.returncode, done.stdout) == (0, "ran\n")
     assert "unwatched" in done.stderr
 
 
-def test_a_variable_that_cannot_be_read_keeps_no_command_from_its_start_and_a_wrong_option_does(desk):
+def test_a_wrong_option_stops_the_command_a_variable_does_not(desk):
     done = desk.run("--", "sh", "-c", "echo $VRAMSCOPE_SERVER", VRAMSCOPE_SERVER="ftp://host")
     assert (done.returncode, done.stdout, done.stderr) == (0, "ftp://host\n", "")
     done = desk.run("--server", "ftp://host", "--", "echo", "ran")

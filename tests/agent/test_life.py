@@ -25,7 +25,7 @@ def wait_until(condition, seconds: float = 30.0) -> None:
         time.sleep(0.05)
 
 
-def test_an_uncaught_exception_is_told_by_type_and_first_line(collector, spool) -> None:
+def test_an_uncaught_exception_is_sent_by_type_and_first_line(collector, spool) -> None:
     said = run("agent.attach(model)\ntrain(3)\nraise RuntimeError('boom\\nsecond line')", collector, spool, expect=1)
     ended = Arrived(collector).ended
     assert (ended.state, ended.error_type, ended.error_line) == ("failed", "RuntimeError", "boom")
@@ -44,7 +44,7 @@ def test_an_exit_code_is_a_failure_and_one_that_is_caught_is_not(collector, spoo
     assert len(arrived.rows("steps")) == 5
 
 
-def test_a_cell_that_fails_is_an_event_and_the_run_goes_on(collector, spool) -> None:
+def test_a_failed_cell_is_an_event_and_the_run_continues(collector, spool) -> None:
     pytest.importorskip("IPython")
     run(
         """
@@ -93,7 +93,7 @@ def test_a_secret_in_an_error_the_environment_or_on_the_command_line_is_not_sent
     assert arrived.ended.error_line == "https://***@example.org refused ***, *** and ***"
 
 
-def test_a_configuration_that_cannot_be_read_does_not_keep_the_training_from_being_watched(collector, spool) -> None:
+def test_an_unreadable_configuration_does_not_stop_the_agent(collector, spool) -> None:
     said = run(
         """
         from collections import UserDict
@@ -110,7 +110,7 @@ def test_a_configuration_that_cannot_be_read_does_not_keep_the_training_from_bei
     assert len(Arrived(collector).rows("steps")) == 3
 
 
-def test_a_configuration_may_be_what_argparse_gives_or_a_dataclass_and_what_is_none_is_told(collector, spool) -> None:
+def test_argparse_and_dataclass_configurations_are_accepted(collector, spool) -> None:
     said = run(
         """
         from argparse import Namespace
@@ -145,7 +145,7 @@ def test_ctrl_c_ends_the_training_as_it_would_and_the_run_as_interrupted(collect
 
 
 @pytest.mark.parametrize("kill", [signal.SIGTERM, signal.SIGKILL])
-def test_a_killed_training_has_sent_all_but_the_last_moment_and_no_goodbye(collector, spool, kill) -> None:
+def test_a_killed_training_lacks_only_the_last_flush(collector, spool, kill) -> None:
     process = start(
         "agent.attach(model)\nprint('go', flush=True)\nfor _ in range(3000): train(1); time.sleep(0.01)",
         collector,
@@ -239,7 +239,7 @@ def test_the_ranks_of_a_torchrun_job_are_one_run(collector, spool, tmp_path) -> 
     assert done.stderr.count("vramscope: watching run") == 1, "one rank of a host speaks"
 
 
-def test_without_a_server_it_is_said_once_and_nothing_is_lost(collector, spool) -> None:
+def test_without_a_server_one_line_and_nothing_is_lost(collector, spool) -> None:
     """The samples wait on disk; a later process sends them with vramscope sync."""
     collector.stop()
     said = run("agent.attach(model)\ntrain(30)\ntime.sleep(1.5)", collector, spool)
@@ -291,7 +291,7 @@ def test_disabled_does_nothing_at_all(collector, spool) -> None:
     assert not collector.stored and "vramscope" not in said
 
 
-def test_a_wrong_setting_is_one_clear_line_and_the_training_goes_on(collector, spool) -> None:
+def test_a_wrong_setting_is_one_line_and_the_training_runs(collector, spool) -> None:
     said = run("agent.attach(model)\ntrain(3)\nprint('trained')", collector, spool, VRAMSCOPE_INTERVAL_MS="soon")
     assert "VRAMSCOPE_INTERVAL_MS: saw 'soon'" in said and "trained" in said
     assert not collector.stored
@@ -317,7 +317,7 @@ def test_attached_twice_it_is_one_session_and_a_new_name_is_a_new_run(collector,
     assert "watching run 'one': " in said and "watching run 'other' (run 'one' has ended): " in said
 
 
-def test_a_session_begun_without_a_target_takes_over_the_first_that_comes(collector, spool) -> None:
+def test_a_session_without_a_target_adopts_the_first(collector, spool) -> None:
     """``vramscope run`` attaches by itself; a script that then attaches its model goes on in the same run."""
     run(
         """
@@ -335,7 +335,7 @@ def test_a_session_begun_without_a_target_takes_over_the_first_that_comes(collec
     assert [row["step"] for row in arrived.rows("steps")] == [1, 2, 3, 4, 5]
 
 
-def test_a_whole_session_leaves_numbers_alone_and_holds_nothing(collector, spool) -> None:
+def test_a_session_changes_no_numbers_and_retains_nothing(collector, spool) -> None:
     """Fifty steps with dropout, to the bit; and what the user deletes is gone."""
     said = run(
         """
@@ -391,7 +391,7 @@ def test_the_users_random_numbers_are_those_without_us(collector, spool) -> None
     assert "the same True" in done.stdout
 
 
-def test_a_fault_of_ours_reaches_the_log_and_not_the_training(collector, spool) -> None:
+def test_a_fault_of_the_agent_reaches_only_the_log(collector, spool) -> None:
     said = run(
         """
         guard.raise_faults = False
@@ -409,7 +409,7 @@ def test_a_fault_of_ours_reaches_the_log_and_not_the_training(collector, spool) 
     assert said.count("ZeroDivisionError: ours") <= 4, "each kind is told once"
 
 
-def test_a_machine_without_cuda_says_what_it_knows(collector, spool) -> None:
+def test_a_machine_without_cuda_sends_what_it_has(collector, spool) -> None:
     run("agent.attach(model)\ntrain(20)\ntime.sleep(0.4)", collector, spool, CUDA_VISIBLE_DEVICES="")
     arrived = Arrived(collector)
     steps, samples = arrived.rows("steps"), arrived.rows("samples")
@@ -437,7 +437,7 @@ def test_cuda_is_never_started_by_the_agent(collector, spool) -> None:
     )
 
 
-def test_what_the_agent_costs_is_measured_in_the_run(collector, spool) -> None:
+def test_the_overhead_is_measured_in_the_run(collector, spool) -> None:
     run("agent.attach(model)\nwhile agent._live._clock.step < 1500: train(1); time.sleep(0.002)", collector, spool)
     arrived = Arrived(collector)
     overhead = arrived.of(messages.Overhead)[-1]
@@ -448,7 +448,7 @@ def test_what_the_agent_costs_is_measured_in_the_run(collector, spool) -> None:
     assert overhead.sampler_cpu_seconds > 0
 
 
-def test_what_had_to_be_dropped_is_told_while_the_run_runs(collector, spool) -> None:
+def test_dropped_rows_are_reported_during_the_run(collector, spool) -> None:
     run(
         """
         from vramscope.sampling import sampler

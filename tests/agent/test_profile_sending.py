@@ -36,7 +36,7 @@ def only(collector: Collector) -> Profile:
 
 
 @pytest.mark.gpu
-def test_the_server_asks_and_tables_and_trace_come(collector: Collector, spool: Path) -> None:
+def test_a_request_brings_tables_and_trace(collector: Collector, spool: Path) -> None:
     """And a forked child neither records nor sends; afterwards PyTorch's functions are its own."""
     said = run(
         """
@@ -121,7 +121,7 @@ print("identical", all(map(torch.equal, trained(False), trained(True))))
         ("Optimizer.step#AdamW.step", "gpu_user_annotation", False),
     ],
 )
-def test_a_devices_work_is_told_from_notes_also_where_torch_does_not_say_of_which_kind_an_event_is(name, kind, works):
+def test_device_work_is_recognised_without_activity_types(name, kind, works):
     """As torch 2.6 does not: its events stand here as they are there."""
     old = SimpleNamespace(name=lambda: name, is_user_annotation=lambda: "annotation" in kind)
     new = SimpleNamespace(**vars(old), activity_type=lambda: kind)

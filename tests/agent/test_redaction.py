@@ -90,13 +90,13 @@ def test_the_name_of_a_hyperparameter_is_shown(name) -> None:
         ["--settings", "Config(lr=0.1, api_key=SecretStr('hunter2'))"],
     ],
 )
-def test_a_secret_on_the_command_line_is_hidden_however_it_is_written(arguments) -> None:
+def test_a_secret_on_the_command_line_is_hidden(arguments) -> None:
     told = " ".join(Secrets({}).command_line(arguments))
     assert "hunter2" not in told and "bWU6aHVu" not in told
     assert HIDDEN in told
 
 
-def test_what_is_no_secret_on_the_command_line_is_shown_as_it_is() -> None:
+def test_other_arguments_are_shown_unchanged() -> None:
     line = words(
         "-p 8080 -p src/data --lr 0.1 --key 3 --max-tokens 512 --pad-token <pad> --mode token --token-dropout=0.1 "
         "--use-auth-token true --sort-key length model=gpt2 data.batch=4 --config {lr:0.1} http://127.0.0.1:8265/runs/a?points=3 "
@@ -141,7 +141,7 @@ def test_a_configuration_is_searched_through_lists_and_maps() -> None:
     }
 
 
-def test_a_configuration_that_holds_itself_or_a_million_items_ends() -> None:
+def test_a_recursive_or_huge_configuration_is_bounded() -> None:
     round_and_round: dict[str, object] = {"lr": 0.1, "many": list(range(1_000_000))}
     round_and_round["me"] = [round_and_round]
     round_and_round["again"] = round_and_round
@@ -164,7 +164,7 @@ ENVIRONMENT = {
 
 
 @pytest.mark.parametrize("secret", ["correct-horse", "battery&staple é", "tr0ub4dor"])
-def test_the_value_of_a_variable_that_is_named_as_a_secret_is_hidden_wherever_it_stands(secret) -> None:
+def test_a_secret_variables_value_is_hidden_everywhere(secret) -> None:
     secrets = Secrets(ENVIRONMENT)
     told = [
         *secrets.command_line([secret, f"--note=({secret})", json.dumps({"a": secret}), repr([secret])]),
@@ -175,12 +175,12 @@ def test_the_value_of_a_variable_that_is_named_as_a_secret_is_hidden_wherever_it
     assert not any(secret in text or "battery" in text for text in told)
 
 
-def test_what_is_in_the_environment_and_no_secret_is_shown() -> None:
+def test_other_environment_values_are_shown() -> None:
     line = ["/home/somebody/train.py", "/tmp/agent.sock", "ab12", "12345678", "disabled"]
     assert Secrets(ENVIRONMENT).command_line(line) == line
 
 
-def test_a_secret_that_was_seen_once_is_hidden_in_what_is_said_later() -> None:
+def test_a_known_secret_is_hidden_in_later_texts() -> None:
     environ = {"A": "b"}
     secrets = Secrets(environ, known=["the-token-of-attach", None])
     secrets.command_line(["--pw", "correct-horse"])
@@ -210,7 +210,7 @@ def test_a_secret_that_was_seen_once_is_hidden_in_what_is_said_later() -> None:
         "-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----",
     ],
 )
-def test_a_secret_of_a_known_look_needs_no_name(secret) -> None:
+def test_a_secret_of_a_known_form_needs_no_name(secret) -> None:
     secrets = Secrets({})
     assert secrets.hide(f"it said: {secret}.") in ("it said: ***.", "it said: ***")
     assert secret not in repr(secrets.configuration({"x": [secret], secret: 1}))
@@ -304,7 +304,7 @@ def test_no_secret_of_the_environment_survives_in_any_text(secret, before, behin
         assert secret not in secrets.hide(text)
 
 
-def test_a_megabyte_of_anything_is_read_in_a_moment() -> None:
+def test_a_megabyte_of_text_is_read_quickly() -> None:
     """What runs when a training dies must not keep it from dying."""
     secrets = Secrets(ENVIRONMENT)
     for text in (

@@ -23,7 +23,7 @@ def steps_of(messages: list[wire_messages.Message]) -> list[int]:
     return [int.from_bytes(m.columns["step"][:8], "little") for m in messages if isinstance(m, wire_messages.Block)]
 
 
-def test_what_is_put_is_taken_in_order():
+def test_messages_are_taken_in_order():
     ring = Ring()
     for step in range(5):
         ring.put(sample(step))
@@ -47,7 +47,7 @@ def test_a_message_larger_than_the_ring_is_dropped_by_itself():
     assert (len(ring), ring.kept_bytes, ring.dropped_rows) == (0, 0, 1000)
 
 
-def test_a_taker_gets_one_message_at_least():
+def test_take_returns_at_least_one_message():
     ring = Ring()
     ring.put(sample(*range(1000)))
     ring.put(sample(1))
@@ -65,7 +65,7 @@ actions = st.lists(
 
 
 @given(max_bytes=st.integers(500, 8000), max_messages=st.integers(1, 12), actions=actions)
-def test_it_never_exceeds_its_size_and_taken_dropped_and_held_make_up_what_was_put(max_bytes, max_messages, actions):
+def test_size_is_bounded_and_every_message_is_counted(max_bytes, max_messages, actions):
     ring = Ring(max_bytes=max_bytes, max_messages=max_messages)
     put_messages, put_rows, taken = 0, 0, []
     for action, number in actions:
@@ -86,7 +86,7 @@ def test_it_never_exceeds_its_size_and_taken_dropped_and_held_make_up_what_was_p
     assert sum(m.rows for m in taken if isinstance(m, wire_messages.Block)) + ring.dropped_rows == put_rows
 
 
-def test_many_producers_and_a_taker_lose_nothing_uncounted():
+def test_many_producers_and_one_consumer_count_every_loss():
     ring = Ring(max_bytes=20_000)
     taken: list[wire_messages.Message] = []
     done = threading.Event()
@@ -155,7 +155,7 @@ def test_a_garbage_collection_inside_put_may_put_again():
     assert ring.taken_messages + ring.dropped_messages + len(ring) == ring.put_messages
 
 
-def test_a_signal_handler_may_put_and_take_at_any_moment():
+def test_a_signal_handler_may_put_and_take_at_any_time():
     ring = Ring()
     handled = 0
 

@@ -69,7 +69,7 @@ def waiting(tmp_path: Path) -> int:
 # --- a server that is there ---------------------------------------------------------------------------------------
 
 
-def test_the_first_batch_says_who_we_are_at_once(start, collector):
+def test_the_first_batch_begins_with_attached(start, collector):
     start(collector)
     wait_for(lambda: collector.batches)
     first = collector.batches[0]
@@ -91,7 +91,7 @@ def test_rows_arrive_in_order_in_few_batches_with_rising_numbers(start, collecto
     assert sender.cpu_seconds > 0
 
 
-def test_nothing_lies_on_disk_while_the_server_takes_all(start, collector, tmp_path):
+def test_nothing_is_on_disk_while_the_server_accepts(start, collector, tmp_path):
     sender = start(collector)
     sender.ring.put(sample(1))
     assert sender.flush()
@@ -99,7 +99,7 @@ def test_nothing_lies_on_disk_while_the_server_takes_all(start, collector, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_token_and_the_kind_of_body_stand_in_the_header(start, collector):
+def test_headers_have_token_and_content_type(start, collector):
     start(collector, token="secret-token")
     wait_for(lambda: collector.headers)
     assert collector.headers[0]["authorization"] == "Bearer secret-token"
@@ -115,14 +115,14 @@ def test_one_connection_serves_all_batches(start, collector):
     assert len(collector.clients) == 1
 
 
-def test_a_silent_training_is_still_heard_of(start, collector, monkeypatch):
+def test_a_silent_training_sends_heartbeats(start, collector, monkeypatch):
     monkeypatch.setattr("vramscope.transport.sender.HEARTBEAT_S", 0.1)
     start(collector)
     wait_for(lambda: len(collector.batches) >= 4)
     assert collector.batches[2].messages == []
 
 
-def test_what_changed_about_us_is_said_again(start, collector):
+def test_a_change_of_attached_is_sent_again(start, collector):
     names = iter(["before", "after", "never"])
     sender = start(collector, first_message=lambda: attached(name=next(names)))
     sender.flush()
@@ -131,7 +131,7 @@ def test_what_changed_about_us_is_said_again(start, collector):
     assert [m.name for m in collector.messages if isinstance(m, messages.Attached)] == ["before", "after"]
 
 
-def test_what_changes_while_we_are_being_introduced_is_said_too(start, collector):
+def test_a_change_while_attached_is_made_is_sent_too(start, collector):
     """The introduction asks git, which takes a while, and meanwhile the sampler may find the devices."""
     told: list[str] = []
     started = threading.Event()
@@ -150,7 +150,7 @@ def test_what_changes_while_we_are_being_introduced_is_said_too(start, collector
     assert [m.name for m in collector.messages if isinstance(m, messages.Attached)][-1] == "2"
 
 
-def test_the_servers_wishes_are_passed_on(start, collector):
+def test_requests_of_the_server_are_passed_on(start, collector):
     collector.requests = ["trace_window"]
     heard: list[str] = []
     start(collector, on_request=heard.extend)
@@ -158,7 +158,7 @@ def test_the_servers_wishes_are_passed_on(start, collector):
     assert heard[0] == "trace_window"
 
 
-def test_a_server_that_asks_for_a_pause_gets_it_and_nothing_is_lost(start, collector):
+def test_a_requested_pause_loses_nothing(start, collector):
     collector.retry_after_ms = 400
     sender = start(collector)
     wait_for(lambda: collector.posts == 1)
@@ -171,7 +171,7 @@ def test_a_server_that_asks_for_a_pause_gets_it_and_nothing_is_lost(start, colle
     wait_for(lambda: collector.steps == list(range(50)))
 
 
-def test_closing_sends_what_is_left_and_the_last_word_comes_last(start, collector):
+def test_closing_sends_the_rest_and_ended_last(start, collector):
     sender = start(collector, flush_ms=5000)
     for step in range(100):
         sender.ring.put(sample(step))
@@ -191,7 +191,7 @@ def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(start, collect
 
 
 @pytest.mark.parametrize("proxy", ["socks5h://127.0.0.1:1080", "gopher://x"])
-def test_a_proxy_that_cannot_be_used_keeps_nobody_from_watching(start, collector, monkeypatch, capsys, proxy):
+def test_an_unusable_proxy_does_not_stop_the_agent(start, collector, monkeypatch, capsys, proxy):
     """httpx refuses to begin with one; the server on this machine is not asked through it, and for another all is kept."""
     for name in ("ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, proxy)
@@ -206,7 +206,7 @@ def test_a_proxy_that_cannot_be_used_keeps_nobody_from_watching(start, collector
     assert "cannot connect to http://192.0.2.1:8265 (" in capsys.readouterr().err
 
 
-def test_certificates_that_cannot_be_read_keep_nobody_from_watching(start, tmp_path, monkeypatch, capsys):
+def test_unreadable_certificates_do_not_stop_the_agent(start, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
     sender = start("https://127.0.0.1:9")
     sender.ring.put(sample(1))
@@ -218,7 +218,7 @@ def test_certificates_that_cannot_be_read_keep_nobody_from_watching(start, tmp_p
 # --- a server that is away ----------------------------------------------------------------------------------------
 
 
-def test_with_no_server_it_says_so_once_and_keeps_samples_on_disk(start, tmp_path, capsys):
+def test_without_a_server_one_line_and_samples_on_disk(start, tmp_path, capsys):
     port = free_port()
     sender = start(f"http://127.0.0.1:{port}")
     for step in range(3):
@@ -231,7 +231,7 @@ def test_with_no_server_it_says_so_once_and_keeps_samples_on_disk(start, tmp_pat
     assert f"no server at http://127.0.0.1:{port}; keeping samples in {tmp_path / 'spool'} (up to 256 MiB)" in said
 
 
-def test_when_the_server_is_back_all_comes_in_order_and_the_disk_is_clean(start, tmp_path, capsys):
+def test_after_an_outage_batches_arrive_in_order(start, tmp_path, capsys):
     port = free_port()
     sender = start(f"http://127.0.0.1:{port}")
     for step in range(5):
@@ -265,7 +265,7 @@ def test_a_server_that_restarts_in_the_middle_loses_nothing(start):
     assert sorted(set(seen)) == list(range(step))
 
 
-def test_another_server_in_its_place_hears_first_who_we_are(start):
+def test_a_new_server_gets_attached_first(start):
     port = free_port()
     with Collector(port) as first:
         sender = start(first)
@@ -277,7 +277,7 @@ def test_another_server_in_its_place_hears_first_who_we_are(start):
         assert second.batches[0].messages[0] == attached()
 
 
-def test_a_server_that_forgot_us_is_told_who_we_are(start, collector):
+def test_a_server_that_lost_the_session_gets_attached(start, collector):
     sender = start(collector)
     wait_for(lambda: collector.batches)
     collector.mode = "forgetful"
@@ -330,13 +330,13 @@ def test_a_refusal_is_one_clear_line_and_everything_is_kept(start, collector, tm
     wait_for(lambda: waiting(tmp_path) == 0)
 
 
-def test_a_wrong_address_is_told_with_a_question(start, collector, capsys):
+def test_a_wrong_address_is_reported(start, collector, capsys):
     sender = start(collector.url + "/elsewhere")
     wait_for(lambda: sender._outage.on)
     assert "no such page (is it a vramscope server?)" in capsys.readouterr().err
 
 
-def test_a_busy_server_gets_the_time_it_asks_for_without_a_word(start, collector, capsys):
+def test_a_busy_server_gets_its_time_silently(start, collector, capsys):
     collector.mode = "busy"
     sender = start(collector)
     sender.ring.put(sample(1))
@@ -348,7 +348,7 @@ def test_a_busy_server_gets_the_time_it_asks_for_without_a_word(start, collector
     assert capsys.readouterr().err == ""
 
 
-def test_a_batch_that_is_too_large_goes_in_pieces(start, collector):
+def test_a_batch_that_is_too_large_is_split(start, collector):
     collector.mode = "small"
     sender = start(collector, flush_ms=100)
     for step in range(1000):
@@ -359,7 +359,7 @@ def test_a_batch_that_is_too_large_goes_in_pieces(start, collector):
     assert len(collector.batches) > 8
 
 
-def test_one_bad_batch_is_set_aside_and_the_rest_goes_on(start, collector, tmp_path, capsys):
+def test_a_bad_batch_is_set_aside_and_the_rest_is_sent(start, collector, tmp_path, capsys):
     collector.mode = "picky"
     sender = start(collector)
     sender.flush()
@@ -390,7 +390,7 @@ def test_a_bad_batch_that_waited_does_not_block_the_others(start, tmp_path):
         wait_for(lambda: waiting(tmp_path) == 0)
 
 
-def test_what_is_refused_for_good_without_end_is_said_to_be_lost(start, collector, tmp_path, capsys):
+def test_too_many_refused_batches_are_reported_as_lost(start, collector, tmp_path, capsys):
     collector.mode = "picky"
     sender = start(collector)
     for number in range(20):
@@ -430,7 +430,7 @@ def test_a_hung_server_never_makes_the_training_wait(start, collector):
     sender.close(0.1)
 
 
-def test_a_thread_left_behind_does_not_touch_what_was_taken_over(start, collector, tmp_path):
+def test_an_abandoned_thread_changes_nothing_afterwards(start, collector, tmp_path):
     sender = start(collector, read_timeout_s=60)
     wait_for(lambda: collector.batches)
     collector.mode = "hang"
@@ -445,7 +445,7 @@ def test_a_thread_left_behind_does_not_touch_what_was_taken_over(start, collecto
     assert waiting(tmp_path) == before == 1
 
 
-def test_an_end_without_a_server_is_quick_and_everything_is_on_disk(start, tmp_path, capsys):
+def test_closing_without_a_server_is_quick_and_spools_all(start, tmp_path, capsys):
     sender = start(f"http://127.0.0.1:{free_port()}")
     sender.ring.put(sample(1))
     started = time.monotonic()
@@ -455,7 +455,7 @@ def test_an_end_without_a_server_is_quick_and_everything_is_on_disk(start, tmp_p
     assert "`vramscope sync` sends it" in capsys.readouterr().err
 
 
-def test_an_end_without_a_server_on_a_full_disk_says_what_is_lost(start, small_disk, capsys):
+def test_closing_on_a_full_disk_reports_the_loss(start, small_disk, capsys):
     disk = small_disk(8)
     disk.fill()
     sender = start(f"http://127.0.0.1:{free_port()}", spool_dir=disk.path / "spool")
@@ -467,7 +467,7 @@ def test_an_end_without_a_server_on_a_full_disk_says_what_is_lost(start, small_d
     assert "sends it" not in said
 
 
-def test_a_slow_server_gets_what_fits_into_the_deadline_and_the_disk_the_rest(start, collector, tmp_path, monkeypatch):
+def test_closing_with_a_slow_server_spools_the_rest(start, collector, tmp_path, monkeypatch):
     monkeypatch.setattr("vramscope.transport.batch_packer.BATCH_BYTES", 2000)
     sender = start(collector, read_timeout_s=5, flush_ms=5000)
     wait_for(lambda: sender._thread is not None)
@@ -483,7 +483,7 @@ def test_a_slow_server_gets_what_fits_into_the_deadline_and_the_disk_the_rest(st
     assert kept > 0
 
 
-def test_a_flush_knows_its_deadline(start, collector):
+def test_a_flush_ends_at_its_deadline(start, collector):
     sender = start(collector, read_timeout_s=60)
     wait_for(lambda: collector.batches)
     collector.mode = "hang"
@@ -503,7 +503,7 @@ def test_closed_twice_is_closed(start, collector):
     assert time.monotonic() - started < 0.2
 
 
-def test_a_sender_that_was_never_started_keeps_what_it_has(tmp_path):
+def test_a_sender_that_never_started_spools_its_messages(tmp_path):
     settings = Settings.from_environment({}, spool_dir=tmp_path / "spool")
     ring = Ring()
     spool = Spool(settings.spool_dir, settings.spool_bytes)
@@ -548,7 +548,7 @@ def test_a_full_spool_is_counted_as_dropped_rows(start, tmp_path):
     assert not sender.close(0.2)
 
 
-def test_last_words_before_the_introduction_do_not_wait_for_what_takes_long(start, collector, tmp_path):
+def test_urgent_batches_do_not_wait_for_slow_facts(start, collector, tmp_path):
     """Memory may run out in the first milliseconds: the training's thread must not be the one that asks git."""
     asked_by: list[str] = []
     go_on = threading.Event()

@@ -45,7 +45,7 @@ def rows_of(found: list[wire_messages.Message]) -> dict[tuple[str, int], list[tu
 
 
 @given(messages)
-def test_merged_blocks_hold_the_same_rows_in_the_same_order(found):
+def test_merged_blocks_have_the_same_rows_in_the_same_order(found):
     merged = batching.merge(found)
     assert rows_of(merged) == rows_of(found)
     assert [m for m in merged if isinstance(m, wire_messages.Event)] == [
@@ -61,7 +61,7 @@ def test_there_is_one_block_for_each_stream_and_device(found):
 
 
 @given(messages)
-def test_a_batch_in_two_halves_holds_the_same_rows(found):
+def test_two_halves_of_a_batch_have_the_same_rows(found):
     cut = batching.split(packed(found))
     if cut is None:
         assert len(found) == 0 or (len(found) == 1 and batching.rows_in(found) <= 1)
@@ -86,20 +86,20 @@ def test_a_block_never_grows_beyond_what_the_wire_allows():
     assert [m.rows for m in merged] == [60_000, 30_000]
 
 
-def test_a_crooked_block_does_not_shift_its_neighbours():
+def test_a_malformed_block_does_not_shift_its_neighbours():
     crooked = wire_messages.Block(stream="samples", device=0, rows=2, columns={"step": column(7)})
     merged = batching.merge([sample(1), crooked, sample(2)])
     assert crooked in merged
     assert numbers(merged[0].columns["step"]) == [1, 2]
 
 
-def test_text_that_is_not_unicode_travels_with_a_question_mark():
+def test_invalid_unicode_is_sent_with_a_question_mark():
     # A path in another encoding comes out of os.listdir with surrogates, which no UTF-8 can hold.
     [first] = wire_messages.decode_batch(packed([attached(command=["train.py", "caf\udce9"])])).messages
     assert first.command == ["train.py", "caf?"]
 
 
-def test_a_batch_is_introduced_once_and_keeps_its_identity():
+def test_attached_is_added_once_and_the_identity_stays():
     body = packed([sample(1)])
     who = batching.encode(attached())
     once = batching.with_attached(body, who)
@@ -109,7 +109,7 @@ def test_a_batch_is_introduced_once_and_keeps_its_identity():
     assert batching.with_attached(once, who) == once
 
 
-def test_a_batch_that_the_server_would_refuse_can_still_be_introduced():
+def test_attached_can_be_added_to_an_invalid_batch():
     body = msgspec.msgpack.encode({"wire": 1, "session": "?", "messages": [{"type": "event", "kind": "NOT ALLOWED"}]})
     found = msgspec.msgpack.decode(batching.with_attached(body, batching.encode(attached())))
     assert [m["type"] for m in found["messages"]] == ["attached", "event"]

@@ -102,7 +102,7 @@ sender.ring.put(messages.Ended(time_ns=1, state="finished"))
     assert isinstance(collector.messages[-1], messages.Ended)
 
 
-def test_at_the_interpreters_exit_a_hung_server_costs_the_deadline_at_most(tmp_path, collector):
+def test_at_exit_a_hung_server_takes_the_deadline_at_most(tmp_path, collector):
     collector.mode = "hang"
     training = Training(
         tmp_path,
@@ -129,7 +129,7 @@ def test_an_exit_without_close_does_not_hang(tmp_path, collector):
     assert (code, err) == (0, "")
 
 
-def test_a_forked_child_says_nothing_and_ends_like_any_other(tmp_path, collector):
+def test_a_forked_child_sends_nothing_and_ends_normally(tmp_path, collector):
     training = Training(
         tmp_path,
         collector.url,
@@ -156,7 +156,7 @@ print(sender.close())
     assert {batch.session for batch in collector.batches} == {f"{training.process.pid:012d}"}
 
 
-def test_a_child_that_nobody_told_of_the_fork_is_silent_too(tmp_path, collector):
+def test_a_child_forked_without_hooks_sends_nothing(tmp_path, collector):
     training = Training(
         tmp_path,
         collector.url,
@@ -178,7 +178,7 @@ sender.close()
     assert collector.steps == [1, 3]
 
 
-def test_forks_while_the_server_is_away_leave_the_spool_to_the_parent(tmp_path):
+def test_forks_during_an_outage_leave_the_spool_alone(tmp_path):
     training = Training(
         tmp_path,
         "http://127.0.0.1:9",
@@ -236,7 +236,7 @@ if __name__ == "__main__":
     assert len({batch.session for batch in collector.batches}) == 2
 
 
-def test_after_a_kill_everything_but_the_last_moments_is_there(tmp_path, collector):
+def test_after_a_kill_only_the_last_flush_is_missing(tmp_path, collector):
     training = Training(
         tmp_path,
         collector.url,
@@ -256,7 +256,7 @@ for step in range(10**6):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_that_ends_the_training_still_closes_if_the_interpreter_exits(tmp_path, collector, number):
+def test_a_signal_that_exits_the_interpreter_closes_the_sender(tmp_path, collector, number):
     training = Training(
         tmp_path,
         collector.url,

@@ -119,9 +119,7 @@ def sender_to(server: Server, folder: Path, session: str = "abcdef0123456789") -
     return sender
 
 
-def test_a_server_that_comes_late_and_is_killed_has_every_row_once_and_its_successor_knows_us(
-    server, tmp_path, monkeypatch
-):
+def test_a_late_and_killed_server_has_every_row_once(server, tmp_path, monkeypatch):
     monkeypatch.setattr(guard, "raise_faults", True)
     monkeypatch.setattr(backoff, "LONGEST_PAUSE_S", 0.3)
     sender = sender_to(server, tmp_path)
@@ -174,9 +172,7 @@ def test_what_a_process_left_behind_is_synced(server, tmp_path, monkeypatch, cap
         ("VRAMSCOPE_TOKEN", "two words"),
     ],
 )
-def test_with_a_server_or_a_token_that_cannot_be_read_a_training_is_kept_and_synced(
-    running, tmp_path, monkeypatch, variable, value
-):
+def test_an_invalid_server_or_token_spools_the_run_for_sync(running, tmp_path, monkeypatch, variable, value):
     """One clear line, at attach; what is seen waits for whoever can say where it belongs."""
     spool = tmp_path / "spool"
     ident = secrets.token_hex(8)
@@ -192,7 +188,7 @@ def test_with_a_server_or_a_token_that_cannot_be_read_a_training_is_kept_and_syn
 
 
 @pytest.mark.gpu
-def test_an_address_without_its_http_reaches_the_server(running, tmp_path):
+def test_an_address_without_http_reaches_the_server(running, tmp_path):
     ident = secrets.token_hex(8)
     script = f"agent.attach(model, run_id={ident!r})\ntrain(3)"
     run(script, running, tmp_path / "spool", VRAMSCOPE_SERVER=running.url[7:])

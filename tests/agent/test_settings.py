@@ -17,14 +17,14 @@ def settings(environ: dict[str, str] | None = None, **given: object) -> Settings
     return Settings.from_environment(environ or {}, **given)
 
 
-def test_with_nothing_said_the_server_is_the_one_on_this_machine():
+def test_the_default_server_is_on_this_machine():
     assert settings().server == "http://127.0.0.1:8265"
     assert settings().interval_ms == 100
     assert settings().token is None
     assert not settings().disabled
 
 
-def test_what_attach_is_given_wins_over_the_environment_and_that_over_the_defaults():
+def test_arguments_win_over_environment_and_defaults():
     environ = {"VRAMSCOPE_PROJECT": "from the environment", "VRAMSCOPE_INTERVAL_MS": "250"}
     assert settings(environ).project == "from the environment"
     assert settings(environ, project="given", interval_ms=None).project == "given"
@@ -62,7 +62,7 @@ def test_a_variable_that_is_set_but_empty_is_not_set():
         ("VRAMSCOPE_READ_TIMEOUT_S", "nan", "seconds from 0.1 to 300"),
     ],
 )
-def test_a_value_that_cannot_be_is_told_with_what_was_seen_and_what_would_be_right(name, value, words):
+def test_an_invalid_value_is_reported_with_what_is_expected(name, value, words):
     with pytest.raises(ValueError) as told:
         settings({name: value})
     assert name in str(told.value)
@@ -71,7 +71,7 @@ def test_a_value_that_cannot_be_is_told_with_what_was_seen_and_what_would_be_rig
     assert "\n" not in str(told.value)
 
 
-def test_a_wrong_argument_is_told_under_its_own_name():
+def test_a_wrong_argument_is_reported_under_its_own_name():
     with pytest.raises(ValueError, match="interval_ms: saw -5"):
         settings(interval_ms=-5)
     with pytest.raises(ValueError, match="colour"):
@@ -79,7 +79,7 @@ def test_a_wrong_argument_is_told_under_its_own_name():
 
 
 @pytest.mark.parametrize("tags", [5, b"ab", object()])
-def test_tags_that_are_none_are_told_as_such(tags):
+def test_invalid_tags_are_reported(tags):
     with pytest.raises(ValueError, match=r"tags: saw .* expected a list of tags, or text with commas between them"):
         settings(tags=tags)
 
@@ -97,7 +97,7 @@ def test_phases_are_read_mostly_never_or_in_every_step():
     assert settings(phases="every").phases == "every"
 
 
-def test_sizes_may_have_units_and_tags_stand_between_commas():
+def test_sizes_may_have_units_and_tags_have_commas():
     assert settings({"VRAMSCOPE_SPOOL_BYTES": "2 GiB"}).spool_bytes == 2 * 1024**3
     assert settings({"VRAMSCOPE_TAGS": "a, b,,a"}).tags == ("a", "b")
     assert settings(tags=["x", "y, z"]).tags == ("x", "y, z")
@@ -114,7 +114,7 @@ def test_a_host_and_a_port_are_meant_as_http(address):
     assert settings({"VRAMSCOPE_SERVER": f" {address}/ "}).server == f"http://{address}"
 
 
-def test_an_unreadable_server_or_token_keeps_nobody_from_watching_and_anything_else_does():
+def test_an_invalid_server_or_token_does_not_stop_the_agent():
     given = {"VRAMSCOPE_SERVER": "ftp://host", "VRAMSCOPE_TOKEN": "a b", "VRAMSCOPE_PROJECT": "p"}
     read, wrong = Settings.for_training(given)
     assert (read.server, read.token, read.project) == ("", None, "p")
@@ -126,7 +126,7 @@ def test_an_unreadable_server_or_token_keeps_nobody_from_watching_and_anything_e
         Settings.for_training({**given, "VRAMSCOPE_INTERVAL_MS": "fast"})
 
 
-def test_the_spool_stands_in_the_state_folder_of_the_user_or_in_a_temporary_one():
+def test_the_default_spool_is_in_the_users_state_folder():
     assert default_spool_dir({"XDG_STATE_HOME": "/state"}) == Path("/state/vramscope/spool")
     assert default_spool_dir({"XDG_STATE_HOME": "relative", "HOME": "/h"}) == Path("/h/.local/state/vramscope/spool")
     assert default_spool_dir({"HOME": "/h"}) == Path("/h/.local/state/vramscope/spool")
@@ -139,7 +139,7 @@ def test_settings_cannot_be_changed():
         settings().server = "http://elsewhere"  # type: ignore[misc]
 
 
-def test_every_field_has_a_variable_and_every_variable_its_line_in_the_docs():
+def test_every_variable_is_in_the_docs():
     assert set(VARIABLES) == {field.name for field in dataclasses.fields(Settings)}
     text = DOCS.read_text()
     for variable in VARIABLES.values():

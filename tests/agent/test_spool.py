@@ -43,7 +43,7 @@ def files(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.rglob("*") if path.is_file())
 
 
-def test_nothing_is_created_before_something_must_wait(tmp_path):
+def test_nothing_is_created_before_a_batch_has_to_wait(tmp_path):
     spool = spool_in(tmp_path / "deep" / "spool")
     assert spool.oldest() is None
     spool.close()
@@ -61,7 +61,7 @@ def test_batches_come_back_in_order_and_leave_nothing_behind(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_process_finds_what_waits_and_for_which_server(tmp_path):
+def test_another_process_finds_batches_and_their_server(tmp_path):
     spool = spool_in(tmp_path)
     spool.introduce(b"who")
     spool.append(7, 3, b"batch")
@@ -109,7 +109,7 @@ def test_a_batch_larger_than_the_spool_is_dropped_by_itself(tmp_path):
     assert (len(spool), spool.dropped_rows) == (0, 5)
 
 
-def test_finished_sessions_make_room_first_and_living_ones_are_left_alone(tmp_path, capsys):
+def test_finished_sessions_are_evicted_first_running_ones_never(tmp_path, capsys):
     dead = spool_in(tmp_path, session="dead00000000")
     for sequence in range(1, 9):
         dead.append(sequence, 1, bytes(50_000))
@@ -146,7 +146,7 @@ def test_a_changed_file_is_ignored(tmp_path):
     assert drained(spool) == []
 
 
-def test_a_folder_that_somebody_removed_is_a_counted_loss(tmp_path):
+def test_a_removed_folder_is_a_counted_loss(tmp_path):
     spool = spool_in(tmp_path)
     spool.append(1, 4, b"some batch")
     for path in (tmp_path / SESSION).iterdir():
@@ -171,7 +171,7 @@ def test_a_folder_that_cannot_be_made_means_memory_and_one_line(tmp_path, capsys
     assert capsys.readouterr().err.count("cannot write to") == 1
 
 
-def test_what_is_in_memory_goes_to_a_disk_that_has_room_again(tmp_path):
+def test_batches_in_memory_go_to_disk_when_it_works_again(tmp_path):
     blocker = tmp_path / "spool"
     blocker.write_text("in the way")
     spool = spool_in(tmp_path / "spool")
@@ -182,9 +182,7 @@ def test_what_is_in_memory_goes_to_a_disk_that_has_room_again(tmp_path):
     assert [kept.sequence for kept in folder.batches()] == [1]
 
 
-def test_a_disk_that_is_full_for_a_while_has_everything_afterwards_and_in_order(
-    tmp_path, capsys, small_disk, monkeypatch
-):
+def test_after_a_full_disk_all_batches_are_there_in_order(tmp_path, capsys, small_disk, monkeypatch):
     disk = small_disk(400).path
     ballast = disk / "a checkpoint"
     ballast.write_bytes(bytes(200_000))
@@ -206,7 +204,7 @@ def test_a_disk_that_is_full_for_a_while_has_everything_afterwards_and_in_order(
     assert (spool.dropped_batches, files(disk / "spool")) == (0, [])
 
 
-def test_a_folder_first_made_on_a_full_disk_says_whose_batches_it_has_once_there_is_room(small_disk, monkeypatch):
+def test_a_folder_made_on_a_full_disk_gets_session_json_later(small_disk, monkeypatch):
     disk = small_disk(100)
     ballast = disk.fill()
     spool = spool_in(disk.path / "spool")
@@ -269,7 +267,7 @@ spool.close()
     assert done.stderr.count("\n") == 1
 
 
-def test_one_process_at_a_time_has_a_session(tmp_path):
+def test_one_process_at_a_time_locks_a_session(tmp_path):
     spool = spool_in(tmp_path)
     spool.append(1, 1, b"one")
     assert not SessionFolder(tmp_path / SESSION).lock()
@@ -317,7 +315,7 @@ for sequence in range(1, 10**9):
     folder.unlock()
 
 
-def test_a_forked_child_does_not_hold_the_parents_session(tmp_path):
+def test_a_forked_child_does_not_lock_the_parents_session(tmp_path):
     spool = spool_in(tmp_path)
     spool.append(1, 1, b"one")
     ready, go = os.pipe(), os.pipe()
@@ -339,7 +337,7 @@ def test_a_forked_child_does_not_hold_the_parents_session(tmp_path):
         os.close(descriptor)
 
 
-def test_a_session_being_made_and_one_being_tidied_do_not_collide(tmp_path):
+def test_making_and_removing_a_session_do_not_collide(tmp_path):
     stop = threading.Event()
 
     def tidy() -> None:
@@ -364,7 +362,7 @@ def test_a_session_being_made_and_one_being_tidied_do_not_collide(tmp_path):
         thread.join()
 
 
-def test_a_refused_batch_lies_aside_with_the_reason(tmp_path):
+def test_a_refused_batch_is_set_aside_with_the_reason(tmp_path):
     spool = spool_in(tmp_path)
     spool.set_aside(3, 2, b"bad", "the server said: no")
     spool.close()
@@ -373,7 +371,7 @@ def test_a_refused_batch_lies_aside_with_the_reason(tmp_path):
     assert spool.set_aside_batches == 1
 
 
-def test_refused_batches_do_not_pile_up_without_end(tmp_path):
+def test_refused_batches_are_bounded(tmp_path):
     spool = spool_in(tmp_path)
     for sequence in range(1, 40):
         spool.set_aside(sequence, 1, b"bad", "no")
@@ -381,7 +379,7 @@ def test_refused_batches_do_not_pile_up_without_end(tmp_path):
     assert spool.dropped_batches == 23
 
 
-def test_what_is_kept_at_once_is_bounded_too_and_outlives_what_waited_before(tmp_path):
+def test_urgent_batches_are_bounded_and_evicted_last(tmp_path):
     spool = spool_in(tmp_path, max_bytes=MIB)
     for sequence in range(1, 16):
         spool.append(sequence, 2, bytes(60_000))

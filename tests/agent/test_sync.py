@@ -96,7 +96,7 @@ def test_without_a_server_it_says_so_and_everything_stays(spool_dir, capsys):
     assert len(folder.batches()) == 5
 
 
-def test_one_server_that_is_away_does_not_keep_the_others_waiting(spool_dir, collector, capsys):
+def test_an_absent_server_does_not_delay_the_others(spool_dir, collector, capsys):
     leave(spool_dir, "http://127.0.0.1:9", "aaaaaaaa01")
     leave(spool_dir, collector.url, "bbbbbbbb02")
     assert sync_main([]) == 4
@@ -106,7 +106,7 @@ def test_one_server_that_is_away_does_not_keep_the_others_waiting(spool_dir, col
     assert "5 batches of 1 session;" in stays
 
 
-def test_a_server_that_never_saw_the_session_hears_first_whose_it_is(spool_dir, collector):
+def test_a_server_without_the_session_gets_attached_first(spool_dir, collector):
     # The first batches reached another server while the process lived; only the later ones are on disk.
     leave(spool_dir, collector.url, first=40)
     assert sync_main([]) == 0
@@ -123,7 +123,7 @@ def test_json_is_one_object(spool_dir, collector, capsys):
 
 
 @pytest.mark.parametrize("words", [["--server", "not an address"], ["--nonsense"], ["word"]])
-def test_wrong_words_are_told(spool_dir, words, capsys):
+def test_wrong_arguments_are_reported(spool_dir, words, capsys):
     assert sync_main(words) == 2
     assert "vramscope sync" in capsys.readouterr().err
 
@@ -131,7 +131,7 @@ def test_wrong_words_are_told(spool_dir, words, capsys):
 @pytest.mark.parametrize(
     ("mode", "code"), [("refuse", 1), ("wrong_version", 1), ("hang", 4), ("trickle", 4), ("drop", 4)]
 )
-def test_a_server_that_does_not_take_it_leaves_everything_on_disk(spool_dir, collector, monkeypatch, mode, code):
+def test_a_refusing_server_leaves_everything_on_disk(spool_dir, collector, monkeypatch, mode, code):
     leave(spool_dir, collector.url)
     collector.mode = mode
     with monkeypatch.context() as impatient:
@@ -186,7 +186,7 @@ def leave_large(spool_dir: Path, server: str, rows: int = 1000) -> None:
     spool.close()
 
 
-def test_a_batch_that_is_too_large_is_cut_until_it_passes(spool_dir, collector, capsys):
+def test_a_batch_that_is_too_large_is_split_until_it_passes(spool_dir, collector, capsys):
     leave_large(spool_dir, collector.url)
     collector.mode, collector.limit_bytes = "small", 4000
     assert sync_main([]) == 0
@@ -196,7 +196,7 @@ def test_a_batch_that_is_too_large_is_cut_until_it_passes(spool_dir, collector, 
     assert "set aside" not in capsys.readouterr().out
 
 
-def test_a_sync_killed_among_the_pieces_of_a_batch_sends_each_row_once(spool_dir, collector, monkeypatch):
+def test_a_sync_killed_between_halves_sends_each_row_once(spool_dir, collector, monkeypatch):
     leave_large(spool_dir, collector.url)
     collector.mode, collector.limit_bytes = "small", 4000
     with monkeypatch.context() as patch:  # nothing that was stored, and nothing that was cut, is taken off the disk
@@ -207,7 +207,7 @@ def test_a_sync_killed_among_the_pieces_of_a_batch_sends_each_row_once(spool_dir
     assert sorted(collector.steps) == [2, *range(10, 1011)]
 
 
-def test_what_cannot_be_cut_smaller_is_set_aside(spool_dir, collector, capsys):
+def test_a_batch_that_cannot_be_split_is_set_aside(spool_dir, collector, capsys):
     leave(spool_dir, collector.url, count=2)
     collector.mode, collector.limit_bytes = "small", 10
     assert sync_main([]) == 1
@@ -215,7 +215,7 @@ def test_what_cannot_be_cut_smaller_is_set_aside(spool_dir, collector, capsys):
     assert collector.batches == []
 
 
-def test_a_full_disk_keeps_a_batch_whole_that_would_have_to_be_cut(spool_dir, collector, monkeypatch, capsys):
+def test_on_a_full_disk_a_batch_is_not_split(spool_dir, collector, monkeypatch, capsys):
     leave_large(spool_dir, collector.url)
     collector.mode, collector.limit_bytes = "small", 4000
 
@@ -239,7 +239,7 @@ def test_a_file_cut_short_is_counted_and_the_rest_arrives(spool_dir, collector, 
     assert "Ignored, since cut short by a crash: 1 file." in capsys.readouterr().out
 
 
-def test_a_folder_without_its_note_goes_to_the_server_of_the_settings(spool_dir, collector, monkeypatch):
+def test_a_folder_without_session_json_uses_the_settings(spool_dir, collector, monkeypatch):
     monkeypatch.setenv("VRAMSCOPE_SERVER", collector.url)
     leave(spool_dir, "http://127.0.0.1:9")
     (spool_dir / "abcdef0123" / "session.json").write_bytes(b"")
@@ -250,7 +250,7 @@ def test_a_folder_without_its_note_goes_to_the_server_of_the_settings(spool_dir,
     assert collector.steps == [1, 2, 3, 4, 5]
 
 
-def test_a_session_whose_process_lives_is_left_to_it(spool_dir, collector, capsys):
+def test_a_running_sessions_folder_is_skipped(spool_dir, collector, capsys):
     leave(spool_dir, collector.url)
     spool = Spool(spool_dir, 64 * 1024**2)
     spool.begin(session="living0000", server=collector.url)
@@ -276,7 +276,7 @@ def test_two_syncs_at_once_send_nothing_twice(spool_dir, collector):
     assert list(spool_dir.iterdir()) == []
 
 
-def test_a_sync_that_was_killed_after_a_post_sends_a_twin_that_the_server_knows(spool_dir, collector, monkeypatch):
+def test_a_sync_killed_after_a_post_sends_a_known_duplicate(spool_dir, collector, monkeypatch):
     leave(spool_dir, collector.url)
     with monkeypatch.context() as patch:
         patch.setattr("vramscope.transport.spool_dir.SessionFolder.remove_batch", lambda *_: None)
@@ -307,7 +307,7 @@ for step in range(10**6):
 
 
 @pytest.mark.parametrize("at_start", ["ok", "drop"])
-def test_a_process_killed_while_it_spools_is_delivered_exactly_once_by_a_later_sync(spool_dir, collector, at_start):
+def test_sync_delivers_a_killed_process_exactly_once(spool_dir, collector, at_start):
     collector.mode = at_start
     words = [sys.executable, "-c", KILLED]
     environment = {**os.environ, "VRAMSCOPE_SERVER": collector.url}
@@ -330,7 +330,7 @@ def test_a_process_killed_while_it_spools_is_delivered_exactly_once_by_a_later_s
     assert list(spool_dir.iterdir()) == []
 
 
-def test_what_a_later_process_finds_is_pointed_out_once(spool_dir, collector, capsys):
+def test_unsent_sessions_are_reported_once(spool_dir, collector, capsys):
     leave(spool_dir, "http://127.0.0.1:9")
     settings = Settings.from_environment(server=collector.url, flush_ms=20)
     spool = Spool(settings.spool_dir, settings.spool_bytes)

@@ -9,7 +9,7 @@ from vramscope.transport.ring import Ring
 from vramscope.transport.uploads import Artifact, Uploads
 
 
-def test_where_no_thread_can_begin_what_is_here_is_brought_at_the_end(monkeypatch) -> None:
+def test_without_a_thread_uploads_are_packed_at_close(monkeypatch) -> None:
     """From Python 3.12 on that is so in what runs at exit: a window that is open then closes there."""
 
     def refuse(thread: threading.Thread) -> None:

@@ -64,7 +64,7 @@ def piece(data: bytes = b"x", **changes: Any) -> wire_messages.Piece:
     return wire_messages.Piece(**{**values, **changes})
 
 
-def test_a_large_window_waits_for_room_and_no_sample_leaves_for_it() -> None:
+def test_a_large_window_waits_and_drops_no_sample() -> None:
     """A ring that nobody empties stays below a quarter; what is taken out is made up for, until all is there."""
     whole = window.pack(large_window(40_000))
     ring = Ring(max_bytes=4 * 1024 * 1024)
@@ -84,7 +84,7 @@ def test_a_large_window_waits_for_room_and_no_sample_leaves_for_it() -> None:
     assert windows_in(taken) == [large_window(40_000)]
 
 
-def test_what_does_not_fit_at_the_end_is_left_out_and_said_once_and_the_end_is_not_held_up(capsys) -> None:
+def test_unsent_windows_are_reported_once_at_the_end(capsys) -> None:
     """No room in the ring; and one that is being packed when the end has waited long enough."""
     terminal.forget_printed()
     ring = Ring(max_bytes=1024 * 1024)
@@ -119,7 +119,7 @@ def test_what_does_not_fit_at_the_end_is_left_out_and_said_once_and_the_end_is_n
     assert [line.removeprefix("vramscope: ") for line in capsys.readouterr().err.splitlines()] == said
 
 
-def test_what_is_packed_in_time_is_no_news(capsys) -> None:
+def test_windows_packed_in_time_cause_no_notice(capsys) -> None:
     ring = Ring()
     uploads = Uploads(ring, lambda: 0, pace_s=0.0, name="windows")
     uploads.put(lambda pause: [Artifact("window", {}, window.pack(large_window(10)))])
@@ -128,7 +128,7 @@ def test_what_is_packed_in_time_is_no_news(capsys) -> None:
     assert isinstance(message, wire_messages.Piece) and capsys.readouterr().err == ""
 
 
-def test_what_is_larger_than_the_wire_takes_is_left_out_and_said(capsys) -> None:
+def test_a_window_above_the_wire_limit_is_reported(capsys) -> None:
     terminal.forget_printed()
     ring = Ring()
     uploads = Uploads(ring, lambda: 0, pace_s=0.0, name="windows")
@@ -142,7 +142,7 @@ def test_what_is_larger_than_the_wire_takes_is_left_out_and_said(capsys) -> None
     assert capsys.readouterr().err == f"vramscope: {said}\n"
 
 
-def test_the_ring_knows_what_a_piece_weighs() -> None:
+def test_the_ring_counts_the_size_of_a_piece() -> None:
     data = os.urandom(wire_messages.MAX_PIECE_BYTES)
     assert len(data) < size_bytes(piece(data)) < len(data) + 4096
     ring = Ring(max_bytes=DEFAULT_BYTES)
@@ -151,7 +151,7 @@ def test_the_ring_knows_what_a_piece_weighs() -> None:
     assert ring.kept_bytes <= DEFAULT_BYTES and ring.dropped_messages > 100
 
 
-def test_a_batch_with_a_piece_is_cut_between_messages_and_a_piece_alone_is_not_cut() -> None:
+def test_a_batch_is_split_between_messages_never_in_a_piece() -> None:
     def body(*messages: wire_messages.Message) -> bytes:
         return wire_messages.encode(
             wire_messages.Batch(
@@ -174,7 +174,7 @@ agent.attach(model)
 
 
 @pytest.mark.gpu
-def test_the_first_steps_arrive_by_themselves_and_more_when_the_server_asks(collector, spool) -> None:
+def test_the_first_window_comes_unasked_others_on_request(collector, spool) -> None:
     collector.requests = [wire_messages.RECORD_WINDOW]
     run(
         TRAIN
@@ -202,7 +202,7 @@ for _ in range(40):
 
 
 @pytest.mark.gpu
-def test_a_session_that_ends_in_its_first_window_sends_it_and_leaves_nothing_on(collector, spool) -> None:
+def test_a_session_that_ends_in_its_first_window_sends_it(collector, spool) -> None:
     """A forked child says nothing: the window is the parent's. And a session that is told to records none."""
     said = run(
         """
@@ -230,7 +230,7 @@ train(1)
     assert "untouched True" in said
     assert "child 0" in said and "history False ''" in said
     (recorded,) = windows_in(Arrived(collector).of(wire_messages.Piece))
-    assert recorded.notes == ["the session ended in it"]
+    assert recorded.notes == ["ended by the end of the session"]
     assert recorded.settings == "max_split_size_mb:128,large_segment_size_mb:64,per_process_memory_fraction:0.5"
     assert recorded.limit_bytes is not None and recorded.limit_bytes == recorded.device_total_bytes // 2
     in_force = recorded.settings_in_force
@@ -239,7 +239,7 @@ train(1)
 
 
 @pytest.mark.gpu
-def test_windows_wait_in_the_spool_one_a_device_and_sync_brings_them(tmp_path, spool, monkeypatch) -> None:
+def test_sync_sends_spooled_windows_one_per_device(tmp_path, spool, monkeypatch) -> None:
     with Collector() as gone:
         pass
     said = run(

@@ -40,10 +40,10 @@ class One(ProfilePlan):
         super().__init__(by_itself=False)
         self._wishes = list(wishes)
 
-    def may_wish(self, step: int) -> bool:
+    def is_due(self, step: int) -> bool:
         return True
 
-    def wish(self, step: int, step_s: float) -> ProfileRequest | None:
+    def next_request(self, step: int, step_s: float) -> ProfileRequest | None:
         return self._wishes[0] if self._wishes else None
 
     def begun(self, wish: ProfileRequest) -> None:
@@ -171,7 +171,7 @@ def closes_at_every_moment(profile: Profile, table: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("wish", [PLAIN, ASKED], ids=["plain", "with stacks"])
-def test_each_byte_is_in_one_row_and_the_sums_are_the_allocators_own(training, wish: ProfileRequest) -> None:
+def test_each_byte_is_in_one_row_and_sums_match_the_allocator(training, wish: ProfileRequest) -> None:
     """Also with what Python lets go, what another stream had, an error in an operation, and a thread that nobody told of us."""
     import threading
 
@@ -302,7 +302,7 @@ def test_an_operation_has_what_the_allocators_counters_say_around_it(training) -
     assert {name: found[name] for name in taken} == taken
 
 
-def test_what_python_lets_go_between_two_operations_is_not_alive_at_the_peak(training) -> None:
+def test_memory_freed_by_python_is_not_alive_at_the_peak(training) -> None:
     """PyTorch's tree of a profile without stacks leaves that out."""
     import torch
 
@@ -399,7 +399,7 @@ def test_lines_are_those_of_the_training_and_take_their_backward_with_them(train
     assert named / profile.allocated_bytes > 0.98
 
 
-def test_a_checkpointed_block_is_found_again_where_it_is_computed_again(training) -> None:
+def test_recomputed_blocks_keep_their_module(training) -> None:
     """Its second forward runs within the backward, on autograd's thread, and is left early."""
     import torch
     from torch import nn
@@ -425,7 +425,7 @@ def test_a_checkpointed_block_is_found_again_where_it_is_computed_again(training
     assert torch.isfinite(torch.zeros(1)).all()
 
 
-def test_a_profiler_of_the_users_is_never_touched(training, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_users_profiler_is_never_changed(training, capsys: pytest.CaptureFixture[str]) -> None:
     """One that runs already is left alone, and one that begins within ours finds it as if there were none."""
     import torch
     from torch.profiler import ProfilerActivity, profile
@@ -437,7 +437,7 @@ def test_a_profiler_of_the_users_is_never_touched(training, capsys: pytest.Captu
         run.step()
     assert any(event.key == "aten::relu" for event in users.key_averages())
     assert run.end() == []
-    assert "another profiler is at work in this process" in capsys.readouterr().err
+    assert "another profiler is active in this process" in capsys.readouterr().err
 
     run = training(ASKED)
     run.step()
@@ -452,7 +452,7 @@ def test_a_profiler_of_the_users_is_never_touched(training, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("where", ["start", "stop", "marks"])
-def test_a_fault_of_ours_leaves_no_profiler_on(training, monkeypatch, where: str) -> None:
+def test_a_fault_leaves_no_profiler_on(training, monkeypatch, where: str) -> None:
     """Neither half way through its start, nor before its stop comes to the switch, nor where its hooks are taken out."""
     import torch
     from torch.profiler import profile
@@ -488,7 +488,7 @@ def test_a_fault_of_ours_leaves_no_profiler_on(training, monkeypatch, where: str
     guard.reset()
 
 
-def test_a_session_that_ends_on_another_thread_has_its_profiler_closed_by_the_one_that_opened_it(training) -> None:
+def test_the_profiler_is_closed_on_its_own_thread(training) -> None:
     import threading
 
     import torch
@@ -504,7 +504,7 @@ def test_a_session_that_ends_on_another_thread_has_its_profiler_closed_by_the_on
     assert run.end() == []
 
 
-def test_an_evaluation_is_no_step_and_puts_the_profile_off(training, monkeypatch) -> None:
+def test_an_evaluation_postpones_the_profile(training, monkeypatch) -> None:
     import torch
 
     from vramscope.profiler import recorder
@@ -562,7 +562,7 @@ print("again", seen)
 """
 
 
-def test_a_worker_that_is_forked_within_a_profile_is_not_profiled(tmp_path: Path) -> None:
+def test_a_worker_forked_within_a_profile_is_not_profiled(tmp_path: Path) -> None:
     done = warm.run(
         FORKS,
         env={
@@ -598,7 +598,7 @@ def test_windows_of_history_and_profiles_take_turns(training) -> None:
     assert len(run.end()) == 1
 
 
-def test_the_whole_trace_comes_only_when_it_is_asked_for(training) -> None:
+def test_the_trace_is_sent_only_on_request(training) -> None:
     import gzip
     import json
 
@@ -615,7 +615,7 @@ def test_the_whole_trace_comes_only_when_it_is_asked_for(training) -> None:
     assert not any(row["shapes"] for row in rows(plain, "operations"))
 
 
-def test_what_takes_the_time_is_told_and_what_is_unknown_is_unknown(training) -> None:
+def test_times_are_reported_and_unknown_ones_are_unknown(training) -> None:
     """The parts of a thread's time add up to the window; a device of which no kernel was seen has no time."""
     run = training(PLAIN)
     for _ in range(3):
@@ -635,34 +635,34 @@ def test_what_takes_the_time_is_told_and_what_is_unknown_is_unknown(training) ->
     assert not rows(profile, "lines") and NO_LINE not in profile.words
 
 
-def test_the_first_profile_comes_at_a_hundredth_of_the_runs_time_and_the_next_at_a_thousandth() -> None:
+def test_profiles_wait_for_their_share_of_the_runs_time() -> None:
     """What the first one cost says when the next one may come."""
     now = [0.0]
     plan = ProfilePlan(now=lambda: now[0])
-    assert plan.wish(19, 0.1) is None
+    assert plan.next_request(19, 0.1) is None
     now[0] = 89.0
-    assert plan.wish(1000, 0.1) is None, "eight steps and 0.1 s would be more than a hundredth of it"
+    assert plan.next_request(1000, 0.1) is None, "eight steps and 0.1 s would be more than a hundredth of it"
     now[0] = 91.0
-    assert plan.wish(19, 0.1) is None, "warm-up"
-    assert plan.wish(1000, 0.1) is WARM
+    assert plan.next_request(19, 0.1) is None, "warm-up"
+    assert plan.next_request(1000, 0.1) is WARM
     plan.begun(WARM)
     plan.ended(WARM, 0.2)
-    assert plan.wish(1000, 0.1) is None
+    assert plan.next_request(1000, 0.1) is None
     now[0] = 1401.0
-    assert plan.wish(2000, 0.1) is LINES, "0.2 s and six times that"
+    assert plan.next_request(2000, 0.1) is LINES, "0.2 s and six times that"
     plan.begun(LINES)
     plan.ended(LINES, 5.0)
     now[0] = 1e9
-    assert plan.wish(3000, 0.1) is None
+    assert plan.next_request(3000, 0.1) is None
     plan.ask(trace=True)
     plan.ask(trace=False)
-    asked = plan.wish(3000, 0.1)
+    asked = plan.next_request(3000, 0.1)
     assert asked is not None and asked.trace and asked.reason == "asked for"
     plan.begun(asked)
-    assert plan.wish(3001, 0.1) is None
+    assert plan.next_request(3001, 0.1) is None
     alone = ProfilePlan(by_itself=False, now=lambda: now[0])
     now[0] = 2e9
-    assert alone.wish(3000, 0.1) is None
+    assert alone.next_request(3000, 0.1) is None
 
 
 def test_the_tables_are_summed_in_slices_and_are_the_same(training, monkeypatch) -> None:

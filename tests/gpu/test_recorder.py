@@ -231,7 +231,7 @@ def test_events_know_their_step_phase_stack_and_module(training) -> None:
     assert all(row["stack"] == series.UNKNOWN for row in events if row["step"] < 3), "stacks in one step only"
 
 
-def test_what_the_model_itself_makes_is_told_under_its_own_name(training) -> None:
+def test_allocations_of_the_root_module_have_its_name(training) -> None:
     """The loss in a model's own forward was "no module": of GPT-2's peak a third."""
     import torch
     from torch import nn
@@ -264,7 +264,7 @@ def test_what_the_model_itself_makes_is_told_under_its_own_name(training) -> Non
     assert set(behind) <= {series.UNKNOWN}, "and nothing of what comes after it"
 
 
-def test_modules_are_told_through_an_error_another_thread_and_a_function_in_front_of_ours(training) -> None:
+def test_module_tags_survive_errors_threads_and_patches(training) -> None:
     """What is in front of a module's call passes it on, whatever happens in there, and goes."""
     import torch
     from torch import nn
@@ -316,7 +316,7 @@ def test_modules_are_told_through_an_error_another_thread_and_a_function_in_fron
     assert {"0", "1", "2"} < set(run.end()[0].modules)
 
 
-def test_within_torch_func_weights_and_batch_are_those_that_its_wrappers_stand_for(training) -> None:
+def test_torch_func_wrappers_are_opened(training) -> None:
     import torch
 
     run = training(plan=asked())
@@ -335,7 +335,7 @@ def test_within_torch_func_weights_and_batch_are_those_that_its_wrappers_stand_f
     assert {x.data_ptr(), *(one.data_ptr() for one in weights.values())} <= known
 
 
-def test_gradients_are_told_of_what_an_optimizer_gets_within_a_window_also_sparse_ones_and_of_nobody_without(
+def test_gradients_of_new_parameters_have_owners(
     training,
 ) -> None:
     import torch
@@ -370,7 +370,7 @@ def test_gradients_are_told_of_what_an_optimizer_gets_within_a_window_also_spars
     assert "gradient of parameter 0 of group 3 of SGD" not in recorded.owner_names, "it has none"
 
 
-def test_what_is_compiled_within_a_window_is_whole_and_stays_right(training) -> None:
+def test_compiling_within_a_window_works(training) -> None:
     """Not a break in its graph: nothing of ours is in there."""
     import torch
 
@@ -393,7 +393,7 @@ def test_what_is_compiled_within_a_window_is_whole_and_stays_right(training) -> 
     torch._dynamo.reset()
 
 
-def test_a_history_of_the_users_is_never_touched(training, capsys) -> None:
+def test_the_users_history_is_never_changed(training, capsys) -> None:
     import torch
 
     terminal.forget_printed()
@@ -409,11 +409,11 @@ def test_a_history_of_the_users_is_never_touched(training, capsys) -> None:
     assert sum(entry["action"] == "snapshot" for entry in trace) == 0, "nobody but the user took a snapshot"
     assert run.end() == []
     assert len(run.notices) == 1
-    assert capsys.readouterr().err.count("memory history is recorded by this process itself") == 1
+    assert capsys.readouterr().err.count("this process records its own memory history") == 1
 
 
 @pytest.mark.parametrize("entries", [10, 100_000])
-def test_a_history_that_the_user_switches_on_meanwhile_is_theirs_alone(training, entries) -> None:
+def test_a_history_that_the_user_switches_on_is_the_users(training, entries) -> None:
     import torch
 
     run = training()
@@ -433,7 +433,7 @@ def test_a_history_that_the_user_switches_on_meanwhile_is_theirs_alone(training,
     del mark
 
 
-def test_the_user_switching_off_in_the_midst_ends_the_window(training) -> None:
+def test_the_user_switching_off_ends_the_window(training) -> None:
     import torch
 
     run = training()
@@ -446,7 +446,7 @@ def test_the_user_switching_off_in_the_midst_ends_the_window(training) -> None:
     assert not torch._C._cuda_isHistoryEnabled()
 
 
-def test_a_window_that_meets_its_bound_is_closed_early_and_says_so(training) -> None:
+def test_a_window_at_its_limit_is_closed_early_with_a_note(training) -> None:
     run = training(most_events=150)
     run.recorder.begin()
     for _ in range(4):
@@ -454,10 +454,10 @@ def test_a_window_that_meets_its_bound_is_closed_early_and_says_so(training) -> 
     (recorded,) = run.end()
     assert recorded.last_step < 3
     assert recorded.lost_events == 0 and replayed(recorded) == held(recorded.end)
-    assert "more than 150 events are not recorded" in recorded.notes[0]
+    assert "limit of 150 events" in recorded.notes[0]
 
 
-def test_a_window_that_overflows_has_no_start_and_counts_what_is_lost(training) -> None:
+def test_an_overflowing_window_has_no_start_and_counts_losses(training) -> None:
     import torch
 
     run = training(most_events=1000)
@@ -467,7 +467,7 @@ def test_a_window_that_overflows_has_no_start_and_counts_what_is_lost(training) 
     assert recorded.start is None
     assert recorded.lost_events is not None and recorded.lost_events >= 2000
     assert len(numbers(recorded.events)["action"]) <= 1000
-    assert any("a bound was met" in note for note in recorded.notes)
+    assert any("limit reached" in note for note in recorded.notes)
 
 
 def setter() -> Callable[[str], None]:
@@ -478,7 +478,7 @@ def setter() -> Callable[[str], None]:
     return lambda text: getattr(torch._C, name, torch.cuda.memory._set_allocator_settings)(text)
 
 
-def test_settings_that_are_changed_within_a_window_are_told_and_replayed_from_there_on(training) -> None:
+def test_changed_settings_are_recorded_with_their_time(training) -> None:
     """To the byte, each address: segments of the first part are the default ones, of the second expandable."""
     import torch
 
@@ -505,7 +505,7 @@ def test_settings_that_are_changed_within_a_window_are_told_and_replayed_from_th
     kept.clear()
     torch.cuda.empty_cache()  # other tests know segments of cudaMalloc's only
     assert recorded.notes == [
-        "the allocator's settings were changed within this window, from 'the default ones' to 'expandable_segments:True'"
+        "the allocator's settings changed within this window, from 'the default ones' to 'expandable_segments:True'"
     ]
     assert recorded.settings_before is not None and recorded.settings_before.settings == ""
     assert recorded.settings_before.settings_in_force["expandable_segments"] is False
@@ -538,7 +538,7 @@ def test_settings_that_are_changed_within_a_window_are_told_and_replayed_from_th
         ("roundup_power2_divisions:4", "large_segment_size_mb:48"),
     ],
 )
-def test_a_block_has_the_size_that_the_settings_of_its_time_gave_it(training, before: str, after: str) -> None:
+def test_block_sizes_follow_the_settings_of_their_time(training, before: str, after: str) -> None:
     """By the allocator's own counters, after each of the allocations on both sides of the change."""
     import torch
 
@@ -591,7 +591,7 @@ def test_a_block_has_the_size_that_the_settings_of_its_time_gave_it(training, be
         ("True", "False", "True"),
     ],
 )
-def test_what_is_free_is_of_use_by_the_settings_of_its_time(training, made: str, before: str, after: str) -> None:
+def test_unusable_follows_the_settings_of_its_time(training, made: str, before: str, after: str) -> None:
     """300 MiB that are free throughout, and on both sides of the change the allocator's own answer to whether they serve."""
     import torch
 
@@ -640,7 +640,7 @@ def test_what_is_free_is_of_use_by_the_settings_of_its_time(training, made: str,
 
 
 @pytest.mark.parametrize(("before", "after"), [("False", "True"), ("True", "False")])
-def test_what_a_leaks_fix_brings_is_replayed_by_the_settings_of_each_time(training, before: str, after: str) -> None:
+def test_a_leaks_fix_is_replayed_with_the_settings_of_each_time(training, before: str, after: str) -> None:
     """12 MiB have a segment of their own by default, and a part of a page of 20 MiB where segments can grow."""
     import numpy as np
     import torch
@@ -686,9 +686,7 @@ def test_what_a_leaks_fix_brings_is_replayed_by_the_settings_of_each_time(traini
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_of_settings_that_are_changed_twice_or_elsewhere_it_is_said_that_the_moment_is_not_known(
-    training, elsewhere: bool
-) -> None:
+def test_repeated_setting_changes_have_an_unknown_time(training, elsewhere: bool) -> None:
     run = training()
     run.recorder.begin()
     run.step()
@@ -710,10 +708,10 @@ def test_of_settings_that_are_changed_twice_or_elsewhere_it_is_said_that_the_mom
     (recorded,) = run.end()
     assert recorded.settings_before is None
     assert "to 'garbage_collection_threshold:0.8'" in recorded.notes[0]
-    assert "when is not known" in recorded.notes[1]
+    assert "the time of the change is not known" in recorded.notes[1]
 
 
-def test_an_emptied_cache_is_told_also_where_nothing_was_given_back(training) -> None:
+def test_empty_cache_without_effect_is_recorded(training) -> None:
     """Under other settings it may find something. Told by another thread, it is counted, and nobody knows when it was."""
     import torch
 
@@ -767,7 +765,7 @@ def test_an_emptied_cache_is_told_also_where_nothing_was_given_back(training) ->
         assert ("empty_cache() was called once" in reasons) is elsewhere
 
 
-def test_of_a_resumed_run_the_first_window_counts_on(training) -> None:
+def test_a_resumed_runs_first_window_continues_the_numbers(training) -> None:
     """It begins at attach; only later it is known how many steps there were before."""
     run = training()
     run.recorder.begin()
@@ -800,11 +798,11 @@ def test_the_session_may_end_in_the_middle_of_a_window(training) -> None:
     run.model(torch.empty(8, 256, device="cuda"))
     (recorded,) = run.end()
     assert not torch._C._cuda_isHistoryEnabled()
-    assert (recorded.first_step, recorded.last_step, recorded.notes) == (1, 2, ["the session ended in it"])
+    assert (recorded.first_step, recorded.last_step, recorded.notes) == (1, 2, ["ended by the end of the session"])
     assert recorded.lost_events == 0 and replayed(recorded) == held(recorded.end)
 
 
-def test_what_is_let_go_behind_the_last_step_is_no_window(training) -> None:
+def test_frees_after_the_last_step_are_no_window(training) -> None:
     import torch
 
     plan = WindowPlan()
@@ -820,7 +818,7 @@ def test_what_is_let_go_behind_the_last_step_is_no_window(training) -> None:
     assert run.end() == []
 
 
-def test_a_window_is_recorded_when_somebody_asks(training) -> None:
+def test_a_window_is_recorded_on_request(training) -> None:
     run = training(plan=asked())
     run.recorder.ask()  # twice before it begins: one window
     run.recorder.begin()
@@ -831,7 +829,7 @@ def test_a_window_is_recorded_when_somebody_asks(training) -> None:
     assert replayed(recorded) == held(recorded.end)
 
 
-def test_in_a_window_that_was_asked_for_one_sees_who_let_go(training) -> None:
+def test_a_requested_window_has_stacks_of_frees(training) -> None:
     """By Python; what autograd's thread lets go has no stack. Other windows record stacks of allocations alone."""
     import torch
 
@@ -890,7 +888,7 @@ def test_nothing_is_recorded_while_a_graph_is_captured(training) -> None:
     assert run.end() == []
 
 
-def test_a_graph_that_is_captured_within_a_phase_is_told_apart(training) -> None:
+def test_a_graph_captured_within_a_phase_is_noted(training) -> None:
     """Nothing of ours is called in there: its allocations are in the window, in a pool of their own, and the window says so."""
     import torch
 
@@ -913,13 +911,13 @@ def test_a_graph_that_is_captured_within_a_phase_is_told_apart(training) -> None
     assert replayed(recorded) == held(recorded.end)
 
 
-def test_a_fault_of_ours_leaves_nothing_on(training, monkeypatch) -> None:
+def test_a_fault_leaves_nothing_switched_on(training, monkeypatch) -> None:
     import torch
 
     monkeypatch.setattr(guard, "raise_faults", False)
     run = training(plan=asked())
     run.recorder.begin()
-    monkeypatch.setattr(run.recorder._readings, "events_since", lambda facts: 1 // 0)
+    monkeypatch.setattr(run.recorder._reader, "events_since", lambda facts: 1 // 0)
     run.step()
     assert not torch._C._cuda_isHistoryEnabled()
     assert not module_calls.listens_to_all
@@ -929,7 +927,7 @@ def test_a_fault_of_ours_leaves_nothing_on(training, monkeypatch) -> None:
     guard.reset()
 
 
-def test_a_window_that_ends_on_another_thread_leaves_nothing_on_this_one(training) -> None:
+def test_a_window_ended_on_another_thread_is_restored(training) -> None:
     """Memory runs out on autograd's thread, in the backward: the metadata is the training thread's own."""
     import torch
 
@@ -945,10 +943,10 @@ def test_a_window_that_ends_on_another_thread_leaves_nothing_on_this_one(trainin
     run.step(within=runs_out)
     assert torch._C._cuda_getMemoryMetadata() == "the user's own"
     (recorded,) = run.end()
-    assert recorded.notes == ["it ends with an out-of-memory error"]
+    assert recorded.notes == ["ended by an out-of-memory error"]
 
 
-def test_a_child_that_is_forked_within_a_window_has_none_of_its_hooks(training) -> None:
+def test_a_child_forked_within_a_window_has_no_hooks(training) -> None:
     run = training(plan=asked())
     run.recorder.begin()
     run.step()
@@ -966,7 +964,7 @@ def test_a_child_that_is_forked_within_a_window_has_none_of_its_hooks(training) 
     assert len(run.end()) == 1
 
 
-def test_nothing_is_kept_alive_and_the_collector_is_as_it_was(training) -> None:
+def test_nothing_is_retained_and_the_collector_is_restored(training) -> None:
     run = training(plan=asked())
     run.recorder.begin()
     for _ in range(3):
@@ -1019,7 +1017,7 @@ def test_a_peak_that_rises_is_recorded_again(training) -> None:
     assert reasons == ["the first steps", "the peak rose"]
 
 
-def test_the_peak_of_a_window_is_the_allocators_own_also_where_it_is_closed_in_a_step(training) -> None:
+def test_a_windows_peak_is_the_allocators_own(training) -> None:
     import torch
 
     run = training(most_events=150)

@@ -40,7 +40,7 @@ def recorded(body: Any, *, limit_bytes: int | None = None) -> Trace:
     clock, ring, plan = StepClock(), Ring(), WindowPlan()
     clock.watch(share_peak_counters().watch(0))
     recorder = WindowRecorder(clock, ring, plan=plan, pace_s=0.0)
-    assert plan.wish() is FIRST
+    assert plan.next_request() is FIRST
     total = torch.cuda.get_device_properties(0).total_memory
     if limit_bytes is not None:
         torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + limit_bytes) / total)

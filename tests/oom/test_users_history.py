@@ -78,4 +78,4 @@ def test_a_history_with_native_frames_is_not_used(server: RunningServer, tmp_pat
     (error,) = server.get(f"/runs/{run}/oom")["errors"]
     told = server.get(f"/oom/{error['record']}", wait_seconds=0)
     assert told["window"] is None
-    assert [note for note in told["notes"] if "frames of C++" in note]
+    assert [note for note in told["notes"] if "C++ frames" in note]

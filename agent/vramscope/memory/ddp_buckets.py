@@ -1,6 +1,6 @@
-"""The buckets of DistributedDataParallel: copies of all gradients in a few blocks, whose addresses it tells nobody.
+"""Buckets of DistributedDataParallel: copies of all gradients in a few blocks, whose addresses it does not report.
 
-It tells their sizes, for logging. A block of such a size that nobody owns is a bucket, where there are as many of them as buckets.
+It reports their sizes, for logging. An unowned block of such a size is a bucket, if there are as many of them as buckets.
 """
 
 from __future__ import annotations
@@ -12,45 +12,46 @@ from typing import Any, Final
 from vramscope.protocol.series import CPU
 
 OWNER: Final = "bucket of gradients"
-_TELL: Final = "_get_ddp_logging_data"
+_LOGGING_DATA: Final = "_get_ddp_logging_data"
 _SIZES: Final = ("bucket_sizes", "rebuilt_bucket_sizes")
-"""made with the wrapper, and made anew in its second forward: in the order in which gradients come"""
+"""Names of the sizes in DDP's logging data: made with the wrapper, and rebuilt in its second forward in the order of the
+gradients."""
 
 
-def tells(module: Any) -> bool:
-    """Whether it is a wrapper. 2 µs where it is none, as a module looks in all its dicts."""
-    return hasattr(module, _TELL)
+def is_wrapper(module: Any) -> bool:
+    """Return whether a module is a DDP wrapper. 2 µs if it is none, because a module searches all its dicts."""
+    return hasattr(module, _LOGGING_DATA)
 
 
 def sizes_of(modules: Iterable[Any]) -> Counter[int]:
-    """How many buckets of how many bytes there are or were. Some 20 µs a wrapper; nothing where there is none."""
-    return Counter(size for module in modules for sizes in _told_by(module) for size in sizes)
+    """Count buckets by their size in bytes. About 20 µs a wrapper."""
+    return Counter(size for module in modules for sizes in _sizes_from_logging(module) for size in sizes)
 
 
 def held_bytes(modules: Iterable[Any], device: int) -> int:
-    """That lie on a device beside the gradients, where these are no views of them. Some 20 µs a wrapper."""
-    held = 0
+    """Return the bytes of buckets on a device that are not views of the gradients. About 20 µs a wrapper."""
+    total = 0
     for module in modules:
-        told = [] if getattr(module, "gradient_as_bucket_view", False) else _told_by(module)
-        first = next(module.parameters(), None) if told else None
+        data = [] if getattr(module, "gradient_as_bucket_view", False) else _sizes_from_logging(module)
+        first = next(module.parameters(), None) if data else None
         if first is not None and (first.device.index if first.is_cuda else CPU) == device:
-            held += sum(told[-1])
-    return held
+            total += sum(data[-1])
+    return total
 
 
-def _told_by(module: Any) -> list[list[int]]:
-    """Bytes of each of its buckets, as they were made and as they were made anew, as far as they have been; [] of no wrapper."""
-    tell = getattr(module, _TELL, None)
-    told = {} if tell is None else tell()
+def _sizes_from_logging(module: Any) -> list[list[int]]:
+    """Return the sizes of a wrapper's buckets, as first made and as rebuilt; [] for another module."""
+    get_data = getattr(module, _LOGGING_DATA, None)
+    data = {} if get_data is None else get_data()
     return [
-        [int(part) for part in str(told[name]).split(",") if part.strip().isdecimal()]
+        [int(part) for part in str(data[name]).split(",") if part.strip().isdecimal()]
         for name in _SIZES
-        if told.get(name)
+        if data.get(name)
     ]
 
 
 def addresses_of(sizes: Counter[int], segments: Iterable[dict[str, Any]], owned: Container[int]) -> list[int]:
-    """Where the buckets lie among the blocks of a snapshot; of a size of which there are others, too, none."""
+    """Return addresses of buckets among the blocks of a snapshot; none for a size that other blocks have too."""
     found: dict[int, list[int]] = {size: [] for size in sizes}
     for segment in segments:
         address = segment["address"]

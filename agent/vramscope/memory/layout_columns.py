@@ -1,4 +1,4 @@
-"""A snapshot's segments and blocks of one device, as the columns of a window's layout."""
+"""Converts a snapshot's segments and blocks of one device to the columns of a window's layout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vramscope.memory.stack_table import Stacks
 from vramscope.protocol.window import BLOCKS, STATES, Layout
 
 SLICE_BLOCKS: Final = 1000
-"""some 1 ms, then the interpreter's lock is let go"""
+"""Blocks in one slice: about 1 ms, then the interpreter's lock is released."""
 
 _address, _size, _total_size, _stream = map(itemgetter, ("address", "size", "total_size", "stream"))
 _STATES: Final = {name: code for code, name in enumerate(STATES)} | {"active_awaiting_free": 2}
@@ -22,12 +22,12 @@ _STATES: Final = {name: code for code, name in enumerate(STATES)} | {"active_awa
 def layout(
     segments: list[dict[str, Any]], pools: Pools, stacks: Stacks, counters: dict[str, int], pause: Callable[[], None]
 ) -> Layout:
-    """``segments``: those of the device, which are emptied of their blocks. ``pause`` is called now and then.
+    """Convert the segments of one device, which lose their blocks. ``pause`` is called between slices.
 
-    Some 1 µs a block: whole columns at a time, as in events.py.
+    About 1 µs a block: whole columns at a time, as in events.py.
     """
     segments.sort(key=_address)
-    of_segments = {
+    segment_columns = {
         "address": array("q", map(_address, segments)),
         "size_bytes": array("q", map(_total_size, segments)),
         "stream": array("q", map(_stream, segments)),
@@ -35,25 +35,25 @@ def layout(
         "expandable": array("q", [bool(segment.get("is_expandable", False)) for segment in segments]),
         "pool": array("q", pools.numbers([segment.get("segment_pool_id", DEFAULT) for segment in segments])),
     }
-    of_blocks = {name: array("q") for name in BLOCKS}
+    block_columns = {name: array("q") for name in BLOCKS}
     waiting: list[dict[str, Any]] = []
     for number, segment in enumerate(segments):
         blocks = segment.pop("blocks")
         sizes = list(map(_size, blocks))
-        of_blocks["segment"].extend(repeat(number, len(blocks)))
-        of_blocks["address"].extend(accumulate(sizes[:-1], initial=segment["address"]) if sizes else ())
-        of_blocks["size_bytes"].extend(sizes)
+        block_columns["segment"].extend(repeat(number, len(blocks)))
+        block_columns["address"].extend(accumulate(sizes[:-1], initial=segment["address"]) if sizes else ())
+        block_columns["size_bytes"].extend(sizes)
         waiting += blocks
         if len(waiting) > SLICE_BLOCKS:
-            _add(of_blocks, waiting, stacks)
+            _add(block_columns, waiting, stacks)
             waiting.clear()
             pause()
-    _add(of_blocks, waiting, stacks)
-    return Layout(segments=_bytes(of_segments), blocks=_bytes(of_blocks), counters=counters)
+    _add(block_columns, waiting, stacks)
+    return Layout(segments=_bytes(segment_columns), blocks=_bytes(block_columns), counters=counters)
 
 
 def _add(columns: dict[str, array[int]], blocks: list[dict[str, Any]], stacks: Stacks) -> None:
-    """What does not follow from where the blocks lie."""
+    """Add the columns that do not follow from the blocks' positions."""
     columns["requested_bytes"].extend([block.get("requested_size", block["size"]) for block in blocks])
     columns["state"].extend([_STATES[block["state"]] for block in blocks])
     columns["stack"].extend(stacks.numbers([block.get("frames") for block in blocks]))

@@ -1,4 +1,4 @@
-"""Which memory pool something belongs to, as a position in the window's list of pools."""
+"""Memory pools of addresses and events, as positions in the window's list of pools."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Pools:
         self._ranges: list[tuple[int, int]] = []
 
     def numbers(self, ids: list[Any]) -> list[int]:
-        """Position of each pool."""
-        if ids.count(DEFAULT) == len(ids):  # nearly always; a fourth of the time of what follows
+        """Return the position of each pool."""
+        if ids.count(DEFAULT) == len(ids):  # the usual case, in a fourth of the time of the code below
             return [0] * len(ids)
         known = self._numbers
         for pool in set(ids).difference(known):
@@ -31,7 +31,7 @@ class Pools:
         return list(map(known.__getitem__, ids))
 
     def learn(self, segments: Iterable[dict[str, Any]]) -> None:
-        """Where the pools' segments lie, for events that do not tell their pool (before torch 2.13)."""
+        """Record the addresses of the pools' segments, for events without a pool (before torch 2.13)."""
         known = [
             (segment["address"], segment["total_size"], self.numbers([segment.get("segment_pool_id", DEFAULT)])[0])
             for segment in segments
@@ -41,10 +41,10 @@ class Pools:
         self._ranges = [(start + size, number) for start, size, number in ranges]
 
     def at(self, address: int) -> int:
-        """The pool of an address: the default one where there never was another; UNKNOWN where no known segment lies."""
+        """Return the pool of an address: the default one if there was no other; UNKNOWN outside of known segments."""
         if len(self.ids) == 1:
             return 0
-        place = bisect_right(self._starts, address) - 1
-        if place >= 0 and address < self._ranges[place][0]:
-            return self._ranges[place][1]
+        position = bisect_right(self._starts, address) - 1
+        if position >= 0 and address < self._ranges[position][0]:
+            return self._ranges[position][1]
         return UNKNOWN

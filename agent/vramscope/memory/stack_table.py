@@ -1,4 +1,4 @@
-"""The Python stacks of a window, each once: frames, files and functions as positions in lists."""
+"""Python stacks of a window, each once: frames, files and functions are positions in lists."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any, Final
 
 from vramscope.protocol.series import UNKNOWN
 
-MOST_FRAMES: Final = 64
-"""innermost frames of a stack that are kept"""
-MOST_CHARACTERS: Final = 1000
+MAX_FRAMES: Final = 64
+"""Number of innermost frames of a stack that are kept."""
+MAX_CHARACTERS: Final = 1000
 
 Frames = list[dict[str, Any]]
 
 
 class Stacks:
-    """Gives each stack its number. PyTorch makes a list for each allocation, of frames that many of them share."""
+    """Numbers the stacks. PyTorch makes a list for each allocation, of frames that many of them share."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -24,29 +24,29 @@ class Stacks:
         self._word_numbers: dict[str, int] = {}
         self._frame_numbers: dict[tuple[int, int, int], int] = {}
         self._stack_numbers: dict[tuple[int, ...], int] = {}
-        # By identity first, which is fast; what was seen is kept, so that no identity is used again.
+        # By id first, which is fast. The lists are kept, so that no id is used again.
         self._numbers: dict[int, int] = {id(None): UNKNOWN}
         self._by_frames: dict[tuple[int, ...], int] = {}
         self._seen: list[Any] = []
 
     def numbers(self, stacks: list[Frames | None]) -> list[int]:
-        """Position of each stack; UNKNOWN where none was recorded, or no Python ran (in autograd's threads)."""
-        if stacks.count(None) == len(stacks):  # none recorded: a fifth of the time of what follows
+        """Return the position of each stack; UNKNOWN if none was recorded, or no Python ran (in autograd's threads)."""
+        if stacks.count(None) == len(stacks):  # none recorded: a fifth of the time of the code below
             return [UNKNOWN] * len(stacks)
         known = self._numbers
         numbers = list(map(known.get, map(id, stacks)))
         if None in numbers:
-            for place, frames in enumerate(stacks):
-                if numbers[place] is None:
-                    number = known.get(id(frames))  # the same list may stand twice in here
+            for position, frames in enumerate(stacks):
+                if numbers[position] is None:
+                    number = known.get(id(frames))  # the same list may occur twice
                     if number is None:
                         number = known[id(frames)] = self._number(frames) if frames else UNKNOWN
                         self._seen.append(frames)
-                    numbers[place] = number
-        return numbers  # type: ignore[return-value]  # none is None
+                    numbers[position] = number
+        return numbers  # type: ignore[return-value]  # no item is None
 
     def _number(self, frames: Frames) -> int:
-        del frames[MOST_FRAMES:]
+        del frames[MAX_FRAMES:]
         by_identity = tuple(map(id, frames))
         number = self._by_frames.get(by_identity)
         if number is None:
@@ -74,7 +74,7 @@ class Stacks:
         return number
 
     def _word(self, word: str) -> int:
-        word = word[:MOST_CHARACTERS]
+        word = word[:MAX_CHARACTERS]
         number = self._word_numbers.setdefault(word, len(self.words))
         if number == len(self.words):
             self.words.append(word)

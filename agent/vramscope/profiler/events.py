@@ -1,8 +1,8 @@
-"""Reads what PyTorch's profiler left: a tree of operations, Python calls and allocations, flattened into plain columns.
+"""Reads the result of PyTorch's profiler: a tree of operations, Python calls and allocations, flattened into plain columns.
 
 The tree is read in slices of about a millisecond, because each of its objects is made under the interpreter's lock. An
-operation of the backward is linked to the one of the forward that recorded it by its sequence number: so it is its
-module's and its line's work too.
+operation of the backward is linked to the forward operation that recorded it by its sequence number. So it also counts for
+the module and line of that operation.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from vramscope.protocol.series import UNKNOWN
 
 SLICE: Final = 128
 DEVICE_WORK: Final = ("kernel", "gpu_memcpy", "gpu_memset", "concurrent_kernel")
-"""PyTorch's words for what runs on the device; its annotations there only repeat what the CPU said"""
+"""PyTorch's names of work on the device; its annotations there only repeat those of the CPU."""
 BEGINNING: Final = "vramscope begins"
-"""a mark that the training thread sets first: it tells which thread that is"""
+"""Name of a mark that the training thread sets first, to identify that thread."""
 HELPERS: Final = frozenset(
     (
         "aten::empty",
@@ -31,40 +31,40 @@ HELPERS: Final = frozenset(
         "aten::resize_",
     )
 )
-"""by which other operations allocate: what they take is those others' doing"""
+"""Operations that allocate for other operations: their memory counts for those."""
 
 
 class ProfileEvents:
-    """The profile's events. Operations and our marks of modules are rows; a parent stands before its children."""
+    """Events of a profile. Operations and marks of modules are rows; a parent is before its children."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        """of the operation; "" for a mark"""
+        """Names of operations; "" for a mark."""
         self.starts: list[int] = []
         self.durations: list[int] = []
         self.threads: list[int] = []
         self.parents: list[int] = []
-        """the row around it; NONE"""
+        """Row of the enclosing event; NONE."""
         self.modules: list[int] = []
-        """node of module_chains; NONE"""
+        """Node of module_chains; NONE."""
         self.lines: list[int] = []
-        """node of line_chains; NONE"""
+        """Node of line_chains; NONE."""
         self.shapes: list[str] = []
-        """"" where they were not recorded"""
+        """Shapes of the arguments; "" if not recorded."""
         self.module_chains, self.line_chains = SharedStacks(), SharedStacks()
         self.allocations: list[Allocation] = []
         self.kernels: list[Kernel] = []
         self.main_thread = 0
-        """the one that opened the profiler"""
+        """Thread that opened the profiler."""
         self.kinds: dict[int, str] = {}
-        """classes of modules by id(), as far as PyTorch told them"""
+        """Class names of modules by id, as far as PyTorch reported them."""
         self._sequences: list[int] = []
         self._rows: dict[int, int] = {}  # correlation id -> row
-        self._told: list[MemoryEvent] = []
+        self._memory_events: list[MemoryEvent] = []
         self._read = 0
 
     def read(self, profiler: Any, end_ns: int, pause: Callable[[], None]) -> None:
-        """Take all of a closed ``torch.profiler.profile``."""
+        """Read all events of a closed ``torch.profiler.profile``."""
         results = profiler.profiler.kineto_results
         self._pause = pause
         self._end_ns = end_ns
@@ -73,8 +73,17 @@ class ProfileEvents:
         self._link(self._read_flat(results.events()))
         self.allocations.sort(key=lambda event: event.time_ns)
         self.allocations += [
-            Allocation(told.time_ns, NONE, told.thread, told.device, address, told.size_bytes, UNKNOWN, NONE)
-            for told, address in addresses_of(self._told, self.allocations, pause)
+            Allocation(
+                module_info.time_ns,
+                NONE,
+                module_info.thread,
+                module_info.device,
+                address,
+                module_info.size_bytes,
+                UNKNOWN,
+                NONE,
+            )
+            for module_info, address in addresses_of(self._memory_events, self.allocations, pause)
         ]
         self.allocations.sort(key=lambda event: event.time_ns)
 
@@ -108,22 +117,23 @@ class ProfileEvents:
     def _in_frame(
         self, children: list[Any], frame: tuple[str, str, int], row: int, module: int, line: int
     ) -> list[tuple[Any, int, int, int]]:
-        """What runs in a frame of the user's: calls tell their line, operators only which calls they lie between."""
+        """Assign lines to the children of a user's frame: calls have a line, operators only the calls before and after
+        them."""
         file, function, first_line = frame
         called = [_call_line(child) for child in children]
         after: list[int] = []
         following = NONE
-        for place in reversed(called):
-            following = following if place is None else place
+        for line_number in reversed(called):
+            following = following if line_number is None else line_number
             after.append(following)
         after.reverse()
         before = first_line
         found = []
-        for child, place, following in zip(children, called, after, strict=True):
-            if place is not None:
-                before = place
+        for child, line_number, following in zip(children, called, after, strict=True):
+            if line_number is not None:
+                before = line_number
                 node = self._line_of(child, line)
-            elif following < before:  # the frame's end, or a loop's next turn
+            elif following < before:  # the frame's end, or a loop's next iteration
                 node = self.line_chains.node(line, ProfiledLine(file, before, NONE, function))
             else:
                 node = self.line_chains.node(line, ProfiledLine(file, before, following, function))
@@ -132,15 +142,17 @@ class ProfileEvents:
         return found
 
     def _line_of(self, event: Any, line: int) -> int:
-        """The line node for an event: that of the call, where a line of the user's calls."""
+        """Return the line node of an event: that of the call, if a line of the user calls."""
         kind, fields = event.typed
         if kind.name not in ("PyCall", "PyCCall"):
             return line
         caller = fields.caller
-        if not is_the_users(caller.file_name):
+        if not is_users(caller.file_name):
             return line
-        place = caller.line_number
-        return self.line_chains.node(line, ProfiledLine(caller.file_name, place, place, caller.function_name))
+        line_number = caller.line_number
+        return self.line_chains.node(
+            line, ProfiledLine(caller.file_name, line_number, line_number, caller.function_name)
+        )
 
     def _operation(self, event: Any, fields: Any, row: int, module: int, line: int) -> tuple[int, int]:
         name = event.name
@@ -154,9 +166,9 @@ class ProfileEvents:
         self._rows[event.correlation_id] = number
         return number, module
 
-    def _module(self, event: Any, told: Any, row: int, module: int, line: int) -> tuple[int, int]:
-        self.kinds[told.self_ptr] = told.cls_name
-        module = self.module_chains.node(module, told.self_ptr)
+    def _module(self, event: Any, module_info: Any, row: int, module: int, line: int) -> tuple[int, int]:
+        self.kinds[module_info.self_ptr] = module_info.cls_name
+        module = self.module_chains.node(module, module_info.self_ptr)
         return self._row(event, "", NONE, row, module, line), module
 
     def _row(self, event: Any, name: str, sequence: int, parent: int, module: int, line: int) -> int:
@@ -197,7 +209,7 @@ class ProfileEvents:
     # -- the flat events -----------------------------------------------------------------------------------------------
 
     def _read_flat(self, events: list[Any]) -> dict[int, int]:
-        """Kernels, shapes, and for each row of the backward the thread of its forward."""
+        """Read kernels and shapes. Returns for each row of the backward the thread of its forward."""
         forward_threads: dict[int, int] = {}
         rows = self._rows
         for number, event in enumerate(events):
@@ -208,7 +220,7 @@ class ProfileEvents:
                     row = rows.get(event.linked_correlation_id(), NONE)
                     self.kernels.append(Kernel(event.start_ns(), event.duration_ns(), row))
                 elif event.name() == MEMORY:
-                    self._told.append(
+                    self._memory_events.append(
                         MemoryEvent(event.start_ns(), event.nbytes(), event.device_index(), event.start_thread_id())
                     )
                 continue
@@ -224,7 +236,7 @@ class ProfileEvents:
         return forward_threads
 
     def _link(self, forward_threads: dict[int, int]) -> None:
-        """Give each operation of the backward the module and line of its forward, and its children theirs."""
+        """Assign the module and line of its forward to each operation of the backward and to its children."""
         made_by: dict[int, int] = {}
         newest: dict[tuple[int, int], int] = {}
         for row in sorted(range(len(self.names)), key=self.starts.__getitem__):
@@ -232,13 +244,13 @@ class ProfileEvents:
             if sequence >= 0 and row in forward_threads:
                 made_by[row] = newest.get((forward_threads[row], sequence), NONE)
             elif sequence >= 0:
-                # Of the operations with a number the last one made the node: those before it made none.
+                # The last operation with a number made the node; those before it made none.
                 newest[self.threads[row], sequence] = row
         own_lines = list(self.lines)
         for row, parent in enumerate(self.parents):
             made = made_by.get(row, NONE)
             if made == NONE and parent in made_by:
-                # What a checkpointed block computes again has its own modules and lines.
+                # Recomputed operations of a checkpointed block have their own modules and lines.
                 made = made_by[parent] if own_lines[row] == own_lines[parent] else NONE
             if made == NONE:
                 continue
@@ -250,7 +262,7 @@ class ProfileEvents:
 
 
 def mark_beginning() -> None:
-    """On the training thread, when the profiler has just been opened."""
+    """Set the first mark on the training thread, when the profiler has just been opened."""
     import torch
 
     with torch._C._profiler._RecordFunctionFast(BEGINNING):
@@ -258,19 +270,19 @@ def mark_beginning() -> None:
 
 
 def _is_device_work(event: Any) -> bool:
-    """Whether an event of a device is work that it did, and not a note of memory or of waiting."""
+    """Return whether an event of a device is work, not a note of memory or of waiting."""
     kind = getattr(event, "activity_type", None)
     if kind is not None:
         return kind() in DEVICE_WORK
-    # torch 2.6 does not tell. What it calls waiting: "Stream Wait Event", "Event Sync", "Context Sync"
+    # torch 2.6 has no activity type. Its names of waiting: "Stream Wait Event", "Event Sync", "Context Sync"
     name = event.name()
     return name != MEMORY and not event.is_user_annotation() and not name.endswith((" Sync", " Wait Event"))
 
 
 def _frame_of(fields: Any) -> tuple[str, str, int] | None:
-    """(file, function, line at which it begins) of a Python call, if it is code of the user's."""
+    """Return (file, function, first line) of a Python call in the user's code, else None."""
     site = fields.callsite
-    if not is_the_users(site.file_name):
+    if not is_users(site.file_name):
         return None
     return site.file_name, site.function_name, site.line_number
 
@@ -283,7 +295,7 @@ def _call_line(event: Any) -> int | None:
 _users: dict[str, bool] = {}
 
 
-def is_the_users(file: str) -> bool:
+def is_users(file: str) -> bool:
     """Whether a file is neither PyTorch's nor the standard library's nor ours. PyTorch tells paths below sys.path's folders."""
     known = _users.get(file)
     if known is None:

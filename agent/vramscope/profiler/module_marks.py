@@ -1,4 +1,4 @@
-"""Which module runs: marks its forward in a profile without Python stacks; with them PyTorch tells it by itself."""
+"""Marks each module's forward in a profile without Python stacks; with stacks PyTorch reports modules by itself."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     import torch
 
 MARK: Final = "vramscope module "
-"""what our marks in the profile begin with; behind it the module's id()"""
+"""Prefix of the marks in a profile; the module's id follows."""
 
 
 class ModuleMarks:
-    """Listens to the calls of all modules, for the time of some steps. About 2 µs a module call.
+    """Listens to module calls for some steps. About 2 µs a module call.
 
-    On every thread: a checkpointed block is computed again on autograd's.
+    On every thread: a checkpointed block is recomputed on autograd's.
     """
 
     def __init__(self) -> None:
@@ -28,9 +28,9 @@ class ModuleMarks:
         self._mark: Callable[[str], Any] = torch._C._profiler._RecordFunctionFast
         self._marks: dict[int, str] = {}
         self.kinds: dict[int, str] = {}
-        """class by id()"""
+        """Class name by id."""
         self._inside: dict[int, list[tuple[int, Any]]] = {}
-        """by thread"""
+        """Open marks by thread."""
         self._ends: list[Callable[[], None]] = []
 
     def begin(self) -> None:
@@ -39,12 +39,12 @@ class ModuleMarks:
         self._ends = [module_calls.listen_to_all(CallListener(guarded("module marks")(self._before), after, after))]
 
     def forget(self) -> None:
-        """The hooks are gone."""
+        """Stop listening."""
         while self._ends:
             self._ends.pop()()
 
     def end(self) -> None:
-        """The hooks are gone; marks that are open on this thread are closed."""
+        """Stop listening, and close the open marks of this thread."""
         self.forget()
         inside = self._inside.pop(get_ident(), [])
         while inside:
@@ -74,7 +74,7 @@ class ModuleMarks:
 
 
 def names_of(roots: Iterable[torch.nn.Module], kinds: dict[int, str]) -> dict[int, tuple[str, str]]:
-    """(name, class) of modules by id(); the class for both where no root knows it (``kinds``)."""
+    """Return (name, class) of modules by id; the class for both if no root has the module (``kinds``)."""
     names = {ident: (kind, kind) for ident, kind in kinds.items()}
     for root in roots:
         for name, module in root.named_modules():

@@ -1,4 +1,4 @@
-"""From what was read of PyTorch to artifacts that can be sent: the tables, and the whole trace where it was asked for."""
+"""Makes artifacts from a recorded profile: the tables, and the whole trace on request."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from vramscope.protocol.profile import MAX_CHANGES, Cost, Profile, pack
 from vramscope.transport.uploads import Artifact
 
 MAX_TRACE_BYTES: Final = 1 << 30
-"""of a trace before it is compressed"""
+"""Maximum size of an uncompressed trace."""
 CHUNK_BYTES: Final = 1 << 18
 
 
 class ProfilePacker:
-    """Packs profiles, on our own thread.
+    """Packs profiles, on the agent's own thread.
 
-    on_cost   called with (wish, seconds in all) of each when it is packed
+    on_cost   called with (request, total seconds) of each packed profile
     """
 
     def __init__(self, on_cost: Callable[[ProfileRequest, float], None]) -> None:
         self._on_cost = on_cost
 
     def artifacts(self, raw: RawProfile, pause: Callable[[], None]) -> list[Artifact]:
-        """The tables of a profile, and its trace where it was asked for."""
-        began = time.thread_time()
+        """Return the tables of a profile, and its trace if requested."""
+        start_s = time.thread_time()
         profiler, raw.profiler = raw.profiler, None
         events = ProfileEvents()
         events.read(profiler, raw.end_ns, pause)
-        trace = trace_of(profiler, raw, pause) if raw.wish.trace else None
+        trace = trace_of(profiler, raw, pause) if raw.request.trace else None
         del profiler
-        profile = tables_of(raw, events, lambda: time.thread_time() - began, pause)
+        profile = tables_of(raw, events, lambda: time.thread_time() - start_s, pause)
         slower = max(0.0, (raw.step_within_s or 0.0) - (raw.step_before_s or 0.0)) * raw.steps
-        self._on_cost(raw.wish, raw.opening_s + raw.closing_s + slower + time.thread_time() - began)
+        self._on_cost(raw.request, raw.opening_s + raw.closing_s + slower + time.thread_time() - start_s)
         data = pack(profile)
         artifacts = [Artifact("profile", about_of(profile, len(data)), data)]
         if trace is not None:
@@ -55,7 +55,7 @@ class ProfilePacker:
 def tables_of(
     raw: RawProfile, events: ProfileEvents, spent_s: Callable[[], float], pause: Callable[[], None]
 ) -> Profile:
-    """The profile of the device on which most was allocated; ``pause`` lets the training on between slices."""
+    """Make the tables of the device with the most allocations; ``pause`` is called between slices."""
     import torch
 
     by_device: dict[int, int] = {}
@@ -68,12 +68,12 @@ def tables_of(
     notes = list(raw.notes)
     for other in watched:
         if other != device and by_device.get(other):
-            notes.append(f"cuda:{other} allocated {by_device[other]} bytes too, which are not in these tables")
+            notes.append(f"cuda:{other} also allocated {by_device[other]} bytes, which are not in these tables")
     if len(sums.allocations) > MAX_CHANGES:
-        notes.append(f"more than {MAX_CHANGES} allocations and frees: what was held moment by moment is not told")
+        notes.append(f"more than {MAX_CHANGES} allocations and frees: the memory history is left out")
     operations = operation_columns(sums, words, events)
     modules = module_columns(sums, words, events, raw.modules) if raw.modules is not None else {}
-    lines = line_columns(sums, words, events) if raw.wish.stacks else {}
+    lines = line_columns(sums, words, events) if raw.request.stacks else {}
     peak, counters = sums.peak, sums.counters
     at_peak = None if peak.time_ns is None else sums.mark_at(peak.time_ns)
     return Profile(
@@ -81,12 +81,12 @@ def tables_of(
         device_name=counters.name if counters is not None else "CPU",
         torch=str(torch.__version__),  # PyTorch's is a subclass of str
         cuda=torch.version.cuda,
-        reason=raw.wish.reason,
+        reason=raw.request.reason,
         first_step=raw.first_step,
         last_step=raw.last_step,
         steps=raw.steps,
         device_time=bool(events.kernels),
-        stacks=raw.wish.stacks,
+        stacks=raw.request.stacks,
         modules_known=raw.modules is not None,
         span_ns=sums.span_ns,
         phases=phases_of(raw),
@@ -113,14 +113,14 @@ def tables_of(
         operations=operations,
         modules=modules,
         lines=lines,
-        history=history_columns(sums, (True, raw.modules is not None, raw.wish.stacks)),
+        history=history_columns(sums, (True, raw.modules is not None, raw.request.stacks)),
         words=words.words,
         notes=notes,
     )
 
 
 def phases_of(raw: RawProfile) -> dict[str, int]:
-    """Nanoseconds of the window in each phase; empty where a part of it is unknown."""
+    """Return nanoseconds of the window in each phase; {} if a part of it is unknown."""
     found: dict[str, int] = {}
     ends = [*(mark.time_ns for mark in raw.marks[1:]), raw.end_ns]
     for mark, end_ns in zip(raw.marks, ends, strict=True):
@@ -132,14 +132,14 @@ def phases_of(raw: RawProfile) -> dict[str, int]:
 
 
 def trace_of(profiler: Any, raw: RawProfile, pause: Callable[[], None]) -> bytes | None:
-    """PyTorch's own trace (Chrome's JSON), gzipped, by way of a file of ours that is gone afterwards; None: too large."""
+    """Return PyTorch's own trace (Chrome's JSON), gzipped, by way of a temporary file; None: too large."""
     handle, name = tempfile.mkstemp(prefix="vramscope-", suffix=".json")
     os.close(handle)
     path = Path(name)
     try:
         profiler.export_chrome_trace(name)
         if path.stat().st_size > MAX_TRACE_BYTES:
-            raw.notes.append(f"the whole trace is left out: it has more than {MAX_TRACE_BYTES} bytes")
+            raw.notes.append(f"the trace is left out: it has more than {MAX_TRACE_BYTES} bytes")
             return None
         parts = []
         packer = zlib.compressobj(6, zlib.DEFLATED, 31)
@@ -151,13 +151,13 @@ def trace_of(profiler: Any, raw: RawProfile, pause: Callable[[], None]) -> bytes
     finally:
         path.unlink(missing_ok=True)
     if len(data) > messages.MAX_PIECES * messages.MAX_PIECE_BYTES:
-        raw.notes.append(f"the whole trace is left out: it has {len(data)} bytes when packed")
+        raw.notes.append(f"the trace is left out: it has {len(data)} bytes when packed")
         return None
     return data
 
 
 def about_of(profile: Profile, packed_bytes: int) -> dict[str, messages.Scalar]:
-    """What a list shows of a profile."""
+    """Return the summary of a profile that lists show."""
     cost = profile.cost
     slower = max(0.0, (cost.step_within or 0.0) - (cost.step_before or 0.0)) * profile.steps
     return {

@@ -1,7 +1,8 @@
-"""Which steps are profiled: one after warm-up, a later one with Python stacks, and those that somebody asks for.
+"""Chooses the steps to profile: one after warm-up, a later one with Python stacks, and those on request.
 
-What a profile costs is known once there has been one. Before, it is forecast; and none that nobody asked for begins until it
-would be a small part of the run's time: the first one a hundredth, so that a run of a minute has one; all together a thousandth.
+The cost of a profile is known after the first one. Before, it is estimated. A profile that nobody requested begins only
+when it would be a small part of the run's time: a hundredth for the first one, so that a run of a minute has one; a
+thousandth for all together.
 """
 
 from __future__ import annotations
@@ -13,31 +14,31 @@ from typing import Final, NamedTuple
 WARM_UP_STEPS: Final = 20
 ASKED_STEPS: Final = 2
 FIRST_SHARE: Final = 0.01
-"""of the run's time that the first profile takes (GPT-2 small on two cores: after half a minute)"""
+"""Part of the run's time for the first profile (GPT-2 small on two cores: after half a minute)."""
 SHARE: Final = 0.001
-"""of the run's time that profiles take after that, all but those that were asked for"""
+"""Part of the run's time for later profiles, except those on request."""
 FORECAST_STEPS: Final = 8.0
 FORECAST_S: Final = 0.1
-"""what the first one is taken to cost: so many times a step, of a training that waits for nothing but Python, and the profiler's
-own beginning (GPT-2 small on two cores: 7 steps)"""
+"""Estimated cost of the first profile: this many seconds for the profiler's start, and FORECAST_STEPS times a step of a
+training that waits for Python only (GPT-2 small on two cores: 7 steps)."""
 STACKS_TIMES: Final = 6.0
-"""as much as one without stacks, the first time (the tracer's own beginning takes 0.3 s)"""
+"""Estimated cost of the first profile with stacks, relative to one without (the tracer's start takes 0.3 s)."""
 
 
-MOST_IN_VAIN: Final = 8
-"""profiles of one session that are begun anew"""
+MAX_RETRIES: Final = 8
+"""Maximum number of aborted profiles in one session that are retried."""
 
 
 class ProfileRequest(NamedTuple):
-    """A profile that should be recorded."""
+    """A profile to be recorded."""
 
     reason: str
     steps: int
     stacks: bool
-    """with the Python stack of each operation, for source lines"""
+    """With the Python stack of each operation, for source lines."""
     shapes: bool
     trace: bool
-    """and the whole trace with it"""
+    """With the whole trace."""
 
 
 WARM: Final = ProfileRequest("after warm-up", 1, stacks=False, shapes=False, trace=False)
@@ -47,9 +48,9 @@ ASKED_TRACE: Final = ASKED._replace(trace=True)
 
 
 class ProfilePlan:
-    """What to profile next. Asked on the training thread; :meth:`ask` and :meth:`ended` come from others.
+    """Decides what to profile next, on the training thread. :meth:`ask` and :meth:`ended` are called from other threads.
 
-    by_itself  False: only what somebody asks for
+    by_itself  False: only on request
     now        seconds, rising
     """
 
@@ -59,19 +60,19 @@ class ProfilePlan:
         self._waiting: list[ProfileRequest] = [WARM, LINES] if by_itself else []
         self._asked: ProfileRequest | None = None
         self._spent_s = 0.0
-        self._in_vain = 0
+        self._retries = 0
         self._known_s: float | None = None
 
     def ask(self, *, trace: bool) -> None:
-        """Somebody would like a profile of the next steps. Asked twice before it begins, there is one."""
+        """Request a profile of the next steps. Requests before it begins share one profile."""
         self._asked = ASKED_TRACE if trace or self._asked is ASKED_TRACE else ASKED
 
-    def may_wish(self, step: int) -> bool:
-        """Whether it is worth while to ask; after each step that costs next to nothing."""
+    def is_due(self, step: int) -> bool:
+        """Return whether :meth:`next_request` should be called. Costs almost nothing after each step."""
         return self._asked is not None or (bool(self._waiting) and step % WARM_UP_STEPS == 0)
 
-    def wish(self, step: int, step_s: float) -> ProfileRequest | None:
-        """The profile to begin now, after so many steps of so many seconds; None: none."""
+    def next_request(self, step: int, step_s: float) -> ProfileRequest | None:
+        """Return the profile to begin now, or None. ``step_s``: duration of a step."""
         if self._asked is not None:
             return self._asked
         if step < WARM_UP_STEPS or not self._waiting:
@@ -83,30 +84,30 @@ class ProfilePlan:
         affordable = self._spent_s + forecast_s <= share * (self._now() - self._began_s)
         return self._waiting[0] if affordable else None
 
-    def begun(self, wish: ProfileRequest) -> None:
-        """It is being recorded."""
-        if wish is self._asked:
+    def begun(self, request: ProfileRequest) -> None:
+        """Record that a profile is being recorded."""
+        if request is self._asked:
             self._asked = None
-        elif wish in self._waiting:
-            self._waiting.remove(wish)
+        elif request in self._waiting:
+            self._waiting.remove(request)
 
-    def again(self, wish: ProfileRequest) -> None:
-        """It was begun in vain. A few times, then it is let go."""
-        self._in_vain += 1
-        if self._in_vain > MOST_IN_VAIN:
+    def again(self, request: ProfileRequest) -> None:
+        """Retry an aborted profile, a limited number of times."""
+        self._retries += 1
+        if self._retries > MAX_RETRIES:
             return
-        if wish in (ASKED, ASKED_TRACE):
-            self._asked = self._asked or wish
+        if request in (ASKED, ASKED_TRACE):
+            self._asked = self._asked or request
         else:
-            self._waiting.insert(0, wish)
+            self._waiting.insert(0, request)
 
     def missed(self) -> None:
-        """It cannot be recorded: the profiler is somebody else's. What is asked for is forgotten."""
+        """Record that nothing can be recorded, because the program uses the profiler. A request is dropped."""
         self._asked = None
 
-    def ended(self, wish: ProfileRequest, seconds: float) -> None:
-        """It is recorded, and cost the training and our thread so much in all."""
-        if wish in (WARM, LINES):
+    def ended(self, request: ProfileRequest, seconds: float) -> None:
+        """Record the end of a profile and its total cost for the training and the agent's thread."""
+        if request in (WARM, LINES):
             self._spent_s += seconds
-        if not wish.stacks:
+        if not request.stacks:
             self._known_s = seconds

@@ -1,7 +1,8 @@
-"""PyTorch's one profiler a process: ours while a profile is recorded, the user's at all other times.
+"""PyTorch's one profiler per process: the agent's while a profile is recorded, the user's at all other times.
 
-Whether somebody profiles is asked of PyTorch; who begins to is heard by a thin function in front of the two through which
-every profiler of PyTorch begins. A user who begins one while ours is open finds it as if nobody had: ours is given up first.
+PyTorch says whether a profiler is active. Thin patches of the two functions that every profiler of PyTorch calls first
+detect another start. If the user starts one while the agent's is open, the agent's is dropped first, so that the user finds
+no trace of it.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ if TYPE_CHECKING:
 
 BEGINNINGS: Final = ("_prepare_profiler", "_enable_profiler")
 OTHERS: Final = ("KINETO_USE_DAEMON", "NSYS_PROFILING_SESSION_ID", "NV_COMPUTE_PROFILER_PERFWORKS_DIR")
-"""set where another profiler may take the device's counters at any moment: dynolog, Nsight Systems, Nsight Compute"""
+"""Variables set by other profilers that may use the device's counters at any time: dynolog, Nsight Systems, Nsight Compute."""
 LOG_LEVEL: Final = "KINETO_LOG_LEVEL"
 SILENT: Final = "99"
 
 
 class PytorchProfiler:
-    """Opens and closes torch.profiler on the training thread, and hears when somebody else does.
+    """Opens and closes torch.profiler on the training thread, and detects other starts.
 
-    on_taken   called before the user's own profiler begins while ours is open
+    on_taken   called before the user's own profiler starts while the agent's is open
     """
 
     def __init__(self, on_taken: Callable[[], None]) -> None:
         from torch.autograd import profiler
 
         self._module = profiler
-        self._on_taken = guarded("giving way to the user's profiler")(on_taken)
+        self._on_taken = guarded("stopping for the user's profiler")(on_taken)
         self._profiler: Any = None
         self._thread = 0
         self._calling = False
@@ -45,16 +46,16 @@ class PytorchProfiler:
 
     @property
     def is_open(self) -> bool:
-        """Ours is recording."""
+        """True while the agent's profiler records."""
         return self._profiler is not None
 
     @property
-    def belongs_to_us(self) -> bool:
-        """Ours is recording, and may be closed by the thread that asks: PyTorch lets only the one that opened it."""
+    def is_ours_on_this_thread(self) -> bool:
+        """True if the agent's profiler records and this thread may close it: only the thread that opened it may."""
         return self.is_open and self._thread == get_ident()
 
     @property
-    def is_the_users(self) -> bool:
+    def is_users(self) -> bool:
         """Somebody else profiles, or may at any moment: nothing may be touched."""
         if self.is_open:
             return False
@@ -68,9 +69,9 @@ class PytorchProfiler:
         return bool(torch._C._autograd._profiler_enabled())
 
     def open(self, *, stacks: bool, shapes: bool, memory: bool) -> None:
-        """Profile from now on: CPU, the device where it can be, and memory. 1 ms; the first one in a process more.
+        """Profile from now on: the CPU, the device if possible, and memory. 1 ms; more for the first one in a process.
 
-        memory   also the CPU's: for each thousandth block that was there before, PyTorch then warns on the terminal
+        memory   also the CPU's: PyTorch then warns on the terminal for each thousandth block that was allocated before
         """
         import torch
         from torch.profiler import ProfilerActivity, profile
@@ -86,18 +87,18 @@ class PytorchProfiler:
             "acc_events": False,
         }
         accepted = inspect.signature(profile).parameters
-        ours = profile(**{name: word for name, word in words.items() if name in accepted})
-        # Ours from now on: what fails half way through its start has to be closed, too.
-        self._profiler, self._thread = ours, get_ident()
+        own_profile = profile(**{name: word for name, word in words.items() if name in accepted})
+        # Set before the start: a start that fails half way has to be closed, too.
+        self._profiler, self._thread = own_profile, get_ident()
         self._calling = True
         try:
             with _quiet_kineto():
-                ours.start()
+                own_profile.start()
         finally:
             self._calling = False
 
     def leave(self) -> None:
-        """Profile no more, and forget what was recorded. From any thread: where it is not its own, that one does it soon."""
+        """Stop profiling and drop the result. From any thread: on another one, the profiler's thread does it soon."""
         if self.is_open:
             on_thread(self._thread, self._leave)
 
@@ -106,35 +107,35 @@ class PytorchProfiler:
             self.close()
 
     def close(self) -> Any:
-        """Profile no more; what was recorded (``torch.profiler.profile``), its events not yet read. 4 to 30 µs an event."""
-        ours, self._profiler = self._profiler, None
+        """Stop profiling. Returns ``torch.profiler.profile``, whose events are not read yet. 4 to 30 µs an event."""
+        own_profile, self._profiler = self._profiler, None
         try:
             with _quiet_kineto():
-                ours.stop()
+                own_profile.stop()
         finally:
-            # A stop that failed before it came to the switch leaves each operation of the training recorded, for good.
+            # A stop that failed early would leave all later operations of the training recorded.
             if self._native_enabled():
                 self._module._disable_profiler()
-        return ours
+        return own_profile
 
-    # -- who else begins one -------------------------------------------------------------------------------------------
+    # -- other starts --------------------------------------------------------------------------------------------------
 
     def listen(self) -> None:
-        """Hear it from now on, until :meth:`release`."""
+        """Detect other starts until :meth:`release`."""
         for name in BEGINNINGS:
             if hasattr(self._module, name):
-                self._patches.wrap(self._module, name, self._hear)
+                self._patches.wrap(self._module, name, self._start_called)
 
     def release(self) -> None:
-        """PyTorch's own functions again."""
+        """Restore PyTorch's own functions."""
         self._patches.remove()
 
     def forget(self) -> None:
-        """In a forked child: what is open belongs to the parent."""
+        """Drop the profile in a forked child: it belongs to the parent."""
         self._profiler = None
         self.release()
 
-    def _hear(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _start_called(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self.is_open and not self._calling:
             self._on_taken()
         return original(*args, **kwargs)
@@ -142,15 +143,15 @@ class PytorchProfiler:
 
 @contextmanager
 def _quiet_kineto() -> Iterator[None]:
-    """PyTorch's profiling library writes lines to the terminal, and asks this variable whether it may.
+    """Silence PyTorch's profiling library, which prints to the terminal unless this variable is set.
 
-    It is read when the library first wakes up, so it has to be there while ours begins; a user's own word is left alone.
+    The library reads it at its first start, so that it must be set then. A value of the user stays.
     """
-    given = os.environ.get(LOG_LEVEL)
-    if given is None:
+    value = os.environ.get(LOG_LEVEL)
+    if value is None:
         os.environ[LOG_LEVEL] = SILENT
     try:
         yield
     finally:
-        if given is None:
+        if value is None:
             os.environ.pop(LOG_LEVEL, None)

@@ -1,4 +1,4 @@
-"""What one profile left, as it was read on the training thread: handed on to the thread that makes tables of it."""
+"""Data of one profile as read on the training thread: passed to the thread that makes tables of it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from vramscope.profiler.plan import ProfileRequest
 
 
 class PhaseMark(NamedTuple):
-    """A moment at which step or phase changed."""
+    """A change of step or phase."""
 
     time_ns: int
-    """since 1970"""
+    """Nanoseconds since 1970."""
     step: int
-    """number of the step that runs, from 1"""
+    """Number of the running step, from 1."""
     phase: int
 
 
 @dataclass
 class DeviceCounters:
-    """The allocator of one device at the window's beginning and end, as ``trace.raw.counters_of`` flattens it."""
+    """Counters of one device at the window's begin and end, flattened by ``allocator_counters.counters_of``."""
 
     device: int
     name: str
@@ -28,7 +28,7 @@ class DeviceCounters:
     end: dict[str, int] = field(default_factory=dict)
 
     def rise(self, name: str) -> int | None:
-        """By how much a counter rose; None where there is no such, or somebody reset it meanwhile."""
+        """Return the increase of a counter; None if it is missing, or was reset in the window."""
         if name not in self.start or name not in self.end:
             return None
         risen = self.end[name] - self.start[name]
@@ -39,20 +39,20 @@ class DeviceCounters:
 class RawProfile:
     """One profile of all devices."""
 
-    wish: ProfileRequest
+    request: ProfileRequest
     first_step: int
     last_step: int
     steps: int
-    """in full"""
+    """Number of complete steps."""
     start_ns: int
-    """since 1970"""
+    """Nanoseconds since 1970."""
     counters: list[DeviceCounters]
     marks: list[PhaseMark]
     end_ns: int = 0
     profiler: Any = None
-    """torch.profiler.profile, closed; let go when it is read"""
+    """Closed torch.profiler.profile; dropped after it is read."""
     modules: dict[int, tuple[str, str]] | None = None
-    """(name, class) by id(); None: no hooks were possible"""
+    """(name, class) by id; None: module calls could not be recorded."""
     opening_s: float = 0.0
     closing_s: float = 0.0
     step_before_s: float | None = None

@@ -1,7 +1,7 @@
-"""Records profiles of single steps: opens and closes torch.profiler at the training's own steps.
+"""Records profiles of single steps: opens and closes torch.profiler at the training's steps.
 
-A profile costs the training thread about 1 µs an operation while it is open (2 µs with Python stacks) and 8 to 30 µs an
-operation when it is closed; outside of profiles there is a comparison a phase and a clock's reading a step.
+While it is open, a profile costs the training thread about 1 µs an operation (2 µs with Python stacks), and 8 to 30 µs an
+operation when it is closed. Outside of profiles it costs one comparison a phase and one reading of the clock a step.
 """
 
 from __future__ import annotations
@@ -39,21 +39,22 @@ if TYPE_CHECKING:
     from vramscope.steps.records import StepRecord
     from vramscope.transport.ring import Ring
 
-MOST_ALLOCATIONS: Final = 60_000
-"""of one profile; with some three operations each, and 1 s of the training's time to close it"""
-USERS_PROFILER: Final = "another profiler is at work in this process, so that no profiles are recorded for vramscope"
-STEPS_TO_KNOW: Final = 20
-"""whose median is what a step takes without a profile"""
+MAX_ALLOCATIONS: Final = 60_000
+"""Maximum number of allocations of one profile: with about three operations each, closing takes 1 s of the training's time."""
+USERS_PROFILER: Final = "another profiler is active in this process, so vramscope records no profiles"
+MEDIAN_STEPS: Final = 20
+"""Number of steps whose median is the duration of a step without a profile."""
 OVERDUE_STEPS: Final = 20
 OVERDUE_S: Final = 5.0
-"""so many times as long as a step, and at least so long: then it is something else that goes on, an evaluation, say"""
+"""A profile is overdue after this many seconds and OVERDUE_STEPS times a step: then something else runs, such as an
+evaluation."""
 
 
 class ProfileRecorder(StepListener):
-    """One a session. All calls but :meth:`ask` come on the training thread; the clock tells of phases and steps.
+    """Records profiles, one recorder a session. All calls except :meth:`ask` are on the training thread.
 
     roots           the models, for the names of modules
-    other_is_open   whether a window of allocator history is being recorded: never both at once
+    other_is_open   returns whether a window of allocator history is being recorded: never both at once
     """
 
     order = Order.PROFILE
@@ -75,35 +76,35 @@ class ProfileRecorder(StepListener):
         self._roots = roots
         self._plan = plan or ProfilePlan()
         self._other_is_open = other_is_open
-        self._switch = PytorchProfiler(self._give_way)
+        self._switch = PytorchProfiler(self._yield_to_user)
         self._users_profiler = Notice(ring.put, lambda: clock.step, USERS_PROFILER)
         self._uploads = Uploads(ring, lambda: clock.step, pace_s=pace_s, name="profiles")
         self._packing = ProfilePacker(self._plan.ended)
-        self._asks_capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
+        self._current_stream_is_capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
         self._device_name: Callable[[int], str] = torch.cuda.get_device_name
         self.window: _OpenProfile | None = None
-        """that is being recorded"""
-        self._steps_s: deque[float] = deque(maxlen=STEPS_TO_KNOW)
+        """The profile that is being recorded."""
+        self._steps_s: deque[float] = deque(maxlen=MEDIAN_STEPS)
         self._step_ended_s = 0.0
         self._off = False
 
     @property
     def is_open(self) -> bool:
-        """A profile is being recorded."""
+        """True while a profile is being recorded."""
         return self.window is not None
 
     @guarded("recording profiles")
     def begin(self) -> None:
-        """Listen to the clock."""
+        """Subscribe to the clock."""
         self._switch.listen()
         self._clock.subscribe(self)
 
     def ask(self, *, trace: bool = False) -> None:
-        """Somebody would like a profile of the next steps. From any thread."""
+        """Request a profile of the next steps. From any thread."""
         self._plan.ask(trace=trace)
 
     def close(self) -> None:
-        """The session ends: a profile that holds a whole step is closed, any other given up; all go to the ring. At most 2 s."""
+        """End the session: a profile with a complete step is closed, any other dropped; all go to the ring. At most 2 s."""
         self._clock.unsubscribe(self)
         self._end_open_window()
         self._switch.release()
@@ -111,13 +112,13 @@ class ProfileRecorder(StepListener):
 
     @guarded("recording profiles")
     def before_fork(self) -> None:
-        """The child would go on profiling, for as long as it lives: a profile that this thread has opened is put off."""
-        if self.window is not None and self._switch.belongs_to_us:
-            with self._all_or_nothing():
-                self._put_off()
+        """Postpone a profile that this thread has opened: the child would profile for as long as it lives."""
+        if self.window is not None and self._switch.is_ours_on_this_thread:
+            with self._disable_on_error():
+                self._postpone()
 
     def after_fork_in_child(self) -> None:
-        """The child records nothing, and does not touch what is open."""
+        """Stop recording in the child, and change nothing that is open."""
         window, self.window = self.window, None
         self._off = True
         self._clock.unsubscribe(self)
@@ -126,61 +127,61 @@ class ProfileRecorder(StepListener):
         self._switch.forget()
         self._uploads.after_fork_in_child()
 
-    # -- what the clock tells ------------------------------------------------------------------------------------------
+    # -- events of the clock --------------------------------------------------------------------------------------------
 
     def phase_entered(self) -> None:
-        """A phase begins; marked within a profile."""
+        """Handle the begin of a phase: set a mark within a profile."""
         if self.window is not None:
             self._mark()
 
     def phase_continued(self) -> None:
-        """Another forward within a phase of a profile: an evaluation, say, which has no end in sight."""
-        if self.window is not None and self._switch.belongs_to_us:
-            self._keep_bounds_within_a_phase()
+        """Handle another forward within a phase of a profile: an evaluation, say, whose end is not known."""
+        if self.window is not None and self._switch.is_ours_on_this_thread:
+            self._check_limits_within_a_phase()
 
     def step_ended(self, step: StepRecord) -> None:
-        """A step is over."""
+        """Handle the end of a step."""
         if self._off:
             return
         now_s = time.perf_counter()
         took_s, self._step_ended_s = now_s - self._step_ended_s, now_s
         if self.window is None:
             self._steps_s.append(took_s)
-            if self._plan.may_wish(self._clock.step):
-                self._begin_if_wished()
+            if self._plan.is_due(self._clock.step):
+                self._begin_if_due()
         else:
             self.window.steps_s.append(took_s)
-            self._step_in()
+            self._end_step_in_profile()
 
     # -- a profile -----------------------------------------------------------------------------------------------------
 
     @guarded("recording profiles")
-    def _begin_if_wished(self) -> None:
+    def _begin_if_due(self) -> None:
         clock = self._clock
-        # (the first step measured lasted from attach on)
+        # (the first measured step began at attach)
         step_s = statistics.median(self._steps_s) if len(self._steps_s) > 1 else 0.0
-        wish = self._plan.wish(clock.step, step_s)
+        request = self._plan.next_request(clock.step, step_s)
         if (
-            wish is None
+            request is None
             or clock.is_control_step
             or self._uploads.is_full
             or self._other_is_open()
             or self._is_capturing()
         ):
             return
-        if self._switch.is_the_users:
+        if self._switch.is_users:
             self._plan.missed()
             self._users_profiler.report()
             return
-        with self._all_or_nothing():
-            self._open(wish, step_s or None)
+        with self._disable_on_error():
+            self._open(request, step_s or None)
 
-    def _open(self, wish: ProfileRequest, step_s: float | None) -> None:
-        began = time.perf_counter()
-        self._plan.begun(wish)
+    def _open(self, request: ProfileRequest, step_s: float | None) -> None:
+        start_s = time.perf_counter()
+        self._plan.begun(request)
         clock = self._clock
         raw = RawProfile(
-            wish=wish,
+            request=request,
             first_step=clock.step + 1,
             last_step=clock.step + 1,
             steps=0,
@@ -190,12 +191,12 @@ class ProfileRecorder(StepListener):
             step_before_s=step_s,
         )
         self.window = window = _OpenProfile(raw)
-        if not wish.stacks and not is_compiled():
+        if not request.stacks and not is_compiled():
             window.modules = ModuleMarks()
             window.modules.begin()
-        elif not wish.stacks:
-            raw.notes.append("torch.compile is at work: modules are left alone, and told only in a profile with stacks")
-        self._switch.open(stacks=wish.stacks, shapes=wish.shapes, memory=bool(clock.counters))
+        elif not request.stacks:
+            raw.notes.append("torch.compile is active: modules are recorded only in a profile with stacks")
+        self._switch.open(stacks=request.stacks, shapes=request.shapes, memory=bool(clock.counters))
         raw.counters = [
             DeviceCounters(counter.device, self._device_name(counter.device), self._read(counter.device))
             for counter in clock.counters
@@ -203,7 +204,7 @@ class ProfileRecorder(StepListener):
         mark_beginning()
         raw.start_ns = time.time_ns()
         raw.marks.append(PhaseMark(raw.start_ns, clock.step + 1, clock.phase if clock.watched else series.UNKNOWN))
-        raw.opening_s = time.perf_counter() - began
+        raw.opening_s = time.perf_counter() - start_s
         self._step_ended_s = time.perf_counter()
 
     @guarded("recording profiles")
@@ -211,36 +212,34 @@ class ProfileRecorder(StepListener):
         window, clock = self.window, self._clock
         if window is None:
             return
-        with self._all_or_nothing():
+        with self._disable_on_error():
             if self._is_capturing():
-                self._give_up()  # a graph's allocations are made once: no part of what a step does
+                self._restore()  # a graph's allocations are made once: no part of a step
                 return
             window.raw.marks.append(
                 PhaseMark(time.time_ns(), clock.step + 1, clock.phase if clock.watched else series.UNKNOWN)
             )
-            self._keep_bounds(window)
+            self._check_limits(window)
 
     @guarded("recording profiles")
-    def _keep_bounds_within_a_phase(self) -> None:
+    def _check_limits_within_a_phase(self) -> None:
         if self.window is not None:
-            with self._all_or_nothing():
-                self._keep_bounds(self.window)
+            with self._disable_on_error():
+                self._check_limits(self.window)
 
-    def _keep_bounds(self, window: _OpenProfile) -> None:
+    def _check_limits(self, window: _OpenProfile) -> None:
         if window.is_overdue:
-            self._put_off()
-        elif self._allocations(window) > MOST_ALLOCATIONS:
-            self._close(
-                f"closed in the middle of a step: it allocates more than {MOST_ALLOCATIONS} times", in_step=True
-            )
+            self._postpone()
+        elif self._allocations(window) > MAX_ALLOCATIONS:
+            self._close(f"closed in the middle of a step: more than {MAX_ALLOCATIONS} allocations", in_step=True)
 
     @guarded("recording profiles")
-    def _step_in(self) -> None:
+    def _end_step_in_profile(self) -> None:
         window = self.window
         assert window is not None
-        with self._all_or_nothing():
+        with self._disable_on_error():
             window.raw.steps += 1
-            if window.raw.steps >= window.raw.wish.steps:
+            if window.raw.steps >= window.raw.request.steps:
                 self._close(in_step=False)
             else:
                 self._mark()
@@ -250,17 +249,17 @@ class ProfileRecorder(StepListener):
         window = self.window
         if window is None:
             return
-        with self._all_or_nothing():
-            if window.raw.steps and self._switch.belongs_to_us:
-                self._close("the session ended in it", in_step=bool(self._clock.cuts()))
+        with self._disable_on_error():
+            if window.raw.steps and self._switch.is_ours_on_this_thread:
+                self._close("ended by the end of the session", in_step=bool(self._clock.cuts()))
             else:
-                self._give_up()
+                self._restore()
 
     def _close(self, note: str = "", *, in_step: bool) -> None:
-        """``in_step``: within a step, which is then the last one in it; else at the end of one."""
+        """Close the profile. ``in_step``: within a step, which is then its last one; else at the end of one."""
         window = self.window
         assert window is not None
-        began = time.perf_counter()
+        start_s = time.perf_counter()
         raw = window.raw
         raw.end_ns = time.time_ns()
         for counters in raw.counters:
@@ -270,18 +269,18 @@ class ProfileRecorder(StepListener):
         with collector_paused():
             raw.profiler = self._switch.close()
         self.window = None
-        if window.modules is not None or raw.wish.stacks:
+        if window.modules is not None or raw.request.stacks:
             raw.modules = names_of(self._roots, {} if window.modules is None else window.modules.kinds)
         raw.last_step = max(raw.first_step, self._clock.step + in_step)
         if note:
             raw.notes.append(note)
         raw.step_within_s = statistics.median(window.steps_s) if window.steps_s else None
-        raw.closing_s = time.perf_counter() - began
+        raw.closing_s = time.perf_counter() - start_s
         self._step_ended_s = time.perf_counter()
         self._uploads.put(partial(self._packing.artifacts, raw))
 
-    def _give_up(self) -> None:
-        """Leave everything as it was before the profile."""
+    def _restore(self) -> None:
+        """Restore everything as it was before the profile."""
         window, self.window = self.window, None
         try:
             if window is not None and window.modules is not None:
@@ -289,21 +288,21 @@ class ProfileRecorder(StepListener):
         finally:
             self._switch.leave()
 
-    def _put_off(self) -> None:
-        """What goes on now is no step's work: leave everything as it was, and begin anew when a step has ended."""
+    def _postpone(self) -> None:
+        """Restore everything, because what runs now is not a step, and begin again after the next step."""
         window = self.window
-        self._give_up()
+        self._restore()
         if window is not None:
-            self._plan.again(window.raw.wish)
+            self._plan.again(window.raw.request)
 
-    def _give_way(self) -> None:
-        self._give_up()
+    def _yield_to_user(self) -> None:
+        self._restore()
         self._plan.missed()
         self._users_profiler.report()
 
     @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """A fault in here ends recording for good, and nothing is left on."""
+    def _disable_on_error(self) -> Iterator[None]:
+        """Context in which an error ends recording for good and restores everything."""
         done = False
         try:
             yield
@@ -311,11 +310,11 @@ class ProfileRecorder(StepListener):
         finally:
             if not done:
                 self._off = True
-                self._give_up()
+                self._restore()
 
     def _is_capturing(self) -> bool:
-        # (asked without a device, PyTorch raises)
-        return bool(self._clock.counters) and self._asks_capturing()
+        # (without a device PyTorch raises)
+        return bool(self._clock.counters) and self._current_stream_is_capturing()
 
     def _read(self, device: int) -> dict[str, int]:
         return counters_of(share_peak_counters().read(device))
@@ -334,10 +333,10 @@ class _OpenProfile:
         self.raw = raw
         self.modules: ModuleMarks | None = None
         self.steps_s: list[float] = []
-        self._began_s = time.perf_counter()
+        self._start_s = time.perf_counter()
 
     @property
     def is_overdue(self) -> bool:
-        """No step takes that long."""
+        """True after a time that no step takes."""
         step_s = self.raw.step_before_s or 0.0
-        return time.perf_counter() - self._began_s > max(OVERDUE_S, OVERDUE_STEPS * step_s)
+        return time.perf_counter() - self._start_s > max(OVERDUE_S, OVERDUE_STEPS * step_s)

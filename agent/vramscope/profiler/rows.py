@@ -1,37 +1,37 @@
-"""What a profile is read into: lines, allocations, kernels, and stacks that share their outer parts."""
+"""Types of a profile's data: lines, allocations, kernels, and stacks that share their outer parts."""
 
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
 NONE: Final = -1
-"""no row, no node"""
+"""Stands for no row or no node."""
 
 
 class ProfiledLine(NamedTuple):
-    """A place in the source."""
+    """A source line."""
 
     file: str
     line: int
     last_line: int
-    """the same, or larger where the profiler tells no more than that it lies between the two"""
+    """Equal to ``line``, or larger if the profiler only reports that it is between the two."""
     function: str
 
 
 class Allocation(NamedTuple):
-    """Memory taken, or let go (a negative size)."""
+    """An allocation, or a free (a negative size)."""
 
     time_ns: int
     operation: int
-    """position of the innermost operation around it; NONE"""
+    """Position of the innermost enclosing operation; NONE."""
     thread: int
     device: int
     address: int
     size_bytes: int
     total_bytes: int
-    """allocated on the device afterwards, by the allocator's own count; UNKNOWN of what is let go in no operation"""
+    """Allocated on the device afterwards, from the allocator's own counter; UNKNOWN for a free outside of operations."""
     line: int
-    """node of line_chains; NONE"""
+    """Node of line_chains; NONE."""
 
 
 class Kernel(NamedTuple):
@@ -40,11 +40,11 @@ class Kernel(NamedTuple):
     start_ns: int
     duration_ns: int
     operation: int
-    """position of the operation that launched it; NONE"""
+    """Position of the operation that launched it; NONE."""
 
 
 class SharedStacks:
-    """Stacks that share their outer parts: each is a node, which knows its key and the node around it."""
+    """Stacks that share their outer parts: each is a node, with its key and the enclosing node."""
 
     def __init__(self) -> None:
         self.parents: list[int] = []
@@ -60,7 +60,7 @@ class SharedStacks:
         return known
 
     def around(self, node: int) -> list[Any]:
-        """The keys from a node outwards, each once."""
+        """Return the keys from a node outwards, each once."""
         keys: dict[Any, None] = {}
         while node != NONE:
             keys[self.keys[node]] = None

@@ -1,4 +1,4 @@
-"""Sums a profile up: one row an operation, a module, a source line; what each took, let go, and had alive at the peak."""
+"""Sums up a profile: one row per operation, module or source line, with what each took, freed, and had alive at the peak."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vramscope.profiler.sliced import sliced
 from vramscope.protocol import series
 from vramscope.protocol.profile import MAX_ROWS, NO_LINE, NOT_ATTRIBUTED, OTHER, OUTSIDE, PYTHON, QUANTITIES, Columns
 
-_AT: Final = {name: place for place, name in enumerate(QUANTITIES)}
+_AT: Final = {name: position for position, name in enumerate(QUANTITIES)}
 CALLS, CPU, SELF_CPU, DEVICE, SELF_DEVICE, ALLOCATED, SELF_ALLOCATED, FREED, SELF_FREED, PEAK, SELF_PEAK = range(
     len(_AT)
 )
@@ -24,7 +24,7 @@ _UNATTRIBUTED: Final[Keys] = ([(NOT_ATTRIBUTED, series.UNKNOWN)], [NOT_ATTRIBUTE
 
 
 class SummaryTable:
-    """Rows by their key; each a list in the order of profile_tables.QUANTITIES."""
+    """Rows by their key; each is a list in the order of profile.QUANTITIES."""
 
     def __init__(self) -> None:
         self.rows: dict[Hashable, list[int]] = {}
@@ -36,7 +36,7 @@ class SummaryTable:
         return found
 
     def add(self, quantity: int, keys: Iterable[Hashable], amount: int) -> None:
-        """To the innermost key by itself, and to each of those around it with what they called."""
+        """Add to the innermost key without callees, and to each enclosing key with callees."""
         first = True
         for key in keys:
             row = self.row(key)
@@ -46,15 +46,15 @@ class SummaryTable:
                 first = False
 
     def bounded(self, other: Hashable) -> dict[Hashable, list[int]]:
-        """At most MAX_ROWS: the smallest are one row."""
+        """Return at most MAX_ROWS rows: the smallest are summed in one."""
         if len(self.rows) <= MAX_ROWS:
             return self.rows
         weight = sorted(
             self.rows.items(), key=lambda item: (item[1][ALLOCATED] + item[1][FREED], item[1][CPU]), reverse=True
         )
         kept, rest = dict(weight[: MAX_ROWS - 1]), weight[MAX_ROWS - 1 :]
-        # Only what adds up: a sum of what each called would count the same twice.
-        sums = [sum(row[place] for _, row in rest) for place in range(len(QUANTITIES))]
+        # Only values without callees: sums with callees would count the same twice.
+        sums = [sum(row[position] for _, row in rest) for position in range(len(QUANTITIES))]
         for whole in (CPU, DEVICE, ALLOCATED, FREED, PEAK):
             sums[whole] = sums[whole + 1]
         kept[other] = sums
@@ -78,7 +78,7 @@ class StringTable:
 
 
 class ProfilePeak:
-    """The moment at which most was allocated, and what was alive then."""
+    """The time of the highest allocated bytes, and what was alive then."""
 
     def __init__(self, events: list[Allocation], counters: DeviceCounters | None, pause: Callable[[], None]) -> None:
         self.bytes: int | None = None
@@ -87,25 +87,25 @@ class ProfilePeak:
         self.before_bytes: int | None = None
         start = None if counters is None else counters.start.get("allocated_bytes.all.current")
         self.start_bytes = start
-        place = NONE
+        position = NONE
         if start is not None:
             self.bytes = start
         for number, event in enumerate(sliced(events, pause)):
             if event.total_bytes != series.UNKNOWN and (self.bytes is None or event.total_bytes > self.bytes):
-                self.bytes, self.time_ns, place = event.total_bytes, event.time_ns, number
+                self.bytes, self.time_ns, position = event.total_bytes, event.time_ns, number
         alive: dict[int, Allocation] = {}
         freed_before = 0
-        for event in sliced(events[: place + 1], pause):
+        for event in sliced(events[: position + 1], pause):
             if event.size_bytes > 0:
                 alive[event.address] = event
             elif alive.pop(event.address, None) is None:
                 freed_before -= event.size_bytes
         self.alive = list(alive.values())
         if start is not None and self.bytes is not None:
-            # Autograd's threads let go of a last graph when nobody profiles them: what the profiler was not told of is taken
-            # to have been there before.
-            held = sum(event.size_bytes for event in self.alive)
-            self.before_bytes = max(0, min(start - freed_before, self.bytes - held))
+            # Autograd's threads free a last graph when they are not profiled. Memory that the profiler did not see counts
+            # as allocated before.
+            alive_bytes = sum(event.size_bytes for event in self.alive)
+            self.before_bytes = max(0, min(start - freed_before, self.bytes - alive_bytes))
 
     @property
     def unattributed_bytes(self) -> int | None:
@@ -115,14 +115,14 @@ class ProfilePeak:
 
 
 class ProfileTotals:
-    """The three tables of one device's profile. ``pause`` lets the training on between slices."""
+    """The three tables of one device's profile. ``pause`` is called between slices."""
 
     def __init__(self, events: ProfileEvents, raw: RawProfile, device: int, pause: Callable[[], None]) -> None:
         self._events = events
         self.pause = pause
         self._marks = raw.marks
         self._mark_times = [mark.time_ns for mark in raw.marks]
-        # By its middle: the optimizer's step, for one, begins before our hook in it is called.
+        # By its middle: the optimizer's step, for example, begins before the agent's hook in it is called.
         self._phases = [
             self.mark_at(start + duration // 2).phase
             for start, duration in sliced(zip(events.starts, events.durations, strict=True), pause)
@@ -140,11 +140,11 @@ class ProfileTotals:
         self._sum_memory()
 
     def mark_at(self, time_ns: int) -> PhaseMark:
-        """Step and phase at a moment."""
+        """Return step and phase at a time."""
         return self._marks[max(0, bisect_right(self._mark_times, time_ns) - 1)]
 
     def keys(self, row: int) -> list[Hashable]:
-        """The operations around a row, from within: each name once."""
+        """Return the operations around a row, innermost first: each name once."""
         known = self._around.get(row)
         if known is None:
             events = self._events
@@ -158,7 +158,7 @@ class ProfileTotals:
         return known
 
     def _keys_of(self, row: int) -> Keys:
-        """(operations, modules, lines) that a row's doing belongs to."""
+        """Return (operations, modules, lines) that a row counts for."""
         events = self._events
         phase = series.UNKNOWN if row == NONE else self._phases[row]
         operations = self.keys(row) if row != NONE else []
@@ -174,7 +174,7 @@ class ProfileTotals:
         selfs = list(events.durations)
         tops: list[tuple[int, int]] = []
         for row, parent in enumerate(sliced(events.parents, self.pause)):
-            # What another thread does meanwhile is not part of it (the backward's thread, say).
+            # Work of another thread meanwhile is not part of it (the backward's thread, say).
             if parent != NONE and events.threads[parent] == events.threads[row]:
                 selfs[parent] -= events.durations[row]
             else:
@@ -203,15 +203,15 @@ class ProfileTotals:
             self._add_memory(PEAK, event, event.size_bytes)
         seen_allocated = sum(event.size_bytes for event in self.allocations if event.size_bytes > 0)
         seen_freed = -sum(event.size_bytes for event in self.allocations if event.size_bytes < 0)
-        for quantity, told, seen in (
+        for quantity, counted, seen in (
             (ALLOCATED, self.allocated_bytes, seen_allocated),
             (FREED, self.freed_bytes, seen_freed),
         ):
-            if told is not None and told > seen:
-                self._unattributed(quantity, told - seen)
+            if counted is not None and counted > seen:
+                self._unattributed(quantity, counted - seen)
 
     def memory_keys(self, event: Allocation) -> Keys:
-        """(operations, modules, lines) whose doing an allocation or its end is, each from within."""
+        """Return (operations, modules, lines) that an allocation or free counts for, each innermost first."""
         if event.operation != NONE:
             return self._keys_of(event.operation)
         if event.thread != self._events.main_thread:
@@ -239,7 +239,7 @@ class ProfileTotals:
 
 
 def covered(spans: list[tuple[int, int]]) -> int:
-    """Length of the union of (begin, end)."""
+    """Return the length of the union of (begin, end)."""
     total, reached = 0, -(1 << 62)
     for begin, end in sorted(spans):
         if end > reached:
@@ -249,17 +249,17 @@ def covered(spans: list[tuple[int, int]]) -> int:
 
 
 def operation_columns(sums: ProfileTotals, words: StringTable, events: ProfileEvents) -> Columns:
-    """Columns of the table ``operations``. The shapes are those of the call that allocated most."""
+    """Return columns of the table ``operations``. The shapes are those of the call with the most allocated bytes."""
     largest: dict[Hashable, tuple[int, str]] = {}
-    taken: dict[int, int] = {}
+    allocated_by_row: dict[int, int] = {}
     for event in sliced(sums.allocations, sums.pause):
         if event.size_bytes > 0 and event.operation != NONE:
-            taken[event.operation] = taken.get(event.operation, 0) + event.size_bytes
+            allocated_by_row[event.operation] = allocated_by_row.get(event.operation, 0) + event.size_bytes
     for row, name in enumerate(sliced(events.names, sums.pause)):
         if events.shapes[row]:
             key = (name, sums.mark_at(events.starts[row]).phase)
-            if key not in largest or taken.get(row, 0) > largest[key][0]:
-                largest[key] = taken.get(row, 0), events.shapes[row]
+            if key not in largest or allocated_by_row.get(row, 0) > largest[key][0]:
+                largest[key] = allocated_by_row.get(row, 0), events.shapes[row]
 
     def key_columns(key: Any) -> tuple[int, int, int]:
         shapes = largest.get(key, (0, ""))[1]
@@ -271,7 +271,7 @@ def operation_columns(sums: ProfileTotals, words: StringTable, events: ProfileEv
 def module_columns(
     sums: ProfileTotals, words: StringTable, events: ProfileEvents, names: dict[int, tuple[str, str]]
 ) -> Columns:
-    """Columns of the table ``modules``."""
+    """Return columns of the table ``modules``."""
 
     def key_columns(key: Any) -> tuple[int, int]:
         if not isinstance(key, int):
@@ -285,7 +285,7 @@ def module_columns(
 
 
 def line_columns(sums: ProfileTotals, words: StringTable, events: ProfileEvents) -> Columns:
-    """Columns of the table ``lines``."""
+    """Return columns of the table ``lines``."""
 
     def key_columns(key: Any) -> tuple[int, int, int, int]:
         if isinstance(key, ProfiledLine):

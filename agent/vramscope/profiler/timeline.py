@@ -1,4 +1,4 @@
-"""What each row of a profile's tables held, moment by moment: the memory events of the window, each with its block's rows."""
+"""Memory of each row of a profile's tables over time: the memory events of the window, each with its block's rows."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from vramscope.protocol.profile import HISTORY, MAX_CHANGES, OTHER, Columns
 _BEFORE: Final = (series.UNKNOWN,) * 3
 
 
-def history_columns(sums: ProfileTotals, told: Sequence[bool]) -> Columns:
-    """Columns of profile_tables.HISTORY. ``told``: which of the three tables there are.
+def history_columns(sums: ProfileTotals, existing: Sequence[bool]) -> Columns:
+    """Return columns of profile.HISTORY. ``told``: which of the three tables exist.
 
-    An end counts for the rows of the allocation, whoever let go. What lies at an address that is given out again was let go
-    by then, if nobody said so.
+    A free counts for the rows of the allocation, whoever freed it. A block whose address is allocated again was freed
+    before, if no event says so.
     """
     if sums.counters is None or len(sums.allocations) > MAX_CHANGES:
         return {}
     tables = (sums.operations, sums.modules, sums.lines)
     others: tuple[Hashable, ...] = ((OTHER, series.UNKNOWN), OTHER, OTHER)
-    places = [_places(table, other) if there else {} for table, other, there in zip(tables, others, told, strict=True)]
+    row_numbers = [
+        _row_numbers(table, other) if there else {}
+        for table, other, there in zip(tables, others, existing, strict=True)
+    ]
     columns = {name: array("q") for name in HISTORY}
     alive: dict[int, tuple[int, tuple[int, ...]]] = {}
 
@@ -38,14 +41,14 @@ def history_columns(sums: ProfileTotals, told: Sequence[bool]) -> Columns:
             if size:
                 add(-size, series.UNKNOWN, rows)
             rows = tuple(
-                of_table.get(keys[0], of_table.get(other, series.UNKNOWN))
-                for of_table, keys, other in zip(places, sums.memory_keys(event), others, strict=True)
+                numbers.get(keys[0], numbers.get(other, series.UNKNOWN))
+                for numbers, keys, other in zip(row_numbers, sums.memory_keys(event), others, strict=True)
             )
             alive[event.address] = event.size_bytes, rows
         add(event.size_bytes, event.total_bytes, rows)
     return {name: column.tobytes() for name, column in columns.items()}
 
 
-def _places(table: SummaryTable, other: Hashable) -> dict[Hashable, int]:
-    """The row of each key, in the order in which the table is sent."""
+def _row_numbers(table: SummaryTable, other: Hashable) -> dict[Hashable, int]:
+    """Return the row of each key, in the order in which the table is sent."""
     return {key: row for row, key in enumerate(table.bounded(other))}

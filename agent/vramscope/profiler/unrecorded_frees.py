@@ -1,9 +1,9 @@
-"""What Python lets go between two operations: PyTorch's tree of events leaves it out, and its flat list tells no address.
+"""Frees by Python between two operations: PyTorch's tree of events leaves them out, and its flat list has no address.
 
-Without stacks the tree begins with operations; a ``del`` of the training's stands in none. The flat list has its size and its
-time. Which block it was follows from the size: of those of that size that are alive, the one whose address is given out again
-first, which must be gone by then; else the newest. So the bytes are right, and the block is one of equal size. Where none is of
-that size, it was there before the profile.
+Without stacks the tree begins with operations, and a ``del`` of the training is in none of them. The flat list has its size
+and its time. The block follows from the size. Among live blocks of that size, it is the one whose address is allocated
+again first, because it must be free by then; else the newest. So the bytes are right, and the block has the right size. If
+no block has that size, it was allocated before the profile.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from vramscope.profiler.rows import Allocation
 from vramscope.profiler.sliced import SLICE, sliced
 
 MEMORY: Final = "[memory]"
-"""PyTorch's name of all such events"""
-STAYS: Final = 1 << 62
+"""PyTorch's name of all such events."""
+NEVER: Final = 1 << 62
 IN_TREE: Final = -1
-"""it is let go later, by an operation: it is none of these"""
+"""The block is freed later by an operation, so that it is none of these."""
 
 
 class MemoryEvent(NamedTuple):
-    """An event of the flat list."""
+    """A memory event of the flat list."""
 
     time_ns: int
     size_bytes: int
@@ -33,59 +33,62 @@ class MemoryEvent(NamedTuple):
 
 
 def addresses_of(
-    told: Iterable[MemoryEvent], known: Sequence[Allocation], pause: Callable[[], None] = lambda: None
+    events: Iterable[MemoryEvent], known: Sequence[Allocation], pause: Callable[[], None] = lambda: None
 ) -> list[tuple[MemoryEvent, int]]:
-    """Those that are let go in no operation, each with the address of its block; 0: it was there before the profile.
+    """Return frees outside of operations, each with the address of its block; 0: allocated before the profile.
 
-    known   the tree's, in order of time
-    pause   called now and then. Some 3 µs an event
+    known   the tree's events, in order of time
+    pause   called between slices. About 3 µs an event
     """
     in_tree = Counter((event.time_ns, event.size_bytes, event.device) for event in known)
     outside: list[MemoryEvent] = []
-    for one in sorted(told):
+    for one in sorted(events):
         key = one.time_ns, one.size_bytes, one.device
         if in_tree[key]:
             in_tree[key] -= 1
         elif one.size_bytes < 0:
             outside.append(one)
     pause()
-    again_ns = _given_again(known)
-    alive: dict[tuple[int, int], int] = {}  # (device, address) -> the event that gave it
-    # (device, size) -> what may be it: the best is taken out first, and passed over where it is no longer alive
-    may_be: defaultdict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
+    next_allocation_ns = _next_allocations(known)
+    alive: dict[tuple[int, int], int] = {}  # (device, address) -> the event that allocated it
+    # (device, size) -> candidates: the best comes first, and is skipped if it is no longer alive
+    candidates: defaultdict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
     found, reached = [], 0
     for free in sliced(outside, pause):
         while reached < len(known) and known[reached].time_ns <= free.time_ns:
             event = known[reached]
             if event.size_bytes > 0:
                 alive[event.device, event.address] = reached
-                if again_ns[reached] != IN_TREE:
-                    heappush(may_be[event.device, event.size_bytes], (again_ns[reached], -reached, event.address))
+                if next_allocation_ns[reached] != IN_TREE:
+                    heappush(
+                        candidates[event.device, event.size_bytes],
+                        (next_allocation_ns[reached], -reached, event.address),
+                    )
             else:
                 alive.pop((event.device, event.address), None)
             reached += 1
             if reached % SLICE == 0:
                 pause()
-        found.append((free, _taken(may_be[free.device, -free.size_bytes], free.device, alive)))
+        found.append((free, _best_candidate(candidates[free.device, -free.size_bytes], free.device, alive)))
     return found
 
 
-def _taken(may_be: list[tuple[int, int, int]], device: int, alive: dict[tuple[int, int], int]) -> int:
-    while may_be:
-        _, event, address = heappop(may_be)
+def _best_candidate(candidates: list[tuple[int, int, int]], device: int, alive: dict[tuple[int, int], int]) -> int:
+    while candidates:
+        _, event, address = heappop(candidates)
         if alive.get((device, address)) == -event:
             del alive[device, address]
             return address
     return 0
 
 
-def _given_again(known: Sequence[Allocation]) -> list[int]:
-    """For each event the time at which its address is next given out; STAYS: never; IN_TREE."""
-    at: list[int] = [STAYS] * len(known)
+def _next_allocations(known: Sequence[Allocation]) -> list[int]:
+    """Return for each event the time at which its address is next allocated; STAYS: never; IN_TREE."""
+    at: list[int] = [NEVER] * len(known)
     next_ns: dict[tuple[int, int], int] = {}
     for number in range(len(known) - 1, -1, -1):
         event = known[number]
-        place = event.device, event.address
-        at[number] = next_ns.get(place, STAYS)
-        next_ns[place] = event.time_ns if event.size_bytes > 0 else IN_TREE
+        key = event.device, event.address
+        at[number] = next_ns.get(key, NEVER)
+        next_ns[key] = event.time_ns if event.size_bytes > 0 else IN_TREE
     return at

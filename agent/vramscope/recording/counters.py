@@ -1,4 +1,4 @@
-"""What is read of the allocator at the edges of a window: snapshot, counters, and what snapshots leave out."""
+"""Reads the allocator at the begin and end of a window: snapshot, counters, and what snapshots leave out."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from vramscope.recording.raw_window import DeviceFacts, Tree
 
 
 class AllocatorReader:
-    """For the training thread. Counters cost 25 µs a device, a snapshot 0.4 to 1.2 µs an event and 1 µs a block."""
+    """Reads the allocator on the training thread. Counters take 25 µs a device, a snapshot 0.4 to 1.2 µs an event and 1 µs
+    a block."""
 
     def __init__(self) -> None:
         import torch
 
         self._torch = torch
         self.knows_limits = hasattr(torch._C, "_cuda_getMemoryFraction")
-        """this torch tells whether a memory limit is set"""
+        """True if this torch reports whether a memory limit is set."""
 
     def snapshot(self) -> Tree:
-        """PyTorch's own, of all devices, as nested dicts."""
+        """Return PyTorch's snapshot of all devices, as nested dicts."""
         with collector_paused():
             tree: Tree = self._torch.cuda.memory._snapshot()
         return tree
 
     def counters(self, device: int) -> Tree:
-        """The allocator's, as nested dicts; the user's peaks stay theirs."""
+        """Return the allocator's counters as nested dicts. The peaks that the user reads do not change."""
         return share_peak_counters().read(device)
 
     def facts(self, device: int) -> DeviceFacts:
-        """A device as a window begins."""
+        """Describe a device at the begin of a window."""
         cuda = self._torch.cuda
         counters = counters_of(self.counters(device))
         free, total = cuda.mem_get_info(device)
@@ -44,11 +45,11 @@ class AllocatorReader:
             start_counters=counters,
         )
 
-    def events_since(self, begun: Iterable[DeviceFacts]) -> int:
-        """Up to the clock's last cut: an allocation and the two events of its free; segments are few beside them."""
-        events, cut = 0, share_peak_counters().counters
-        for facts in begun:
-            stats, before = cut[facts.device].newest, facts.start_counters
+    def events_since(self, facts_of_devices: Iterable[DeviceFacts]) -> int:
+        """Count events up to the clock's last reading: an allocation, and two events of its free. Segments are few."""
+        events, interval = 0, share_peak_counters().counters
+        for facts in facts_of_devices:
+            stats, before = interval[facts.device].newest, facts.start_counters
             if stats:
                 since = stats["allocation"]["all"]
                 events += since["allocated"] - before["allocation.all.allocated"]

@@ -1,7 +1,8 @@
-"""What leaks hold, noted while a window is recorded: the link from a finding to its allocations.
+"""Addresses of leaked memory in a window: the link from a finding to its allocations.
 
-A look at a step's boundary says which storages each known leak keeps and its fix would let go; a walk before each backward says
-which storages that backward needs, so that no fix is promised to free them earlier. Addresses are noted, never a tensor.
+A scan at a step's boundary reports which storages each known leak retains and its fix would free. A walk before each
+backward reports which storages that backward needs, so that no fix is said to free them earlier. Addresses are stored,
+never tensors.
 """
 
 from __future__ import annotations
@@ -13,72 +14,73 @@ from typing import Final, NamedTuple
 from vramscope.protocol.series import UNKNOWN
 from vramscope.protocol.window import Columns, Holding
 
-MOST_HELD: Final = 100_000
-"""addresses of one window"""
+MAX_ADDRESSES: Final = 100_000
+"""Maximum number of addresses in one window."""
 
 
 class ScannedLeak(NamedTuple):
-    """One leak in one look."""
+    """One leak in one scan."""
 
     kind: str
     name: str
     file: str | None
     line: int | None
     addresses: Sequence[int]
-    """of what the fix lets go"""
+    """Addresses of what the fix frees."""
     counted_bytes: int
-    """beside these, counted from their like"""
+    """Further bytes, estimated from similar tensors."""
 
 
 class LeakedAddresses:
-    """Of one window. On the training thread, but for :meth:`columns`."""
+    """Leaked addresses of one window. For the training thread, except for :meth:`columns`."""
 
     def __init__(self) -> None:
-        self._looks: list[int] = []
+        self._scans: list[int] = []
         self._holdings: dict[tuple[str, str, str | None, int | None], list[int]] = {}
-        """leak -> bytes, one a look; UNKNOWN before it was found"""
-        self._marks, self._addresses, self._of = array("q"), array("q"), array("q")
+        """Leak -> bytes, one per scan; UNKNOWN before it was found."""
+        self._marks, self._addresses, self._holding_numbers = array("q"), array("q"), array("q")
 
-    def scan(self, mark: int, seen: Iterable[ScannedLeak]) -> None:
-        """What all known leaks hold when the mark is made."""
-        self._looks.append(mark)
-        for leak in seen:
-            held = self._holdings.setdefault(leak[:4], [])
-            held += [UNKNOWN] * (len(self._looks) - len(held))
-            held[-1] = leak.counted_bytes
+    def scan(self, mark: int, leaks: Iterable[ScannedLeak]) -> None:
+        """Record what all known leaks retain at a mark."""
+        self._scans.append(mark)
+        for leak in leaks:
+            known_bytes = self._holdings.setdefault(leak[:4], [])
+            known_bytes += [UNKNOWN] * (len(self._scans) - len(known_bytes))
+            known_bytes[-1] = leak.counted_bytes
             self._note(mark, leak.addresses, list(self._holdings).index(leak[:4]))
 
     def needed(self, mark: int, addresses: Iterable[int]) -> None:
-        """Saved for a backward that begins when the mark is made."""
+        """Record what is saved for a backward that begins at a mark."""
         self._note(mark, addresses, UNKNOWN)
 
     @property
     def spans_a_step(self) -> bool:
-        """Two looks have seen what some leak holds."""
-        return any(sum(seen != UNKNOWN for seen in held) > 1 for held in self._holdings.values())
+        """True if two scans saw some leak."""
+        return any(sum(leaks != UNKNOWN for leaks in known_bytes) > 1 for known_bytes in self._holdings.values())
 
-    def _note(self, mark: int, addresses: Iterable[int], of: int) -> None:
+    def _note(self, mark: int, addresses: Iterable[int], holding_number: int) -> None:
         for address in addresses:
-            if len(self._marks) >= MOST_HELD:
+            if len(self._marks) >= MAX_ADDRESSES:
                 return
             self._marks.append(mark)
             self._addresses.append(address)
-            self._of.append(of)
+            self._holding_numbers.append(holding_number)
 
     def columns(self, bounds: Sequence[int]) -> tuple[Columns, list[Holding], list[int]]:
-        """(columns of window.HELD, Window.holdings, Window.looks); ``bounds``: the first event behind each mark, and the end."""
+        """Return columns of window.HELD, Window.holdings and Window.scans. ``bounds``: each mark's first event, and the
+        end."""
         last = len(bounds) - 1
         events = array("q", (bounds[min(mark, last)] for mark in self._marks))
-        columns = {"event": events, "address": self._addresses, "holding": self._of}
+        columns = {"event": events, "address": self._addresses, "holding": self._holding_numbers}
         holdings = [
             Holding(
                 kind=kind,
                 name=name,
                 file=file,
                 line=line,
-                counted_bytes=[*held, *[UNKNOWN] * (len(self._looks) - len(held))],
+                counted_bytes=[*known_bytes, *[UNKNOWN] * (len(self._scans) - len(known_bytes))],
             )
-            for (kind, name, file, line), held in self._holdings.items()
+            for (kind, name, file, line), known_bytes in self._holdings.items()
         ]
-        scans = [bounds[min(mark, last)] for mark in self._looks]
+        scans = [bounds[min(mark, last)] for mark in self._scans]
         return {name: column.tobytes() for name, column in columns.items()} if self._marks else {}, holdings, scans

@@ -1,4 +1,5 @@
-"""Which module runs: tells the allocator, through the metadata of its events, in the few steps in which that is asked for."""
+"""Tags allocator events with the running module, through PyTorch's metadata of events, in the steps that are recorded with
+stacks."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ModuleTags:
-    """Listens to the calls of all modules, for the time of some steps. About 1 µs a module call, and no frame in a stack.
+    """Listens to the calls of all modules for some steps. About 1 µs a module call, and no frame in a stack.
 
     set_tag   sets the metadata of this thread's allocator events
     """
@@ -23,10 +24,10 @@ class ModuleTags:
         self._set_tag = set_tag
         self._thread = get_ident()
         self._tags: dict[int, str] = {}
-        """by id(): a dot, and the module's number"""
+        """Tag by the module's id: a dot, and the module's number."""
         self._prefix = ""
         self._inside = ""
-        """tag of the innermost module that runs; "" outside of all"""
+        """Tag of the innermost running module; "" outside of all."""
         self._outer: list[str] = []
         """Tags of the modules around it."""
         self._end: Callable[[], None] = lambda: None
@@ -37,16 +38,16 @@ class ModuleTags:
         self._end = module_calls.listen_to_all(CallListener(guarded("module tags")(self._enter), leave, leave))
 
     def end(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._end()
 
     def phase(self, prefix: str) -> None:
-        """Another phase begins: tags begin with this from now on. A forward begins within the call of the model itself."""
+        """Begin tags with ``prefix`` from now on. A forward begins within the call of the model itself."""
         self._prefix = prefix
         self._set_tag(prefix + self._inside)
 
     def names(self, roots: Iterable[torch.nn.Module]) -> list[str]:
-        """The modules' names, in the order of their numbers; the class's name where the root does not know it."""
+        """Return the modules' names in the order of their numbers; the class's name if no root has the module."""
         names = dict.fromkeys(self._tags, "a module of no known model")
         for root in roots:
             for name, module in root.named_modules():
@@ -66,6 +67,6 @@ class ModuleTags:
         self._set_tag(self._prefix + tag)
 
     def _leave(self, *_: Any) -> None:
-        if get_ident() == self._thread and self._outer:  # (else it was entered before we listened)
+        if get_ident() == self._thread and self._outer:  # (else it was entered before listening began)
             self._inside = self._outer.pop()
             self._set_tag(self._prefix + self._inside)

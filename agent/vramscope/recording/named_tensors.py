@@ -1,4 +1,4 @@
-"""What a program has a name for: the parameters and buffers of its modules, and what its optimizers keep for them."""
+"""Tensors that have a name in the program: parameters and buffers of its modules, and state of its optimizers."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ if TYPE_CHECKING:
     import torch
 
 DEPTH: Final = 4
-"""to which lists and dicts in an optimizer's state and among a forward's arguments are opened"""
+"""Depth to which lists and dicts in an optimizer's state and among a forward's arguments are opened."""
 
 
 class NamedTensors:
-    """Looked at on the training thread; nothing of it is kept but identities and names.
+    """Finds named tensors on the training thread. Stores ids and names only.
 
-    optimizers  tells those that live
-    roots       a live view (a weak set)
-    onlookers   models that are no root; as a weak set, too
+    optimizers   returns the live optimizers
+    roots        a live view (a weak set)
+    other_models models that are no root, as a weak set too
     """
 
     def __init__(
         self,
         optimizers: Callable[[], list[torch.optim.Optimizer]],
         roots: Collection[torch.nn.Module],
-        onlookers: Collection[torch.nn.Module] = (),
+        other_models: Collection[torch.nn.Module] = (),
     ) -> None:
         import torch
 
         self._tensor = torch.Tensor
         self._optimizers = optimizers
         self._roots = roots
-        self._onlookers = onlookers
-        self._wrappers = WeakMembers(roots, onlookers, only=ddp_buckets.tells)
+        self._other_models = other_models
+        self._wrappers = WeakMembers(roots, other_models, only=ddp_buckets.is_wrapper)
         self.names: dict[int, str] = {}
-        """identity -> name of a parameter or buffer"""
+        """Name of a parameter or buffer by its id."""
         self._buffered: list[weakref.ref[torch.nn.Module]] = []
-        """modules that have buffers"""
+        """Modules that have buffers."""
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """Those that live."""
+        """The live optimizers."""
         return self._optimizers()
 
     @property
     def wrappers(self) -> list[torch.nn.Module]:
-        """Roots and onlookers that tell of DDP's buckets; the others are asked once."""
+        """Roots and other models that are DDP wrappers."""
         return self._wrappers.living()
 
     def of_modules(self) -> tuple[dict[int, torch.Tensor], dict[int, torch.Tensor]]:
-        """(parameters, buffers) by identity, of all modules, which are named on the way.
+        """Return (parameters, buffers) of all modules by id, and name them.
 
-        Half the time of ``named_parameters()`` and ``named_buffers()``, in their order.
+        Takes half the time of ``named_parameters()`` and ``named_buffers()``, and has their order.
         """
         parameters: dict[int, torch.Tensor] = {}
         buffers: dict[int, torch.Tensor] = {}
@@ -65,7 +65,7 @@ class NamedTensors:
         roots = list(self._roots)
         waiting: list[tuple[str, Any]] = [
             (f"{type(root).__name__}." if len(roots) > 1 or root not in roots else "", root)
-            for root in reversed([*roots, *self._onlookers])
+            for root in reversed([*roots, *self._other_models])
         ]
         while waiting:
             prefix, module = waiting.pop()
@@ -85,17 +85,17 @@ class NamedTensors:
         return parameters, buffers
 
     def of_optimizers(self) -> list[Sequence[torch.Tensor]]:
-        """Parameters, as their groups have them: to be read only."""
+        """Return the parameters of the groups. Must not be changed."""
         return [group["params"] for optimizer in self.optimizers for group in optimizer.param_groups]
 
-    def buffers_of_those(self) -> dict[int, torch.Tensor]:
-        """The buffers of the modules that had some when all modules were last looked at."""
+    def known_buffers(self) -> dict[int, torch.Tensor]:
+        """Return the buffers of the modules that had some at the last :meth:`of_modules`."""
         modules = [module for reference in self._buffered if (module := reference()) is not None]
         return {id(one): one for module in modules for one in module._buffers.values() if one is not None}
 
-    def name_all(self, things: Iterable[int]) -> None:
-        """See to it that these have names, where anything has one for them. The models' are better than an optimizer's."""
-        if self.names.keys() >= set(things):
+    def name_all(self, ids: Iterable[int]) -> None:
+        """Name these tensors as far as possible. A model's name is better than an optimizer's."""
+        if self.names.keys() >= set(ids):
             return
         self.of_modules()
         for optimizer in self.optimizers:
@@ -105,7 +105,7 @@ class NamedTensors:
                     self.names.setdefault(id(parameter), f"parameter {place} of group {at} of {kind}")
 
     def tensors(self, value: Any, depth: int, what: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-        """(where, tensor) in lists, tuples and dicts."""
+        """Yield (position, tensor) in lists, tuples and dicts."""
         if isinstance(value, self._tensor):
             yield what, value
         elif depth and isinstance(value, dict):

@@ -1,9 +1,9 @@
-"""Who owns which address, noted at the boundaries of a window's steps: parameters, gradients, optimizer state, buffers, inputs.
+"""Owners of addresses at the boundaries of a window's steps: parameters, gradients, optimizer state, buffers, inputs.
 
-Between two boundaries the allocator's events say what came and went; here is what the program had a name for when a step
-began, when its optimizer was about to run, and when it ended. Addresses are noted, never a tensor, whole lists at a time: about
-1 µs a tensor between a training's kernels, where nothing is in the caches. What they are called is worked out once, and what is
-told twice is left out later, on our own thread.
+Between two boundaries the allocator's events describe what happened. This records what the program had a name for at the
+begin of a step, before its optimizer, and at its end. Addresses are stored, never tensors, whole lists at a time: about 1
+µs a tensor between a training's kernels, with cold caches. Names are looked up once, and repetitions are removed later on
+the agent's own thread.
 """
 
 from __future__ import annotations
@@ -26,128 +26,132 @@ if TYPE_CHECKING:
 
     from vramscope.recording.untracked_models import UntrackedModels
 
-MOST_OWNED: Final = 100_000
-"""addresses of one window: 2.4 MB, and 0.1 s to note them"""
-MOST_INPUTS: Final = 1000
+MAX_OWNED: Final = 100_000
+"""Maximum number of addresses of one window: 2.4 MB, and 0.1 s to record them."""
+MAX_INPUTS: Final = 1000
 
 PARAMETERS, GRADIENTS, OPTIMIZER, BUFFERS, INPUT = range(len(OWNER_CATEGORIES))
 NO_BUCKETS: Final[Counter[int]] = Counter()
-NOBODY: Final = 0
-"""in the place of a parameter's identity, for an input"""
+NO_ID: Final = 0
+"""Stands for a parameter's id where there is none, as for an input."""
 
 _grad = attrgetter("grad")
 
 
 def _few(things: Sequence[Any]) -> Sequence[Any]:
-    """The first, the last, and one from the middle."""
+    """Return the first, the last, and one from the middle."""
     return things if len(things) < 4 else (things[0], things[len(things) // 2], things[-1])
 
 
 class Owner(NamedTuple):
-    """What an address can belong to."""
+    """Owner of an address."""
 
     category: int
     what: str
-    """``exp_avg`` of a state; "" where the owner is the thing itself"""
-    whose: int
-    """identity of the parameter or buffer; NOBODY"""
+    """``exp_avg`` of a state; "" if the parameter or buffer itself is the owner."""
+    owner_id: int
+    """Id of the parameter or buffer; NOBODY."""
 
 
 class OwnedAddresses(NamedTuple):
-    """Some owners and their addresses at one boundary, side by side."""
+    """Some owners and their addresses at one boundary, in parallel lists."""
 
     mark: int
     owners: Sequence[int]
-    """positions among all owners"""
+    """Positions among all owners."""
     devices: array[int]
-    """-1: none of CUDA's"""
+    """Device numbers; -1: not on CUDA."""
     addresses: array[int]
 
 
 class Owners:
-    """What belongs to whom in one window. On the training thread, but for :meth:`columns`.
+    """Owners of one window. For the training thread, except for :meth:`columns`.
 
-    roots       a live view (weak set)
-    onlookers   what else there is
+    roots       a live view (a weak set)
+    other_models   untracked models
     """
 
-    def __init__(self, roots: Collection[torch.nn.Module], onlookers: UntrackedModels) -> None:
+    def __init__(self, roots: Collection[torch.nn.Module], other_models: UntrackedModels) -> None:
         import torch
 
-        self._has = NamedTensors(onlookers.optimizers, roots, onlookers.models())
+        self._has = NamedTensors(other_models.optimizers, roots, other_models.models())
         self._tensor = torch.Tensor
         self._plain = frozenset((torch.Tensor, torch.nn.Parameter))
         self._transforming = torch._C._functorch.maybe_current_level
         self._sparse = torch.sparse_coo
         self._strided = torch.strided
         self._device_of = torch.Tensor.get_device
-        # (of its storage; an untyped_storage() is an object more, and its data_ptr() would copy what is to be copied on write)
+        # (of its storage; untyped_storage() makes another object, and its data_ptr() would copy a copy-on-write storage)
         self._address_of: Callable[[torch.Tensor], int] = getattr(
             torch._C, "_data_address", lambda tensor: tensor.untyped_storage().data_ptr()
         )
-        # A default device is a mode in front of each method of each tensor: 2 µs a call.
+        # A default device is a mode around each method of each tensor: 2 µs a call.
         self._plainly = torch._C.DisableTorchFunction
         self._owners: dict[Owner, int] = {}
         self._lists: dict[Any, list[int]] = {}
-        """positions among the owners, by what they were asked for with: mostly the same at each boundary"""
-        self._noted: list[OwnedAddresses] = []
+        """Positions among the owners by the request for them: mostly the same at each boundary."""
+        self._recorded: list[OwnedAddresses] = []
         self._count = 0
-        self._still: list[OwnedAddresses] = []
-        """parameters and states, as they were last noted"""
+        self._last_parameters_and_states: list[OwnedAddresses] = []
+        """Parameters and states at their last recording."""
         self._sampled: list[Any] = []
-        self._asked: list[int] = []
-        """whose gradients were last asked for, as the groups have them"""
+        self._gradients_of: list[int] = []
+        """Ids of the parameters whose gradients were last recorded, as the groups have them."""
         self._leaves: list[bool] = []
-        """of these, which are leaves of the graph, and there for the first time"""
-        self._of_all: list[int] = []
-        """positions of their gradients among the owners, once each of them has had one"""
+        """For each of these: whether it is a leaf of the graph and occurs for the first time."""
+        self._gradient_owners: list[int] = []
+        """Positions of their gradients among the owners, once each of them has had one."""
         self._buckets = NO_BUCKETS
-        self._gradients_told: list[list[int]] = []
-        """parameters whose gradient was told since the last step ended, at each time"""
+        self._recorded_gradients: list[list[int]] = []
+        """Ids of parameters whose gradients were recorded since the last step ended, once per recording."""
 
-    @guarded("noting owners")
+    @guarded("recording owners")
     def all(self, mark: int) -> None:
-        """A window begins: all that is owned."""
+        """Record everything that is owned, at the begin of a window."""
         with self._plainly():
             self._buckets = self._bucket_sizes()
-            self._note_all(mark)
+            self._record_all(mark)
 
-    @guarded("noting owners")
-    def stepped(self, mark: int) -> None:
-        """A step has ended: gradients and buffers; all that is owned, where a sample shows that it changes.
+    @guarded("recording owners")
+    def step_ended(self, mark: int) -> None:
+        """Record gradients and buffers at the end of a step; everything, if a sample shows that it changed.
 
-        A tenth of :meth:`all`: from its second step on a training mostly keeps its parameters and states where they are.
+        Takes a tenth of :meth:`all`: from its second step on a training mostly leaves its parameters and states in place.
         """
         with self._plainly():
             self._buckets = self._bucket_sizes()
             if self._sample() != self._sampled:
-                self._note_all(mark)
+                self._record_all(mark)
                 return
-            self._noted += [OwnedAddresses(mark, *still[1:]) for still in self._still]
-            if not self._gradients_told:
-                self._note_gradients(mark, self._has.of_optimizers())
-            self._gradients_told.clear()
-            self._note_zero(mark)
-            self._note_buffers(mark, self._has.buffers_of_those())
+            self._recorded += [OwnedAddresses(mark, *kept[1:]) for kept in self._last_parameters_and_states]
+            if not self._recorded_gradients:
+                self._record_gradients(mark, self._has.of_optimizers())
+            self._recorded_gradients.clear()
+            self._record_zero(mark)
+            self._record_buffers(mark, self._has.known_buffers())
 
-    def _note_all(self, mark: int) -> None:
+    def _record_all(self, mark: int) -> None:
         parameters, buffers = self._has.of_modules()
         parameters.update((id(one), one) for one in chain.from_iterable(self._has.of_optimizers()))
         self._has.name_all(parameters)
-        self._still = [self._note(mark, self._one_each(PARAMETERS, "", parameters), list(parameters.values()))]
-        self._still += [self._note_state(mark, optimizer.state) for optimizer in self._has.optimizers]
-        told = set(chain.from_iterable(self._gradients_told))
-        self._note_gradients(mark, [[one for who, one in parameters.items() if who not in told]])
-        self._gradients_told.clear()
-        self._note_zero(mark)
-        self._note_buffers(mark, buffers)
+        self._last_parameters_and_states = [
+            self._record(mark, self._one_each(PARAMETERS, "", parameters), list(parameters.values()))
+        ]
+        self._last_parameters_and_states += [
+            self._record_state(mark, optimizer.state) for optimizer in self._has.optimizers
+        ]
+        recorded = set(chain.from_iterable(self._recorded_gradients))
+        self._record_gradients(mark, [[one for who, one in parameters.items() if who not in recorded]])
+        self._recorded_gradients.clear()
+        self._record_zero(mark)
+        self._record_buffers(mark, buffers)
         self._sampled = self._sample()
 
     def _bucket_sizes(self) -> Counter[int]:
         wrappers = self._has.wrappers
         return ddp_buckets.sizes_of(wrappers) if wrappers else NO_BUCKETS
 
-    def _note_zero(self, mark: int) -> None:
+    def _record_zero(self, mark: int) -> None:
         if not deepspeed_zero.takes_gradients():
             return
         kept = (
@@ -156,37 +160,37 @@ class Owners:
         )
         for category, name, held in kept:
             if held:
-                self._note(mark, [self._owner(category, name, NOBODY)] * len(held), held)
+                self._record(mark, [self._owner(category, name, NO_ID)] * len(held), held)
 
-    def _note_buffers(self, mark: int, buffers: dict[int, torch.Tensor]) -> None:
+    def _record_buffers(self, mark: int, buffers: dict[int, torch.Tensor]) -> None:
         if not buffers:
             return
         if (BUFFERS, tuple(buffers)) not in self._lists:
             self._has.name_all(buffers)
-        self._note(mark, self._one_each(BUFFERS, "", buffers), list(buffers.values()))
+        self._record(mark, self._one_each(BUFFERS, "", buffers), list(buffers.values()))
 
-    @guarded("noting owners")
+    @guarded("recording owners")
     def gradients(self, mark: int) -> None:
-        """The optimizer is about to run: there are no more gradients than now."""
+        """Record gradients before the optimizer runs, when all of them exist."""
         with self._plainly():
-            self._note_gradients(mark, self._has.of_optimizers())
-            self._gradients_told.append(self._asked)
-            self._note_zero(mark)
+            self._record_gradients(mark, self._has.of_optimizers())
+            self._recorded_gradients.append(self._gradients_of)
+            self._record_zero(mark)
 
-    @guarded("noting owners")
-    def zeros(self, mark: int) -> None:
-        """A phase begins: when a backward is over ZeRO's buckets are there, and in the next moment they may be gone."""
-        self._note_zero(mark)
+    @guarded("recording owners")
+    def zero_buckets(self, mark: int) -> None:
+        """Record ZeRO's buckets at the begin of a phase: they exist after a backward and may be freed shortly after."""
+        self._record_zero(mark)
 
-    @guarded("noting owners")
+    @guarded("recording owners")
     def inputs(self, mark: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A forward begins with these arguments, of which nothing is kept."""
+        """Record the arguments of a forward that begins; they are not retained."""
         with self._plainly():
             owners, tensors = [], []
-            for what, tensor in islice(self._inputs(args, kwargs), MOST_INPUTS):
-                owners.append(self._owner(INPUT, what, NOBODY))
+            for what, tensor in islice(self._inputs(args, kwargs), MAX_INPUTS):
+                owners.append(self._owner(INPUT, what, NO_ID))
                 tensors.append(tensor)
-            self._note(mark, owners, tensors)
+            self._record(mark, owners, tensors)
 
     def _inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
         for place, argument in enumerate(args):
@@ -202,22 +206,24 @@ class Owners:
     def columns(
         self, device: int, bounds: list[int], freed: Collection[int], layouts: Sequence[Sequence[dict[str, Any]]] = ()
     ) -> tuple[dict[str, bytes], list[str]]:
-        """(columns of window.OWNERS, the names), of one device. On our own thread.
+        """Return columns of window.OWNERS and the names, for one device. On the agent's own thread.
 
-        bounds   the first event behind each mark, and the end
-        freed    addresses that were let go in the window: whose owner is told at each boundary, because what lies there may
-                 be another tensor by then; any other is told once
+        bounds   the first event after each mark, and the end
+        freed    addresses that were freed in the window. Their owner is repeated at each boundary, because another tensor
+                 may have the address by then. Others are recorded once
         layouts  the device's segments at the window's begin and end
         """
-        bucket = self._owner(GRADIENTS, ddp_buckets.OWNER, NOBODY) if self._buckets else None
+        bucket = self._owner(GRADIENTS, ddp_buckets.OWNER, NO_ID) if self._buckets else None
         owners = list(self._owners)
         columns = {name: array("q") for name in ("event", "address", "category", "name")}
-        told: set[tuple[int, int]] = set()
-        for noted in self._noted:
-            event = bounds[min(noted.mark, len(bounds) - 1)]
-            for number, of, address in zip(noted.owners, noted.devices, noted.addresses, strict=True):
-                if of == device and address and ((number, address) not in told or address in freed):
-                    told.add((number, address))
+        recorded: set[tuple[int, int]] = set()
+        for addresses_of_owners in self._recorded:
+            event = bounds[min(addresses_of_owners.mark, len(bounds) - 1)]
+            for number, of, address in zip(
+                addresses_of_owners.owners, addresses_of_owners.devices, addresses_of_owners.addresses, strict=True
+            ):
+                if of == device and address and ((number, address) not in recorded or address in freed):
+                    recorded.add((number, address))
                     columns["event"].append(event)
                     columns["address"].append(address)
                     columns["category"].append(owners[number].category)
@@ -233,7 +239,8 @@ class Owners:
         return {name: column.tobytes() for name, column in columns.items()}, list(map(self._name, owners))
 
     def _sample(self) -> list[Any]:
-        """Identity and place of a few parameters and their states: whoever moves or makes anew moves or makes anew these."""
+        """Return ids and addresses of a few parameters and their states. If any of them moves or is made again, so do
+        these."""
         found: list[Any] = []
         sampled: list[Any] = []
         for optimizer in self._has.optimizers:
@@ -255,34 +262,34 @@ class Owners:
             kinds = set(map(type, sampled))
         found += map(id, sampled)
         addresses = self._addresses(sampled, kinds)
-        found += [place for one in sampled for place in self._places(one)] if addresses is None else addresses
+        found += [place for one in sampled for place in self._addresses_in(one)] if addresses is None else addresses
         return found
 
     # -- noting --------------------------------------------------------------------------------------------------------
 
-    def _note_gradients(self, mark: int, groups: Sequence[Sequence[torch.Tensor]]) -> None:
-        asked = list(map(id, chain.from_iterable(groups)))
-        if asked != self._asked:
-            # (asked for another's gradient, PyTorch warns; what is a leaf stays one, and to ask takes as long as the gradient)
+    def _record_gradients(self, mark: int, groups: Sequence[Sequence[torch.Tensor]]) -> None:
+        parameter_ids = list(map(id, chain.from_iterable(groups)))
+        if parameter_ids != self._gradients_of:
+            # (PyTorch warns if the gradient of a non-leaf is read. A leaf stays one, and asking takes as long as the gradient.)
             seen: set[int] = set()
-            self._asked, self._leaves, self._of_all = asked, [], []
-            for who, one in zip(asked, chain.from_iterable(groups), strict=True):
+            self._gradients_of, self._leaves, self._gradient_owners = parameter_ids, [], []
+            for who, one in zip(parameter_ids, chain.from_iterable(groups), strict=True):
                 self._leaves.append(one.is_leaf and who not in seen)
                 seen.add(who)
         gradients: list[Any] = list(map(_grad, compress(chain.from_iterable(groups), self._leaves)))
         kinds = set(map(type, gradients))
-        owners = self._of_all
+        owners = self._gradient_owners
         if type(None) in kinds or not owners:
-            # (who has none owns none: by that a model that learns is told from others)
+            # (a parameter without a gradient owns none: that distinguishes a model that trains from others)
             there = [gradient is not None for gradient in gradients]
-            owners = self._one_each(GRADIENTS, "gradient", compress(compress(asked, self._leaves), there))
+            owners = self._one_each(GRADIENTS, "gradient", compress(compress(parameter_ids, self._leaves), there))
             gradients = list(compress(gradients, there))
             if type(None) not in kinds:
-                self._of_all = owners
+                self._gradient_owners = owners
             kinds.discard(type(None))
-        self._note(mark, owners, gradients, kinds)
+        self._record(mark, owners, gradients, kinds)
 
-    def _note_state(self, mark: int, state: Mapping[Any, Any]) -> OwnedAddresses:
+    def _record_state(self, mark: int, state: Mapping[Any, Any]) -> OwnedAddresses:
         entries: list[Any] = list(state.values())
         flat: list[Any] = []
         if {dict}.issuperset(map(type, entries)):
@@ -297,21 +304,21 @@ class Owners:
         owners = self._lists.get(key)
         if owners is None:
             owners = self._lists[key] = [
-                self._owner(OPTIMIZER, str(what), whose) for whose, entry in names for what in entry
+                self._owner(OPTIMIZER, str(what), owner_id) for owner_id, entry in names for what in entry
             ]
-        return self._note(mark, owners, flat)
+        return self._record(mark, owners, flat)
 
     def _one_each(self, category: int, what: str, things: Iterable[int]) -> list[int]:
         key = (category, tuple(things))
         known = self._lists.get(key)
         if known is None:
-            known = self._lists[key] = [self._owner(category, what, whose) for whose in key[1]]
+            known = self._lists[key] = [self._owner(category, what, owner_id) for owner_id in key[1]]
         return known
 
-    def _owner(self, category: int, what: str, whose: int) -> int:
-        return self._owners.setdefault(Owner(category, what, whose), len(self._owners))
+    def _owner(self, category: int, what: str, owner_id: int) -> int:
+        return self._owners.setdefault(Owner(category, what, owner_id), len(self._owners))
 
-    def _note(
+    def _record(
         self, mark: int, owners: Sequence[int], tensors: Sequence[torch.Tensor], kinds: set[type] | None = None
     ) -> OwnedAddresses:
         addresses = self._addresses(tensors, set(map(type, tensors)) if kinds is None else kinds)
@@ -319,15 +326,15 @@ class Owners:
             devices = array("q", map(self._device_of, tensors))
         else:
             placed = [
-                (owner, *place) for owner, one in zip(owners, tensors, strict=True) for place in self._places(one)
+                (owner, *place) for owner, one in zip(owners, tensors, strict=True) for place in self._addresses_in(one)
             ]
             owners = [owner for owner, _, _ in placed]
             devices, addresses = (array("q", [place[at] for place in placed]) for at in (1, 2))
-        noted = OwnedAddresses(mark, owners, devices, addresses)
+        addresses_of_owners = OwnedAddresses(mark, owners, devices, addresses)
         self._count += len(owners)
-        if self._count <= MOST_OWNED:
-            self._noted.append(noted)
-        return noted
+        if self._count <= MAX_OWNED:
+            self._recorded.append(addresses_of_owners)
+        return addresses_of_owners
 
     def _addresses(self, tensors: Iterable[torch.Tensor], kinds: set[type]) -> array[int] | None:
         """Of each one's storage; None where there are wrappers or sparse ones among them, which have none or several."""
@@ -338,24 +345,25 @@ class Owners:
                 pass
         return None
 
-    def _places(self, tensor: torch.Tensor) -> Iterator[tuple[int, int]]:
-        """(device, address) of the storages under a tensor on a GPU.
+    def _addresses_in(self, tensor: torch.Tensor) -> Iterator[tuple[int, int]]:
+        """Yield (device, address) of the storages under a tensor on a GPU.
 
-        Wrappers are opened: DTensor, quantised states, torch.func's."""
+        Wrappers are opened: DTensor, quantised states, torch.func's.
+        """
         tensor = unwrapped(tensor)
         flatten = None if type(tensor) in self._plain else getattr(tensor, "__tensor_flatten__", None)
         if flatten is not None:
             for name in flatten()[0]:
                 inner = getattr(tensor, name)
-                if isinstance(inner, self._tensor):  # (a DTensor names its mesh, too)
-                    yield from self._places(inner)
+                if isinstance(inner, self._tensor):  # (a DTensor also names its mesh)
+                    yield from self._addresses_in(inner)
         elif tensor.layout is self._strided:
             if tensor.is_cuda:
                 yield tensor.get_device(), self._address_of(tensor)
         elif tensor.layout is self._sparse:
-            yield from self._places(tensor._indices())
-            yield from self._places(tensor._values())
+            yield from self._addresses_in(tensor._indices())
+            yield from self._addresses_in(tensor._values())
 
     def _name(self, owner: Owner) -> str:
-        name = self._has.names.get(owner.whose, "")
+        name = self._has.names.get(owner.owner_id, "")
         return f"{owner.what} of {name}" if owner.what and name else owner.what or name

@@ -1,4 +1,4 @@
-"""From what was read of PyTorch to artifacts that can be sent: one window a device."""
+"""Makes artifacts from recorded windows: one window a device."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ PEAKS: Final = ("allocated_bytes.all.peak", "reserved_bytes.all.peak")
 
 
 class WindowPacker:
-    """Packs windows, on our own thread.
+    """Packs windows, on the agent's own thread.
 
-    on_window called with each window when it is packed
-    on_cost   called with (steps, seconds, highest allocated bytes, highest reserved bytes) of each recording when it is packed
+    on_window called with each packed window
+    on_cost   called with (steps, seconds, highest allocated bytes, highest reserved bytes) of each packed recording
     """
 
     def __init__(
@@ -29,17 +29,17 @@ class WindowPacker:
         self._on_cost = on_cost
 
     def artifacts(self, raw: RawWindow, seconds: float, pause: Callable[[], None]) -> list[Artifact]:
-        """The windows of a recording; ``seconds``: what it has cost so far."""
-        began = time.thread_time()
+        """Return the windows of a recording. ``seconds``: its cost so far."""
+        start_s = time.thread_time()
         windows = [make(raw, facts, pause) for facts in raw.facts]
         packed = [pack(window) for window in windows]
         if self._on_window is not None:
             for window in windows:
                 self._on_window(window)
-        if not raw.is_the_users:
+        if not raw.is_users:
             self._on_cost(
                 max(window.last_step - window.first_step + 1 for window in windows),
-                seconds + time.thread_time() - began,
+                seconds + time.thread_time() - start_s,
                 *(max(window.end.counters.get(peak, 0) for window in windows) for peak in PEAKS),
             )
         return [
@@ -49,7 +49,7 @@ class WindowPacker:
 
 
 def about_of(window: Window, packed_bytes: int) -> dict[str, messages.Scalar]:
-    """What a list shows of a window."""
+    """Return the summary of a window that lists show."""
     return {
         "device": window.device,
         "first_step": window.first_step,

@@ -1,9 +1,9 @@
-"""PyTorch's one switch for allocator history: ours while a window is recorded, the user's at all other times.
+"""PyTorch's one switch for allocator history: the agent's while a window is recorded, the user's at all other times.
 
-There is one history a process. Whether somebody has it on is asked of PyTorch; who calls the switch is heard by a thin
-function in front of ``torch._C``'s, as long as the session lives. A user who calls it while a window is open finds it as if
-nobody had recorded: the window is given up first. Who changes the allocator's settings meanwhile, or empties its cache, is heard in
-the same way.
+There is one history per process. PyTorch says whether it is on. Thin patches of ``torch._C`` functions detect other callers
+of the switch for the session's lifetime. If the user calls it while a window is open, the window is dropped first, so that
+the user finds no trace of it. Changes of the allocator's settings and calls that empty its cache are detected in the same
+way.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from vramscope.process.patching import Patches
 
 SWITCHES: Final = ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy")
 SETTERS: Final = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
-"""of the allocator's settings, since torch 2.13 and before"""
+"""Functions that change the allocator's settings, since torch 2.13 and before."""
 
 
 class PytorchHistory:
-    """Switches recording on and off, and hears when somebody else does.
+    """Switches recording on and off, and detects other callers of the switch.
 
     on_taken      called before the user's own call of the switch reaches PyTorch while a window is open
-    on_settings   called when the allocator's settings have been changed meanwhile
-    on_emptying   called when its cache is about to be emptied meanwhile
+    on_settings   called after the allocator's settings changed in a window
+    on_emptying   called before the allocator's cache is emptied in a window
     """
 
     def __init__(
@@ -36,27 +36,27 @@ class PytorchHistory:
 
         self._native = torch._C
         self._memory = torch.cuda.memory
-        self._on_taken = guarded("giving way to the user's history")(on_taken)
-        self._on_settings = guarded("noting new settings")(on_settings)
-        self._on_emptying = guarded("noting an emptied cache")(on_emptying)
+        self._on_taken = guarded("stopping for the user's history")(on_taken)
+        self._on_settings = guarded("recording new settings")(on_settings)
+        self._on_emptying = guarded("recording an emptied cache")(on_emptying)
         known = getattr(self._memory, "_record_memory_history_impl", self._memory._record_memory_history)
         self._accepted = frozenset(inspect.signature(known).parameters)
-        self.keeps_when_switched: Final = "clear_history" in self._accepted
-        """stacks can be switched on in the middle: seen on torch 2.11 to 2.13; where clear_history is missing they are not"""
+        self.can_add_stacks: Final = "clear_history" in self._accepted
+        """True if stacks can be switched on during a recording (torch 2.11 to 2.13); not without clear_history."""
         self.ours = False
         self._calling = False
         self._patches = Patches()
 
     @property
-    def is_the_users(self) -> bool:
-        """Somebody else records: nothing may be touched."""
+    def is_users(self) -> bool:
+        """True if the program records by itself: nothing may be changed."""
         return not self.ours and bool(self._native._cuda_isHistoryEnabled())
 
     def begin(self, most_events: int, *, stacks: bool, frees: bool = False) -> None:
-        """Record from now on, from an empty history; the newest ``most_events`` are kept. Some 25 µs.
+        """Record from now on, from an empty history; the newest ``most_events`` are kept. About 25 µs.
 
-        frees   with stacks, those of what lets go, too: 0.1 to 0.2 µs an event more while they are recorded, 0.15 µs more when they
-                are read on the training thread and 0.1 µs when they are packed (CPU time, on the emulated GPU)
+        frees   with the stacks of frees too: 0.1 to 0.2 µs an event more while recording, 0.15 µs more to read on the
+                training thread and 0.1 µs to pack (CPU time, on the emulated GPU)
         """
         self.ours = True
         self._switch(
@@ -64,11 +64,11 @@ class PytorchHistory:
         )
 
     def add_stacks(self, most_events: int) -> None:
-        """From now on with the Python stack of each allocation: about 1 µs an event more."""
+        """Record the Python stack of each allocation from now on: about 1 µs an event more."""
         self._switch("all", context="alloc", most_events=most_events, clear=False)
 
     def end(self) -> None:
-        """Record no more, and forget what was recorded. Nothing happens where it is not ours."""
+        """Stop recording and drop what was recorded. Does nothing if the history is not the agent's."""
         if self.ours:
             self._switch(None, context=None, most_events=1, clear=True)
             self.ours = False
@@ -88,43 +88,43 @@ class PytorchHistory:
         finally:
             self._calling = False
 
-    # -- who else calls the switch -------------------------------------------------------------------------------------
+    # -- other callers of the switch ------------------------------------------------------------------------------------
 
     def listen(self) -> None:
-        """Hear the switch from now on, until :meth:`release`."""
+        """Detect calls of the switch until :meth:`release`."""
         for name in SWITCHES:
             if hasattr(self._native, name):
-                self._patches.wrap(self._native, name, self._hear)
+                self._patches.wrap(self._native, name, self._switch_called)
         for name in SETTERS:
             if hasattr(self._native, name):
-                self._patches.wrap(self._native, name, self._hear_settings)
-        # (a call that finds nothing to give back is no event, and under other settings it may find something)
+                self._patches.wrap(self._native, name, self._settings_called)
+        # (a call without an effect makes no event, and may have one under other settings)
         for name in EMPTIERS:
             if hasattr(self._native, name):
-                self._patches.wrap(self._native, name, self._hear_emptying)
+                self._patches.wrap(self._native, name, self._emptying_called)
 
     def release(self) -> None:
-        """PyTorch's own functions again."""
+        """Restore PyTorch's own functions."""
         self._patches.remove()
 
     def forget(self) -> None:
-        """In a forked child: what is on there belongs to the parent, and CUDA is not for this process."""
+        """Drop the history in a forked child: it belongs to the parent, and CUDA does not work in this process."""
         self.ours = False
         self.release()
 
-    def _hear(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _switch_called(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self.ours and not self._calling:
             self._on_taken()
         return original(*args, **kwargs)
 
-    def _hear_settings(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _settings_called(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
             return original(*args, **kwargs)
-        finally:  # (a text that is refused may have set what stands before the fault)
+        finally:  # (a refused text may have set what is before the error)
             if self.ours:
                 self._on_settings()
 
-    def _hear_emptying(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _emptying_called(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self.ours:
             self._on_emptying()
         return original(*args, **kwargs)

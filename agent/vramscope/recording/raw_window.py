@@ -1,4 +1,4 @@
-"""What was read of PyTorch for one window, as it gave it: handed from the training thread to the one that packs."""
+"""What was read from PyTorch for one window: passed from the training thread to the thread that packs."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     from vramscope.recording.owners import Owners
 
 Tree = dict[str, Any]
-"""torch.cuda.memory._snapshot()"""
+"""Snapshot of torch.cuda.memory._snapshot()."""
 
 
 class Mark(NamedTuple):
-    """A moment at which step or phase changed."""
+    """A change of step or phase."""
 
     time_us: int
     step: int
-    """number of the step that runs, from 1"""
+    """Number of the running step, from 1."""
     phase: int
 
 
 @dataclass
 class DeviceFacts:
-    """Of one device, what no snapshot tells."""
+    """Facts about one device that no snapshot has."""
 
     device: int
     name: str
@@ -47,9 +47,9 @@ class RawWindow:
     first_step: int
     last_step: int
     most_events: int
-    """that the history could hold"""
+    """Maximum number of events in the history."""
     tag: str
-    """metadata of our events: the tag, the mark's number and, behind a dot, the module's"""
+    """Metadata of the agent's events: the tag, the mark's number and, after a dot, the module's."""
     start: Tree
     end: Tree
     facts: list[DeviceFacts]
@@ -57,13 +57,13 @@ class RawWindow:
     modules: list[str]
     notes: list[str]
     stacks: bool
-    is_the_users: bool = False
-    """the history was the user's own: it began somewhere before, and goes on"""
+    is_users: bool = False
+    """True if the history was the user's own: it began before, and continues."""
     idents: dict[int, str] = field(default_factory=dict)
-    """by device, what the artifacts shall be called; of others: something fresh"""
+    """Ids of the artifacts by device; random for others."""
     settings_changed: list[int] = field(default_factory=list)
-    """marks at which the allocator's settings were changed"""
+    """Marks at which the allocator's settings changed."""
     emptied: list[int] = field(default_factory=list)
-    """marks at which empty_cache() was called"""
+    """Marks at which empty_cache() was called."""
     owners: Owners | None = None
     held: LeakedAddresses | None = None

@@ -1,4 +1,5 @@
-"""What is on a GPU and nobody told of: a teacher, an average of the weights, an optimizer around another (SAM)."""
+"""Models and optimizers on a GPU that take no part in steps: a teacher, an average of the weights, an optimizer that wraps
+another (SAM)."""
 
 from __future__ import annotations
 
@@ -14,27 +15,27 @@ from vramscope.steps.root_modules import outermost_modules
 if TYPE_CHECKING:
     import torch
 
-MOST_SWEEPS: Final = 2
-"""of a session"""
+MAX_SWEEPS: Final = 2
+"""Maximum number of sweeps in a session."""
 
 
 class UntrackedModels:
-    """Looked for at attach and, for what is made meanwhile, in a later window; keeps nothing alive.
+    """Finds untracked models at attach and, for later ones, at a later window. Retains none of them.
 
     roots, optimizers   those that are known already
     """
 
     def __init__(self, roots: Collection[torch.nn.Module], optimizers: Collection[torch.optim.Optimizer]) -> None:
         self._roots = roots
-        self._stepping = optimizers
+        self._known_optimizers = optimizers
         self._outermost: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._found: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self._optimizers = WeakMembers(self._stepping, self._found)
+        self._optimizers = WeakMembers(self._known_optimizers, self._found)
         self._sweeps = 0
         self._just_swept = False
 
     def sweep(self) -> None:
-        """Look among all objects: 80 ms where there are 330,000 (libraries imported), nearly all of it to reach each."""
+        """Search all objects: 80 ms with 330,000 of them (libraries imported), nearly all of it for visiting each."""
         import torch
 
         self._sweeps, self._just_swept = self._sweeps + 1, True
@@ -43,15 +44,15 @@ class UntrackedModels:
             optimizers = [thing for thing in found if issubclass(type(thing), torch.optim.Optimizer)]
             modules = [thing for thing in found if not issubclass(type(thing), torch.optim.Optimizer)]
             self._outermost, self._found = weakref.WeakSet(outermost_modules(modules)), weakref.WeakSet(optimizers)
-            self._optimizers = WeakMembers(self._stepping, self._found)
+            self._optimizers = WeakMembers(self._known_optimizers, self._found)
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """Those that step, and those that were found."""
+        """Return the optimizers that step and those that were found."""
         return self._optimizers.living()
 
     def models(self) -> weakref.WeakSet[torch.nn.Module]:
-        """Those of now, for a window; the first window after a sweep goes by that."""
-        if not self._just_swept and self._sweeps < MOST_SWEEPS:
+        """Return the current models for a window; the first window after a sweep uses its result."""
+        if not self._just_swept and self._sweeps < MAX_SWEEPS:
             self.sweep()
         self._just_swept = False
         others = [module for module in self._outermost if module not in self._roots]

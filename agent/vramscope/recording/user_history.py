@@ -1,4 +1,5 @@
-"""What the user's own memory history holds when memory has run out, as a window that begins somewhere. It stays as it is."""
+"""Reads the user's own memory history at an out-of-memory error, as a window with an unknown begin. The history does not
+change."""
 
 from __future__ import annotations
 
@@ -11,24 +12,26 @@ from vramscope.protocol import series
 from vramscope.recording.counters import AllocatorReader
 from vramscope.recording.raw_window import DeviceFacts, Mark, RawWindow
 
-MOST_EVENTS: Final = 600_000
-"""with more it may take longer than a second to read"""
-REASON: Final = "this process's own memory history, when memory ran out"
-TOO_MUCH: Final = "this process records its own memory history: too much may be in it to be read within a second"
+MAX_EVENTS: Final = 600_000
+"""Maximum number of events: with more, reading may take longer than a second."""
+REASON: Final = "this process's own memory history at the out-of-memory error"
+TOO_LONG: Final = "this process records its own memory history: it may be too long to read within a second"
 NATIVE: Final = (
-    "this process records its own memory history with the frames of C++, which may take minutes to read: with stacks='python' it "
-    "would be in this record"
+    "this process records its own memory history with C++ frames, which may take minutes to read; use stacks='python' to "
+    "include it"
 )
 
 
-def ring_of(readings: AllocatorReader, devices: Sequence[int], step: int, notes: list[str]) -> RawWindow | None:
-    """None where it is left alone; a note says why. 1 µs an event.
+def window_of_history(
+    readings: AllocatorReader, devices: Sequence[int], step: int, notes: list[str]
+) -> RawWindow | None:
+    """Read the user's history. None if it cannot be read; a note says why. 1 µs an event.
 
-    step   number of the one that runs; of the events it is not known in which step they were
+    step   number of the running step; the steps of the events are not known
     """
     facts = [readings.facts(device) for device in devices]
-    if sum(map(_most_events_of, facts)) > MOST_EVENTS:
-        notes.append(TOO_MUCH)
+    if sum(map(_max_events_of, facts)) > MAX_EVENTS:
+        notes.append(TOO_LONG)
         return None
     if _has_native_frames(unusable.layout() or []):
         notes.append(NATIVE)
@@ -41,8 +44,8 @@ def ring_of(readings: AllocatorReader, devices: Sequence[int], step: int, notes:
         reason=REASON,
         first_step=step,
         last_step=step,
-        most_events=MOST_EVENTS,
-        tag="\n",  # (no event has it: what the user has tagged is theirs)
+        most_events=MAX_EVENTS,
+        tag="\n",  # (no event has it: tags are the user's own)
         start={"segments": []},
         end=readings.snapshot(),
         facts=facts,
@@ -50,18 +53,18 @@ def ring_of(readings: AllocatorReader, devices: Sequence[int], step: int, notes:
         modules=[],
         notes=[],
         stacks=True,
-        is_the_users=True,
+        is_users=True,
         idents={one.device: random_id() for one in facts},
     )
 
 
-def _most_events_of(facts: DeviceFacts) -> int:
-    """How many there have been since the process began, at most."""
+def _max_events_of(facts: DeviceFacts) -> int:
+    """Return the maximum number of events since the process began."""
     counters = facts.start_counters
     return counters["allocation.all.allocated"] + 2 * counters["allocation.all.freed"]
 
 
 def _has_native_frames(segments: list[dict[str, Any]]) -> bool:
-    """By the first block that has any frames. (The layout of the record was read before, and with it what these take to read.)"""
+    """Check the first block that has frames. (The record's layout was read before, and with it these frames.)"""
     stacks = (block["frames"] for segment in segments for block in segment["blocks"] if block.get("frames"))
     return any(not str(frame["filename"]).endswith((".py", ">")) for frame in next(stacks, ()))

@@ -1,4 +1,4 @@
-"""A window that is being recorded: what is known of it so far, and what it has cost."""
+"""State of a window that is being recorded, and its cost so far."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from vramscope.recording.module_tags import ModuleTags
 from vramscope.recording.owners import Owners
 from vramscope.recording.plan import WindowRequest
 from vramscope.recording.raw_window import RawWindow
+from vramscope.steps.phase import DATA, OTHER
 
 if TYPE_CHECKING:
     from vramscope.memory.peak_counters import Interval
@@ -21,62 +22,93 @@ if TYPE_CHECKING:
 
 RECORD_NS: Final = 200
 RECORD_STACK_NS: Final = 1200
-"""what an event costs while it is recorded (GPT-2 on torch 2.13), to reckon what a window cost"""
+"""Cost of one recorded event with its stack (GPT-2 on torch 2.13), to estimate a window's cost."""
+NO_WORK: Final = (OTHER, DATA)
+"""Phases in which a training does not compute."""
+
+
+class DisableOnError:
+    """Context in which an error ends recording for good and restores everything. (A generator would take five times as
+    long.)"""
+
+    def __init__(self, failed: Callable[[], None]) -> None:
+        self._failed = failed
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._failed()
 
 
 class OpenWindow:
     """A window that is being recorded."""
 
-    def __init__(self, wish: WindowRequest, raw: RawWindow, metadata: str, skip: int, owners: Owners) -> None:
-        self.wish = wish
+    def __init__(self, request: WindowRequest, raw: RawWindow, metadata: str, skip: int, owners: Owners) -> None:
+        self.request = request
         self.owners = owners
         self.raw = raw
         self.thread = get_ident()
         self.metadata = metadata
-        """the user's own, to be put back"""
+        """The user's own metadata, to be restored."""
         self.skip = skip
-        """stretches of the first step that were over before the window began"""
+        """Number of intervals of the first step that ended before the window began."""
         self.modules: ModuleTags | None = None
         self.peaks: dict[int, tuple[int, int]] = {}
         self.events_without_stacks = 0
-        """that came before stacks were switched on"""
+        """Number of events before stacks were switched on."""
         self.spent_ns = 0
 
+    @property
+    def has_work(self) -> bool:
+        """True if a phase in the window computes."""
+        return any(mark.phase not in NO_WORK for mark in self.raw.marks)
+
     def timed(self, what: Callable[..., None], *args: Any) -> None:
-        """Call it; what it takes is part of what the window costs."""
-        began = time.perf_counter_ns()
+        """Call a function and add its time to the window's cost."""
+        start_ns = time.perf_counter_ns()
         what(*args)
-        self.spent_ns += time.perf_counter_ns() - began
+        self.spent_ns += time.perf_counter_ns() - start_ns
 
     @property
     def recording_ns(self) -> int:
-        """What PyTorch took for its events, reckoned, when the end has been read."""
+        """Estimated time that PyTorch took for the window's events, once the end has been read."""
         events = sum(len(self.raw.end["device_traces"][facts.device]) for facts in self.raw.facts)
         with_stacks = events - self.events_without_stacks if self.raw.stacks else 0
         return with_stacks * RECORD_STACK_NS + (events - with_stacks) * RECORD_NS
 
     def renumber(self, by: int) -> None:
-        """Its steps have numbers that are higher by so many."""
+        """Raise the numbers of the window's steps."""
         self.raw.first_step += by
         self.raw.marks[:] = [mark._replace(step=mark.step + by) for mark in self.raw.marks]
 
     def read_end(self, readings: AllocatorReader) -> None:
-        """The allocator as it is now, and each device's counters and peaks."""
+        """Read the allocator, and each device's counters and peaks."""
         self.raw.end = readings.snapshot()
         for facts in self.raw.facts:
             stats = readings.counters(facts.device)
             facts.end_counters = counters_of(stats)
             peak_allocated, peak_reserved = self.peaks.get(facts.device, (series.UNKNOWN, series.UNKNOWN))
-            # What came after the last cut is in the counters themselves.
+            # The counters contain what came after the last reading.
             facts.peak_allocated_bytes = max(peak_allocated, stats["allocated_bytes"]["all"]["peak"])
             facts.peak_reserved_bytes = max(peak_reserved, stats["reserved_bytes"]["all"]["peak"])
 
-    def see(self, stretches: Sequence[PhaseInterval]) -> None:
-        """The highest allocated and reserved of each device, by the allocator's own counters."""
-        for stretch in stretches:
-            for facts, cut in zip(self.raw.facts, stretch.cuts, strict=False):
-                self._see(facts.device, cut)
+    def add_peaks(self, intervals: Sequence[PhaseInterval]) -> None:
+        """Update the highest allocated and reserved bytes of each device from the allocator's own counters."""
+        for interval in intervals:
+            for facts, cut in zip(self.raw.facts, interval.cuts, strict=False):
+                self._add_peak(facts.device, cut)
 
-    def _see(self, device: int, cut: Interval) -> None:
+    def _add_peak(self, device: int, cut: Interval) -> None:
         allocated, reserved = self.peaks.get(device, (0, 0))
         self.peaks[device] = max(allocated, cut.peak_allocated_bytes), max(reserved, cut.peak_reserved_bytes)
+
+
+def highest_peaks(intervals: Sequence[PhaseInterval]) -> tuple[int, int]:
+    """Return the highest allocated and reserved bytes of any device; -1 without a device."""
+    allocated = reserved = -1
+    for interval in intervals:
+        for cut in interval.cuts:
+            allocated = max(allocated, cut.peak_allocated_bytes)
+            reserved = max(reserved, cut.peak_reserved_bytes)
+    return allocated, reserved

@@ -1,4 +1,5 @@
-"""A snapshot's trace of one device, as the columns of a window's events: made in slices, so that the training goes on between."""
+"""Converts a snapshot's trace of one device to the columns of a window's events, in slices so that the training runs in
+between."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from vramscope.protocol.window import ACTIONS
 from vramscope.recording.raw_window import Mark
 
 SLICE_EVENTS: Final = 2000
-"""some 2 ms, then the interpreter's lock is let go"""
+"""Events in one slice: about 2 ms, then the interpreter's lock is released."""
 
 _CODES: Final = {name: code for code, name in enumerate(ACTIONS)}
 ALLOCATED: Final = ACTIONS.index("alloc")
@@ -32,7 +33,7 @@ Entries = list[dict[str, Any]]
 
 
 class WindowEvents:
-    """The events of one device: ``columns`` are whole when :meth:`read` has come back."""
+    """Events of one device. ``columns`` are complete after :meth:`read`."""
 
     def __init__(self, pools: Pools, stacks: Stacks, tag: str, marks: Sequence[Mark]) -> None:
         self._pools = pools
@@ -46,14 +47,15 @@ class WindowEvents:
         self._tags: list[str] = []
         self._modules: dict[str, int] = {}
         self.counts: Counter[str] = Counter()
-        """by action"""
+        """Number of events by action."""
         self.unknown: Counter[str] = Counter()
-        """actions that are not of window.ACTIONS, and left out"""
+        """Actions that are not in window.ACTIONS, and are left out."""
         self.freed: set[int] = set()
-        """addresses of blocks that were let go"""
+        """Addresses of blocks that were freed."""
 
     def read(self, entries: Entries, pause: Callable[[], None]) -> None:
-        """Take the trace's entries, oldest first. The list is emptied on the way: its memory is given back in slices too."""
+        """Read the trace's entries, oldest first. The list is emptied on the way, so that its memory is freed in slices
+        too."""
         entries.reverse()
         while entries:
             piece = entries[-SLICE_EVENTS:]
@@ -64,8 +66,8 @@ class WindowEvents:
             pause()
 
     def _add(self, entries: Entries) -> None:
-        # Whole columns at a time, by functions written in C: it is a third of the time of a loop; and not a tuple is made,
-        # which would set off the garbage collector.
+        # Whole columns at a time, by functions written in C: a third of the time of a loop. No tuple is made, which
+        # would start the garbage collector.
         actions = list(map(_action, entries))
         try:
             codes = bytes(map(_CODES.__getitem__, actions))
@@ -77,7 +79,7 @@ class WindowEvents:
             return
         if OOM in codes:
             for entry in entries:
-                # An oom has no address: in its place PyTorch tells what the device had free.
+                # An oom has no address; PyTorch reports the device's free bytes there.
                 entry.setdefault("addr", entry.get("device_free", UNKNOWN))
         for name, code in _CODES.items():
             self.counts[name] += codes.count(code)
@@ -102,19 +104,19 @@ class WindowEvents:
             self._parts[name].extend(_array(column))
 
     def columns(self) -> dict[str, bytes]:
-        """Columns of window.EVENTS."""
+        """Return columns of window.EVENTS."""
         steps, phases = array("q"), array("q")
-        begins = 0
+        starts = 0
         for mark, end in zip(self._marks, self.bounds()[1:], strict=True):
-            steps += array("q", [mark.step]) * (end - begins)
-            phases += array("q", [mark.phase]) * (end - begins)
-            begins = end
+            steps += array("q", [mark.step]) * (end - starts)
+            phases += array("q", [mark.phase]) * (end - starts)
+            starts = end
         times = array("q", [time * 1000 for time in self._times_us])
         columns = {**self._parts, "time_ns": times, "step": steps, "phase": phases}
         return {name: column.tobytes() for name, column in columns.items()}
 
     def private_allocations(self) -> Counter[int]:
-        """How many there were in each pool but the default one; UNKNOWN: it cannot be told whether they were in one."""
+        """Count allocations in each pool except the default one; UNKNOWN: the pool is not known."""
         pools = self._parts["pool"]
         if pools.count(0) == len(pools):
             return Counter()
@@ -123,17 +125,18 @@ class WindowEvents:
         )
 
     def bounds(self) -> list[int]:
-        """Position of each mark's first event, and the number of events. By the clock, and by the metadata where it tells."""
-        begins, times, count = [0], self._times_us, len(self._times_us)
+        """Return the position of each mark's first event, and the number of events. From the clock, and from metadata where
+        present."""
+        starts, times, count = [0], self._times_us, len(self._times_us)
         for number, mark in enumerate(self._marks[1:], 1):
-            place = bisect_left(times, mark.time_us, begins[-1])
-            # Events of other threads (autograd's) carry no tag, and the two clocks may differ by some microseconds.
+            place = bisect_left(times, mark.time_us, starts[-1])
+            # Events of other threads (autograd's) have no tag, and the two clocks may differ by some microseconds.
             while place < count and UNKNOWN < self._mark_of(self._tags[place]) < number:
                 place += 1
-            while place > begins[-1] and self._mark_of(self._tags[place - 1]) >= number:
+            while place > starts[-1] and self._mark_of(self._tags[place - 1]) >= number:
                 place -= 1
-            begins.append(place)
-        return [*begins, count]
+            starts.append(place)
+        return [*starts, count]
 
     def _mark_of(self, tag: str) -> int:
         number = tag[len(self._tag) :].split(".", 1)[0] if tag.startswith(self._tag) else ""
@@ -142,13 +145,13 @@ class WindowEvents:
     def _module_numbers(self, tags: list[str]) -> list[int]:
         known = self._modules
         for tag in set(tags).difference(known):
-            behind = tag.rsplit(".", 1)[-1] if tag.startswith(self._tag) and "." in tag else ""
-            known[tag] = int(behind) if behind.isdecimal() else UNKNOWN
+            after_dot = tag.rsplit(".", 1)[-1] if tag.startswith(self._tag) and "." in tag else ""
+            known[tag] = int(after_dot) if after_dot.isdecimal() else UNKNOWN
         return list(map(known.__getitem__, tags))
 
 
 def _array(column: list[int]) -> array[int]:
-    """Of a list at once, a fourth of the time of one item after the other; of equal ones, as most pools and streams, a tenth."""
+    """Convert a list: a fourth of the time of single appends; a tenth for equal values, as in most pools and streams."""
     if column and column[0] == column[-1] and column.count(column[0]) == len(column):
         return array("q", column[:1]) * len(column)
     return array("q", column)

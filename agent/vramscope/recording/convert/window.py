@@ -1,4 +1,4 @@
-"""From what was read of PyTorch to a Window: complete as far as the allocator's own counters agree, and saying so where not."""
+"""Converts what was read from PyTorch to a Window: complete as far as the allocator's counters agree, else with a note."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from vramscope.protocol.window import SettingsBefore, Window
 from vramscope.recording.convert.events import Entries, WindowEvents
 from vramscope.recording.raw_window import DeviceFacts, RawWindow, Tree
 
-MOST_TEXT: Final = 4096
+MAX_CHARACTERS: Final = 4096
 
 COUNTED: Final = {
     "alloc": "allocation.all.allocated",
     "free_requested": "allocation.all.freed",
     "free_completed": "active.all.freed",
 }
-"""action -> the counter that rises by one with it"""
+"""Action -> the counter that rises by one with it."""
 
 
 def make(raw: RawWindow, facts: DeviceFacts, pause: Callable[[], None]) -> Window:
-    """The window of one device. Empties the device's part of the trees; ``pause`` lets the training on between slices."""
+    """Make the window of one device. Empties the device's part of the trees; ``pause`` is called between slices."""
     import torch
 
     notes = list(raw.notes)
@@ -36,40 +36,19 @@ def make(raw: RawWindow, facts: DeviceFacts, pause: Callable[[], None]) -> Windo
     for segments in (starting, ending):
         pools.learn(segments)
     entries: Entries = raw.end["device_traces"][device]
-    is_whole = not raw.is_the_users and _cut_to_window(entries, raw.most_events)
+    is_whole = not raw.is_users and _cut_to_window(entries, raw.most_events)
     events = WindowEvents(pools, stacks, raw.tag, raw.marks)
     events.read(entries, pause)
-    for action, times in events.unknown.items():
-        notes.append(f"{times} events of a kind that is not known here were left out: {action[:100]}")
-    notes += private_notes(events.private_allocations(), pools)
-    lost = None if raw.is_the_users else lost_events(events.counts, facts)
-    if raw.is_the_users:
-        notes.append(
-            "the history is this process's own: it begins where that was switched on, or as far back as it reaches"
-        )
-    elif not is_whole:
-        notes.append(f"a bound was met: of this window the newest {raw.most_events} events alone are here")
-    if lost is None and not raw.is_the_users:
-        notes.append("the accumulated counters were reset in this window, so that lost events cannot be told")
+    lost = None if raw.is_users else lost_events(events.counts, facts)
+    notes += _notes_of_events(raw, events, pools, is_whole=is_whole, lost=lost)
     bounds = events.bounds()
     owners, owner_names = (
         ({}, []) if raw.owners is None else raw.owners.columns(device, bounds, events.freed, (starting, ending))
     )
     held, holdings, scans = raw.held.columns(events.bounds()) if raw.held is not None else ({}, [], [])
-    told = raw.end.get("allocator_settings", {})
-    settings = settings_text(told)
-    began, changed, earlier = raw.start.get("allocator_settings", {}), raw.settings_changed, None
-    if began != told:
-        before, after = (text_in_force(one, settings_text(one)) or "the default ones" for one in (began, told))
-        notes.append(f"the allocator's settings were changed within this window, from {before!r} to {after!r}")
-        if len(changed) == 1:
-            earlier = SettingsBefore(
-                until_event=bounds[min(changed[0], len(bounds) - 1)],
-                settings=settings_text(began)[:MOST_TEXT],
-                settings_in_force=settings_in_force(began, settings_text(began)),
-            )
-        else:
-            notes.append("when is not known, so that it is replayed as if the latter had held throughout")
+    reported_settings = raw.end.get("allocator_settings", {})
+    settings = settings_text(reported_settings)
+    earlier = _settings_before(raw, bounds, notes)
     return Window(
         device=device,
         device_name=facts.name,
@@ -79,8 +58,8 @@ def make(raw: RawWindow, facts: DeviceFacts, pause: Callable[[], None]) -> Windo
         torch=str(torch.__version__),  # PyTorch's is a subclass of str
         cuda=torch.version.cuda,
         backend="native",
-        settings=settings[:MOST_TEXT],
-        settings_in_force=settings_in_force(told, settings),
+        settings=settings[:MAX_CHARACTERS],
+        settings_in_force=settings_in_force(reported_settings, settings),
         settings_before=earlier,
         emptied=[bounds[min(mark, len(bounds) - 1)] for mark in raw.emptied],
         reason=raw.reason,
@@ -91,12 +70,12 @@ def make(raw: RawWindow, facts: DeviceFacts, pause: Callable[[], None]) -> Windo
         events=events.columns(),
         lost_events=lost,
         pools=pools.ids,
-        modules=[name[:MOST_TEXT] for name in raw.modules],
+        modules=[name[:MAX_CHARACTERS] for name in raw.modules],
         words=stacks.words,
         frames=stacks.frames,
         stacks=stacks.stacks,
         owners=owners,
-        owner_names=[name[:MOST_TEXT] for name in owner_names],
+        owner_names=[name[:MAX_CHARACTERS] for name in owner_names],
         held=held,
         holdings=holdings,
         scans=scans,
@@ -104,8 +83,43 @@ def make(raw: RawWindow, facts: DeviceFacts, pause: Callable[[], None]) -> Windo
     )
 
 
+def _notes_of_events(
+    raw: RawWindow, events: WindowEvents, pools: Pools, *, is_whole: bool, lost: int | None
+) -> list[str]:
+    notes = [
+        f"{times} events of an unknown kind were left out: {action[:100]}" for action, times in events.unknown.items()
+    ]
+    notes += private_notes(events.private_allocations(), pools)
+    if raw.is_users:
+        notes.append("the history is this process's own: it begins where it was switched on, or at its length limit")
+        return notes
+    if not is_whole:
+        notes.append(f"limit reached: only the newest {raw.most_events} events of this window are kept")
+    if lost is None:
+        notes.append("the accumulated counters were reset in this window, so lost events cannot be counted")
+    return notes
+
+
+def _settings_before(raw: RawWindow, bounds: list[int], notes: list[str]) -> SettingsBefore | None:
+    """Return the settings before a single change within the window; a note reports any change."""
+    first, last = (tree.get("allocator_settings", {}) for tree in (raw.start, raw.end))
+    if first == last:
+        return None
+    before, after = (text_in_force(one, settings_text(one)) or "the default ones" for one in (first, last))
+    notes.append(f"the allocator's settings changed within this window, from {before!r} to {after!r}")
+    if len(raw.settings_changed) != 1:
+        notes.append("the time of the change is not known; the replay uses the latter throughout")
+        return None
+    text = settings_text(first)
+    return SettingsBefore(
+        until_event=bounds[min(raw.settings_changed[0], len(bounds) - 1)],
+        settings=text[:MAX_CHARACTERS],
+        settings_in_force=settings_in_force(first, text),
+    )
+
+
 def lost_events(seen: Counter[str], facts: DeviceFacts) -> int | None:
-    """By how many the events differ from what the counters say; None where these were reset meanwhile."""
+    """Return the difference between the number of events and the counters; None if these were reset in the window."""
     lost = 0
     for action, counter in COUNTED.items():
         happened = facts.end_counters[counter] - facts.start_counters[counter]
@@ -116,25 +130,25 @@ def lost_events(seen: Counter[str], facts: DeviceFacts) -> int | None:
 
 
 def private_notes(private: Counter[int], pools: Pools) -> list[str]:
-    """What a capture allocates stands among the step's own events: said, because its replays are in none."""
+    """Explain allocations in private pools: a capture allocates among the step's events, its replays do not."""
     notes = []
     unknown = private.pop(UNKNOWN, 0)
     if private:
         names = ", ".join(str(pools.ids[pool]) for pool in sorted(private))
         notes.append(
-            f"{private.total()} allocations are in private pools {names}, of captured CUDA graphs or a torch.cuda.MemPool: "
-            "a graph allocates when it is captured, and not when it is replayed"
+            f"{private.total()} allocations are in private pools {names} of captured CUDA graphs or a torch.cuda.MemPool; "
+            "a graph allocates when it is captured, not when it is replayed"
         )
     if unknown:
         notes.append(
-            f"{unknown} allocations were in segments that neither snapshot has, and this torch does not tell an event's pool: "
-            "some may be a captured CUDA graph's"
+            f"{unknown} allocations were in segments that neither snapshot has, and this torch reports no pool of an event; "
+            "some may belong to a captured CUDA graph"
         )
     return notes
 
 
 def end_counters(facts: DeviceFacts) -> dict[str, int]:
-    """The counters at the end, and the two peaks of the window: the allocator's own, as the clock cut them."""
+    """Return the counters at the end, and the two peaks of the window as the clock read them."""
     return {
         **facts.end_counters,
         "allocated_bytes.all.peak": facts.peak_allocated_bytes,
@@ -147,12 +161,12 @@ def _segments(tree: Tree, device: int) -> list[Tree]:
 
 
 def _cut_to_window(entries: Entries, most_events: int) -> bool:
-    """Leave the events after the snapshot that the window began with. False: it has been overwritten, and some after it."""
+    """Remove the events before the window's first snapshot. False: it was overwritten, with some events after it."""
     if len(entries) >= most_events:
         return False
-    # Taking a snapshot is an event of its own: it stands where the layout at the start was read.
-    for place, entry in enumerate(entries):
+    # Taking a snapshot is an event of its own: it marks the time of the layout at the start.
+    for position, entry in enumerate(entries):
         if entry["action"] == "snapshot":
-            del entries[: place + 1]
+            del entries[: position + 1]
             return True
     return False
