@@ -1,4 +1,4 @@
-"""How a program's own exit code is told: seen where it ends the program, forgotten where somebody caught it."""
+"""Detection of a program's exit code: recorded if it ends the program, forgotten if the exception is caught."""
 
 from __future__ import annotations
 

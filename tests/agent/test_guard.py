@@ -1,4 +1,4 @@
-"""A fault of ours never reaches the training, and is told once."""
+"""A fault of the agent never reaches the training, and is reported once."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def of_a_function(*_: object) -> None:
     "handler", [of_a_function, Handlers().method, Handlers()], ids=["function", "method", "object"]
 )
 def test_errors_of_the_users_signal_handlers_pass(handler):
-    """A time limit, or the end of a job, that is told while a hook of ours runs."""
+    """A time limit, or the end of a job, whose signal arrives while a hook of the agent runs."""
     before = signal.signal(signal.SIGUSR1, handler)
     try:
         with pytest.raises(TimeoutError):

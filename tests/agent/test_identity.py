@@ -1,4 +1,4 @@
-"""Who trains where: what the first message says of the process, its machine, its GPU and its code."""
+"""Attached: what it says about the process, its machine, its GPU and its code."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def repository(tmp_path: Path) -> Path:
 
 @pytest.mark.gpu
 def test_attached_describes_the_run(collector, spool, repository: Path) -> None:
-    """From a folder that is not the script's: it is the script's commit that is told."""
+    """Started from another folder, the script's commit is reported."""
     import pynvml
 
     job = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128"}

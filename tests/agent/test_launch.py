@@ -35,7 +35,7 @@ class Desk:
         return str(path)
 
     def stand_ins(self) -> None:
-        """A torch and an agent that tell what happens, for what does not need the real ones."""
+        """Write a fake torch and agent that print what happens, for tests that do not need the real ones."""
         self.script("from torch.optim import Optimizer\n", "path/torch/__init__.py")
         self.script("from torch.optim.optimizer import Optimizer\n", "path/torch/optim/__init__.py")
         self.script(

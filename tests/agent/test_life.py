@@ -318,7 +318,7 @@ def test_attached_twice_it_is_one_session_and_a_new_name_is_a_new_run(collector,
 
 
 def test_a_session_without_a_target_adopts_the_first(collector, spool) -> None:
-    """``vramscope run`` attaches by itself; a script that then attaches its model goes on in the same run."""
+    """``vramscope run`` attaches by itself; a script that then attaches its model continues the same run."""
     run(
         """
         first = agent.attach()
@@ -363,7 +363,7 @@ def test_a_session_changes_no_numbers_and_retains_nothing(collector, spool) -> N
 
 
 def test_the_users_random_numbers_are_those_without_us(collector, spool) -> None:
-    """In a process that has imported nothing of what we need, and whose server is away: what waits, waits by chance."""
+    """Runs in a process without the agent's imports, while the server does not answer."""
     script = """
         import random, sys
         import numpy as np, torch

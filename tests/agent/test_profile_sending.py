@@ -1,4 +1,5 @@
-"""A profile on its way out of a real process: asked for by the server, with CUDA and without, and of no trace in the training."""
+"""Sending a profile from a real process: on request of the server, with and without CUDA, without an effect on the
+training."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from vramscope.protocol.profile import Profile, unpack
 
 
 def artifacts(collector: Collector) -> dict[str, list[bytes]]:
-    """kind -> the artifacts that are whole"""
+    """Return kind -> the complete artifacts."""
     pieces: dict[str, list[messages.Piece]] = {}
     for piece in Arrived(collector).of(messages.Piece):
         pieces.setdefault(piece.artifact, []).append(piece)
@@ -122,7 +123,7 @@ print("identical", all(map(torch.equal, trained(False), trained(True))))
     ],
 )
 def test_device_work_is_recognised_without_activity_types(name, kind, works):
-    """As torch 2.6 does not: its events stand here as they are there."""
+    """Replays events of torch 2.6, which has no activity types."""
     old = SimpleNamespace(name=lambda: name, is_user_annotation=lambda: "annotation" in kind)
     new = SimpleNamespace(**vars(old), activity_type=lambda: kind)
     assert _is_device_work(old) is _is_device_work(new) is works

@@ -1,7 +1,5 @@
-"""Secrets are not sent: told by their names, by their look, and by being the value of a variable that is named as one.
-
-And what is none is shown: a training's settings speak of keys, tokens and passes, too.
-"""
+"""Secrets are not sent. They are recognised by name, by form, and as values of variables with a secret's name. Other
+settings with words such as key, token and pass are shown."""
 
 from __future__ import annotations
 
@@ -242,7 +240,7 @@ WORDS = st.sampled_from(["lr", "model", "data", "optimizer", "max_tokens", "n", 
 
 @st.composite
 def planted_config(draw, depth: int = 0):
-    """A setting whose name is a secret's, somewhere in maps and lists."""
+    """Build a setting with a secret's name, somewhere in maps and lists."""
     secret, name = draw(PLANTED), draw(NAMES)
     tree: object = {**draw(st.dictionaries(WORDS, PLAIN, max_size=3)), name: secret}
     for _ in range(draw(st.integers(0, 5))):

@@ -192,7 +192,8 @@ def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(start, collect
 
 @pytest.mark.parametrize("proxy", ["socks5h://127.0.0.1:1080", "gopher://x"])
 def test_an_unusable_proxy_does_not_stop_the_agent(start, collector, monkeypatch, capsys, proxy):
-    """httpx refuses to begin with one; the server on this machine is not asked through it, and for another all is kept."""
+    """httpx rejects some proxies at the start. The proxy is not used for this machine; for another server all batches are
+    spooled."""
     for name in ("ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, proxy)
     for name in ("NO_PROXY", "no_proxy"):

@@ -1,4 +1,4 @@
-"""The sender and the product's own server: a server that is killed and comes back has every row, once."""
+"""The sender with the real server: a server that is killed and restarted has every row once."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_what_a_process_left_behind_is_synced(server, tmp_path, monkeypatch, cap
     ],
 )
 def test_an_invalid_server_or_token_spools_the_run_for_sync(running, tmp_path, monkeypatch, variable, value):
-    """One clear line, at attach; what is seen waits for whoever can say where it belongs."""
+    """One line at attach. The samples wait for a sync with a valid server."""
     spool = tmp_path / "spool"
     ident = secrets.token_hex(8)
     said = run(f"agent.attach(model, run_id={ident!r})\ntrain(4)", running, spool, **{variable: value}).splitlines()

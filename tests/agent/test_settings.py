@@ -1,4 +1,4 @@
-"""What the agent can be told, and what it answers to nonsense."""
+"""Reading the agent's settings, and the messages for invalid ones."""
 
 from __future__ import annotations
 

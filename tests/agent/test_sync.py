@@ -34,7 +34,7 @@ def spool_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def leave(spool_dir: Path, server: str, session: str = "abcdef0123", count: int = 5, first: int = 1) -> None:
-    """What a process leaves behind whose server was away from the beginning."""
+    """Leave the batches of a process whose server never answered."""
     spool = Spool(spool_dir, 64 * 1024**2)
     spool.begin(session=session, server=server)
     spool.introduce(batching.encode(attached(name=session)))

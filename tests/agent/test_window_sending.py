@@ -1,4 +1,4 @@
-"""A recorded window on its way: in pieces through the ring, sender, spool and sync, and never at the samples' expense."""
+"""Sending a recorded window: in pieces through ring, sender, spool and sync, without loss of samples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vramscope.transport.uploads import Artifact, Uploads
 
 
 def windows_in(messages: list[Any]) -> list[window.Window]:
-    """Each window whose pieces are all there, in the order in which they began."""
+    """Return each complete window, in the order in which they began."""
     pieces: dict[str, dict[int, wire_messages.Piece]] = {}
     for message in messages:
         if isinstance(message, wire_messages.Piece):
@@ -65,7 +65,7 @@ def piece(data: bytes = b"x", **changes: Any) -> wire_messages.Piece:
 
 
 def test_a_large_window_waits_and_drops_no_sample() -> None:
-    """A ring that nobody empties stays below a quarter; what is taken out is made up for, until all is there."""
+    """A ring without a reader stays below a quarter. What is taken out is replaced until all pieces are there."""
     whole = window.pack(large_window(40_000))
     ring = Ring(max_bytes=4 * 1024 * 1024)
     uploads = Uploads(ring, lambda: 0, pace_s=0.001, name="windows")
@@ -203,7 +203,7 @@ for _ in range(40):
 
 @pytest.mark.gpu
 def test_a_session_that_ends_in_its_first_window_sends_it(collector, spool) -> None:
-    """A forked child says nothing: the window is the parent's. And a session that is told to records none."""
+    """A forked child sends nothing: the window is the parent's. A session with windows=0 records none."""
     said = run(
         """
 import os

@@ -50,7 +50,7 @@ def test_thinned_it_has_its_lowest_and_highest_and_chunks_are_merged(server: Run
         for trace in server.get(f"/runs/{agent.run}/figures/loss", points=100)["figure"]["data"]
         if trace["meta"]["kind"] == "line"
     ]
-    assert line["meta"]["meaning"] == "told by session.log"
+    assert line["meta"]["meaning"] == "from session.log"
 
 
 def test_what_the_user_tells_comes_before_what_backward_began_at_and_they_are_never_mixed(
@@ -59,7 +59,7 @@ def test_what_the_user_tells_comes_before_what_backward_began_at_and_they_are_ne
     agent = Agent()
     server.send(agent, agent.scalars(backward_loss=[4.0, 3.0, 2.0]), agent.scalars(trainer_loss=[3.0], first=3))
     loss = server.get(f"/runs/{agent.run}")["loss"]
-    assert (loss["name"], loss["source"]) == ("backward_loss", "what backward began at")
+    assert (loss["name"], loss["source"]) == ("backward_loss", "the loss that backward was called on")
     assert (loss["first"], loss["last"], loss["last_step"], loss["count"]) == (4.0, 2.0, 3, 3)
     server.send(agent, agent.scalars(loss=[0.5], first=4, at=1.0))
     loss = server.get(f"/runs/{agent.run}")["loss"]
@@ -103,7 +103,7 @@ def test_a_run_whose_loss_became_nan_says_so_everywhere(
     )
     assert [row["final_loss"] for row in rows[1:]] == ["", ""] and float(rows[0]["final_loss"]) == one["final_loss"]
     assert main(["show", lost.run, "--server", server.url]) == 0
-    assert "3 at first; inf for the first time in step 13, 8 in all (what backward began at)" in " ".join(
+    assert "3 at first; inf for the first time in step 13, 8 in all (the loss that backward was called on)" in " ".join(
         capsys.readouterr().out.split()
     )
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.gpu
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLAIN = ProfileRequest("asked for", 1, stacks=False, shapes=False, trace=False)
-"""as the one after warm-up, but at once"""
+"""The request after warm-up, served at once."""
 
 
 class One(ProfilePlan):
@@ -141,7 +141,7 @@ def counted(name: str) -> int:
 
 
 def closes_at_every_moment(profile: Profile, table: str) -> tuple[Any, Any]:
-    """(not attributed, allocated) after each change; what the rows hold is told by names, and adds up."""
+    """Return (not attributed, allocated) after each change, from the rows' names and sums."""
     import numpy as np
 
     from vramscope_server.analysis.profile.history import BEFORE, history_of
@@ -172,7 +172,7 @@ def closes_at_every_moment(profile: Profile, table: str) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("wish", [PLAIN, ASKED], ids=["plain", "with stacks"])
 def test_each_byte_is_in_one_row_and_sums_match_the_allocator(training, wish: ProfileRequest) -> None:
-    """Also with what Python lets go, what another stream had, an error in an operation, and a thread that nobody told of us."""
+    """Includes frees by Python, memory of another stream, an error in an operation, and an unknown thread."""
     import threading
 
     import torch
@@ -426,7 +426,7 @@ def test_recomputed_blocks_keep_their_module(training) -> None:
 
 
 def test_the_users_profiler_is_never_changed(training, capsys: pytest.CaptureFixture[str]) -> None:
-    """One that runs already is left alone, and one that begins within ours finds it as if there were none."""
+    """A profiler that runs already is not changed. One that starts within the agent's finds it closed."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -453,7 +453,7 @@ def test_the_users_profiler_is_never_changed(training, capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize("where", ["start", "stop", "marks"])
 def test_a_fault_leaves_no_profiler_on(training, monkeypatch, where: str) -> None:
-    """Neither half way through its start, nor before its stop comes to the switch, nor where its hooks are taken out."""
+    """Not after a start that fails half way, a stop that fails early, or hooks that are removed."""
     import torch
     from torch.profiler import profile
 
@@ -636,7 +636,7 @@ def test_times_are_reported_and_unknown_ones_are_unknown(training) -> None:
 
 
 def test_profiles_wait_for_their_share_of_the_runs_time() -> None:
-    """What the first one cost says when the next one may come."""
+    """The cost of the first profile decides when the next one may run."""
     now = [0.0]
     plan = ProfilePlan(now=lambda: now[0])
     assert plan.next_request(19, 0.1) is None

@@ -110,7 +110,7 @@ def asked(plan: WindowPlan | None = None) -> WindowPlan:
 
 
 def is_pytorchs(function: Any) -> bool:
-    """No function of ours is in its place."""
+    """Return whether a function is PyTorch's own, not a patch."""
     return not hasattr(function, "__wrapped__")
 
 
@@ -134,7 +134,7 @@ def held(layout: window.Layout) -> tuple[dict[int, int], dict[int, int], set[int
 
 
 def replayed(recorded: window.Window) -> tuple[dict[int, int], dict[int, int], set[int]]:
-    """What must be held after the events, from what was held before them; cudaMalloc's segments only."""
+    """Compute the blocks after the events from the blocks before them; for cudaMalloc's segments only."""
     assert recorded.start is not None
     segments, allocated, pending = held(recorded.start)
     for row in rows(recorded.events):
@@ -265,7 +265,7 @@ def test_allocations_of_the_root_module_have_its_name(training) -> None:
 
 
 def test_module_tags_survive_errors_threads_and_patches(training) -> None:
-    """What is in front of a module's call passes it on, whatever happens in there, and goes."""
+    """A patch around a module's call passes it on in any case, and is removed."""
     import torch
     from torch import nn
 
@@ -371,7 +371,7 @@ def test_gradients_of_new_parameters_have_owners(
 
 
 def test_compiling_within_a_window_works(training) -> None:
-    """Not a break in its graph: nothing of ours is in there."""
+    """Its graph has no break, because nothing of the agent is in it."""
     import torch
 
     run = training(plan=asked())
@@ -712,7 +712,7 @@ def test_repeated_setting_changes_have_an_unknown_time(training, elsewhere: bool
 
 
 def test_empty_cache_without_effect_is_recorded(training) -> None:
-    """Under other settings it may find something. Told by another thread, it is counted, and nobody knows when it was."""
+    """Under other settings the call may have an effect. On another thread it is counted, and its time is not known."""
     import torch
 
     from vramscope_server.analysis.simulator.program import EMPTY_CACHE
@@ -830,7 +830,7 @@ def test_a_window_is_recorded_on_request(training) -> None:
 
 
 def test_a_requested_window_has_stacks_of_frees(training) -> None:
-    """By Python; what autograd's thread lets go has no stack. Other windows record stacks of allocations alone."""
+    """Stacks of Python; frees on autograd's thread have none. Other windows record stacks of allocations only."""
     import torch
 
     from vramscope_server.analysis.timeline.allocation import life
@@ -889,7 +889,8 @@ def test_nothing_is_recorded_while_a_graph_is_captured(training) -> None:
 
 
 def test_a_graph_captured_within_a_phase_is_noted(training) -> None:
-    """Nothing of ours is called in there: its allocations are in the window, in a pool of their own, and the window says so."""
+    """Nothing of the agent is called during the capture. Its allocations are in the window, in their own pool, with a
+    note."""
     import torch
 
     run = training(plan=asked())

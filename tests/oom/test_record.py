@@ -141,7 +141,7 @@ def test_memory_is_listed_by_category_module_and_line(
     assert rows["device_used_bytes"]["at"] == told["message"]["total_bytes"] - told["message"]["free_bytes"]
     assert 0 <= told["counters"]["before_seconds"] < 10
     assert told["loss"] == {
-        "name": "loss", "source": "told by session.log", "count": 3, "last": 1.25, "last_step": 2, "first_not_finite_step": 2
+        "name": "loss", "source": "from session.log", "count": 3, "last": 1.25, "last_step": 2, "first_not_finite_step": 2
     }  # fmt: skip
     drawn = server.get(f"/oom/{told['record']}/loss")["figure"]["data"][0]
     x, y = (np.frombuffer(base64.b64decode(drawn[axis]["bdata"]), drawn[axis]["dtype"]) for axis in "xy")

@@ -189,7 +189,7 @@ def test_all_that_the_record_holds_is_shown(page: Any, own_server: Any) -> None:
     minute = drawn(page, "last-minute")
     assert minute.locator(".scatterlayer .trace").count() == 4, "allocated, reserved, the device, and what was asked"
     losses = drawn(page, "last-losses").inner_text()
-    assert "told by session.log" in losses
+    assert "from session.log" in losses
     assert "first infinite in step 900" in losses
     lines = page.locator(".oom-panels .card", has_text="By line of code")
     lines.get_by_text("train.py:87").first.wait_for(timeout=COMPILED_MS)

@@ -87,11 +87,11 @@ def in_flight() -> set[int]:
     calls = torch.nn.Module._wrapped_call_impl.__code__.co_filename
     while frame is not None:
         if frame.f_code.co_filename == calls:
-            given = [value for value in locals_of(frame).values() if type(value) in (tuple, dict)]
+            values = [value for value in locals_of(frame).values() if type(value) in (tuple, dict)]
             for _ in range(DEEPEST_ARGUMENT):
-                inner = gc.get_referents(*given) if given else []
+                inner = gc.get_referents(*values) if values else []
                 found.update(id(thing) for thing in inner if issubclass(type(thing), torch.Tensor))
-                given = [thing for thing in inner if type(thing) in (tuple, list, dict)]
+                values = [thing for thing in inner if type(thing) in (tuple, list, dict)]
         frame = frame.f_back
     return found
 

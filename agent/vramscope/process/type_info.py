@@ -40,7 +40,7 @@ def module_of(kind: type) -> str:
 
 
 def keeps_in_c(kind: type) -> bool:
-    """Whether a class comes of one that a library wrote in C, whose objects can keep things in no attribute. (PyTorch's do not.)"""
+    """Return whether a base is a library's C class, whose objects can retain things outside of attributes. (PyTorch's do not.)"""
     return any(
         type(namespace(base).get("__new__")) is types.BuiltinFunctionType
         and module_of(base).partition(".")[0] not in ("builtins", "torch")

@@ -147,7 +147,7 @@ class ProfileEvents:
         if kind.name not in ("PyCall", "PyCCall"):
             return line
         caller = fields.caller
-        if not is_users(caller.file_name):
+        if not is_users_file(caller.file_name):
             return line
         line_number = caller.line_number
         return self.line_chains.node(
@@ -282,7 +282,7 @@ def _is_device_work(event: Any) -> bool:
 def _frame_of(fields: Any) -> tuple[str, str, int] | None:
     """Return (file, function, first line) of a Python call in the user's code, else None."""
     site = fields.callsite
-    if not is_users(site.file_name):
+    if not is_users_file(site.file_name):
         return None
     return site.file_name, site.function_name, site.line_number
 
@@ -292,12 +292,12 @@ def _call_line(event: Any) -> int | None:
     return fields.caller.line_number if kind.name in ("PyCall", "PyCCall") else None
 
 
-_users: dict[str, bool] = {}
+_known_files: dict[str, bool] = {}
 
 
-def is_users(file: str) -> bool:
-    """Whether a file is neither PyTorch's nor the standard library's nor ours. PyTorch tells paths below sys.path's folders."""
-    known = _users.get(file)
+def is_users_file(file: str) -> bool:
+    """Return whether a file is not PyTorch's, the standard library's or the agent's. PyTorch reports paths below sys.path."""
+    known = _known_files.get(file)
     if known is None:
         top = file.partition("/")[0].removesuffix(".py")
         known = not (
@@ -305,5 +305,5 @@ def is_users(file: str) -> bool:
             or file.startswith("<")
             or (top in sys.stdlib_module_names and top != "__main__")
         )
-        _users[file] = known
+        _known_files[file] = known
     return known

@@ -35,7 +35,7 @@ class ModuleMarks:
 
     def begin(self) -> None:
         after = guarded("module marks")(self._after)
-        # Also where forward raises: a checkpointed block's second run is ended that way.
+        # Also if forward raises: a checkpointed block's recomputation ends that way.
         self._ends = [module_calls.listen_to_all(CallListener(guarded("module marks")(self._before), after, after))]
 
     def forget(self) -> None:

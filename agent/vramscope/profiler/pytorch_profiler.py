@@ -56,7 +56,7 @@ class PytorchProfiler:
 
     @property
     def is_users(self) -> bool:
-        """Somebody else profiles, or may at any moment: nothing may be touched."""
+        """True if the program profiles, or may at any time: nothing may be changed."""
         if self.is_open:
             return False
         enabled = getattr(self._module, "_profiler_enabled", None) or self._native_enabled

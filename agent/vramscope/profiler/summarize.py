@@ -203,12 +203,12 @@ class ProfileTotals:
             self._add_memory(PEAK, event, event.size_bytes)
         seen_allocated = sum(event.size_bytes for event in self.allocations if event.size_bytes > 0)
         seen_freed = -sum(event.size_bytes for event in self.allocations if event.size_bytes < 0)
-        for quantity, counted, seen in (
+        for quantity, counted, recorded in (
             (ALLOCATED, self.allocated_bytes, seen_allocated),
             (FREED, self.freed_bytes, seen_freed),
         ):
-            if counted is not None and counted > seen:
-                self._unattributed(quantity, counted - seen)
+            if counted is not None and counted > recorded:
+                self._unattributed(quantity, counted - recorded)
 
     def memory_keys(self, event: Allocation) -> Keys:
         """Return (operations, modules, lines) that an allocation or free counts for, each innermost first."""

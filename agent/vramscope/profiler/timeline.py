@@ -15,7 +15,7 @@ _BEFORE: Final = (series.UNKNOWN,) * 3
 
 
 def history_columns(sums: ProfileTotals, existing: Sequence[bool]) -> Columns:
-    """Return columns of profile.HISTORY. ``told``: which of the three tables exist.
+    """Return columns of profile.HISTORY. ``existing``: which of the three tables exist.
 
     A free counts for the rows of the allocation, whoever freed it. A block whose address is allocated again was freed
     before, if no event says so.

@@ -158,9 +158,9 @@ class Owners:
             (GRADIENTS, ddp_buckets.OWNER, deepspeed_zero.gradients()),
             (PARAMETERS, "parameters of ZeRO", deepspeed_zero.parameters()),
         )
-        for category, name, held in kept:
-            if held:
-                self._record(mark, [self._owner(category, name, NO_ID)] * len(held), held)
+        for category, name, tensors in kept:
+            if tensors:
+                self._record(mark, [self._owner(category, name, NO_ID)] * len(tensors), tensors)
 
     def _record_buffers(self, mark: int, buffers: dict[int, torch.Tensor]) -> None:
         if not buffers:

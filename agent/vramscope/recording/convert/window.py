@@ -118,14 +118,14 @@ def _settings_before(raw: RawWindow, bounds: list[int], notes: list[str]) -> Set
     )
 
 
-def lost_events(seen: Counter[str], facts: DeviceFacts) -> int | None:
+def lost_events(event_counts: Counter[str], facts: DeviceFacts) -> int | None:
     """Return the difference between the number of events and the counters; None if these were reset in the window."""
     lost = 0
     for action, counter in COUNTED.items():
         happened = facts.end_counters[counter] - facts.start_counters[counter]
         if happened < 0:
             return None
-        lost += abs(happened - seen[action])
+        lost += abs(happened - event_counts[action])
     return lost
 
 
