@@ -1,0 +1,66 @@
+"""Sentences of a diagnosis: short, the cause first, and sums that add up."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+
+import pytest
+
+from vramscope.oom_diagnosis.diagnosis import diagnose
+from vramscope.oom_diagnosis.facts import Facts
+from vramscope.oom_diagnosis.prose import summed
+
+MIB = 1 << 20
+STEP = Facts(
+    asked_bytes=200 * MIB, total_bytes=2000 * MIB, free_bytes=100 * MIB, reserved_bytes=1400 * MIB, used_bytes=1390 * MIB,
+    parameters_bytes=100 * MIB, gradients_bytes=100 * MIB, optimizer_bytes=200 * MIB, buffers_bytes=3 * MIB,
+    trainable_bytes=100 * MIB, expected_state_bytes=200 * MIB, before_forward_bytes=100 * MIB, phase="forward", step=3,
+    source_line="train.py:12", module="layers.3",
+)  # fmt: skip
+ALL = [
+    STEP,
+    replace(STEP, leaked_bytes=700 * MIB, leak_name="history", leak_line="train.py:9", phase="backward"),
+    replace(STEP, growth_bytes=700 * MIB, phase="backward"),
+    replace(STEP, used_bytes=900 * MIB, phase="backward"),
+    replace(STEP, others_bytes=700 * MIB, phase="backward"),
+    replace(STEP, limit_bytes=1450 * MIB, free_bytes=400 * MIB, phase="backward"),
+    replace(STEP, outside_bytes=900 * MIB, outside_before_bytes=100 * MIB, phase="backward"),
+    replace(STEP, parameters_bytes=1600 * MIB, optimizer_bytes=0),
+    replace(STEP, phase="optimizer"),
+    replace(STEP, parameters_bytes=None),
+    replace(STEP, asked_bytes=None),
+    Facts(kind="host", asked_bytes=5 * MIB, rss_bytes=MIB, host_total_bytes=9 * MIB, host_kills=2),
+    Facts(kind="cublas", free_bytes=MIB, total_bytes=9 * MIB, reserved_bytes=5 * MIB, source_line="train.py:3"),
+]
+
+
+@pytest.mark.parametrize("facts", ALL, ids=lambda facts: diagnose(facts).kind.value or "unknown")
+def test_the_first_sentence_is_the_cause_and_short(facts: Facts) -> None:
+    sentences = re.split(r"(?<=\.) (?=[A-Z])", diagnose(facts).sentence)
+    assert len(sentences[0].split()) <= 20, sentences[0]
+    assert not sentences[0].startswith("Requested")
+    assert all(sentence.endswith(".") for sentence in sentences)
+
+
+def test_printed_parts_add_up_to_the_printed_sum() -> None:
+    """And the sum is above the limit where the exact one is."""
+    chosen = random.Random(7)
+    for _ in range(2000):
+        parts = [chosen.randrange(1 << chosen.randrange(10, 38)) for _ in range(chosen.randrange(1, 7))]
+        limit = max(1, sum(parts) + chosen.randrange(-(1 << 20), 1 << 20))
+        words, total, most = summed(parts, limit)
+        numbers = [float(word.split()[0].replace(",", "")) for word in (*words, total, most)]
+        assert len({word.split()[1] for word in (*words, total, most)}) == 1, "one unit"
+        assert sum(numbers[:-2]) == pytest.approx(numbers[-2], abs=1e-6)
+        assert (numbers[-2] > numbers[-1]) == (sum(parts) > limit)
+
+
+def test_parts_of_a_step_include_buffers_and_the_request() -> None:
+    sentence = diagnose(STEP).sentence
+    listed = re.search(r"Weights .*? in total", sentence)
+    assert listed is not None
+    numbers = [float(number) for number in re.findall(r"(\d+\.\d+) GiB", listed[0])]
+    assert sum(numbers[:-1]) == pytest.approx(numbers[-1])
+    assert "buffers" in listed[0] and "this request" in listed[0]
