@@ -56,7 +56,7 @@ def openapi() -> dict[str, Any]:
         try:
             return app.openapi()
         finally:
-            app.state.house.close()
+            app.state.services.close()
 
 
 def rendered(described: dict[str, Any], template: str) -> str:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from vramscope_server.api.problems import Forbidden, MisdirectedHost, Problem, TooLarge, Unauthorized, fault
 
 if TYPE_CHECKING:
-    from vramscope_server.services import House
+    from vramscope_server.services import Services
 
 COOKIE: Final = "vramscope_token"
 MAX_BODY_BYTES: Final = 1 << 20
@@ -45,10 +45,10 @@ _POLICY: Final = [(b"content-security-policy", CSP.format(scripts="").encode())]
 class Access:
     """ASGI middleware: checks the request, and sets the headers of every answer."""
 
-    def __init__(self, app: ASGIApp, house: House) -> None:
+    def __init__(self, app: ASGIApp, services: Services) -> None:
         self._app = app
-        self._house = house
-        settings = house.settings
+        self._services = services
+        settings = services.settings
         self._demanded = settings.tokens_required
         self._hosts = {"localhost", "127.0.0.1", "::1", settings.host.strip("[]"), *settings.allowed_hosts}
 
@@ -111,7 +111,7 @@ class Access:
                 "Send Authorization: Bearer TOKEN (VRAMSCOPE_TOKEN for agents), or sign in on the page.",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        token = self._house.tokens.identify(address_of(request), plain)
+        token = self._services.tokens.identify(address_of(request), plain)
         if scope not in token.scopes:
             raise Forbidden(
                 f"The token {token.name!r} lacks the scope {scope}.", seen=", ".join(token.scopes), expected=scope

@@ -43,7 +43,7 @@ from vramscope_server.api import (
     whatif,
 )
 from vramscope_server.api.oom import routes
-from vramscope_server.services import House
+from vramscope_server.services import Services
 from vramscope_server.settings import Settings
 
 log = logging.getLogger("vramscope_server")
@@ -52,16 +52,16 @@ _THREADS = 8
 """Requests that read the database at the same time: more would only use more memory on few cores."""
 
 
-def create_app(settings: Settings | None = None, house: House | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, services: Services | None = None) -> FastAPI:
     """Application of a server.
 
     settings   by default from the environment
-    house      the server's parts, opened by the caller and closed with the application; by default they are opened here,
+    services      the server's parts, opened by the caller and closed with the application; by default they are opened here,
     and a
                database that cannot be used raises DatabaseRefused
     """
-    settings = settings or (house.settings if house is not None else Settings())
-    opened = house if house is not None else House(settings)
+    settings = settings or (services.settings if services is not None else Settings())
+    opened = services if services is not None else Services(settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -84,7 +84,7 @@ def create_app(settings: Settings | None = None, house: House | None = None) -> 
         redoc_url=None,
         openapi_url="/api/v1/openapi.json",
     )
-    app.state.house = opened
+    app.state.services = opened
     app.state.pages = pages.Pages()
     api = APIRouter(prefix="/api/v1")
     for part in (
@@ -120,8 +120,8 @@ def create_app(settings: Settings | None = None, house: House | None = None) -> 
     pages.install(app, app.state.pages)
     problems.install(app)
     schemas.install(app)
-    app.add_middleware(ingest.Door, house=opened)
-    app.add_middleware(Access, house=opened)  # the outermost
+    app.add_middleware(ingest.BatchIntake, services=opened)
+    app.add_middleware(Access, services=opened)  # the outermost
     return app
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from vramscope.protocol import messages, series
 from vramscope_server.answers.runs import RunRow
-from vramscope_server.store.ingest_state import Stored
+from vramscope_server.store.ingest_state import BatchNews
 from vramscope_server.store.scalars import SCALARS, numbers
 from vramscope_server.store.validation import ReadyBlock
 
@@ -94,7 +94,7 @@ class LiveEvents:
         """Id of the newest event."""
         return self._last
 
-    def publish(self, stored: Sequence[Stored], runs: Sequence[RunRow]) -> None:
+    def publish(self, stored: Sequence[BatchNews], runs: Sequence[RunRow]) -> None:
         """Add what the writer has committed: rows, scans and recordings; and the changed rows of the list of runs."""
         with self._lock:
             if time.monotonic() - self._asked_at > IDLE_SECONDS:

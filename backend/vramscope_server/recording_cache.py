@@ -30,7 +30,7 @@ SHELF_EVENTS: Final = 2_000_000
 _KEPT_RESULTS: Final = 12
 
 
-class Opened:
+class OpenRecording:
     """A recording as a trace, with its recent results."""
 
     def __init__(self, trace: Trace, moments: NotableEvents | None = None, parts: Parts | None = None) -> None:
@@ -92,7 +92,7 @@ class Opened:
             return result
 
 
-class Shelf:
+class RecordingCache:
     """Open recordings. Any thread may call it."""
 
     def __init__(
@@ -106,11 +106,11 @@ class Shelf:
         self._database = database
         self._columns = columns
         self._events = events
-        self._open: OrderedDict[str, Opened] = OrderedDict()
+        self._open: OrderedDict[str, OpenRecording] = OrderedDict()
         self._lock = threading.Lock()
         self._opening: dict[str, threading.Lock] = {}
 
-    def open(self, ident: str) -> Opened:
+    def open(self, ident: str) -> OpenRecording:
         """Recording with this id, which must be complete: 0.5 s and about 200 bytes an event for a million events.
 
         That of a snapshot's device is on the disk in columns: a few milliseconds, and no memory before it is read. Raises
@@ -131,15 +131,15 @@ class Shelf:
                     self._open.popitem(last=False)
             return opened
 
-    def _opened(self, ident: str) -> Opened:
+    def _opened(self, ident: str) -> OpenRecording:
         folders = self._columns(ident)
         if folders is not None:
-            opened = Opened(*load(*folders))
+            opened = OpenRecording(*load(*folders))
             opened.keep(load_pictures(folders[0]))
             return opened
         with self._database.reader() as connection:
             data = read_artifact(connection, ident)
-        return Opened(from_window(unpack(data)))
+        return OpenRecording(from_window(unpack(data)))
 
     def close(self, ident: str) -> None:
         """Drop a deleted recording."""

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from vramscope_server.live_events import LiveEvents
-from vramscope_server.recording_cache import Shelf
+from vramscope_server.recording_cache import RecordingCache
 from vramscope_server.settings import Settings
 from vramscope_server.snapshots import Snapshots
 from vramscope_server.store.compaction import Compactor
@@ -16,14 +16,14 @@ from vramscope_server.store.database import Database
 from vramscope_server.store.retention import Retention
 from vramscope_server.store.writer import Writer
 from vramscope_server.tokens import Tokens
-from vramscope_server.whatif_jobs import Sweeps
+from vramscope_server.whatif_jobs import WhatifJobs
 
 log = logging.getLogger("vramscope_server")
 
 _PREPARERS: Final = 2
 
 
-class House:
+class Services:
     """Opened by the constructor; :meth:`close` may be called twice.
 
     first_token  the token that was created because there was none, to be shown once; else None
@@ -52,9 +52,9 @@ class House:
             max_bytes=settings.snapshots_bytes,
             memory_bytes=settings.snapshot_memory_bytes,
         )
-        self.shelf = Shelf(self.database, self.snapshots.columns)
-        self.snapshots.forget = self.shelf.close
-        self.sweeps = Sweeps()
+        self.recordings = RecordingCache(self.database, self.snapshots.columns)
+        self.snapshots.forget = self.recordings.close
+        self.whatif_jobs = WhatifJobs()
         self.intake_bytes = 0
         """Bytes of batches that are being read or wait to be stored."""
         self.address: str | None = None
@@ -72,7 +72,7 @@ class House:
 
     def close(self) -> None:
         """Store what waits, stop the threads, close the database."""
-        self.sweeps.close()
+        self.whatif_jobs.close()
         self.snapshots.close()
         self.retention.close()
         self.compactor.close()

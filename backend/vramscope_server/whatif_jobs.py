@@ -56,7 +56,7 @@ class Job:
     """Duration, once it is done."""
     finished: threading.Event = field(default_factory=threading.Event)
     awaited: int = 0
-    """Number of threads in :meth:`Sweeps.wait`."""
+    """Number of threads in :meth:`WhatifJobs.wait`."""
 
     @property
     def given_up(self) -> bool:
@@ -64,7 +64,7 @@ class Job:
         return isinstance(self.error, GivenUp)
 
 
-class Sweeps:
+class WhatifJobs:
     """Started by the first job; :meth:`close` when the server shuts down. Any thread may call it."""
 
     def __init__(self, *, abandoned_seconds: float = ABANDONED_SECONDS) -> None:

@@ -17,7 +17,7 @@ from wire_maker import Agent
 
 from vramscope.protocol import messages as wire_messages
 from vramscope_server.cli.server import listen, uvicorn_server
-from vramscope_server.services import House
+from vramscope_server.services import Services
 from vramscope_server.settings import Settings
 
 PATIENCE_SECONDS = 60
@@ -28,11 +28,11 @@ class RunningServer:
     """A real server at a port of its own, in a thread."""
 
     def __init__(self, data_dir: Path, **settings: Any) -> None:
-        self.house = House(Settings(data_dir=data_dir, **{"port": 0, "log_level": "critical", **settings}))
+        self.services = Services(Settings(data_dir=data_dir, **{"port": 0, "log_level": "critical", **settings}))
         listening = listen("127.0.0.1", 0)
         self.port = listening.getsockname()[1]
-        self.url = self.house.address = f"http://127.0.0.1:{self.port}"
-        self.server = uvicorn_server(self.house)
+        self.url = self.services.address = f"http://127.0.0.1:{self.port}"
+        self.server = uvicorn_server(self.services)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]}, daemon=True)
         self.thread.start()
         deadline = time.monotonic() + PATIENCE_SECONDS

@@ -72,14 +72,14 @@ def test_more_names_can_be_allowed(start_server: Callable[..., RunningServer]) -
 def test_the_first_token_is_made_once_and_stored_hashed(
     guarded: RunningServer, start_server: Callable[..., RunningServer]
 ) -> None:
-    first = guarded.house.first_token
+    first = guarded.services.first_token
     assert first is not None and first.startswith("vrs_")
-    with guarded.house.database.reader() as connection:
+    with guarded.services.database.reader() as connection:
         (row,) = connection.execute(sa.select(tokens)).mappings().all()
     assert first not in str(dict(row))
     guarded.stop()
-    again = start_server(guarded.house.settings.data_dir, require_tokens=True)
-    assert again.house.first_token is None
+    again = start_server(guarded.services.settings.data_dir, require_tokens=True)
+    assert again.services.first_token is None
     assert again.http.get("/runs", headers=bearer(first)).status_code == 200
 
 
@@ -108,7 +108,7 @@ def test_without_a_token_only_health_and_sign_in_answer(guarded: RunningServer) 
 
 
 def test_a_scope_opens_its_own_door_and_no_other(guarded: RunningServer) -> None:
-    first = bearer(guarded.house.first_token)
+    first = bearer(guarded.services.first_token)
     made = {
         scope: guarded.http.post("/tokens", json={"name": scope, "scopes": [scope]}, headers=first).json()
         for scope in ("ingest", "read")
@@ -137,7 +137,7 @@ def test_a_scope_opens_its_own_door_and_no_other(guarded: RunningServer) -> None
 def test_the_page_signs_in_with_a_cookie_that_scripts_cannot_read(guarded: RunningServer) -> None:
     with httpx.Client(base_url=f"{guarded.url}/api/v1", trust_env=False) as browser:
         assert browser.post("/session", json={"token": "vrs_wrong"}).status_code == 401
-        signed_in = browser.post("/session", json={"token": guarded.house.first_token})
+        signed_in = browser.post("/session", json={"token": guarded.services.first_token})
         assert signed_in.json() == {"required": True, "authenticated": True, "scopes": ["ingest", "read"]}
         cookie = signed_in.headers["set-cookie"]
         assert "HttpOnly" in cookie and "SameSite=strict" in cookie
@@ -151,7 +151,7 @@ def test_the_page_signs_in_with_a_cookie_that_scripts_cannot_read(guarded: Runni
         browser.delete("/session")
         assert browser.get("/runs").status_code == 401
         secure = browser.post(
-            "/session", json={"token": guarded.house.first_token}, headers={"X-Forwarded-Proto": "https"}
+            "/session", json={"token": guarded.services.first_token}, headers={"X-Forwarded-Proto": "https"}
         )
         assert "Secure" in secure.headers["set-cookie"]
 
@@ -169,7 +169,7 @@ def test_who_guesses_keeps_nobody_out_who_comes_from_the_same_address(guarded: R
     for i in range(MAX_FAILURES + 2):
         guarded.http.get("/runs", headers=bearer(f"old{i}"))
     assert guarded.http.get("/runs", headers=bearer("old")).status_code == 429
-    right = guarded.house.first_token
+    right = guarded.services.first_token
     assert right is not None
     assert guarded.http.get("/runs", headers=bearer(right)).status_code == 200
     assert guarded.http.post("/session", json={"token": right}).status_code == 200

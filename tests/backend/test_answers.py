@@ -19,7 +19,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     try:
         return app.openapi()
     finally:
-        app.state.house.close()
+        app.state.services.close()
 
 
 def test_every_json_answer_has_a_schema(described: dict[str, Any]) -> None:

@@ -202,8 +202,8 @@ def test_a_training_that_is_killed_while_it_sends_is_no_fault_of_the_server(
     server = start_server()
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
         connection.sendall(HEAD + b"Content-Type: application/msgpack\r\n" + framing)
-        eventually(lambda: server.house.intake_bytes > 0)
-    eventually(lambda: server.house.intake_bytes == 0)
+        eventually(lambda: server.services.intake_bytes > 0)
+    eventually(lambda: server.services.intake_bytes == 0)
     assert server.get("/health") == {"status": "ok"}
     assert not [record.getMessage() for record in caplog.records if record.name.startswith("vramscope_server")]
 
@@ -291,10 +291,10 @@ def test_a_clock_that_is_off_is_shifted_when_shown_and_never_in_the_data(
     window = server.get(f"/runs/{agent.run}/series", names="step", **{"from": 0, "to": 0.15})
     assert window["series"]["step"]["value"] == [0, 1], "windows are asked for as they are shown"
     from vramscope_server.store.run_queries import find_run
-    from vramscope_server.store.series_reader import Place, load_columns
+    from vramscope_server.store.series_reader import RankDevice, load_columns
 
-    with server.house.database.reader() as connection:
-        stored = load_columns(connection, find_run(connection, agent.run), Place(0, 0, 0), "samples", [])
+    with server.services.database.reader() as connection:
+        stored = load_columns(connection, find_run(connection, agent.run), RankDevice(0, 0, 0), "samples", [])
     assert stored.columns["time_ns"][0] == agent.start_ns, "stored as it was sent"
 
 

@@ -380,7 +380,7 @@ def test_without_its_token_a_server_is_2_and_with_it_0(start_server, cli, monkey
     server = start_server(require_tokens=True)
     code, _, err = cli("ls", "--server", server.url)
     assert code == 2 and "VRAMSCOPE_TOKEN" in err
-    monkeypatch.setenv("VRAMSCOPE_TOKEN", server.house.first_token)
+    monkeypatch.setenv("VRAMSCOPE_TOKEN", server.services.first_token)
     code, out, _ = cli("ls", "--server", server.url)
     assert code == 0 and "No runs yet" in out
 

@@ -33,7 +33,7 @@ def damage(server: RunningServer, stream: str, place: int, how: str) -> None:
         }
         connection.execute(chunks.update().where(chunks.c.key == key).values(data=spoiled[how]))
 
-    server.house.writer.do(spoil).result(10)
+    server.services.writer.do(spoil).result(10)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_damaged_chunk_does_not_stop_the_merging_of_the_others(three_chunks: t
     server.send(agent, agent.ended())
 
     def left() -> int:
-        with server.house.database.reader() as connection:
+        with server.services.database.reader() as connection:
             of_samples = sa.select(sa.func.count()).where(tables.chunks.c.stream == "samples")
             return int(connection.execute(of_samples).scalar() or 0)
 
@@ -109,10 +109,12 @@ def test_a_damaged_look_is_as_none_until_the_next(start_server: Callable[..., Ru
     first = start_server()
     agent = Agent()
     first.send(agent, agent.samples(2), scan(leak()))
-    first.house.writer.do(lambda connection, _: connection.execute(tables.scans.update().values(data=how))).result(10)
+    first.services.writer.do(lambda connection, _: connection.execute(tables.scans.update().values(data=how))).result(
+        10
+    )
     assert first.get(f"/runs/{agent.run}/leaks")["scans"] == []
     first.stop()
-    second = start_server(first.house.settings.data_dir)
+    second = start_server(first.services.settings.data_dir)
     second.send(agent, agent.samples(2, at=2))
     second.send(agent, scan(leak(name="again")))
     assert [one["name"] for one in second.get(f"/runs/{agent.run}/leaks")["leaks"]] == ["again"]

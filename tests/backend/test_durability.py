@@ -78,7 +78,7 @@ def test_a_full_disk_stops_the_taking_not_the_showing_and_loses_nothing(
     server = start_server()
     agent = Agent()
     server.send(agent, agent.samples(50))
-    writer = server.house.writer
+    writer = server.services.writer
 
     def limit(pages: int) -> None:
         writer.do(lambda connection, _: connection.exec_driver_sql(f"PRAGMA max_page_count={pages}").fetchall()).result(
@@ -194,7 +194,9 @@ def test_no_database_can_be_begun_on_a_full_disk_and_nobody_is_told_that_it_is_d
     with pytest.raises(DatabaseRefused, match="is full; free some space and restart"):
         Database(url)
     ballast.write_bytes(bytes(330_000))  # room for a file, not for the tables
-    with pytest.raises(DatabaseRefused, match="the tables could not be created: the disk that holds the database is full"):
+    with pytest.raises(
+        DatabaseRefused, match="the tables could not be created: the disk that holds the database is full"
+    ):
         Database(url)
     ballast.unlink()
     Database(url).close()
@@ -216,7 +218,7 @@ def test_too_much_at_once_is_told_to_come_again_and_memory_stays_bounded(
 ) -> None:
     server = start_server(queue_bytes=8 * 1024 * 1024)
     hold = threading.Event()
-    server.house.writer.do(lambda connection, _: hold.wait(20))
+    server.services.writer.do(lambda connection, _: hold.wait(20))
     agents = [Agent() for _ in range(12)]
     big = {agent.run: agent.body(agent.samples(30_000, every_ns=1000)) for agent in agents}
     answers: list[httpx.Response] = []
@@ -229,12 +231,12 @@ def test_too_much_at_once_is_told_to_come_again_and_memory_stays_bounded(
     assert answers and all(answer.status_code == 503 for answer in answers)
     assert answers[0].json()["type"] == "urn:vramscope:problem:busy"
     assert answers[0].headers["retry-after"] == "1"
-    assert server.house.intake_bytes <= 8 * 1024 * 1024
+    assert server.services.intake_bytes <= 8 * 1024 * 1024
     hold.set()
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
     assert sorted({answer.status_code for answer in answers}) == [200, 503]
-    assert server.house.intake_bytes == 0
+    assert server.services.intake_bytes == 0
 
 
 @pytest.mark.parametrize("times", [2])

@@ -50,7 +50,7 @@ def test_the_newest_look_replaces_the_one_before_and_a_late_one_does_not(stored:
     told = leaks_of(stored, agent)
     assert [found["name"] for found in told["leaks"]] == ["history", "outputs"]
     assert [seen["step"] for seen in told["scans"]] == [30]
-    with stored.house.database.reader() as connection:
+    with stored.services.database.reader() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(tables.scans)).scalar() == 1
     stored.send(agent, scan(step=40), sequence=4)
     told = leaks_of(stored, agent)
@@ -93,7 +93,7 @@ def test_a_deleted_run_leaves_no_look(stored: RunningServer) -> None:
     agent = Agent()
     stored.send(agent, scan(leak()), agent.ended())
     assert stored.http.delete(f"/runs/{agent.run}").status_code == 204
-    with stored.house.database.reader() as connection:
+    with stored.services.database.reader() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(tables.scans)).scalar() == 0
 
 

@@ -14,7 +14,7 @@ from vramscope.protocol import series
 from vramscope_server import live_events as module
 from vramscope_server.figures.registry import COMPARE_FIGURES, RUN_FIGURES
 from vramscope_server.live_events import COLUMNS, LiveEvents
-from vramscope_server.store.ingest_state import Stored
+from vramscope_server.store.ingest_state import BatchNews
 from vramscope_server.store.validation import ReadyBlock
 
 RUN = "run00001"
@@ -89,7 +89,7 @@ def test_problems_of_the_server_are_reported_while_they_last(server: RunningServ
 
     def limit(pages: int) -> None:
         """Limit SQLite to so many pages, which is what a full disk is to it."""
-        work = server.house.writer.do(
+        work = server.services.writer.do(
             lambda connection, _: connection.exec_driver_sql(f"PRAGMA max_page_count={pages}").fetchall()
         )
         work.result(5)
@@ -126,9 +126,9 @@ def test_rows_are_encoded_at_most_five_times_a_second(server: RunningServer) -> 
     assert steps == list(range(40))
 
 
-def stored(rows: int, run: str = RUN) -> Stored:
+def stored(rows: int, run: str = RUN) -> BatchNews:
     columns = {"time_ns": np.arange(rows) + 10**18, "step": np.arange(rows), "allocated_bytes": np.arange(rows)}
-    return Stored(run, 0, 0, [ReadyBlock(0, "samples", columns)])
+    return BatchNews(run, 0, 0, [ReadyBlock(0, "samples", columns)])
 
 
 def test_late_history_is_one_gap_event(monkeypatch: pytest.MonkeyPatch) -> None:

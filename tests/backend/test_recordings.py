@@ -48,7 +48,7 @@ def data_of(server: RunningServer, recording: str) -> httpx.Response:
 
 
 def rows_in(server: RunningServer, table: sa.Table) -> int:
-    with server.house.database.reader() as connection:
+    with server.services.database.reader() as connection:
         return int(connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one())
 
 
@@ -82,7 +82,7 @@ def test_a_restarted_server_goes_on_where_it_was(start_server: Callable[..., Run
     before = start_server()
     before.send(agent, pieces[0], pieces[2])
     before.stop()
-    after = start_server(before.house.settings.data_dir)
+    after = start_server(before.services.settings.data_dir)
     after.send(agent, pieces[2], pieces[3])
     after.send(agent, pieces[1])
     assert data_of(after, of(after, agent)[0]["recording"]).content == data
@@ -125,7 +125,7 @@ def test_an_id_belongs_to_one_run(stored: RunningServer) -> None:
     stored.send(mine, first)
     refused = stored.post(other.body(second))
     assert (refused.status_code, refused.json()["field"]) == (422, "piece.artifact")
-    stored.house.writer.do(lambda _, book: book.forget()).result(10)  # as after a restart: asked of the database
+    stored.services.writer.do(lambda _, state: state.forget()).result(10)  # as after a restart: asked of the database
     assert stored.post(other.body(second, sequence=1)).status_code == 422
     stored.send(mine, second)
     assert of(stored, mine)[0]["whole"]

@@ -23,7 +23,7 @@ from vramscope_server.analysis.trace.from_window import from_window
 from vramscope_server.analysis.trace.segment_map import LinearLayout, block_at, blocks_between, cells
 from vramscope_server.analysis.trace.size_classes import free_blocks, requests
 from vramscope_server.figures.segment_map import folded
-from vramscope_server.recording_cache import Opened, Shelf
+from vramscope_server.recording_cache import OpenRecording, RecordingCache
 
 
 def send(server: RunningServer, data: bytes, agent: Agent | None = None) -> str:
@@ -288,7 +288,7 @@ def test_pieces_that_are_missing_are_told(server: RunningServer) -> None:
 
 
 def test_few_recordings_are_kept_open(server: RunningServer) -> None:
-    shelf = Shelf(server.house.database, events=1000)
+    shelf = RecordingCache(server.services.database, events=1000)
     idents = [send(server, pack(training(seed=seed))) for seed in range(4)]
     first = shelf.open(idents[0])
     assert shelf.open(idents[0]) is first
@@ -368,7 +368,7 @@ def test_deleted_recordings_are_let_go(server: RunningServer) -> None:
     ident = send(server, pack(training()))
     server.get(f"/recordings/{ident}/moments")
     assert server.http.delete(f"/recordings/{ident}").status_code == 204
-    assert ident not in server.house.shelf._open
+    assert ident not in server.services.recordings._open
     assert server.http.get(f"/recordings/{ident}/moments").status_code == 404
 
 
@@ -376,18 +376,18 @@ def test_what_is_deleted_while_it_is_being_opened_is_gone_and_not_damaged(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ident = send(server, pack(training()))
-    open_it = server.house.shelf.open
+    open_it = server.services.recordings.open
 
-    def deleted_first(wanted: str) -> Opened:
+    def deleted_first(wanted: str) -> OpenRecording:
         assert server.http.delete(f"/recordings/{ident}").status_code == 204
         return open_it(wanted)
 
-    monkeypatch.setattr(server.house.shelf, "open", deleted_first)
+    monkeypatch.setattr(server.services.recordings, "open", deleted_first)
     assert server.http.get(f"/recordings/{ident}/moments").status_code == 404
 
 
 def test_who_asks_for_something_else_does_not_wait_and_who_asks_for_the_same_does() -> None:
-    opened = Opened(from_window(training()))
+    opened = OpenRecording(from_window(training()))
     begun, go_on, made = threading.Event(), threading.Event(), []
 
     def slow() -> str:

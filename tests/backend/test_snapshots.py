@@ -100,7 +100,7 @@ def ready(server: RunningServer) -> dict[str, Any]:
 
 
 def files(server: RunningServer, *parts: str) -> list[str]:
-    folder = server.house.snapshots.folder.joinpath(*parts)
+    folder = server.services.snapshots.folder.joinpath(*parts)
     return sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
 
 
@@ -460,7 +460,7 @@ def test_a_disk_that_fills_during_conversion_leaves_nothing(
     """It holds the file and not its columns, whichever of them is the first that does not fit; with room the same file is taken."""
     disk = small_disk(kib)
     monkeypatch.setattr(snapshots, "_SPARE_BYTES", 0)
-    monkeypatch.setattr(server.house.snapshots, "folder", disk.path)
+    monkeypatch.setattr(server.services.snapshots, "folder", disk.path)
     data = gzip.compress(pickle.dumps(snapshot_of(2500)))
     row = settled(server, upload(server, data)["snapshot"])
     assert (row["state"], row["problem"]) == (
@@ -520,7 +520,7 @@ def test_two_at_once_wait_for_each_other_and_others_are_answered(server: Running
     assert settled(server, kept)["devices"][0]["events"] == 90_000
     assert gone not in [*files(server), *files(server, "waiting")]
     # while it is looked at: who has it open reads on, who asks anew hears that it is gone
-    opened = server.house.shelf.open(f"{kept}-0")
+    opened = server.services.recordings.open(f"{kept}-0")
     assert server.http.delete(f"/snapshots/{kept}").status_code == 204
     assert int(opened.trace.events.size_bytes.max()) == 2 * MIB
     assert server.http.get(f"/recordings/{kept}-0/moments").status_code == 404
@@ -531,7 +531,7 @@ def test_progress_is_told_while_it_is_converted_and_a_deletion_ends_it(server: R
     """Its process is held: before it reads, amid it, and there it is deleted; the next in line is converted."""
     data = file_of_stacks(300_000)
     ident = upload(server, data)["snapshot"]
-    held = Held(server.house.snapshots, ident, begun=True)
+    held = Held(server.services.snapshots, ident, begun=True)
     try:
         row = server.get(f"/snapshots/{ident}")
         assert (row["state"], row["preparing"], row["done_bytes"], row["total_bytes"]) == (
@@ -542,7 +542,7 @@ def test_progress_is_told_while_it_is_converted_and_a_deletion_ends_it(server: R
         assert (waits["state"], waits["place"], waits["preparing"]) == ("waiting", 1, False)
     finally:
         held.go_on()
-    held = Held(server.house.snapshots, ident, begun=False)
+    held = Held(server.services.snapshots, ident, begun=False)
     row = server.get(f"/snapshots/{ident}")
     assert (row["state"], row["preparing"]) == ("converting", False)
     assert 0 < row["done_bytes"] < row["total_bytes"] == len(data)
@@ -596,10 +596,10 @@ def test_the_oldest_go_when_all_take_too_much(start_server: Callable[..., Runnin
     second = settled(server, upload(server, pickle.dumps(snapshot_of(4)))["snapshot"])
     until(lambda: server.http.get(f"/snapshots/{first['snapshot']}").status_code == 404)
     until(lambda: first["snapshot"] not in files(server))  # (its row goes first: nobody is led to half a folder)
-    data_dir = server.house.settings.data_dir
+    data_dir = server.services.settings.data_dir
     server.stop()
     again = start_server(data_dir)
     assert [one["snapshot"] for one in again.get("/snapshots")["snapshots"]] == [second["snapshot"]]
     assert again.get(f"/recordings/{second['snapshot']}-0/moments")["events"] == 12
-    with again.house.database.reader() as connection:
+    with again.services.database.reader() as connection:
         assert [one.state for one in list_snapshots(connection)] == ["ready"]

@@ -19,11 +19,11 @@ from vramscope_server.store import tables
 from vramscope_server.store.artifacts import ArtifactRecord
 from vramscope_server.store.compaction import Compactor
 from vramscope_server.store.database import Database, DatabaseRefused
-from vramscope_server.store.ingest_state import Stored
+from vramscope_server.store.ingest_state import BatchNews
 from vramscope_server.store.retention import Retention
 from vramscope_server.store.run_detail import run_in_full
 from vramscope_server.store.run_queries import find_run, list_choices, list_runs
-from vramscope_server.store.series_reader import Place, load_columns
+from vramscope_server.store.series_reader import RankDevice, load_columns
 from vramscope_server.store.table_rows import StoredRun, StoredSession
 from vramscope_server.store.validation import BadBatch, UnknownSession, prepare
 from vramscope_server.store.writer import Writer
@@ -37,7 +37,7 @@ class Store:
     def __init__(self, url: str) -> None:
         self.url = url
         self.now = NOW
-        self.heard: list[Stored] = []
+        self.heard: list[BatchNews] = []
         self.rows: list[dict[str, Any]] = []
         self.open()
 
@@ -72,7 +72,7 @@ class Store:
 
     def tick(self, seconds: float = 0.0) -> None:
         self.now += int(seconds * SECOND)
-        self.writer.do(lambda connection, book: book.tick(connection)).result(10)
+        self.writer.do(lambda connection, state: state.tick(connection)).result(10)
 
     def run(self, text: str) -> dict[str, Any]:
         with self.database.reader() as connection:
@@ -84,7 +84,7 @@ class Store:
         with self.database.reader() as connection:
             found = find_run(connection, run)
             loaded = load_columns(
-                connection, found, Place(rank, device, 0), stream, ["time_ns", "step", *names], **window
+                connection, found, RankDevice(rank, device, 0), stream, ["time_ns", "step", *names], **window
             )
             assert loaded.damaged == []
             return loaded.columns
@@ -475,7 +475,7 @@ def test_a_project_has_one_baseline(store: Store) -> None:
     elsewhere = store.agent(project="other")
     for agent in (*agents, elsewhere):
         store.send(agent)
-        store.writer.do(lambda c, book, run=agent.run: book.change(c, run, {"baseline": True})).result(10)
+        store.writer.do(lambda c, state, run=agent.run: state.change(c, run, {"baseline": True})).result(10)
     assert [store.run(agent.run)["baseline"] for agent in (*agents, elsewhere)] == [False, True, True]
 
 
@@ -483,9 +483,9 @@ def test_a_live_run_cannot_be_deleted_and_an_ended_one_goes_with_all_its_data(st
     agent = store.agent()
     store.send(agent, agent.samples(5), wire_messages.Event(time_ns=NOW, kind="notice"))
     with pytest.raises(ValueError, match="live"):
-        store.writer.do(lambda c, book: book.delete(c, agent.run)).result(10)
+        store.writer.do(lambda c, state: state.delete(c, agent.run)).result(10)
     store.send(agent, agent.ended())
-    store.writer.do(lambda c, book: book.delete(c, agent.run)).result(10)
+    store.writer.do(lambda c, state: state.delete(c, agent.run)).result(10)
     with store.database.reader() as connection:
         for table in (tables.runs, tables.sessions, tables.ranks, tables.chunks, tables.events):
             assert connection.execute(sa.select(sa.func.count()).select_from(table)).scalar() == 0, table.name
@@ -499,7 +499,7 @@ def test_retention_by_age_keeps_live_pinned_and_baseline_runs(store: Store) -> N
         if name != "live":
             store.send(agent, agent.ended())
         if name in ("pinned", "baseline"):
-            store.writer.do(lambda c, book, run=agent.run, what=name: book.change(c, run, {what: True})).result(10)
+            store.writer.do(lambda c, state, run=agent.run, what=name: state.change(c, run, {what: True})).result(10)
     store.now += 10 * 86_400 * SECOND
     store.send(runs["live"])
     retention = Retention(store.database, store.writer, days=9, max_bytes=None, clock=lambda: store.now)
@@ -556,7 +556,7 @@ def test_the_list_comes_in_pages_that_neither_repeat_nor_skip(store: Store) -> N
     agents = [store.agent(new_id(), start_ns=NOW + i % 7, tags=["even"] if i % 2 == 0 else []) for i in range(25)]
     for agent in agents:
         store.send(agent)
-    store.writer.do(lambda c, book: book.change(c, agents[3].run, {"pinned": True})).result(10)
+    store.writer.do(lambda c, state: state.change(c, agents[3].run, {"pinned": True})).result(10)
     seen: list[str] = []
     cursor = None
     with store.database.reader() as connection:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from vramscope_server import whatif_jobs as room
-from vramscope_server.whatif_jobs import GivenUp, Progress, Sweeps, TooMany
+from vramscope_server.whatif_jobs import GivenUp, Progress, TooMany, WhatifJobs
 
 
 @pytest.fixture
-def jobs() -> Iterator[Sweeps]:
-    made = Sweeps(abandoned_seconds=0.3)
+def jobs() -> Iterator[WhatifJobs]:
+    made = WhatifJobs(abandoned_seconds=0.3)
     yield made
     made.close()
 
@@ -34,7 +34,7 @@ def gated(gate: threading.Event, log: list[str], name: str) -> Callable[[Progres
     return work
 
 
-def keep_asking(jobs: Sweeps, *idents: str, until: threading.Event) -> None:
+def keep_asking(jobs: WhatifJobs, *idents: str, until: threading.Event) -> None:
     deadline = time.monotonic() + 10
     while not until.is_set() and time.monotonic() < deadline:
         for ident in idents:
@@ -43,7 +43,7 @@ def keep_asking(jobs: Sweeps, *idents: str, until: threading.Event) -> None:
     assert until.is_set()
 
 
-def test_one_runs_at_a_time_and_others_know_their_place(jobs: Sweeps) -> None:
+def test_one_runs_at_a_time_and_others_know_their_place(jobs: WhatifJobs) -> None:
     gate, log = threading.Event(), []
     first = jobs.ask(["a"], gated(gate, log, "a"))
     second = jobs.ask(["b"], gated(gate, log, "b"))
@@ -58,7 +58,7 @@ def test_one_runs_at_a_time_and_others_know_their_place(jobs: Sweeps) -> None:
     assert jobs.ask(["a"], gated(gate, log, "again")).result == "a", "kept"
 
 
-def test_what_nobody_asks_for_is_given_up(jobs: Sweeps) -> None:
+def test_what_nobody_asks_for_is_given_up(jobs: WhatifJobs) -> None:
     log: list[str] = []
     never, now = threading.Event(), threading.Event()
     now.set()
@@ -70,7 +70,7 @@ def test_what_nobody_asks_for_is_given_up(jobs: Sweeps) -> None:
     assert jobs.scan(running.id) is None
 
 
-def test_whoever_waits_for_a_job_wants_it(jobs: Sweeps) -> None:
+def test_whoever_waits_for_a_job_wants_it(jobs: WhatifJobs) -> None:
     """However long: an answer that waits in one call says nothing meanwhile."""
     gate = threading.Event()
     job = jobs.ask(["slow"], gated(gate, [], "slow"))
@@ -83,7 +83,7 @@ def test_whoever_waits_for_a_job_wants_it(jobs: Sweeps) -> None:
     assert left.given_up, "by then nobody had waited for long enough"
 
 
-def test_a_fault_fails_one_job_and_may_be_asked_again(jobs: Sweeps) -> None:
+def test_a_fault_fails_one_job_and_may_be_asked_again(jobs: WhatifJobs) -> None:
     def fails(_: Progress) -> Any:
         raise ValueError("cannot be")
 
@@ -95,7 +95,7 @@ def test_a_fault_fails_one_job_and_may_be_asked_again(jobs: Sweeps) -> None:
     assert again.result == 5
 
 
-def test_so_many_wait_and_so_many_results_are_kept(jobs: Sweeps, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_wait_and_so_many_results_are_kept(jobs: WhatifJobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "KEPT", 3)
     monkeypatch.setattr(room, "MAX_WAITING", 2)
     for number in range(6):
@@ -113,7 +113,7 @@ def test_so_many_wait_and_so_many_results_are_kept(jobs: Sweeps, monkeypatch: py
 
 
 def test_closing_ends_what_runs() -> None:
-    jobs = Sweeps()
+    jobs = WhatifJobs()
     job = jobs.ask(["x"], gated(threading.Event(), [], "x"))
     while job.state == "waiting":
         time.sleep(0.005)

@@ -16,7 +16,7 @@ def test_every_get_route_answers_as_the_golden_files_say(tmp_path) -> None:
         assert_same(area, result)
     app = create_app(Settings(data_dir=tmp_path))
     described = app.openapi()
-    app.state.house.close()
+    app.state.services.close()
     wrong: set[str] = set()
     for route, method, answer in seen:
         kind = answer.headers.get("content-type", "")

@@ -93,7 +93,7 @@ def test_slow_replays_are_waited_for(server: RunningServer, monkeypatch: pytest.
         return replace(made(trace, []), replayed=[Replayed("expandable_segments:True", True, 0, True)])
 
     monkeypatch.setattr(window, "evidence_of", slow)
-    monkeypatch.setattr(server.house.sweeps, "_abandoned_seconds", 0.3)
+    monkeypatch.setattr(server.services.whatif_jobs, "_abandoned_seconds", 0.3)
     whole = server.get(f"/oom/{record}", wait_seconds=20)
     while whole["pending"]:
         whole = server.get(f"/oom/{record}", wait_seconds=20)

@@ -55,13 +55,13 @@ class RunningServer:
 
     def start(self) -> None:
         from vramscope_server.cli.server import listen, uvicorn_server
-        from vramscope_server.services import House
+        from vramscope_server.services import Services
         from vramscope_server.settings import Settings
 
         listening = listen("127.0.0.1", self.port)
         self.port = listening.getsockname()[1]
-        house = House(Settings(data_dir=self.data_dir, port=self.port, **self.settings))
-        self.server = uvicorn_server(house)
+        services = Services(Settings(data_dir=self.data_dir, port=self.port, **self.settings))
+        self.server = uvicorn_server(services)
         self.thread = threading.Thread(target=self.server.run, args=([listening],), daemon=True)
         self.thread.start()
         deadline = time.monotonic() + PATIENCE_SECONDS

@@ -12,7 +12,7 @@ from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import reader
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
-from vramscope_server.services import House
+from vramscope_server.services import Services
 from vramscope_server.store.preferences import ALERT_RULES, alert_rules, change_alert_rules
 
 router = APIRouter(tags=["server"])
@@ -72,14 +72,14 @@ class AlertRuleChanges(BaseModel):
 @router.get("/alerts", summary="Alert rules", responses=answers_with(Alerts))
 def get_alerts(request: Request) -> Response:
     """Rules in force and their defaults. They apply to all users of this server."""
-    with reader(request.app.state.house) as connection:
+    with reader(request.app.state.services) as connection:
         return answer(Alerts(rules=alert_rules(connection), defaults=ALERT_RULES))
 
 
 @router.patch("/alerts", summary="Change alert rules", responses=answers_with(Alerts))
 def patch_alerts(request: Request, rules: AlertRuleChanges) -> Response:
     """Answer as ``GET /alerts``. A field that is left out keeps its value."""
-    house: House = request.app.state.house
+    services: Services = request.app.state.services
     wanted = rules.model_dump(exclude_none=True)
-    rules_now = change(house, lambda connection, _: change_alert_rules(connection, wanted))
+    rules_now = change(services, lambda connection, _: change_alert_rules(connection, wanted))
     return answer(Alerts(rules=rules_now, defaults=ALERT_RULES))

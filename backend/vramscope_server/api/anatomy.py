@@ -15,14 +15,14 @@ from vramscope_server.analysis.advice.all_rules import advise
 from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.ownership.summary import summary
 from vramscope_server.answers.anatomy import AnatomyAnswer
-from vramscope_server.api.dependencies import open_recording, readable, the_event
+from vramscope_server.api.dependencies import open_recording, readable, require_event
 from vramscope_server.api.fragmentation import Event
 from vramscope_server.api.profiles import newest_profile
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import reader
 from vramscope_server.api.schemas import answers_with
-from vramscope_server.recording_cache import Opened
-from vramscope_server.services import House
+from vramscope_server.recording_cache import OpenRecording
+from vramscope_server.services import Services
 from vramscope_server.store.run_queries import UnknownRun, find_run, summary_of_rank
 from vramscope_server.store.summary import RankSummary
 
@@ -41,10 +41,10 @@ def get_anatomy(request: Request, recording: str, event: Event = None) -> Respon
     allocated memory.
     """
     stored, opened = open_recording(request, recording)
-    run = known_run(request.app.state.house, stored.run_id, stored.rank)
-    profile = newest_profile(request.app.state.house, stored.run_id, stored.rank)
+    run = known_run(request.app.state.services, stored.run_id, stored.rank)
+    profile = newest_profile(request.app.state.services, stored.run_id, stored.rank)
     with readable(stored):
-        moment = None if event is None else the_event(opened, event)
+        moment = None if event is None else require_event(opened, event)
         told = opened.once(("anatomy", moment), lambda: summary(opened.trace, moment))
         about_bytes = (run.peak_allocated_bytes or 0) // COARSE_BYTES  # rises slightly while it trains
         key = (
@@ -75,7 +75,7 @@ class Waited:
             return self._made
 
 
-def facts_of(opened: Opened, run: KnownRun, profile: Profile | None = None) -> StepFacts:
+def facts_of(opened: OpenRecording, run: KnownRun, profile: Profile | None = None) -> StepFacts:
     """Facts of a recording for the rules of advice."""
     return StepFacts(
         opened.trace,
@@ -96,10 +96,10 @@ class KnownRun(NamedTuple):
     """Highest allocated memory in each phase of these steps."""
 
 
-def known_run(house: House, run_id: str | None, rank: int) -> KnownRun:
+def known_run(services: Services, run_id: str | None, rank: int) -> KnownRun:
     """Facts of the run; empty for a recording without a run."""
     if run_id:
-        with reader(house) as connection, contextlib.suppress(UnknownRun):
+        with reader(services) as connection, contextlib.suppress(UnknownRun):
             run = find_run(connection, run_id)
             known = summary_of_rank(connection, run, rank) or RankSummary()
             return KnownRun(run.techniques or [], known.step_peak_bytes, known.phase_peaks_bytes)

@@ -15,7 +15,7 @@ from vramscope_server.answers.compare import CompareAnswer, CompareRow, CompareR
 from vramscope_server.answers.run_detail import RunInFull
 from vramscope_server.api.problems import InvalidParameter, NotFound
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import reader, the_run
+from vramscope_server.api.run_window import reader, require_run
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.store.run_detail import run_in_full
 from vramscope_server.store.run_queries import UnknownRun, find_run
@@ -34,7 +34,7 @@ def compared_runs(connection: Connection, runs: str, base: str | None) -> list[S
     """Runs of a request, baseline first, each once. Raises NotFound, InvalidParameter."""
     texts = list(dict.fromkeys(text.strip() for text in runs.split(",") if text.strip()))
     first = [_baseline(connection, base.strip())] if base and base.strip() else []
-    named = [the_run(connection, text) for text in texts[: MAX_RUNS + 1]]
+    named = [require_run(connection, text) for text in texts[: MAX_RUNS + 1]]
     found = {record.id: record for record in first + named}
     if not found or len(found) > MAX_RUNS:
         seen = max(len(found), len(texts))
@@ -100,7 +100,7 @@ def get_table(
 
 
 def _in_full(request: Request, runs: str, base: str | None) -> list[RunInFull]:
-    with reader(request.app.state.house) as connection:
+    with reader(request.app.state.services) as connection:
         return [run_in_full(connection, record) for record in compared_runs(connection, runs, base)]
 
 

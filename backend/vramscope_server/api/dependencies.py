@@ -11,11 +11,11 @@ from fastapi import Query, Request
 
 from vramscope.protocol.window import BadWindow
 from vramscope_server.api.problems import BadRecording, InvalidParameter
-from vramscope_server.api.recordings import the_recording, whole
+from vramscope_server.api.recordings import require_recording, whole
 from vramscope_server.api.run_window import reader
-from vramscope_server.recording_cache import Opened
-from vramscope_server.services import House
-from vramscope_server.store.artifacts import Stored
+from vramscope_server.recording_cache import OpenRecording
+from vramscope_server.services import Services
+from vramscope_server.store.artifacts import StoredArtifact
 
 log = logging.getLogger("vramscope_server")
 
@@ -25,23 +25,23 @@ First = Annotated[
 End = Annotated[int | None, Query(alias="to", ge=0, description="End of the window, not included.")]
 
 
-def open_recording(request: Request, text: str) -> tuple[Stored, Opened]:
+def open_recording(request: Request, text: str) -> tuple[StoredArtifact, OpenRecording]:
     """Open a recording. Raises NotFound, Conflict while pieces are missing, BadRecording."""
-    house: House = request.app.state.house
-    with reader(house) as connection:
-        stored = the_recording(connection, text)
+    services: Services = request.app.state.services
+    with reader(services) as connection:
+        stored = require_recording(connection, text)
     whole(stored)
     try:
         with readable(stored):
-            return stored, house.shelf.open(stored.id)
+            return stored, services.recordings.open(stored.id)
     except (BadRecording, OSError):
-        with reader(house) as connection:
-            the_recording(connection, text)  # deleted since it was found: NotFound, not damaged
+        with reader(services) as connection:
+            require_recording(connection, text)  # deleted since it was found: NotFound, not damaged
         raise
 
 
 @contextlib.contextmanager
-def readable(stored: Stored) -> Iterator[None]:
+def readable(stored: StoredArtifact) -> Iterator[None]:
     """Turn a recording that cannot be read into BadRecording: the sender's mistake or damage, not a fault of the server."""
     try:
         yield
@@ -57,7 +57,7 @@ def readable(stored: Stored) -> Iterator[None]:
         ) from None
 
 
-def the_event(opened: Opened, event: int | None) -> int:
+def require_event(opened: OpenRecording, event: int | None) -> int:
     """Event of a request, by default the peak. Raises InvalidParameter beyond the last."""
     if event is None:
         return opened.moments.peak_event
@@ -69,7 +69,7 @@ def the_event(opened: Opened, event: int | None) -> int:
     return event
 
 
-def the_window(events: int, first: int | None, end: int | None) -> tuple[int, int]:
+def checked_window(events: int, first: int | None, end: int | None) -> tuple[int, int]:
     """Window of a request within a recording. Raises InvalidParameter if it is empty."""
     first = -1 if first is None else first
     end = events if end is None else min(end, events)

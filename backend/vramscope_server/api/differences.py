@@ -17,8 +17,8 @@ from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import reader
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.timeline import course_in, look_at_in, sites_in
-from vramscope_server.recording_cache import Opened
-from vramscope_server.store.artifacts import Stored, find_artifact, list_artifacts
+from vramscope_server.recording_cache import OpenRecording
+from vramscope_server.store.artifacts import StoredArtifact, find_artifact, list_artifacts
 from vramscope_server.store.run_queries import UnknownRun, find_run
 from vramscope_server.store.table_rows import StoredRun
 
@@ -77,9 +77,9 @@ def _holdings(request: Request, text: str, field: str) -> tuple[dict[str, Any], 
     return told, made
 
 
-def _opened(request: Request, text: str, field: str) -> tuple[StoredRun | None, str, Stored, Opened]:
+def _opened(request: Request, text: str, field: str) -> tuple[StoredRun | None, str, StoredArtifact, OpenRecording]:
     """The run, if one is meant, and its recording, opened. Raises NotFound, Conflict, BadRecording."""
-    with reader(request.app.state.house) as connection:
+    with reader(request.app.state.services) as connection:
         run, ident, near = _meant(connection, text, field)
     try:
         return run, ident, *open_recording(request, ident)
@@ -110,12 +110,12 @@ def _meant(connection: Connection, text: str, field: str) -> tuple[StoredRun | N
     return run, recording.id, []
 
 
-def best_recording(connection: Connection, run: StoredRun) -> Stored | None:
+def best_recording(connection: Connection, run: StoredRun) -> StoredArtifact | None:
     """The complete recording that contains the step of the run's peak, else the one with the latest step; None: there is
     none."""
     wholes = [stored for stored in list_artifacts(connection, run) if stored.kind == "window" and stored.whole]
 
-    def worth(stored: Stored) -> tuple[bool, float]:
+    def worth(stored: StoredArtifact) -> tuple[bool, float]:
         first, last = (stored.about.get(name) for name in ("first_step", "last_step"))
         if not isinstance(first, int) or not isinstance(last, int):
             return False, -1.0

@@ -28,7 +28,7 @@ from vramscope_server.api.problems import Conflict, InvalidParameter
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.timeline import course_in, grouping_in, sites_in
-from vramscope_server.recording_cache import Opened
+from vramscope_server.recording_cache import OpenRecording
 
 router = APIRouter(tags=["recordings"])
 
@@ -219,7 +219,7 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
             yield piece
 
 
-def _page(opened: Opened, name: str, low: int, high: int) -> str:
+def _page(opened: OpenRecording, name: str, low: int, high: int) -> str:
     from vramscope_server.figures import flame, snapshot_report, timeline
 
     trace, course = opened.trace, course_in(opened)

@@ -20,11 +20,11 @@ from vramscope_server.api.run_window import (
     Points,
     Rank,
     To,
+    checked_window,
     reader,
+    require_rank_device,
+    require_run,
     run_window,
-    the_place,
-    the_run,
-    the_window,
 )
 from vramscope_server.api.schemas import answers_with
 
@@ -53,10 +53,10 @@ def get_figure(
     from vramscope_server.figures.registry import RUN_FIGURES
 
     drawn = _known(RUN_FIGURES, name)
-    window = the_window(x, first, to, points)
-    with reader(request.app.state.house) as connection:
-        record = the_run(connection, run)
-        place = the_place(connection, record, rank, device)
+    window = checked_window(x, first, to, points)
+    with reader(request.app.state.services) as connection:
+        record = require_run(connection, run)
+        place = require_rank_device(connection, record, rank, device)
         shown = run_window(connection, record, place, drawn, window)
     return answer({"figure": drawn.draw(shown).to_dict(), "window": _told(shown, first, to)})
 
@@ -76,11 +76,11 @@ def get_compare_figure(
     from vramscope_server.figures.registry import COMPARE_FIGURES
 
     drawn = _known(COMPARE_FIGURES, name)
-    window = the_window(x, first, to, points)
+    window = checked_window(x, first, to, points)
     shown = []
-    with reader(request.app.state.house) as connection:
+    with reader(request.app.state.services) as connection:
         for record in compared_runs(connection, runs, base):
-            place = the_place(connection, record, None, None)
+            place = require_rank_device(connection, record, None, None)
             shown.append(run_window(connection, record, place, drawn, window))
     told = {
         "from": first,

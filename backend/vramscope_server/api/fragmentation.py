@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from vramscope_server.analysis.trace import segment_map, size_classes
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.answers.recordings import Block, RecordedMap, RecordingMoments, SizesAnswer, StripAnswer
-from vramscope_server.api.dependencies import End, First, open_recording, readable, the_event, the_window
+from vramscope_server.api.dependencies import End, First, checked_window, open_recording, readable, require_event
 from vramscope_server.api.recordings import recording_row
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import Points
@@ -80,7 +80,7 @@ def get_strip(request: Request, recording: str, first: First = None, end: End = 
     stored, opened = open_recording(request, recording)
     with readable(stored):
         trace = opened.trace
-        first, end = the_window(len(trace.events), first, end)
+        first, end = checked_window(len(trace.events), first, end)
         whole = opened.once(("strip",), lambda: breakdown_of(trace, OUTLINE_POINTS, parts=opened.parts))
         made = breakdown_of(trace, points, first=first, end=end, parts=opened.parts)
         drawn = figure.draw(made, opened.moments.steps, capacity_bytes=trace.device_total_bytes)
@@ -120,7 +120,7 @@ def get_map(
     stored, opened = open_recording(request, recording)
     with readable(stored):
         trace = opened.trace
-        event = the_event(opened, event)
+        event = require_event(opened, event)
         step = int(trace.events.step[max(event, 0)]) if len(trace.events) else None
         drawn = drawn_map(trace, opened.row(event), low, high, lines, columns)
         return answer({"event": event, "step": step, **drawn})
@@ -172,7 +172,7 @@ def get_block(
     """Null beyond the end."""
     stored, opened = open_recording(request, recording)
     with readable(stored):
-        row = opened.row(the_event(opened, event))
+        row = opened.row(require_event(opened, event))
         block = segment_map.block_at(row, offset)
         return answer(None if block is None else segment_map.describe(opened.trace, row, block))
 
@@ -188,7 +188,7 @@ def get_sizes(request: Request, recording: str, event: Event = None) -> Response
 
     stored, opened = open_recording(request, recording)
     with readable(stored):
-        event = the_event(opened, event)
+        event = require_event(opened, event)
         asked = opened.once(("requests",), lambda: size_classes.requests(opened.trace))
         drawn = figure.draw(asked, size_classes.free_blocks(opened.row(event).layout))
         return answer({"figure": drawn.to_dict(), "event": event})

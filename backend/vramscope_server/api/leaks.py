@@ -22,21 +22,21 @@ from vramscope_server.api.run_window import (
     From,
     Rank,
     To,
+    checked_window,
+    damage_rows,
     floats,
     reader,
-    the_place,
-    the_run,
-    the_window,
-    told_damage,
+    require_rank_device,
+    require_run,
 )
 from vramscope_server.api.schemas import answers_with
-from vramscope_server.services import House
-from vramscope_server.store.artifacts import Stored, list_artifacts
+from vramscope_server.services import Services
+from vramscope_server.store.artifacts import StoredArtifact, list_artifacts
 from vramscope_server.store.leaks import merge_leaks
 from vramscope_server.store.rows import seconds
-from vramscope_server.store.run_queries import load_looks
+from vramscope_server.store.run_queries import load_scans
 from vramscope_server.store.run_states import display_skew_ns
-from vramscope_server.store.series_reader import Damage, Place, load_columns
+from vramscope_server.store.series_reader import Damage, RankDevice, load_columns
 from vramscope_server.store.table_rows import StoredRun
 
 router = APIRouter(tags=["leaks"])
@@ -53,11 +53,11 @@ def get_leaks(
     request: Request, run: str, rank: Rank = None, device: DeviceIndex = None, first: From = None, to: To = None
 ) -> Response:
     """Leaks, scans, and the memory after each step of one rank and device. ``from`` and ``to`` are steps."""
-    window = the_window("step", first, to, 10)
-    with reader(request.app.state.house) as connection:
-        record = the_run(connection, run)
-        place = the_place(connection, record, rank, device)
-        looked = load_looks(connection, record)
+    window = checked_window("step", first, to, 10)
+    with reader(request.app.state.services) as connection:
+        record = require_run(connection, run)
+        place = require_rank_device(connection, record, rank, device)
+        looked = load_scans(connection, record)
         fit, damaged = _fit(connection, record, place, *window.bounds(record, place))
         models = _fit_of_models(connection, record, place, *window.bounds(record, place))
         used_bytes = _used_bytes(connection, record, place)
@@ -66,7 +66,7 @@ def get_leaks(
         leak | {"kind_words": kind_words(leak), "emptied": emptied_words(leak)}
         for leak in merge_leaks({r: x.scan for r, x in looked.items()})
     ]
-    floor = _floor(record, place, fit, used_bytes, outside_bytes) | {"damaged": told_damage(damaged, place)}
+    floor = _floor(record, place, fit, used_bytes, outside_bytes) | {"damaged": damage_rows(damaged, place)}
     died = record.state == "failed" and "OutOfMemory" in (record.error_type or "")
     floor["ran_out_step"] = (record.last_step or 0) + 1 if died else None
     verdict = leak_verdict(
@@ -114,10 +114,10 @@ def get_leaks(
 )
 def get_replay(request: Request, run: str, leak: str) -> Response:
     """By replay of the newest recorded step that contains the leak."""
-    house: House = request.app.state.house
-    with reader(house) as connection:
-        record = the_run(connection, run)
-        leaks = merge_leaks({rank: told.scan for rank, told in load_looks(connection, record).items()})
+    services: Services = request.app.state.services
+    with reader(services) as connection:
+        record = require_run(connection, run)
+        leaks = merge_leaks({rank: told.scan for rank, told in load_scans(connection, record).items()})
         found = next((one for one in leaks if one["id"] == leak), None)
         if found is None:
             raise NotFound(
@@ -136,7 +136,7 @@ def get_replay(request: Request, run: str, leak: str) -> Response:
     reason = "no window was recorded since it was found"
     for stored in windows[:_MOST_TRIED]:
         try:
-            effect = _effect(house, stored, found)
+            effect = _effect(services, stored, found)
         except (CannotTell, BadRecording) as cannot:
             reason = str(cannot)
             continue
@@ -146,19 +146,19 @@ def get_replay(request: Request, run: str, leak: str) -> Response:
     return answer({"run_id": record.id, "leak": leak, **told, "reason": reason})
 
 
-def _effect(house: House, stored: Stored, leak: dict[str, Any]) -> dict[str, Any]:
+def _effect(services: Services, stored: StoredArtifact, leak: dict[str, Any]) -> dict[str, Any]:
     """Some 10 ms, where the recording is open; kept with it. Raises CannotTell, BadRecording."""
     from vramscope_server.analysis.leaks.effect import leak_effect
 
     which = [leak[name] for name in ("kind", "name", "file", "line")]
     with readable(stored):
-        opened = house.shelf.open(stored.id)
+        opened = services.recordings.open(stored.id)
         effect = opened.once(("leak", *which), lambda: leak_effect(opened.trace, *which))
     return dataclasses.asdict(effect) | {"saved_bytes": effect.saved_bytes}
 
 
 def _fit(
-    connection: Connection, run: StoredRun, place: Place, first: int | None, last: int | None
+    connection: Connection, run: StoredRun, place: RankDevice, first: int | None, last: int | None
 ) -> tuple[Trend | None, list[Damage]]:
     """The fit of the floor in a window of steps, and what of it cannot be read."""
     told = load_columns(
@@ -177,7 +177,7 @@ def _fit(
 
 
 def _fit_of_models(
-    connection: Connection, run: StoredRun, place: Place, first: int | None, last: int | None
+    connection: Connection, run: StoredRun, place: RankDevice, first: int | None, last: int | None
 ) -> Trend | None:
     """The fit of what the models themselves take at the end of those steps in which tensors were counted."""
     names = [f"end_{category}_bytes" for category in ("parameters", "gradients", "buffers", "optimizer")]
@@ -188,7 +188,7 @@ def _fit_of_models(
     return trend(told.columns["step"].astype(np.float64), together)
 
 
-def _used_bytes(connection: Connection, run: StoredRun, place: Place) -> int | None:
+def _used_bytes(connection: Connection, run: StoredRun, place: RankDevice) -> int | None:
     """What the newest steps need at their peak, whatever window is shown; where that is not known, at their floor."""
     newest = run.last_step or 0
     told = load_columns(
@@ -207,7 +207,7 @@ def _used_bytes(connection: Connection, run: StoredRun, place: Place) -> int | N
     return next((top for top in tops if top != series.UNKNOWN), None)
 
 
-def _outside_bytes(connection: Connection, run: StoredRun, place: Place) -> int | None:
+def _outside_bytes(connection: Connection, run: StoredRun, place: RankDevice) -> int | None:
     """What of the device is not PyTorch's, by its newest sample: CUDA's context, libraries, other processes. None: not known."""
     names = ["device_used_bytes", "reserved_bytes"]
     for first in (round((run.last_step or 0) * (1 - _RECENT)), None):
@@ -220,7 +220,7 @@ def _outside_bytes(connection: Connection, run: StoredRun, place: Place) -> int 
 
 
 def _floor(
-    run: StoredRun, place: Place, fit: Trend | None, used_bytes: int | None, outside_bytes: int | None
+    run: StoredRun, place: RankDevice, fit: Trend | None, used_bytes: int | None, outside_bytes: int | None
 ) -> dict[str, Any]:
     known_room = place.capacity_bytes is not None and used_bytes is not None
     # What is outside is not known without NVML: then the room is too large by CUDA's context, some 500 MiB.

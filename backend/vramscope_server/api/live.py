@@ -11,7 +11,7 @@ from vramscope_server.answers.live import LiveDelta
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import reader
 from vramscope_server.api.schemas import answers_with
-from vramscope_server.services import House
+from vramscope_server.services import Services
 from vramscope_server.store.run_queries import UnknownRun, find_run
 
 router = APIRouter(tags=["live"])
@@ -26,22 +26,22 @@ def get_delta(
     runs: Annotated[str, Query(description="Runs whose events are sent, separated by commas.")] = "",
 ) -> Response:
     """Ask first with ``after=0``, then with ``last`` of the previous answer."""
-    house: House = request.app.state.house
-    live = house.live_events
+    services: Services = request.app.state.services
+    live = services.live_events
     if after:
-        events, last, gap = live.since(after, _ids(house, runs))
+        events, last, gap = live.since(after, _ids(services, runs))
     else:
         events, last, gap = [], live.start(), False
     rows = [{"id": event.id, "event": event.kind, "data": msgspec.Raw(event.data)} for event in events]
-    return answer({"events": rows, "last": last, "gap": gap, "problems": house.problems()})
+    return answer({"events": rows, "last": last, "gap": gap, "problems": services.problems()})
 
 
-def _ids(house: House, runs: str) -> frozenset[str]:
+def _ids(services: Services, runs: str) -> frozenset[str]:
     """Ids of the runs in a list of names and ids. An unknown name is kept as an id: its run may start later."""
     found = set()
     texts = [text.strip() for text in runs.split(",") if text.strip()][:_MOST_RUNS]
     if texts:
-        with reader(house) as connection:
+        with reader(services) as connection:
             for text in texts:
                 try:
                     found.add(str(find_run(connection, text).id))

@@ -7,7 +7,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from vramscope_server.services import House
+from vramscope_server.services import Services
 from vramscope_server.store.run_queries import counts_by_state
 
 router = APIRouter()
@@ -15,18 +15,18 @@ router = APIRouter()
 STATES = ("running", "finished", "failed", "lost")
 
 
-class _OfHouse(Collector):
+class _ServerMetrics(Collector):
     """Reads the counters on each request: two servers in one process share none."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     def collect(self) -> list[Metric]:
         """Metrics of one server."""
-        house = self._house
-        counters = house.writer.counters
-        with house.database.reader() as connection:
-            used = house.database.used_bytes(connection)
+        services = self._services
+        counters = services.writer.counters
+        with services.database.reader() as connection:
+            used = services.database.used_bytes(connection)
             states = counts_by_state(connection)
         runs = GaugeMetricFamily("vramscope_runs", "Runs by state.", labels=["state"])
         for state in (*STATES, *sorted(states.keys() - {*STATES})):
@@ -45,15 +45,15 @@ class _OfHouse(Collector):
             CounterMetricFamily("vramscope_failed_commits", "Commits that failed.", value=counters.failed_commits),
             commits,
             GaugeMetricFamily(
-                "vramscope_queue_length", "Batches and changes that wait for the writer.", value=house.writer.waiting
+                "vramscope_queue_length", "Batches and changes that wait for the writer.", value=services.writer.waiting
             ),
             GaugeMetricFamily(
                 "vramscope_merges_waiting",
                 "Streams whose small chunks wait to be merged.",
-                value=house.compactor.waiting,
+                value=services.compactor.waiting,
             ),
             GaugeMetricFamily("vramscope_database_bytes", "Bytes of the database in use.", value=used),
-            GaugeMetricFamily("vramscope_writable", "1 if data can be stored.", value=house.writer.trouble is None),
+            GaugeMetricFamily("vramscope_writable", "1 if data can be stored.", value=services.writer.trouble is None),
             runs,
         ]
 
@@ -62,5 +62,5 @@ class _OfHouse(Collector):
 def get_metrics(request: Request) -> Response:
     """Prometheus text."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_OfHouse(request.app.state.house))
+    registry.register(_ServerMetrics(request.app.state.services))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

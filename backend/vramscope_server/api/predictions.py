@@ -19,10 +19,10 @@ from vramscope_server.api.recordings import recording_row
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import reader
 from vramscope_server.api.schemas import answers_with
-from vramscope_server.recording_cache import Opened
-from vramscope_server.services import House
-from vramscope_server.store.artifacts import Stored, list_artifacts
-from vramscope_server.store.series_reader import UnknownPlace, find_place, load_columns
+from vramscope_server.recording_cache import OpenRecording
+from vramscope_server.services import Services
+from vramscope_server.store.artifacts import StoredArtifact, list_artifacts
+from vramscope_server.store.series_reader import UnknownRankDevice, find_rank_device, load_columns
 from vramscope_server.store.table_rows import StoredRun
 
 router = APIRouter(tags=["compare"])
@@ -43,18 +43,18 @@ def get_predictions(
     """A recording of the baseline, and the measured peaks of all runs in the same steps. Ask the recording's ``whatif`` for
     the settings of the rows.
     """
-    house: House = request.app.state.house
-    with reader(house) as connection:
+    services: Services = request.app.state.services
+    with reader(services) as connection:
         found = compared_runs(connection, runs, base)
         stored = _recording(connection, found[0])
     first = last = device = None
     if stored is not None:
         with readable(stored):
-            opened = house.shelf.open(stored.id)
+            opened = services.recordings.open(stored.id)
             first, last = _steps(opened)
             device = opened.trace.device
     rows = []
-    with reader(house) as connection:
+    with reader(services) as connection:
         for run in found:
             measured = None
             if stored is not None:
@@ -87,8 +87,8 @@ def get_techniques(
     base: Base = None,
 ) -> Response:
     """Runs that differ from the baseline in techniques that a recording can predict."""
-    house: House = request.app.state.house
-    with reader(house) as connection:
+    services: Services = request.app.state.services
+    with reader(services) as connection:
         found = compared_runs(connection, runs, base)
         ways = [plan_between(found[0].techniques, run.techniques) for run in found]
         stored = _recording(connection, found[0])
@@ -96,12 +96,12 @@ def get_techniques(
     if stored is None or not compared:
         return answer({"recording": None, "step": None, "rows": []})
     with readable(stored):
-        opened = house.shelf.open(stored.id)
-        told = predicted(opened, known_run(house, stored.run_id, stored.rank), [way for _, way in compared])
+        opened = services.recordings.open(stored.id)
+        told = predicted(opened, known_run(services, stored.run_id, stored.rank), [way for _, way in compared])
         first, last = _steps(opened)
         device = opened.trace.device
     rows = []
-    with reader(house) as connection:
+    with reader(services) as connection:
         for (run, way), row in zip(compared, told.rows[1:], strict=False):
             measured = _measured(connection, run, stored.rank, device, first, last, "peak_allocated_bytes")
             rows.append(
@@ -117,18 +117,18 @@ def get_techniques(
     return answer({"recording": recording_row(stored), "step": told.step, "rows": rows})
 
 
-def _recording(connection: Connection, run: StoredRun) -> Stored | None:
+def _recording(connection: Connection, run: StoredRun) -> StoredArtifact | None:
     """The recording that begins first: no earlier reservation of the run can be missing in a prediction."""
     wholes = [stored for stored in list_artifacts(connection, run) if stored.kind == "window" and stored.whole]
 
-    def begins(stored: Stored) -> tuple[float, int]:
+    def begins(stored: StoredArtifact) -> tuple[float, int]:
         first = stored.about.get("first_step")
         return (first if isinstance(first, int) else float("inf"), stored.received_ns)
 
     return min(wholes, key=begins, default=None)
 
 
-def _steps(opened: Opened) -> tuple[int | None, int | None]:
+def _steps(opened: OpenRecording) -> tuple[int | None, int | None]:
     """First and last step of a recording; None if it has none."""
     steps = [step for step, _ in opened.moments.steps]
     return (steps[0], steps[-1]) if steps else (None, None)
@@ -147,8 +147,8 @@ def _measured(
     if first is None:
         return None
     try:
-        place = find_place(connection, run, rank, device)
-    except UnknownPlace:
+        place = find_rank_device(connection, run, rank, device)
+    except UnknownRankDevice:
         return None
     told = load_columns(connection, run, place, "steps", [counter], x="step", first=first, last=last)
     peak = int(told.columns[counter].max(initial=series.UNKNOWN))

@@ -20,11 +20,11 @@ from vramscope_server.answers.profiles import ProfileInFull, ProfileList, Profil
 from vramscope_server.api.problems import BadRecording, Conflict, InvalidParameter, NotFound
 from vramscope_server.api.recordings import recording_row, whole
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import Rank, reader, the_run
+from vramscope_server.api.run_window import Rank, reader, require_run
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
-from vramscope_server.services import House
-from vramscope_server.store.artifacts import Stored, find_artifact, list_artifacts, read_artifact
+from vramscope_server.services import Services
+from vramscope_server.store.artifacts import StoredArtifact, find_artifact, list_artifacts, read_artifact
 from vramscope_server.store.run_queries import UnknownRun, find_run
 
 router = APIRouter(tags=["profiles"])
@@ -44,8 +44,8 @@ By = Annotated[Literal["peak", "allocated", "cpu", "device"], Query(description=
 @router.get("/runs/{run}/profiles", summary="Profiles of a run", responses=answers_with(ProfileList))
 def get_profiles(request: Request, run: str) -> Response:
     """Newest first."""
-    with reader(request.app.state.house) as connection:
-        record = the_run(connection, run)
+    with reader(request.app.state.services) as connection:
+        record = require_run(connection, run)
         found = list_artifacts(connection, record)
     told = [profile_row(stored, found) for stored in found if stored.kind == "profile"]
     return answer({"run_id": record.id, "state": record.state, "profiles": told})
@@ -64,12 +64,12 @@ def ask_for_profile(
     trace: Annotated[bool, Query(description="Whether to record PyTorch's trace too.")] = False,
 ) -> Response:
     """The live processes of the run profile their next steps. Without a live process: 409."""
-    house: House = request.app.state.house
-    with reader(house) as connection:
-        record = the_run(connection, run)
+    services: Services = request.app.state.services
+    with reader(services) as connection:
+        record = require_run(connection, run)
     run_id = str(record.id)
     words = messages.RECORD_TRACE if trace else messages.RECORD_PROFILE
-    asked = change(house, lambda connection, book: book.ask(connection, run_id, rank, words))
+    asked = change(services, lambda connection, state: state.ask(connection, run_id, rank, words))
     if not asked:
         who = record.name if rank is None else f"rank {rank} of {record.name}"
         raise Conflict(f"{who} is not live: only a running training can be profiled.")
@@ -152,9 +152,9 @@ def get_figure(
 )
 def get_trace(request: Request, profile: str) -> Response:
     """PyTorch's trace for ui.perfetto.dev. 404 if it was not requested, 409 while pieces are missing."""
-    with reader(request.app.state.house) as connection:
-        stored = the_profile(connection, profile)
-        run = the_run(connection, stored.run_id)
+    with reader(request.app.state.services) as connection:
+        stored = require_profile(connection, profile)
+        run = require_run(connection, stored.run_id)
         trace = trace_of(stored, list_artifacts(connection, run))
         if trace is None:
             raise NotFound(
@@ -174,28 +174,28 @@ def get_trace(request: Request, profile: str) -> Response:
 @router.delete("/profiles/{profile}", summary="Delete a profile", status_code=204, response_class=Response)
 def delete_profile(request: Request, profile: str) -> Response:
     """Its trace is deleted too."""
-    house: House = request.app.state.house
-    with reader(house) as connection:
-        stored = the_profile(connection, profile)
-        trace = trace_of(stored, list_artifacts(connection, the_run(connection, stored.run_id)))
+    services: Services = request.app.state.services
+    with reader(services) as connection:
+        stored = require_profile(connection, profile)
+        trace = trace_of(stored, list_artifacts(connection, require_run(connection, stored.run_id)))
     for one in (stored, trace):
         if one is not None:
-            _delete(house, one)
+            _delete(services, one)
     return Response(status_code=204)
 
 
-def _delete(house: House, stored: Stored) -> None:
-    change(house, lambda connection, book: book.delete_artifact(connection, stored.run_id, stored.id))
+def _delete(services: Services, stored: StoredArtifact) -> None:
+    change(services, lambda connection, state: state.delete_artifact(connection, stored.run_id, stored.id))
 
 
-def profile_row(stored: Stored, siblings: Sequence[Stored]) -> dict[str, Any]:
+def profile_row(stored: StoredArtifact, siblings: Sequence[StoredArtifact]) -> dict[str, Any]:
     """A profile as a row of the list."""
     trace = trace_of(stored, siblings)
     row = {"profile" if key == "recording" else key: value for key, value in recording_row(stored).items()}
     return row | {"trace": None if trace is None else {"whole": trace.whole, "bytes": trace.bytes}}
 
 
-def trace_of(stored: Stored, siblings: Sequence[Stored]) -> Stored | None:
+def trace_of(stored: StoredArtifact, siblings: Sequence[StoredArtifact]) -> StoredArtifact | None:
     """Trace that was recorded with a profile."""
     steps = ("first_step", "last_step", "reason")
     for other in siblings:
@@ -205,7 +205,7 @@ def trace_of(stored: Stored, siblings: Sequence[Stored]) -> Stored | None:
     return None
 
 
-def the_profile(connection: Connection, text: str) -> Stored:
+def require_profile(connection: Connection, text: str) -> StoredArtifact:
     """Profile of a request. Raises NotFound."""
     stored = find_artifact(connection, text)
     if stored is None or stored.kind != "profile":
@@ -219,11 +219,11 @@ def the_profile(connection: Connection, text: str) -> Stored:
     return stored
 
 
-def newest_profile(house: House, run_id: str | None, rank: int) -> Profile | None:
+def newest_profile(services: Services, run_id: str | None, rank: int) -> Profile | None:
     """Newest readable profile of a rank; None: there is none."""
     if not run_id:
         return None
-    with reader(house) as connection:
+    with reader(services) as connection:
         try:
             found = list_artifacts(connection, find_run(connection, run_id))
         except UnknownRun:
@@ -239,12 +239,12 @@ def newest_profile(house: House, run_id: str | None, rank: int) -> Profile | Non
         return None
 
 
-def open_profile(request: Request, text: str) -> tuple[Stored, Profile, list[Stored]]:
+def open_profile(request: Request, text: str) -> tuple[StoredArtifact, Profile, list[StoredArtifact]]:
     """(stored artifact, profile, artifacts of the run). Raises NotFound, Conflict, BadRecording."""
-    with reader(request.app.state.house) as connection:
-        stored = the_profile(connection, text)
+    with reader(request.app.state.services) as connection:
+        stored = require_profile(connection, text)
         whole(stored)
-        siblings = list_artifacts(connection, the_run(connection, stored.run_id))
+        siblings = list_artifacts(connection, require_run(connection, stored.run_id))
         data = read_artifact(connection, stored.id)
     try:
         return stored, unpack(data), siblings

@@ -14,7 +14,7 @@ from vramscope_server.api.dependencies import open_recording, readable
 from vramscope_server.api.problems import InvalidParameter
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
-from vramscope_server.recording_cache import Opened
+from vramscope_server.recording_cache import OpenRecording
 
 router = APIRouter(tags=["recordings"])
 
@@ -38,13 +38,13 @@ def get_prediction(request: Request, recording: str, techniques: Ways = None) ->
     """
     asked = [_way(words) for words in techniques.split(",")] if techniques else []
     stored, opened = open_recording(request, recording)
-    run = known_run(request.app.state.house, stored.run_id, stored.rank)
+    run = known_run(request.app.state.services, stored.run_id, stored.rank)
     with readable(stored):
         told = predicted(opened, run, asked)
     return answer({"recording": stored.id, **shown(told)})
 
 
-def predicted(opened: Opened, run: KnownRun, asked: list[TrainingPlan]) -> Predictions:
+def predicted(opened: OpenRecording, run: KnownRun, asked: list[TrainingPlan]) -> Predictions:
     """Prediction, computed once for a recording, the facts of its run, and the request."""
     key = ("prediction", str(run.techniques), *asked)
     return opened.once(key, lambda: predict(facts_of(opened, run), asked))

@@ -12,11 +12,11 @@ from vramscope_server.answers.common import Asked
 from vramscope_server.answers.recordings import RecordingList, RecordingRow
 from vramscope_server.api.problems import Conflict, NotFound
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import Rank, reader, the_run
+from vramscope_server.api.run_window import Rank, reader, require_run
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
-from vramscope_server.services import House
-from vramscope_server.store.artifacts import Stored, find_artifact, list_artifacts, read_artifact
+from vramscope_server.services import Services
+from vramscope_server.store.artifacts import StoredArtifact, find_artifact, list_artifacts, read_artifact
 from vramscope_server.store.rows import seconds
 from vramscope_server.store.snapshots import KIND as SNAPSHOT
 from vramscope_server.store.snapshots import find_device
@@ -27,8 +27,8 @@ router = APIRouter(tags=["recordings"])
 @router.get("/runs/{run}/recordings", summary="Recordings of a run", responses=answers_with(RecordingList))
 def get_recordings(request: Request, run: str) -> Response:
     """Newest first."""
-    with reader(request.app.state.house) as connection:
-        record = the_run(connection, run)
+    with reader(request.app.state.services) as connection:
+        record = require_run(connection, run)
         found = list_artifacts(connection, record)
     told = [recording_row(stored) for stored in found if stored.kind == "window"]
     return answer({"run_id": record.id, "state": record.state, "recordings": told})
@@ -42,11 +42,11 @@ def get_recordings(request: Request, run: str) -> Response:
 )
 def ask_for_recording(request: Request, run: str, rank: Rank = None) -> Response:
     """The live processes of the run record a window of allocator history. Without a live process: 409."""
-    house: House = request.app.state.house
-    with reader(house) as connection:
-        record = the_run(connection, run)
+    services: Services = request.app.state.services
+    with reader(services) as connection:
+        record = require_run(connection, run)
     run_id = str(record.id)
-    asked = change(house, lambda connection, book: book.ask(connection, run_id, rank, messages.RECORD_WINDOW))
+    asked = change(services, lambda connection, state: state.ask(connection, run_id, rank, messages.RECORD_WINDOW))
     if not asked:
         who = record.name if rank is None else f"rank {rank} of {record.name}"
         raise Conflict(f"{who} is not live: only a running training can record its allocator.")
@@ -56,8 +56,8 @@ def ask_for_recording(request: Request, run: str, rank: Rank = None) -> Response
 @router.get("/recordings/{recording}", summary="One recording", responses=answers_with(RecordingRow))
 def get_recording(request: Request, recording: str) -> Response:
     """The row of the list."""
-    with reader(request.app.state.house) as connection:
-        return answer(recording_row(the_recording(connection, recording)))
+    with reader(request.app.state.services) as connection:
+        return answer(recording_row(require_recording(connection, recording)))
 
 
 @router.get(
@@ -70,8 +70,8 @@ def get_recording(request: Request, recording: str) -> Response:
 )
 def get_data(request: Request, recording: str) -> Response:
     """For the command line. 409 while pieces are missing."""
-    with reader(request.app.state.house) as connection:
-        stored = of_run(the_recording(connection, recording))
+    with reader(request.app.state.services) as connection:
+        stored = of_run(require_recording(connection, recording))
         whole(stored)
         data = read_artifact(connection, stored.id)
     return Response(data, headers={"Cache-Control": "no-store"}, media_type="application/octet-stream")
@@ -80,15 +80,15 @@ def get_data(request: Request, recording: str) -> Response:
 @router.delete("/recordings/{recording}", summary="Delete a recording", status_code=204, response_class=Response)
 def delete_recording(request: Request, recording: str) -> Response:
     """A device of a snapshot file is refused with 409."""
-    house: House = request.app.state.house
-    with reader(house) as connection:
-        stored = of_run(the_recording(connection, recording))
-    change(house, lambda connection, book: book.delete_artifact(connection, stored.run_id, stored.id))
-    house.shelf.close(stored.id)
+    services: Services = request.app.state.services
+    with reader(services) as connection:
+        stored = of_run(require_recording(connection, recording))
+    change(services, lambda connection, state: state.delete_artifact(connection, stored.run_id, stored.id))
+    services.recordings.close(stored.id)
     return Response(status_code=204)
 
 
-def recording_row(stored: Stored) -> dict[str, Any]:
+def recording_row(stored: StoredArtifact) -> dict[str, Any]:
     """A recording as a row of the list."""
     return {
         "recording": stored.id,
@@ -103,7 +103,7 @@ def recording_row(stored: Stored) -> dict[str, Any]:
     }
 
 
-def the_recording(connection: Connection, text: str) -> Stored:
+def require_recording(connection: Connection, text: str) -> StoredArtifact:
     """Recording of a request. Raises NotFound."""
     stored = find_artifact(connection, text) or find_device(connection, text)
     if stored is None or stored.kind not in ("window", SNAPSHOT):
@@ -117,14 +117,14 @@ def the_recording(connection: Connection, text: str) -> Stored:
     return stored
 
 
-def of_run(stored: Stored) -> Stored:
+def of_run(stored: StoredArtifact) -> StoredArtifact:
     """The same, if a run recorded it. Raises Conflict for a device of a snapshot."""
     if stored.kind == SNAPSHOT:
         raise Conflict(f"This is a device of a snapshot file: see /snapshots/{stored.about['snapshot']}.")
     return stored
 
 
-def whole(stored: Stored) -> None:
+def whole(stored: StoredArtifact) -> None:
     """Raise Conflict for a recording with missing pieces, or a snapshot that is not converted."""
     if stored.kind == SNAPSHOT and not stored.whole:
         raise Conflict("This snapshot is not converted yet.")

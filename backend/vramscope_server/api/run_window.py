@@ -17,11 +17,11 @@ from vramscope_server.analysis.series.downsample import Buckets, at_peak, divide
 from vramscope_server.analysis.series.trend import trend
 from vramscope_server.analysis.series.window import FloatArray, LossWindow, RunWindow, SeriesColumn, StreamWindow
 from vramscope_server.api.problems import InvalidParameter, NotFound
-from vramscope_server.services import House
+from vramscope_server.services import Services
 from vramscope_server.store.rows import run_row
 from vramscope_server.store.run_queries import UnknownRun, find_run, scalars_of_rank
 from vramscope_server.store.scalars import SCALARS, loss_name, numbers
-from vramscope_server.store.series_reader import Damage, Place, UnknownPlace, find_place, load_columns
+from vramscope_server.store.series_reader import Damage, RankDevice, UnknownRankDevice, find_rank_device, load_columns
 from vramscope_server.store.table_rows import StoredRun
 
 if TYPE_CHECKING:
@@ -57,11 +57,13 @@ class Window:
     last: float | None
     points: int
 
-    def bounds(self, run: StoredRun, place: Place) -> tuple[int | None, int | None]:
+    def bounds(self, run: StoredRun, place: RankDevice) -> tuple[int | None, int | None]:
         """Bounds as they are stored: nanoseconds by the sender's clock, or steps."""
         return self._bound(self.first, run, place, math.floor), self._bound(self.last, run, place, math.ceil)
 
-    def _bound(self, value: float | None, run: StoredRun, place: Place, rounded: Callable[[float], int]) -> int | None:
+    def _bound(
+        self, value: float | None, run: StoredRun, place: RankDevice, rounded: Callable[[float], int]
+    ) -> int | None:
         if value is None:
             return None
         if self.x == "step":
@@ -72,7 +74,7 @@ class Window:
         return zero_ns + place.skew_ns + after_ns
 
 
-def the_run(connection: Connection, text: str) -> StoredRun:
+def require_run(connection: Connection, text: str) -> StoredRun:
     """Run of a request. Raises NotFound with suggestions."""
     try:
         return find_run(connection, text)
@@ -80,11 +82,11 @@ def the_run(connection: Connection, text: str) -> StoredRun:
         raise NotFound(str(unknown), field="run", seen=text[:200], suggestions=unknown.suggestions) from None
 
 
-def the_place(connection: Connection, run: StoredRun, rank: int | None, device: int | None) -> Place:
+def require_rank_device(connection: Connection, run: StoredRun, rank: int | None, device: int | None) -> RankDevice:
     """Rank and device of a request. Raises NotFound."""
     try:
-        return find_place(connection, run, rank, device)
-    except UnknownPlace as unknown:
+        return find_rank_device(connection, run, rank, device)
+    except UnknownRankDevice as unknown:
         field, seen, expected = unknown.args
         raise NotFound(
             f"The run has no {field} {seen}; expected {expected}.",
@@ -95,7 +97,7 @@ def the_place(connection: Connection, run: StoredRun, rank: int | None, device: 
         ) from None
 
 
-def the_window(x: Axis, first: float | None, last: float | None, points: int) -> Window:
+def checked_window(x: Axis, first: float | None, last: float | None, points: int) -> Window:
     """Window of a request. Raises InvalidParameter."""
     if first is not None and last is not None and last < first:
         raise InvalidParameter(f"from is {first}, to is {last}.", field="to", seen=last, expected=f"at least {first}")
@@ -120,7 +122,7 @@ class Thinned:
 def load(
     connection: Connection,
     run: StoredRun,
-    place: Place,
+    place: RankDevice,
     stream: str,
     names: Sequence[str],
     window: Window,
@@ -135,7 +137,7 @@ def load(
     return Thinned(found.columns, along, buckets, found.damaged)
 
 
-def told_damage(damaged: Sequence[Damage], place: Place) -> list[dict[str, Any]]:
+def damage_rows(damaged: Sequence[Damage], place: RankDevice) -> list[dict[str, Any]]:
     """Rows that cannot be read, as answers have them; times by the server's clock."""
     return [
         {
@@ -149,7 +151,7 @@ def told_damage(damaged: Sequence[Damage], place: Place) -> list[dict[str, Any]]
     ]
 
 
-def axis_seconds(along_ns: npt.NDArray[Any], place: Place, zero_ns: int) -> FloatArray:
+def axis_seconds(along_ns: npt.NDArray[Any], place: RankDevice, zero_ns: int) -> FloatArray:
     """Stored nanoseconds to seconds after ``zero_ns``, by the server's clock."""
     seconds: FloatArray = (along_ns - (zero_ns + place.skew_ns)) / 1e9
     return seconds
@@ -158,7 +160,7 @@ def axis_seconds(along_ns: npt.NDArray[Any], place: Place, zero_ns: int) -> Floa
 def run_window(
     connection: Connection,
     run: StoredRun,
-    place: Place,
+    place: RankDevice,
     figure: Figure[Any],
     window: Window,
 ) -> RunWindow:
@@ -187,7 +189,7 @@ def run_window(
     )
 
 
-def loss_window(connection: Connection, run: StoredRun, place: Place, window: Window) -> LossWindow | None:
+def loss_window(connection: Connection, run: StoredRun, place: RankDevice, window: Window) -> LossWindow | None:
     """Loss of a rank in a window, thinned; None if it reports none."""
     name = loss_name(scalars_of_rank(connection, run, place.rank))
     if name is None:
@@ -218,16 +220,16 @@ def loss_window(connection: Connection, run: StoredRun, place: Place, window: Wi
         values=column,
         not_finite=not_finite,
         odd=odd.size,
-        damaged=told_damage(found.damaged, place),
+        damaged=damage_rows(found.damaged, place),
     )
 
 
-def _axis(along: npt.NDArray[Any], run: StoredRun, place: Place, x: Axis) -> FloatArray:
+def _axis(along: npt.NDArray[Any], run: StoredRun, place: RankDevice, x: Axis) -> FloatArray:
     return axis_seconds(along, place, int(run.started_ns)) if x == "time" else along.astype(np.float64)
 
 
 def _stream_window(
-    stream: Any, thinned: Thinned, names: Sequence[str], stacked: list[str], place: Place, zero_ns: int, x: Axis
+    stream: Any, thinned: Thinned, names: Sequence[str], stacked: list[str], place: RankDevice, zero_ns: int, x: Axis
 ) -> StreamWindow:
     buckets = thinned.buckets
     along = thinned.along if buckets is None else buckets.middle
@@ -255,7 +257,7 @@ def _stream_window(
         rows=thinned.rows,
         columns=columns,
         at_peak=peak,
-        damaged=told_damage(thinned.damaged, place),
+        damaged=damage_rows(thinned.damaged, place),
     )
 
 
@@ -266,6 +268,6 @@ def floats(values: IntArray) -> FloatArray:
     return out
 
 
-def reader(house: House) -> Any:
+def reader(services: Services) -> Any:
     """A reading connection, for ``with``."""
-    return house.database.reader()
+    return services.database.reader()

@@ -14,10 +14,10 @@ from vramscope_server.answers.run_detail import RunAnswer
 from vramscope_server.answers.runs import RunList, RunRow
 from vramscope_server.api.problems import Conflict, InvalidParameter
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import reader, the_run
+from vramscope_server.api.run_window import reader, require_run
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
-from vramscope_server.services import House
+from vramscope_server.services import Services
 from vramscope_server.store.preferences import alert_rules
 from vramscope_server.store.run_detail import run_in_full
 from vramscope_server.store.run_queries import list_choices, list_runs
@@ -56,7 +56,7 @@ def get_runs(
     cursor: Annotated[str, Query(max_length=200, description="`next_cursor` of the previous page.")] = "",
 ) -> Response:
     """Pinned runs and baselines come first, then the newest."""
-    with reader(request.app.state.house) as connection:
+    with reader(request.app.state.services) as connection:
         rows, total, following, projects = list_runs(
             connection,
             query=query,
@@ -76,31 +76,31 @@ def get_runs(
 @router.get("/runs/{run}", summary="One run in full", responses=answers_with(RunAnswer))
 def get_run(request: Request, run: str) -> Response:
     """Facts, ranks, events, leaks and configuration."""
-    with reader(request.app.state.house) as connection:
-        return answer({**run_in_full(connection, the_run(connection, run)), "alert_rules": alert_rules(connection)})
+    with reader(request.app.state.services) as connection:
+        return answer({**run_in_full(connection, require_run(connection, run)), "alert_rules": alert_rules(connection)})
 
 
 @router.patch("/runs/{run}", summary="Change a run", responses=answers_with(RunRow))
 def patch_run(request: Request, run: str, changes: RunChanges) -> Response:
     """Rename, tag, pin, or make it the baseline. A project has one baseline; a new one replaces it."""
-    house: House = request.app.state.house
-    with reader(house) as connection:
-        run_id = str(the_run(connection, run).id)
+    services: Services = request.app.state.services
+    with reader(services) as connection:
+        run_id = str(require_run(connection, run).id)
     wanted: dict[str, Any] = changes.model_dump(exclude_none=True)
     if "tags" in wanted:
         wanted["tags"] = list(dict.fromkeys(wanted["tags"]))
-    return answer(change(house, lambda connection, book: book.change(connection, run_id, wanted)))
+    return answer(change(services, lambda connection, state: state.change(connection, run_id, wanted)))
 
 
 @router.delete("/runs/{run}", summary="Delete a run", status_code=204, response_class=Response)
 def delete_run(request: Request, run: str) -> Response:
     """All of its data is deleted. A live run is refused with 409."""
-    house: House = request.app.state.house
-    with reader(house) as connection:
-        record = the_run(connection, run)
+    services: Services = request.app.state.services
+    with reader(services) as connection:
+        record = require_run(connection, run)
     run_id = str(record.id)
     try:
-        change(house, lambda connection, book: book.delete(connection, run_id))
+        change(services, lambda connection, state: state.delete(connection, run_id))
     except ValueError:
         raise Conflict(f"{record.name} is live. Stop it first, or wait until it counts as lost.") from None
     return Response(status_code=204)

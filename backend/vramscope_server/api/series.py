@@ -23,12 +23,12 @@ from vramscope_server.api.run_window import (
     Thinned,
     To,
     axis_seconds,
+    checked_window,
+    damage_rows,
     load,
     reader,
-    the_place,
-    the_run,
-    the_window,
-    told_damage,
+    require_rank_device,
+    require_run,
 )
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.store.run_queries import scalars_of_rank
@@ -64,10 +64,10 @@ def get_series(
         raise InvalidParameter(
             "No series was requested.", field="names", seen=names[:100], expected="at least one series"
         )
-    window = the_window(x, first, to, points)
-    with reader(request.app.state.house) as connection:
-        record = the_run(connection, run)
-        place = the_place(connection, record, rank, device)
+    window = checked_window(x, first, to, points)
+    with reader(request.app.state.services) as connection:
+        record = require_run(connection, run)
+        place = require_rank_device(connection, record, rank, device)
         if stream == SCALARS:
             told = scalars_of_rank(connection, record, place.rank)
             for name in wanted:
@@ -86,7 +86,7 @@ def get_series(
             "rows": thinned.rows,
             "envelope": thinned.buckets is not None,
             "window": {"from": first, "to": to},
-            "damaged": told_damage(thinned.damaged, place),
+            "damaged": damage_rows(thinned.damaged, place),
             "series": {name: (_scalar if stream == SCALARS else _one)(thinned, name) for name in wanted},
         }
     )

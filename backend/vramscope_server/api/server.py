@@ -15,7 +15,7 @@ from vramscope_server.answers.server import DatabaseFacts, Health, RetentionFact
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import reader
 from vramscope_server.api.schemas import answers_with
-from vramscope_server.services import House
+from vramscope_server.services import Services
 from vramscope_server.store.database import storage_trouble
 from vramscope_server.store.run_queries import counts_by_state
 
@@ -25,9 +25,9 @@ router = APIRouter(tags=["server"])
 @router.get("/server", summary="Facts of the server", responses=answers_with(ServerFacts))
 def get_server(request: Request) -> Response:
     """Versions, database and problems."""
-    house: House = request.app.state.house
-    with reader(house) as connection:
-        used = house.database.used_bytes(connection)
+    services: Services = request.app.state.services
+    with reader(services) as connection:
+        used = services.database.used_bytes(connection)
         count = sum(counts_by_state(connection).values())
     return answer(
         ServerFacts(
@@ -36,16 +36,16 @@ def get_server(request: Request) -> Response:
             plotly_py=importlib.metadata.version("plotly"),
             plotly_js=request.app.state.pages.plotly_js_version,
             database=DatabaseFacts(
-                kind=house.database.kind,
+                kind=services.database.kind,
                 bytes=used,
                 runs=count,
-                writable=house.writer.trouble is None and house.writer.alive,
+                writable=services.writer.trouble is None and services.writer.alive,
             ),
-            retention=RetentionFacts(days=house.settings.retention_days, bytes=house.settings.retention_bytes),
-            address=house.address,
+            retention=RetentionFacts(days=services.settings.retention_days, bytes=services.settings.retention_bytes),
+            address=services.address,
             compiling=compiling(),
             parquet=can_write_parquet(),
-            problems=house.problems(),
+            problems=services.problems(),
         )
     )
 
@@ -53,10 +53,10 @@ def get_server(request: Request) -> Response:
 @router.get("/health", summary="Health check", responses=answers_with(Health))
 def get_health(request: Request) -> Response:
     """200 if the server works; 503 with its problems if not."""
-    house: House = request.app.state.house
-    problems = house.problems()
+    services: Services = request.app.state.services
+    problems = services.problems()
     try:
-        with reader(house) as connection:
+        with reader(services) as connection:
             connection.execute(sa.text("SELECT 1"))
     except sa.exc.SQLAlchemyError as error:
         problems.append(f"The database cannot be read: {storage_trouble(error) or type(error).__name__}.")

@@ -11,7 +11,7 @@ from vramscope_server.access import COOKIE, address_of, cookie_options, plain_to
 from vramscope_server.answers.server import SessionFacts
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
-from vramscope_server.services import House
+from vramscope_server.services import Services
 from vramscope_server.tokens import SCOPES
 
 router = APIRouter(tags=["session"])
@@ -29,11 +29,11 @@ class SignIn(BaseModel):
 @router.get("/session", summary="Access of the caller", responses=answers_with(SessionFacts))
 def get_session(request: Request) -> Response:
     """Requires no token."""
-    house: House = request.app.state.house
-    if not house.settings.tokens_required:
+    services: Services = request.app.state.services
+    if not services.settings.tokens_required:
         return answer(SessionFacts(required=False, authenticated=True, scopes=list(SCOPES)))
     plain = plain_token(request)
-    token = house.tokens.find(plain) if plain else None
+    token = services.tokens.find(plain) if plain else None
     scopes: list[str] = list(token.scopes) if token else []
     return answer(SessionFacts(required=True, authenticated=token is not None, scopes=scopes))
 
@@ -41,10 +41,10 @@ def get_session(request: Request) -> Response:
 @router.post("/session", summary="Sign in", responses=answers_with(SessionFacts))
 def post_session(request: Request, body: SignIn) -> Response:
     """Sets a cookie that is HttpOnly and SameSite=Strict. A wrong token is 401, too many of them are 429."""
-    house: House = request.app.state.house
-    if not house.settings.tokens_required:
+    services: Services = request.app.state.services
+    if not services.settings.tokens_required:
         return answer(SessionFacts(required=False, authenticated=True, scopes=list(SCOPES)))
-    token = house.tokens.identify(address_of(request), body.token.strip())
+    token = services.tokens.identify(address_of(request), body.token.strip())
     response = answer(SessionFacts(required=True, authenticated=True, scopes=list(token.scopes)))
     response.set_cookie(COOKIE, body.token.strip(), **cookie_options(request.headers, request.url.scheme))
     return response

@@ -15,7 +15,7 @@ from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import reader
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import storing
-from vramscope_server.services import House
+from vramscope_server.services import Services
 from vramscope_server.snapshots import MAX_FILE_BYTES, DiskFull, Upload
 from vramscope_server.store.rows import seconds
 from vramscope_server.store.snapshots import StoredSnapshot, find_snapshot, list_snapshots
@@ -38,10 +38,10 @@ Name = Annotated[str, Query(max_length=MAX_NAME, description="Name of the file."
 )
 async def post_snapshot(request: Request, name: Name = "snapshot.pickle") -> Response:
     """The body is a file of ``torch.cuda.memory._dump_snapshot``, plain or gzipped, up to 16 GiB."""
-    house: House = request.app.state.house
+    services: Services = request.app.state.services
     announced = _announced(request)
     try:
-        upload = await to_thread.run_sync(house.snapshots.upload, announced)
+        upload = await to_thread.run_sync(services.snapshots.upload, announced)
     except (DiskFull, OSError) as trouble:
         raise _full(trouble) from None
     try:
@@ -49,27 +49,27 @@ async def post_snapshot(request: Request, name: Name = "snapshot.pickle") -> Res
         if not upload.size_bytes:
             raise InvalidParameter("The file is empty.", field="body", seen=0, expected="a snapshot file")
         with storing("stored"):
-            stored, known = await to_thread.run_sync(house.snapshots.take, upload, name.strip() or "snapshot.pickle")
+            stored, known = await to_thread.run_sync(services.snapshots.take, upload, name.strip() or "snapshot.pickle")
     except ClientDisconnect:
         return Response(status_code=499)  # the client is gone
     except (DiskFull, OSError) as trouble:
         raise _full(trouble) from None
     finally:
         upload.drop()
-    return answer({"known": known, **snapshot_row(house, stored)}, 200 if known else 202)
+    return answer({"known": known, **snapshot_row(services, stored)}, 200 if known else 202)
 
 
 @router.get("/snapshots", summary="Snapshot files", responses=answers_with(SnapshotList))
 def get_snapshots(request: Request) -> Response:
     """Newest first."""
-    house: House = request.app.state.house
-    with reader(house) as connection:
+    services: Services = request.app.state.services
+    with reader(services) as connection:
         stored = list_snapshots(connection)
     return answer(
         {
-            "snapshots": [snapshot_row(house, one) for one in stored],
+            "snapshots": [snapshot_row(services, one) for one in stored],
             "stored_bytes": sum(one.stored_bytes for one in stored),
-            "max_bytes": house.settings.snapshots_bytes,
+            "max_bytes": services.settings.snapshots_bytes,
         }
     )
 
@@ -77,29 +77,29 @@ def get_snapshots(request: Request) -> Response:
 @router.get("/snapshots/{snapshot}", summary="One snapshot file", responses=answers_with(SnapshotRow))
 def get_snapshot(request: Request, snapshot: str) -> Response:
     """The row of the list, with the progress of the conversion."""
-    house: House = request.app.state.house
-    with reader(house) as connection:
+    services: Services = request.app.state.services
+    with reader(services) as connection:
         stored = find_snapshot(connection, snapshot)
     if stored is None:
         raise _unknown(snapshot)
-    return answer(snapshot_row(house, stored))
+    return answer(snapshot_row(services, stored))
 
 
 @router.delete("/snapshots/{snapshot}", summary="Delete a snapshot file", status_code=204, response_class=Response)
 def delete_snapshot(request: Request, snapshot: str) -> Response:
     """It may wait, be converted, or be open."""
-    house: House = request.app.state.house
+    services: Services = request.app.state.services
     try:
         with storing("changed"):
-            house.snapshots.delete(snapshot)
+            services.snapshots.delete(snapshot)
     except LookupError:
         raise _unknown(snapshot) from None
     return Response(status_code=204)
 
 
-def snapshot_row(house: House, stored: StoredSnapshot) -> dict[str, Any]:
+def snapshot_row(services: Services, stored: StoredSnapshot) -> dict[str, Any]:
     """A snapshot as a row of the list."""
-    place, done, total = house.snapshots.progress(stored.id)
+    place, done, total = services.snapshots.progress(stored.id)
     preparing = stored.state == "converting" and not total
     return {
         "snapshot": stored.id,

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from vramscope.protocol import series
 from vramscope_server.answers.steps import Step
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import DeviceIndex, Rank, reader, the_place, the_run, the_window
+from vramscope_server.api.run_window import DeviceIndex, Rank, checked_window, reader, require_rank_device, require_run
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.store.series_reader import load_columns
 
@@ -30,12 +30,12 @@ def get_steps(
     limit: Annotated[int, Query(ge=1, le=100_000, description="Maximum number of steps.")] = 10_000,
 ) -> Response:
     """In rising order, the newest ``limit`` steps."""
-    the_window("step", first, to, 10)
+    checked_window("step", first, to, 10)
     first, to = _stored(first), _stored(to)
     names = list(series.STEPS)
-    with reader(request.app.state.house) as connection:
-        record = the_run(connection, run)
-        place = the_place(connection, record, rank, device)
+    with reader(request.app.state.services) as connection:
+        record = require_run(connection, run)
+        place = require_rank_device(connection, record, rank, device)
         found = load_columns(connection, record, place, "steps", names, x="step", first=first, last=to)
     columns = found.columns
     listed = {name: _known(values[-limit:].tolist()) for name, values in columns.items()}

@@ -25,11 +25,11 @@ from vramscope_server.answers.timeline import (
     Life,
     TimelineAnswer,
 )
-from vramscope_server.api.dependencies import End, First, open_recording, readable, the_window
+from vramscope_server.api.dependencies import End, First, checked_window, open_recording, readable
 from vramscope_server.api.problems import InvalidParameter
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
-from vramscope_server.recording_cache import Opened
+from vramscope_server.recording_cache import OpenRecording
 
 router = APIRouter(tags=["recordings"])
 
@@ -64,7 +64,7 @@ def get_timeline(
     stored, opened = open_recording(request, recording)
     with readable(stored):
         trace, course = opened.trace, course_in(opened)
-        first, end = the_window(course.end, first, end)
+        first, end = checked_window(course.end, first, end)
         made = overview(course, grouping_in(opened, by), first, end, points)
         above = ruler(trace, first, end)
         drawn = figure.draw(
@@ -111,7 +111,7 @@ def get_allocations(
     stored, opened = open_recording(request, recording)
     with readable(stored):
         trace, course = opened.trace, course_in(opened)
-        first, end = the_window(course.end, first, end)
+        first, end = checked_window(course.end, first, end)
         drawn = drawn_of(trace, course, grouping_in(opened, by), first, end)
         picture = picture_of(trace, course, drawn)
         above = ruler(trace, first, end)
@@ -151,7 +151,7 @@ def get_at(
     stored, opened = open_recording(request, recording)
     with readable(stored):
         trace, course, grouping = opened.trace, course_in(opened), grouping_in(opened, by)
-        moment = the_moment(course, event, "event")
+        moment = require_moment(course, event, "event")
         told: dict[str, Any] = {
             "moment": when(trace, moment),
             "allocated_bytes": int(course.allocated[moment + 1]),
@@ -163,7 +163,7 @@ def get_at(
         }
         if height is None:
             return answer(told)
-        first, end = the_window(course.end, first, end)
+        first, end = checked_window(course.end, first, end)
         drawn: DrawnAllocations | None = None
         if detail == "allocations":
             drawn = drawn_of(trace, course, grouping, first, end)
@@ -221,7 +221,7 @@ def get_flame(
 
     stored, opened = open_recording(request, recording)
     with readable(stored):
-        moment = look_at_in(opened) if event is None else the_moment(course_in(opened), event, "event")
+        moment = look_at_in(opened) if event is None else require_moment(course_in(opened), event, "event")
         lost = False
         try:
             made = flames.flame(opened.trace, sites_in(opened), moment, by, focus=focus, libraries=libraries)
@@ -259,34 +259,34 @@ def get_between(
     stored, opened = open_recording(request, recording)
     with readable(stored):
         course = course_in(opened)
-        a, b = the_moment(course, a, "a"), the_moment(course, b, "b")
+        a, b = require_moment(course, a, "a"), require_moment(course, b, "b")
         return answer(between(opened.trace, grouping_in(opened, by), a, b))
 
 
 # ---- computed once for a recording ----
 
 
-def course_in(opened: Opened) -> AllocationCurve:
+def course_in(opened: OpenRecording) -> AllocationCurve:
     """Allocated and reserved memory after each event."""
     return opened.once(("course",), lambda: course_of(opened.trace))
 
 
-def grouping_in(opened: Opened, by: By) -> Grouping:
+def grouping_in(opened: OpenRecording, by: By) -> Grouping:
     """Allocations in groups."""
     return opened.once(("grouping", by), lambda: grouping_of(opened.trace, course_in(opened), by))
 
 
-def sites_in(opened: Opened) -> SourceLines:
+def sites_in(opened: OpenRecording) -> SourceLines:
     """Source lines of the stacks."""
     return opened.once(("sites",), lambda: sites_of(opened.trace))
 
 
-def stacks_from_in(opened: Opened) -> int | None:
+def stacks_from_in(opened: OpenRecording) -> int | None:
     """First event with a stack."""
     return opened.once(("stacks from",), lambda: stacks_from(opened.trace))
 
 
-def look_at_in(opened: Opened) -> int:
+def look_at_in(opened: OpenRecording) -> int:
     """Event of interest."""
     return look_at(course_in(opened), stacks_from_in(opened))
 
@@ -294,7 +294,7 @@ def look_at_in(opened: Opened) -> int:
 # ---- parameters ----
 
 
-def the_moment(course: AllocationCurve, event: int | None, field: str) -> int:
+def require_moment(course: AllocationCurve, event: int | None, field: str) -> int:
     """Event of a request; the peak by default. Raises InvalidParameter beyond the last."""
     if event is None:
         return course.peak(-1, course.end)
@@ -305,7 +305,7 @@ def the_moment(course: AllocationCurve, event: int | None, field: str) -> int:
     return event
 
 
-def _window(course: AllocationCurve, first: int, end: int, peak: int, opened: Opened) -> dict[str, Any]:
+def _window(course: AllocationCurve, first: int, end: int, peak: int, opened: OpenRecording) -> dict[str, Any]:
     return {
         "from": first,
         "to": end,
@@ -326,7 +326,7 @@ def _series(course: AllocationCurve, grouping: Grouping, first: int, end: int) -
     return series_of(grouping, held_by(course, grouping.group, len(grouping), peak)[:, 0])
 
 
-def _life(opened: Opened, row: int) -> dict[str, Any]:
+def _life(opened: OpenRecording, row: int) -> dict[str, Any]:
     categories = grouping_in(opened, "category")
     told = life(opened.trace, sites_in(opened), row, categories.names[int(categories.group[row])])
     told["owner"] = name_of(opened.trace, opened.once(("owned",), lambda: ownership_of(opened.trace)), row)

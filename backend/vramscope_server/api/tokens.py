@@ -12,7 +12,7 @@ from vramscope_server.api.problems import NotFound
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import storing
-from vramscope_server.services import House
+from vramscope_server.services import Services
 from vramscope_server.store.rows import seconds
 
 router = APIRouter(tags=["tokens"])
@@ -32,16 +32,16 @@ class NewToken(BaseModel):
 @router.get("/tokens", summary="Access tokens", responses=answers_with(list[TokenRow]))
 def get_tokens(request: Request) -> Response:
     """Without their secrets."""
-    house: House = request.app.state.house
-    return answer(house.tokens.listed())
+    services: Services = request.app.state.services
+    return answer(services.tokens.listed())
 
 
 @router.post("/tokens", summary="Create a token", status_code=201, responses=answers_with(CreatedToken, status=201))
 def post_token(request: Request, wanted: NewToken) -> Response:
     """No other answer contains the secret."""
-    house: House = request.app.state.house
+    services: Services = request.app.state.services
     with storing("stored"):
-        token, plain = house.tokens.make(wanted.name, sorted(set(wanted.scopes)))
+        token, plain = services.tokens.make(wanted.name, sorted(set(wanted.scopes)))
     created = CreatedToken(
         id=token.id,
         name=token.name,
@@ -55,10 +55,10 @@ def post_token(request: Request, wanted: NewToken) -> Response:
 @router.delete("/tokens/{token_id}", summary="Revoke a token", status_code=204, response_class=Response)
 def delete_token(request: Request, token_id: str) -> Response:
     """At once, also for callers who signed in with it."""
-    house: House = request.app.state.house
+    services: Services = request.app.state.services
     try:
         with storing("changed"):
-            house.tokens.delete(token_id)
+            services.tokens.delete(token_id)
     except LookupError:
         raise NotFound(f"Token {token_id[:40]!r} not found.", field="token_id", seen=token_id[:40]) from None
     return Response(status_code=204)

@@ -16,11 +16,11 @@ from vramscope_server.analysis.units import amount
 from vramscope_server.answers.whatif import SweepAnswer, WhatifJob
 from vramscope_server.api.dependencies import open_recording, readable
 from vramscope_server.api.problems import Busy, InvalidParameter, NotFound
-from vramscope_server.api.recordings import the_recording
+from vramscope_server.api.recordings import require_recording
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import reader, the_run
+from vramscope_server.api.run_window import reader, require_run
 from vramscope_server.api.schemas import answers_with
-from vramscope_server.services import House
+from vramscope_server.services import Services
 from vramscope_server.whatif_jobs import GivenUp, Job, Progress, TooMany
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class WhatifQuestion(BaseModel):
 )
 def post_whatif(request: Request, recording: str, question: WhatifQuestion | None = None) -> Response:
     """Replays a recording under other allocator settings. Settings that PyTorch refuses are 422."""
-    house: House = request.app.state.house
+    services: Services = request.app.state.services
     question = question or WhatifQuestion()
     stored, opened = open_recording(request, recording)
     confs = question.confs
@@ -69,14 +69,14 @@ def post_whatif(request: Request, recording: str, question: WhatifQuestion | Non
     def work(progress: Progress) -> Any:
         from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, sweep
 
-        trace = house.shelf.open(stored.id).trace
+        trace = services.recordings.open(stored.id).trace
         return sweep(trace, confs or DEFAULT_SWEEP, device_bytes=question.device_bytes, progress=progress)
 
     try:
-        job = house.sweeps.ask([stored.id, confs, question.device_bytes], work)
+        job = services.whatif_jobs.ask([stored.id, confs, question.device_bytes], work)
     except TooMany:
         raise Busy("Too many what-ifs are waiting. Try again in a few seconds.", headers=_RETRY) from None
-    return answer(_job(house, job, stored.id), 200 if job.state == "done" else 202)
+    return answer(_job(services, job, stored.id), 200 if job.state == "done" else 202)
 
 
 @router.get(
@@ -86,8 +86,8 @@ def post_whatif(request: Request, recording: str, question: WhatifQuestion | Non
 )
 def get_whatif(request: Request, recording: str, job: str) -> Response:
     """Ask at least every 15 seconds, or the job is given up."""
-    house: House = request.app.state.house
-    found = house.sweeps.scan(job)
+    services: Services = request.app.state.services
+    found = services.whatif_jobs.scan(job)
     if found is None:
         raise NotFound(
             f"What-if {job[:40]!r} not found: it may have expired. Start it again.",
@@ -96,7 +96,7 @@ def get_whatif(request: Request, recording: str, job: str) -> Response:
             expected="the job of an answer to POST /recordings/RECORDING/whatif",
             suggestions=[],
         )
-    return answer(_job(house, found, recording))
+    return answer(_job(services, found, recording))
 
 
 def _check(conf: str, profile: AllocatorVersion, position: int) -> None:
@@ -142,11 +142,11 @@ def sweep_answer(made: Sweep, *more_notes: str) -> SweepAnswer:
     return cast("SweepAnswer", answered)
 
 
-def _beyond(house: House, made: Sweep, recording: str) -> str:
+def _beyond(services: Services, made: Sweep, recording: str) -> str:
     """A note if the run reserved more outside this window, on any rank; else empty."""
-    with reader(house) as connection:
-        stored = the_recording(connection, recording)
-        most = the_run(connection, stored.run_id).peak_reserved_bytes if stored.run_id else None
+    with reader(services) as connection:
+        stored = require_recording(connection, recording)
+        most = require_run(connection, stored.run_id).peak_reserved_bytes if stored.run_id else None
     here = made.rows[0].prediction.peak_reserved_bytes
     if most is None or most <= (1 + FRAGMENTATION_MARGIN) * here:
         return ""
@@ -156,7 +156,7 @@ def _beyond(house: House, made: Sweep, recording: str) -> str:
     )
 
 
-def _job(house: House, job: Job, recording: str) -> WhatifJob:
+def _job(services: Services, job: Job, recording: str) -> WhatifJob:
     problem = None
     if job.error is not None:
         problem = str(job.error) if isinstance(job.error, ValueError | GivenUp) else "see the server's log"
@@ -164,11 +164,11 @@ def _job(house: House, job: Job, recording: str) -> WhatifJob:
         job=job.id,
         recording=recording,
         state=job.state,
-        place=house.sweeps.place(job),
+        place=services.whatif_jobs.place(job),
         done=job.done,
         total=job.total,
         compiling=job.state == "running" and compiling(),
         seconds=job.seconds,
-        result=None if job.result is None else sweep_answer(job.result, _beyond(house, job.result, recording)),
+        result=None if job.result is None else sweep_answer(job.result, _beyond(services, job.result, recording)),
         problem=problem,
     )

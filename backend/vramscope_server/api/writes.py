@@ -10,19 +10,19 @@ from typing import TypeVar
 from sqlalchemy.engine import Connection
 
 from vramscope_server.api.problems import Busy, NotFound, Storage
-from vramscope_server.services import House
-from vramscope_server.store.ingest_state import Book
+from vramscope_server.services import Services
+from vramscope_server.store.ingest_state import IngestState
 from vramscope_server.store.writer import QueueFull, StorageTrouble, WriterClosed
 
 T = TypeVar("T")
 _WAIT_SECONDS = 30
 
 
-def change(house: House, work: Callable[[Connection, Book], T]) -> T:
+def change(services: Services, work: Callable[[Connection, IngestState], T]) -> T:
     """Wait until a change is stored. Raises Busy, Storage, NotFound (for a LookupError), and the change's own ValueError."""
     try:
         with storing("changed"):
-            return house.writer.do(work).result(_WAIT_SECONDS)
+            return services.writer.do(work).result(_WAIT_SECONDS)
     except LookupError as error:
         raise NotFound(f"{error.args[0]!r} was deleted.") from None
 

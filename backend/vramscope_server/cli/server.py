@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from vramscope_server import numba_warmup
 from vramscope_server.app import create_app
 from vramscope_server.http_limits import BoundedHeads
-from vramscope_server.services import House
+from vramscope_server.services import Services
 from vramscope_server.settings import Settings
 from vramscope_server.store.database import DatabaseRefused
 
@@ -27,13 +27,13 @@ MOST_OPEN_FILES = 65_536
 """each connection is one, of a watcher, a training or somebody who never ends what was begun"""
 
 
-def uvicorn_server(house: House) -> uvicorn.Server:
-    """A server for an open house, not started yet: the same for the command and for tests."""
+def uvicorn_server(services: Services) -> uvicorn.Server:
+    """A server for an open services, not started yet: the same for the command and for tests."""
     config = uvicorn.Config(
-        create_app(house.settings, house),
-        log_level=house.settings.log_level,
+        create_app(services.settings, services),
+        log_level=services.settings.log_level,
         http=BoundedHeads,
-        access_log=house.settings.log_level in ("info", "debug"),
+        access_log=services.settings.log_level in ("info", "debug"),
         server_header=False,
         date_header=False,
         ws="none",
@@ -82,15 +82,15 @@ def serve(host: str | None, port: int | None, database: str | None, data_dir: Pa
         _say(str(error))
         return BAD_WORDS
     try:
-        house = House(settings)
+        services = Services(settings)
     except DatabaseRefused as error:
         listening.close()
         _say(str(error))
         return BAD_WORDS
     name, bound_port = listening.getsockname()[:2]
     shown = f"[{name}]" if ":" in name else name
-    house.address = f"http://{shown}:{bound_port}"
-    server = uvicorn_server(house)
+    services.address = f"http://{shown}:{bound_port}"
+    server = uvicorn_server(services)
     _allow_connections()
 
     def stop(*_: object) -> None:
@@ -101,7 +101,7 @@ def serve(host: str | None, port: int | None, database: str | None, data_dir: Pa
     signal.signal(signal.SIGTERM, stop)
     compiling = numba_warmup.start()
     try:
-        _welcome(house)
+        _welcome(services)
         server.run(sockets=[listening])
     except KeyboardInterrupt:
         pass
@@ -109,7 +109,7 @@ def serve(host: str | None, port: int | None, database: str | None, data_dir: Pa
         if compiling is not None:
             compiling.kill()
             compiling.wait()
-        house.close()
+        services.close()
     return 0 if server.started else BAD_WORDS
 
 
@@ -121,16 +121,16 @@ def _allow_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _welcome(house: House) -> None:
-    lines = [f"vramscope is at {to_open(house.address or '?')}", f"  runs are kept in {house.database.shown}"]
-    if house.first_token is not None:
+def _welcome(services: Services) -> None:
+    lines = [f"vramscope is at {to_open(services.address or '?')}", f"  runs are kept in {services.database.shown}"]
+    if services.first_token is not None:
         lines += [
-            f"  token, shown only this once: {house.first_token}",
+            f"  token, shown only this once: {services.first_token}",
             "  sign in with it on the page; trainings take it as VRAMSCOPE_TOKEN",
         ]
-    elif house.settings.tokens_required:
+    elif services.settings.tokens_required:
         lines.append("  tokens are demanded")
-    lines += [f"  {problem}" for problem in house.problems()]
+    lines += [f"  {problem}" for problem in services.problems()]
     print("\n".join(lines), flush=True)
 
 

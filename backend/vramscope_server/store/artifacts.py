@@ -142,7 +142,7 @@ def delete_artifacts(connection: Connection, which: sa.ColumnElement[bool]) -> N
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredArtifact:
     """An artifact in the database, without its bytes."""
 
     id: str
@@ -162,18 +162,18 @@ class Stored:
 
 
 _FACTS: Final = sa.select(
-    runs.c.id.label("run_id"), *(artifacts.c[name] for name in Stored.__slots__ if name != "run_id")
+    runs.c.id.label("run_id"), *(artifacts.c[name] for name in StoredArtifact.__slots__ if name != "run_id")
 ).join(runs, runs.c.key == artifacts.c.run_key)
 
 
-def list_artifacts(connection: Connection, run: StoredRun) -> list[Stored]:
+def list_artifacts(connection: Connection, run: StoredRun) -> list[StoredArtifact]:
     """Artifacts of a run, newest first."""
     newest = (artifacts.c.received_ns.desc(), artifacts.c.id)
     query = _FACTS.where(artifacts.c.run_key == run.key).order_by(*newest)
     return [_stored(row) for row in connection.execute(query).mappings()]
 
 
-def find_artifact(connection: Connection, ident: str) -> Stored | None:
+def find_artifact(connection: Connection, ident: str) -> StoredArtifact | None:
     """Artifact with this identifier."""
     row = connection.execute(_FACTS.where(artifacts.c.id == ident)).mappings().first()
     return None if row is None else _stored(row)
@@ -185,9 +185,9 @@ def read_artifact(connection: Connection, ident: str) -> bytes:
     return b"".join(connection.execute(query.order_by(artifact_pieces.c.number)).scalars())
 
 
-def _stored(row: RowMapping) -> Stored:
+def _stored(row: RowMapping) -> StoredArtifact:
     try:
         about = _decode(row["about"])
     except (msgspec.MsgspecError, UnicodeDecodeError):  # damaged on the disk
         about = {}
-    return Stored(**(dict(row) | {"about": about}))
+    return StoredArtifact(**(dict(row) | {"about": about}))

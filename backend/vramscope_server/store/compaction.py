@@ -100,7 +100,7 @@ class Compactor:
         assert self._writer is not None
         gone = [int(row.key) for row, _ in opened]
         done: Future[bool] = self._writer.do(
-            lambda connection, book: book.replace_chunks(connection, stream, gone, merged)
+            lambda connection, state: state.replace_chunks(connection, stream, gone, merged)
         )
         return done.result(60) and len(found) == _MOST_CHUNKS
 

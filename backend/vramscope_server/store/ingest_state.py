@@ -17,11 +17,11 @@ from vramscope.protocol import messages
 from vramscope_server.answers.runs import RunRow
 from vramscope_server.store.artifacts import ArtifactRecord, delete_artifacts, superfluous
 from vramscope_server.store.chunking import SmallChunks, Stream
-from vramscope_server.store.pending_writes import Unwritten
+from vramscope_server.store.pending_writes import PendingWrites
 from vramscope_server.store.records import RankRecord, RunRecord, SessionRecord
 from vramscope_server.store.requests import Requests
 from vramscope_server.store.rows import run_row
-from vramscope_server.store.run_cache import KnownRuns
+from vramscope_server.store.run_cache import RunCache
 from vramscope_server.store.run_states import add_sequence, display_skew_ns
 from vramscope_server.store.summary import RankSummary
 from vramscope_server.store.tables import artifacts, chunks, events, ranks, runs, scans, sessions
@@ -33,7 +33,7 @@ ANNOUNCE_NS: Final = 2_000_000_000
 
 
 @dataclass(slots=True)
-class Stored:
+class BatchNews:
     """What a batch brought, for live events."""
 
     run_id: str
@@ -45,15 +45,15 @@ class Stored:
     """Identifiers of artifacts that are now complete."""
 
 
-class Book:
+class IngestState:
     """Enter batches, then :meth:`write` them, commit, and :meth:`take_news`."""
 
     def __init__(self, *, clock: Callable[[], int], lost_after_ns: int) -> None:
         self._clock = clock
         self._lost_after_ns = lost_after_ns
         self._started_ns = clock()
-        self._runs = KnownRuns()
-        self._unwritten = Unwritten()
+        self._runs = RunCache()
+        self._pending = PendingWrites()
         self._small = SmallChunks()
         self._live: set[str] = set()
         self._requests = Requests()
@@ -62,15 +62,15 @@ class Book:
     def forget(self) -> None:
         """Drop everything that may differ from the database."""
         self._runs.forget()
-        self._unwritten.clear()
+        self._pending.clear()
         self._requests.rolled_back()
-        self._news: list[Stored] = []
+        self._news: list[BatchNews] = []
         self._stale = True
 
     def load(self, connection: Connection) -> None:
         """Read the state that is needed before the first batch."""
         self._runs.load(connection)
-        self._unwritten.load(connection)
+        self._pending.load(connection)
         self._live = set(connection.execute(sa.select(runs.c.id).where(runs.c.state == "running")).scalars())
         self._small.load(connection)
         self._stale = False
@@ -126,9 +126,9 @@ class Book:
             if isinstance(message, messages.Attached):
                 run.attach(session, message)
             elif isinstance(message, messages.Event):
-                self._unwritten.event(run, number, message.time_ns, message.kind, message.step, message.data)
+                self._pending.event(run, number, message.time_ns, message.kind, message.step, message.data)
             elif isinstance(message, messages.Scan):
-                if session.take_look(message, batch.sequence) and rank.session_id == batch.session:
+                if session.take_scan(message, batch.sequence) and rank.session_id == batch.session:
                     scan = message
             elif isinstance(message, messages.Techniques):
                 if message.step >= (session.row.techniques or {}).get("step", 0):
@@ -149,18 +149,18 @@ class Book:
                     rank.summary.end(tail)
                     rank.dirty = True
         if scan is not None:
-            run.looks_changed = run.announce = True
+            run.scans_changed = run.announce = True
         for block in ready.blocks:
             rank.summary.add(block.stream, block.columns)
             rank.dirty = True
         for chunk in ready.chunks:
             values = {name: getattr(chunk, name) for name in chunk.__slots__}
-            self._unwritten.chunk((run.row.key, number, chunk.device, chunk.stream), values)
+            self._pending.chunk((run.row.key, number, chunk.device, chunk.stream), values)
         if recordings:
             run.announce = True
         if ready.blocks or scan is not None or recordings:
             skew = display_skew_ns(session.skew.skew_ns)
-            self._news.append(Stored(run.row.id, number, skew, ready.blocks, scan, recordings))
+            self._news.append(BatchNews(run.row.id, number, skew, ready.blocks, scan, recordings))
 
     def _check_pieces(self, connection: Connection, run: RunRecord | None, batch: messages.Batch) -> None:
         for piece in {p.artifact: p for p in batch.messages if isinstance(p, messages.Piece)}.values():
@@ -181,10 +181,10 @@ class Book:
             run.artifacts[piece.artifact] = record
         if not record.take(piece, now_ns):
             return False
-        self._unwritten.piece(piece)
+        self._pending.piece(piece)
         for ident in superfluous(run.artifacts.values()):
             del run.artifacts[ident]
-            self._unwritten.superfluous.append(ident)
+            self._pending.superfluous.append(ident)
         return record.whole
 
     def _new_session(
@@ -201,17 +201,17 @@ class Book:
             if ended and (restarted or start_ns > (run.row.ended_ns or run.row.last_seen_ns)):
                 run.row.attempt += 1
             if before is not None or ended:
-                self._unwritten.event(run, batch.rank, start_ns, "resumed", None, {"session": batch.session})
+                self._pending.event(run, batch.rank, start_ns, "resumed", None, {"session": batch.session})
         attempt = before.attempt if before is not None and older else run.row.attempt
         session = SessionRecord.begin(run, batch, attached, attempt, now_ns)
         run.sessions[batch.session] = session
         self._runs.add_session(run, batch.session)
-        self._unwritten.sessions.append(session)
+        self._pending.sessions.append(session)
         if rank is None:
             run.ranks[batch.rank] = RankRecord(batch.session, RankSummary(), new=True, dirty=True)
         elif not older:
             run.sessions[rank.session_id].scan = None  # the memory of that process is gone
-            rank.session_id, rank.dirty, run.looks_changed = batch.session, True, True
+            rank.session_id, rank.dirty, run.scans_changed = batch.session, True, True
         return session
 
     # -- writing
@@ -223,14 +223,14 @@ class Book:
             run.refresh()
             if run.row.state == "running":
                 self._live.add(run.row.id)
-        self._unwritten.write(connection, dirty)
+        self._pending.write(connection, dirty)
 
-    def take_news(self) -> tuple[list[Stored], list[RunRow], list[tuple[Stream, int]]]:
+    def take_news(self) -> tuple[list[BatchNews], list[RunRow], list[tuple[Stream, int]]]:
         """After the commit: what was stored, the rows of runs to announce, and the streams to merge."""
         now = self._clock()
         rows: list[RunRow] = []
         full: list[tuple[Stream, int]] = []
-        for values in self._unwritten.chunks:
+        for values in self._pending.chunks:
             stream = (values["run_key"], values["rank"], values["device"], values["stream"])
             full.extend(self._small.add(stream, values["level"], values["rows"]))
         for run in self._runs:
@@ -245,7 +245,7 @@ class Book:
                     full.extend((stream, -1) for stream in self._small.of_run(run.row.key))
                 run.clean()
         stored, self._news = self._news, []
-        self._unwritten.clear()
+        self._pending.clear()
         self._requests.committed()
         return stored, rows, full
 
@@ -262,7 +262,7 @@ class Book:
             return False
         connection.execute(chunks.delete().where(chunks.c.key.in_(gone)))
         for values in merged:
-            self._unwritten.chunk(stream, values)
+            self._pending.chunk(stream, values)
         return True
 
     def tick(self, connection: Connection) -> None:

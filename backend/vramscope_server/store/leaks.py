@@ -1,6 +1,6 @@
 """From the looks of a run's ranks to what is shown: one list of leaks, worst first, and the figures that lists need.
 
-Pure rules on ``messages.Scan``. A look counts if it is the newest of the newest session of its rank (``book.py`` sees to
+Pure rules on ``messages.Scan``. A look counts if it is the newest of the newest session of its rank (``state.py`` sees to
 that). The same leak, by kind, name, file and line, is one entry, however many ranks have it.
 """
 
@@ -28,13 +28,13 @@ _LARGEST: Final = (
 )  # fmt: skip
 
 encode_scan = msgspec.msgpack.Encoder().encode
-_decode_look = msgspec.msgpack.Decoder(messages.Scan).decode
+_decode_scan = msgspec.msgpack.Decoder(messages.Scan).decode
 
 
-def read_look(data: bytes) -> messages.Scan | None:
+def read_scan(data: bytes) -> messages.Scan | None:
     """A look as it was stored; None if its bytes were damaged since: as if nobody had looked, until the next one."""
     try:
-        return _decode_look(data)
+        return _decode_scan(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as damage:
         log.warning("a look cannot be read: %s", damage)
         return None

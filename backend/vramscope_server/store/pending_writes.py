@@ -15,7 +15,7 @@ from vramscope_server.store.statements import put_artifacts, put_rows, put_runs
 from vramscope_server.store.tables import chunks, events
 
 
-class Unwritten:
+class PendingWrites:
     """New sessions, chunks, events and pieces of artifacts. One thread only."""
 
     def __init__(self) -> None:

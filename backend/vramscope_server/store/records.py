@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
 from vramscope_server.store.artifacts import ArtifactRecord, load_artifacts
-from vramscope_server.store.leaks import leak_columns, read_look
+from vramscope_server.store.leaks import leak_columns, read_scan
 from vramscope_server.store.rows import device_words
 from vramscope_server.store.run_states import Skew, display_skew_ns, run_state
 from vramscope_server.store.run_summary import aggregate
@@ -26,18 +26,20 @@ from vramscope_server.store.tables import ranks, runs, scans, sessions
 COUNTED: Final = {"recordings": "window", "profiles": "profile", "oom_records": "oom"}
 """Columns of a run's row that count its complete artifacts, by kind."""
 
-RUN_MOVES: Final = (
+RUN_OFTEN_CHANGED: Final = (
     "state", "attempt", "started_ns", "last_seen_ns", "ended_ns", "ranks_reporting", "dropped_samples", "steps",
     "peak_allocated_bytes", "peak_reserved_bytes", "peak_step", "peak_phase", "inactive_split_bytes",
     "reserved_minus_allocated_bytes", "unusable_bytes", "never_needed_bytes", "fragmentation_fraction", "step_median_ns",
     "out_of_memory", "graphs_alive", "sparkline", "first_time_ns", "last_time_ns", "first_step", "last_step",
 )  # fmt: skip
 """Columns that a batch of rows may change. The others rarely change during a run and are long (config, command)."""
-RUN_TELLS: Final = tuple(name for name in RUN_COLUMNS if name not in (*RUN_MOVES, "key", "id"))
-SESSION_MOVES: Final = ("state", "last_sequence", "early", "last_seen_ns", "skew_ns", "dropped_samples")
-SESSION_TELLS: Final = tuple(name for name in SESSION_COLUMNS if name not in (*SESSION_MOVES, "id", "run_key", "rank"))
-_run_tells = attrgetter(*RUN_TELLS)
-_session_tells = attrgetter(*SESSION_TELLS)
+RUN_RARELY_CHANGED: Final = tuple(name for name in RUN_COLUMNS if name not in (*RUN_OFTEN_CHANGED, "key", "id"))
+SESSION_OFTEN_CHANGED: Final = ("state", "last_sequence", "early", "last_seen_ns", "skew_ns", "dropped_samples")
+SESSION_RARELY_CHANGED: Final = tuple(
+    name for name in SESSION_COLUMNS if name not in (*SESSION_OFTEN_CHANGED, "id", "run_key", "rank")
+)
+_run_rare_values = attrgetter(*RUN_RARELY_CHANGED)
+_session_rare_values = attrgetter(*SESSION_RARELY_CHANGED)
 
 
 @dataclass(slots=True)
@@ -48,21 +50,21 @@ class SessionRecord:
     skew: Skew
     scan: messages.Scan | None = None
     """The newest scan; kept only while this is the newest session of its rank."""
-    look_sequence: int = 0
+    scan_sequence: int = 0
     """Number of the batch that brought the scan: batches may arrive out of order."""
     dirty: bool = False
-    look_dirty: bool = False
+    scan_dirty: bool = False
     _stored: tuple[Any, ...] | None = None
 
     @property
     def only_moved(self) -> bool:
-        """Whether only columns of SESSION_MOVES differ from what is stored."""
-        return self._stored == _session_tells(self.row)
+        """Whether only columns of SESSION_OFTEN_CHANGED differ from what is stored."""
+        return self._stored == _session_rare_values(self.row)
 
     def clean(self) -> None:
         """Mark everything as stored."""
-        self.dirty = self.look_dirty = False
-        self._stored = _session_tells(self.row)
+        self.dirty = self.scan_dirty = False
+        self._stored = _session_rare_values(self.row)
 
     @classmethod
     def begin(
@@ -87,15 +89,15 @@ class SessionRecord:
         row.error_type, row.error_line = message.error_type, message.error_line
         row.dropped_samples = message.dropped_samples
 
-    def take_look(self, scan: messages.Scan, sequence: int) -> bool:
+    def take_scan(self, scan: messages.Scan, sequence: int) -> bool:
         """Replace the scan by a newer one. Returns False if this one is older.
 
         The step counts first: the cut-off half of a batch that was too large arrives later, under a higher number.
         """
         known = -1 if self.scan is None else self.scan.step
-        if (scan.step, sequence) < (known, self.look_sequence):
+        if (scan.step, sequence) < (known, self.scan_sequence):
             return False
-        self.scan, self.look_sequence, self.look_dirty = scan, sequence, True
+        self.scan, self.scan_sequence, self.scan_dirty = scan, sequence, True
         return True
 
     @property
@@ -126,7 +128,7 @@ class RunRecord:
     artifacts: dict[str, ArtifactRecord] = field(default_factory=dict)
     new: bool = False
     dirty: bool = False
-    looks_changed: bool = False
+    scans_changed: bool = False
     announce: bool = False
     announced_ns: int = 0
     ran_out_ns: int = 0
@@ -135,8 +137,8 @@ class RunRecord:
 
     @property
     def only_moved(self) -> bool:
-        """Whether only columns of RUN_MOVES differ from what is stored. Comparing the same object costs nothing."""
-        return self._stored == _run_tells(self.row)
+        """Whether only columns of RUN_OFTEN_CHANGED differ from what is stored. Comparing the same object costs nothing."""
+        return self._stored == _run_rare_values(self.row)
 
     @classmethod
     def begin(cls, key: int, batch: messages.Batch, attached: messages.Attached, now_ns: int) -> RunRecord:
@@ -168,9 +170,9 @@ class RunRecord:
         newest = {rank.session_id for rank in run.ranks.values()}
         for row in connection.execute(sa.select(scans).where(scans.c.run_key == key)).mappings():
             session = run.sessions[row["session_id"]]
-            session.look_sequence = row["sequence"]
+            session.scan_sequence = row["sequence"]
             if row["session_id"] in newest:
-                session.scan = read_look(row["data"])
+                session.scan = read_scan(row["data"])
         run.artifacts = load_artifacts(connection, key)
         return run
 
@@ -208,9 +210,9 @@ class RunRecord:
         """Update the row from sessions and ranks."""
         row = self.row
         row.update(aggregate(rank.summary for rank in self.ranks.values()))
-        if self.looks_changed:
+        if self.scans_changed:
             row.update(leak_columns(self.scans))
-            self.looks_changed = False
+            self.scans_changed = False
         current = self.current
         state = run_state(session.row.state for session in current)
         row.ranks_reporting = sum(session.row.state != "lost" for session in current)
@@ -235,7 +237,7 @@ class RunRecord:
     def clean(self) -> None:
         """Mark everything as stored."""
         self.new = self.dirty = False
-        self._stored = _run_tells(self.row)
+        self._stored = _run_rare_values(self.row)
         for session in self.sessions.values():
             if session.dirty:
                 session.clean()

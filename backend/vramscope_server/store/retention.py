@@ -88,7 +88,7 @@ class Retention:
 
     def _delete(self, run_id: str) -> list[str]:
         try:
-            self._writer.do(lambda connection, book: book.delete(connection, run_id)).result(120)
+            self._writer.do(lambda connection, state: state.delete(connection, run_id)).result(120)
         except (LookupError, ValueError):  # deleted meanwhile, or live again
             return []
         return [run_id]

@@ -16,7 +16,7 @@ from vramscope_server.store.validation import BadBatch
 KEEP_RUNS: Final = 256
 
 
-class KnownRuns:
+class RunCache:
     """All runs that are live or changed, and others up to KEEP_RUNS. One thread only."""
 
     def __init__(self) -> None:

@@ -22,9 +22,9 @@ from vramscope_server.answers.run_detail import (
 )
 from vramscope_server.store.leaks import merge_leaks
 from vramscope_server.store.rows import is_emulated, run_row, seconds
-from vramscope_server.store.run_queries import load_looks
+from vramscope_server.store.run_queries import load_scans
 from vramscope_server.store.run_states import OPEN, display_skew_ns
-from vramscope_server.store.scalars import told_loss
+from vramscope_server.store.scalars import rank_loss
 from vramscope_server.store.summary import decode_summary
 from vramscope_server.store.table_rows import StoredRun
 from vramscope_server.store.tables import events, ranks, sessions
@@ -39,7 +39,7 @@ def run_in_full(connection: Connection, run: StoredRun) -> RunInFull:
     happened = _events(connection, run, skews)
     leaks = None
     if run.leaks is not None:
-        scans = {rank: looked.scan for rank, looked in load_looks(connection, run).items()}
+        scans = {rank: looked.scan for rank, looked in load_scans(connection, run).items()}
         leaks = cast("list[Leak]", merge_leaks(scans))
     shift_ns = display_skew_ns(skews.get(rows[0]["rank"])) if rows else 0
     full: dict[str, Any] = {
@@ -201,7 +201,7 @@ def _ranks(connection: Connection, run: StoredRun) -> list[RankRow]:
                 peak_other_processes_bytes=summary.other_processes_bytes,
                 foreign_reset_steps=summary.foreign_reset_steps,
                 lower_bound_steps=summary.lower_bound_steps,
-                loss=told_loss(summary.scalars),
+                loss=rank_loss(summary.scalars),
                 scalars=sorted(summary.scalars),
                 last_seen_seconds=seconds(row["last_seen_ns"]),
                 error_type=row["error_type"],

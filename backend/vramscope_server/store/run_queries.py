@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
 from vramscope_server.answers.runs import RunRow
-from vramscope_server.store.leaks import read_look
+from vramscope_server.store.leaks import read_scan
 from vramscope_server.store.rows import run_row
 from vramscope_server.store.summary import RankSummary, decode_summary
 from vramscope_server.store.table_rows import StoredRun
@@ -114,7 +114,7 @@ def scalars_of_rank(connection: Connection, run: StoredRun, rank: int) -> list[s
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class RankScan:
     """The newest scan of a rank's newest session, and the skew of its clock."""
 
     scan: messages.Scan
@@ -128,7 +128,7 @@ def summary_of_rank(connection: Connection, run: StoredRun, rank: int) -> RankSu
     return None if summary is None else decode_summary(summary)
 
 
-def load_looks(connection: Connection, run: StoredRun) -> dict[int, Looked]:
+def load_scans(connection: Connection, run: StoredRun) -> dict[int, RankScan]:
     """Scans by rank; ranks without a scan are left out (``leaks.py``)."""
     joined = (
         sa.select(ranks.c.rank, scans.c.data, sessions.c.skew_ns)
@@ -136,8 +136,8 @@ def load_looks(connection: Connection, run: StoredRun) -> dict[int, Looked]:
         .join(sessions, sessions.c.id == ranks.c.session_id)
         .where(ranks.c.run_key == run.key)
     )
-    read = {row.rank: (read_look(row.data), row.skew_ns) for row in connection.execute(joined)}
-    return {rank: Looked(scan, skew_ns) for rank, (scan, skew_ns) in read.items() if scan is not None}
+    read = {row.rank: (read_scan(row.data), row.skew_ns) for row in connection.execute(joined)}
+    return {rank: RankScan(scan, skew_ns) for rank, (scan, skew_ns) in read.items() if scan is not None}
 
 
 def counts_by_state(connection: Connection) -> dict[str, int]:

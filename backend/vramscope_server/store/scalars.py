@@ -94,7 +94,7 @@ def loss_name(scalars: Container[str]) -> str | None:
     return next((name for name in series.LOSSES if name in scalars), None)
 
 
-def told_loss(scalars: Mapping[str, ScalarSummary]) -> Loss | None:
+def rank_loss(scalars: Mapping[str, ScalarSummary]) -> Loss | None:
     """Loss of a rank."""
     name = loss_name(scalars)
     if name is None:

@@ -22,7 +22,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankDevice:
     """A device of a rank, and the skew by which its times are shifted."""
 
     rank: int
@@ -33,27 +33,27 @@ class Place:
     """Start of the rank's newest session, by its own clock."""
 
 
-class UnknownPlace(LookupError):
+class UnknownRankDevice(LookupError):
     """The run has no such rank or device; the message names those that exist."""
 
 
-def find_place(connection: Connection, run: StoredRun, rank: int | None, device: int | None) -> Place:
-    """The requested rank and device; by default the first ones. Raises UnknownPlace."""
+def find_rank_device(connection: Connection, run: StoredRun, rank: int | None, device: int | None) -> RankDevice:
+    """The requested rank and device; by default the first ones. Raises UnknownRankDevice."""
     joined = sa.select(ranks.c.rank, sessions.c.skew_ns, sessions.c.attached, sessions.c.started_ns)
     joined = joined.join(sessions, sessions.c.id == ranks.c.session_id).where(ranks.c.run_key == run.key)
     known = {row.rank: row for row in connection.execute(joined.order_by(ranks.c.rank))}
     if rank is None:
         rank = min(known, default=0)
     if rank not in known:
-        raise UnknownPlace("rank", rank, f"one of {', '.join(map(str, known)) or 'none'}")
+        raise UnknownRankDevice("rank", rank, f"one of {', '.join(map(str, known)) or 'none'}")
     attached = known[rank].attached or {}
     capacities = {int(entry["index"]): entry.get("total_bytes") for entry in attached.get("devices", [])}
     capacities = capacities or {series.CPU: None}
     if device is None:
         device = next(iter(capacities))
     if device not in capacities:
-        raise UnknownPlace("device", device, f"one of {', '.join(map(str, capacities))}")
-    return Place(rank, device, display_skew_ns(known[rank].skew_ns), capacities[device], known[rank].started_ns)
+        raise UnknownRankDevice("device", device, f"one of {', '.join(map(str, capacities))}")
+    return RankDevice(rank, device, display_skew_ns(known[rank].skew_ns), capacities[device], known[rank].started_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Loaded:
 def load_columns(
     connection: Connection,
     run: StoredRun,
-    place: Place,
+    place: RankDevice,
     stream: str,
     names: Sequence[str],
     *,

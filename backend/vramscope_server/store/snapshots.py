@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from vramscope_server.store.artifacts import Stored
+from vramscope_server.store.artifacts import StoredArtifact
 from vramscope_server.store.tables import snapshots
 
 State = Literal["waiting", "converting", "ready", "failed"]
@@ -48,13 +48,13 @@ def snapshot_of_file(connection: Connection, sha256: str) -> StoredSnapshot | No
     return _one(connection, snapshots.c.sha256 == sha256)
 
 
-def find_device(connection: Connection, ident: str) -> Stored | None:
+def find_device(connection: Connection, ident: str) -> StoredArtifact | None:
     """Device of a snapshot by its recording id ``<snapshot>-<device>``, as an artifact without a run."""
     snapshot, _, device = ident.rpartition("-")
     found = find_snapshot(connection, snapshot) if snapshot and device.isdigit() else None
     if found is None or (found.state == "ready" and int(device) not in {one["device"] for one in found.devices}):
         return None
-    return Stored(
+    return StoredArtifact(
         id=f"{found.id}-{int(device)}", run_id="", rank=0, kind=KIND, about={"snapshot": found.id, "name": found.name},
         pieces=1, received=int(found.state == "ready"), bytes=found.stored_bytes, received_ns=found.received_ns,
     )  # fmt: skip

@@ -11,7 +11,14 @@ from sqlalchemy.sql.base import Executable
 
 from vramscope_server.store.artifacts import delete_artifacts
 from vramscope_server.store.leaks import encode_scan
-from vramscope_server.store.records import RUN_MOVES, RUN_TELLS, SESSION_MOVES, SESSION_TELLS, RunRecord, SessionRecord
+from vramscope_server.store.records import (
+    RUN_OFTEN_CHANGED,
+    RUN_RARELY_CHANGED,
+    SESSION_OFTEN_CHANGED,
+    SESSION_RARELY_CHANGED,
+    RunRecord,
+    SessionRecord,
+)
 from vramscope_server.store.summary import encode_summary
 from vramscope_server.store.tables import artifact_pieces, artifacts, ranks, runs, scans, sessions
 
@@ -31,7 +38,7 @@ def put_runs(connection: Connection, dirty: Sequence[RunRecord], new_sessions: S
     changed = [s for run in dirty for s in run.sessions.values() if s.dirty and id(s) not in fresh]
     _SESSIONS.put(connection, changed)
     _put_ranks(connection, dirty)
-    _put_looks(connection, dirty)
+    _put_scans(connection, dirty)
 
 
 class _Update:
@@ -50,8 +57,8 @@ class _Update:
             put_rows(connection, self._statement, values)
 
 
-_RUNS: Final = _Update(runs, "key", RUN_MOVES, RUN_TELLS)
-_SESSIONS: Final = _Update(sessions, "id", SESSION_MOVES, SESSION_TELLS)
+_RUNS: Final = _Update(runs, "key", RUN_OFTEN_CHANGED, RUN_RARELY_CHANGED)
+_SESSIONS: Final = _Update(sessions, "id", SESSION_OFTEN_CHANGED, SESSION_RARELY_CHANGED)
 
 
 def _put_ranks(connection: Connection, dirty: Sequence[RunRecord]) -> None:
@@ -69,15 +76,15 @@ def _put_ranks(connection: Connection, dirty: Sequence[RunRecord]) -> None:
     put_rows(connection, _UPDATE_RANK, updated)
 
 
-def _put_looks(connection: Connection, dirty: Sequence[RunRecord]) -> None:
+def _put_scans(connection: Connection, dirty: Sequence[RunRecord]) -> None:
     # Few a run: deleted and inserted again, which every database does alike.
-    seen = [session for run in dirty for session in run.sessions.values() if session.look_dirty]
-    put_rows(connection, _DELETE_LOOK, [{"b_id": session.row.id} for session in seen])
+    seen = [session for run in dirty for session in run.sessions.values() if session.scan_dirty]
+    put_rows(connection, _DELETE_SCAN, [{"b_id": session.row.id} for session in seen])
     rows = [
         {
             "session_id": session.row.id,
             "run_key": session.row.run_key,
-            "sequence": session.look_sequence,
+            "sequence": session.scan_sequence,
             "data": encode_scan(session.scan),
         }
         for session in seen
@@ -106,4 +113,4 @@ _UPDATE_RANK: Final = ranks.update().where(
 _UPDATE_ARTIFACT: Final = artifacts.update().where(artifacts.c.id == sa.bindparam("b_id")).values(
     {name: sa.bindparam(name) for name in ("received", "bytes", "received_ns")}
 )  # fmt: skip
-_DELETE_LOOK: Final = scans.delete().where(scans.c.session_id == sa.bindparam("b_id"))
+_DELETE_SCAN: Final = scans.delete().where(scans.c.session_id == sa.bindparam("b_id"))

@@ -22,7 +22,7 @@ from sqlalchemy.engine import Connection
 from vramscope.protocol import messages
 from vramscope_server.answers.runs import RunRow
 from vramscope_server.store.database import Database, storage_trouble
-from vramscope_server.store.ingest_state import Book, Stored
+from vramscope_server.store.ingest_state import BatchNews, IngestState
 from vramscope_server.store.validation import BadBatch, ReadyBatch
 
 log = logging.getLogger("vramscope_server.writer")
@@ -62,7 +62,7 @@ class Counters:
 class _Job:
     """Other work than batches, with a transaction of its own."""
 
-    work: Callable[[Connection, Book], Any]
+    work: Callable[[Connection, IngestState], Any]
     done: Future[Any] = field(default_factory=Future)
 
 
@@ -72,7 +72,7 @@ class _Waiting:
     done: Future[messages.Ack] = field(default_factory=Future)
 
 
-Listener = Callable[[Sequence[Stored], Sequence[RunRow]], None]
+Listener = Callable[[Sequence[BatchNews], Sequence[RunRow]], None]
 """Called after each commit, on the writer's thread, with what was stored and the rows of runs to announce."""
 
 
@@ -93,7 +93,7 @@ class Writer:
     ) -> None:
         self._database = database
         self._queue: queue.Queue[_Waiting | _Job | None] = queue.Queue(MAX_QUEUED)
-        self._book = Book(clock=clock, lost_after_ns=int(lost_after_seconds * 1e9))
+        self._state = IngestState(clock=clock, lost_after_ns=int(lost_after_seconds * 1e9))
         self._clock = clock
         self._listener = listener
         self._compact = compact
@@ -147,7 +147,7 @@ class Writer:
         self._put(waiting)
         return waiting.done
 
-    def do(self, work: Callable[[Connection, Book], T]) -> Future[T]:
+    def do(self, work: Callable[[Connection, IngestState], T]) -> Future[T]:
         """Submit another change, with a transaction of its own. Raises as :meth:`submit`."""
         job = _Job(work)
         self._put(job)
@@ -189,7 +189,7 @@ class Writer:
                 self._settle(job.done, job.work)
             if time.monotonic() >= tick:
                 tick = time.monotonic() + _TICK_SECONDS
-                self._settle(Future(), lambda connection, book: book.tick(connection))
+                self._settle(Future(), lambda connection, state: state.tick(connection))
                 # Nothing was tried for a while: whether the trouble persists is unknown. A tick that changes nothing says
                 # nothing about the disk.
                 if self._database.read_only is None and time.monotonic() - self._failed_at > _FORGET_TROUBLE_SECONDS:
@@ -205,10 +205,10 @@ class Writer:
                 accepted: list[messages.Ack | BadBatch] = []
                 for waiting in group:
                     try:
-                        accepted.append(self._book.enter(connection, waiting.batch))
+                        accepted.append(self._state.enter(connection, waiting.batch))
                     except BadBatch as refused:  # enter() refuses before it changes anything
                         accepted.append(refused)
-                self._book.write(connection)
+                self._state.write(connection)
         except StorageTrouble as trouble:
             for waiting in group:
                 waiting.done.set_exception(trouble)
@@ -233,11 +233,11 @@ class Writer:
                 waiting.done.set_result(answer)
         self._announce()
 
-    def _settle(self, done: Future[Any], work: Callable[[Connection, Book], Any]) -> None:
+    def _settle(self, done: Future[Any], work: Callable[[Connection, IngestState], Any]) -> None:
         try:
             with self._transaction() as connection:
-                result = work(connection, self._book)
-                self._book.write(connection)
+                result = work(connection, self._state)
+                self._state.write(connection)
         except StorageTrouble as trouble:
             done.set_exception(trouble)
         except Exception as error:
@@ -249,7 +249,7 @@ class Writer:
             self._announce()
 
     def _announce(self) -> None:
-        stored, rows, full = self._book.take_news()
+        stored, rows, full = self._state.take_news()
         if self._listener is not None and (stored or rows):
             try:
                 self._listener(stored, rows)
@@ -271,7 +271,7 @@ class Writer:
 
     def _load(self) -> None:
         assert self._connection is not None
-        self._book.load(self._connection)
+        self._state.load(self._connection)
         self._connection.rollback()
 
     def _transaction(self) -> _Transaction:
@@ -319,7 +319,7 @@ class _Transaction:
             self._connection.rollback()
         except sa.exc.DBAPIError:
             self._connection.close()
-        self._writer._book.forget()
+        self._writer._state.forget()
 
     def _failed(self, error: Exception) -> Exception:
         trouble = storage_trouble(error)

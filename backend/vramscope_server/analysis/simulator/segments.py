@@ -86,7 +86,7 @@ def charge(heap: Heap, size: int) -> Any:
 
 @compiled
 def note_reserved(heap: Heap, pool: int, size: int) -> None:
-    """Book bytes that came from the device in one call, or (less than 0) that went back in one."""
+    """IngestState bytes that came from the device in one call, or (less than 0) that went back in one."""
     counts = heap.counts
     counts[RESERVED_BYTES] += size
     counts[PEAK_RESERVED] = max(counts[PEAK_RESERVED], counts[RESERVED_BYTES])

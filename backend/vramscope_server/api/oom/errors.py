@@ -11,9 +11,9 @@ from vramscope.protocol import series
 from vramscope.protocol.oom_record import MESSAGE_EVENT, OWNERS, SURVIVED_EVENT
 from vramscope_server.analysis.oom.lost_run import lost_run
 from vramscope_server.api.run_window import floats
-from vramscope_server.store.artifacts import Stored, list_artifacts
+from vramscope_server.store.artifacts import StoredArtifact, list_artifacts
 from vramscope_server.store.run_states import display_skew_ns
-from vramscope_server.store.series_reader import UnknownPlace, find_place, load_columns
+from vramscope_server.store.series_reader import UnknownRankDevice, find_rank_device, load_columns
 from vramscope_server.store.table_rows import StoredRun
 
 BYSTANDER_SECONDS: Final = 900.0
@@ -113,8 +113,8 @@ def ranks_at(
 def _last_sample(connection: Connection, run: StoredRun, rank: int, begins: float) -> dict[str, Any]:
     """Newest sample of a rank's first device in the minute before an error; empty: there is none."""
     try:
-        place = find_place(connection, run, rank, None)
-    except UnknownPlace:
+        place = find_rank_device(connection, run, rank, None)
+    except UnknownRankDevice:
         return {}
     at_ns = int(begins * 1e9) + place.skew_ns
     first_ns = max(at_ns - int(SAMPLED_SECONDS * 1e9), place.started_ns or 0)
@@ -132,7 +132,7 @@ def _last_sample(connection: Connection, run: StoredRun, rank: int, begins: floa
     }
 
 
-def _rank_row(stored: Stored, skews: Mapping[int, int], begins: float) -> dict[str, Any]:
+def _rank_row(stored: StoredArtifact, skews: Mapping[int, int], begins: float) -> dict[str, Any]:
     about = stored.about
     time_ns = about.get("time_ns")
     at = (time_ns - skews.get(stored.rank, 0)) / 1e9 if isinstance(time_ns, int) else begins
@@ -171,10 +171,10 @@ def lost_run_of(connection: Connection, run: StoredRun, full: Mapping[str, Any])
         total = rank.get("host_total_bytes")
         for device in rank["devices"] or [{"index": series.CPU}]:
             try:
-                place = find_place(connection, run, rank["rank"], device["index"])
+                place = find_rank_device(connection, run, rank["rank"], device["index"])
                 names = ["process_rss_bytes", "host_used_bytes"]
                 loaded = load_columns(connection, run, place, "samples", names, x="time", since_ns=place.started_ns)
-            except UnknownPlace:
+            except UnknownRankDevice:
                 continue
             rss, used = (floats(loaded.columns[name]) for name in names)
             verdict = lost_run(loaded.columns["time_ns"] / 1e9, rss, used, total, who)

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from vramscope.protocol.oom_record import OomRecord
 from vramscope_server.analysis.comparison.batch_size import BatchSize, batch_of
 from vramscope_server.analysis.oom.remedies.remedy import OtherRun
-from vramscope_server.api.run_window import the_run
+from vramscope_server.api.run_window import require_run
 from vramscope_server.store.run_detail import run_in_full
 from vramscope_server.store.run_queries import list_runs
 from vramscope_server.store.table_rows import StoredRun
@@ -30,7 +30,7 @@ def other_runs(connection: Connection, run: StoredRun, full: Mapping[str, Any], 
     for row in rows:
         if row["run_id"] == run.id or not row["peak_reserved_bytes"] or row["techniques"] is None:
             continue
-        other = the_run(connection, row["run_id"])
+        other = require_run(connection, row["run_id"])
         if script_of(other) != script_of(run):
             continue
         theirs = (other.peak_categories or {}).get("parameters")

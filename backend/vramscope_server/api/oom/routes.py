@@ -28,12 +28,12 @@ from vramscope_server.api.oom.errors import errors_of, fatal_of, lost_run_of, ra
 from vramscope_server.api.oom.other_ranks import other_runs
 from vramscope_server.api.problems import BadRecording, NotFound
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import floats, reader, the_run
+from vramscope_server.api.run_window import floats, reader, require_run
 from vramscope_server.api.schemas import answers_with
-from vramscope_server.services import House
-from vramscope_server.store.artifacts import Stored, find_artifact, read_artifact
+from vramscope_server.services import Services
+from vramscope_server.store.artifacts import StoredArtifact, find_artifact, read_artifact
 from vramscope_server.store.run_detail import run_in_full
-from vramscope_server.store.series_reader import UnknownPlace, find_place, load_columns
+from vramscope_server.store.series_reader import UnknownRankDevice, find_rank_device, load_columns
 from vramscope_server.store.table_rows import StoredRun
 from vramscope_server.whatif_jobs import Progress, TooMany, Work
 
@@ -59,8 +59,8 @@ Wait = Annotated[
 @router.get("/runs/{run}/oom", summary="Out-of-memory errors of a run", responses=answers_with(OomList))
 def get_errors(request: Request, run: str) -> Response:
     """``{run_id, name, state, errors, fatal, vanished}``: errors by time, the one that ended the run, and a lost run's verdict."""
-    with reader(request.app.state.house) as connection:
-        record = the_run(connection, run)
+    with reader(request.app.state.services) as connection:
+        record = require_run(connection, run)
         full = run_in_full(connection, record)
         errors = errors_of(connection, record, full)
         gone = None if errors else lost_run_of(connection, record, full)
@@ -80,15 +80,15 @@ def get_errors(request: Request, run: str) -> Response:
 def get_error(request: Request, record: str, wait_seconds: Wait = WAIT_SECONDS) -> Response:
     """Cause, culprit, message, memory by owner, and remedies; see docs/http.md. With ``pending``, ask again: evidence
     of the open recording may follow."""
-    explained = explain(request.app.state.house, record, wait_seconds)
+    explained = explain(request.app.state.services, record, wait_seconds)
     return answer(explained.as_json())
 
 
 @router.get("/oom/{record}/figure", summary="Last minute before the error", responses=answers_with(FigureAnswer))
 def get_figure(request: Request, record: str) -> Response:
     """Memory and counters as a figure."""
-    with reader(request.app.state.house) as connection:
-        oom = _oom_record(connection, the_error(connection, record))
+    with reader(request.app.state.services) as connection:
+        oom = _oom_record(connection, require_error(connection, record))
     return answer({"figure": _draw(oom).to_dict()})
 
 
@@ -99,8 +99,8 @@ def get_loss(request: Request, record: str) -> Response:
     """The loss as a figure."""
     from vramscope_server.figures import last_losses
 
-    with reader(request.app.state.house) as connection:
-        oom = _oom_record(connection, the_error(connection, record))
+    with reader(request.app.state.services) as connection:
+        oom = _oom_record(connection, require_error(connection, record))
     return answer({"figure": last_losses.draw(*loss_of(oom)).to_dict()})
 
 
@@ -109,7 +109,7 @@ def get_map(
     request: Request, record: str, low: Low = None, high: High = None, lines: Lines = 48, columns: CellColumns = 1024
 ) -> Response:
     """As of a recording; also of a bystander. ``figure`` is null and all else 0 where the layout was not read."""
-    trace = _segments(request.app.state.house, record)
+    trace = _segments(request.app.state.services, record)
     if trace is None:
         return answer({"figure": None, "read": False})
     return answer({"read": True, **drawn_map(trace, LinearLayout(trace.end), low, high, lines, columns)})
@@ -120,15 +120,15 @@ def get_map(
 )
 def get_block(request: Request, record: str, offset: Offset) -> Response:
     """Null beyond the end."""
-    trace = _segments(request.app.state.house, record)
+    trace = _segments(request.app.state.services, record)
     row = None if trace is None else LinearLayout(trace.end)
     block = None if row is None else block_at(row, offset)
     return answer(None if trace is None or row is None or block is None else describe(trace, row, block))
 
 
-def _segments(house: House, record: str) -> Trace | None:
-    with reader(house) as connection:
-        oom = _oom_record(connection, the_error(connection, record, kinds=("oom", "bystander")))
+def _segments(services: Services, record: str) -> Trace | None:
+    with reader(services) as connection:
+        oom = _oom_record(connection, require_error(connection, record, kinds=("oom", "bystander")))
     try:
         return trace_of(oom)
     except BadWindow as bad:
@@ -147,7 +147,7 @@ def get_export(request: Request, record: str) -> Response:
     """A file to share."""
     from vramscope_server.figures.oom_report import report
 
-    explained = explain(request.app.state.house, record, MOST_WAIT_SECONDS)
+    explained = explain(request.app.state.services, record, MOST_WAIT_SECONDS)
     page = report(explained.as_json(), _draw(explained.report.record))
     name = f"oom-{explained.report.record.record}.html"
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
@@ -198,14 +198,14 @@ def _has_all_lines(sites: list[dict[str, Any]] | None) -> bool:
     return bool(sites) and all(row["file"] for row in sites or () if row["category"])
 
 
-def explain(house: House, record: str, wait_seconds: float) -> Explained:
+def explain(services: Services, record: str, wait_seconds: float) -> Explained:
     """Explain an error. Raises NotFound.
 
     wait_seconds   for the recording; without it the diagnosis is the same
     """
-    with reader(house) as connection:
-        stored = the_error(connection, record)
-        run = the_run(connection, stored.run_id)
+    with reader(services) as connection:
+        stored = require_error(connection, record)
+        run = require_run(connection, stored.run_id)
         full = run_in_full(connection, run)
         oom = _oom_record(connection, stored)
         rows = errors_of(connection, run, full)
@@ -229,10 +229,10 @@ def explain(house: House, record: str, wait_seconds: float) -> Explained:
         return Explained(row, report_with(replay_later if coming else lambda confs: []), None, coming, ranks)
     first = report_with(replay_later)
     try:
-        job = house.sweeps.ask(["oom", oom.window, wanted], _work(house, str(oom.window), wanted))
+        job = services.whatif_jobs.ask(["oom", oom.window, wanted], _work(services, str(oom.window), wanted))
     except TooMany:
         return Explained(row, first, None, True, ranks)
-    settled = house.sweeps.wait(job, wait_seconds)
+    settled = services.whatif_jobs.wait(job, wait_seconds)
     evidence: WindowEvidence | None = job.result
     if not settled or job.given_up:
         return Explained(row, first, None, True, ranks)
@@ -240,16 +240,16 @@ def explain(house: House, record: str, wait_seconds: float) -> Explained:
     return Explained(row, report, evidence, False, ranks)
 
 
-def _work(house: House, window: str, confs: Sequence[str]) -> Work:
+def _work(services: Services, window: str, confs: Sequence[str]) -> Work:
     def work(progress: Progress) -> WindowEvidence:
         from vramscope_server.analysis.oom.window import evidence_of
 
-        return evidence_of(house.shelf.open(window).trace, confs, progress)
+        return evidence_of(services.recordings.open(window).trace, confs, progress)
 
     return work
 
 
-def the_error(connection: Connection, text: str, kinds: Sequence[str] = ("oom",)) -> Stored:
+def require_error(connection: Connection, text: str, kinds: Sequence[str] = ("oom",)) -> StoredArtifact:
     """Artifact of a record. Raises NotFound."""
     stored = find_artifact(connection, text)
     if stored is None or stored.kind not in kinds or not stored.whole:
@@ -263,7 +263,7 @@ def the_error(connection: Connection, text: str, kinds: Sequence[str] = ("oom",)
     return stored
 
 
-def _oom_record(connection: Connection, stored: Stored) -> OomRecord:
+def _oom_record(connection: Connection, stored: StoredArtifact) -> OomRecord:
     try:
         return unpack(read_artifact(connection, stored.id))
     except BadOomRecord as bad:
@@ -277,11 +277,11 @@ def _growth(connection: Connection, run: StoredRun, oom: OomRecord) -> int | Non
     if oom.device is None:
         return None
     try:
-        place = find_place(connection, run, oom.rank, oom.device)
+        place = find_rank_device(connection, run, oom.rank, oom.device)
         loaded = load_columns(
             connection, run, place, "steps", ["after_step_bytes"], x="step", last=oom.step, since_ns=place.started_ns
         )
-    except UnknownPlace:
+    except UnknownRankDevice:
         return None
     fit = trend(loaded.columns["step"].astype(np.float64), floats(loaded.columns["after_step_bytes"]))
     if fit is None or not fit.growing:
