@@ -33,7 +33,7 @@ SOURCE: Final = "https://arxiv.org/abs/1604.06174"
 MIN_BLOCKS: Final = 2
 
 
-class Block(NamedTuple):
+class CheckpointBlock(NamedTuple):
     """One forward pass of a block in the peak's step. Arrays are positions of allocations."""
 
     name: str
@@ -91,7 +91,7 @@ def is_recomputing(facts: StepFacts) -> bool:
     return bool(recomputed(facts.trace, intervals, in_backward).any())
 
 
-def chosen(facts: StepFacts, peak_after: Callable[[Whole], int]) -> tuple[list[str], list[Block]]:
+def chosen(facts: StepFacts, peak_after: Callable[[Whole], int]) -> tuple[list[str], list[CheckpointBlock]]:
     """Name stems and blocks to checkpoint so that a peak falls most. Empty if it does not fall.
 
     peak_after   the peak with a change of allocated bytes after each event
@@ -99,7 +99,7 @@ def chosen(facts: StepFacts, peak_after: Callable[[Whole], int]) -> tuple[list[s
     found = [(stem, _blocks(facts, names)) for stem, names in siblings(facts.trace.modules).items()]
     # The best set of siblings first, then further sets (encoder and decoder), as long as the peak falls.
     stems: list[str] = []
-    blocks: list[Block] = []
+    blocks: list[CheckpointBlock] = []
     after = peak_after(np.zeros(len(facts.allocated), np.int64))
     while True:
         tries = [
@@ -149,7 +149,7 @@ class _Forward(NamedTuple):
     """Event at which backward frees the last of them."""
 
 
-def _blocks(facts: StepFacts, names: list[str]) -> list[Block]:
+def _blocks(facts: StepFacts, names: list[str]) -> list[CheckpointBlock]:
     """Forward passes of the blocks in the peak's step, per micro-batch, without those that saved nothing."""
     forwards = sorted((one for name in names for one in _forwards(facts, name)), key=lambda one: one.first)
     found = (
@@ -185,7 +185,7 @@ def _freed_in_backward(facts: StepFacts, lives: Whole) -> Whole:
     return in_backward
 
 
-def _block(facts: StepFacts, one: _Forward, following: _Forward | None) -> Block | None:
+def _block(facts: StepFacts, one: _Forward, following: _Forward | None) -> CheckpointBlock | None:
     """The block of a forward pass; None if nothing can be dropped. ``following`` is the next block's forward pass."""
     lives = facts.trace.lives
     gone = lives.requested_event[one.saved]
@@ -202,7 +202,7 @@ def _block(facts: StepFacts, one: _Forward, following: _Forward | None) -> Block
     if not len(ends):
         return None
     up_to = one.last if own else int(lives.alloc_event[dropped[-1]])
-    return Block(one.name, one.first, one.last, dropped, int(ends.min()), _spike(facts, one.first, up_to))
+    return CheckpointBlock(one.name, one.first, one.last, dropped, int(ends.min()), _spike(facts, one.first, up_to))
 
 
 def _end_of_node(facts: StepFacts, event: int) -> int:
@@ -218,7 +218,7 @@ def _spike(facts: StepFacts, first: int, last: int) -> int:
     return int(curve.max() - curve[0])
 
 
-def changes(facts: StepFacts, blocks: list[Block], of: Flags | None = None) -> Whole:
+def changes(facts: StepFacts, blocks: list[CheckpointBlock], of: Flags | None = None) -> Whole:
     """Change of allocated bytes after each event with these blocks checkpointed; ``of`` limits it to some allocations."""
     lives, count = facts.trace.lives, len(facts.trace.events)
     gone = np.zeros(len(lives), np.bool_)
@@ -238,7 +238,7 @@ def changes(facts: StepFacts, blocks: list[Block], of: Flags | None = None) -> W
     return change
 
 
-def _made(facts: StepFacts, block: Block, of: Flags) -> int:
+def _made(facts: StepFacts, block: CheckpointBlock, of: Flags) -> int:
     """Bytes of these allocations that the block's forward made."""
     made = facts.trace.lives.alloc_event
     return facts.bytes_of(of & (made >= block.first) & (made <= block.last))
