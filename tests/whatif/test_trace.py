@@ -192,5 +192,5 @@ def test_stacks_are_lists_again() -> None:
 
 
 def test_there_is_no_layout_of_an_event_that_is_not_there(traces: dict[str, Trace]) -> None:
-    with pytest.raises(IndexError, match="events 0 to"):
+    with pytest.raises(IndexError, match="use 0 to"):
         layout_at(traces["ring"], len(traces["ring"].events))
