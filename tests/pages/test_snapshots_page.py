@@ -46,7 +46,7 @@ def test_how_far_it_is_stands_on_the_page_and_it_can_be_deleted_meanwhile(
     row = page.locator("tr[data-snapshot]")
     row.wait_for()
     ident = row.get_attribute("data-snapshot")
-    snapshots = server.server.config.app.state.house.snapshots
+    snapshots = server.server.config.app.state.services.snapshots
     held = Held(snapshots, ident, begun=True)
     page.get_by_text("getting ready to read").wait_for()
     assert row.locator("progress").get_attribute("value") is None, "nobody knows how long that takes"
