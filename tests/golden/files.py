@@ -102,17 +102,28 @@ def _agreed(values: Sequence[Any]) -> Any:
     return first if all(one == first for one in values) else MASK
 
 
-def differences(area: str, seen: Result, *, entries: list[str] | None = None) -> list[str]:
+def record_sentences(area: str, seen: Result) -> None:
+    """Rewrite the sentences alone. What is masked stays masked."""
+    golden = recorded(area)
+    sentences = json.loads(json.dumps(seen.sentences))
+    for name, texts in golden.sentences.items():
+        for place in [place for place, text in texts.items() if text == MASK] if isinstance(texts, dict) else ():
+            if place in sentences.get(name, {}):
+                sentences[name][place] = MASK
+    record(area, Result(golden.facts, sentences))
+
+
+def differences(area: str, seen: Result, *, entries: list[str] | None = None, facts_only: bool = False) -> list[str]:
     """Lines that say where a result differs from the golden one. Empty: it is the same.
 
     entries  Names to compare; default: all.
     """
     golden = recorded(area)
     lines = []
-    for label, before, after in (
+    for label, before, after in [
         (area, golden.facts, seen.facts),
         (f"{area}_sentences", golden.sentences, seen.sentences),
-    ):
+    ][: 1 if facts_only else 2]:
         names = entries if entries is not None else sorted({*before, *after})
         for name in names:
             # What is written is JSON: a tuple is a list, a key is a text.

@@ -2,6 +2,8 @@
 
 python tests/golden/record.py [AREA...]            # rewrites the files of these areas in tests/golden/data; default: of all
 python tests/golden/record.py --check [AREA...]    # rewrites nothing; prints each difference and exits with 1 where there is one
+python tests/golden/record.py --check --facts ...  # the same, without the sentences
+python tests/golden/record.py --sentences [AREA..] # after a new wording: rewrites the sentences alone, where all facts are the same
 
 To record, each area is computed three times: a value that varies between the three is masked. An area is ``leaks``, ``deaths``,
 ``held_out``, ``whatif``, ``anatomy``, ``tables`` or ``api``. Record with the code whose behaviour is to be kept; README.md says
@@ -23,7 +25,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 for _name in [name for name in os.environ if name.startswith("VRAMSCOPE_")]:
     del os.environ[_name]
 
-from files import MASK, MOST_SHOWN, agreed, as_text, differences, record  # noqa: E402
+from files import MASK, MOST_SHOWN, agreed, as_text, differences, record, record_sentences  # noqa: E402
 
 AREAS = ("leaks", "deaths", "held_out", "whatif", "anatomy", "tables", "api")
 
@@ -32,6 +34,8 @@ def main() -> int:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("areas", nargs="*", metavar="AREA", help=f"of {', '.join(AREAS)}; default: all")
     words.add_argument("--check", action="store_true", help="compare, and rewrite nothing")
+    words.add_argument("--facts", action="store_true", help="with --check: leave out the sentences")
+    words.add_argument("--sentences", action="store_true", help="rewrite the sentences where all facts are the same")
     words.add_argument("--runs", type=int, default=3, help="what differs between so many runs is masked (default: 3)")
     asked = words.parse_args()
     if unknown := set(asked.areas) - set(AREAS):
@@ -40,14 +44,18 @@ def main() -> int:
     for name in asked.areas or AREAS:
         began = time.monotonic()
         module = importlib.import_module(f"area_{name}")
-        if asked.check:  # an area that depends on time has a check of its own, which tries again where it differs
+        if (
+            asked.check or asked.sentences
+        ):  # an area that depends on time has a check of its own, which tries again where it differs
             runs = [getattr(module, "check", module.compute)()]
         else:
             runs = [module.compute() for _ in range(asked.runs)]
         for area in runs[0]:
-            if asked.check:
-                lines = differences(area, runs[0][area])
+            if asked.check or asked.sentences:
+                lines = differences(area, runs[0][area], facts_only=asked.facts or asked.sentences)
                 found += len(lines)
+                if asked.sentences and not lines:
+                    record_sentences(area, runs[0][area])
                 print(f"{area}: {len(runs[0][area].facts)} entries, {len(lines)} differences", flush=True)
                 print("".join(f"  {line}\n" for line in lines[:MOST_SHOWN]), end="", flush=True)
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from area_api import Answers, compute
 from files import assert_same
 from schema_check import differences
@@ -10,6 +11,7 @@ from vramscope_server.app import create_app
 from vramscope_server.settings import Settings
 
 
+@pytest.mark.timeout(600)
 def test_every_get_route_answers_as_the_golden_files_say(tmp_path) -> None:
     seen: Answers = []
     for area, result in compute(seen).items():

@@ -9,6 +9,7 @@ from settings_compared import shared
 
 
 @pytest.mark.xdist_group("whatif settings")
+@pytest.mark.timeout(600)
 def test_predictions_under_settings_are_golden(emulated_gpu: None) -> None:
     """Of the same runs that tests/whatif judges."""
     assert_same(AREA, of_settings(shared()))

@@ -16,6 +16,7 @@ from vramscope_server.analysis.whatif.sweep import check, predict
 
 
 @pytest.mark.xdist_group("whatif settings")  # tests/golden compares the same runs
+@pytest.mark.timeout(600)
 def test_fourteen_settings_of_three_trainings_come_as_predicted(emulated_gpu: None) -> None:
     """To the byte and to the call, and each says of itself that it is exact."""
     histories, rows = shared()
