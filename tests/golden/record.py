@@ -44,9 +44,7 @@ def main() -> int:
     for name in asked.areas or AREAS:
         began = time.monotonic()
         module = importlib.import_module(f"area_{name}")
-        if (
-            asked.check or asked.sentences
-        ):  # an area that depends on time has a check of its own, which tries again where it differs
+        if asked.check or asked.sentences:  # (what depends on time has a check of its own, which tries again)
             runs = [getattr(module, "check", module.compute)()]
         else:
             runs = [module.compute() for _ in range(asked.runs)]
