@@ -312,12 +312,12 @@ def _add(whole: Result, drawn: Result, call: str, answer: Any, names: dict[str, 
     if kind.endswith("json") and "export" not in call:
         told = json.loads(_named(answer.text, names))
         if isinstance(told, dict) and isinstance(told.get("figure"), dict):
-            drawn.facts[call], sentences = split(_drawn(told.pop("figure")))
+            drawn.facts[call], sentences = split(_drawn(told.pop("figure")), words=("name",))
             if sentences:
                 drawn.sentences[call] = sentences
             told["figure"] = "drawn"
         facts, sentences = split(_shortened(masked(told, VARIES)), words=WORDS, names=("file", "shapes"))
-    elif kind.startswith("text/") and kind not in NOT_READ:
+    elif kind not in NOT_READ and (kind.startswith("text/") or kind == "application/x-latex"):
         sentences = {"": _named(answer.text, names)[:MOST_TEXT]}
         facts = {"lines": answer.text.count("\n")}
     elif kind not in NOT_READ:
