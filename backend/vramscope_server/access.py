@@ -79,7 +79,7 @@ class Access:
             return
         try:
             await self._app(scope, receive, send_with_headers)
-        except Exception as error:
+        except Exception as error:  # the outermost handler: any fault becomes a problem response
             if begun:
                 raise
             await fault(request.method, request.url.path, error)(scope, receive, send_with_headers)

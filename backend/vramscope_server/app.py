@@ -133,5 +133,5 @@ def _warm_up() -> None:
 
         go.Figure(go.Scatter(x=[0.0], y=[0.0])).update_layout(title={"text": ""}).to_dict()
         log.debug("figures are ready: %s", ", ".join(RUN_FIGURES))
-    except Exception:
+    except ImportError:
         log.exception("the figures could not be loaded")

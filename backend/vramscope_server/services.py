@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -59,16 +60,15 @@ class Services:
         """Bytes of batches that are being read or wait to be stored."""
         self.address: str | None = None
         self.started_seconds = time.time()
-        try:
+        with contextlib.ExitStack() as unless_started:
+            unless_started.callback(self.close)
             self.writer.start()
             self.compactor.start(self.writer)
             self.retention.start()
             self.snapshots.start()
             self.tokens = Tokens(self.database, self.writer)
             self.first_token = self.tokens.make_first() if settings.tokens_required else None
-        except BaseException:
-            self.close()
-            raise
+            unless_started.pop_all()
 
     def close(self) -> None:
         """Store what waits, stop the threads, close the database."""

@@ -152,11 +152,10 @@ class Snapshots:
             )  # fmt: skip
             (self.folder / "waiting").mkdir(exist_ok=True)
             upload.path.rename(self._file(made.id))
-            try:
+            with contextlib.ExitStack() as unless_stored:
+                unless_stored.callback(self._file(made.id).unlink, missing_ok=True)
                 self._change(lambda connection: insert_snapshot(connection, made))
-            except BaseException:
-                self._file(made.id).unlink(missing_ok=True)
-                raise
+                unless_stored.pop_all()
         self._enqueue(made.id)
         return made, False
 
@@ -222,7 +221,7 @@ class Snapshots:
                 self._make_room(job.snapshot)
             except (StorageTrouble, QueueFull, WriterClosed) as trouble:
                 log.warning("snapshot %s waits for the next start: %s", job.snapshot, trouble)
-            except Exception:
+            except Exception:  # one bad file must not end the thread that converts all others
                 log.exception("snapshot %s was not converted", job.snapshot)
                 with contextlib.suppress(Exception):
                     self._update(job.snapshot, state="failed", problem="the server's log says why")

@@ -171,7 +171,7 @@ class WhatifJobs:
             with self._changed:
                 self._give_up(job)
             return
-        except Exception as error:
+        except Exception as error:  # becomes the job's own error, which its asker gets
             if not isinstance(error, BadWindow | NotReplayable):
                 log.exception("a what-if failed")
             job.error = error

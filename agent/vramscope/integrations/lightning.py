@@ -38,7 +38,7 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
     connection = Connection("lightning", configuration(target))
     clock = hooks.clock
 
-    class VramscopeCallback(Callback):  # type: ignore[misc]
+    class VramscopeLightningCallback(Callback):  # type: ignore[misc]
         """Marks phases; counts nothing itself."""
 
         @guarded("Lightning's on_fit_start")
@@ -78,7 +78,7 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
             for listener in connection.listeners:
                 listener(type(exception).__name__, first_line(exception))
 
-    callback = VramscopeCallback()
+    callback = VramscopeLightningCallback()
     target.callbacks.append(callback)
     if target.training and target.lightning_module is not None:  # it was found at work
         callback.on_fit_start(target, target.lightning_module)

@@ -7,7 +7,7 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from vramscope_server.answers.anatomy import TechniquePlan
-from vramscope_server.answers.common import Moment, PlotlyFigure
+from vramscope_server.answers.figures_and_windows import Moment, PlotlyFigure
 from vramscope_server.answers.recordings import RecordingRow
 
 

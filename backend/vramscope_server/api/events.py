@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
 from collections.abc import Iterator
@@ -199,17 +200,16 @@ def _moment(zero: int, seconds: float | None) -> int | None:
 def _parquet(trace: Trace, low: int, high: int) -> Iterator[bytes]:
     """Write all of it to a temporary file first: it is deleted whatever the reader does."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by whoever reads the pieces
-    try:
-        write_parquet(trace, low, high, file)
+    with contextlib.ExitStack() as unless_written:
+        unless_written.callback(file.close)
+        try:
+            write_parquet(trace, low, high, file)
+        except ImportError:
+            raise Conflict(
+                "Parquet needs pyarrow, which is not installed on the server: pip install 'vramscope[parquet]'."
+            ) from None
         file.seek(0)
-    except ImportError:
-        file.close()
-        raise Conflict(
-            "Parquet needs pyarrow, which is not installed on the server: pip install 'vramscope[parquet]'."
-        ) from None
-    except BaseException:
-        file.close()
-        raise
+        unless_written.pop_all()
     return _pieces(file)
 
 

@@ -15,7 +15,7 @@ from vramscope.protocol.profile import BadProfile, Profile, unpack
 from vramscope_server.analysis.profile.history import history_of
 from vramscope_server.analysis.profile.tables import DEFAULT_SORT, SORTS, Table, tables_of
 from vramscope_server.analysis.profile.verdict import memory_sentence, time_sentence
-from vramscope_server.answers.common import Asked, FigureAnswer
+from vramscope_server.answers.figures_and_windows import Asked, FigureAnswer
 from vramscope_server.answers.profiles import ProfileInFull, ProfileList, ProfileTable
 from vramscope_server.api.problems import BadRecording, Conflict, InvalidParameter, NotFound
 from vramscope_server.api.recordings import recording_row, whole

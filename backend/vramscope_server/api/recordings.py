@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
-from vramscope_server.answers.common import Asked
+from vramscope_server.answers.figures_and_windows import Asked
 from vramscope_server.answers.recordings import RecordingList, RecordingRow
 from vramscope_server.api.problems import Conflict, NotFound
 from vramscope_server.api.responses import answer

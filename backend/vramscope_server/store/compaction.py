@@ -74,7 +74,7 @@ class Compactor:
                     pass
             except (StorageTrouble, QueueFull, WriterClosed):
                 pass  # the small chunks remain, and the writer reports the problem
-            except Exception:
+            except Exception:  # small chunks remain readable; the thread must go on
                 log.exception("the chunks of %s were not merged", stream)
 
     def _merge_once(self, stream: Stream, level: int) -> bool:

@@ -61,11 +61,10 @@ class Database:
             self._open_sqlite(synchronous)
         else:
             self._open_server()
-        try:
+        with contextlib.ExitStack() as unless_migrated:
+            unless_migrated.callback(self.close)
             self._migrate()
-        except BaseException:
-            self.close()
-            raise
+            unless_migrated.pop_all()
 
     # -- opening
 
@@ -127,11 +126,10 @@ class Database:
         event.listen(self._readers, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
         if self.read_only is None:
             self._take_lock()
-        try:
+        with contextlib.ExitStack() as unless_recognised:
+            unless_recognised.callback(self.close)
             self._recognise(path, new)
-        except BaseException:
-            self.close()
-            raise
+            unless_recognised.pop_all()
 
     def _take_lock(self) -> None:
         """Refuse a second server on one file: each would rely on its own counters."""

@@ -57,7 +57,7 @@ class Retention:
                 self.apply()
             except (StorageTrouble, QueueFull, WriterClosed):
                 pass
-            except Exception:
+            except Exception:  # tried again a minute later; the thread must go on
                 log.exception("old runs were not deleted")
 
     def apply(self) -> list[str]:

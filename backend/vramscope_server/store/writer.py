@@ -213,7 +213,7 @@ class Writer:
             for waiting in group:
                 waiting.done.set_exception(trouble)
             return
-        except Exception as error:
+        except Exception as error:  # any fault refuses its batch, never the others
             if len(group) == 1:
                 log.exception("a batch could not be stored")
                 group[0].done.set_exception(error)
@@ -240,7 +240,7 @@ class Writer:
                 self._state.write(connection)
         except StorageTrouble as trouble:
             done.set_exception(trouble)
-        except Exception as error:
+        except Exception as error:  # handed to whoever waits for the change
             done.set_exception(error)
             if not isinstance(error, LookupError | ValueError):
                 log.exception("a change could not be made")
@@ -253,7 +253,7 @@ class Writer:
         if self._listener is not None and (stored or rows):
             try:
                 self._listener(stored, rows)
-            except Exception:
+            except Exception:  # a listener's fault must not end the writer
                 log.exception("the live listener failed")
         if self._compact is not None:
             for stream, level in full:
@@ -298,7 +298,7 @@ class _Transaction:
         try:
             self._connection = self._writer._connected()
             self._connection.begin()
-        except Exception as error:
+        except Exception as error:  # sorted into storage trouble and faults by _failed
             raise self._failed(error) from error
         return self._connection
 
@@ -306,7 +306,7 @@ class _Transaction:
         if error is None:
             try:
                 self._connection.commit()
-            except Exception as failed:
+            except Exception as failed:  # sorted into storage trouble and faults by _failed
                 self._undo()
                 raise self._failed(failed) from failed
             return

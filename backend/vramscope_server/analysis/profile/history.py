@@ -100,7 +100,9 @@ def _named(table: Table) -> tuple[list[str], Whole]:
             name if table.special[row] else f"{files[row].rsplit('/', 1)[-1]}:{lines[row]}"
             for row, name in enumerate(texts)
         ]
-    positions = {name: position for position, name in enumerate(dict.fromkeys(name for name in texts if name != NOT_ATTRIBUTED))}
+    positions = {
+        name: position for position, name in enumerate(dict.fromkeys(name for name in texts if name != NOT_ATTRIBUTED))
+    }
     return list(positions), np.array([positions.get(name, -1) for name in texts], np.int64)
 
 

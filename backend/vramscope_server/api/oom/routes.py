@@ -20,7 +20,7 @@ from vramscope_server.analysis.oom.segments import trace_of
 from vramscope_server.analysis.series.trend import trend
 from vramscope_server.analysis.trace.segment_map import LinearLayout, block_at, describe
 from vramscope_server.analysis.trace.trace import Trace
-from vramscope_server.answers.common import FigureAnswer
+from vramscope_server.answers.figures_and_windows import FigureAnswer
 from vramscope_server.answers.oom import OomExplained, OomList
 from vramscope_server.answers.recordings import Block, MapAtError
 from vramscope_server.api.fragmentation import CellColumns, High, Lines, Low, Offset, drawn_map
