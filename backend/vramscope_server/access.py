@@ -1,8 +1,7 @@
 """Access control: the checks on every request before it reaches the API.
 
 On loopback there are no tokens. Then a web page of another site must not reach the server through the user's browser: the
-Host
-header must name this machine (against DNS rebinding), and unsafe methods must come from the server's own pages.
+Host header must name this machine (against DNS rebinding), and unsafe methods must come from the server's own pages.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Ends a process of the server with the server, however that one ends.
 
 A server that shuts down ends its processes itself. One that is killed cannot: its processes would go on compiling, or
-writing
-into a folder that the next server has cleared already. So the system does it (``PR_SET_PDEATHSIG``). That needs no
-running
-thread, while machine code may block the interpreter for seconds.
+writing into a folder that the next server has cleared already. So the system does it (``PR_SET_PDEATHSIG``). That needs
+no running thread, while machine code may block the interpreter for seconds.
 """
 
 from __future__ import annotations

@@ -13,10 +13,8 @@ class BoundedHeads(HttpToolsProtocol):
     """Closes connections that send a head, a trailer or a chunk header without end.
 
     httptools accepts a header of any length, and appends each part to all parts before it. One connection, which needs no
-    token for
-    that, could fill the memory and block all other requests. (Running uvicorn with h11, which has a limit of its own, was
-    not
-    chosen: h11 is a parser in Python, and ingest is bound by the event loop.)
+    token for that, could fill the memory and block all other requests. (Running uvicorn with h11, which has a limit of
+    its own, was not chosen: h11 is a parser in Python, and ingest is bound by the event loop.)
     """
 
     _vain_bytes = 0

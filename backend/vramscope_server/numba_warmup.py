@@ -1,10 +1,9 @@
 """Compiles numba functions ahead of their first use: ``python -m vramscope_server.numba_warmup [PARENT]``.
 
 The functions that read and analyse histories are compiled on their first call and kept on disk: a minute of one core,
-once after
-an installation or upgrade. This process does it at the lowest priority, by analysing a history of three allocations in
-all the
-ways that pages use. A file beside the machine code marks that it is done, so that later starts cost nothing.
+once after an installation or upgrade. This process does it at the lowest priority, by analysing a history of three
+allocations in all the ways that pages use. A file beside the machine code marks that it is done, so that later starts
+cost nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Serves the pages: plain files, each under a URL with a hash of its content, so that browsers may cache it for ever.
 
 ``index.html`` has two placeholders: ``<!-- importmap -->`` (each ``frontend/**/*.js`` becomes importable as
-``vramscope/<path>``,
-and app.js is started) and ``<!-- styles -->``. Plotly.js comes from the installed plotly wheel: Python and page always
-draw with
-the same version.
+``vramscope/<path>``, and app.js is started) and ``<!-- styles -->``. Plotly.js comes from the installed plotly wheel:
+Python and page always draw with the same version.
 """
 
 from __future__ import annotations
@@ -160,8 +158,7 @@ def parsed_once(plotly_js: bytes) -> bytes:
     """Plotly.js with its one function of 4.8 MB in parentheses, which makes a browser compile it at once.
 
     Otherwise the browser only preparses that function while it loads, and then parses it again on the main thread: 190 ms
-    of 410
-    until it has run, measured in Chromium 156. A file of another form is not changed.
+    of 410 until it has run, measured in Chromium 156. A file of another form is not changed.
     """
     opening, end = b": this, () => {\n", b"}));"
     if plotly_js.count(opening) != 1 or not plotly_js.endswith(end):

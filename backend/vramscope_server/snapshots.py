@@ -1,10 +1,8 @@
 """Snapshot files: received, converted to columns by a separate process, and opened.
 
 An uploaded file is under ``incoming`` until it is complete. Then it waits; one is converted at a time. Its columns become
-a
-folder ``<id>``, under ``making`` first, so that a folder is always complete. Nothing else writes here. Files under
-``incoming``
-and ``making`` at the start of the server were cut off, and are deleted.
+a folder ``<id>``, under ``making`` first, so that a folder is always complete. Nothing else writes here. Files under
+``incoming`` and ``making`` at the start of the server were cut off, and are deleted.
 """
 
 from __future__ import annotations

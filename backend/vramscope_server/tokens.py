@@ -98,8 +98,7 @@ class Tokens:
         """Token, or Unauthorized; TooManyFailures after many wrong tokens from the same address.
 
         A valid token is always accepted: behind a proxy, or on a shared node, all callers have one address, and a
-        training with an old
-        token would lock all of them out. A token of 256 bits cannot be guessed.
+        training with an old token would lock all of them out. A token of 256 bits cannot be guessed.
         """
         token = self.find(plain)
         if token is not None:

@@ -1,8 +1,7 @@
 """What-if jobs: one thread replays recordings under other settings, one job after the other.
 
 A job is identified by its question: the same question joins it while it runs, and gets the stored result later. A job
-that
-nobody asked for in :data:`ABANDONED_SECONDS` is given up between two replays.
+that nobody asked for in :data:`ABANDONED_SECONDS` is given up between two replays.
 """
 
 from __future__ import annotations

@@ -22,7 +22,9 @@ from wire_maker import SECOND, Agent, column
 
 from vramscope.protocol import messages as wire_messages
 from vramscope_server.http_limits import MAX_HEAD_BYTES
-from vramscope_server.store.validation import BadBatch, prepare, skim
+from vramscope_server.store.batch_errors import BadBatch
+from vramscope_server.store.msgpack_limits import skim
+from vramscope_server.store.validation import prepare
 
 pack = msgspec.msgpack.encode
 

@@ -17,6 +17,7 @@ from vramscope.protocol import messages as wire_messages
 from vramscope.protocol import series
 from vramscope_server.store import tables
 from vramscope_server.store.artifacts import ArtifactRecord
+from vramscope_server.store.batch_errors import BadBatch, UnknownSession
 from vramscope_server.store.compaction import Compactor
 from vramscope_server.store.database import Database, DatabaseRefused
 from vramscope_server.store.ingest_state import BatchNews
@@ -25,7 +26,7 @@ from vramscope_server.store.run_detail import run_in_full
 from vramscope_server.store.run_queries import find_run, list_choices, list_runs
 from vramscope_server.store.series_reader import RankDevice, load_columns
 from vramscope_server.store.table_rows import StoredRun, StoredSession
-from vramscope_server.store.validation import BadBatch, UnknownSession, prepare
+from vramscope_server.store.validation import prepare
 from vramscope_server.store.writer import Writer
 
 NOW = 1_790_000_000 * SECOND

@@ -37,8 +37,8 @@ COARSE_BYTES: Final = 64 << 20
     responses=answers_with(AnatomyAnswer),
 )
 def get_anatomy(request: Request, recording: str, event: Event = None) -> Response:
-    """Categories, phases and modules after an event, and advice about the peak. By default the event is that of the highest
-    allocated memory.
+    """Categories, phases and modules after an event, and advice about the peak. By default the event is that of the
+    highest allocated memory.
     """
     stored, opened = open_recording(request, recording)
     run = known_run(request.app.state.services, stored.run_id, stored.rank)

@@ -40,8 +40,8 @@ def get_predictions(
     runs: Runs,
     base: Base = None,
 ) -> Response:
-    """A recording of the baseline, and the measured peaks of all runs in the same steps. Ask the recording's ``whatif`` for
-    the settings of the rows.
+    """A recording of the baseline, and the measured peaks of all runs in the same steps. Ask the recording's ``whatif``
+    for the settings of the rows.
     """
     services: Services = request.app.state.services
     with reader(services) as connection:

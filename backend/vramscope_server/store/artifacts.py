@@ -1,8 +1,7 @@
 """Artifacts: recordings that are too large for one message, assembled from their pieces in any order.
 
 A piece that arrives twice counts once. ``kind``, ``pieces`` and ``about`` are those of the first piece; the others must
-agree. A
-run keeps its newest artifacts, within :data:`MAX_ARTIFACTS` and :data:`MAX_BYTES`.
+agree. A run keeps its newest artifacts, within :data:`MAX_ARTIFACTS` and :data:`MAX_BYTES`.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, RowMapping
 
 from vramscope.protocol import messages, series
+from vramscope_server.store.batch_errors import BadBatch
 from vramscope_server.store.table_rows import StoredRun
 from vramscope_server.store.tables import artifact_pieces, artifacts, runs
-from vramscope_server.store.validation import BadBatch
 
 MAX_ARTIFACTS: Final = 64
 MAX_BYSTANDERS: Final = 1024

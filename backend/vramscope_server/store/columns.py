@@ -7,14 +7,14 @@ delta      differences between neighbours: counters, clocks, sawteeth
 offset     distances from the smallest value: noise around a level
 
 Deltas and offsets lose their common trailing zero bits (allocated bytes come in 512s, reserved bytes in 2 MiB), become
-unsigned (zigzag), are cut to the bytes that the largest one needs, are stored plane by plane (all lowest bytes, then
-all next ones ...) and pass through zstd, each column in its own frame. Lossless for every int64 value.
+unsigned (zigzag), are cut to the bytes that the largest one needs, are stored plane by plane (all lowest bytes, then all
+next ones ...) and pass through zstd, each column in its own frame. Lossless for every int64 value.
 
 A column in which every value is unknown (-1) is not stored at all: reading an absent column returns unknowns.
 
-Blob: ``b"vc2\\0"``, rows (u32), columns (u16); for each column its name (u8 length, ASCII) and an entry
-(form u8, shift u8, planes u8, base i64, end-of-frame u32, CRC-32 of the frame u32); then the frames. Older blobs,
-``b"vc1\\0"``, have no CRC.
+Blob: ``b"vc2\\0"``, rows (u32), columns (u16); for each column its name (u8 length, ASCII) and an entry (form u8, shift
+u8, planes u8, base i64, end-of-frame u32, CRC-32 of the frame u32); then the frames. Older blobs, ``b"vc1\\0"``, have no
+CRC.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Merges a stream's many small chunks into few large ones, in a thread of its own.
 
 A live agent sends a few rows five times a second, each stored as a small chunk. Sixteen of a level become one of the
-next, and a chunk of 4096 rows is full and stays. A row is rewritten about three times, and a run of an hour is read
-from about twenty chunks a stream, nine of them full. Chunks never change, so reading and packing happen here, on a
-reading connection; only the exchange of the small chunks for the merged one needs the writer.
+next, and a chunk of 4096 rows is full and stays. A row is rewritten about three times, and a run of an hour is read from
+about twenty chunks a stream, nine of them full. Chunks never change, so reading and packing happen here, on a reading
+connection; only the exchange of the small chunks for the merged one needs the writer.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 from vramscope.protocol import messages
 from vramscope_server.answers.runs import RunRow
 from vramscope_server.store.artifacts import ArtifactRecord, delete_artifacts, superfluous
+from vramscope_server.store.batch_errors import BadBatch, UnknownSession
 from vramscope_server.store.chunking import SmallChunks, Stream
 from vramscope_server.store.pending_writes import PendingWrites
 from vramscope_server.store.records import RankRecord, RunRecord, SessionRecord
@@ -25,7 +26,7 @@ from vramscope_server.store.run_cache import RunCache
 from vramscope_server.store.run_states import add_sequence, display_skew_ns
 from vramscope_server.store.summary import RankSummary
 from vramscope_server.store.tables import artifacts, chunks, events, ranks, runs, scans, sessions
-from vramscope_server.store.validation import BadBatch, ReadyBatch, ReadyBlock, UnknownSession
+from vramscope_server.store.validation import ReadyBatch, ReadyBlock
 
 MAX_GAPS: Final = 1000
 ANNOUNCE_NS: Final = 2_000_000_000
@@ -81,8 +82,7 @@ class IngestState:
         """Enter a batch, in memory; :meth:`write` stores it. Returns the answer to send after the commit.
 
         Raises BadBatch, before anything is changed, if the batch contradicts what is stored; UnknownSession if the sender
-        is
-        unknown.
+        is unknown.
         """
         if self._stale:
             self.load(connection)

@@ -62,8 +62,8 @@ def is_emulated(device: Mapping[str, Any]) -> bool:
 
 
 def device_words(device: Mapping[str, Any]) -> str:
-    """Name of an attached device in lists; ` (emulated)` follows that of an emulated GPU, which may have the name of a real
-    one."""
+    """Name of an attached device in lists; ` (emulated)` follows that of an emulated GPU, which may have the name of a
+    real one."""
     name = str(device["name"])
     return f"{name} (emulated)" if is_emulated(device) and not name.startswith("emulated ") else name
 

@@ -16,8 +16,7 @@ def run_state(sessions: Iterable[str]) -> str:
     """State of a run from the newest session of each of its ranks, in the current attempt.
 
     The first that applies: a session runs: running. One failed: failed, even if others fell silent, which is how a
-    torchrun job
-    ends. One is lost: lost. One ended in a state that only a newer agent knows: that state. Else finished.
+    torchrun job ends. One is lost: lost. One ended in a state that only a newer agent knows: that state. Else finished.
     """
     states = set(sessions)
     for state in ("running", "failed", "lost"):
@@ -30,10 +29,8 @@ class Skew:
     """Estimate of a sender's clock minus the server's clock, from the times at which batches were sent.
 
     A batch that waited in a spool looks like one from a slow clock. So a difference counts when two batches that arrive
-    at least
-    a second apart agree on it; a spool is sent faster than it was written, so its batches do not agree. Waiting cannot
-    imitate a
-    clock that is ahead, so that counts at once.
+    at least a second apart agree on it; a spool is sent faster than it was written, so its batches do not agree. Waiting
+    cannot imitate a clock that is ahead, so that counts at once.
     """
 
     __slots__ = ("_first", "skew_ns")

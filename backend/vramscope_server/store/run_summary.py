@@ -38,8 +38,8 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
 
 
 def _never_needed(rank: RankSummary | None) -> dict[str, float | int | None]:
-    """Highest reserved memory of all steps that no step allocated, in bytes and as a share; None before the first step. Both
-    are the allocator's exact peaks, so that equal programs have equal shares; samples miss short peaks."""
+    """Highest reserved memory of all steps that no step allocated, in bytes and as a share; None before the first step.
+    Both are the allocator's exact peaks, so that equal programs have equal shares; samples miss short peaks."""
     reserved = None if rank is None else rank.reserved_by_steps
     if rank is None or rank.step_peak_bytes is None or not reserved:
         return {"never_needed_bytes": None, "fragmentation_fraction": None}

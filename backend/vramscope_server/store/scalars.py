@@ -1,8 +1,7 @@
 """Numbers that the training reports (messages.Scalars): how they are stored, and their summary.
 
 They are stored like the other streams, in chunks of whole numbers: a double as the whole number with the same bits. That
-of
-series.UNKNOWN is one of the bit patterns of NaN; a reported NaN has the usual one.
+of series.UNKNOWN is one of the bit patterns of NaN; a reported NaN has the usual one.
 """
 
 from __future__ import annotations

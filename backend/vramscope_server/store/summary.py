@@ -1,8 +1,7 @@
 """Summary of a rank's numbers, updated row by row: peaks, medians, a sparkline.
 
 One :class:`RankSummary` for each rank is loaded, updated with each new block and stored in the transaction that stores
-the
-block. So the list of runs does not read chunks, and a late or repeated block counts once.
+the block. So the list of runs does not read chunks, and a late or repeated block counts once.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ class RankSummary(msgspec.Struct):
     inactive_split_bytes: int | None = None
     reserved_minus_allocated_bytes: int | None = None
     unusable_bytes: int | None = None
-    """Reserved memory at the reading of unusable memory with most reserved, then most allocated; the next four fields are of
-    the same reading."""
+    """Reserved memory at the reading of unusable memory with most reserved, then most allocated; the next four fields are
+    of the same reading."""
     unusable_reserved_bytes: int | None = None
     unusable_allocated_bytes: int | None = None
     unusable_active_bytes: int | None = None
@@ -274,8 +273,8 @@ def _phase(codes: IntArray | None, at: int) -> str | None:
 
 
 def _nearest_to_peak(reserved: IntArray, allocated: IntArray) -> int:
-    """Row with most reserved, and of several the one with most allocated: reserved memory hardly changes in a run, and free
-    memory between two steps says little."""
+    """Row with most reserved, and of several the one with most allocated: reserved memory hardly changes in a run, and
+    free memory between two steps says little."""
     return int(np.lexsort((allocated, reserved))[-1])
 
 

@@ -21,9 +21,10 @@ from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
 from vramscope_server.answers.runs import RunRow
+from vramscope_server.store.batch_errors import BadBatch
 from vramscope_server.store.database import Database, storage_trouble
 from vramscope_server.store.ingest_state import BatchNews, IngestState
-from vramscope_server.store.validation import BadBatch, ReadyBatch
+from vramscope_server.store.validation import ReadyBatch
 
 log = logging.getLogger("vramscope_server.writer")
 T = TypeVar("T")
