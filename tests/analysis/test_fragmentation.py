@@ -229,7 +229,7 @@ def test_parts_add_up_and_match_the_agents_live_values(conf, tmp_path, monkeypat
         segments = pickle.load(opened)["segments"]
     settings, _ = trace.parsed_settings
     lives = trace.lives
-    asked = trace.rounding.asked(lives.requested_bytes, lives.alloc_event).tolist()
+    asked = trace.rounding.rounded(lives.requested_bytes, lives.alloc_event).tolist()
     demand = Demand(
         (
             ((trace.pools[pool], size > MIB, stream), size, 1)

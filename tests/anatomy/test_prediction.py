@@ -137,12 +137,12 @@ def test_plan_text_round_trips(words: str, way: TrainingPlan) -> None:
         ("checkpointing", "unknown technique 'checkpointing'; known: gradient_accumulation, gradient_checkpointing"),
         ("", "unknown technique ''"),
         ("gradient_accumulation", "needs a number"),
-        ("gradient_accumulation:1", "from 2 on"),
-        ("gradient_accumulation:99999999999999999999", "from 2 on"),
+        ("gradient_accumulation:1", "at least 2"),
+        ("gradient_accumulation:99999999999999999999", "at least 2"),
         ("gradient_accumulation:four", "needs a number"),
         ("optimizer_8bit:2", "takes no number"),
         ("no_foreach+no_foreach", "is repeated"),
-        ("optimizer_8bit+no_foreach", "leave no_foreach out"),
+        ("optimizer_8bit+no_foreach", "remove no_foreach"),
     ],
 )
 def test_invalid_plan_text_is_refused_with_the_reason(words: str, why: str) -> None:
