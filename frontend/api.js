@@ -65,7 +65,7 @@ function upload(path, file, { onProgress, signal } = {}) {
       if (sending.status === 401) onUnauthorized.call();
       return reject(new Problem({ ...(answer ?? {}), status: sending.status, title: answer?.title ?? sending.statusText }));
     };
-    sending.onerror = () => reject(new Problem({ title: "The file could not be sent", detail: "The connection broke off, or the server ended it: nothing was stored." }));
+    sending.onerror = () => reject(new Problem({ title: "The file could not be sent", detail: "The connection was closed. Nothing was stored." }));
     sending.onabort = () => reject(new DOMException("given up", "AbortError"));
     signal?.addEventListener("abort", () => sending.abort());
     sending.send(file);

@@ -5,7 +5,7 @@
  * chosen; nothing else. When a chart is drawn, charts/schedule.js says.
  */
 
-import { themedLayout, themedTraces } from "vramscope/charts/dress.js";
+import { themedLayout, themedTraces } from "vramscope/charts/theming.js";
 import { drawLegend } from "vramscope/charts/legend.js";
 import { drawTable, exportChart } from "vramscope/charts/numbers.js";
 import { loadPlotly } from "vramscope/charts/plotly.js";
@@ -258,7 +258,7 @@ export class ChartElement extends HTMLElement {
   drawScale() {
     this.scaleButton.setAttribute("aria-pressed", String(this.scale === "log"));
     this.scaleButton.disabled = !this.isLogable;
-    this.scaleButton.title = this.isLogable ? "y axis: logarithmic or linear; by itself logarithmic where values span decades" : "nothing here is above zero";
+    this.scaleButton.title = this.isLogable ? "y axis: logarithmic or linear. Automatic: logarithmic if values span decades." : "no value is above zero";
   }
 
   draw() {

@@ -165,10 +165,10 @@ const WIDEST_BOUND = 0.25; // a run so short or uneven that its cost is only kno
 
 /** One's own cost in words: measured, or below what could be resolved. */
 export function overhead(cost) {
-  if (!cost) return "cost of watching: not measured yet";
-  if (cost.resolvable && isKnown(cost.fraction)) return `watching costs ${percent(Math.max(0, cost.fraction))} (measured)`;
-  if (isKnown(cost.noise_fraction) && cost.noise_fraction < WIDEST_BOUND) return `watching costs below ${percent(Math.max(0.005, cost.noise_fraction))}`;
-  return "cost of watching: not measured yet";
+  if (!cost) return "agent overhead: not measured yet";
+  if (cost.resolvable && isKnown(cost.fraction)) return `agent overhead ${percent(Math.max(0, cost.fraction))} (measured)`;
+  if (isKnown(cost.noise_fraction) && cost.noise_fraction < WIDEST_BOUND) return `agent overhead below ${percent(Math.max(0.005, cost.noise_fraction))}`;
+  return "agent overhead: not measured yet";
 }
 
 /** Of many parts: "7 of 8". */

@@ -5,7 +5,7 @@ import { fill, h, setText } from "vramscope/dom.js";
 import { clock } from "vramscope/format.js";
 import * as keys from "vramscope/keys.js";
 import * as live from "vramscope/live.js";
-import { tellWhileCompiling } from "vramscope/parts/compiling.js";
+import { showCompiling } from "vramscope/parts/compile_notice.js";
 import { icon, logo } from "vramscope/parts/icons.js";
 import { followLinks, go, store } from "vramscope/store.js";
 import * as themes from "vramscope/theme.js";
@@ -67,7 +67,7 @@ class App extends HTMLElement {
     fill(
       this,
       h("header", { class: "top-bar" },
-        h("a", { class: "brand", href: "/runs", "aria-label": "vramscope, to the runs" }, logo(), "vramscope"),
+        h("a", { class: "brand", href: "/runs", "aria-label": "vramscope: all runs" }, logo(), "vramscope"),
         h("span", { class: "spring" }),
         this.liveDot,
         this.themeButton,
@@ -82,7 +82,7 @@ class App extends HTMLElement {
     this.drawTheme();
     store.watch(() => this.show());
     onUnauthorized.call = () => this.signIn();
-    onRecordingAsked.call = tellWhileCompiling;
+    onRecordingAsked.call = showCompiling;
     addEventListener("keydown", (event) => {
       if (event.key === "Escape") for (const menu of this.querySelectorAll("details.menu[open]")) menu.open = false;
     });
@@ -169,7 +169,7 @@ class App extends HTMLElement {
   drawProblems(problems) {
     if (problems === this.told) return;
     this.told = problems;
-    fill(this.problems, problems.length > 0 && h("div", { class: "banner warn" }, problems.map((problem) => h("strong", {}, problem)), "What is stored is still shown. Trainings keep what they measure on their own disks, and send it when it can be stored."));
+    fill(this.problems, problems.length > 0 && h("div", { class: "banner warn" }, problems.map((problem) => h("strong", {}, problem)), "Stored runs are still shown. Trainings keep new data on disk and send it later."));
   }
 
   drawLive({ live: status, paused }) {

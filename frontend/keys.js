@@ -10,16 +10,16 @@ const KEYS = [
   ["g r", "go to Runs", () => go("/runs")],
   ["g c", "go to Compare", () => go("/compare")],
   ["g s", "go to Settings", () => go("/settings")],
-  ["space", "pause or go on drawing live data", togglePause],
-  ["f", "follow: the whole run, up to the newest", "follow"],
-  ["b", "make this run the baseline, or take it back", "baseline"],
-  ["[", "one step back (moves the window)", "back"],
-  ["]", "one step on", "on"],
+  ["space", "pause or resume live data", togglePause],
+  ["f", "show the whole run and follow new data", "follow"],
+  ["b", "make this run the baseline, or undo it", "baseline"],
+  ["[", "previous step (moves the window)", "back"],
+  ["]", "next step", "on"],
   ["x", "axis: time, steps, or time of day", "axis"],
-  ["s", "smooth lines, or as they were measured", "smooth"],
-  ["d", "dark or light", "theme"],
-  ["e", "export what is shown as CSV", "export"],
-  ["Esc", "leave the zoom, close what is open", "escape"],
+  ["s", "smooth or measured lines", "smooth"],
+  ["d", "dark or light theme", "theme"],
+  ["e", "export the view as CSV", "export"],
+  ["Esc", "reset the zoom, close menus", "escape"],
 ];
 
 const actions = new Map();
@@ -87,7 +87,7 @@ export function toggleHelp() {
       { class: "keys" },
       KEYS.map(([keys, meaning]) => [h("dt", {}, keys.split(" ").map((key) => h("kbd", {}, key))), h("dd", {}, meaning)]),
     ),
-    h("p", { class: "muted" }, "Drag in a chart to zoom, double-click to see all again."),
+    h("p", { class: "muted" }, "Drag in a chart to zoom. Double-click to reset."),
     h("form", { method: "dialog" }, h("button", { class: "button" }, "Close")),
   );
   dialog.addEventListener("close", () => dialog.remove());

@@ -1,6 +1,6 @@
 /** What a chart shows as numbers: a table in the page, and files to take along. */
 
-import { themedTraces } from "vramscope/charts/dress.js";
+import { themedTraces } from "vramscope/charts/theming.js";
 import { themeColors } from "vramscope/theme.js";
 import { download, fill, h } from "vramscope/dom.js";
 import { joined, toCsv } from "vramscope/series.js";
@@ -25,7 +25,7 @@ export function drawTable(chart) {
   const text = (value) => (value === null ? "—" : typeof value === "number" ? String(Number(value.toPrecision(7))) : value);
   fill(
     chart.table,
-    rows.length > shown.length && h("p", { class: "muted" }, `The last ${TABLE_ROWS} of ${rows.length} rows; the CSV has all.`),
+    rows.length > shown.length && h("p", { class: "muted" }, `Last ${TABLE_ROWS} of ${rows.length} rows. The CSV has all.`),
     h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, shown.map((row) => h("tr", {}, row.map((value) => h("td", { class: "number" }, text(value)))))))),
   );
 }

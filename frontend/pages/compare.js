@@ -9,11 +9,11 @@ import { subscribe } from "vramscope/live.js";
 import { addressNote, anything, isNumber, oneOf } from "vramscope/parts/address.js";
 import { comparability, compareTable, hasRepeats } from "vramscope/parts/compare_table.js";
 import { compareVerdict } from "vramscope/parts/compare_verdict.js";
-import { Settings } from "vramscope/parts/differences.js";
+import { Settings } from "vramscope/parts/setting_differences.js";
 import { lossScale } from "vramscope/parts/loss_scale.js";
 import { Predictions } from "vramscope/parts/predictions.js";
-import { problemBanner } from "vramscope/parts/pieces.js";
-import { SiteDifference } from "vramscope/parts/site_difference.js";
+import { problemBanner } from "vramscope/parts/ui.js";
+import { SiteDifference } from "vramscope/parts/line_difference.js";
 import { TechniquePredictions } from "vramscope/parts/technique_predictions.js";
 import { setQuery, store } from "vramscope/store.js";
 
@@ -177,10 +177,10 @@ class ComparePage {
     this.table.hidden = this.grid.hidden = !some;
     for (const spec of CHARTS) this.charts.get(spec.name).hidden = Boolean(spec.only && !rows.some(spec.only));
     this.drawPicker();
-    fill(this.nothing, this.view.runs.length === 0 && h("section", { class: "card empty" }, h("h2", {}, "No runs chosen"), h("p", {}, "Search above, or tick runs in the ", h("a", { href: "/runs" }, "list of runs"), ".")));
+    fill(this.nothing, this.view.runs.length === 0 && h("section", { class: "card empty" }, h("h2", {}, "No runs chosen"), h("p", {}, "Search above, or select runs in the ", h("a", { href: "/runs" }, "list of runs"), ".")));
     const told = this.told();
     const weak = comparability(told);
-    fill(this.warnings, compareVerdict(told), weak && h("div", { class: "banner warn" }, h("strong", {}, told.length === 1 ? "Take care." : "Not quite comparable."), h("span", {}, weak)));
+    fill(this.warnings, compareVerdict(told), weak && h("div", { class: "banner warn" }, h("strong", {}, told.length === 1 ? "Caution." : "Not fully comparable."), h("span", {}, weak)));
     if (some) this.drawTable(told);
     this.predictions.show(rows);
     this.techniquePredictions.show(rows);
@@ -215,7 +215,7 @@ class ComparePage {
         h("span", { class: "swatch marker", style: { "--swatch": this.colourOf(position) } }),
         h("a", { class: "legend-name", href: `/runs/${encodeURIComponent(run)}`, title: row?.name ?? run }, row?.name ?? run),
         position === 0 ? h("span", { class: "chip baseline" }, "baseline") : h("button", { type: "button", title: "make it the baseline of this comparison", onclick: () => setQuery({ base: run }) }, "set baseline"),
-        h("button", { type: "button", "aria-label": `take ${row?.name ?? run} out`, onclick: () => this.setRuns(this.view.runs.filter((other) => other !== run)) }, "✕"),
+        h("button", { type: "button", "aria-label": `remove ${row?.name ?? run}`, onclick: () => this.setRuns(this.view.runs.filter((other) => other !== run)) }, "✕"),
       );
     });
     if (!this.search) {
@@ -271,9 +271,9 @@ class ComparePage {
     const position = new Map(this.answer.rows.map((row, i) => [row.run, i]));
     fill(
       this.table,
-      h("header", {}, h("h2", {}, "Against the baseline"), h("span", { class: "muted" }, `peaks in MiB; saved is of the peak before it${rows.some((row) => row.emulated) ? "; times of an emulated GPU mean nothing" : ""}${hasRepeats(rows) ? "; of repeats the means" : ""}`), h("span", { class: "spring" }),
-        repeated && h("div", { class: "segmented", role: "group", "aria-label": "Repeats" }, press("Repeats together", false), press("Each run", true)),
-        copyButton("Copy link", () => this.permanentLink(), { title: "the ids of these runs: it stays right when runs are renamed" }),
+      h("header", {}, h("h2", {}, "Against the baseline"), h("span", { class: "muted" }, `peaks in MiB; saved: share of the peak in the column before${rows.some((row) => row.emulated) ? "; emulated GPU: timing is not meaningful" : ""}${hasRepeats(rows) ? "; repeats: means" : ""}`), h("span", { class: "spring" }),
+        repeated && h("div", { class: "segmented", role: "group", "aria-label": "Repeats" }, press("Group repeats", false), press("Every run", true)),
+        copyButton("Copy link", () => this.permanentLink(), { title: "Contains run ids. Stays valid when runs are renamed." }),
         copyButton("Copy Markdown", () => api.compareTable(this.asked("markdown"))),
         copyButton("Copy LaTeX", () => api.compareTable(this.asked("latex"))),
         h("button", { class: "button small", type: "button", onclick: () => this.exportCsv() }, "CSV")),

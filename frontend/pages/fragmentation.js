@@ -27,7 +27,7 @@ class FragmentationPage extends RecordingPage {
   below() {
     const rank = this.run.ranks[0]?.rank ?? 0;
     this.live = chart({
-      title: "Free in what is reserved, as the sampler saw it",
+      title: "Free reserved memory, from samples",
       file: `${this.file}-fragmentation`,
       load: (signal) => api.figure(this.id, "fragmentation", { points: this.live.points }, signal),
       live: (message) => (message.stream === "samples" && message.rank === rank ? message.columns.time_seconds.map((at) => at - this.run.started_seconds) : null),

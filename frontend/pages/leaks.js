@@ -7,7 +7,7 @@ import { count } from "vramscope/format.js";
 import { leakDetail } from "vramscope/parts/leak_detail.js";
 import { figures, omissions, verdictBanner } from "vramscope/parts/leak_verdict.js";
 import { leaksTable } from "vramscope/parts/leaks_table.js";
-import { problemBanner } from "vramscope/parts/pieces.js";
+import { problemBanner } from "vramscope/parts/ui.js";
 import { RunPage, opens } from "vramscope/parts/run_page.js";
 import { placeChoice, placesOf, readWindow } from "vramscope/parts/view_bar.js";
 import { setQuery, store } from "vramscope/store.js";
@@ -30,7 +30,7 @@ class LeaksPage extends RunPage {
   }
 
   wayOn() {
-    return h("a", { class: "button", href: location.pathname, onclick: () => setTimeout(() => this.begin()) }, "Show what there is");
+    return h("a", { class: "button", href: location.pathname, onclick: () => setTimeout(() => this.begin()) }, "Show the data that exists");
   }
 
   actions() {
@@ -59,7 +59,7 @@ class LeaksPage extends RunPage {
     const { stale, head, ended, verdict, left, figures: strip, bar, table, detail } = this.divide("stale", "head", "ended", "verdict", "left", "figures", "bar", "table", "detail");
     verdict.setAttribute("aria-live", "polite");
     this.floor = chart({
-      title: "The floor: in use when a step has ended",
+      title: "Memory after each step",
       file: `${this.file}-floor`,
       load: (signal) => api.figure(this.id, "floor", { ...this.view.query, x: "step", points: this.floor.points }, signal),
       live: (message) => (message.stream === "steps" && message.rank === this.told.floor.rank && message.device === this.told.floor.device ? message.columns.step : null),
@@ -156,9 +156,9 @@ class LeaksPage extends RunPage {
     const { from, to } = this.view;
     this.parts.bar.hidden = places.length < 2 && from === null;
     return [
-      placeChoice(places, this.told.floor, { label: "Floor of", quiet: true }),
+      placeChoice(places, this.told.floor, { label: "Rank", quiet: true }),
       h("span", { class: "spring" }),
-      from !== null && h("button", { class: "chip zoom-chip", type: "button", onclick: () => setQuery({ from: null, to: null }), title: "see all again (Esc)" }, `steps ${count(from)} – ${to === null ? "newest" : count(to)}  ✕`),
+      from !== null && h("button", { class: "chip zoom-chip", type: "button", onclick: () => setQuery({ from: null, to: null }), title: "reset the zoom (Esc)" }, `steps ${count(from)} – ${to === null ? "newest" : count(to)}  ✕`),
     ];
   }
 

@@ -7,7 +7,7 @@ import { errorBar, noErrors, verdict } from "vramscope/parts/oom_verdict.js";
 import { counters, holders, lastGoodStep, stackPanel, words } from "vramscope/parts/oom_holders.js";
 import { ranksTable } from "vramscope/parts/oom_ranks.js";
 import { remedyTable } from "vramscope/parts/oom_remedies.js";
-import { problemBanner } from "vramscope/parts/pieces.js";
+import { problemBanner } from "vramscope/parts/ui.js";
 import { endBanner } from "vramscope/parts/run_head.js";
 import { RunPage, opens } from "vramscope/parts/run_page.js";
 import { SegmentMap } from "vramscope/parts/segment_map.js";
@@ -80,7 +80,7 @@ class OomPage extends RunPage {
       let error = await api.oomError(chosen);
       const isShown = () => !this.closed && this.shown === chosen;
       if (!isShown()) return;
-      fill(this.parts.trouble, error.pending && h("p", { class: "muted", role: "status" }, "the window that was open is being replayed…"));
+      fill(this.parts.trouble, error.pending && h("p", { class: "muted", role: "status" }, "replaying the open recording…"));
       this.draw(error);
       if (!error.pending) return;
       while (error.pending) {
@@ -99,7 +99,7 @@ class OomPage extends RunPage {
   draw(error) {
     const { parts } = this;
     this.minute = chart({
-      title: "The last minute before it",
+      title: "Last minute before the error",
       file: `${this.file}-oom`,
       load: (signal) => api.oomFigure(error.record, signal),
       live: () => null,
@@ -108,7 +108,7 @@ class OomPage extends RunPage {
     this.minute.dataset.figure = "last-minute";
     fill(parts.verdict, verdict(error));
     const loss = error.loss && chart({
-      title: "The loss before it",
+      title: "Loss before the error",
       file: `${this.file}-oom-loss`,
       load: (signal) => api.oomPart(error.record, "loss", {}, signal),
       live: () => null,
@@ -136,12 +136,12 @@ class OomPage extends RunPage {
     const load = (part, parameters, signal) => api.oomPart(this.segmentsOf, part, parameters, signal);
     const show = () => {
       const { rank } = error.ranks.find(({ record }) => record === this.segmentsOf) ?? {};
-      this.map.chart.querySelector("h3").textContent = rank === undefined ? "Segments at the error, end to end" : `Segments of rank ${rank} then, end to end`;
+      this.map.chart.querySelector("h3").textContent = rank === undefined ? "Segments at the error" : `Segments of rank ${rank} at the error`;
       this.map.reload();
     };
     this.map = new SegmentMap({
       file: `${this.file}-oom-segments`,
-      title: "Segments at the error, end to end",
+      title: "Segments at the error",
       load,
       view: () => this.segmentsPart ?? {},
       onView: (part) => {

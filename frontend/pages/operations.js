@@ -4,7 +4,7 @@ import { api } from "vramscope/api.js";
 import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, percent, seconds } from "vramscope/format.js";
-import { known, problemBanner } from "vramscope/parts/pieces.js";
+import { known, problemBanner } from "vramscope/parts/ui.js";
 import { costWords, nothingProfiled, profileBar } from "vramscope/parts/profile_bar.js";
 import { ProfileTable } from "vramscope/parts/profile_table.js";
 import { RunPage, opens } from "vramscope/parts/run_page.js";
@@ -76,9 +76,9 @@ class OperationsPage extends RunPage {
       made.dataset.figure = `profile-${name}`;
       return made;
     };
-    this.modules = figure("modules", "The steps as modules");
-    this.operations = figure("operations", "Operations that took most");
-    this.memory = figure("memory", "Memory through the steps");
+    this.modules = figure("modules", "Steps by module");
+    this.operations = figure("operations", "Most expensive operations");
+    this.memory = figure("memory", "Memory during the steps");
     this.table = new ProfileTable();
     by.className = stack.className = "view-bar";
     this.recorded = h("div", {}, verdict, figures, notes, stack, h("div", { class: "charts" }, this.memory), by, h("div", { class: "charts" }, this.modules, this.operations), this.table.element);
@@ -158,13 +158,13 @@ class OperationsPage extends RunPage {
   giveUp() {
     if (!this.asked) return;
     this.asked = null;
-    const words = "The run was asked a minute ago, and no profile has come. It may be in a very long step, use a profiler of its own, or be away; if it comes, it is shown here.";
-    fill(this.parts.trouble, h("div", { class: "banner warn" }, h("strong", {}, "Still no profile."), h("span", {}, words)));
+    const words = "Requested a minute ago. The run may be in a long step, use its own profiler, or be disconnected.";
+    fill(this.parts.trouble, h("div", { class: "banner warn" }, h("strong", {}, "No profile yet."), h("span", {}, words)));
     this.draw();
   }
 
   async remove(profile) {
-    if (!confirm("Delete this profile? It cannot be had again.")) return;
+    if (!confirm("Delete this profile? This cannot be undone.")) return;
     try {
       await api.deleteProfile(profile);
       setQuery({ profile: null });
@@ -192,7 +192,7 @@ class OperationsPage extends RunPage {
     this.put("empty", [profiles, run.state], () => !this.chosen && nothingProfiled(run, profiles));
     this.put("verdict", told && [told.time, told.memory], () => told && verdict(told));
     this.put("figures", told, () => told && figures(told));
-    this.put("notes", told?.notes, () => told?.notes.length > 0 && h("div", { class: "banner warn", "data-notes": true }, h("strong", {}, "Not all is known."), h("span", {}, `${told.notes.join(". ")}.`)));
+    this.put("notes", told?.notes, () => told?.notes.length > 0 && h("div", { class: "banner warn", "data-notes": true }, h("strong", {}, "Incomplete."), h("span", {}, `${told.notes.join(". ")}.`)));
     this.drawBy();
   }
 
@@ -202,7 +202,7 @@ class OperationsPage extends RunPage {
       h("span", { class: "muted" }, label),
       h("span", { class: "segmented", role: "group", "aria-label": label }, options.map(([value, words]) => h("button", { type: "button", [`data-${name}`]: value, "aria-pressed": String(value === chosen), onclick: () => setQuery({ [name]: value === first ? null : value }) }, words))),
     ];
-    this.put("by", [by, choices], () => segmented("Figures by", "by", choices, by, "peak"));
+    this.put("by", [by, choices], () => segmented("Charts by", "by", choices, by, "peak"));
     this.put("stack", [stack, stacks], () => segmented("Memory by", "stack", stacks.map((name) => [name, `${name[0].toUpperCase()}${name.slice(1)}`]), stack, TABLES[0]));
   }
 }
@@ -216,15 +216,15 @@ function figures(told) {
   const steps = Math.max(1, told.steps);
   const cost = costWords(told);
   const seen = told.tables.operations.sums;
-  const unattributed = isKnown(told.unattributed_peak_bytes) && told.peak_bytes > 0 ? `${percent(told.unattributed_peak_bytes / told.peak_bytes)} of it not attributed` : "";
+  const unattributed = isKnown(told.unattributed_peak_bytes) && told.peak_bytes > 0 ? `${percent(told.unattributed_peak_bytes / told.peak_bytes)} not attributed` : "";
   return h("section", { class: "card kpis", "aria-label": "Key figures of the profile" },
-    cell("step", "A step, profiled", seconds(told.span_ns / 1e9 / steps), isKnown(told.cost.step_before) ? `${seconds(told.cost.step_before)} without` : "not known without"),
-    cell("device", "Device busy", isKnown(told.device_busy_ns) ? percent(told.device_busy_ns / told.span_ns) : "unknown", told.device_time ? `${seconds(told.device_busy_ns / 1e9)} of ${seconds(told.span_ns / 1e9)}` : "no kernel was seen here"),
+    cell("step", "Profiled step", seconds(told.span_ns / 1e9 / steps), isKnown(told.cost.step_before) ? `${seconds(told.cost.step_before)} without` : "unknown without"),
+    cell("device", "Device busy", isKnown(told.device_busy_ns) ? percent(told.device_busy_ns / told.span_ns) : "unknown", told.device_time ? `${seconds(told.device_busy_ns / 1e9)} of ${seconds(told.span_ns / 1e9)}` : "no kernels recorded"),
     cell("peak", "Allocated at the peak", bytes(told.peak_bytes), unattributed),
-    cell("before", "Of it, from before", bytes(told.before_bytes), "parameters, optimizer state, .."),
-    cell("allocated", "Allocated in a step", bytes(isKnown(told.allocated_bytes) ? told.allocated_bytes / steps : null), isKnown(told.allocated_bytes) && seen.self_allocated_bytes === told.allocated_bytes ? "each byte in one row below" : ""),
+    cell("before", "Allocated before the profile", bytes(told.before_bytes), "parameters, optimizer state, …"),
+    cell("allocated", "Allocated per step", bytes(isKnown(told.allocated_bytes) ? told.allocated_bytes / steps : null), isKnown(told.allocated_bytes) && seen.self_allocated_bytes === told.allocated_bytes ? "each byte counts in one row below" : ""),
     cell("retries", "cudaMalloc", known(count(told.device_allocations)), isKnown(told.retries) ? `${count(told.retries)} retries, ${count(told.device_frees)} cudaFree` : ""),
-    cell("cost", "This profile cost", seconds(cost.held), "of the training's time", cost.text));
+    cell("cost", "Profiler overhead", seconds(cost.held), "training time", cost.text));
 }
 
 export const open = opens(OperationsPage);

@@ -9,7 +9,7 @@ import { Kpis } from "vramscope/parts/kpis.js";
 import { RunCharts } from "vramscope/parts/run_charts.js";
 import { eventsPanel, whoPanel } from "vramscope/parts/run_facts.js";
 import { RanksPanel } from "vramscope/parts/ranks.js";
-import { problemBanner } from "vramscope/parts/pieces.js";
+import { problemBanner } from "vramscope/parts/ui.js";
 import { findingsPanel, shortWords, techniquesPanel } from "vramscope/parts/techniques.js";
 import { RunMap } from "vramscope/parts/run_map.js";
 import { roomOf, runVerdict } from "vramscope/parts/run_verdict.js";
@@ -243,7 +243,7 @@ class MemoryPage extends RunPage {
       this.base = null;
       this.findBaseline();
     }
-    fill(this.parts.ended, endBanner(this.run), this.view.missing && h("div", { class: "banner warn", role: "status" }, h("strong", {}, `There is no ${this.view.missing} in this run.`), `Shown instead: rank ${this.view.rank}.`));
+    fill(this.parts.ended, endBanner(this.run), this.view.missing && h("div", { class: "banner warn", role: "status" }, h("strong", {}, `This run has no ${this.view.missing}.`), `Showing rank ${this.view.rank}.`));
     this.kpis.setRun(this.run, this.place());
     this.drawViewBar();
     this.drawRanks();
@@ -274,7 +274,7 @@ class MemoryPage extends RunPage {
     const places = this.places();
     this.put("bar", [this.view, places.length, this.running], () => {
       this.map.draw();
-      this.pauseButton = this.running && h("button", { class: "button small", type: "button", onclick: togglePause, title: "pause or go on (space)" }, store.get().paused ? "Go on" : "Pause");
+      this.pauseButton = this.running && h("button", { class: "button small", type: "button", onclick: togglePause, title: "pause or resume (space)" }, store.get().paused ? "Resume" : "Pause");
       return [viewBar(this.view, places, { onAll: () => this.zoom(null), onAxis: (x) => this.setAxis(x), words: (value) => placeInWords(this.view, this.zero, value) }), this.pauseButton];
     });
   }
@@ -286,7 +286,7 @@ class MemoryPage extends RunPage {
   /** Charts turn grey while the server is away. */
   drawConnection(state) {
     this.charts.element.classList.toggle("stale", this.isStale(state));
-    if (this.pauseButton) this.pauseButton.textContent = state.paused ? "Go on" : "Pause";
+    if (this.pauseButton) this.pauseButton.textContent = state.paused ? "Resume" : "Pause";
     super.drawConnection(state);
   }
 }

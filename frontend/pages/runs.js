@@ -8,7 +8,7 @@ import { onAction } from "vramscope/keys.js";
 import { anchored, subscribe } from "vramscope/live.js";
 import { addressNote, anything, oneOf } from "vramscope/parts/address.js";
 import { icon } from "vramscope/parts/icons.js";
-import { problemBanner } from "vramscope/parts/pieces.js";
+import { problemBanner } from "vramscope/parts/ui.js";
 import { RUNS_COLUMNS as COLUMNS, runsCsv } from "vramscope/parts/runs_columns.js";
 import { welcome } from "vramscope/parts/welcome.js";
 import { go, setQuery, store } from "vramscope/store.js";
@@ -209,8 +209,8 @@ class RunsPage {
   }
 
   rowElement(row) {
-    const tick = h("input", { type: "checkbox", checked: this.chosen.has(row.run_id), "aria-label": `choose ${row.name} to compare`, onchange: (event) => this.choose(row.run_id, event.target.checked) });
-    const pinWords = row.pinned ? "let go from the top" : "pin to the top";
+    const tick = h("input", { type: "checkbox", checked: this.chosen.has(row.run_id), "aria-label": `select ${row.name} for comparison`, onchange: (event) => this.choose(row.run_id, event.target.checked) });
+    const pinWords = row.pinned ? "unpin" : "pin to the top";
     return h(
       "tr",
       { class: [this.chosen.has(row.run_id) && "chosen", row.baseline && "baseline"].filter(Boolean).join(" "), "data-run": row.run_id },
@@ -293,7 +293,7 @@ class RunsPage {
       this.welcomed = false;
     } else if (this.filtered) {
       this.welcomed = false;
-      fill(this.nothing, h("section", { class: "card empty" }, h("h2", {}, "No run matches"), h("p", {}, "Nothing stored fits this search. ", h("a", { href: "/runs" }, "Show all runs"))));
+      fill(this.nothing, h("section", { class: "card empty" }, h("h2", {}, "No run matches"), h("p", {}, "No stored run matches the search. ", h("a", { href: "/runs" }, "Show all runs"))));
     } else this.drawWelcome();
     this.drawChosen();
   }
@@ -319,7 +319,7 @@ class RunsPage {
     for (const [id, { element }] of this.rows) element?.classList.toggle("chosen", this.chosen.has(id));
     const n = this.chosen.size;
     this.compareBar.hidden = n === 0;
-    this.compareBar.querySelector(".said").textContent = n === 1 ? "1 run chosen" : `${n} runs chosen`;
+    this.compareBar.querySelector(".said").textContent = n === 1 ? "1 run selected" : `${n} runs selected`;
     this.compareLink.textContent = `Compare (${n})`;
   }
 

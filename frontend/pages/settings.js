@@ -4,8 +4,8 @@ import { api } from "vramscope/api.js";
 import { copyButton, fill, h } from "vramscope/dom.js";
 import { ago, bytes, count, isKnown, moment } from "vramscope/format.js";
 import { AlertRules } from "vramscope/parts/alert_rules.js";
-import { known, problemBanner, snippet } from "vramscope/parts/pieces.js";
-import { twiceButton } from "vramscope/parts/twice.js";
+import { known, problemBanner, snippet } from "vramscope/parts/ui.js";
+import { confirmButton } from "vramscope/parts/confirm_button.js";
 import { serverAddress, startLines } from "vramscope/parts/welcome.js";
 import { store } from "vramscope/store.js";
 import { chosenPalette, chosenTheme, onThemeChange, setPalette, setTheme } from "vramscope/theme.js";
@@ -58,12 +58,12 @@ class SettingsPage {
     const kept = Object.entries(retention ?? {}).filter(([, value]) => isKnown(value)).map(([name, value]) => retentionText(name, value));
     fill(
       this.storage,
-      h("header", {}, h("h2", {}, "What is stored")),
+      h("header", {}, h("h2", {}, "Storage")),
       h("div", { class: "pad" }, h("dl", { class: "facts" },
         h("dt", {}, "runs"), h("dd", {}, known(count(database?.runs))),
         h("dt", {}, "size"), h("dd", {}, known(bytes(database?.bytes))),
         h("dt", {}, "database"), h("dd", {}, known(database?.kind ?? "unknown")),
-        h("dt", {}, "kept"), h("dd", {}, kept.length ? kept.map((line) => h("div", {}, line)) : "everything: no limit of age or size is set"),
+        h("dt", {}, "kept"), h("dd", {}, kept.length ? kept.map((line) => h("div", {}, line)) : "everything: no age or size limit"),
         h("dt", {}, "set by"), h("dd", {}, h("code", {}, "VRAMSCOPE_RETENTION_DAYS"), ", ", h("code", {}, "VRAMSCOPE_RETENTION_BYTES"), " where the server is started"))),
     );
   }
@@ -92,12 +92,12 @@ class SettingsPage {
       this.appearance,
       h("header", {}, h("h2", {}, "Appearance")),
       h("div", { class: "pad stack" },
-        h("p", { class: "muted" }, "Kept in this browser."),
-        h("div", { class: "choice" }, "Theme", h("div", { class: "segmented", role: "group", "aria-label": "Theme" }, theme("As the system", null), theme("Light", "light"), theme("Dark", "dark"))),
-        h("div", { class: "choice" }, "Figures differ", h("div", { class: "segmented", role: "group", "aria-label": "Figures differ" }, colours("By colour", null), colours("By brightness", "brightness"))),
+        h("p", { class: "muted" }, "Stored in this browser."),
+        h("div", { class: "choice" }, "Theme", h("div", { class: "segmented", role: "group", "aria-label": "Theme" }, theme("System", null), theme("Light", "light"), theme("Dark", "dark"))),
+        h("div", { class: "choice" }, "Colours", h("div", { class: "segmented", role: "group", "aria-label": "Colours" }, colours("Colour palette", null), colours("Brightness", "brightness"))),
         h("div", { class: "swatches", "aria-hidden": "true" }, SHOWN_ROLES.map((role) => h("span", { class: "swatch", style: { "--swatch": `var(--role-${role})` } }))),
-        h("p", { class: "muted" }, palette ? "What differs in a figure differs in brightness, from dark blue to light yellow: for print, and for eyes that tell no colours apart." : "Okabe and Ito’s palette, whose colours stay apart for most colour-blind readers."),
-        h("p", { class: "muted" }, "Sizes are in KiB, MiB and GiB, powers of 1024, as PyTorch and nvidia-smi tell them: 1 GiB is 1.074 GB. Press ", h("kbd", {}, "?"), " on any page for the keyboard.")),
+        h("p", { class: "muted" }, palette ? "From dark blue to light yellow: for print and for colour-blind readers." : "Okabe–Ito palette, distinct for most colour-blind readers."),
+        h("p", { class: "muted" }, "Sizes are in KiB, MiB and GiB (powers of 1024), as in PyTorch and nvidia-smi: 1 GiB = 1.074 GB. Press ", h("kbd", {}, "?"), " on any page for keyboard help.")),
     );
   }
 
@@ -105,12 +105,12 @@ class SettingsPage {
     const lines = startLines();
     fill(
       this.starts,
-      h("header", {}, h("h2", {}, "Lines to copy")),
+      h("header", {}, h("h2", {}, "Getting started")),
       h("div", { class: "pad stack" },
-        h("div", {}, h("p", { class: "muted" }, "A training, with no change of code"), snippet(`${lines.install}\n${lines.command}`)),
-        h("div", {}, h("p", { class: "muted" }, "On another machine, with a token that may ingest"), snippet(`VRAMSCOPE_SERVER=${serverAddress()} VRAMSCOPE_TOKEN=… python train.py`)),
-        h("div", {}, h("p", { class: "muted" }, "What was kept on disk while the server was away"), snippet("vramscope sync")),
-        h("div", {}, h("p", { class: "muted" }, "A server with Docker, from a checkout: on SQLite, or on PostgreSQL; each shows its first token once"), snippet("docker compose up -d server\ndocker compose up -d server-postgres\ndocker compose logs server"))),
+        h("div", {}, h("p", { class: "muted" }, "A training, without code changes"), snippet(`${lines.install}\n${lines.command}`)),
+        h("div", {}, h("p", { class: "muted" }, "From another machine, with a token of scope ingest"), snippet(`VRAMSCOPE_SERVER=${serverAddress()} VRAMSCOPE_TOKEN=… python train.py`)),
+        h("div", {}, h("p", { class: "muted" }, "Send data that was kept on disk while the server was down"), snippet("vramscope sync")),
+        h("div", {}, h("p", { class: "muted" }, "A server with Docker, from a checkout, on SQLite or PostgreSQL. Each prints its first token once."), snippet("docker compose up -d server\ndocker compose up -d server-postgres\ndocker compose logs server"))),
     );
   }
 
@@ -136,17 +136,17 @@ class SettingsPage {
     }
     const { required, authenticated } = store.get().session ?? {};
     fill(this.signedIn, required && authenticated && h("button", { class: "button small", type: "button", onclick: () => this.signOut() }, "Sign out"));
-    fill(this.asked, required ? "This server asks for a token: a training sends its runs with the scope ingest, people look at them with the scope read." : "This server listens on its own machine only and asks for no token; bound to another address, it will. A training sends its runs with the scope ingest, people look at them with the scope read.");
+    fill(this.asked, required ? "This server requires tokens: scope ingest to send runs, scope read to view them." : "This server listens on loopback only and requires no tokens. On another address it will: scope ingest to send runs, scope read to view them.");
     this.list.hidden = tokens.length === 0;
     fill(this.list, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["Name", "Scopes", "Created", "Last used", ""].map((head) => h("th", { scope: "col", class: head.toLowerCase().replace(" ", "-") || null }, head)))), h("tbody", {}, tokens.map((token) => this.tokenRow(token)))));
   }
 
   makeForm() {
-    const name = h("input", { type: "text", required: true, maxlength: "100", placeholder: "What it is for, such as: cluster", "aria-label": "Name of the new token" });
+    const name = h("input", { type: "text", required: true, maxlength: "100", placeholder: "Purpose, such as: cluster", "aria-label": "Name of the new token" });
     const box = (scope, checked) => h("input", { type: "checkbox", value: scope, checked });
     const [ingest, read] = [box("ingest", true), box("read", false)];
     const said = h("span", { class: "muted", role: "status" });
-    const form = h("form", { class: "token-form" }, name, h("label", { title: "may send runs" }, ingest, "ingest"), h("label", { title: "may see everything" }, read, "read"), h("button", { class: "button primary", type: "submit" }, "Create token"), said);
+    const form = h("form", { class: "token-form" }, name, h("label", { title: "may send runs" }, ingest, "ingest"), h("label", { title: "may view everything" }, read, "read"), h("button", { class: "button primary", type: "submit" }, "Create token"), said);
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       const scopes = [ingest, read].filter((input) => input.checked).map((input) => input.value);
@@ -156,7 +156,7 @@ class SettingsPage {
       }
       try {
         const made = await api.createToken(name.value.trim(), scopes);
-        fill(this.secret, h("div", { class: "banner good" }, h("strong", {}, "Copy it now: it is shown only this once."), h("span", { class: "secret" }, h("code", {}, made.token), copyButton("Copy", () => made.token))));
+        fill(this.secret, h("div", { class: "banner good" }, h("strong", {}, "Copy it now. It is shown only once."), h("span", { class: "secret" }, h("code", {}, made.token), copyButton("Copy", () => made.token))));
         this.loadTokens();
       } catch (error) {
         said.textContent = error.message;
@@ -169,7 +169,7 @@ class SettingsPage {
     const now = Date.now() / 1000;
     const when = (value, never) => (isKnown(value) ? h("span", { title: moment(value) }, ago(value, now)) : h("span", { class: "muted" }, never));
     const revoked = isKnown(token.revoked_seconds);
-    const button = twiceButton("Revoke", "Revoke for good?", async () => {
+    const button = confirmButton("Revoke", "Revoke permanently?", async () => {
       try {
         await api.revokeToken(token.id ?? token.token_id);
         this.loadTokens();
@@ -187,8 +187,8 @@ class SettingsPage {
 }
 
 function retentionText(name, value) {
-  if (name === "days") return `runs not heard of for ${count(value)} ${value === 1 ? "day" : "days"} are deleted`;
-  if (name === "bytes") return `the oldest ended runs are deleted above ${bytes(value)}`;
+  if (name === "days") return `runs without data for ${count(value)} ${value === 1 ? "day" : "days"} are deleted`;
+  if (name === "bytes") return `above ${bytes(value)} the oldest ended runs are deleted`;
   return `${name.replaceAll("_", " ")}: ${value}`;
 }
 

@@ -17,7 +17,7 @@ export function open(root, { onSignedIn }) {
       await api.signIn(field.value.trim());
       onSignedIn();
     } catch (error) {
-      said.textContent = error.status === 401 || error.status === 403 ? "This token is not known here, was revoked, or may not read." : error.message;
+      said.textContent = error.status === 401 || error.status === 403 ? "Unknown or revoked token, or one without the scope read." : error.message;
       field.select();
     } finally {
       button.disabled = false;
@@ -29,9 +29,9 @@ export function open(root, { onSignedIn }) {
       "section",
       { class: "card sign-in" },
       h("h1", {}, "Sign in"),
-      h("p", {}, "This server listens beyond its own machine, so it asks for a token with the scope ", h("code", {}, "read"), "."),
+      h("p", {}, "This server requires a token with the scope ", h("code", {}, "read"), "."),
       form,
-      h("p", { class: "muted" }, "It was printed once, when the server first started. Who is signed in makes more of them on the page Settings."),
+      h("p", { class: "muted" }, "It was printed once, when the server first started. Create more tokens in Settings."),
     ),
   );
   field.focus();

@@ -9,7 +9,7 @@ import { stateOf } from "vramscope/pages/snapshots.js";
 import * as unknownPage from "vramscope/pages/unknown.js";
 import { AnatomyView } from "vramscope/parts/anatomy_view.js";
 import { EventsTable } from "vramscope/parts/events_table.js";
-import { problemBanner } from "vramscope/parts/pieces.js";
+import { problemBanner } from "vramscope/parts/ui.js";
 import { RecordingViews } from "vramscope/parts/recording_views.js";
 import { SegmentsView } from "vramscope/parts/segments_view.js";
 import { go, setQuery, store } from "vramscope/store.js";
@@ -45,7 +45,7 @@ class SnapshotPage {
       this.build();
       return;
     }
-    fill(this.root, this.head(), h("section", { class: "card empty" }, h("h2", {}, this.snapshot.state === "failed" ? "This file cannot be opened" : "It is on its way"), h("p", {}, stateOf(this.snapshot))));
+    fill(this.root, this.head(), h("section", { class: "card empty" }, h("h2", {}, this.snapshot.state === "failed" ? "This file cannot be opened" : "It is being read"), h("p", {}, stateOf(this.snapshot))));
     if (this.snapshot.state !== "failed") this.waiting = setTimeout(() => this.look(), SOON_MS);
   }
 
@@ -83,7 +83,7 @@ class SnapshotPage {
   head() {
     const { name } = this.snapshot;
     const remove = async () => {
-      if (!confirm(`Delete ${name}? Its file is needed to have it again.`)) return;
+      if (!confirm(`Delete ${name}? Only a new upload brings it back.`)) return;
       this.views?.close(); // nothing is asked about what is deleted
       try {
         await api.deleteSnapshot(this.ident);
@@ -122,7 +122,7 @@ class SnapshotPage {
 /** What stands in the place of the views that tell a history, where there is none. */
 function noHistory({ events }, tab) {
   if (events > 0 || tab === "segments") return null;
-  return h("section", { class: "card empty" }, h("h2", {}, "There is no history"), h("p", {}, "The file tells what lay there when it was written, and not how that came: see Segments. With torch.cuda.memory._record_memory_history() a training records its history."));
+  return h("section", { class: "card empty" }, h("h2", {}, "No history"), h("p", {}, "This file has the memory layout only: see Segments. torch.cuda.memory._record_memory_history() records the history."));
 }
 
 function facts(snapshot, device) {
@@ -138,7 +138,7 @@ function facts(snapshot, device) {
   ].filter(Boolean);
   const notes = [...snapshot.notes, ...device.notes];
   return [
-    h("p", { class: "snapshot-facts" }, said.join(" · "), h("br"), h("span", { class: "muted" }, "allocator settings: "), h("code", {}, device.settings || "default"), (device.settings_given ?? device.settings) !== device.settings && h("span", { class: "muted" }, ` (given last: ${device.settings_given || "none"})`)),
+    h("p", { class: "snapshot-facts" }, said.join(" · "), h("br"), h("span", { class: "muted" }, "allocator settings: "), h("code", {}, device.settings || "default"), (device.settings_given ?? device.settings) !== device.settings && h("span", { class: "muted" }, `| "none"})| (configured: ${device.settings_given || "none"})|| "none"})`)),
     settingsInForce(device.settings_in_force ?? {}),
     notes.length > 0 && h("p", { class: "muted snapshot-notes" }, notes.join(" ")),
   ];
@@ -148,7 +148,7 @@ function facts(snapshot, device) {
 function settingsInForce(settings) {
   const rows = Object.entries(settings).sort(([one], [other]) => (one < other ? -1 : 1));
   return rows.length > 0 && h("details", { class: "settings-in-force" },
-    h("summary", { class: "muted" }, `${rows.length} settings as PyTorch tells them`),
+    h("summary", { class: "muted" }, `${rows.length} settings reported by PyTorch`),
     h("dl", { class: "facts" }, rows.map(([name, value]) => [h("dt", {}, h("code", {}, name)), h("dd", {}, h("code", {}, String(value ?? "unknown")))])));
 }
 

@@ -3,7 +3,7 @@
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { ago, bytes, count, isKnown, moment, percent } from "vramscope/format.js";
-import { known, problemBanner, snippet } from "vramscope/parts/pieces.js";
+import { known, problemBanner, snippet } from "vramscope/parts/ui.js";
 import { SnapshotUpload } from "vramscope/parts/snapshot_upload.js";
 
 const SOON_MS = 400;
@@ -30,7 +30,7 @@ class SnapshotsPage {
   }
 
   taken(taken) {
-    fill(this.said, taken.known && h("div", { class: "banner quiet" }, h("span", {}, `${taken.name} is here already: `, h("a", { href: `/snapshots/${taken.snapshot}` }, "open it"), ".")));
+    fill(this.said, taken.known && h("div", { class: "banner quiet" }, h("span", {}, `${taken.name} is already stored: `, h("a", { href: `/snapshots/${taken.snapshot}` }, "open it"), ".")));
     this.look();
   }
 
@@ -60,7 +60,7 @@ class SnapshotsPage {
   }
 
   async remove(snapshot) {
-    if (!confirm(`Delete ${snapshot.name}? Its file is needed to have it again.`)) return;
+    if (!confirm(`Delete ${snapshot.name}? Only a new upload brings it back.`)) return;
     try {
       await api.deleteSnapshot(snapshot.snapshot);
     } catch (error) {
@@ -83,7 +83,7 @@ class SnapshotsPage {
         h("table", { class: "plain snapshots-table" },
           h("thead", {}, h("tr", {}, ["File", "State", "Size", "Events", "Peak reserved", "Came"].map((head, at) => h("th", { class: at > 1 ? "number" : null, scope: "col" }, head)), h("td"))),
           h("tbody", {}, snapshots.map((snapshot) => row(snapshot, () => this.remove(snapshot)))))),
-      h("p", { class: "muted" }, `${bytes(stored)} of ${bytes(most)} that snapshots may take here; the oldest go when it is full.`));
+      h("p", { class: "muted" }, `${bytes(stored)} of ${bytes(most)} used by snapshots. When full, the oldest are deleted.`));
   }
 }
 
@@ -105,17 +105,17 @@ function row(snapshot, onDelete) {
 export function stateOf({ state, place, preparing, done_bytes: done, total_bytes: total, problem }) {
   if (state === "ready") return "ready";
   if (state === "failed") return h("span", { class: "more" }, `cannot be opened: ${problem}`);
-  if (state === "waiting") return place > 0 ? `waits; ${count(place)} before it` : "waits";
-  const words = preparing ? "getting ready to read; the first time after an installation that takes a while…" : done >= total && total > 0 ? "working out lives and peaks…" : `reading, ${percent(done / Math.max(total, 1), 0)}`;
+  if (state === "waiting") return place > 0 ? `waiting; ${count(place)} before it` : "waits";
+  const words = preparing ? "preparing; slower the first time after an installation…" : done >= total && total > 0 ? "computing lifetimes and peaks…" : `reading, ${percent(done / Math.max(total, 1), 0)}`;
   return h("span", { class: "job" }, h("progress", preparing || done >= total ? { "aria-label": words } : { max: String(total), value: done, "aria-label": words }), h("span", { class: "muted tabular" }, words));
 }
 
 function nothingYet() {
   return h("section", { class: "card empty" },
     h("h2", {}, "No snapshots yet"),
-    h("p", {}, "A snapshot is PyTorch's own record of what its CUDA allocator did. In a training:"),
+    h("p", {}, "A snapshot is PyTorch's record of its CUDA allocator. In a training:"),
     h("div", { class: "narrow" }, snippet("torch.cuda.memory._record_memory_history()\n# ... some steps\ntorch.cuda.memory._dump_snapshot(\"snapshot.pickle\")")),
-    h("p", { class: "or" }, "Files can also be sent from a terminal:"),
+    h("p", { class: "or" }, "From a terminal:"),
     h("div", { class: "narrow" }, snippet(`vramscope snapshot snapshot.pickle --server ${location.origin}`)));
 }
 

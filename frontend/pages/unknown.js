@@ -13,8 +13,8 @@ export function open(root, { path, problem }) {
     h(
       "section",
       { class: "card not-found" },
-      h("h1", {}, isRun ? "There is no such run" : "There is no such page"),
-      h("p", {}, isRun ? "Nothing is stored under " : "Nothing lives at ", h("code", {}, isRun ? decodeURIComponent(path.slice(6)) : path), "."),
+      h("h1", {}, isRun ? "Run not found" : "Page not found"),
+      h("p", {}, isRun ? "No run has the id or name " : "No page at ", h("code", {}, isRun ? decodeURIComponent(path.slice(6)) : path), "."),
       problem?.detail && h("p", { class: "muted" }, problem.detail),
       nearby,
       h("p", {}, h("a", { href: "/runs" }, "All runs"), " · ", h("a", { href: "/compare" }, "Compare"), " · ", h("a", { href: "/settings" }, "Settings")),

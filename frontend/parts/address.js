@@ -23,9 +23,9 @@ export function oddities(query, rules) {
   const known = { ...EVERYWHERE, ...rules };
   const found = Object.entries(query).flatMap(([key, text]) => {
     const rule = Object.hasOwn(known, key) ? known[key] : null;
-    if (rule === null) return [[key, `${short(key)} is not known here`]];
+    if (rule === null) return [[key, `${short(key)} is not a parameter of this page`]];
     if (text === "" || rule(text)) return [];
-    return [[key, `${key}=${short(text)} ${rule.words ? `is none of ${rule.words.join(", ")}` : rule === isNumber ? "is no number" : "is not known"}`]];
+    return [[key, `${key}=${short(text)} ${rule.words ? `is none of ${rule.words.join(", ")}` : rule === isNumber ? "is not a number" : "is not known"}`]];
   });
   return "from" in rules && backwards(query) ? [...found, ["from", `from=${query.from} is not before to=${query.to}`], ["to", null]] : found;
 }
@@ -42,7 +42,7 @@ export function addressNote(rules) {
     const odd = oddities(query, rules);
     const words = odd.map(([, said]) => said).filter(Boolean);
     const away = () => setQuery(Object.fromEntries(odd.map(([key]) => [key, null])));
-    fill(element, words.length > 0 && h("p", { class: "muted" }, "Left out of this page’s address: ", words.slice(0, SHOWN).join("; "), words.length > SHOWN && `; and ${words.length - SHOWN} more`, ". ", h("button", { class: "button small quiet", type: "button", onclick: away }, "Take away")));
+    fill(element, words.length > 0 && h("p", { class: "muted" }, "Ignored in this page’s address: ", words.slice(0, SHOWN).join("; "), words.length > SHOWN && `; and ${words.length - SHOWN} more`, ". ", h("button", { class: "button small quiet", type: "button", onclick: away }, "Remove")));
   };
   draw(store.get());
   const path = store.get().path;

@@ -3,13 +3,13 @@
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, percent, seconds } from "vramscope/format.js";
-import { problemBanner } from "vramscope/parts/pieces.js";
+import { problemBanner } from "vramscope/parts/ui.js";
 
 export class AdviceCard {
   constructor() {
     this.body = h("div", { class: "pad" });
     this.moment = h("span", { class: "muted" });
-    this.element = h("section", { class: "card advice-card", "aria-label": "What would make the peak lower", "aria-live": "polite" }, h("header", {}, h("h2", {}, "What would make the peak lower"), h("span", { class: "spring" }), this.moment), this.body);
+    this.element = h("section", { class: "card advice-card", "aria-label": "How to lower the peak", "aria-live": "polite" }, h("header", {}, h("h2", {}, "How to lower the peak"), h("span", { class: "spring" }), this.moment), this.body);
   }
 
   /** Ask for a recording's advice and show it; only the newest question is answered. */
@@ -18,7 +18,7 @@ export class AdviceCard {
     this.asking?.abort(); // (a browser has six connections, and this answer may take long)
     const asking = (this.asking = new AbortController());
     fill(this.moment);
-    fill(this.body, h("p", { class: "muted" }, "working it out…"));
+    fill(this.body, h("p", { class: "muted" }, "computing…"));
     try {
       const told = await api.recording(recording, "anatomy", {}, asking.signal);
       if (this.asking === asking) this.draw(told);
@@ -73,12 +73,12 @@ function composition(categories, total) {
 }
 
 function nothing({ basis }) {
-  if (basis === "owners") return "Nothing to say: none of the known remedies would lower this peak by 2 % or more.";
-  return "Nothing to say. This recording does not tell which tensors own what, so that several remedies cannot be reckoned.";
+  if (basis === "owners") return "No known change would lower this peak by 2 % or more.";
+  return "No advice. This recording does not name the owners of tensors, which several rules need.";
 }
 
 function coverageNote({ unknown_bytes: unknown, unknown_fraction: fraction, basis }) {
   if (!unknown) return null;
-  const why = basis === "owners" ? "" : " Recordings of this agent tell who owns what; a snapshot does not.";
-  return h("p", { class: "muted", "data-unknown": true }, `${bytes(unknown)} (${percent(fraction)}) of the peak could not be attributed, and is shown as unknown.${why}`);
+  const why = basis === "owners" ? "" : " Recordings of the agent do; snapshots do not.";
+  return h("p", { class: "muted", "data-unknown": true }, `${bytes(unknown)} (${percent(fraction)}) of the peak could not be attributed and is shown as unknown.${why}`);
 }

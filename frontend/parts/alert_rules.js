@@ -2,18 +2,18 @@
 
 import { api } from "vramscope/api.js";
 import { fill, h, setText } from "vramscope/dom.js";
-import { problemBanner } from "vramscope/parts/pieces.js";
+import { problemBanner } from "vramscope/parts/ui.js";
 
 const MIB = 2 ** 20;
 
 /** Name, words before its threshold, the threshold's name, how many of it make one in the field, its unit, and what it means. */
 const LINES = [
-  ["leaks", "Leaks, from", "least_bytes", MIB, "MiB", "held by all of them together, on the rank where that is most; 0: each"],
-  ["out_of_memory", "Out-of-memory errors", null, 1, "", "also those that the run survived"],
-  ["findings", "Known traps", null, 1, "", "what is known to cost memory or learning, found in how it trains"],
-  ["resets", "Peaks that are lower bounds", null, 1, "", "somebody else reset PyTorch’s peak counters"],
-  ["headroom", "Headroom below", "below_fraction", 0.01, "% of the card", "capacity less the most that was ever in use"],
-  ["never_needed", "Reserved and never needed above", "above_fraction", 0.01, "% of reserved", "the peak of reserved less that of allocated"],
+  ["leaks", "Leaks, from", "least_bytes", MIB, "MiB", "retained by all leaks together, on the worst rank; 0: any"],
+  ["out_of_memory", "Out-of-memory errors", null, 1, "", "including survived ones"],
+  ["findings", "Known pitfalls", null, 1, "", "settings known to cost memory or accuracy"],
+  ["resets", "Peaks that are lower bounds", null, 1, "", "other code reset PyTorch’s peak counters"],
+  ["headroom", "Headroom below", "below_fraction", 0.01, "% of the card", "capacity minus the highest use"],
+  ["never_needed", "Never needed above", "above_fraction", 0.01, "% of reserved", "peak reserved minus peak allocated"],
 ];
 
 export class AlertRules {
@@ -22,7 +22,7 @@ export class AlertRules {
   constructor() {
     this.said = h("p", { class: "muted", role: "status" });
     this.list = h("div", { class: "alert-rules" });
-    this.element = h("section", { class: "card" }, h("header", {}, h("h2", {}, "Alerts")), h("div", { class: "pad stack" }, h("p", { class: "muted" }, "What the number of alerts on a run’s page counts. Kept by the server, for everybody who looks at it."), this.list, this.said));
+    this.element = h("section", { class: "card" }, h("header", {}, h("h2", {}, "Alerts")), h("div", { class: "pad stack" }, h("p", { class: "muted" }, "Rules for the number of alerts on a run’s page. Stored on the server, for all users."), this.list, this.said));
     this.load();
   }
 
@@ -57,7 +57,7 @@ export class AlertRules {
     const { threshold } = this.fields.get(name);
     const number = threshold.value.trim() === "" ? NaN : Number(threshold.value);
     if (Number.isFinite(number)) this.change(name, { [limit]: size === MIB ? Math.round(number * size) : Number((number * size).toPrecision(12)) }, threshold);
-    else this.refuse(threshold, "That is no number: nothing was changed.");
+    else this.refuse(threshold, "Not a number. Nothing was changed.");
   }
 
   async change(name, rule, field = null) {

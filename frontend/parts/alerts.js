@@ -45,7 +45,7 @@ export function alertsOf(run) {
     ["findings", findings === null, "traps"],
     ["resets", run.ranks.some((rank) => rank.peak_allocated_bytes !== null) && resets === null, "resets"],
     ["headroom", !isKnown(room), "headroom"],
-    ["never_needed", !isKnown(never), "what was never needed"],
+    ["never_needed", !isKnown(never), "never needed"],
   ].flatMap(([rule, is, words]) => (rules[rule].on && is ? [words] : []));
   const off = Object.keys(ON).filter((rule) => ON[rule].on && !rules[rule].on).map((rule) => ON[rule].words);
   return { alerts, unknown, off };
@@ -56,7 +56,7 @@ export function alertsCell(run) {
   const { alerts, unknown, off } = alertsOf(run);
   const number = alerts.reduce((sum, alert) => sum + alert.number, 0);
   const to = ({ words, page, part }) => (page ? h("a", { href: `/runs/${encodeURIComponent(run.run_id)}${page}` }, words) : h("a", { href: location.pathname + location.search, onclick: (event) => show(event, part) }, words));
-  const rest = unknown.length > 0 && `not looked for: ${unknown.join(", ")}`;
+  const rest = unknown.length > 0 && `unknown: ${unknown.join(", ")}`;
   const silent = off.length > 0 && h("a", { href: "/settings" }, `not counted: ${off.join(", ")}`);
   return {
     value: number > 0 ? count(number) : unknown.length > 0 ? "none known" : "none",

@@ -2,7 +2,7 @@
 
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, seconds } from "vramscope/format.js";
-import { known } from "vramscope/parts/pieces.js";
+import { known } from "vramscope/parts/ui.js";
 import { momentWords } from "vramscope/parts/timeline.js";
 
 /** A stack, innermost first; frames of libraries are quiet, and shown when asked for. */
@@ -20,16 +20,16 @@ export function stackList(stack) {
 
 function noStack({ born, stacks_from: from }) {
   if (from === null) return "Unknown: no stacks were recorded.";
-  if (!born) return "Unknown: it was there before the recording began.";
-  if (born.event < from) return `Unknown: stacks were recorded from event ${count(from)} on.`;
-  return born.phase === "backward" ? "No Python ran: one of autograd's own threads asked for it." : "Unknown: its stack was not recorded.";
+  if (!born) return "Unknown: allocated before the recording.";
+  if (born.event < from) return `Unknown: stacks are recorded from event ${count(from)} on.`;
+  return born.phase === "backward" ? "No Python frame: allocated by an autograd thread." : "Unknown: no stack was recorded.";
 }
 
 /** Why nothing is known of who let go. */
 function noEnd({ freed, frees_told: told }) {
-  if (!freed) return "Nobody, in this recording.";
-  if (told) return "No Python ran: one of autograd's own threads let go of it.";
-  return "Unknown: stacks of what lets go were not recorded. “Record a window” asks a live run for a recording that has them.";
+  if (!freed) return "Not freed in this recording.";
+  if (told) return "No Python frame: freed by an autograd thread.";
+  return "Unknown: no stacks of frees were recorded. “Record a window” records them in a live run.";
 }
 
 export class Allocation {
@@ -70,8 +70,8 @@ export class Allocation {
     fill(this.body,
       h("p", { class: "headline" }, h("strong", {}, bytes(told.size_bytes)), ` ${told.category === "unknown" ? "of unknown use" : told.category}`, told.owner ? [": ", h("span", { "data-owner": true }, told.owner)] : null),
       h("dl", { class: "facts" },
-        fact("asked for", known(bytes(told.requested_bytes)), rounding > 0 && h("span", { class: "muted" }, ` and ${bytes(rounding)} more by rounding`)),
-        fact("born", at(told.born, "before the recording began")),
+        fact("asked for", known(bytes(told.requested_bytes)), rounding > 0 && h("span", { class: "muted" }, ` plus ${bytes(rounding)} rounding`)),
+        fact("born", at(told.born, "before the recording")),
         fact("let go", at(told.freed, "not in this recording")),
         isKnown(told.events) && fact("lived", `${count(told.events)} events`, isKnown(told.seconds) && `, ${seconds(told.seconds)}`),
         told.freed && told.usable_event !== told.freed.event + 1 && fact("usable again", told.usable_event === null ? "not in this recording: another stream still used it" : `after event ${count(told.usable_event)}`),
@@ -80,10 +80,10 @@ export class Allocation {
         told.compile_context && fact("compiled region", h("code", {}, told.compile_context)),
         told.user_metadata && fact("metadata", h("code", {}, told.user_metadata)),
         fact("place", h("code", {}, `0x${BigInt(told.address).toString(16)}`), h("span", { class: "muted" }, ` ${pool}`))),
-      h("h4", {}, "Asked for by"),
+      h("h4", {}, "Allocated by"),
       told.stack.length > 0 ? stackList(told.stack) : h("p", { class: "muted" }, noStack(told)),
-      told.forward_stack.length > 0 && [h("h4", {}, "Its forward ran in"), stackList(told.forward_stack)],
-      h("h4", {}, "Let go by"),
+      told.forward_stack.length > 0 && [h("h4", {}, "Forward"), stackList(told.forward_stack)],
+      h("h4", {}, "Freed by"),
       told.freed_by.length > 0 ? stackList(told.freed_by) : h("p", { class: "muted" }, noEnd(told)));
   }
 }

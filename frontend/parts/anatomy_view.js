@@ -8,10 +8,10 @@ import { fill, h } from "vramscope/dom.js";
 import { count } from "vramscope/format.js";
 import { AdviceCard } from "vramscope/parts/advice.js";
 import { Allocation } from "vramscope/parts/allocation.js";
-import { Between } from "vramscope/parts/between.js";
+import { Between } from "vramscope/parts/allocation_diff.js";
 import { Flame } from "vramscope/parts/flame.js";
 import { following, wholeOf, windowIn } from "vramscope/parts/event_window.js";
-import { OtherWays } from "vramscope/parts/other_ways.js";
+import { OtherWays } from "vramscope/parts/training_plans.js";
 import { COLOURINGS, Timeline, momentWords } from "vramscope/parts/timeline.js";
 import { setQuery, store } from "vramscope/store.js";
 

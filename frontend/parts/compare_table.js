@@ -5,8 +5,8 @@
 
 import { h } from "vramscope/dom.js";
 import { bytes, count, graphs, isKnown, number, percent, ratio, seconds, signedPercent } from "vramscope/format.js";
-import { known, meter } from "vramscope/parts/pieces.js";
-import { stateBadge } from "vramscope/parts/state.js";
+import { known, meter } from "vramscope/parts/ui.js";
+import { stateBadge } from "vramscope/parts/run_state.js";
 
 const MIB = 2 ** 20;
 const SHORT = { short: true };
@@ -18,25 +18,25 @@ const place = (row, page) => `/runs/${encodeURIComponent(row.run)}${page}`;
 
 /** Head, whether it is a number, whether these rows need the column (undefined: always), what a cell holds, what its head means. */
 const COLUMNS = [
-  ["Technique", false, undefined, techniqueCell, "in what the run differs from the baseline; hover for all that it uses"],
-  ["n", true, hasRepeats, (row) => count(row.runs.length), "runs that are repeats of one configuration: the same but for a seed. Figures are their means; below stands ± half the 95 % interval of the mean (Student’s t), or the lowest and the highest where fewer than three tell it"],
-  ["Allocated", true, undefined, (row) => [mib(row.peak_allocated_bytes), meter(row.peak_allocated_bytes, row.capacity_bytes), between(row, "peak_allocated_bytes", inMib)], "the allocator’s own exact peak of what tensors hold, in MiB: what the training itself needs"],
-  ["saved", true, several, saved("saved_fraction"), "of the peak allocated: the headline"],
-  ["Reserved", true, undefined, (row) => [mib(row.peak_reserved_bytes), between(row, "peak_reserved_bytes", inMib)], "the peak of what PyTorch took from the card, in MiB"],
-  ["saved", true, several, saved("reserved_saved_fraction"), "of the peak reserved"],
-  ["Device", true, some("peak_device_bytes"), deviceCell, "the highest that the driver told, in MiB: with the context and libraries; what nvidia-smi shows"],
-  ["saved", true, someAgainst("peak_device_bytes"), saved("device_saved_fraction"), "of the device’s peak"],
-  ["Wall time", true, some("wall_seconds"), (row) => timed(row, [known(seconds(row.wall_seconds), SHORT), between(row, "wall_seconds", seconds)]), "from attach to the end, all attempts together, without the gaps between them"],
-  ["ratio", true, someAgainst("wall_seconds"), times("wall_time_ratio"), "of wall times; only between finished runs of as many steps"],
+  ["Technique", false, undefined, techniqueCell, "techniques that differ from the baseline; hover for all"],
+  ["n", true, hasRepeats, (row) => count(row.runs.length), "Repeats of one configuration (only the seed differs). Values are means, with ± half the 95 % interval (Student’s t), or the range for fewer than three."],
+  ["Allocated", true, undefined, (row) => [mib(row.peak_allocated_bytes), meter(row.peak_allocated_bytes, row.capacity_bytes), between(row, "peak_allocated_bytes", inMib)], "exact peak of the allocator’s counter, in MiB"],
+  ["saved", true, several, saved("saved_fraction"), "share of peak allocated"],
+  ["Reserved", true, undefined, (row) => [mib(row.peak_reserved_bytes), between(row, "peak_reserved_bytes", inMib)], "peak memory that PyTorch took from the device, in MiB"],
+  ["saved", true, several, saved("reserved_saved_fraction"), "share of peak reserved"],
+  ["Device", true, some("peak_device_bytes"), deviceCell, "highest value of the driver, in MiB, with context and libraries, as in nvidia-smi"],
+  ["saved", true, someAgainst("peak_device_bytes"), saved("device_saved_fraction"), "share of the device’s peak"],
+  ["Wall time", true, some("wall_seconds"), (row) => timed(row, [known(seconds(row.wall_seconds), SHORT), between(row, "wall_seconds", seconds)]), "from attach to the end, all attempts, without the gaps"],
+  ["ratio", true, someAgainst("wall_seconds"), times("wall_time_ratio"), "ratio of wall times; only for finished runs with equal steps"],
   ["Step time", true, undefined, (row) => timed(row, [known(seconds(row.step_seconds_median), SHORT), between(row, "step_seconds_median", seconds)]), "median"],
-  ["ratio", true, several, times("step_time_ratio"), "of step times"],
+  ["ratio", true, several, times("step_time_ratio"), "ratio of step times"],
   ["Batch", true, some("effective_batch"), batchCell, "effective batch: batch × accumulation × ranks"],
   ["Samples/s", true, some("samples_per_second"), (row) => timed(row, [known(isKnown(row.samples_per_second) ? rate(row.samples_per_second) : "unknown", SHORT), between(row, "samples_per_second", rate)]), "effective batch / median step time"],
-  ["Never needed", true, undefined, (row) => [known(percent(row.fragmentation_fraction), SHORT), between(row, "fragmentation_fraction", percent)], "of the most that a step reserved, the share that was never needed at once: the peak of reserved less that of allocated"],
-  ["Unusable", true, undefined, (row) => h("a", { class: "quiet-link", href: place(row, "/fragmentation") }, mib(row.unusable_bytes)), "free and of no use to the run when most was reserved, in MiB: in pieces or pools that its requests cannot use; unknown until a window was recorded"],
-  ["Final loss", true, (rows) => rows.some((row) => row.loss_source), lossCell, "mean of the newest tenth of its losses, at most 100"],
-  ["Leaked", true, some("leaks"), leakedCell, "bytes that leaks hold, on the rank where that is most"],
-  ["Graphs", true, some("graphs_alive"), (row) => known(graphs(row.graphs_alive), SHORT), "graphs of earlier steps that were alive at the newest step"],
+  ["Never needed", true, undefined, (row) => [known(percent(row.fragmentation_fraction), SHORT), between(row, "fragmentation_fraction", percent)], "peak reserved minus peak allocated, as a share of peak reserved"],
+  ["Unusable", true, undefined, (row) => h("a", { class: "quiet-link", href: place(row, "/fragmentation") }, mib(row.unusable_bytes)), "free at the reserved peak, in MiB, but in pieces or pools that the run’s requests cannot use; needs a recording"],
+  ["Final loss", true, (rows) => rows.some((row) => row.loss_source), lossCell, "mean of the last tenth of the losses, at most 100"],
+  ["Leaked", true, some("leaks"), leakedCell, "bytes retained by leaks, on the worst rank"],
+  ["Graphs", true, some("graphs_alive"), (row) => known(graphs(row.graphs_alive), SHORT), "graphs of earlier steps still alive at the newest step"],
   ["Steps", true, undefined, (row) => known(count(row.steps), SHORT)],
   ["State", false, undefined, (row) => stateBadge(row.state)],
 ];
@@ -56,7 +56,7 @@ export function compareTable(rows, colourOf) {
       { class: marked(position) ? "baseline" : null, "data-run": row.run },
       h("th", { class: "run", scope: "row" },
         (row.runs ?? [row]).map((one, i) => h("span", { class: "name-line" }, h("span", { class: "swatch marker", style: { "--swatch": colourOf(one.run) } }), h("a", { href: place(one, "") }, one.name), i === 0 && marked(position) && h("span", { class: "chip baseline" }, "baseline"))),
-        row.reasons.length > 0 && h("span", { class: "reasons", title: reasonsOf(row) }, h("span", { "aria-label": "not quite comparable" }, "⚠ "), reasonsOf(row))),
+        row.reasons.length > 0 && h("span", { class: "reasons", title: reasonsOf(row) }, h("span", { "aria-label": "not fully comparable" }, "⚠ "), reasonsOf(row))),
       columns.map(([, number, , content]) => h("td", { class: number ? "number" : null }, content(row, rows[0]))),
     );
   const head = columns.map(([name, number, , , meaning]) => h("th", { class: number ? "number" : null, scope: "col", title: meaning ?? null }, name));
@@ -89,7 +89,7 @@ function between(row, field, words) {
   const { n, low, high, kind } = told;
   const interval = kind === "t95" || low === high;
   const ends = [low, high].sort((a, b) => Math.abs(a) - Math.abs(b)).map((value) => words(value));
-  return h("span", { class: "below", "data-spread": kind, title: interval ? `half the 95 % interval of the mean of ${count(n)}` : `the lowest and the highest of ${count(n)}` }, interval ? `± ${words((high - low) / 2).replace(/^[+−×±]/, "")}` : ends.join(" to "));
+  return h("span", { class: "below", "data-spread": kind, title: interval ? `half the 95 % interval of the mean of ${count(n)}` : `range of ${count(n)}` }, interval ? `± ${words((high - low) / 2).replace(/^[+−×±]/, "")}` : ends.join(" to "));
 }
 
 /** Whether a figure of repeats may as well be this one: its interval holds it. */
@@ -102,7 +102,7 @@ const rate = (value) => (value >= 100 ? count(value) : String(Number(value.toPre
 
 function techniqueCell(row) {
   const left = row.leave_one_out;
-  const all = row.techniques === null ? "its agent tells of no techniques" : row.techniques.join(", ") || "none seen";
+  const all = row.techniques === null ? "not reported by its agent" : row.techniques.join(", ") || "none seen";
   return [
     h("span", { title: all }, row.label === null ? none() : row.label),
     left && isKnown(left.allocated_bytes) && h("span", { class: "below", title: `against ${row.label.replace("all but", "all with")}` }, `${left.technique}: ${left.allocated_bytes < 0 ? "costs" : "saves"} ${bytes(Math.abs(left.allocated_bytes))} here`),
@@ -132,17 +132,17 @@ function times(field) {
 
 /** A time, or what follows from one; of an emulated GPU it means nothing, and looks like it. */
 function timed({ emulated }, content) {
-  return emulated ? h("span", { class: "muted", "data-emulated": true, title: "this GPU is emulated and computes nothing: its memory is right, its times mean nothing" }, h("i", {}, content)) : content;
+  return emulated ? h("span", { class: "muted", "data-emulated": true, title: "Emulated GPU: memory is exact, timing is not meaningful" }, h("i", {}, content)) : content;
 }
 
 function deviceCell(row) {
   const whole = row.peak_device_of === "device";
-  return h("span", { title: whole ? "of the whole device: what this process has of it is not told here" : null }, mib(row.peak_device_bytes), whole && h("span", { class: "muted" }, " all"), between(row, "peak_device_bytes", inMib));
+  return h("span", { title: whole ? "whole device; the share of this process is unknown" : null }, mib(row.peak_device_bytes), whole && h("span", { class: "muted" }, " all"), between(row, "peak_device_bytes", inMib));
 }
 
 function batchCell(row) {
   if (!isKnown(row.effective_batch)) return known("unknown", SHORT);
-  const parts = isKnown(row.batch) && isKnown(row.accumulation) ? `batch ${count(row.batch)}, accumulation ${count(row.accumulation)}, ${number(row.effective_batch / row.batch / row.accumulation)} of these at a time` : null;
+  const parts = isKnown(row.batch) && isKnown(row.accumulation) ? `batch ${count(row.batch)}, accumulation ${count(row.accumulation)}, ${number(row.effective_batch / row.batch / row.accumulation)} ranks` : null;
   return h("span", { title: parts }, count(row.effective_batch));
 }
 
@@ -150,7 +150,7 @@ function batchCell(row) {
 function lossCell(row) {
   if (row.loss_words) return h("span", { class: "more lost", title: row.loss_source }, row.loss_words);
   if (!isKnown(row.final_loss)) return known("unknown", SHORT);
-  const first = isKnown(row.first_loss) ? `, ${number(row.first_loss)} at first` : "";
+  const first = isKnown(row.first_loss) ? `, first ${number(row.first_loss)}` : "";
   return h("span", { title: `mean of ${row.loss_of}${first}; ${row.loss_source}` }, lossWords(row.final_loss), between(row, "final_loss", lossWords));
 }
 

@@ -3,7 +3,7 @@
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown } from "vramscope/format.js";
-import { problemBanner } from "vramscope/parts/pieces.js";
+import { problemBanner } from "vramscope/parts/ui.js";
 import { setQuery, store } from "vramscope/store.js";
 
 const PAGE = 200;
@@ -111,7 +111,7 @@ export class EventsTable {
     const wrong = Object.entries({ least: wanted.least_bytes, most: wanted.most_bytes, since: wanted.from_seconds, until: wanted.to_seconds }).filter(([, value]) => value === undefined);
     for (const input of this.form.querySelectorAll("input")) input.setAttribute("aria-invalid", String(wrong.some(([name]) => name === input.name)));
     if (wrong.length > 0) {
-      fill(this.trouble, h("div", { class: "banner bad", role: "alert" }, h("span", {}, "A size is a number with a unit, as 512, 20 MiB or 1.5 GiB; seconds are a number.")));
+      fill(this.trouble, h("div", { class: "banner bad", role: "alert" }, h("span", {}, "Sizes: a number with a unit, such as 512, 20 MiB or 1.5 GiB. Seconds: a number.")));
       return;
     }
     try {
@@ -129,7 +129,7 @@ export class EventsTable {
     const page = offset / PAGE;
     const narrowed = wanted.from !== null || wanted.to !== null;
     fill(this.window, narrowed && h("p", { class: "muted" }, `Within the timeline's window, events ${count(wanted.from ?? 0)} to ${count(wanted.to ?? events)}. `, h("button", { class: "button small quiet", type: "button", onclick: () => setQuery({ from: null, to: null, page: null }) }, "All events")));
-    this.words.textContent = matching === 0 ? "no event is like that" : `${count(offset + 1)} – ${count(offset + rows.length)} of ${count(matching)}${matching < events ? ` that match, of ${count(events)}` : " events"}`;
+    this.words.textContent = matching === 0 ? "no matching event" : `${count(offset + 1)} – ${count(offset + rows.length)} of ${count(matching)}${matching < events ? ` that match, of ${count(events)}` : " events"}`;
     const to = (label, at, off) => h("button", { class: "button small", type: "button", disabled: off, onclick: () => setQuery({ page: at || null }) }, label);
     fill(this.pages, matching > PAGE && [to("First", 0, page <= 0), to("Back", page - 1, page <= 0), to("On", page + 1, page >= last), to("Last", last, page >= last)]);
     const pools = new Map(told.pools.map((one) => [one.pool, one.id]));
@@ -142,13 +142,13 @@ export class EventsTable {
   row(row, pools, freesTold) {
     const pool = row.pool === null ? "—" : row.pool === 0 ? "default" : `private ${pools.get(row.pool)?.join(",")}`;
     const pick = () => (row.allocation !== null ? this.onAllocation(row.allocation, row.event) : this.onEvent(row.event));
-    const title = row.allocation !== null ? "show this allocation in the timeline" : "show this moment in the timeline";
+    const title = row.allocation !== null ? "show this allocation in the timeline" : "show this event in the timeline";
     return h("tr", { "data-action": row.action },
       h("td", { class: "number tabular" }, h("button", { class: "link", type: "button", title, onclick: pick }, count(row.event))),
       h("td", { class: "number tabular" }, isKnown(row.seconds) ? `${row.seconds.toFixed(6)} s` : "—"),
       h("td", {}, h("span", { class: `chip action-${row.action}` }, row.action)),
       h("td", { class: "number tabular", title: `${count(row.size_bytes)} B` }, bytes(row.size_bytes)),
-      h("td", { class: "tabular" }, row.action === "oom" ? isKnown(row.address) ? `${bytes(row.address)} were free` : "free bytes unknown" : h("code", {}, `0x${BigInt(row.address).toString(16)}`)),
+      h("td", { class: "tabular" }, row.action === "oom" ? isKnown(row.address) ? `${bytes(row.address)} free` : "free bytes unknown" : h("code", {}, `0x${BigInt(row.address).toString(16)}`)),
       h("td", { class: "tabular" }, row.stream === 0 ? "default" : h("code", {}, String(row.stream))),
       h("td", { class: "tabular" }, pool),
       h("td", { class: "from" }, [row.user_metadata, row.compile_context].map((words) => words && h("span", { class: "chip", title: words }, words)), stack(row.stack, !freesTold && row.action.startsWith("free_") ? "allocated by " : "")));

@@ -6,8 +6,8 @@ import { count } from "vramscope/format.js";
 import { windowIn } from "vramscope/parts/event_window.js";
 import { store } from "vramscope/store.js";
 
-const FORMATS = [["csv", "CSV"], ["parquet", "Parquet"], ["perfetto", "Perfetto (JSON)"], ["html", "A page that stands alone (HTML)"]];
-const CANNOT_PARQUET = "Parquet: pyarrow is not installed on the server";
+const FORMATS = [["csv", "CSV"], ["parquet", "Parquet"], ["perfetto", "Perfetto (JSON)"], ["html", "Standalone page (HTML)"]];
+const CANNOT_PARQUET = "Parquet: needs pyarrow on the server";
 
 export class ExportMenu {
   constructor() {

@@ -11,8 +11,8 @@ const [LEAST_PX, MOST_PX] = [120, 900];
 /** Said where stacks were not recorded all the time. */
 function missing({ stacks_from: from, total_bytes: total, without_stack_bytes: without }) {
   if (without === 0 || total === 0) return null;
-  const since = from > 0 ? `stacks were recorded from event ${count(from)} on` : "some was there before the recording";
-  const why = from === null ? "no stacks were recorded" : `${since}, and autograd's threads run no Python`;
+  const since = from > 0 ? `stacks are recorded from event ${count(from)} on` : "some was allocated before the recording";
+  const why = from === null ? "no stacks were recorded" : `${since}; autograd threads have no Python frames`;
   return h("span", { class: "muted flame-missing" }, `${bytes(without)} without a stack: ${why}.`);
 }
 
@@ -21,7 +21,7 @@ export class Flame {
   constructor({ file, load, view, peakWords, onView }) {
     Object.assign(this, { load, view, peakWords, onView });
     this.chart = chart({
-      title: "Who holds it",
+      title: "Held by",
       file,
       numbers: false,
       load: async (signal) => {
@@ -61,10 +61,10 @@ export class Flame {
       choice("Flamegraph by", [["stack", "By line"], ["module", "By module"]], by, (value) => this.onView({ flame: value === "stack" ? null : value, focus: null })),
       by === "stack" && h("label", { class: "check" }, h("input", { type: "checkbox", checked: libraries, onchange: (change) => this.onView({ libraries: change.target.checked ? "1" : null, focus: null }) }), " libraries' frames"),
       told.focus_names.length > 0 && h("div", { class: "crumbs" },
-        h("button", { class: "chip zoom-chip", type: "button", title: "see everything again", onclick: () => this.onView({ focus: null }) }, "all  ✕"),
+        h("button", { class: "chip zoom-chip", type: "button", title: "show everything", onclick: () => this.onView({ focus: null }) }, "all  ✕"),
         h("span", { class: "muted" }, `${told.focus_names.join(" › ")}: ${bytes(told.focus_bytes)}`)),
       by === "stack" && missing(told),
-      focus && told.focus_lost && h("span", { class: "muted" }, "What was chosen is not alive at this moment: everything is shown."));
+      focus && told.focus_lost && h("span", { class: "muted" }, "The selection is not alive at this event. Showing everything."));
   }
 
   sentence() {

@@ -3,7 +3,7 @@
 import { fill, h, setText } from "vramscope/dom.js";
 import { bytes, count, stepCount, isKnown, overhead, percent, seconds, UNKNOWN } from "vramscope/format.js";
 import { alertsCell } from "vramscope/parts/alerts.js";
-import { meter } from "vramscope/parts/pieces.js";
+import { meter } from "vramscope/parts/ui.js";
 import { roomOf } from "vramscope/parts/run_verdict.js";
 
 export class Kpis {
@@ -26,12 +26,12 @@ export class Kpis {
       { class: "card kpis", "aria-label": "Key figures" },
       cell("allocated", "Allocated now", "bytes in blocks that tensors own"),
       cell("reserved", "Reserved now", "bytes that PyTorch took from the device"),
-      cell("peak", "Peak allocated", "the allocator's own peak counter, to the byte"),
-      cell("headroom", "Headroom", "capacity less the most that was ever in use on the device, context and other processes included; without NVML less the highest reserved"),
-      cell("fragmentation", "Never needed", "of the most that a step reserved, the share that was never needed at once: the peak of reserved less that of allocated"),
+      cell("peak", "Peak allocated", "exact peak of the allocator's counter"),
+      cell("headroom", "Headroom", "capacity minus the highest use of the device, with context and other processes; without NVML, minus peak reserved"),
+      cell("fragmentation", "Never needed", "peak reserved minus peak allocated, as a share of peak reserved"),
       cell("step", "Step time", "median over the run"),
-      cell("alerts", "Alerts", "what is wrong: leaks, out-of-memory errors, known traps, peaks that are lower bounds because somebody reset the counters; which of it is counted is set on the Settings page"),
-      cell("cost", "Cost of watching", "measured inside this run: watched against unwatched steps"),
+      cell("alerts", "Alerts", "leaks, out-of-memory errors, known pitfalls, peaks that are lower bounds; rules are in Settings"),
+      cell("cost", "Agent overhead", "measured in this run: watched against unwatched steps"),
     );
   }
 
@@ -81,14 +81,14 @@ export class Kpis {
     this.put("peak", `${run.lower_bound_steps > 0 && isKnown(run.peak_allocated_bytes) ? "≥ " : ""}${bytes(run.peak_allocated_bytes)}`, peakNote(run), run.peak_allocated_bytes, capacity);
     const { room, used, whole } = roomOf(run);
     this.put("headroom", bytes(room), isKnown(used) ? `above ${bytes(used)} ${whole ? "in use on the device" : "reserved, without CUDA's context"}` : "peak reserved unknown", used, capacity);
-    this.put("fragmentation", percent(run.fragmentation_fraction), isKnown(run.fragmentation_fraction) ? `${bytes(run.fragmentation?.never_needed_bytes)} of what was reserved; ${isKnown(run.fragmentation?.unusable_bytes) ? `${bytes(run.fragmentation.unusable_bytes)} unusable` : "unusable: unknown"}` : run.steps > 0 ? "no step's peaks are known" : "no step was seen");
+    this.put("fragmentation", percent(run.fragmentation_fraction), isKnown(run.fragmentation_fraction) ? `${bytes(run.fragmentation?.never_needed_bytes)} of reserved; ${isKnown(run.fragmentation?.unusable_bytes) ? `${bytes(run.fragmentation.unusable_bytes)} unusable` : "unusable: unknown"}` : run.steps > 0 ? "no step peaks yet" : "no steps");
     this.put("step", seconds(run.step_seconds_median), stepNote(run, this.place));
     this.drawAlerts();
     const cost = run.agent_overhead;
     const words = overhead(cost);
     const figure = words.match(/(below )?[\d.]+ %/)?.[0];
-    const note = words.includes("measured)") ? "of a step, measured" : "of a step: below the noise";
-    this.put("cost", figure ?? (ended ? "not measured" : "not yet measured"), figure ? note : isKnown(cost?.hook_seconds) ? `${seconds(cost.hook_seconds)} in all; a step's share needs a few hundred steps, some of them left alone` : "needs a few hundred steps");
+    const note = words.includes("measured)") ? "of step time, measured" : "of step time: below the noise";
+    this.put("cost", figure ?? (ended ? "not measured" : "not yet measured"), figure ? note : isKnown(cost?.hook_seconds) ? `${seconds(cost.hook_seconds)} in total; needs a longer run to estimate per step` : "needs a longer run to estimate");
     this.cells.cost.value.classList.toggle("unknown", !figure);
     this.cells.cost.note.title = words;
     if (run.dropped_samples > 0) setText(this.cells.cost.note, `${count(run.dropped_samples)} samples dropped`);
@@ -122,14 +122,14 @@ export class Kpis {
 }
 
 function stepNote({ steps }, place) {
-  if (!(steps > 0)) return "no step has ended";
-  return place?.emulated ? "of an emulated GPU: no real time" : `median of ${stepCount(steps)}`;
+  if (!(steps > 0)) return "no finished step";
+  return place?.emulated ? "emulated GPU: timing is not meaningful" : `median of ${stepCount(steps)}`;
 }
 
 /** Where the peak was: step, phase, and what most of it was. */
 function peakNote(run) {
   const parts = [];
-  if (run.lower_bound_steps > 0) parts.push(`lower bound: somebody reset the counters in ${stepCount(run.lower_bound_steps)}`);
+  if (run.lower_bound_steps > 0) parts.push(`lower bound: counters were reset in ${stepCount(run.lower_bound_steps)}`);
   if (isKnown(run.peak_step)) parts.push(`step ${count(run.peak_step)}`);
   if (run.peak_phase) parts.push(run.peak_phase);
   const held = Object.entries(run.peak_categories ?? {}).filter(([, value]) => isKnown(value));

@@ -3,7 +3,7 @@
 import { copyButton, h } from "vramscope/dom.js";
 import { bytes, called, count, isKnown, perStep } from "vramscope/format.js";
 import { ageOf, placeOf, rankWords } from "vramscope/parts/leaks_table.js";
-import { known, snippet } from "vramscope/parts/pieces.js";
+import { known, snippet } from "vramscope/parts/ui.js";
 
 /** `replay`: what `/leaks/LEAK/replay` told; null while it is on its way, `{problem}` where it was refused. */
 export function leakDetail(leak, { several, replay, run }) {
@@ -14,35 +14,35 @@ export function leakDetail(leak, { several, replay, run }) {
     h("header", {}, h("h2", {}, leak.name), h("span", { class: leak.on_host ? "chip" : "chip leak" }, leak.kind_words)),
     h("div", { class: "leak-parts" },
       h("div", { class: "pad" },
-        h("h3", {}, "The fix"),
+        h("h3", {}, "Fix"),
         snippet(leak.advice),
         h("p", { class: "effect" }, effectWords(leak)),
         leak.peak_effect && h("p", { class: "muted" }, isKnown(leak.peak_effect_bytes) && [h("span", { class: "chip tag" }, "measured"), " "], leak.peak_effect),
         onGpu(leak, replay) && h("div", { class: "replay", "aria-live": "polite" }, replayed(replay, run)),
-        h("h3", {}, "Who holds it"),
+        h("h3", {}, "Held by"),
         chain(leak)),
       h("div", { class: "pad" },
-        h("h3", {}, "What is held"),
+        h("h3", {}, "Retained"),
         h("dl", { class: "facts" },
-          fact("held", [leak.emptied_after !== null && "at most ", bytes(leak.held_bytes), h("span", { class: "muted" }, ` · ${bytes(leak.exclusive_bytes)} by this holder alone`)]),
+          fact("held", [leak.emptied_after !== null && "at most ", bytes(leak.held_bytes), h("span", { class: "muted" }, ` · ${bytes(leak.exclusive_bytes)} by this holder only`)]),
           leak.node_bytes > 0 && fact("autograd nodes", [bytes(leak.node_bytes), h("span", { class: "muted" }, " of host memory, estimated")]),
           leak.emptied_after === null && fact("grows by", known(perStep(leak.growth_bytes_per_step, leak.per))),
           leak.emptied && fact("emptied", leak.emptied),
-          fact("how many", [count(leak.count), isKnown(leak.age_steps) && h("span", { class: "muted" }, ` · the oldest made ${ageOf(leak)} ago`)]),
+          fact("how many", [count(leak.count), isKnown(leak.age_steps) && h("span", { class: "muted" }, ` · oldest ${ageOf(leak)} ago`)]),
           fact("seen", leak.last_step > 0 ? `first at step ${count(leak.first_step)}, last at step ${count(leak.last_step)}` : "before the first step"),
           several && fact("ranks", rankWords(leak.ranks)),
           fact("where", where(leak))),
-        leak.examples.length > 0 && [h("h3", {}, "Such as"), h("ul", { class: "examples" }, leak.examples.map((example) => h("li", {}, h("code", {}, example))))])),
+        leak.examples.length > 0 && [h("h3", {}, "Examples"), h("ul", { class: "examples" }, leak.examples.map((example) => h("li", {}, h("code", {}, example))))])),
   );
 }
 
 /** Two numbers, and never one for the other. */
 function effectWords(leak) {
   const held = h("strong", {}, bytes(leak.held_bytes));
-  if (leak.on_host) return [held, " of host memory; the card is not affected."];
-  if (!isKnown(leak.peak_effect_bytes)) return [held, " held; by how much the peak would fall is ", known("unknown"), "."];
-  if (leak.peak_effect_bytes === 0) return [held, " held, and the peak would not fall: held is not saved."];
-  return [held, " held; the peak would fall by ", h("strong", {}, bytes(leak.peak_effect_bytes)), "."];
+  if (leak.on_host) return [held, " of host memory. Device memory is not affected."];
+  if (!isKnown(leak.peak_effect_bytes)) return [held, " retained. Effect on the peak: ", known("unknown"), "."];
+  if (leak.peak_effect_bytes === 0) return [held, " retained. Freeing it does not lower the peak."];
+  return [held, " retained. Freeing it lowers the peak by ", h("strong", {}, bytes(leak.peak_effect_bytes)), "."];
 }
 
 /** On the CPU there is no peak and no recorded step: nothing to say of them. */
@@ -51,15 +51,15 @@ const onGpu = (leak, replay) => Boolean(replay?.effect) || !leak.examples.length
 /** The recorded step as it was, and with each release where the fix would put it. */
 function replayed(replay, run) {
   const head = [h("span", { class: "chip tag" }, "by replay"), " "];
-  if (!replay) return h("p", { class: "muted" }, head, "the recorded step is replayed …");
+  if (!replay) return h("p", { class: "muted" }, head, "replaying the recorded step…");
   const { effect, recording } = replay;
-  if (!effect) return h("p", { class: "muted" }, head, "not known: ", replay.problem ?? replay.reason, ".");
+  if (!effect) return h("p", { class: "muted" }, head, "unknown: ", replay.problem ?? replay.reason, ".");
   const [low, high] = effect.peak_reserved_after_band;
   const row = (name, before, after, band) => h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "number tabular" }, bytes(before)), h("td", { class: "number tabular" }, bytes(after), band && h("span", { class: "below" }, band)));
   return [
     h("p", {}, head, effect.words, " ", h("a", { href: `/runs/${encodeURIComponent(run)}/anatomy?recording=${encodeURIComponent(recording)}` }, "the recording")),
     h("table", { class: "plain" },
-      h("thead", {}, h("tr", {}, h("th", {}, `step ${count(effect.step)}`), h("th", { class: "number" }, "as it was"), h("th", { class: "number" }, "after the fix"))),
+      h("thead", {}, h("tr", {}, h("th", {}, `step ${count(effect.step)}`), h("th", { class: "number" }, "before the fix"), h("th", { class: "number" }, "after the fix"))),
       h("tbody", {},
         row("peak allocated", effect.peak_allocated_bytes, effect.peak_allocated_after_bytes),
         row("peak reserved", effect.peak_reserved_bytes, effect.peak_reserved_after_bytes, low !== high && `${bytes(low)} to ${bytes(high)}`))),

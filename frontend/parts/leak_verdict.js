@@ -6,7 +6,7 @@ import { ago, bytes, count, duration, graphs, isKnown, perStep, UNKNOWN } from "
 /** An end further off than this is not told to the step: no training is so long. */
 const FAR_STEPS = 1_000_000;
 const BANNERS = { leak: "bad", held: "warn", host: "quiet", growth: "warn", none: "good", unknown: "quiet" };
-const HEADS = { leak: "Leaking.", held: "Held too long.", host: "Kept on the host.", growth: "Growing.", none: "No leak found.", unknown: "Not known." };
+const HEADS = { leak: "Leaking.", held: "Retained too long.", host: "Retained on the host.", growth: "Growing.", none: "No leak found.", unknown: "Unknown." };
 
 /** The sentence, said to screen readers when it changes. */
 export function verdictBanner({ level, sentence }) {
@@ -18,7 +18,7 @@ export function omissions(scans) {
   const left = scans.filter((scan) => scan.not_scanned);
   if (left.length === 0) return null;
   const of = (scan) => (scans.length > 1 ? `rank ${scan.rank}: ` : "");
-  return h("div", { class: "banner warn", "data-omissions": true }, h("strong", {}, "Not scanned:"), h("span", {}, left.map((scan, i) => [i > 0 && "; ", of(scan), scan.not_scanned]), ". There may be more than is listed."));
+  return h("div", { class: "banner warn", "data-omissions": true }, h("strong", {}, "Not scanned:"), h("span", {}, left.map((scan, i) => [i > 0 && "; ", of(scan), scan.not_scanned]), ". There may be more leaks."));
 }
 
 /** The strip of numbers, for an answer of `/leaks`. */
@@ -29,12 +29,12 @@ export function figures({ leaks: listed, scans, leaked_bytes: held, graphs_alive
   return h(
     "section",
     { class: "card kpis", "aria-label": "Key figures of the leaks" },
-    cell("held", "Held", scanned ? (leaks.length ? bytes(held) : "nothing") : UNKNOWN, leaks.length ? heldBy(leaks) : scanned ? (listed.length ? "of the card" : "that should be gone") : "nobody has scanned"),
-    cell("saved", "The peak would fall by", worst ? bytes(worst.peak_effect_bytes) : scanned ? "nothing" : UNKNOWN, worst ? `by fixing ${worst.name}: held is not saved` : "", worst?.peak_effect),
-    cell("graphs", "Graphs alive", graphs(alive), isKnown(alive) ? "of earlier steps, at the newest step" : "not told by this agent"),
-    cell("slope", "The floor's slope", isKnown(floor.slope_bytes_per_step) ? perStep(floor.slope_bytes_per_step) : UNKNOWN, slopeNote(floor)),
-    cell("end", isKnown(floor.ran_out_step) ? "Out of memory" : "Out of memory in", endOf(floor), endNote(floor, state, leaks)),
-    cell("scan", "Last look", scanned ? lastScan(scans) : "none", scanned ? scanNote(scans) : ""),
+    cell("held", "Retained", scanned ? (leaks.length ? bytes(held) : "nothing") : UNKNOWN, leaks.length ? heldBy(leaks) : scanned ? (listed.length ? "on the device" : "from earlier steps") : "no scan yet"),
+    cell("saved", "Fix lowers the peak by", worst ? bytes(worst.peak_effect_bytes) : scanned ? "nothing" : UNKNOWN, worst ? `fix of ${worst.name}` : "", worst?.peak_effect),
+    cell("graphs", "Graphs alive", graphs(alive), isKnown(alive) ? "from earlier steps, at the newest step" : "not reported"),
+    cell("slope", "Growth per step", isKnown(floor.slope_bytes_per_step) ? perStep(floor.slope_bytes_per_step) : UNKNOWN, slopeNote(floor)),
+    cell("end", isKnown(floor.ran_out_step) ? "Out of memory" : "Time to OOM", endOf(floor), endNote(floor, state, leaks)),
+    cell("scan", "Last scan", scanned ? lastScan(scans) : "none", scanned ? scanNote(scans) : ""),
   );
 }
 
@@ -52,7 +52,7 @@ function heldBy(leaks) {
 }
 
 function slopeNote(floor) {
-  if (!isKnown(floor.slope_bytes_per_step)) return "too few steps with a known floor";
+  if (!isKnown(floor.slope_bytes_per_step)) return "too few steps";
   return `± ${bytes(floor.smallest_detectable_bytes_per_step)} over ${count(floor.steps)} steps`;
 }
 
@@ -60,18 +60,18 @@ function endOf(floor) {
   if (isKnown(floor.ran_out_step)) return `in step ${count(floor.ran_out_step)}`;
   if (floor.steps_to_out_of_memory > FAR_STEPS) return `over ${count(FAR_STEPS)} steps`;
   if (isKnown(floor.steps_to_out_of_memory)) return `${count(floor.steps_to_out_of_memory)} steps`;
-  return floor.growing === false ? "no end seen" : UNKNOWN;
+  return floor.growing === false ? "never at this rate" : UNKNOWN;
 }
 
 function endNote(floor, state, leaks) {
-  if (isKnown(floor.ran_out_step)) return "memory ran out, and the run ended";
+  if (isKnown(floor.ran_out_step)) return "the run ran out of memory";
   if (isKnown(floor.steps_to_out_of_memory)) {
     const time = isKnown(floor.seconds_to_out_of_memory) && floor.steps_to_out_of_memory <= FAR_STEPS ? `${duration(floor.seconds_to_out_of_memory)}, ` : "";
-    const emptied = leaks.some((leak) => leak.emptied_at) ? ", unless it is emptied before" : "";
-    return `${time}${bytes(floor.room_bytes)} of room${state === "running" ? emptied : ", had it gone on"}`;
+    const emptied = leaks.some((leak) => leak.emptied_at) ? ", unless it is emptied first" : "";
+    return `${time}${bytes(floor.room_bytes)} free${state === "running" ? emptied : ", if it had continued"}`;
   }
-  if (floor.growing === false) return "the floor does not rise";
-  return isKnown(floor.capacity_bytes) ? "" : "the capacity is unknown";
+  if (floor.growing === false) return "memory after each step does not grow";
+  return isKnown(floor.capacity_bytes) ? "" : "capacity unknown";
 }
 
 function lastScan(scans) {

@@ -2,7 +2,7 @@
 
 import { h } from "vramscope/dom.js";
 import { bytes, count, perStep } from "vramscope/format.js";
-import { known } from "vramscope/parts/pieces.js";
+import { known } from "vramscope/parts/ui.js";
 
 /** `train.py:87`, or null. */
 export function placeOf(leak) {
@@ -27,7 +27,7 @@ const COLUMNS = [
   ["number held", "Held", (leak) => bytes(leak.held_bytes)],
   ["number exclusive", "Exclusive", (leak) => bytes(leak.exclusive_bytes)],
   ["number growth", "Growth", growthOf],
-  ["number saved", "Peak falls by", (leak) => known(bytes(leak.peak_effect_bytes), { short: true })],
+  ["number saved", "Peak effect", (leak) => known(bytes(leak.peak_effect_bytes), { short: true })],
   ["number ranks", "Ranks", (leak) => rankWords(leak.ranks), true],
 ];
 
@@ -63,7 +63,7 @@ export function leaksTable(leaks, { chosen, several, onChoose }) {
   return h(
     "section",
     { class: "card leaks" },
-    h("header", {}, h("h2", {}, "Who holds it"), h("span", { class: "muted" }, several ? "the largest figures of any rank" : "")),
+    h("header", {}, h("h2", {}, "Held by"), h("span", { class: "muted" }, several ? "highest values of all ranks" : "")),
     h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, columns.map(([kind, label]) => h("th", { class: kind, scope: "col" }, label)))), h("tbody", {}, leaks.map(row)))),
   );
 }

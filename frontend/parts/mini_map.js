@@ -27,10 +27,10 @@ export class MiniMap {
       h("div", { class: `brush-${name}`, "data-part": name, role: "slider", tabindex: "0", "aria-label": label, onkeydown: (event) => this.press(name, event) });
     this.drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" });
     this.brush = part("window", "Window in view");
-    this.start = part("start", "Begin of the window");
+    this.start = part("start", "Start of the window");
     this.end = part("end", "End of the window");
     this.scale = h("div", { class: "mini-scale", "aria-hidden": "true" });
-    this.field = h("div", { class: "mini-field", title: "drag to choose what is shown; double-click to see all", onpointerdown: (event) => this.take(event), onpointermove: (event) => this.drag(event), onpointerup: () => this.drop(), onpointercancel: () => this.drop(), ondblclick: () => this.onWindow(null) },
+    this.field = h("div", { class: "mini-field", title: "drag to zoom, double-click to reset", onpointerdown: (event) => this.take(event), onpointermove: (event) => this.drag(event), onpointerup: () => this.drop(), onpointercancel: () => this.drop(), ondblclick: () => this.onWindow(null) },
       this.drawing, h("div", { class: "brush-shade before" }), h("div", { class: "brush-shade after" }), this.brush, this.start, this.end);
     this.element = h("section", { class: "card mini-map", role: "group", "aria-label": whole }, this.field, this.scale);
   }

@@ -2,7 +2,7 @@
 
 import { h } from "vramscope/dom.js";
 import { bytes, count, isKnown, percent, seconds, UNKNOWN } from "vramscope/format.js";
-import { known } from "vramscope/parts/pieces.js";
+import { known } from "vramscope/parts/ui.js";
 
 const OWNERS = ["parameters", "gradients", "optimizer", "buffers", "other models"];
 const COLOURS = { "other models": "workspaces", "activations, batch, temporaries": "activations", "used by tensors": "allocated", "reserved, not used": "usable", "this process outside PyTorch": "other", "other processes": "retries", "unknown owner, not PyTorch": "other" };
@@ -15,9 +15,9 @@ export function holders(error, run) {
 function card({ by_category: rows, message }) {
   const total = rows.reduce((sum, row) => sum + row.bytes, 0);
   const role = (row) => COLOURS[row.name] ?? (OWNERS.includes(row.name) ? row.name : null);
-  if (!rows.length) return h("section", { class: "card" }, h("header", {}, h("h2", {}, "What held the card")), h("p", { class: "pad muted" }, "unknown: the device could not be read then"));
+  if (!rows.length) return h("section", { class: "card" }, h("header", {}, h("h2", {}, "Device memory")), h("p", { class: "pad muted" }, "unknown: the device could not be read"));
   return h("section", { class: "card" },
-    h("header", {}, h("h2", {}, "What held the card"), h("span", { class: "muted" }, bytes(message.total_bytes))),
+    h("header", {}, h("h2", {}, "Device memory"), h("span", { class: "muted" }, bytes(message.total_bytes))),
     h("div", { class: "pad" },
       h("div", { class: "oom-card", role: "img", "aria-label": rows.map((row) => `${row.name} ${bytes(row.bytes)}`).join(", ") }, rows.map((row) => h("span", { class: "part", title: `${row.name}: ${bytes(row.bytes)}`, style: { "flex-grow": String(row.bytes / total), "--colour": role(row) ? `var(--role-${role(row)})` : "transparent" } }))),
       h("table", { class: "plain oom-list" }, h("tbody", {}, rows.map((row) => h("tr", {}, h("th", { scope: "row" }, h("span", { class: "swatch", style: { "--colour": role(row) ? `var(--role-${role(row)})` : "transparent" } }), row.name), h("td", { class: "number" }, bytes(row.bytes)), h("td", { class: "number muted" }, percent(row.bytes / total))))))));
@@ -26,9 +26,9 @@ function card({ by_category: rows, message }) {
 function sites({ by_site: rows, by_site_words: why, window }, run) {
   const most = Math.max(...rows.map((row) => row.bytes), 1);
   return h("section", { class: "card" },
-    h("header", {}, h("h2", {}, "By line of code"), window && h("a", { class: "muted", href: `/runs/${encodeURIComponent(run)}/anatomy?recording=${encodeURIComponent(window)}` }, "the recorded window…")),
+    h("header", {}, h("h2", {}, "By line of code"), window && h("a", { class: "muted", href: `/runs/${encodeURIComponent(run)}/anatomy?recording=${encodeURIComponent(window)}` }, "reading the recording…")),
     h("div", { class: "scroll oom-scroll", tabindex: "0" }, h("table", { class: "plain oom-list" }, h("tbody", {}, rows.map((row) => h("tr", {},
-      h("th", { scope: "row" }, row.file ? h("code", { title: `${row.file}:${row.line} in ${row.function}` }, `${row.file.split("/").at(-1)}:${row.line}`) : h("span", { class: "muted" }, row.function ?? "no line is known"), row.category && h("span", { class: "below" }, row.category), bar(row.bytes / most, row.category)),
+      h("th", { scope: "row" }, row.file ? h("code", { title: `${row.file}:${row.line} in ${row.function}` }, `${row.file.split("/").at(-1)}:${row.line}`) : h("span", { class: "muted" }, row.function ?? "no source line known"), row.category && h("span", { class: "below" }, row.category), bar(row.bytes / most, row.category)),
       h("td", { class: "number" }, bytes(row.bytes), h("span", { class: "below" }, `${count(row.count)} ×`))))))),
     why && h("p", { class: "pad muted" }, why));
 }
@@ -71,9 +71,9 @@ function inRuns(stack) {
 export function words({ message, settings, neighbours, techniques }) {
   const fact = (name, value) => [h("dt", {}, name), h("dd", {}, value)];
   return h("section", { class: "card" },
-    h("header", {}, h("h2", {}, "The error's own words")),
+    h("header", {}, h("h2", {}, "Error message")),
     h("div", { class: "pad" },
-      message.text ? h("pre", { class: "oom-words" }, message.text) : h("p", { class: "muted" }, "They did not come: the error was caught, or the process ended first. The numbers here are the allocator's own."),
+      message.text ? h("pre", { class: "oom-words" }, message.text) : h("p", { class: "muted" }, "Not received: the error was caught, or the process ended first. Numbers are from the allocator."),
       h("dl", { class: "facts" },
         fact("allocator settings", settings ? h("code", {}, settings) : "the defaults"),
         fact("other processes", neighbours === null ? known("unknown") : neighbours.length ? neighbours.map((other) => `pid ${other.pid}: ${bytes(other.used_bytes)}`).join(", ") : "none"),
@@ -85,10 +85,10 @@ export function lastGoodStep({ now, last_step: last, step }) {
   if (!last) return null;
   const row = (name, then, at) => h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "number" }, known(bytes(then), { short: true })), h("td", { class: "number" }, known(bytes(at), { short: true })), h("td", { class: "number" }, isKnown(then) && isKnown(at) && then > 0 ? `${at >= then ? "+" : "−"}${bytes(Math.abs(at - then))}` : ""));
   return h("section", { class: "card" },
-    h("header", {}, h("h2", {}, "Beside the last good step")),
+    h("header", {}, h("h2", {}, "Compared with the last good step")),
     h("div", { class: "scroll" }, h("table", { class: "plain oom-list" },
       h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { class: "number" }, `step ${count(last.step)}`), h("th", { class: "number" }, `at the error, step ${count(step + 1)}`), h("th", { class: "number" }, "difference"))),
-      h("tbody", {}, row("peak allocated", last.peak_allocated_bytes, Math.max(now.peak_allocated_bytes ?? 0, now.allocated_bytes ?? 0) || null), row("reserved at its highest", last.peak_reserved_bytes, now.reserved_bytes), row("allocated at its end", last.end_allocated_bytes, now.allocated_bytes)))));
+      h("tbody", {}, row("peak allocated", last.peak_allocated_bytes, Math.max(now.peak_allocated_bytes ?? 0, now.allocated_bytes ?? 0) || null), row("peak reserved", last.peak_reserved_bytes, now.reserved_bytes), row("allocated at the end", last.end_allocated_bytes, now.allocated_bytes)))));
 }
 
 /** The allocator's counters and the machine's, as the newest sample had them and as they were then. */

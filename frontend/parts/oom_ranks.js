@@ -2,7 +2,7 @@
 
 import { h } from "vramscope/dom.js";
 import { bytes, count, isKnown, seconds, UNKNOWN } from "vramscope/format.js";
-import { known } from "vramscope/parts/pieces.js";
+import { known } from "vramscope/parts/ui.js";
 
 const OWNERS = ["parameters", "gradients", "optimizer", "buffers", "other models"];
 const ROLES = { "other models": "workspaces" };
@@ -13,17 +13,17 @@ export function ranksTable({ ranks }, { chosen, onChoose }) {
   const most = Math.max(...ranks.map((rank) => rank.total_bytes ?? rank.reserved_bytes ?? 0), 1);
   const silent = ranks.filter((rank) => !rank.record).length;
   return h("section", { class: "card oom-ranks" },
-    h("header", {}, h("h2", {}, "Every rank at that moment"), h("span", { class: "muted" }, silent ? `no record came from ${count(silent)} of ${count(ranks.length)}` : count(ranks.length))),
+    h("header", {}, h("h2", {}, "All ranks at the error"), h("span", { class: "muted" }, silent ? `no record from ${count(silent)} of ${count(ranks.length)}` : count(ranks.length))),
     h("div", { class: "scroll oom-scroll", tabindex: "0" }, h("table", { class: "plain oom-list" },
-      h("thead", {}, h("tr", {}, ["Rank", "Where it was"].map((name) => h("th", { scope: "col" }, name)), ["Asked for", "Free on the card", "Allocated", "Reserved"].map((name) => h("th", { scope: "col", class: "number" }, name)), h("th", { scope: "col" }, h("span", { class: "offscreen" }, "segments")))),
+      h("thead", {}, h("tr", {}, ["Rank", "Phase"].map((name) => h("th", { scope: "col" }, name)), ["Asked for", "Free on the device", "Allocated", "Reserved"].map((name) => h("th", { scope: "col", class: "number" }, name)), h("th", { scope: "col" }, h("span", { class: "offscreen" }, "segments")))),
       h("tbody", {}, ranks.map((rank) => row(rank, most, { chosen, onChoose }))))));
 }
 
 function row(rank, most, { chosen, onChoose }) {
-  const what = { true: ["ran out", "bad"], false: ["waited", ""], null: ["no record came", "unknown"] }[rank.ran_out];
+  const what = { true: ["ran out", "bad"], false: ["waited", ""], null: ["no record", "unknown"] }[rank.ran_out];
   const when = [isKnown(rank.step) && `step ${count(rank.step + 1)}`, rank.phase, rank.module].filter(Boolean).join(" · ");
   const told = rank.record
-    ? rank.asked_by && `told by ${rank.asked_by}, ${seconds(Math.max(0, rank.after_seconds))} later`
+    ? rank.asked_by && `reported by ${rank.asked_by}, ${seconds(Math.max(0, rank.after_seconds))} later`
     : isKnown(rank.as_of_seconds) && `its newest sample, ${seconds(-rank.as_of_seconds)} before`;
   const number = (value) => h("td", { class: "number" }, known(isKnown(value) ? bytes(value) : UNKNOWN, { short: true }));
   return h("tr", { "data-rank": String(rank.rank), "data-ran-out": String(rank.ran_out) },

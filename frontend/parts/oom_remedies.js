@@ -2,19 +2,19 @@
 
 import { copyButton, h } from "vramscope/dom.js";
 import { bytes } from "vramscope/format.js";
-import { known } from "vramscope/parts/pieces.js";
+import { known } from "vramscope/parts/ui.js";
 
 const ENOUGH = { true: ["enough", "good"], false: ["not enough", ""], null: ["may be enough", "maybe"] };
 
 export function remedyTable(error) {
   const { remedies } = error;
   if (remedies.length === 0) {
-    return h("section", { class: "card" }, h("header", {}, h("h2", {}, "What would have helped")), h("div", { class: "pad" }, h("p", {}, error.first_aid || "The record says too little to tell.")));
+    return h("section", { class: "card" }, h("header", {}, h("h2", {}, "Remedies")), h("div", { class: "pad" }, h("p", {}, error.first_aid || "The record has too little data.")));
   }
   return h("section", { class: "card oom-remedies" },
-    h("header", {}, h("h2", {}, "What would have helped"), h("span", { class: "muted" }, "cheapest first")),
+    h("header", {}, h("h2", {}, "Remedies"), h("span", { class: "muted" }, "cheapest first")),
     h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" },
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Remedy"), h("th", { scope: "col", class: "number" }, "Saves"), h("th", { scope: "col" }, ""), h("th", { scope: "col", class: "cost" }, "Costs"), h("th", { scope: "col", class: "source" }, "From where the number is"))),
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Remedy"), h("th", { scope: "col", class: "number" }, "Saves"), h("th", { scope: "col" }, ""), h("th", { scope: "col", class: "cost" }, "Costs"), h("th", { scope: "col", class: "source" }, "Source"))),
       h("tbody", {}, remedies.map(row)))));
 }
 

@@ -5,13 +5,13 @@ import { bytes, clock, count, isKnown, UNKNOWN } from "vramscope/format.js";
 import { exportLink } from "vramscope/api.js";
 
 export const CAUSES = {
-  weights: "The weights are too much for the card",
-  optimizer: "The optimizer needs too much",
-  activations: "This step's activations are too much",
+  weights: "The weights do not fit",
+  optimizer: "The optimizer state does not fit",
+  activations: "The activations of this step do not fit",
   fragmentation: "Fragmentation",
   leak: "A leak",
-  other_process: "Another process on the card",
-  limit: "A limit that was set",
+  other_process: "Another process uses the device",
+  limit: "A memory limit was set",
   outside_pytorch: "Memory outside PyTorch",
 };
 
@@ -33,7 +33,7 @@ export function errorBar(errors, { chosen, several, onChoose }) {
 }
 
 /** What an evaluation gathers is wanted, and no leak to its user. */
-const heading = ({ cause, phase }) => (cause === "leak" && phase === "eval" ? "What the evaluation keeps on the card" : CAUSES[cause] ?? "The cause is not known");
+const heading = ({ cause, phase }) => (cause === "leak" && phase === "eval" ? "The evaluation keeps results on the device" : CAUSES[cause] ?? "Unknown cause");
 
 export function verdict(error) {
   const where = error.culprit.file ? `${error.culprit.file.split("/").at(-1)}:${error.culprit.line}` : null;
@@ -43,11 +43,11 @@ export function verdict(error) {
       h("strong", {}, `${heading(error)}.`), " ", h("span", {}, error.sentence),
       error.survived && h("span", { class: "chip good" }, "the run survived it")),
     h("section", { class: "card kpis", "aria-label": "Key figures of the error" },
-      cell("asked", "Asked for", bytes(error.message.asked_bytes), where ? h("code", { title: `${error.culprit.file}:${error.culprit.line}` }, where) : "no line of yours is known"),
-      cell("free", "Free on the card", bytes(error.message.free_bytes), isKnown(error.message.total_bytes) ? `of ${bytes(error.message.total_bytes)}` : ""),
-      cell("room", "PyTorch could have", bytes(error.room_bytes), isKnown(error.message.limit_bytes) ? `limit ${bytes(error.message.limit_bytes)}` : "what it had reserved, and what was free"),
-      cell("largest", "Largest free piece", pieces ? bytes(pieces.largest_free_bytes) : UNKNOWN, pieces ? `of ${count(pieces.free_pieces)}, ${bytes(pieces.free_bytes)} in all` : "the layout was not read"),
-      cell("needed", "Needed in all", needed(error), error.need_words ?? ""),
+      cell("asked", "Asked for", bytes(error.message.asked_bytes), where ? h("code", { title: `${error.culprit.file}:${error.culprit.line}` }, where) : "source line unknown"),
+      cell("free", "Free on the device", bytes(error.message.free_bytes), isKnown(error.message.total_bytes) ? `of ${bytes(error.message.total_bytes)}` : ""),
+      cell("room", "Available to PyTorch", bytes(error.room_bytes), isKnown(error.message.limit_bytes) ? `limit ${bytes(error.message.limit_bytes)}` : "reserved plus free on the device"),
+      cell("largest", "Largest free block", pieces ? bytes(pieces.largest_free_bytes) : UNKNOWN, pieces ? `of ${count(pieces.free_pieces)}, ${bytes(pieces.free_bytes)}in total` : "memory layout unknown"),
+      cell("needed", "Needed in total", needed(error), error.need_words ?? ""),
       cell("step", "When", isKnown(error.step) ? `step ${count(error.step + 1)}` : UNKNOWN, [error.phase, error.culprit.module ?? error.node].filter(Boolean).join(" · "))),
     h("p", { class: "actions" }, h("a", { class: "button small", href: exportLink(error.record), download: true }, "Export as one HTML file"),
       h("span", { class: "muted" }, ` the record took ${(error.seconds * 1000).toFixed(0)} ms`), error.notes.map((note) => h("span", { class: "muted" }, ` · ${note}`))),
@@ -70,6 +70,6 @@ export function noErrors(run, list) {
     return h("div", { class: "banner verdict bad", "data-cause": "outside_pytorch" }, h("strong", {}, "The host's memory."), " ", h("span", {}, list.vanished.sentence, " ", list.vanished.first_aid));
   }
   const coming = list.errors.some((error) => !error.whole);
-  const counted = run.out_of_memory_count > 0 && "The allocator counted out-of-memory errors, but no record of them has come: the process ended before it could send it, or its agent is older. `vramscope sync` on its machine sends what was kept.";
-  return h("div", { class: `banner verdict ${counted ? "warn" : "quiet"}`, "data-cause": "none" }, h("strong", {}, coming ? "A record is coming." : "No out-of-memory error."), " ", h("span", {}, counted || (run.state === "running" ? "Should one happen, it is explained here within seconds." : "This run never ran out of the GPU's memory, as far as is known.")));
+  const counted = run.out_of_memory_count > 0 && "Out-of-memory errors were counted, but no record arrived: the process may have ended first. Run `vramscope sync` on its machine.";
+  return h("div", { class: `banner verdict ${counted ? "warn" : "quiet"}`, "data-cause": "none" }, h("strong", {}, coming ? "A record is coming." : "No out-of-memory error."), " ", h("span", {}, counted || (run.state === "running" ? "An error would be explained here within seconds." : "This run did not run out of GPU memory.")));
 }

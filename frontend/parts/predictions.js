@@ -4,7 +4,7 @@ import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, signedPercent } from "vramscope/format.js";
 import { ComparedCard } from "vramscope/parts/compared_card.js";
-import { known } from "vramscope/parts/pieces.js";
+import { known } from "vramscope/parts/ui.js";
 import { progressOf, Question } from "vramscope/parts/whatif_question.js";
 import { bandMeans, certainty } from "vramscope/parts/whatif_table.js";
 
@@ -36,7 +36,7 @@ export class Predictions extends ComparedCard {
     fill(this.element,
       h("header", {}, h("h2", {}, "Allocator settings: predicted and measured"), h("span", { class: "muted" }, steps && `peak reserved in ${steps}`)),
       h("div", { class: "pad" },
-        !told.recording && h("p", { class: "muted" }, "These runs had different allocator settings. The baseline has no recording, from which the others could be predicted."),
+        !told.recording && h("p", { class: "muted" }, "The runs differ in allocator settings. Predictions need a recording of the baseline."),
         question?.problem && h("p", { class: "more" }, question.problem.detail),
         question && progressOf(question),
         result && h("p", { class: "muted" }, "From ", h("a", { href: `/runs/${encodeURIComponent(told.recording.run_id)}/fragmentation?recording=${told.recording.recording}` }, "a recording of the baseline"), ", replayed under each run’s settings. ", result.residual.words)),

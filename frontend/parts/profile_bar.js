@@ -14,25 +14,25 @@ export function profileBar(profiles, { chosen, several, live, asked, onChoose, o
   return h("div", { class: "view-bar recording-bar" },
     select && h("label", {}, h("span", { class: "muted" }, "Profile"), select),
     shown && h("span", { class: "muted" }, `recorded ${ago(shown.received_seconds, Date.now() / 1000)}`),
-    coming.map((profile) => h("span", { class: "chip", "data-coming": profile.profile, title: "it is sent slowly, so that it does not delay the samples" }, `${recordingWords(profile, several)}: ${percent(profile.pieces_received / profile.pieces, 0)} has come`)),
+    coming.map((profile) => h("span", { class: "chip", "data-coming": profile.profile, title: "sent slowly, so as not to delay samples" }, `${recordingWords(profile, several)}: ${percent(profile.pieces_received / profile.pieces, 0)} received`)),
     h("span", { class: "spring" }),
     shown && traceLink(shown),
     shown && h("button", { class: "button small quiet", type: "button", onclick: () => onDelete(chosen) }, "Delete"),
     live && (asked
       ? h("span", { class: "muted", role: "status", "data-asked": true }, waiting(coming))
       : [
-        h("button", { class: "button small", type: "button", onclick: () => onAsk(false), title: "the run profiles its next two steps, with Python stacks and shapes: it is slower in them, and stands still for a moment afterwards" }, "Profile the next steps"),
-        h("button", { class: "button small quiet", type: "button", onclick: () => onAsk(true), title: "and PyTorch's whole trace with it, to open in Perfetto" }, "… with the trace"),
+        h("button", { class: "button small", type: "button", onclick: () => onAsk(false), title: "Profiles the next two steps with Python stacks and shapes. They are slower, and a short pause follows." }, "Profile the next steps"),
+        h("button", { class: "button small quiet", type: "button", onclick: () => onAsk(true), title: "with PyTorch's full trace, for Perfetto" }, "… with the trace"),
       ]));
 }
 
 function waiting(coming) {
-  return h("span", {}, h("progress", { "aria-label": "the profile is on its way" }), coming.length ? " it is coming…" : " asked; the next steps are profiled, then summed up beside the training…");
+  return h("span", {}, h("progress", { "aria-label": "receiving the profile" }), coming.length ? " receiving…" : " requested; waiting for the next steps…");
 }
 
 function traceLink({ profile, trace }) {
   if (trace === null) return null;
-  if (!trace.whole) return h("span", { class: "chip" }, "the trace is coming");
+  if (!trace.whole) return h("span", { class: "chip" }, "receiving the trace");
   return h("a", { class: "button small quiet", href: `/api/v1/profiles/${encodeURIComponent(profile)}/trace`, download: true, title: "Chrome's JSON, gzipped: open it at ui.perfetto.dev or chrome://tracing" }, `Trace (${bytes(trace.bytes)})`);
 }
 
@@ -41,7 +41,7 @@ export function costWords({ cost, steps }) {
   const slower = cost.step_before !== null && cost.step_within !== null ? Math.max(0, cost.step_within - cost.step_before) * steps : null;
   const parts = [slower !== null && `${seconds(slower)} of slower steps`, `${seconds(cost.opening)} to open it`, `${seconds(cost.closing)} to close it`].filter(Boolean);
   const held = (slower ?? 0) + cost.opening + cost.closing;
-  return { held, text: `${parts.join(", ")}; ${seconds(cost.packing)} of CPU on a thread beside it` };
+  return { held, text: `${parts.join(", ")}; ${seconds(cost.packing)} CPU on another thread` };
 }
 
 /** Said in the place of the figures. */
@@ -49,9 +49,9 @@ export function nothingProfiled(run, profiles) {
   const coming = profiles.length > 0;
   const live = run.state === "running";
   const words = coming
-    ? "A profile is on its way. This page shows it when it is whole."
+    ? "A profile is being received. It appears here when complete."
     : live
-      ? "No step has been profiled yet. “Profile the next steps” asks the run for its next two; it is slower in them, and sends them when it has time. By itself a run profiles one step once that takes less than a hundredth of its time: a run of a few seconds ends before, unless its script says session.profile() to what agent.attach() gave it."
-      : "This run has ended, and none of its steps was profiled. While a run trains, this page can ask it for a profile; by itself it profiles a step once that takes less than a hundredth of its time, unless it ends before or VRAMSCOPE_PROFILE=0. In a run of a few seconds, session.profile() on what agent.attach() gives asks for the next two steps.";
-  return h("section", { class: "card empty" }, h("h2", {}, coming ? "A profile is coming" : "No profile"), h("p", {}, words));
+      ? "“Profile the next steps” profiles two steps of this run. A run also profiles one step by itself once that costs less than 1 % of its time. In a short script, call session.profile() on the session that agent.attach() returns."
+      : "This run ended without a profile. A run profiles one step once that costs less than 1 % of its time, unless VRAMSCOPE_PROFILE=0. In a short script, call session.profile() on the session that agent.attach() returns.";
+  return h("section", { class: "card empty" }, h("h2", {}, coming ? "Receiving a profile" : "No profile"), h("p", {}, words));
 }

@@ -3,7 +3,7 @@
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, called, count, isKnown, percent, seconds } from "vramscope/format.js";
-import { known } from "vramscope/parts/pieces.js";
+import { known } from "vramscope/parts/ui.js";
 
 const PAGE = 50;
 const TYPING_MS = 160;
@@ -15,16 +15,16 @@ const times = (value) => (value === 0 ? nought() : known(count(value), { short: 
 
 /** column, head, what it means, how a value is told, and which narrow page leaves it out */
 const COLUMNS = [
-  ["calls", "Calls", "how often in the window", times, "less"],
-  ["self_cpu_ns", "CPU self", "time on the CPU in itself, all calls together", time, "less"],
-  ["cpu_ns", "CPU", "time on the CPU, what it called included", time, ""],
-  ["self_device_ns", "Device self", "time of the kernels that it launched itself", time, "less device"],
-  ["device_ns", "Device", "time of the kernels that it and what it called launched", time, "device"],
-  ["self_allocated_bytes", "Allocated self", "allocated in the window by itself", size, "less"],
-  ["allocated_bytes", "Allocated", "allocated in the window, what it called included", size, ""],
-  ["freed_bytes", "Freed", "let go while it ran, whoever had allocated it", size, "less"],
-  ["self_peak_bytes", "At peak self", "of what it allocated itself, alive at the window's peak", size, ""],
-  ["peak_bytes", "At peak", "of what it and what it called allocated, alive at the window's peak", size, "less"],
+  ["calls", "Calls", "calls in the window", times, "less"],
+  ["self_cpu_ns", "CPU self", "CPU time without callees, all calls", time, "less"],
+  ["cpu_ns", "CPU", "CPU time with callees", time, ""],
+  ["self_device_ns", "Device self", "kernel time without callees", time, "less device"],
+  ["device_ns", "Device", "kernel time with callees", time, "device"],
+  ["self_allocated_bytes", "Allocated self", "allocated in the window, without callees", size, "less"],
+  ["allocated_bytes", "Allocated", "allocated in the window, with callees", size, ""],
+  ["freed_bytes", "Freed", "freed while it ran, whoever allocated it", size, "less"],
+  ["self_peak_bytes", "At peak self", "alive at the window's peak, without callees", size, ""],
+  ["peak_bytes", "At peak", "alive at the window's peak, with callees", size, "less"],
 ];
 
 export class ProfileTable {
@@ -96,8 +96,8 @@ export class ProfileTable {
       h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" },
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, TABS.find(([name]) => name === table)[1].slice(0, -1)), columns.map(head))),
         h("tbody", {}, rows.map(row)),
-        h("tfoot", {}, h("tr", {}, h("th", { scope: "row", title: "each byte and each moment is in one row" }, "All rows"), columns.map(([name, , , words, less]) => h("td", { class: `number ${less}` }, name in sums ? words(sums[name]) : "")))))),
-      rows.length === 0 && h("p", { class: "pad muted" }, "No name has that in it."),
+        h("tfoot", {}, h("tr", {}, h("th", { scope: "row", title: "each byte and each time counts in one row" }, "All rows"), columns.map(([name, , , words, less]) => h("td", { class: `number ${less}` }, name in sums ? words(sums[name]) : "")))))),
+      rows.length === 0 && h("p", { class: "pad muted" }, "No matching name."),
       rows.length < matched && h("p", { class: "pad" }, h("button", { class: "button small", type: "button", onclick: () => this.set({ limit: Math.min(5000, this.state.limit * 4) }) }, `Show more of ${count(matched)}`)));
   }
 }
@@ -117,7 +117,7 @@ function lineWords({ line, last_line: last }) {
 }
 
 function missing(table, told) {
-  if (table === "lines" && !told.stacks) return "This profile was recorded without Python stacks, which cost more: ask for one, and there will be lines.";
-  if (table === "modules" && !told.modules_known) return "Modules are not known: torch.compile is at work, and is not disturbed. A profile that is asked for tells them.";
+  if (table === "lines" && !told.stacks) return "No source lines: this profile has no Python stacks. A requested profile has them.";
+  if (table === "modules" && !told.modules_known) return "Modules are unknown under torch.compile. A requested profile has them.";
   return "Nothing was recorded.";
 }

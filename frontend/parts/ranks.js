@@ -3,8 +3,8 @@
 import { api } from "vramscope/api.js";
 import { h, fill } from "vramscope/dom.js";
 import { ago, bytes, count, isKnown, percent } from "vramscope/format.js";
-import { known, meter } from "vramscope/parts/pieces.js";
-import { stateBadge } from "vramscope/parts/state.js";
+import { known, meter } from "vramscope/parts/ui.js";
+import { stateBadge } from "vramscope/parts/run_state.js";
 import { highest } from "vramscope/series.js";
 import { onThemeChange } from "vramscope/theme.js";
 
@@ -64,9 +64,9 @@ export class RanksPanel {
     });
     fill(
       this.element,
-      h("header", {}, h("h2", {}, "Ranks"), h("span", { class: "muted" }, `${run.ranks.length} of ${run.world_size} seen${spread === null ? "" : `; peaks differ by ${percent(spread)}`}`), h("span", { class: "spring" }),
-        h("span", { class: "heat-scale", title: "colour of the strips: peak allocated of each step, from the lowest to the highest of all ranks" }, (this.lowWords = h("span")), h("i"), (this.topWords = h("span")))),
-      missing.length > 0 && h("p", { class: "pad muted" }, `Not heard of yet: rank${missing.length > 1 ? "s" : ""} ${missing.slice(0, 24).join(", ")}${missing.length > 24 ? ", …" : ""}.`),
+      h("header", {}, h("h2", {}, "Ranks"), h("span", { class: "muted" }, `${run.ranks.length} of ${run.world_size} reporting${spread === null ? "" : `; peaks differ by ${percent(spread)}`}`), h("span", { class: "spring" }),
+        h("span", { class: "heat-scale", title: "Strip colour: peak allocated per step, from the lowest to the highest of all ranks" }, (this.lowWords = h("span")), h("i"), (this.topWords = h("span")))),
+      missing.length > 0 && h("p", { class: "pad muted" }, `No data yet: rank${missing.length > 1 ? "s" : ""} ${missing.slice(0, 24).join(", ")}${missing.length > 24 ? ", …" : ""}.`),
       h("div", { class: "scroll ranks-frame" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["Rank", "State", "Where"].map((name) => h("th", { class: name.toLowerCase(), scope: "col" }, name)), [["Peak allocated", "peak"], ["Peak reserved", "reserved"], ["Steps", "steps"], ["Last seen", "seen"]].map(([name, kind]) => h("th", { class: `number ${kind}`, scope: "col" }, name)), h("th", { scope: "col" }, "Step peaks over the run"))), h("tbody", {}, rows))),
     );
     this.paint();

@@ -2,7 +2,7 @@
 
 import { h } from "vramscope/dom.js";
 import { ago, bytes, count, isKnown, percent } from "vramscope/format.js";
-import { snippet } from "vramscope/parts/pieces.js";
+import { snippet } from "vramscope/parts/ui.js";
 
 /** "steps 1 – 3, the first steps" of what the agent told. */
 export function recordingWords({ about, rank }, several) {
@@ -21,12 +21,12 @@ export function recordingBar(recordings, { chosen, several, live, asked, onChoos
   return h("div", { class: "view-bar recording-bar" },
     select && h("label", {}, h("span", { class: "muted" }, "Recording"), select),
     shown && h("span", { class: "muted" }, isKnown(shown.about.events) && `${count(shown.about.events)} events · `, `${bytes(shown.bytes)} · recorded ${ago(shown.received_seconds, Date.now() / 1000)}`),
-    coming.map((recording) => h("span", { class: "chip", "data-coming": recording.recording, title: "it is sent slowly, so that it does not delay the samples" }, `${recordingWords(recording, several)}: ${percent(recording.pieces_received / recording.pieces, 0)} has come`)),
+    coming.map((recording) => h("span", { class: "chip", "data-coming": recording.recording, title: "sent slowly, so as not to delay samples" }, `${recordingWords(recording, several)}: ${percent(recording.pieces_received / recording.pieces, 0)} received`)),
     h("span", { class: "spring" }),
     shown && h("button", { class: "button small quiet", type: "button", onclick: () => onDelete(chosen) }, "Delete"),
     live && (asked
-      ? h("span", { class: "muted", role: "status" }, "asked; the next steps are being recorded…")
-      : h("button", { class: "button small", type: "button", onclick: onAsk, title: "the run records what its allocator does in its next two steps, with the stacks of what asks for memory and of what lets go" }, "Record a window")));
+      ? h("span", { class: "muted", role: "status" }, "requested; recording the next steps…")
+      : h("button", { class: "button small", type: "button", onclick: onAsk, title: "Records the allocator in the next two steps, with stacks of allocations and frees." }, "Record a window")));
 }
 
 /** Whether a rank has a CUDA device; the CPU of a run without one is device -1. */
@@ -38,14 +38,14 @@ export function nothingRecorded(run, recordings) {
   const coming = recordings.length > 0;
   const live = run.state === "running";
   const words = coming
-    ? "A recording is on its way. This page shows it when it is whole."
+    ? "A recording is being received. It appears here when complete."
     : !hasGpu
-      ? "This run used no CUDA device: what is recorded is the history of PyTorch's CUDA allocator, and the CPU's allocator keeps none."
+      ? "This run used no CUDA device. Recordings need PyTorch's CUDA allocator."
       : live
-        ? "Nothing is recorded yet. “Record a window” asks the run for its next steps; it takes them along and sends them when it has time."
-        : "This run has ended and recorded nothing. Runs record their first steps and a later window by themselves, unless VRAMSCOPE_WINDOWS=0.";
+        ? "“Record a window” records the next steps of this run."
+        : "This run ended without a recording. Runs record their first steps and a later window, unless VRAMSCOPE_WINDOWS=0.";
   return h("section", { class: "card empty" },
-    h("h2", {}, coming ? "A recording is coming" : "No recording"),
+    h("h2", {}, coming ? "Receiving a recording" : "No recording"),
     h("p", {}, words),
-    hasGpu && !live && !coming && [h("p", { class: "or" }, "A snapshot file that PyTorch wrote can be asked as well:"), h("div", { class: "narrow" }, snippet("vramscope whatif snapshot.pickle"))]);
+    hasGpu && !live && !coming && [h("p", { class: "or" }, "For a snapshot file of PyTorch:"), h("div", { class: "narrow" }, snippet("vramscope whatif snapshot.pickle"))]);
 }

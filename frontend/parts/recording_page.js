@@ -11,7 +11,7 @@
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
-import { problemBanner } from "vramscope/parts/pieces.js";
+import { problemBanner } from "vramscope/parts/ui.js";
 import { hasCard, nothingRecorded, recordingBar } from "vramscope/parts/recording_bar.js";
 import { RunPage } from "vramscope/parts/run_page.js";
 import { setQuery, store } from "vramscope/store.js";
@@ -125,7 +125,7 @@ export class RecordingPage extends RunPage {
   }
 
   async remove(recording) {
-    if (!confirm("Delete this recording? It cannot be had again.")) return;
+    if (!confirm("Delete this recording? This cannot be undone.")) return;
     this.deleted.add(recording);
     this.renew();
     this.choose(null);

@@ -2,15 +2,15 @@
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
-import { problemBanner } from "vramscope/parts/pieces.js";
-import { twiceButton } from "vramscope/parts/twice.js";
+import { problemBanner } from "vramscope/parts/ui.js";
+import { confirmButton } from "vramscope/parts/confirm_button.js";
 import { go } from "vramscope/store.js";
 
 /** Made once a page, unlike the head in which it stands: a live run's head is new with each step, and the question must stay. */
 export class RunDeletion {
   constructor(run) {
     this.run = run; // its id
-    this.button = twiceButton("Delete run", "Delete this run for good?", () => this.remove(), { title: "this run and all that was recorded of it" });
+    this.button = confirmButton("Delete run", "Delete this run permanently?", () => this.remove(), { title: "this run and all its data" });
     this.said = h("div", { class: "refusal" });
   }
 

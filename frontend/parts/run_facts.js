@@ -2,7 +2,7 @@
 
 import { h } from "vramscope/dom.js";
 import { bytes, clock, count, stepCount, isKnown, moment, overhead } from "vramscope/format.js";
-import { known } from "vramscope/parts/pieces.js";
+import { known } from "vramscope/parts/ui.js";
 
 const fact = (name, value) => (value === undefined || value === "" || (Array.isArray(value) && value.length === 0) ? [] : [h("dt", {}, name), h("dd", {}, value === null ? known("unknown") : value)]);
 
@@ -12,11 +12,11 @@ export function whoPanel(run, rankNumber) {
   return h(
     "section",
     { class: "card" },
-    h("header", {}, h("h2", {}, run.ranks.length > 1 ? `Where it ran: rank ${rank?.rank}` : "Where it ran")),
+    h("header", {}, h("h2", {}, run.ranks.length > 1 ? `Environment: rank ${rank?.rank}` : "Environment")),
     h("div", { class: "pad" },
       rank && h("div", { class: "fact-group" }, h("dl", { class: "facts" },
         fact("host", `${rank.host}, pid ${rank.pid}`),
-        rank.devices.map((device) => fact(device.index < 0 ? "device" : `GPU ${device.index}`, [device.name, isKnown(device.total_bytes) ? `, ${bytes(device.total_bytes)}` : "", device.uuid && h("div", { class: "muted" }, device.uuid), device.emulated && h("div", { class: "muted" }, "emulated: its memory is the allocator's own, its times mean nothing")])),
+        rank.devices.map((device) => fact(device.index < 0 ? "device" : `GPU ${device.index}`, [device.name, isKnown(device.total_bytes) ? `, ${bytes(device.total_bytes)}` : "", device.uuid && h("div", { class: "muted" }, device.uuid), device.emulated && h("div", { class: "muted" }, "emulated: memory is exact, timing is not meaningful")])),
         fact("torch", [rank.torch, rank.cuda ? `, CUDA ${rank.cuda}` : ", no CUDA"]),
         fact("driver", rank.driver),
         fact("python", rank.python),
@@ -24,26 +24,26 @@ export function whoPanel(run, rankNumber) {
         fact("git commit", run.git_commit && h("code", {}, run.git_commit)),
         isKnown(rank.clock_skew_seconds) && Math.abs(rank.clock_skew_seconds) > 0.5 ? fact("clock", `${Math.abs(rank.clock_skew_seconds).toFixed(1)} s ${rank.clock_skew_seconds > 0 ? "ahead of" : "behind"} the server`) : [],
         fact("watching", overhead(run.agent_overhead)),
-        fact("dropped", isKnown(run.dropped_samples) ? (run.dropped_samples > 0 ? `${count(run.dropped_samples)} samples: the buffer was full` : "no sample") : null),
+        fact("dropped", isKnown(run.dropped_samples) ? (run.dropped_samples > 0 ? `${count(run.dropped_samples)} samples (buffer full)` : "no sample") : null),
         run.foreign_reset_steps > 0 ? fact("peak counters", resetWords(run)) : [])),
       run.command?.length > 0 && h("div", { class: "fact-group" }, h("h3", {}, "Command"), h("pre", { class: "command" }, run.command.join(" "))),
       h("div", { class: "fact-group" }, h("h3", {}, "Config"),
-        config.length ? h("div", { class: "config scroll" }, h("dl", { class: "facts" }, config.map(([key, value]) => [h("dt", {}, key), h("dd", {}, value === null ? "None" : String(value))]))) : h("p", { class: "muted" }, "The run sent none: ", h("code", {}, "attach(..., config={...})"), "."))),
+        config.length ? h("div", { class: "config scroll" }, h("dl", { class: "facts" }, config.map(([key, value]) => [h("dt", {}, key), h("dd", {}, value === null ? "None" : String(value))]))) : h("p", { class: "muted" }, "None. Set with ", h("code", {}, "attach(..., config={...})"), "."))),
   );
 }
 
 /** Who else reset the peak counters, and what of the peaks that leaves. */
 function resetWords({ foreign_reset_steps: resets, lower_bound_steps: bounds }) {
-  const where = `reset by somebody else in ${stepCount(resets)}: `;
-  if (!bounds) return `${where}the peaks are exact all the same`;
-  return `${where}${bounds < resets ? `in ${count(bounds)} of them behind PyTorch's functions, whose` : "behind PyTorch's functions, so that their"} peaks are lower bounds`;
+  const where = `reset by other code in ${stepCount(resets)}: `;
+  if (!bounds) return `${where}peaks are still exact`;
+  return `${where}${bounds < resets ? `in ${count(bounds)} of them behind PyTorch's functions, whose` : "outside PyTorch's functions:"} peaks are lower bounds`;
 }
 
 const KINDS = {
-  resumed: ["resumed", "the run goes on in a new process"],
+  resumed: ["resumed", "the run resumed in a new process"],
   out_of_memory: ["out of memory", "an allocation failed"],
   notice: ["notice", null],
-  cell_error: ["a cell failed", "the run goes on"],
+  cell_error: ["a cell failed", "the run resumed"],
 };
 
 export function eventsPanel(run) {
@@ -67,7 +67,7 @@ function item(seconds, words, run) {
 
 /** They tell how many steps had finished, and happen within the next. */
 const IN_A_STEP = ["out_of_memory", "oom_message", "oom_bystander"];
-const OOM_WORDS = { out_of_memory: "out of memory", oom_message: "out of memory: its words", oom_survived: "survived running out of memory", oom_bystander: "another rank ran out of memory: how this one stood" };
+const OOM_WORDS = { out_of_memory: "out of memory", oom_message: "out of memory: error message", oom_survived: "survived an out-of-memory error", oom_bystander: "another rank ran out of memory: state of this one" };
 
 function eventWords(event, run) {
   const [name, meaning] = KINDS[event.kind] ?? [event.kind.replaceAll("_", " "), null];
@@ -76,7 +76,7 @@ function eventWords(event, run) {
   const data = event.kind === "cell_error" ? `${event.data.error_type}: ${event.data.error_line}` : Object.entries(event.data ?? {}).map(([key, value]) => `${key}: ${isKnown(value) && key.endsWith("_bytes") ? bytes(value) : value}`).join(", ");
   if (event.data?.record && event.kind in OOM_WORDS) {
     const { record, asked_bytes: asked, text } = event.data;
-    const more = [isKnown(asked) && `asked for ${bytes(asked)}`, text?.split("\n")[0]].filter(Boolean).join(", ");
+    const more = [isKnown(asked) && `requested ${bytes(asked)}`, text?.split("\n")[0]].filter(Boolean).join(", ");
     return [h("a", { class: "kind", href: `/runs/${encodeURIComponent(run.run_id)}/oom?error=${encodeURIComponent(record)}` }, OOM_WORDS[event.kind]), where && h("span", { class: "muted" }, ` · ${where}`), more && h("div", { class: "muted" }, more)];
   }
   return [h("span", { class: "kind" }, name), where && h("span", { class: "muted" }, ` · ${where}`), (data || meaning) && h("div", { class: "muted" }, data || meaning)];

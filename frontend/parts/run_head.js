@@ -2,8 +2,8 @@
 
 import { copyButton, h, setText } from "vramscope/dom.js";
 import { axisTime, clock, count, isKnown, moment, ofMany } from "vramscope/format.js";
-import { delta } from "vramscope/parts/pieces.js";
-import { stateBadge } from "vramscope/parts/state.js";
+import { delta } from "vramscope/parts/ui.js";
+import { stateBadge } from "vramscope/parts/run_state.js";
 import { techniqueChips } from "vramscope/parts/techniques.js";
 
 /** `tab`: which view of the run this is: "memory", "leaks", "anatomy" or "fragmentation". Without `onBaseline` there is no button for it. `deletion`: a RunDeletion. */
@@ -16,14 +16,14 @@ export function headline(run, { base, onBaseline, share, tab, deletion }) {
       { class: "page-head" },
       h("div", { class: "run-title" }, h("h1", {}, run.name), stateBadge(run.state, { badge: true }), run.baseline && h("span", { class: "chip baseline" }, "baseline"), base && h("a", { class: "chip", href: `/compare?runs=${run.run_id},${base.run_id}&base=${base.run_id}`, title: `compare with the baseline ${base.name}` }, "peak vs baseline ", delta(run.peak_allocated_bytes, base.peak_allocated_bytes)), run.tags.map((tag) => h("a", { class: "chip tag", href: `/runs?tag=${encodeURIComponent(tag)}` }, tag))),
       h("span", { class: "spring" }),
-      onBaseline && h("button", { class: "button small", type: "button", onclick: onBaseline, title: "deltas of this project are against its baseline (b)" }, run.baseline ? "Not the baseline" : "Make baseline"),
+      onBaseline && h("button", { class: "button small", type: "button", onclick: onBaseline, title: "baseline for the deltas of this project (b)" }, run.baseline ? "Unset baseline" : "Make baseline"),
       h("a", { class: "button small", href: `/compare?runs=${run.run_id}` }, "Compare…"),
-      copyButton("Copy link", share, { title: "the link holds this very view" }),
+      copyButton("Copy link", share, { title: "The link opens this view." }),
       deletion.button,
       deletion.said,
       h("div", { class: "run-sub" },
         h("span", {}, h("a", { href: `/runs?project=${encodeURIComponent(run.project)}` }, run.project)),
-        device && h("span", { title: emulated(run) ? "it computes nothing: memory is the allocator's own and right, times and losses mean nothing" : null }, device),
+        device && h("span", { title: emulated(run) ? "Memory is exact. Timing and losses are not meaningful." : null }, device),
         run.framework && h("span", {}, { loop: "plain loop", huggingface: "Hugging Face Trainer", lightning: "Lightning", accelerate: "Accelerate" }[run.framework] ?? run.framework),
         h("span", { class: "tabular" }, run.steps > 0 ? `step ${count(run.steps)}` : run.state === "running" ? "no step yet" : "no step"),
         h("span", { class: "tabular", "data-age": true }),
@@ -66,15 +66,15 @@ export function drawAge(head, { started_seconds: started, ended_seconds: ended, 
 }
 
 /** To where an out-of-memory error is explained. */
-const whyLink = (run) => run.oom_records > 0 && h("a", { class: "nowrap", href: `/runs/${encodeURIComponent(run.run_id)}/oom` }, "Why, and what would have helped");
+const whyLink = (run) => run.oom_records > 0 && h("a", { class: "nowrap", href: `/runs/${encodeURIComponent(run.run_id)}/oom` }, "Cause and remedies");
 
 /** How it ended, where that is worth a banner. */
 export function endBanner(run) {
   if (run.state === "failed") {
-    return h("div", { class: "banner bad" }, h("strong", {}, run.error_type ?? "Failed"), h("span", {}, run.error_line ?? "the exception said nothing"), whyLink(run), run.ended_seconds && h("span", { class: "muted nowrap" }, `at ${clock(run.ended_seconds)}`));
+    return h("div", { class: "banner bad" }, h("strong", {}, run.error_type ?? "Failed"), h("span", {}, run.error_line ?? "the exception has no message"), whyLink(run), run.ended_seconds && h("span", { class: "muted nowrap" }, `at ${clock(run.ended_seconds)}`));
   }
   if (run.state === "lost") {
-    return h("div", { class: "banner warn" }, h("strong", {}, `Silent since ${clock(run.last_seen_seconds)}.`), h("span", {}, "It did not say goodbye: killed, or cut off from this server. If it still runs, what it kept on disk arrives when it can send again."));
+    return h("div", { class: "banner warn" }, h("strong", {}, `No signal since ${clock(run.last_seen_seconds)}.`), h("span", {}, "Killed or disconnected. If it still runs, its data arrives when it can connect."));
   }
   return null;
 }

@@ -28,7 +28,7 @@ import { fill, h } from "vramscope/dom.js";
 import { onAction } from "vramscope/keys.js";
 import { anchored, subscribe } from "vramscope/live.js";
 import * as unknownPage from "vramscope/pages/unknown.js";
-import { problemBanner, staleBanner } from "vramscope/parts/pieces.js";
+import { problemBanner, staleBanner } from "vramscope/parts/ui.js";
 import { RunDeletion } from "vramscope/parts/run_deletion.js";
 import { drawAge, endBanner, headline } from "vramscope/parts/run_head.js";
 import { store } from "vramscope/store.js";

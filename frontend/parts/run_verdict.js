@@ -23,7 +23,7 @@ export function runVerdict(run) {
   if (room === null || run.state === "failed" || run.state === "lost") return null;
   const tight = room < run.capacity_bytes * TIGHT;
   const leaks = run.leak_count > 0;
-  const head = leaks ? "Something leaks." : tight ? `Only ${bytes(room)} to spare.` : `It fits, with ${bytes(room)} to spare.`;
+  const head = leaks ? "Leak found." : tight ? `Only ${bytes(room)} of headroom.` : `It fits, with ${bytes(room)} of headroom.`;
   return h("div", { class: `banner verdict ${leaks ? "bad" : tight ? "warn" : "good"}`, "data-verdict": true },
     h("strong", {}, run.state === "running" && !leaks ? `So far: ${head[0].toLowerCase()}${head.slice(1)}` : head),
     h("span", {}, parts(run).flatMap((part) => [part, " "])));
@@ -33,10 +33,10 @@ function parts(run) {
   const link = (words, page) => h("a", { href: `/runs/${encodeURIComponent(run.run_id)}${page}` }, words);
   const idle = run.fragmentation?.never_needed_bytes;
   return [
-    run.leak_count > 0 && [link(run.leak_count === 1 ? "One holder" : `${count(run.leak_count)} holders`, "/leaks"), run.leak_count === 1 ? " keeps what should be gone." : " keep what should be gone."],
+    run.leak_count > 0 && [link(run.leak_count === 1 ? "1 variable" : `${count(run.leak_count)} holders`, "/leaks"), run.leak_count === 1 ? " retains memory from earlier steps." : " retain memory from earlier steps."],
     peak(run, link),
-    run.leak_count === 0 && "No leak was found.",
-    run.fragmentation_fraction > MUCH && idle > MANY && [link(`${bytes(idle)} of what it reserved`, "/fragmentation"), " were never needed at once."],
+    run.leak_count === 0 && "No leak found.",
+    run.fragmentation_fraction > MUCH && idle > MANY && [link(`${bytes(idle)} of reserved memory`, "/fragmentation"), " was never needed."],
   ].filter(Boolean);
 }
 
@@ -50,6 +50,6 @@ function peak({ peak_allocated_bytes: most, peak_step: step, peak_phase: phase, 
   const so = `The peak is ${bounds > 0 ? "at least " : ""}${bytes(most)}${where && `, ${where}`}`;
   if (!(all > 0)) return `${so}.`;
   const much = `${so}; ${percent(part / all, 0)} of it`;
-  if (name === "other") return [`${much} is neither weights, buffers, gradients, optimizer state nor activations`, recordings > 0 && [": ", link("a recorded step names what is", "/anatomy")], "."];
+  if (name === "other") return [`${much} is other`, recordings > 0 && [": ", link("See the breakdown of a recorded step", "/anatomy")], "."];
   return `${much} ${{ optimizer: "is optimizer state", activations: "are activations and temporaries" }[name] ?? `are ${name}`}.`;
 }

@@ -2,8 +2,8 @@
 
 import { h } from "vramscope/dom.js";
 import { ago, bytes, count, moment, ofMany, percent, seconds } from "vramscope/format.js";
-import { delta, known, meter, sparkline } from "vramscope/parts/pieces.js";
-import { stateBadge } from "vramscope/parts/state.js";
+import { delta, known, meter, sparkline } from "vramscope/parts/ui.js";
+import { stateBadge } from "vramscope/parts/run_state.js";
 import { toCsv } from "vramscope/series.js";
 
 /** Columns: class, head, how to sort (null: not), what a cell holds, what the head means; `base` is the baseline of its project. */
@@ -11,15 +11,15 @@ export const RUNS_COLUMNS = [
   ["state-cell", "State", null, (row) => stateBadge(row.state)],
   ["name", "Run", (row) => row.name.toLowerCase(), nameCell],
   ["gpu", "Device", (row) => row.device ?? "", deviceCell],
-  ["number peak", "Peak allocated", (row) => row.peak_allocated_bytes, (row) => [known(bytes(row.peak_allocated_bytes), { short: true }), meter(row.peak_allocated_bytes, row.capacity_bytes)], "the allocator's own exact peak of what tensors hold; the bar is its share of the card"],
-  ["number delta", "vs baseline", null, deltaCell, "change of the peak against the baseline of its project"],
-  ["number frag", "Never needed", (row) => row.fragmentation_fraction, neverNeededCell, "of the most that a step reserved, the share that was never needed at once: the peak of reserved less that of allocated"],
-  ["number unusable", "Unusable", (row) => row.unusable_bytes, unusableCell, "free and of no use to the run when most was reserved: in pieces or pools that its requests cannot use; unknown until a window was recorded"],
+  ["number peak", "Peak allocated", (row) => row.peak_allocated_bytes, (row) => [known(bytes(row.peak_allocated_bytes), { short: true }), meter(row.peak_allocated_bytes, row.capacity_bytes)], "exact peak of the allocator's counter; bar: share of the device"],
+  ["number delta", "vs baseline", null, deltaCell, "peak compared with the baseline of the project"],
+  ["number frag", "Never needed", (row) => row.fragmentation_fraction, neverNeededCell, "peak reserved minus peak allocated, as a share of peak reserved"],
+  ["number unusable", "Unusable", (row) => row.unusable_bytes, unusableCell, "free at the reserved peak, but in pieces or pools that the run’s requests cannot use; needs a recording"],
   ["number time", "Step time", (row) => row.step_seconds_median, (row) => known(seconds(row.step_seconds_median), { short: true }), "median"],
   ["number steps", "Steps", (row) => row.steps, (row) => known(count(row.steps), { short: true })],
-  ["number ranks", "Ranks", (row) => row.world_size, (row) => known(ofMany(row.ranks_reporting, row.world_size), { short: true }), "processes of the run; of those, how many report"],
+  ["number ranks", "Ranks", (row) => row.world_size, (row) => known(ofMany(row.ranks_reporting, row.world_size), { short: true }), "processes of the run, and how many report"],
   ["number started", "Started", (row) => row.started_seconds, (row) => h("time", { title: moment(row.started_seconds), "data-moment": row.started_seconds }, ago(row.started_seconds, Date.now() / 1000))],
-  ["spark", "Peaks", null, (row) => sparkline(row.sparkline), "peak of the steps over the run's life, from zero to its own highest"],
+  ["spark", "Peaks", null, (row) => sparkline(row.sparkline), "peak per step over the run"],
 ];
 
 /** A card's name without its maker; below it, where it is so, that it is emulated. */
@@ -33,8 +33,8 @@ function nameCell(row) {
   return [
     h("div", { class: "name-line" },
       h("a", { href: `/runs/${encodeURIComponent(row.run_id)}`, title: row.name }, row.name),
-      row.baseline && h("span", { class: "chip baseline", title: "deltas in this project are against this run" }, "baseline"),
-      (row.out_of_memory > 0 || row.oom_records > 0) && h("a", { class: "chip leak", href: `/runs/${encodeURIComponent(row.run_id)}/oom`, title: "ran out of memory: why, and what would have been enough" }, "OOM"),
+      row.baseline && h("span", { class: "chip baseline", title: "baseline for the deltas of this project" }, "baseline"),
+      (row.out_of_memory > 0 || row.oom_records > 0) && h("a", { class: "chip leak", href: `/runs/${encodeURIComponent(row.run_id)}/oom`, title: "out of memory: cause and remedies" }, "OOM"),
       row.leaks > 0 && h("a", { class: "chip leak", href: `/runs/${encodeURIComponent(row.run_id)}/leaks`, title: `${row.leaks === 1 ? "1 leak" : `${row.leaks} leaks`} (${row.worst_leak}), holding ${bytes(row.leaked_bytes)}` }, "leak ", bytes(row.leaked_bytes))),
     h("div", { class: "below" }, [row.project, ...row.tags].map((word, i) => [i > 0 && " · ", word])),
     row.techniques?.length > 0 && h("div", { class: "trained", title: `trained with ${row.techniques.join(", ")}` }, row.techniques.join(" · ")),
@@ -56,7 +56,7 @@ function unusableCell(row) {
 
 function deltaCell(row, base) {
   if (row.baseline) return h("span", { class: "muted" }, "baseline");
-  if (!base) return h("span", { class: "muted none", title: "no run of this project is the baseline" }, "—");
+  if (!base) return h("span", { class: "muted none", title: "the project has no baseline" }, "—");
   return delta(row.peak_allocated_bytes, base.peak_allocated_bytes);
 }
 

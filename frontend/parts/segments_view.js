@@ -10,7 +10,7 @@ import { fill, h } from "vramscope/dom.js";
 import { ALL, following, wholeOf, windowIn } from "vramscope/parts/event_window.js";
 import { figuresOf, momentBar } from "vramscope/parts/moment_bar.js";
 import { SegmentMap } from "vramscope/parts/segment_map.js";
-import { Strip } from "vramscope/parts/strip.js";
+import { Strip } from "vramscope/parts/breakdown_chart.js";
 import { WhatIf } from "vramscope/parts/whatif.js";
 import { setQuery, store } from "vramscope/store.js";
 

@@ -4,8 +4,8 @@ import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, signedPercent } from "vramscope/format.js";
 import { ComparedCard } from "vramscope/parts/compared_card.js";
-import { wayWords } from "vramscope/parts/other_ways.js";
-import { known } from "vramscope/parts/pieces.js";
+import { wayWords } from "vramscope/parts/training_plans.js";
+import { known } from "vramscope/parts/ui.js";
 
 /** A card that shows itself where compared runs differ from the baseline in techniques that a recording predicts. */
 export class TechniquePredictions extends ComparedCard {
@@ -17,7 +17,7 @@ export class TechniquePredictions extends ComparedCard {
     if (rows.length === 0) return false;
     fill(this.element,
       h("header", {}, h("h2", {}, "Techniques: predicted and measured"), h("span", { class: "muted" }, "peak allocated")),
-      h("div", { class: "pad" }, h("p", { class: "muted" }, "From ", h("a", { href: `/runs/${encodeURIComponent(recording.run_id)}/anatomy?recording=${recording.recording}` }, "a recording of the baseline"), isKnown(step) && `, its step ${count(step)}`, ". The error is of the measured peak.")),
+      h("div", { class: "pad" }, h("p", { class: "muted" }, "From ", h("a", { href: `/runs/${encodeURIComponent(recording.run_id)}/anatomy?recording=${recording.recording}` }, "a recording of the baseline"), isKnown(step) && `, its step ${count(step)}`, ". Error: share of the measured peak.")),
       h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" },
         h("thead", {}, h("tr", {}, ["Run", "Trained with"].map((label) => h("th", { scope: "col" }, label)), ["Predicted", "Measured", "Error"].map((label) => h("th", { scope: "col", class: "number" }, label)))),
         h("tbody", {}, rows.map(line)))));

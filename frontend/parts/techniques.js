@@ -2,7 +2,7 @@
 
 import { copyButton, h } from "vramscope/dom.js";
 import { count } from "vramscope/format.js";
-import { known } from "vramscope/parts/pieces.js";
+import { known } from "vramscope/parts/ui.js";
 
 const NAMES = {
   gradient_checkpointing: "gradient checkpointing",
@@ -28,7 +28,7 @@ const waiting = (technique) => technique.observed === null;
 
 /** What a chip says when it is pointed at. */
 function inWords({ declared, observed }) {
-  const seen = observed === "" ? "looked for, and not seen" : (observed ?? "not seen yet, or it cannot be seen");
+  const seen = observed === "" ? "not observed" : (observed ?? "not observed yet, or not observable");
   return `declared: ${declared ?? "nowhere"}\nobserved: ${seen}`;
 }
 
@@ -47,10 +47,10 @@ export function techniqueChips(techniques) {
 export function findingsPanel({ findings, run_id: run }) {
   if (!findings?.length) return null;
   return h("section", { class: "card findings", "aria-label": "Findings" },
-    h("header", {}, h("h2", {}, findings.length === 1 ? "A finding" : `${findings.length} findings`), h("span", { class: "muted" }, "known traps, and techniques that are declared and not seen")),
+    h("header", {}, h("h2", {}, findings.length === 1 ? "A finding" : `${findings.length} findings`), h("span", { class: "muted" }, "known pitfalls, and techniques that are declared but not observed")),
     h("ul", {}, findings.map((finding) => h("li", { "data-finding": finding.kind },
       h("p", {}, finding.text),
-      h("p", { class: "advice" }, h("strong", {}, "What to do: "), finding.advice, PAGES[finding.kind] && [" ", h("a", { href: `/runs/${encodeURIComponent(run)}/${PAGES[finding.kind][0]}` }, PAGES[finding.kind][1])]),
+      h("p", { class: "advice" }, h("strong", {}, "Fix: "), finding.advice, PAGES[finding.kind] && [" ", h("a", { href: `/runs/${encodeURIComponent(run)}/${PAGES[finding.kind][0]}` }, PAGES[finding.kind][1])]),
       h("p", { class: "muted" }, place(finding), finding.first_step > 0 && `since step ${count(finding.first_step)}`)))));
 }
 
@@ -63,8 +63,8 @@ function place({ file, line }) {
 
 /** What is declared beside what was seen. */
 export function techniquesPanel({ techniques, state }) {
-  return h("section", { class: "card techniques", "aria-label": "How it is trained" },
-    h("header", {}, h("h2", {}, "How it is trained")),
+  return h("section", { class: "card techniques", "aria-label": "Techniques" },
+    h("header", {}, h("h2", {}, "Techniques")),
     techniques?.length
       ? h("div", { class: "scroll" }, h("table", { class: "plain" },
           h("thead", {}, h("tr", {}, ["Technique", "Declared", "Observed"].map((name) => h("th", { scope: "col" }, name)))),
@@ -76,6 +76,6 @@ export function techniquesPanel({ techniques, state }) {
 }
 
 function nothing(techniques, state) {
-  if (techniques) return state === "running" ? "Nothing is declared, and nothing was observed yet: the second step is the first that is looked at." : "Nothing was declared, and the run had no second step to look at.";
-  return "The agent told nothing of it: an older one, or VRAMSCOPE_TECHNIQUES=0.";
+  if (techniques) return state === "running" ? "None declared, none observed yet. The agent observes from step 2 on." : "None declared. The run had no second step to observe.";
+  return "Not reported. Is VRAMSCOPE_TECHNIQUES=0?";
 }

@@ -45,7 +45,7 @@ export class Timeline {
     this.chart.dataset.figure = "timeline";
     this.bar = h("div", { class: "view-bar timeline-bar" });
     this.words = h("div", { class: "map-words", "aria-live": "off" });
-    this.place = h("div", { class: "timeline-place" }, h("span", { class: "muted" }, "Point at a place to see whose memory it is; click to look at it; drag to go closer."));
+    this.place = h("div", { class: "timeline-place" }, h("span", { class: "muted" }, "Point at an allocation to see its owner. Click to select, drag to zoom."));
     this.miniMap = eventsMap((range) => this.zoom(range));
     this.lines = Object.fromEntries(["a", "b", "moment"].map((name) => [name, h("div", { class: `cursor at-${name}`, hidden: true, "data-name": name === "moment" ? null : name.toUpperCase() })]));
     this.chart.querySelector(".plot-frame").append(...Object.values(this.lines));
@@ -82,7 +82,7 @@ export class Timeline {
   /** What the moment is that is looked at where none is chosen: the highest, or one nearly as high of which stacks are known. */
   get lookAtWords() {
     if (!this.lookAt || this.lookAt.event === this.highest.event) return "the peak";
-    return "nearly the peak, where stacks were recorded";
+    return "near the peak, where stacks were recorded";
   }
 
   /** From afar areas, closer the allocations themselves, unless one of them is asked for. */
@@ -209,10 +209,10 @@ export class Timeline {
     if (key === this.barKey) return;
     this.barKey = key;
     fill(this.bar,
-      h("span", { class: "muted" }, "Coloured by"),
-      choice("Coloured by", COLOURINGS, by, (value) => this.onView({ by: value })),
+      h("span", { class: "muted" }, "Colour by"),
+      choice("Colour by", COLOURINGS, by, (value) => this.onView({ by: value })),
       h("span", { class: "muted" }, "drawn as"),
-      choice("Drawn as", DETAILS, this.detail, (value) => this.onView({ detail: value })));
+      choice("Draw as", DETAILS, this.detail, (value) => this.onView({ detail: value })));
   }
 
   drawWords() {
@@ -220,14 +220,14 @@ export class Timeline {
     const part = told.from > -1 || told.to < told.events;
     const left = told.detail === "allocations" ? told.left_out : null;
     fill(this.words,
-      h("span", {}, h("strong", {}, bytes(told.peak.allocated_bytes)), ` at the highest moment ${part ? "in view" : "of the recording"}: ${momentWords(told.peak)}`),
-      part && h("button", { class: "chip zoom-chip", type: "button", title: "see all again (Esc)", onclick: () => this.onView(ALL) }, `events ${count(Math.max(0, told.from))} – ${count(told.to)}  ✕`),
+      h("span", {}, h("strong", {}, bytes(told.peak.allocated_bytes)), ` at the peak ${part ? "in view" : "of the recording"}: ${momentWords(told.peak)}`),
+      part && h("button", { class: "chip zoom-chip", type: "button", title: "reset the zoom (Esc)", onclick: () => this.onView(ALL) }, `events ${count(Math.max(0, told.from))} – ${count(told.to)}  ✕`),
       h("span", { class: "muted", "data-drawn": true },
         left === null
-          ? told.joined > 0 && `the largest ${told.series.length - 1} of ${told.series.length - 1 + told.joined} drawn by themselves`
+          ? told.joined > 0 && `the largest ${told.series.length - 1} of ${told.series.length - 1 + told.joined} drawn separately`
           : left === 0
             ? `all ${count(told.drawn)} allocations in view are drawn`
-            : `the ${count(told.drawn)} largest allocations in view are drawn; ${count(left)} smaller ones, at most ${bytes(told.left_out_peak_bytes)} together, are the band on top`));
+            : `the ${count(told.drawn)} largest allocations in view are drawn; ${count(left)} smaller ones, at most ${bytes(told.left_out_peak_bytes)} together, form the band on top`));
   }
 
   drawPlace({ moment, allocated_bytes: allocated, series, allocation, in_band: inBand, band }) {

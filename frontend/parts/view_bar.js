@@ -54,11 +54,11 @@ export function viewBar(view, places, { onAll, onAxis, words }) {
   return [
     placeChoice(places, view),
     h("span", { class: "spring" }),
-    from !== null && h("button", { class: "chip zoom-chip", type: "button", onclick: onAll, title: "see all again (Esc)" }, `${x === "time" ? "" : "steps "}${words(from)} – ${words(view.to)}  ✕`),
+    from !== null && h("button", { class: "chip zoom-chip", type: "button", onclick: onAll, title: "reset the zoom (Esc)" }, `${x === "time" ? "" : "steps "}${words(from)} – ${words(view.to)}  ✕`),
     h("div", { class: "segmented", role: "group", "aria-label": "Window" },
       press("All", from === null && !last, () => setQuery({ from: null, to: null, last: null }), "the whole run (f)"),
       spans.map(([size, label]) => press(`Last ${label}`, from === null && last === size, () => setQuery({ from: null, to: null, last: size })))),
-    h("div", { class: "segmented", role: "group", "aria-label": "Lines" }, press("Smooth lines", smooth, () => setQuery({ smooth: smooth ? null : 1 }), "means over 2 % of the window in view, the measured lines faint behind them; peaks stay as they are (s)")),
+    h("div", { class: "segmented", role: "group", "aria-label": "Lines" }, press("Smooth lines", smooth, () => setQuery({ smooth: smooth ? null : 1 }), "means over 2 % of the window, measured lines behind; peaks unchanged (s)")),
     h("div", { class: "segmented", role: "group", "aria-label": "Axis" },
       press("Time", x === "time" && !clock, () => onAxis("time"), "x axis: time since the start (x)"),
       press("Clock", clock, () => onAxis("clock"), "x axis: time of day (x)"),

@@ -1,7 +1,7 @@
 /** The first page, while nothing has arrived: how to send the first run to exactly this server. */
 
 import { h } from "vramscope/dom.js";
-import { snippet } from "vramscope/parts/pieces.js";
+import { snippet } from "vramscope/parts/ui.js";
 
 /** The address that a training on this machine, or another, would use for this very page. */
 export const serverAddress = () => location.origin;
@@ -23,12 +23,12 @@ export function welcome({ token }) {
   return h(
     "section",
     { class: "card welcome" },
-    h("div", {}, h("h1", {}, "Where does the memory go?"), h("p", { class: "muted" }, "Send the first run here; this page shows it while it trains.")),
+    h("div", {}, h("h1", {}, "No runs yet"), h("p", { class: "muted" }, "Start a training. Its run appears here.")),
     h("ol", {},
-      h("li", {}, h("p", {}, "Where the training runs:"), snippet(lines.install)),
-      token && h("li", {}, h("p", {}, "This server asks for a token. One with the scope ingest, made on the ", h("a", { href: "/settings" }, "Settings"), " page, goes into the training’s environment:"), snippet("export VRAMSCOPE_TOKEN=…")),
-      h("li", {}, h("p", {}, "One line in the script, with a Trainer, an Accelerator, a model, an optimizer, or nothing at all:"), snippet(lines.attach)),
-      h("li", {}, h("p", {}, "Or no change of code at all:"), snippet(lines.command))),
-    h("p", { class: "waiting", role: "status" }, h("span", { class: "pulse", "aria-hidden": "true" }), "waiting for the first run… it appears here by itself"),
+      h("li", {}, h("p", {}, "On the training machine:"), snippet(lines.install)),
+      token && h("li", {}, h("p", {}, "This server requires a token with the scope ingest. Create one in ", h("a", { href: "/settings" }, "Settings"), " and set it in the training’s environment:"), snippet("export VRAMSCOPE_TOKEN=…")),
+      h("li", {}, h("p", {}, "One line in the script, with a Trainer, an Accelerator, a model, an optimizer, or no argument:"), snippet(lines.attach)),
+      h("li", {}, h("p", {}, "Or without code changes:"), snippet(lines.command))),
+    h("p", { class: "waiting", role: "status" }, h("span", { class: "pulse", "aria-hidden": "true" }), "waiting for the first run…"),
   );
 }

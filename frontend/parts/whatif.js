@@ -2,7 +2,7 @@
 
 import { fill, h, setText } from "vramscope/dom.js";
 import { bytes } from "vramscope/format.js";
-import { problemBanner, snippet } from "vramscope/parts/pieces.js";
+import { problemBanner, snippet } from "vramscope/parts/ui.js";
 import { progressOf, Question } from "vramscope/parts/whatif_question.js";
 import { sharedNotes, whatIfTable } from "vramscope/parts/whatif_table.js";
 import { setQuery, store } from "vramscope/store.js";
@@ -15,13 +15,13 @@ export class WhatIf {
   constructor({ onEvent }) {
     this.onEvent = onEvent;
     this.card = h("select", { "aria-label": "Card", onchange: (event) => setQuery({ card: event.target.value || null }) });
-    this.field = h("input", { type: "text", "aria-label": "Your own settings", placeholder: "max_split_size_mb:256,…", "aria-describedby": "own-settings-refused", spellcheck: "false", autocomplete: "off", oninput: () => this.refuse(null) });
+    this.field = h("input", { type: "text", "aria-label": "Your settings", placeholder: "max_split_size_mb:256,…", "aria-describedby": "own-settings-refused", spellcheck: "false", autocomplete: "off", oninput: () => this.refuse(null) });
     // where the reader looks who has pressed Try: above the table it would be out of sight
     this.refused = h("span", { class: "more", id: "own-settings-refused", "aria-live": "polite" });
     this.form = h("form", { class: "own-settings", onsubmit: (event) => this.add(event) }, h("code", { class: "muted" }, "PYTORCH_CUDA_ALLOC_CONF="), this.field, h("button", { class: "button small", type: "submit" }, "Try"), this.refused);
     this.parts = { trouble: h("div"), residual: h("span"), notes: h("div"), progress: h("div"), advice: h("div"), table: h("div") };
-    this.element = h("section", { class: "card whatif", "aria-label": "What other settings would have given" },
-      h("header", {}, h("h2", {}, "What if: other allocator settings"), h("span", { class: "spring" }), h("label", { class: "muted" }, "On a card of ", this.card)),
+    this.element = h("section", { class: "card whatif", "aria-label": "Other allocator settings" },
+      h("header", {}, h("h2", {}, "What if: other allocator settings"), h("span", { class: "spring" }), h("label", { class: "muted" }, "On a device of ", this.card)),
       h("div", { class: "pad" }, this.parts.progress, this.parts.advice, this.parts.trouble),
       this.parts.table,
       h("div", { class: "pad whatif-foot" }, this.form, this.parts.residual, this.parts.notes));
@@ -70,7 +70,7 @@ export class WhatIf {
   begin(told) {
     this.told = told;
     const { device_total_bytes: total } = told;
-    const own = total ? `${bytes(total)} (as recorded)` : "no limit (its card is not known)";
+    const own = total ? `${bytes(total)} (as recorded)` : "no limit (device unknown)";
     fill(this.card, h("option", { value: "" }, own), CARDS_GIB.map((gib) => h("option", { value: String(gib) }, `${gib} GiB`)));
     this.ask();
   }
@@ -149,7 +149,7 @@ function advice({ recommendation }) {
   if (!recommendation) return null;
   const { conf, words } = recommendation;
   return h("div", { class: "advice", "data-advice": conf ?? "" },
-    h("p", {}, conf !== null && h("strong", {}, conf === "" ? "Take the default settings. " : "Try this. "), words),
+    h("p", {}, conf !== null && h("strong", {}, conf === "" ? "Use the default settings. " : "Try this. "), words),
     conf !== null && snippet(conf === "" ? "unset PYTORCH_CUDA_ALLOC_CONF" : `export PYTORCH_CUDA_ALLOC_CONF=${/[[\]>]/.test(conf) ? `"${conf}"` : conf}`));
 }
 

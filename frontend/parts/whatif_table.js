@@ -2,7 +2,7 @@
 
 import { h } from "vramscope/dom.js";
 import { bytes, count, isKnown } from "vramscope/format.js";
-import { known } from "vramscope/parts/pieces.js";
+import { known } from "vramscope/parts/ui.js";
 
 /** `yours`: rows of the reader's own settings, `onTakeAway(conf)`: one of them goes; `onEvent(event)`: to the moment of an out-of-memory error. */
 export function whatIfTable({ rows, recommendation }, { yours, told, device, onEvent, onTakeAway }) {
@@ -15,7 +15,7 @@ export function whatIfTable({ rows, recommendation }, { yours, told, device, onE
     const mine = yours.includes(row);
     const mark = row === recorded ? "as recorded" : recommendation?.conf && row.conf === recommendation.conf ? "recommended" : mine ? "yours" : null;
     return h("tr", { class: [mark === "recommended" && "selected", row === recorded && "recorded"].filter(Boolean).join(" ") || null, "data-conf": row.conf },
-      h("th", { scope: "row", class: "conf" }, h("code", {}, row.conf || "default settings"), mark && [" ", h("span", { class: mark === "recommended" ? "chip good" : "chip" }, mark)], mine && [" ", h("button", { class: "button quiet small", type: "button", "aria-label": `take ${row.conf || "default settings"} away`, title: "take it away", onclick: () => onTakeAway(row.conf) }, "✕")], certainty(row)),
+      h("th", { scope: "row", class: "conf" }, h("code", {}, row.conf || "default settings"), mark && [" ", h("span", { class: mark === "recommended" ? "chip good" : "chip" }, mark)], mine && [" ", h("button", { class: "button quiet small", type: "button", "aria-label": | "default settings"} away`|`remove ${row.conf || "default settings"}`|| "default settings"} away`, title: "remove", onclick: () => onTakeAway(row.conf) }, "✕")], certainty(row)),
       h("td", { class: "number smallest" }, h("span", { class: row.is_bounded && row.smallest_card_bytes === least ? "best" : null }, known(bytes(row.smallest_card_bytes), { short: true })), giveOrTake(row)),
       h("td", { class: "number peak" }, known(bytes(row.peak_reserved_bytes), { short: true }), uncapped(row)),
       h("td", { class: "number" }, row === recorded ? h("span", { class: "muted" }, "—") : saved(row.saved_bytes)),
@@ -27,11 +27,11 @@ export function whatIfTable({ rows, recommendation }, { yours, told, device, onE
   const card = device ? bytes(device) : isKnown(told.device_total_bytes) ? bytes(told.device_total_bytes) : "its card";
   const head = [
     ["Setting", "conf"],
-    ["Smallest card", "number smallest", "the smallest card on which this recording gets through under the setting: what settings are ranked by"],
-    ["Peak reserved", "number peak", "on the card chosen; below it, with room: where the card is never full"],
-    ["Saved", "number", "of the smallest card, against the recorded settings"],
-    ["Retries", "number retries", "allocations that succeeded only after the cache was emptied"],
-    ["cudaMalloc", "number calls", "calls that took memory from the device: each stops the training for a while"],
+    ["Smallest device", "number smallest", "smallest device on which this recording runs with the setting; ranks the settings"],
+    ["Peak reserved", "number peak", "on the selected device; below, on a device that is never full"],
+    ["Saved", "number", "smallest device compared with the recorded settings"],
+    ["Retries", "number retries", "allocations that succeeded after the cache was emptied"],
+    ["cudaMalloc", "number calls", "cudaMalloc calls; each pauses the training"],
     [`On ${card}`, "fits"],
     ["Risk", "risk"],
   ];
@@ -58,23 +58,23 @@ const LEVELS = ["none known", "small", "may be slower", "do not use it"];
 
 /** By how much the smallest card may be another; the width to which it was searched is not worth a line. */
 function giveOrTake({ smallest_card_bytes: card, uncertainty_bytes: away, is_bounded: isBounded }) {
-  if (isKnown(card) && !isBounded) return h("span", { class: "below give-or-take", title: "this recording bounds it neither below nor above: it is not recommended, whatever it saves" }, "no bound");
-  return isKnown(card) && away > card * NOTICED && h("span", { class: "below give-or-take", title: "other replays that could be as true give cards so much smaller or larger" }, `± ${bytes(away)}`);
+  if (isKnown(card) && !isBounded) return h("span", { class: "below give-or-take", title: "this recording gives no bounds, so the setting is not recommended" }, "no bound");
+  return isKnown(card) && away > card * NOTICED && h("span", { class: "below give-or-take", title: "other plausible replays give devices smaller or larger by this much" }, `± ${bytes(away)}`);
 }
 
 /** How sure the figures of a row are: a word, why on hover; the reasons stand in the notes, too. */
 export function certainty({ certainty: word, reasons }) {
-  const titles = { exact: "to the byte: nothing is taken for granted that the recording does not tell", band: "it lies in the band", estimate: "something is taken for granted that has no bounds" };
+  const titles = { exact: "exact: no assumptions", band: "within the band", estimate: "depends on an assumption without bounds" };
   return h("span", { class: `below certainty ${word}`, "data-certainty": word, title: reasons.length > 0 ? reasons.join(" ") : titles[word] }, word);
 }
 
 /** An estimate has no bounds: then its band is only what was tried. */
-export const bandMeans = ({ certainty: word }) => (word === "estimate" ? "what other replays give; it can be more or less" : "what cannot be known exactly lies in here");
+export const bandMeans = ({ certainty: word }) => (word === "estimate" ? "range of other replays; the value can lie outside" : "the exact value lies in this range");
 
 /** The peak where the card is never full: it ranks settings wrongly, so it stands below. A band where it cannot be exact. */
 function uncapped(row) {
   const { band, uncapped_peak_reserved_bytes: peak } = row;
-  if (band && band[0] !== band[1]) return h("span", { class: "below", title: `where the card is never full; ${bandMeans(row)}` }, `${bytes(band[0])} – ${bytes(band[1])} with room`);
+  if (band && band[0] !== band[1]) return h("span", { class: "below", title: `on a device that is never full; ${bandMeans(row)}` }, `${bytes(band[0])} – ${bytes(band[1])} with room`);
   return peak !== row.peak_reserved_bytes && h("span", { class: "below" }, `${bytes(peak)} with room`);
 }
 
@@ -96,7 +96,7 @@ function fits(row, onEvent) {
   if (!row.out_of_memory) return h("span", {}, "gets through");
   const event = row.out_of_memory_at_event;
   const words = h("span", { class: "more" }, "out of memory");
-  return isKnown(event) && event >= 0 ? [words, " ", h("button", { class: "button quiet small", type: "button", onclick: () => onEvent(event), title: "see this moment of the recording" }, `at event ${count(event + 1)}`)] : words;
+  return isKnown(event) && event >= 0 ? [words, " ", h("button", { class: "button quiet small", type: "button", onclick: () => onEvent(event), title: "show this event of the recording" }, `at event ${count(event + 1)}`)] : words;
 }
 
 /** In a word, with the numbers under which it is told in full below. */

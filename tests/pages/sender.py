@@ -277,7 +277,7 @@ class Rank:
         )
 
     def trained(self) -> wire_messages.Techniques:
-        """How it is trained, as the training says."""
+        """Techniques, as the training says."""
         return wire_messages.Techniques(
             time_ns=int(self.now * 1e9),
             step=self.step,

@@ -93,10 +93,10 @@ def test_the_stack_is_drawn_under_its_ruler_and_coloured_as_one_likes(page: Any,
     assert words(page, ".timeline .map-words").startswith(told.split("at most ")[1].split(",")[0])
     assert top > 0
     assert words(page, ".timeline .legend").count("iB") >= 4, "each series with what it holds at the peak"
-    page.get_by_role("group", name="Coloured by").get_by_text("Your line").click()
+    page.get_by_role("group", name="Colour by").get_by_text("Your line").click()
     eventually(lambda: query(page).get("by") == "site")
     eventually(lambda: "me/train.py:87 train" in words(page, ".timeline .legend"))
-    page.get_by_role("group", name="Coloured by").get_by_text("Category").click()
+    page.get_by_role("group", name="Colour by").get_by_text("Category").click()
     eventually(lambda: "by" not in query(page))
 
 
@@ -132,7 +132,7 @@ def test_one_goes_closer_points_and_looks_at_an_allocation(page: Any, recorded: 
     chart.locator(".plot").click(position=place)
     eventually(lambda: "allocation" in query(page))
     card = page.locator(".allocation")
-    card.get_by_text("Asked for by").wait_for()
+    card.get_by_text("Allocated by").wait_for()
     assert abs(int(query(page)["event"]) - moment) <= 1
     assert "model.py:31" in card.inner_text()
     assert "stacks of what lets go were not recorded" in card.inner_text()
@@ -147,7 +147,7 @@ def test_one_goes_closer_points_and_looks_at_an_allocation(page: Any, recorded: 
     page.goto("about:blank")
     page.goto(address)
     drawn(page, "timeline")
-    card.get_by_text("Asked for by").wait_for()
+    card.get_by_text("Allocated by").wait_for()
     assert "model.py:31" in card.inner_text()
     # a half to the right, by key; all again by another
     page.locator("h1").click()
@@ -177,7 +177,7 @@ def test_two_moments_are_compared_line_by_line(page: Any, recorded: Sender) -> N
     assert marks.evaluate_all("(lines) => lines.map((line) => line.dataset.name)") == ["A", "B"]
     table.get_by_role("button").first.click()
     eventually(lambda: "allocation" in query(page))
-    page.get_by_role("button", name="Take A and B away").click()
+    page.get_by_role("button", name="Remove A and B").click()
     eventually(lambda: not {"a", "b"} & query(page).keys())
     assert not page.locator(".between").is_visible()
 
@@ -249,7 +249,7 @@ def test_other_ways_to_train_stand_below_the_advice(page: Any, recorded: Sender)
     assert re.fullmatch(r"504 MiB\s+36 %", rows.nth(1).locator("td").nth(1).inner_text())
     assert "predicted from step 3" in card.locator("header").inner_text()
     notes = card.locator(".other-ways-notes").inner_text()
-    assert "this recording does not know modules" in notes and "the optimizer's averages are rounded" in notes
+    assert "this recording does not know modules" in notes and "rounded optimizer state" in notes
     assert "foreach=False" not in notes, "the costs of what is told alone"
     assert_legible(page)
     empty = Sender(recorded.url, "nothing happened")
@@ -295,7 +295,7 @@ def test_its_events_are_searched_and_its_window_is_had_as_a_file(page: Any, reco
     rows.first.get_by_role("button").click()
     eventually(lambda: query(page).get("event") == str(event) and "tab" not in query(page))
     card = page.locator(".allocation")
-    card.get_by_text("Asked for by").wait_for()
+    card.get_by_text("Allocated by").wait_for()
     assert size in card.inner_text() and "model.py:31" in card.inner_text()
 
     # the window that is looked at, in each form

@@ -86,11 +86,11 @@ def test_the_peak_is_told_and_drawn_and_the_moment_can_be_chosen(page: Any, reco
     strip = drawn(page, "strip")
     roles = strip.evaluate("(chart) => chart.traces.map((trace) => trace.meta.role)")
     assert roles == ["requested", "rounding", "usable", "unusable", "total"]
-    assert re.fullmatch(r"Reserved at the peak [\d.]+ [GM]iB of 80\.0 GiB", words(page, "[data-kpi=reserved]"))
+    assert re.fullmatch(r"Peak reserved [\d.]+ [GM]iB of 80\.0 GiB", words(page, "[data-kpi=reserved]"))
     assert re.fullmatch(
-        r"Of no use to the run [\d.]+ [KMG]?i?B [\d.]+ % of reserved", words(page, "[data-kpi=unusable]")
+        r"Unusable [\d.]+ [KMG]?i?B [\d.]+ % of reserved", words(page, "[data-kpi=unusable]")
     )
-    assert words(page, "[data-kpi=settings]") == "Recorded under default settings PyTorch 2.13.0+cu130"
+    assert words(page, "[data-kpi=settings]") == "Allocator settings default settings PyTorch 2.13.0+cu130"
     drawn(page, "map")
     at_peak = words(page, ".segment-map .map-words")
     assert "event" not in query(page)
@@ -98,7 +98,7 @@ def test_the_peak_is_told_and_drawn_and_the_moment_can_be_chosen(page: Any, reco
     eventually(lambda: query(page).get("event") == "-1")
     eventually(lambda: words(page, ".segment-map .map-words") != at_peak)
     assert words(page, ".moment-words") == "the start"
-    page.get_by_label("Moment: after which event").press("ArrowRight")
+    page.get_by_label("Event").press("ArrowRight")
     eventually(lambda: "event 1 of" in words(page, ".moment-words"))
     page.locator("h1").click()
     page.keyboard.press("]")
@@ -145,7 +145,7 @@ def test_the_map_is_cells_from_afar_and_blocks_from_near_and_names_who_asked(pag
     assert "used" in words(page, ".map-place")
     plot.click(position={"x": 200, "y": 60})
     eventually(lambda: "low" in query(page))
-    eventually(lambda: "each block drawn" in words(page, ".segment-map .map-words"))
+    eventually(lambda: "every block drawn" in words(page, ".segment-map .map-words"))
     eventually(lambda: chart.evaluate("(chart) => chart.traces.some((trace) => trace.meta.kind === 'block')"))
     whole = int(query(page)["high"]) - int(query(page)["low"])
     assert whole > MIB
@@ -253,7 +253,7 @@ def test_the_moments_are_played_and_stopped(page: Any, recorded: Sender) -> None
     page.get_by_role("button", name="Play", exact=True).click()
     stop = page.get_by_role("button", name="Stop", exact=True)
     stop.wait_for()
-    slider = page.get_by_label("Moment: after which event")
+    slider = page.get_by_label("Event")
     eventually(lambda: int(slider.input_value()) > 5)
     stop.click()
     page.get_by_role("button", name="Play", exact=True).wait_for()
@@ -303,11 +303,11 @@ def test_where_memory_ran_out_the_page_tells_what_was_free_and_of_what_use(page:
     run.record(window_of(start, allocator, last_step=1))
     page.goto(run.page)
     drawn(page, "strip")
-    ended = page.get_by_label("When memory ran out")
+    ended = page.get_by_label("Out of memory")
     ended.wait_for()
-    assert "Asked for when memory ran out 30.0 MiB" in words(page, "[data-kpi=oom-asked]")
-    assert re.fullmatch(r"Reserved then 40\.0 MiB .*", words(page, "[data-kpi=oom-reserved]"))
-    assert "In use by request 18.0 MiB 0 B more by rounding" in words(page, "[data-kpi=oom-requested]")
+    assert "Failed request 30.0 MiB" in words(page, "[data-kpi=oom-asked]")
+    assert re.fullmatch(r"Reserved 40\.0 MiB .*", words(page, "[data-kpi=oom-reserved]"))
+    assert "Requested 18.0 MiB 0 B more by rounding" in words(page, "[data-kpi=oom-requested]")
     usable, unusable = (
         float(re.search(r"([\d.]+) MiB", words(page, f"[data-kpi=oom-{part}]"))[1])  # type: ignore[index]
         for part in ("usable", "unusable")
@@ -319,7 +319,7 @@ def test_own_settings_are_tried_and_bad_ones_refused_in_pytorchs_words(page: Any
     page.context.watcher.expected.append("422")
     page.goto(recorded.page)
     page.locator(".whatif-table").wait_for(timeout=COMPILED_MS)
-    field = page.get_by_label("Your own settings")
+    field = page.get_by_label("Your settings")
     field.fill("max_split_size_mb:1")
     field.press("Enter")
     refusal = page.locator(".own-settings [aria-live]")
@@ -379,7 +379,7 @@ def test_several_recordings_can_be_chosen_and_deleted(page: Any, server: Any) ->
     eventually(lambda: words(page, "[data-kpi=reserved]") == before)
     page.get_by_role("button", name="Delete", exact=True).click()
     eventually(lambda: choice.count() == 0)
-    assert "A recording is coming" in words(page, ".empty")
+    assert "Receiving a recording" in words(page, ".empty")
     assert not page.locator(".whatif").is_visible()
 
 

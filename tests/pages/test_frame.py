@@ -117,7 +117,7 @@ def test_figures_may_differ_by_brightness_and_this_browser_keeps_it(page: Any, s
     page.goto(f"{server.url}/settings")
     before = "getComputedStyle(document.documentElement).getPropertyValue('--role-gradients')"
     coloured = page.evaluate(before)
-    page.get_by_role("button", name="By brightness").click()
+    page.get_by_role("button", name="Brightness").click()
     page.get_by_text("differs in brightness").wait_for()
     bright = page.evaluate(before)
     assert bright != coloured
@@ -146,7 +146,7 @@ def test_tokens_are_made_shown_once_and_revoked(page: Any, own_server: Any) -> N
     row.wait_for()
     assert plain not in page.content()
     row.get_by_role("button", name="Revoke").click()
-    row.get_by_role("button", name="Revoke for good?").click()
+    row.get_by_role("button", name="Revoke permanently?").click()
     row.wait_for(state="detached")
 
 

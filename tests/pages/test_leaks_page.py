@@ -111,7 +111,7 @@ def test_the_replay_of_a_recorded_step_stands_beside_what_was_measured(page: Any
     run.send(run.agent.samples(20), run.agent.steps(4), scan(a_leak("overlap", "output")))
     page.goto(f"{server.url}/runs/{run.agent.run}/leaks")
     replay = page.locator(".leak-detail .replay")
-    replay.get_by_text("not known: no window was recorded since it was found").wait_for()
+    replay.get_by_text("unknown: no window was recorded since it was found").wait_for()
     recording = run.record(leaking())
     replay.get_by_text("Holds 16.0 MiB; the peak of step 1 falls by 16.0 MiB").wait_for(timeout=COMPILED_MS)
     rows = [" ".join(row.split()) for row in replay.locator("tbody tr").all_inner_texts()]
@@ -141,7 +141,7 @@ def test_without_a_leak_the_page_says_what_could_not_have_been_seen(page: Any, s
     pattern = r"No growth over 900 steps; smallest detectable slope \d+(\.\d)? \w+ a step"
     assert re.search(pattern, verdict.inner_text()), verdict.inner_text()
     assert figure(page, "held").startswith("Held nothing")
-    assert "no end seen" in figure(page, "end")
+    assert "never at this rate" in figure(page, "end")
     assert page.locator(".leaks, .leak-detail, [data-omissions]").count() == 0
 
 
@@ -200,7 +200,7 @@ def test_several_ranks_share_an_entry_and_each_has_its_floor(page: Any, own_serv
     page.context.watcher.expected.append("404")
     page.goto(f"{own.url}/runs/{training.run}/leaks?rank=9")
     page.get_by_text("The run has no rank 9").wait_for()
-    page.get_by_role("link", name="Show what there is").click()
+    page.get_by_role("link", name="Show the data that exists").click()
     rows.first.wait_for()
 
 
@@ -240,7 +240,7 @@ def test_the_fixed_run_proves_itself_next_to_the_broken_one(page: Any, server: A
 def test_an_unknown_run_says_so(page: Any, server: Any) -> None:
     page.context.watcher.expected.append("404")
     page.goto(f"{server.url}/runs/there-is-no-such-run/leaks")
-    page.get_by_role("heading", name="There is no such run").wait_for()
+    page.get_by_role("heading", name="Run not found").wait_for()
 
 
 @pytest.mark.parametrize("run", [sender.LEAKY, sender.FIXED, sender.ON_CPU], ids=["leaks", "fixed", "unlooked"])
@@ -279,7 +279,7 @@ def test_what_a_training_on_a_card_keeps_on_the_host_is_not_called_a_leak(page: 
     banner = page.locator(".banner.verdict")
     banner.wait_for()
     assert banner.get_attribute("data-level") == "host"
-    assert banner.inner_text().startswith("Kept on the host.")
+    assert banner.inner_text().startswith("Retained on the host.")
     eventually(lambda: "of host memory; the card is not affected" in page.locator(".leak-detail .effect").inner_text())
     assert page.locator(".leak-detail .chip.leak").count() == 0
     assert "nothing" in figure(page, "held")

@@ -135,7 +135,7 @@ def test_an_error_is_explained_with_what_would_have_been_enough(page: Any, own_s
     assert "Requested 4.0 GiB" in verdict.inner_text()
     sure = page.locator(".oom-remedies tr[data-enough=true]")
     assert "micro-batches of 1/2" in sure.first.inner_text()
-    assert "unknown" in page.locator("[data-kpi=largest]").inner_text(), "the layout was not read"
+    assert "unknown" in page.locator("[data-kpi=largest]").inner_text(), "memory layout unknown"
     assert re.search(r"33\.0 GiB to 3\d\.\d GiB", page.locator("[data-kpi=needed]").inner_text())
     assert MARKUP in page.locator(".oom-stack .own").inner_text(), "markup stays text"
     choice = page.get_by_label("Error", exact=True)
@@ -171,9 +171,9 @@ def test_all_that_the_record_holds_is_shown(page: Any, own_server: Any) -> None:
     assert "600 MiB" in largest
     assert "of 2, 1000 MiB in all" in largest
     assert "encoder.0" in page.locator(".oom-panels .card", has_text="By module").inner_text()
-    held = page.locator(".oom-panels .card", has_text="What held the card").inner_text()
+    held = page.locator(".oom-panels .card", has_text="Device memory").inner_text()
     assert "activations, batch, temporaries" in held
-    last = page.locator(".card", has_text="Beside the last good step").inner_text()
+    last = page.locator(".card", has_text="Compared with the last good step").inner_text()
     assert "step 900" in last
     assert "20.0 GiB" in last
     assert "29.0 GiB" in last, "at the error"
@@ -231,18 +231,18 @@ def test_all_ranks_stand_side_by_side(page: Any, own_server: Any) -> None:
         (
             ("rank 0", "waited", "encoder.1", f"{MARKUP}.py:87", "told by the server, 120 ms later"),
             ("rank 1", "ran out", "4.00 GiB", "1.00 GiB", "29.0 GiB", "30.0 GiB"),
-            ("rank 2", "no record came", "unknown", "step 42", "its newest sample, 150 ms before", "7.00 GiB", "2.00 GiB"),
+            ("rank 2", "no record", "unknown", "step 42", "its newest sample, 150 ms before", "7.00 GiB", "2.00 GiB"),
         ),
         strict=True,
     ):  # fmt: skip
         assert not [word for word in words if word not in text], text
     assert [word for word in ("9.00 GiB", "12.0 GiB", "22.0 GiB") if word not in told[0]] == []
-    assert page.locator(".oom-ranks header").inner_text().endswith("no record came from 1 of 3")
+    assert page.locator(".oom-ranks header").inner_text().endswith("no record from 1 of 3")
     assert page.locator("img").count() == 0, "markup stays text"
     segments = drawn(page, "map")
     assert "30.0 GiB in 1 segments" in segments.inner_text()
     rows.nth(0).get_by_role("button", name="Segments").click()
-    segments.get_by_text("unknown: the segments were not read then").wait_for()
+    segments.get_by_text("unknown: segments were not read").wait_for()
     assert "Segments of rank 0" in segments.inner_text()
     assert rows.nth(0).get_by_role("button").get_attribute("aria-pressed") == "true"
 

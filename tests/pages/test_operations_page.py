@@ -91,7 +91,7 @@ def test_what_takes_time_and_memory_stands_in_two_sentences_two_figures_and_thre
     page.locator("[data-table=lines]").click()
     eventually(lambda: sorted(names(page)) == ["(no line of yours)", "net.py:7", "net.py:8 or later"])
     page.get_by_label("Search names").fill("nowhere")
-    page.get_by_text("No name has that in it.").wait_for()
+    page.get_by_text("No matching name.").wait_for()
     page.get_by_label("Search names").fill("")
     page.locator("[data-table=modules]").click()
     eventually(lambda: "up.inner" in names(page))

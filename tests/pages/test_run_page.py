@@ -47,7 +47,7 @@ def test_the_key_figures_are_those_of_the_run(page: Any, server: Any) -> None:
     assert re.search(r"Peak allocated\s+\d\d\.\d GiB\s+step \d+ · backward · \d+ % activations", text), text
     assert re.search(r"Headroom\s+\d\d\.\d GiB", text), text
     assert "0.1 %" in text, "the cost of watching"
-    assert "of a step, measured" in text
+    assert "of step time, measured" in text
     verdict = page.locator("[data-verdict]").inner_text()
     assert re.search(r"It fits, with \d\d\.\d GiB to spare", verdict), verdict
     assert re.search(r"The peak is \d\d\.\d GiB, in backward of step \d+; \d\d % of it are activations", verdict), (
@@ -73,7 +73,7 @@ def test_peaks_that_are_lower_bounds_are_marked_everywhere(page: Any, server: An
     assert dict(chart.evaluate(marks)) == {"lower-bound": [10, 11, 12], "reset": [21]}
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
     eventually(lambda: re.match(r"\d\d\.\d GiB", peak.locator(".value").inner_text()))
-    page.get_by_role("heading", name="Where it ran").wait_for()
+    page.get_by_role("heading", name="Environment").wait_for()
     assert "reset" not in " ".join(page.locator("[data-kpi=peak], .facts").all_inner_texts())
 
 
@@ -81,7 +81,7 @@ def test_what_is_wrong_is_counted_and_leads_to_where_it_is_told(page: Any, serve
     alerts = page.locator("[data-kpi=alerts]")
     page.goto(f"{server.url}/runs/{sender.TOO_LARGE.run}")
     eventually(lambda: alerts.locator(".value").inner_text() == "3")
-    assert "1 out-of-memory error" in alerts.locator(".note").inner_text(), "it died of one of which no record came"
+    assert "1 out-of-memory error" in alerts.locator(".note").inner_text(), "it died of one of which no record"
     assert "not looked for: leaks" in alerts.locator(".note").inner_text()
     alerts.get_by_role("link", name="2 findings").click()
     assert page.evaluate("location.pathname").endswith(sender.TOO_LARGE.run), "they are on this page"
@@ -97,7 +97,7 @@ def test_what_the_address_asks_for_in_vain_is_said_and_can_be_taken_away(page: A
     note = page.locator(".address-note")
     note.get_by_role("button", name="Take away").wait_for()
     text = note.inner_text()
-    for words in ("x=steps is none of time, step, clock", "from=abc is no number", "zoom is not known here"):
+    for words in ("x=steps is none of time, step, clock", "from=abc is not a number", "zoom is not known here"):
         assert words in text
     note.get_by_role("button", name="Take away").click()
     eventually(lambda: query(page) == {"smooth": "1"})
@@ -130,7 +130,7 @@ def test_a_run_without_cuda_says_unknown(page: Any, server: Any) -> None:
 
 def test_who_ran_what_where(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.BF16.run}")
-    page.get_by_role("heading", name="Where it ran").wait_for()
+    page.get_by_role("heading", name="Environment").wait_for()
     text = page.locator("main").inner_text()
     for part in (
         "node-00, pid 4100",
@@ -341,7 +341,7 @@ def test_ranks_have_a_table_and_each_can_be_shown(page: Any, server: Any) -> Non
     panel = page.locator("section.ranks")
     panel.wait_for()
     assert "7 of 8 seen" in panel.inner_text()
-    assert "Not heard of yet: rank 7" in panel.inner_text()
+    assert "No data yet: rank 7" in panel.inner_text()
     assert panel.locator("tr.worst").count() == 1
     panel.get_by_role("button", name="rank 3").click()
     eventually(lambda: query(page).get("rank") == "3")
@@ -423,7 +423,7 @@ def test_the_baseline_is_set_by_key(page: Any, own_server: Any) -> None:
 def test_an_unknown_run_says_so_and_links_to_what_exists(page: Any, server: Any) -> None:
     page.context.watcher.expected.append("404")
     page.goto(f"{server.url}/runs/there-is-no-such-run")
-    page.get_by_role("heading", name="There is no such run").wait_for()
+    page.get_by_role("heading", name="Run not found").wait_for()
     page.locator(".not-found li a").first.click()
     page.locator("vs-chart").first.wait_for()
 
@@ -434,12 +434,12 @@ def test_an_unknown_rank_or_page_says_so(page: Any, server: Any) -> None:
     page.get_by_text("There is no rank 77 in this run.").wait_for()
     drawn(page, "categories")
     page.goto(f"{server.url}/no/such/page")
-    page.get_by_role("heading", name="There is no such page").wait_for()
+    page.get_by_role("heading", name="Page not found").wait_for()
 
 
 def test_a_step_beyond_the_run_says_so(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}?x=step&from=5000&to=6000")
-    page.locator("vs-chart[data-figure=categories]").get_by_text("no step has ended in this window").wait_for()
+    page.locator("vs-chart[data-figure=categories]").get_by_text("no finished step in this window").wait_for()
 
 
 def test_the_common_cursor_follows_in_the_other_charts(page: Any, server: Any) -> None:
@@ -460,14 +460,14 @@ def test_a_run_is_deleted_on_its_page_by_pressing_twice(page: Any, own_server: A
     page.goto(f"{own.url}/runs")
     page.goto(f"{own.url}/runs/00000001/leaks")
     page.get_by_role("button", name="Delete run").click()
-    page.get_by_role("button", name="Delete this run for good?").click()
+    page.get_by_role("button", name="Delete this run permanently?").click()
     page.locator("tr[data-run='00000000']").wait_for()
     assert page.evaluate("location.pathname") == "/runs"
     assert page.locator("tbody tr").count() == 1
     assert httpx.get(f"{own.url}/api/v1/runs/00000001", trust_env=False).status_code == 404
     page.goto(f"{own.url}/runs/00000000")
     page.get_by_role("button", name="Delete run").click()
-    page.get_by_role("button", name="Delete this run for good?").wait_for()
+    page.get_by_role("button", name="Delete this run permanently?").wait_for()
     page.get_by_role("button", name="Delete run").wait_for()  # pressed once, and thought better of it
     assert httpx.get(f"{own.url}/api/v1/runs/00000000", trust_env=False).status_code == 200
 
@@ -479,7 +479,7 @@ def test_a_live_run_is_not_deleted_and_the_page_says_why(page: Any, own_server: 
     page.goto(f"{own.url}/runs/{training.run}")
     page.get_by_role("button", name="Delete run").click()
     time.sleep(1)  # new steps draw the head anew meanwhile: the question stays
-    page.get_by_role("button", name="Delete this run for good?").click()
+    page.get_by_role("button", name="Delete this run permanently?").click()
     refusal = page.locator(".refusal [role=alert]")
     refusal.wait_for()
     assert "still going is live. Stop it first, or wait until it is lost." in refusal.inner_text()
@@ -498,7 +498,7 @@ def test_where_tokens_are_demanded_who_may_read_may_delete(page: Any, own_server
     page.get_by_label("Token").fill(made["token"])
     page.get_by_role("button", name="Sign in").click()
     page.get_by_role("button", name="Delete run").click()
-    page.get_by_role("button", name="Delete this run for good?").click()
+    page.get_by_role("button", name="Delete this run permanently?").click()
     page.get_by_text("waiting for the first run").wait_for()
 
 

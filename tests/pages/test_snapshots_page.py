@@ -57,7 +57,7 @@ def test_how_far_it_is_stands_on_the_page_and_it_can_be_deleted_meanwhile(
     assert 0 < done < total == file.stat().st_size
     assert_legible(page)
     page.goto(f"{server.url}/snapshots/{ident}")
-    page.get_by_role("heading", name="It is on its way").wait_for()
+    page.get_by_role("heading", name="It is being read").wait_for()
     page.get_by_text(re.compile(r"reading, [1-9]\d?\s*%")).wait_for()
     page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Delete").click()
@@ -91,7 +91,7 @@ def test_what_if_settings_in_force_and_exports_of_an_uploaded_file(
     table.wait_for(timeout=COMPILED_MS)
     assert "50.0 MiB" in table.locator("tr.recorded .peak").inner_text().replace("\u202f", " ")
     assert page.locator("[data-residual=exact]").count() == 1
-    page.get_by_label("Your own settings").fill("expandable_segments:True,max_split_size_mb:64")
+    page.get_by_label("Your settings").fill("expandable_segments:True,max_split_size_mb:64")
     page.get_by_role("button", name="Try").click()
     mine = table.locator("tr[data-conf='expandable_segments:True,max_split_size_mb:64']")
     mine.wait_for(timeout=COMPILED_MS)
@@ -150,7 +150,7 @@ def test_a_file_is_dropped_and_explored(page: Any, own_server: Callable[..., Any
     page.locator("input[name=least]").fill("3 parsecs")
     page.get_by_text("A size is a number with a unit").wait_for()
     page.locator("input[name=least]").fill("2 MiB")
-    eventually(lambda: "no event is like that" in page.locator(".events").inner_text())
+    eventually(lambda: "no matching event" in page.locator(".events").inner_text())
     page.locator("input[name=least]").fill("")
     eventually(lambda: rows.count() == 60)
     # (a name in angle brackets is no file of one's own: the line that stands for the stack is the other's)

@@ -4,7 +4,7 @@ import { api } from "vramscope/api.js";
 import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown } from "vramscope/format.js";
-import { known } from "vramscope/parts/pieces.js";
+import { known } from "vramscope/parts/ui.js";
 import { setQuery } from "vramscope/store.js";
 
 const FEW = 12;
@@ -12,11 +12,11 @@ const FEW = 12;
 /** A card that shows itself where the baseline and another run have recordings. */
 export class SiteDifference {
   constructor() {
-    this.choice = h("select", { "aria-label": "Held against the baseline" });
+    this.choice = h("select", { "aria-label": "Compare with the baseline" });
     this.choice.addEventListener("change", () => setQuery({ sites: this.choice.value }));
     this.said = h("span", { class: "muted" });
     this.timelines = chart({
-      title: "One step of each, at its peak",
+      title: "One step of each run, at its peak",
       file: "compare-step-timelines",
       load: (signal) => api.compareTimelines(this.pair, signal),
       live: null,
@@ -26,7 +26,7 @@ export class SiteDifference {
     this.charts = h("div", { class: "charts", hidden: true }, this.timelines);
     this.body = h("div");
     this.element = h("section", { class: "card site-difference", hidden: true },
-      h("header", {}, h("h2", {}, "Which line holds more"), this.said, h("span", { class: "spring" }), this.choice), this.body);
+      h("header", {}, h("h2", {}, "Memory by source line"), this.said, h("span", { class: "spring" }), this.choice), this.body);
     this.parts = [this.charts, this.element];
   }
 
@@ -82,11 +82,11 @@ export class SiteDifference {
     const hidden = differing.length - shown.length;
     fill(this.body,
       h("p", { class: "pad muted" }, moment(names[0], told.a), " ", moment(names[1], told.b)),
-      differing.length === 0 && h("p", { class: "pad" }, "No line holds more in the one than in the other."),
+      differing.length === 0 && h("p", { class: "pad" }, "No difference by source line."),
       differing.length > 0 && h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" },
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Line"), h("th", { scope: "col", class: "number" }, "Difference"), ["Module", "For"].map((name) => h("th", { scope: "col" }, name)), names.map((name) => h("th", { scope: "col", class: "number" }, name)))),
         h("tbody", {}, shown.map((row) => line(row, most)),
-          (hidden > 0 || rest !== 0) && h("tr", { class: "muted" }, h("th", { scope: "row" }, hidden > 0 ? `${count(hidden + told.left_out.sites)} more` : "what is left out"), h("td", { class: "number" }, signed(rest)), h("td", { colspan: 4 }))))),
+          (hidden > 0 || rest !== 0) && h("tr", { class: "muted" }, h("th", { scope: "row" }, hidden > 0 ? `${count(hidden + told.left_out.sites)} more` : "not listed"), h("td", { class: "number" }, signed(rest)), h("td", { colspan: 4 }))))),
       hidden > 0 && h("p", { class: "pad" }, h("button", { class: "button small", type: "button", onclick: () => this.showAll() }, `Show all ${count(differing.length)}`)),
       categories(told));
   }
@@ -104,7 +104,7 @@ function moment(name, side) {
   const where = [isKnown(side.step) && `step ${count(side.step)}`, side.phase].filter(Boolean).join(", ");
   const peak = isKnown(side.run_peak_allocated_bytes) ? side.run_peak_allocated_bytes : side.peak_bytes;
   const below = peak - side.allocated_bytes > 0.005 * peak;
-  return [name, where && ` in ${where}`, below && `: ${bytes(side.allocated_bytes)} of the run’s peak of ${bytes(peak)}, which no recording holds with stacks`, !side.stacks && ": no stacks were recorded, so that its lines are not known", "."];
+  return [name, where && ` in ${where}`, below && `: ${bytes(side.allocated_bytes)} of the run’s peak of ${bytes(peak)}; no recording of the peak has stacks`, !side.stacks && ": no stacks recorded, source lines unknown", "."];
 }
 
 function line(row, most) {
@@ -123,5 +123,5 @@ function line(row, most) {
 
 function categories(told) {
   const differing = told.categories.filter((one) => one.difference_bytes !== 0);
-  return differing.length > 0 && h("p", { class: "pad muted" }, "By what it is for: ", differing.map((one, i) => [i > 0 && ", ", `${one.category} ${signed(one.difference_bytes)}`]), ".");
+  return differing.length > 0 && h("p", { class: "pad muted" }, "By category: ", differing.map((one, i) => [i > 0 && ", ", `${one.category} ${signed(one.difference_bytes)}`]), ".");
 }

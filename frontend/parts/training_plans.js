@@ -3,21 +3,21 @@
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, percent } from "vramscope/format.js";
-import { problemBanner } from "vramscope/parts/pieces.js";
+import { problemBanner } from "vramscope/parts/ui.js";
 
 const COSTS = [
-  ["accumulation", ({ gradient_accumulation: parts }) => parts > 1, "smaller pieces keep the GPU less busy; batch normalization sees fewer rows at a time"],
-  ["checkpointing", ({ gradient_checkpointing: used }) => used, "one more forward of the blocks in each backward"],
-  ["8-bit state", ({ optimizer_8bit: used }) => used, "the optimizer's averages are rounded"],
-  ["foreach=False", ({ no_foreach: used }) => used, "more and smaller kernels in the optimizer's step"],
+  ["accumulation", ({ gradient_accumulation: parts }) => parts > 1, "smaller batches use the GPU less; batch normalization sees fewer rows"],
+  ["checkpointing", ({ gradient_checkpointing: used }) => used, "an extra forward pass of the blocks in each backward pass"],
+  ["8-bit state", ({ optimizer_8bit: used }) => used, "rounded optimizer state"],
+  ["foreach=False", ({ no_foreach: used }) => used, "more, smaller kernels in the optimizer step"],
 ];
 
 export class OtherWays {
   constructor() {
     this.body = h("div", {});
     this.from = h("span", { class: "muted" });
-    this.element = h("section", { class: "card other-ways", "aria-label": "Other ways to train this step", "aria-live": "polite" },
-      h("header", {}, h("h2", {}, "Other ways to train this step"), h("span", { class: "spring" }), this.from),
+    this.element = h("section", { class: "card other-ways", "aria-label": "Predictions for other techniques", "aria-live": "polite" },
+      h("header", {}, h("h2", {}, "Predictions for other techniques"), h("span", { class: "spring" }), this.from),
       this.body);
   }
 
@@ -26,7 +26,7 @@ export class OtherWays {
     this.asking?.abort();
     const asking = (this.asking = new AbortController());
     fill(this.from);
-    fill(this.body, h("p", { class: "pad muted" }, "working it out…"));
+    fill(this.body, h("p", { class: "pad muted" }, "computing…"));
     try {
       const told = await api.recording(recording, "prediction", {}, asking.signal);
       if (this.asking !== asking) return;
@@ -45,12 +45,12 @@ export class OtherWays {
 export function shown({ rows, furthest_rows: furthest, notes }) {
   const others = rows.slice(1);
   return [
-    others.length > 0 ? table(rows, furthest) : rows.length > 0 && h("p", { class: "pad muted", "data-none": true }, "None of the ways that can be told lowers the peak by 1 % or more."),
+    others.length > 0 ? table(rows, furthest) : rows.length > 0 && h("p", { class: "pad muted", "data-none": true }, "No predictable technique lowers the peak by 1 % or more."),
     h("ul", { class: "other-ways-notes" },
       COSTS.filter(([, uses]) => others.some((row) => uses(row.techniques))).map(([name, , costs]) => h("li", {}, h("strong", {}, name), `: ${costs}.`)),
       notes.map((note) => h("li", {}, note)),
-      others.length > 0 && isKnown(furthest) && rows.every((row) => row.rows_that_fit >= furthest) && h("li", {}, `On this card ${count(furthest)} rows at a time fit in each of them; more was not reckoned.`),
-      others.length > 0 && h("li", {}, "Allocated, by changing the lives that were recorded. Mixed precision is not told: a recording does not know which operations keep 32 bits.")),
+      others.length > 0 && isKnown(furthest) && rows.every((row) => row.rows_that_fit >= furthest) && h("li", {}, `${count(furthest)} rows fit on this device with each of them. Larger batches were not predicted.`),
+      others.length > 0 && h("li", {}, "Predicted by replay (allocated memory only). Mixed precision is not predicted.")),
   ];
 }
 
@@ -62,7 +62,7 @@ function table(rows, furthest) {
       h("th", { scope: "col" }, "Trained with"),
       h("th", { scope: "col", class: "number" }, "Peak allocated"),
       h("th", { scope: "col", class: "number" }, "Saved"),
-      fitting && h("th", { scope: "col", class: "number", title: "as the card is that this was recorded on, with 5 % left for loose pieces" }, "Rows at a time that fit"))),
+      fitting && h("th", { scope: "col", class: "number", title: "on the recorded device, with 5 % left for fragmentation" }, "Rows that fit"))),
     h("tbody", {}, rows.map((row, at) => line(row, { recorded: at === 0, most, fitting, furthest })))));
 }
 

@@ -8,14 +8,14 @@ import { h } from "vramscope/dom.js";
 
 const LONG_MS = 2_000;
 const LOOK_MS = 1_500;
-const WORDS = "The server compiles what reads recordings, once after an installation: that takes up to a minute.";
+const WORDS = "The server compiles its recording reader. Once per installation, up to a minute.";
 
 const waiting = new Set();
 let note = null;
 let timer = null;
 
 /** `answer`: the promise of what was asked for. */
-export function tellWhileCompiling(answer) {
+export function showCompiling(answer) {
   waiting.add(answer);
   timer ??= setTimeout(look, LONG_MS);
   const done = () => {

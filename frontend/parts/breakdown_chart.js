@@ -17,7 +17,7 @@ export class Strip {
   constructor({ file, load, view, onView, onMoment, onTold }) {
     Object.assign(this, { view, onView });
     this.chart = chart({
-      title: "Where reserved memory was",
+      title: "Reserved memory",
       file,
       load: async (signal) => {
         const { from, to } = view();
@@ -72,9 +72,9 @@ export class Strip {
     const part = from > -1 || to < events;
     const place = highest.event < 0 ? "the start" : `event ${count(highest.event)}${isKnown(highest.step) && highest.step >= 0 ? ` · step ${count(highest.step)}` : ""}`;
     fill(this.words,
-      h("span", {}, h("strong", {}, bytes(highest.reserved_bytes)), ` reserved at the highest moment ${part ? "in view" : "of the recording"}: ${place}`),
-      part && h("button", { class: "chip zoom-chip", type: "button", title: "see all again (Esc)", onclick: () => this.onView(ALL) }, `events ${count(Math.max(0, from))} – ${count(to)}  ✕`),
-      h("span", { class: "muted" }, "drag to go closer, click to look at a moment"));
+      h("span", {}, h("strong", {}, bytes(highest.reserved_bytes)), ` peak reserved ${part ? "in view" : "of the recording"}: ${place}`),
+      part && h("button", { class: "chip zoom-chip", type: "button", title: "reset the zoom (Esc)", onclick: () => this.onView(ALL) }, `events ${count(Math.max(0, from))} – ${count(to)}  ✕`),
+      h("span", { class: "muted" }, "drag to zoom, click to select an event"));
     drawEventsMap(this.map, { event: outline.event, used: outline.in_use_bytes, reserved: outline.reserved_bytes }, events, part ? { from, to } : ALL);
   }
 }

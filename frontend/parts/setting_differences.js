@@ -50,10 +50,10 @@ export class Settings {
     this.differing.setAttribute("aria-pressed", String(!all));
     this.every.setAttribute("aria-pressed", String(all));
     this.said.textContent = find ? `${shown.length} of ${kind.length} found` : "";
-    const none = find ? "No setting holds these words." : "These runs sent the same settings.";
+    const none = find ? "No matching setting." : "All settings are equal.";
     const head = rows.map((row, position) => h("th", { scope: "col" }, h("span", { class: "swatch marker", style: { "--swatch": colourOf(position) } }), " ", row.name));
     fill(this.body, shown.length === 0
-      ? h("p", { class: "pad muted" }, none, find && !all && !alone && found(settings, find).length > 0 && " The same in all runs: see All settings.")
+      ? h("p", { class: "pad muted" }, none, find && !all && !alone && found(settings, find).length > 0 && " Equal in all runs: see All settings.")
       : h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain differences" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Setting"), head)), grouped(shown).map((group) => body(group, rows.length)))));
   }
 }

@@ -5,7 +5,7 @@ import { h } from "vramscope/dom.js";
 const WAITS_MS = 4000;
 
 /** The first press asks `question` in the button itself; the second, soon after, acts. */
-export function twiceButton(label, question, act, attributes = {}) {
+export function confirmButton(label, question, act, attributes = {}) {
   const button = h("button", { class: "button small danger", type: "button", ...attributes }, label);
   let waiting = null;
   const rest = () => {

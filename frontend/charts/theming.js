@@ -167,7 +167,7 @@ function atTheFoot(chart) {
     const { kind, label, role, colour } = trace.meta ?? {};
     const at = kind === "line" || kind === "marker" ? trace.y.flatMap((value, i) => (isBelow(value) ? [i] : [])) : [];
     if (at.length === 0) return [];
-    const measured = kind === "line" && { mode: "markers", marker: { symbol: "triangle-down", size: 8 }, hovertemplate: `%{customdata:.4g}, not above zero<extra>${trace.name}</extra>` };
+    const measured = kind === "line" && { mode: "markers", marker: { symbol: "triangle-down", size: 8 }, hovertemplate: `%{customdata:.4g} (not above zero)<extra>${trace.name}</extra>` };
     return [{ ...trace, ...measured, x: at.map((i) => trace.x[i]), y: at.map(() => foot), customdata: at.map((i) => trace.y[i]), cliponaxis: false, meta: { role, colour, label, kind: "marker" } }];
   });
 }

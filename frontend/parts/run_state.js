@@ -10,10 +10,10 @@ const SHAPES = {
 };
 
 const MEANINGS = {
-  running: "it is sending data",
-  finished: "it ended without an error",
-  failed: "it ended with an exception",
-  lost: "it went silent without saying goodbye: killed, or cut off",
+  running: "sending data",
+  finished: "ended without an error",
+  failed: "ended with an exception",
+  lost: "no signal: killed or disconnected",
 };
 
 export function stateBadge(state, { badge = false } = {}) {

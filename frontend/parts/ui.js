@@ -55,5 +55,5 @@ function suggestion(run) {
 
 /** The server does not answer; `live` is the state of the stream. */
 export function staleBanner(live) {
-  return h("div", { class: "banner warn", role: "status", "data-stale": true }, h("strong", {}, `Data stale since ${clock(live.staleSince)}.`), "The server does not answer. The training goes on; what it sends is caught up with when the server is back.");
+  return h("div", { class: "banner warn", role: "status", "data-stale": true }, h("strong", {}, `Data stale since ${clock(live.staleSince)}.`), "The server does not answer. The training continues and its data is sent later.");
 }

@@ -9,8 +9,8 @@ export class Between {
   constructor({ load, onAllocation, onClear }) {
     Object.assign(this, { load, onAllocation });
     this.body = h("div");
-    this.element = h("section", { class: "card between", "aria-label": "Two moments", hidden: true },
-      h("header", {}, h("h3", {}, "From A to B"), h("span", { class: "spring" }), h("button", { class: "button small quiet", type: "button", onclick: onClear }, "Take A and B away")),
+    this.element = h("section", { class: "card between", "aria-label": "Compare two moments", hidden: true },
+      h("header", {}, h("h3", {}, "From A to B"), h("span", { class: "spring" }), h("button", { class: "button small quiet", type: "button", onclick: onClear }, "Remove A and B")),
       this.body);
   }
 
@@ -23,7 +23,7 @@ export class Between {
     this.element.hidden = a === null && b === null;
     if (this.element.hidden) return;
     if (a === null || b === null) {
-      fill(this.body, h("p", { class: "pad muted" }, `${a === null ? "B" : "A"} is set. Click another moment in the timeline and set ${a === null ? "A" : "B"} there.`));
+      fill(this.body, h("p", { class: "pad muted" }, `${a === null ? "B" : "A"} is set. Click another event in the timeline and set ${a === null ? "A" : "B"} there.`));
       return;
     }
     const asking = (this.asking = new AbortController());
@@ -59,9 +59,9 @@ export class Between {
     return h("div", {},
       h("h4", {}, `${title}: `, h("span", { class: "tabular" }, `${sum ? sign : ""}${bytes(sum)}`), h("span", { class: "muted" }, ` in ${count(allocations)} allocations`)),
       rows.length > 0 && h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" },
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "asked for by"), ["bytes", "allocations", "largest"].map((name) => h("th", { class: "number", scope: "col" }, name)))),
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "allocated by"), ["bytes", "allocations", "largest"].map((name) => h("th", { class: "number", scope: "col" }, name)))),
         h("tbody", {}, rows.map((row) => h("tr", {},
-          h("th", { scope: "row" }, h("button", { class: "link", type: "button", title: "look at the first of them", onclick: () => this.onAllocation(row.first) }, row.name)),
+          h("th", { scope: "row" }, h("button", { class: "link", type: "button", title: "show the first one", onclick: () => this.onAllocation(row.first) }, row.name)),
           h("td", { class: "number" }, bytes(row.bytes)), h("td", { class: "number" }, count(row.allocations)), h("td", { class: "number" }, bytes(row.largest_bytes))))))),
       left.groups > 0 && h("p", { class: "muted" }, `and ${count(left.groups)} more, ${bytes(left.bytes)} together`));
   }
