@@ -138,7 +138,7 @@ function facts(snapshot, device) {
   ].filter(Boolean);
   const notes = [...snapshot.notes, ...device.notes];
   return [
-    h("p", { class: "snapshot-facts" }, said.join(" · "), h("br"), h("span", { class: "muted" }, "allocator settings: "), h("code", {}, device.settings || "default"), (device.settings_given ?? device.settings) !== device.settings && h("span", { class: "muted" }, `| "none"})| (configured: ${device.settings_given || "none"})|| "none"})`)),
+    h("p", { class: "snapshot-facts" }, said.join(" · "), h("br"), h("span", { class: "muted" }, "allocator settings: "), h("code", {}, device.settings || "default"), (device.settings_given ?? device.settings) !== device.settings && h("span", { class: "muted" }, ` (configured: ${device.settings_given || "none"})`)),
     settingsInForce(device.settings_in_force ?? {}),
     notes.length > 0 && h("p", { class: "muted snapshot-notes" }, notes.join(" ")),
   ];

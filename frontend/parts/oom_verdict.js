@@ -46,7 +46,7 @@ export function verdict(error) {
       cell("asked", "Asked for", bytes(error.message.asked_bytes), where ? h("code", { title: `${error.culprit.file}:${error.culprit.line}` }, where) : "source line unknown"),
       cell("free", "Free on the device", bytes(error.message.free_bytes), isKnown(error.message.total_bytes) ? `of ${bytes(error.message.total_bytes)}` : ""),
       cell("room", "Available to PyTorch", bytes(error.room_bytes), isKnown(error.message.limit_bytes) ? `limit ${bytes(error.message.limit_bytes)}` : "reserved plus free on the device"),
-      cell("largest", "Largest free block", pieces ? bytes(pieces.largest_free_bytes) : UNKNOWN, pieces ? `of ${count(pieces.free_pieces)}, ${bytes(pieces.free_bytes)}in total` : "memory layout unknown"),
+      cell("largest", "Largest free block", pieces ? bytes(pieces.largest_free_bytes) : UNKNOWN, pieces ? `of ${count(pieces.free_pieces)}, ${bytes(pieces.free_bytes)} in total` : "memory layout unknown"),
       cell("needed", "Needed in total", needed(error), error.need_words ?? ""),
       cell("step", "When", isKnown(error.step) ? `step ${count(error.step + 1)}` : UNKNOWN, [error.phase, error.culprit.module ?? error.node].filter(Boolean).join(" · "))),
     h("p", { class: "actions" }, h("a", { class: "button small", href: exportLink(error.record), download: true }, "Export as one HTML file"),

@@ -15,7 +15,7 @@ export function whatIfTable({ rows, recommendation }, { yours, told, device, onE
     const mine = yours.includes(row);
     const mark = row === recorded ? "as recorded" : recommendation?.conf && row.conf === recommendation.conf ? "recommended" : mine ? "yours" : null;
     return h("tr", { class: [mark === "recommended" && "selected", row === recorded && "recorded"].filter(Boolean).join(" ") || null, "data-conf": row.conf },
-      h("th", { scope: "row", class: "conf" }, h("code", {}, row.conf || "default settings"), mark && [" ", h("span", { class: mark === "recommended" ? "chip good" : "chip" }, mark)], mine && [" ", h("button", { class: "button quiet small", type: "button", "aria-label": | "default settings"} away`|`remove ${row.conf || "default settings"}`|| "default settings"} away`, title: "remove", onclick: () => onTakeAway(row.conf) }, "✕")], certainty(row)),
+      h("th", { scope: "row", class: "conf" }, h("code", {}, row.conf || "default settings"), mark && [" ", h("span", { class: mark === "recommended" ? "chip good" : "chip" }, mark)], mine && [" ", h("button", { class: "button quiet small", type: "button", "aria-label": `remove ${row.conf || "default settings"}`, title: "remove", onclick: () => onTakeAway(row.conf) }, "✕")], certainty(row)),
       h("td", { class: "number smallest" }, h("span", { class: row.is_bounded && row.smallest_card_bytes === least ? "best" : null }, known(bytes(row.smallest_card_bytes), { short: true })), giveOrTake(row)),
       h("td", { class: "number peak" }, known(bytes(row.peak_reserved_bytes), { short: true }), uncapped(row)),
       h("td", { class: "number" }, row === recorded ? h("span", { class: "muted" }, "—") : saved(row.saved_bytes)),

@@ -87,12 +87,12 @@ def test_what_is_not_known_passes_nothing(server: RunningServer, cli: Cli) -> No
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--peak-allocated", "lots"), "--peak-allocated: 'lots' is no size"),
-        (("--peak-reserved", ""), "--peak-reserved: '' is no size"),
-        (("--peak-allocated", "20,5GiB"), "--peak-allocated: '20,5GiB' is no size"),
-        (("--peak-allocated", "20GiB/s"), "is no size"),
+        (("--peak-allocated", "lots"), "--peak-allocated: 'lots' is not a size"),
+        (("--peak-reserved", ""), "--peak-reserved: '' is not a size"),
+        (("--peak-allocated", "20,5GiB"), "--peak-allocated: '20,5GiB' is not a size"),
+        (("--peak-allocated", "20GiB/s"), "is not a size"),
         (("--tolerance", "nan"), "--tolerance"),
-        (("--skip", "peaks"), "--skip: 'peaks' is none of finished, oom, leaks"),
+        (("--skip", "peaks"), "--skip: 'peaks' is not one of finished, oom, leaks"),
         (("--tolerance", "-1"), "--tolerance"),
     ],
 )

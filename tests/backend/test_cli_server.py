@@ -50,7 +50,7 @@ def address_of(process: subprocess.Popen[str]) -> str:
     """From the line that it starts with."""
     assert process.stdout is not None
     line = process.stdout.readline()
-    found = re.fullmatch(r"vramscope is at (http://127\.0\.0\.1:\d+)\n", line)
+    found = re.fullmatch(r"vramscope is running at (http://127\.0\.0\.1:\d+)\n", line)
     assert found, line + process.communicate(timeout=10)[1]
     return found[1]
 
@@ -107,7 +107,7 @@ def test_who_never_ends_a_request_keeps_nobody_out(start):
 
 
 def test_a_token_is_told_once_at_the_first_start(start):
-    """It opens the server; the second start says only that tokens are demanded."""
+    """It opens the server; the second start says only that tokens are required."""
     for first in (True, False):
         process = start(VRAMSCOPE_REQUIRE_TOKENS="1")
         url = address_of(process)
@@ -115,7 +115,7 @@ def test_a_token_is_told_once_at_the_first_start(start):
         out = process.stdout.read()
         assert process.wait(20) == 0
         assert ("vrs_" in out) == first
-        assert "VRAMSCOPE_TOKEN" in out if first else "tokens are demanded" in out
+        assert "VRAMSCOPE_TOKEN" in out if first else "tokens are required" in out
         assert url not in out
 
 
@@ -128,7 +128,7 @@ def test_the_address_of_every_address_is_one_that_a_browser_opens(bound, opened)
 
 def test_a_taken_port_is_told_by_whom(server, refused):
     """By a vramscope server: here it is. By something else: take another port."""
-    assert f"taken by a vramscope server that runs already: {server.url}" in refused("--port", str(server.port))
+    assert f"in use by another vramscope server: {server.url}" in refused("--port", str(server.port))
     with socket.create_server(("127.0.0.1", 0)) as other:
         other.settimeout(0)
         port = str(other.getsockname()[1])
@@ -162,7 +162,7 @@ def test_the_demo_trains_and_ends_with_the_summary(tmp_path):
     command = [*VRAMSCOPE, "demo", "--steps", "12", "--server", url]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stderr
-    assert f"watch it at {url}" in done.stdout
+    assert f"this run will appear at {url}" in done.stdout
     assert re.search(r"^demo  finished  in project demo", done.stdout, re.MULTILINE)
     assert re.search(r"^steps +12, ", done.stdout, re.MULTILINE)
     assert re.search(rf"^{url}/runs/[0-9a-f]+$", done.stdout, re.MULTILINE)

@@ -56,12 +56,12 @@ def test_it_says_which_settings_were_in_force_and_which_pools_are_private(cli: C
     code, out, _ = cli(path)
     out = " ".join(out.split())
     assert code == 0
-    assert f"settings in force: {AS_TEXT} (given last: {SETTINGS['PYTORCH_CUDA_ALLOC_CONF']})" in out
+    assert f"allocator settings: {AS_TEXT} (configured: {SETTINGS['PYTORCH_CUDA_ALLOC_CONF']})" in out
     assert (
-        "told by PyTorch: expandable_segments False, garbage_collection_threshold 0.0, max_round_threshold -1, "
+        "reported by PyTorch: expandable_segments False, garbage_collection_threshold 0.0, max_round_threshold -1, "
         "max_split_size_mb 128.0, roundup_power2_divisions [256:1,512:2,1024:8]"
     ) in out
-    assert "private pools (of CUDA graphs, or torch.cuda.MemPool): 1: 0,1" in out
+    assert "private pools (CUDA graphs or MemPool): 1: 0,1" in out
     (device,) = json.loads(cli(path, "--json")[1])["devices"]
     assert (device["settings"], device["settings_given"]) == (AS_TEXT, SETTINGS["PYTORCH_CUDA_ALLOC_CONF"])
     assert (device["settings_in_force"], device["private_pools"]) == (IN_FORCE, [[0, 1]])
@@ -70,7 +70,7 @@ def test_it_says_which_settings_were_in_force_and_which_pools_are_private(cli: C
 @pytest.mark.parametrize(
     ("made", "code", "words"),
     [
-        (None, 3, "there is no file"),
+        (None, 3, "file not found"),
         ("folder", 2, "is a folder, not a snapshot file"),
         (b"", 2, "the file is empty"),
         (b'{"traceEvents": []}', 2, "a Chrome trace"),
@@ -99,7 +99,7 @@ def test_a_server_takes_it_once_and_says_where_it_is(server: RunningServer, cli:
     assert server.get(f"/snapshots/{ident}")["state"] == "ready"
     assert server.get(f"/snapshots/{ident}")["name"] == file.name
     code, again, _ = cli(file, "--server", f"{server.url}/")
-    assert (code, again) == (0, f"The server had this file already.\n{out}")
+    assert (code, again) == (0, f"The server already has this file.\n{out}")
     code, told, _ = cli(file, "--server", server.url, "--json")
     assert (code, json.loads(told)["snapshot"], json.loads(told)["address"]) == (0, ident, out.strip())
 

@@ -135,7 +135,7 @@ def test_it_is_told_by_the_api_and_in_the_terminal(server: RunningServer, capsys
     said = " ".join(capsys.readouterr().out.split())
     assert "measured: the peak is in backward, when all of it is alive" in said
     assert f"by replay: {told['effect']['words']} Reserved falls from 130.0 MiB to 114.0 MiB." in said
-    assert "by replay: not known, no look within this window saw it" in said
+    assert "by replay: unknown, no look within this window saw it" in said
     assert main(["leaks", agent.run, "--json", "--server", server.url]) == 0
     first = {one["name"]: one["replay"] for one in json.loads(capsys.readouterr().out)}["output"]
     assert first == {name: told[name] for name in ("recording", "rank", "effect", "reason")}

@@ -135,7 +135,7 @@ def test_one_goes_closer_points_and_looks_at_an_allocation(page: Any, recorded: 
     card.get_by_text("Allocated by").wait_for()
     assert abs(int(query(page)["event"]) - moment) <= 1
     assert "model.py:31" in card.inner_text()
-    assert "stacks of what lets go were not recorded" in card.inner_text()
+    assert "no stacks of frees were recorded" in card.inner_text()
     outline = chart.evaluate("(chart) => chart.traces.find((trace) => trace.meta.kind === 'outline').x")
     eventually(lambda: len(outline) > 4 or chart.evaluate("(c) => c.traces.find((t) => t.meta.kind === 'outline').x"))
     born = card.get_by_role("button", name=re.compile("^event")).first
@@ -256,7 +256,7 @@ def test_other_ways_to_train_stand_below_the_advice(page: Any, recorded: Sender)
     empty.record(empty_window(None, Allocator()))
     page.goto(page_of(empty))
     card.get_by_text("Nothing happened in this recording.").wait_for(timeout=COMPILED_MS)
-    assert "None of the ways" not in card.inner_text(), "nothing was reckoned"
+    assert "No predictable technique" not in card.inner_text(), "nothing was reckoned"
 
 
 def test_its_events_are_searched_and_its_window_is_had_as_a_file(page: Any, recorded: Sender) -> None:
@@ -343,15 +343,15 @@ def test_who_let_go_is_told_where_it_was_recorded_and_else_no_one_is_named(page:
         made.first.wait_for(timeout=COMPILED_MS)
         made.first.get_by_role("button").click()
         card = page.locator(".allocation")
-        card.get_by_text("Let go by").wait_for()
-        ended = card.inner_text().split("Let go by")[1]
+        card.get_by_text("Freed by").wait_for()
+        ended = card.inner_text().split("Freed by")[1]
         page.goto(f"{page_of(run)}?recording={recording}&tab=events&action=free_requested")
         page.locator(".events-table tbody tr").first.wait_for(timeout=COMPILED_MS)
         said["train" in ended] = ended, page.locator(".events-table").inner_text()
     ended, table = said[True]
     assert "me/train.py:87" in ended and "train.py:87 train" in table and "allocated by" not in table
     ended, table = said[False]
-    assert "stacks of what lets go were not recorded" in ended
+    assert "no stacks of frees were recorded" in ended
     assert "allocated by model.py:31 forward" in table
 
 
@@ -367,9 +367,9 @@ def test_recordings_are_chosen_and_a_live_run_is_asked(page: Any, recorded: Send
     run.send(run.agent.samples(5))
     page.goto(page_of(run))
     page.locator(".empty").wait_for()
-    assert "Nothing is recorded yet" in words(page, ".empty")
+    assert "records the next steps of this run" in words(page, ".empty")
     page.get_by_role("button", name="Record a window").click()
-    page.get_by_text("the next steps are being recorded").wait_for()
+    page.get_by_text("recording the next steps").wait_for()
     run.record(training(2, 6, reason="asked for"))
     drawn(page, "timeline")
     run.send(run.agent.ended())

@@ -110,7 +110,7 @@ def test_runs_are_added_and_taken_out(page: Any, server: Any) -> None:
     search.press("Enter")
     page.locator(".compare-table").wait_for()
     assert sender.CHECKPOINTING.run in query(page)["runs"]
-    page.get_by_role("button", name="take bf16-checkpointing out").click()
+    page.get_by_role("button", name="remove bf16-checkpointing").click()
     page.get_by_text("No runs chosen").wait_for()
 
 
@@ -137,7 +137,7 @@ def test_copies_as_markdown_and_csv(page: Any, server: Any) -> None:
 
 def test_warns_of_what_is_not_comparable(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/compare?runs={sender.BASELINE.run},{sender.ON_CPU.run}")
-    page.get_by_text("Not quite comparable").wait_for()
+    page.get_by_text("Not fully comparable").wait_for()
     row = page.locator(f".compare-table tr[data-run={sender.ON_CPU.run}]")
     assert "unknown" in row.inner_text() and "another device: CPU" in row.locator(".reasons").inner_text()
 
@@ -156,7 +156,7 @@ def test_a_baseline_that_was_deleted_is_named_and_the_others_can_be_compared(pag
     banner.wait_for()
     assert "Baseline 'gone' not found" in banner.inner_text()
     page.locator(".picked").nth(1).get_by_role("button", name="set baseline").click()
-    page.get_by_role("button", name="take gone out").click()
+    page.get_by_role("button", name="remove gone").click()
     page.locator(".compare-table").wait_for()
     assert page.locator(".banner.bad").count() == 0
 
@@ -243,7 +243,7 @@ def test_seeds_are_one_row_with_means_and_intervals_and_come_apart_on_demand(pag
         "(all) => all.map((one) => one.style.getPropertyValue('--swatch'))"
     )
     assert len(set(swatches)) == 3, "the charts show each run in its colour"
-    page.get_by_role("button", name="Each run").click()
+    page.get_by_role("button", name="Every run").click()
     eventually(lambda: rows.count() == 5)
     assert query(page)["repeats"] == "each" and table.locator("[data-spread]").count() == 0
     page.reload()

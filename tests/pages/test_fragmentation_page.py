@@ -178,7 +178,7 @@ def test_the_sweep_runs_at_once_ranks_and_says_what_to_do(page: Any, recorded: S
     for row in rows.all()[1:]:
         word = "estimate" if "max_split_size_mb" in row.locator("code").inner_text() else "band"
         assert row.locator("[data-certainty]").inner_text() == word
-        means = "it can be more or less" if word == "estimate" else "lies in here"
+        means = "the value can lie outside" if word == "estimate" else "lies in this range"
         assert means in (row.locator("span[title*='never full']").get_attribute("title") or "")
         assert (row.locator(".give-or-take").all_inner_texts() == ["no bound"]) == (word == "estimate")
         if word == "estimate":
@@ -430,10 +430,10 @@ def test_a_live_run_is_asked_and_what_it_records_appears(page: Any, server: Any)
     page.goto(run.page)
     empty = page.locator(".empty")
     empty.wait_for()
-    assert "Nothing is recorded yet" in empty.inner_text()
+    assert "records the next steps of this run" in empty.inner_text()
     drawn(page, "fragmentation")
     page.get_by_role("button", name="Record a window").click()
-    page.get_by_text("the next steps are being recorded").wait_for()
+    page.get_by_text("recording the next steps").wait_for()
     assert run.send(run.agent.samples(5, at=1.0)).requests == [wire_messages.RECORD_WINDOW]
     run.record(training(2, 6, reason="asked for"))
     drawn(page, "strip")

@@ -126,7 +126,7 @@ def test_figures_may_differ_by_brightness_and_this_browser_keeps_it(page: Any, s
     of = "(chart) => chart.plot.data.find((trace) => trace.meta.role === 'gradients').line.color"
     assert chart.evaluate(of) == bright.strip()
     page.goto(f"{server.url}/settings")
-    page.get_by_role("button", name="By colour").click()
+    page.get_by_role("button", name="Colour palette").click()
     page.reload()
     eventually(lambda: page.evaluate(before) == coloured)
 
@@ -162,7 +162,7 @@ def test_a_server_that_demands_a_token_gets_one(page: Any, own_server: Any) -> N
     field = page.get_by_label("Token")
     field.fill("not-a-token")
     page.get_by_role("button", name="Sign in").click()
-    page.get_by_text("This token is not known here").wait_for()
+    page.get_by_text("Unknown or revoked token").wait_for()
     field.fill(made["token"])
     page.get_by_role("button", name="Sign in").click()
     page.get_by_text("waiting for the first run").wait_for()

@@ -36,11 +36,11 @@ def test_the_verdict_says_who_where_how_much_and_how_long(page: Any, server: Any
     assert re.search(r"It holds 19\.3 GiB; after the fix the peak falls by 19\.3 GiB", text)
     assert re.search(r"grows by 22\.0 MiB a step: out of memory after about [\d,]+ more steps \(\d+ min", text)
     assert "3 of 41 holders: 250 ms were over" in page.locator("[data-omissions]").inner_text()
-    assert figure(page, "held").startswith("Held 20.9 GiB by 3 holders")
-    assert "held is not saved" in figure(page, "saved")
+    assert figure(page, "held").startswith("Retained 20.9 GiB by 3 holders")
+    assert "fix of history" in figure(page, "saved")
     assert figure(page, "graphs").startswith("Graphs alive 900")
     assert re.search(r"22\.0 MiB/step ± \d+(\.\d+)? KiB over 900 steps", figure(page, "slope"))
-    assert re.search(r"\d \d{3} steps .* GiB of room", figure(page, "end"))
+    assert re.search(r"\d \d{3} steps .* GiB free", figure(page, "end"))
 
 
 def test_the_floor_is_drawn_with_its_fit_and_zooming_judges_the_window(page: Any, server: Any) -> None:
@@ -82,7 +82,7 @@ def test_the_table_leads_to_the_detail_and_the_url_keeps_the_choice(page: Any, s
     assert "/home/ada/gpt2/train.py:87" in detail.inner_text()
     page.get_by_role("button", name="logits").click()
     eventually(lambda: "del logits" in detail.inner_text())
-    assert "held, and the peak would not fall: held is not saved" in detail.inner_text()
+    assert "retained. Freeing it does not lower the peak." in detail.inner_text()
     assert page.evaluate("document.activeElement.textContent") == "logits", "the focus stays where it was"
     leak = query(page)["leak"]
     page.reload()
@@ -280,7 +280,7 @@ def test_what_a_training_on_a_card_keeps_on_the_host_is_not_called_a_leak(page: 
     banner.wait_for()
     assert banner.get_attribute("data-level") == "host"
     assert banner.inner_text().startswith("Retained on the host.")
-    eventually(lambda: "of host memory; the card is not affected" in page.locator(".leak-detail .effect").inner_text())
+    eventually(lambda: "of host memory. Device memory is not affected" in page.locator(".leak-detail .effect").inner_text())
     assert page.locator(".leak-detail .chip.leak").count() == 0
     assert "nothing" in figure(page, "held")
 

@@ -196,7 +196,7 @@ def test_all_that_the_record_holds_is_shown(page: Any, own_server: Any) -> None:
     assert f"recording={recording}" in str(lines.locator("a", has_text="the recorded window").get_attribute("href"))
     segments = drawn(page, "map")
     assert (
-        "30.0 GiB in 1 segments · 1000 MiB free in 2 pieces, the largest 600 MiB"
+        "30.0 GiB in 1 segments · 1000 MiB free in 2 blocks, the largest 600 MiB"
         in segments.locator(".map-words").inner_text()
     )
     assert page.locator(".oom-ranks").count() == 0, "there is one alone"
@@ -311,4 +311,4 @@ def test_the_export_needs_nothing_from_elsewhere(chromium: Any, own_server: Any,
 def test_where_there_is_none_it_says_so(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.LEAKY.run}/oom")
     page.locator(".verdict[data-cause=none]").wait_for()
-    assert "never ran out" in page.locator(".verdict").inner_text()
+    assert "did not run out" in page.locator(".verdict").inner_text()

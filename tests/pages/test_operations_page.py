@@ -119,7 +119,7 @@ def test_another_profile_says_what_it_does_not_know(page: Any, profiled: Sender)
     assert "profile" in query(page)
     assert page.get_by_role("button", name="Device time").count() == 0
     page.locator("[data-table=lines]").click()
-    page.get_by_text("recorded without Python stacks").wait_for()
+    page.get_by_text("this profile has no Python stacks").wait_for()
     assert page.get_by_role("link", name="Trace").count() == 0
 
 
@@ -127,7 +127,7 @@ def test_a_live_run_is_asked_and_its_profile_shows_itself(page: Any, server: Any
     run = Sender(server.url, "asked for a profile")
     run.step()
     page.goto(run.page)
-    page.get_by_text("No step has been profiled yet.").wait_for()
+    page.get_by_text("profiles two steps of this run").wait_for()
     page.get_by_role("button", name="Profile the next steps").click()
     page.locator("[data-asked] progress").wait_for()
     eventually(lambda: wire_messages.RECORD_PROFILE in run.step(first=9).requests)
@@ -148,7 +148,7 @@ def test_a_profile_that_cannot_be_read_says_so_and_one_that_is_deleted_goes(page
     page.get_by_text("This profile cannot be read").wait_for()
     page.on("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Delete", exact=True).click()
-    page.get_by_text("none of its steps was profiled").wait_for()
+    page.get_by_text("This run ended without a profile").wait_for()
 
 
 def test_it_fits_is_legible_and_nothing_lies_on_another(page: Any, profiled: Sender) -> None:

@@ -91,10 +91,10 @@ def test_bytes_in_words(call: Any, value: Any, words: str) -> None:
         (
             "overhead",
             [{"resolvable": True, "fraction": 0.001, "noise_fraction": 0.002}],
-            "watching costs 0.1 % (measured)",
+            "agent overhead 0.1 % (measured)",
         ),
-        ("overhead", [{"resolvable": False, "fraction": None, "noise_fraction": 0.002}], "watching costs below 0.5 %"),
-        ("overhead", [{"resolvable": False, "fraction": None, "noise_fraction": 0.013}], "watching costs below 1.3 %"),
+        ("overhead", [{"resolvable": False, "fraction": None, "noise_fraction": 0.002}], "agent overhead below 0.5 %"),
+        ("overhead", [{"resolvable": False, "fraction": None, "noise_fraction": 0.013}], "agent overhead below 1.3 %"),
         (
             "overhead",
             [{"resolvable": False, "fraction": 0.2, "noise_fraction": 3.2}],
@@ -152,7 +152,7 @@ def test_an_address_is_told_what_of_it_is_not_known(loaded: Any) -> None:
     )
     assert result == [
         [], [], [], ["x=clocks is none of time, step"], ["from=abc is not a number"], ["from=  is not a number"],
-        ["from=5 is not before to=5", None], ["foo is not known here", "toString is not known here"],
+        ["from=5 is not before to=5", None], ["foo is not a parameter of this page", "toString is not a parameter of this page"],
     ]  # fmt: skip
 
 
@@ -185,8 +185,8 @@ def test_a_saving_that_repeats_do_not_bear_out_is_none(loaded: Any) -> None:
           return [0.01, -0.01].map((low) => compareVerdict([base, other(low)]).textContent);
         }"""
     )
-    assert told[0].startswith("other needs least: 2 % less than base.")
-    assert told[1].startswith("None needs less than base by more than its repeats differ.")
+    assert told[0].startswith("other needs the least memory: 2 % less than base.")
+    assert told[1].startswith("No run needs less than base by more than its repeats differ.")
 
 
 def test_alerts_follow_the_rules_that_the_server_tells(loaded: Any) -> None:
@@ -406,4 +406,4 @@ def test_a_way_to_train_is_told_by_its_techniques(
     call: Any, given: dict[str, Any], rows: int | None, words: str
 ) -> None:
     none = {"gradient_accumulation": 1, "gradient_checkpointing": False, "optimizer_8bit": False, "no_foreach": False}
-    assert call("parts/other_ways", "wayWords", {"rows": rows, "techniques": {**none, **given}}) == words
+    assert call("parts/training_plans", "wayWords", {"rows": rows, "techniques": {**none, **given}}) == words

@@ -64,8 +64,8 @@ def test_peaks_that_are_lower_bounds_are_marked_everywhere(page: Any, server: An
     page.goto(f"{server.url}/runs/{rank.training.run}")
     peak = page.locator("[data-kpi=peak]")
     eventually(lambda: re.match(r"≥ \d\d\.\d GiB", peak.locator(".value").inner_text()))
-    assert "lower bound: somebody reset the counters in 3 steps" in peak.locator(".note").inner_text()
-    assert "reset by somebody else in 4 steps: in 3 of them behind" in page.locator("main").inner_text()
+    assert "lower bound: counters were reset in 3 steps" in peak.locator(".note").inner_text()
+    assert "reset by other code in 4 steps: in 3 of them outside" in page.locator("main").inner_text()
     assert "The peak is at least" in page.locator("[data-verdict]").inner_text()
     chart = drawn(page, "step_peaks")
     marks = """(chart) => chart.traces.filter((trace) => trace.meta.kind === "marker")
@@ -95,11 +95,11 @@ def test_what_is_wrong_is_counted_and_leads_to_where_it_is_told(page: Any, serve
 def test_what_the_address_asks_for_in_vain_is_said_and_can_be_taken_away(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}?x=steps&from=abc&zoom=2&smooth=1")
     note = page.locator(".address-note")
-    note.get_by_role("button", name="Take away").wait_for()
+    note.get_by_role("button", name="Remove").wait_for()
     text = note.inner_text()
     for words in ("x=steps is none of time, step, clock", "from=abc is not a number", "zoom is not known here"):
         assert words in text
-    note.get_by_role("button", name="Take away").click()
+    note.get_by_role("button", name="Remove").click()
     eventually(lambda: query(page) == {"smooth": "1"})
     eventually(lambda: note.inner_text() == "")
     page.locator("nav.tabs").get_by_text("Leaks").click()
@@ -176,7 +176,7 @@ def test_findings_stand_above_the_numbers_with_their_line(page: Any, server: Any
     page.locator(".findings li").wait_for()
     assert sender.MARKUP in page.locator(".findings p").first.inner_text()
     page.goto(f"{server.url}/runs/{sender.ON_CPU.run}")
-    page.get_by_text("The agent told nothing of it").wait_for()
+    page.get_by_text("Not reported. Is VRAMSCOPE_TECHNIQUES=0").wait_for()
 
 
 def test_zooming_fetches_the_window_and_the_url_brings_it_back(page: Any, server: Any) -> None:

@@ -48,7 +48,7 @@ def test_how_far_it_is_stands_on_the_page_and_it_can_be_deleted_meanwhile(
     ident = row.get_attribute("data-snapshot")
     snapshots = server.server.config.app.state.services.snapshots
     held = Held(snapshots, ident, begun=True)
-    page.get_by_text("getting ready to read").wait_for()
+    page.get_by_text("preparing").wait_for()
     assert row.locator("progress").get_attribute("value") is None, "nobody knows how long that takes"
     held.go_on()
     held = Held(snapshots, ident, begun=False)
@@ -79,7 +79,7 @@ def test_what_if_settings_in_force_and_exports_of_an_uploaded_file(
     page.locator("tr[data-state=ready] a").click()
     page.locator(".settings-in-force summary").click()
     told = page.locator(".settings-in-force").inner_text()
-    assert "5 settings as PyTorch tells them" in told
+    assert "5 settings reported by PyTorch" in told
     for name, value in IN_FORCE.items():  # numbers and truths as JavaScript writes them
         shown = json.dumps(value).strip('"').removesuffix(".0")
         assert re.search(rf"{name}\s+{re.escape(shown)}(\s|$)", told), name
@@ -102,7 +102,7 @@ def test_what_if_settings_in_force_and_exports_of_an_uploaded_file(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     page.reload()
     page.get_by_text("Export the window").click()
-    page.get_by_text("pyarrow is not installed on the server").wait_for()
+    page.get_by_text("needs pyarrow on the server").wait_for()
     assert page.get_by_role("link", name="Parquet").count() == 0
     assert page.get_by_role("link", name="CSV").count() == 1
 
@@ -121,7 +121,7 @@ def test_a_file_is_dropped_and_explored(page: Any, own_server: Callable[..., Any
     assert page.locator("main b").count() == 0
     assert_legible(page)
     page.set_input_files("input[type=file]", good)
-    page.get_by_text("is here already").wait_for()
+    page.get_by_text("is already stored").wait_for()
 
     page.locator("tr[data-state=ready] a").click()
     page.locator("[data-composition], .timeline .plot").first.wait_for(timeout=COMPILED_MS)
@@ -148,7 +148,7 @@ def test_a_file_is_dropped_and_explored(page: Any, own_server: Callable[..., Any
     page.get_by_label("Action").select_option("alloc")
     eventually(lambda: rows.count() == 60)
     page.locator("input[name=least]").fill("3 parsecs")
-    page.get_by_text("A size is a number with a unit").wait_for()
+    page.get_by_text("a number with a unit").wait_for()
     page.locator("input[name=least]").fill("2 MiB")
     eventually(lambda: "no matching event" in page.locator(".events").inner_text())
     page.locator("input[name=least]").fill("")

@@ -109,7 +109,7 @@ def test_a_run_without_recordings_and_a_run_that_is_none_are_not_found(server: R
     server.send(agent, agent.samples())
     code, _, err = cli("whatif", "nothing-recorded", "--server", server.url)
     assert code == 3
-    assert "nothing was recorded of it" in err and err.endswith("Record a window on its page.\n")
+    assert "no recording" in err and err.endswith("Record a window on its page.\n")
     server.send(agent, agent.ended())
     assert cli("whatif", "nothing-recorded", "--server", server.url)[2].endswith("unless VRAMSCOPE_WINDOWS=0.\n")
     cpu = Agent(name="on-the-cpu")
@@ -131,7 +131,7 @@ def test_bad_words_and_bad_files_are_refused_with_a_reason(recorded: dict[str, A
     assert "no_such_key" in err
     code, _, err = cli("whatif", tmp_path / "missing.pickle")
     assert code == 3
-    assert "no file" in err
+    assert "file not found" in err
     cut = tmp_path / "cut.pickle"
     cut.write_bytes(gzip.decompress(path.read_bytes())[:5000])
     code, _, err = cli("whatif", cut)

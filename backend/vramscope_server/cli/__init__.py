@@ -1,4 +1,4 @@
-"""The command line: one file a subcommand. All but ``server`` talk to a server over HTTP, as anybody could."""
+"""The command line: one module per subcommand. All but ``server`` use a server's HTTP API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vramscope_server.agent_commands import AGENT_COMMANDS
 
 app = typer.Typer(
     name="vramscope",
-    help="Where the GPU memory of PyTorch trainings goes.",
+    help="GPU memory monitor for PyTorch training.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -22,15 +22,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-ServerUrl = Annotated[
-    str, typer.Option("--server", envvar="VRAMSCOPE_SERVER", help="address of the server", metavar="URL")
-]
+ServerUrl = Annotated[str, typer.Option("--server", envvar="VRAMSCOPE_SERVER", help="Server address", metavar="URL")]
 DEFAULT_SERVER = "http://127.0.0.1:8265"
-Json = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
 
 
 class TableFormat(str, Enum):
-    """What a comparison can be printed as."""
+    """Output formats of a comparison."""
 
     markdown = "markdown"
     csv = "csv"
@@ -38,11 +36,11 @@ class TableFormat(str, Enum):
     json = "json"
 
 
-RunName = Annotated[str, typer.Argument(help="id, unique prefix of one, or name", metavar="RUN")]
+RunName = Annotated[str, typer.Argument(help="Run id, unique id prefix, or name", metavar="RUN")]
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="print the version")] = False) -> None:
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version")] = False) -> None:
     if version:
         print(f"vramscope {__version__}")
         raise typer.Exit
@@ -50,12 +48,12 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
 
 @app.command()
 def server(
-    host: Annotated[str | None, typer.Option(help="address to listen at; not loopback: tokens are demanded")] = None,
-    port: Annotated[int | None, typer.Option(help="port to listen at; 8265 when not given, 0 for any")] = None,
-    database: Annotated[str | None, typer.Option(help="SQLAlchemy URL, or the path of an SQLite file")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="folder of the SQLite file, when no database is given")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen at; beyond loopback tokens are required")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen at (default 8265; 0 = any free port)")] = None,
+    database: Annotated[str | None, typer.Option(help="SQLAlchemy URL, or path of an SQLite file")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the SQLite file, without --database")] = None,
 ) -> None:
-    """Run the server. What is not given comes from VRAMSCOPE_HOST, VRAMSCOPE_PORT and so on."""
+    """Run the server. Defaults come from VRAMSCOPE_HOST, VRAMSCOPE_PORT and so on."""
     from vramscope_server.cli.server import serve
 
     raise typer.Exit(serve(host, port, database, data_dir))
@@ -63,10 +61,10 @@ def server(
 
 @app.command()
 def demo(
-    steps: Annotated[int, typer.Option(min=0, help="optimizer steps; 0: until Ctrl-C")] = 0,
+    steps: Annotated[int, typer.Option(min=0, help="Optimizer steps (0 = until Ctrl-C)")] = 0,
     server: ServerUrl = DEFAULT_SERVER,
 ) -> None:
-    """Train something small to look at, with a server of its own if there is none."""
+    """Train a small model as a demo. Starts a server if none runs."""
     from vramscope_server.cli.demo import show
 
     raise typer.Exit(show(server, steps))
@@ -75,12 +73,13 @@ def demo(
 @app.command("ls")
 def list_runs(
     words: Annotated[
-        list[str] | None, typer.Argument(help="only runs with these in name, project, tags or device", metavar="WORDS")
+        list[str] | None,
+        typer.Argument(help="Only runs with these words in name, project, tags or device", metavar="WORDS"),
     ] = None,
-    project: Annotated[str, typer.Option(help="only this project")] = "",
-    state: Annotated[str, typer.Option(help="running, finished, failed or lost")] = "",
+    project: Annotated[str, typer.Option(help="Only this project")] = "",
+    state: Annotated[str, typer.Option(help="Only this state: running, finished, failed or lost")] = "",
     limit: Annotated[
-        int | None, typer.Option(min=0, help="so many; 50 when not given, all with --json; 0: all")
+        int | None, typer.Option(min=0, help="Maximum rows (default 50; 0 = all; all with --json)")
     ] = None,
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,
@@ -93,7 +92,7 @@ def list_runs(
 
 @app.command("show")
 def show_run(run: RunName, server: ServerUrl = DEFAULT_SERVER, as_json: Json = False) -> None:
-    """Show one run: its peak, and what made it."""
+    """Show one run: its peak and the memory breakdown."""
     from vramscope_server.cli.show import show
 
     show(server, as_json, run)
@@ -102,18 +101,20 @@ def show_run(run: RunName, server: ServerUrl = DEFAULT_SERVER, as_json: Json = F
 @app.command()
 def steps(
     run: RunName,
-    rank: Annotated[int | None, typer.Option(help="which process; the lowest when not given")] = None,
-    device: Annotated[int | None, typer.Option(help="which device; the rank's first when not given")] = None,
-    first: Annotated[int | None, typer.Option("--from", help="first step")] = None,
-    to: Annotated[int | None, typer.Option(help="last step, included")] = None,
+    rank: Annotated[int | None, typer.Option(help="Rank (default: the lowest)")] = None,
+    device: Annotated[int | None, typer.Option(help="Device index (default: the rank's first)")] = None,
+    first: Annotated[int | None, typer.Option("--from", help="First step")] = None,
+    to: Annotated[int | None, typer.Option(help="Last step, inclusive")] = None,
     last: Annotated[
         int | None,
-        typer.Option(min=1, max=100_000, help="only the newest so many; 20 when no steps are named, all with --json"),
+        typer.Option(
+            min=1, max=100_000, help="Only the newest steps (default 20 without --from and --to; all with --json)"
+        ),
     ] = None,
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
-    """Exact peaks, step by step."""
+    """Show the exact peak of each step."""
     from vramscope_server.cli.steps import show
 
     show(server, as_json, run, rank=rank, device=device, first=first, to=to, last=last)
@@ -121,16 +122,14 @@ def steps(
 
 @app.command()
 def compare(
-    baseline: Annotated[str, typer.Argument(help="what the others are held against", metavar="BASELINE")],
-    run: Annotated[list[str], typer.Argument(help="ids, unique prefixes of them, or names", metavar="RUN")],
+    baseline: Annotated[str, typer.Argument(help="Run to compare with", metavar="BASELINE")],
+    run: Annotated[list[str], typer.Argument(help="Run ids, unique id prefixes, or names", metavar="RUN")],
     server: ServerUrl = DEFAULT_SERVER,
-    form: Annotated[
-        TableFormat | None, typer.Option("--format", help="print the table as markdown, csv, latex or json")
-    ] = None,
-    each: Annotated[bool, typer.Option("--each", help="repeats of one configuration each in a row of its own")] = False,
+    form: Annotated[TableFormat | None, typer.Option("--format", help="Print the table in this format")] = None,
+    each: Annotated[bool, typer.Option("--each", help="Show repeats of a configuration in separate rows")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare runs with a baseline: peaks, percent, time."""
+    """Compare runs with a baseline: peaks, savings, step times."""
     from vramscope_server.cli.compare import show
 
     show(server, "json" if as_json else form.value if form else None, baseline, run, each=each)
@@ -140,22 +139,24 @@ def compare(
 def check(
     run: RunName,
     peak_allocated: Annotated[
-        str | None, typer.Option(help="the most that it may have allocated, as 20GiB", metavar="SIZE")
+        str | None, typer.Option(help="Maximum peak allocated, such as 20GiB", metavar="SIZE")
     ] = None,
     peak_reserved: Annotated[
-        str | None, typer.Option(help="the most that it may have reserved, likewise", metavar="SIZE")
+        str | None, typer.Option(help="Maximum peak reserved, such as 20GiB", metavar="SIZE")
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option(help="a run whose peak allocated it may not exceed", metavar="RUN")
+        str | None, typer.Option(help="Run whose peak allocated must not be exceeded", metavar="RUN")
     ] = None,
-    tolerance: Annotated[float, typer.Option(min=0, max=1000, help="by more than so many percent")] = 1.0,
+    tolerance: Annotated[
+        float, typer.Option(min=0, max=1000, help="Allowed excess over the baseline, in percent")
+    ] = 1.0,
     skip: Annotated[
-        list[str] | None, typer.Option(help="leave out finished, oom or leaks; several times: several", metavar="CHECK")
+        list[str] | None, typer.Option(help="Skip finished, oom or leaks (repeatable)", metavar="CHECK")
     ] = None,
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
-    """For CI: exit 1 unless a run ended well, leaked nothing and stayed below its limits."""
+    """Check a run in CI: exit 1 if it failed, leaked or exceeded a limit."""
     from vramscope_server.cli.check import Limits, show
 
     show(server, as_json, run, Limits(peak_allocated, peak_reserved, baseline, tolerance), skip or [])
@@ -163,12 +164,12 @@ def check(
 
 @app.command()
 def diff(
-    a: Annotated[str, typer.Argument(help="a run (id, unique prefix, name), or a snapshot file", metavar="A")],
-    b: Annotated[str, typer.Argument(help="what is held against it, likewise", metavar="B")],
+    a: Annotated[str, typer.Argument(help="Run (id, unique id prefix, name) or snapshot file", metavar="A")],
+    b: Annotated[str, typer.Argument(help="Run or snapshot file to compare with A", metavar="B")],
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
-    """Say which line of code holds more in B than in A, at their peaks."""
+    """Compare memory by source line at the peaks of A and B."""
     from vramscope_server.cli.diff import show
 
     show(server, as_json, a, b)
@@ -176,7 +177,7 @@ def diff(
 
 @app.command()
 def leaks(run: RunName, server: ServerUrl = DEFAULT_SERVER, as_json: Json = False) -> None:
-    """Say who holds memory that should be gone, on which line, and what to do."""
+    """Show leaks: the holder, its source line and the fix."""
     from vramscope_server.cli.leaks import show
 
     show(server, as_json, run)
@@ -184,18 +185,18 @@ def leaks(run: RunName, server: ServerUrl = DEFAULT_SERVER, as_json: Json = Fals
 
 @app.command()
 def oom(
-    run: Annotated[str | None, typer.Argument(help="id, unique prefix of one, or name", metavar="[RUN]")] = None,
+    run: Annotated[str | None, typer.Argument(help="Run id, unique id prefix, or name", metavar="[RUN]")] = None,
     message: Annotated[
-        str | None, typer.Option(help="explain a pasted error instead: a file with it, or - for what is piped in")
+        str | None, typer.Option(help="Explain an error message from a file instead (- = standard input)")
     ] = None,
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
-    """Say why a run ran out of memory, and what would have been enough."""
+    """Explain an out-of-memory error and list remedies."""
     from vramscope_server.cli.oom import explain, show
 
     if (run is None) == (message is None):
-        raise typer.BadParameter("name a run, or a text with --message: one of them")
+        raise typer.BadParameter("give either a run or --message")
     if message is not None:
         explain(message, as_json)
     else:
@@ -204,21 +205,19 @@ def oom(
 
 @app.command()
 def whatif(
-    target: Annotated[
-        str, typer.Argument(help="a run (id, unique prefix, name), or a snapshot file", metavar="TARGET")
-    ],
+    target: Annotated[str, typer.Argument(help="Run (id, unique id prefix, name) or snapshot file", metavar="TARGET")],
     conf: Annotated[
         list[str] | None,
-        typer.Option(help="a value of PYTORCH_CUDA_ALLOC_CONF; several times: several. A usual set when not given"),
+        typer.Option(help="Value of PYTORCH_CUDA_ALLOC_CONF (repeatable; default: a common set)"),
     ] = None,
     device_bytes: Annotated[
         int | None,
-        typer.Option(min=1 << 20, max=1 << 50, help="memory of the whole card; the recorded one's when not given"),
+        typer.Option(min=1 << 20, max=1 << 50, help="Memory of the device in bytes (default: the recorded device)"),
     ] = None,
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
-    """Replay a run under other allocator settings: what it would have reserved, and the smallest card for it."""
+    """Replay a run under other allocator settings: peak reserved and the smallest device that fits."""
     from vramscope_server.cli.whatif import show
 
     show(server, as_json, target, conf or [], device_bytes)
@@ -230,14 +229,14 @@ def predict(
     technique: Annotated[
         list[str] | None,
         typer.Option(
-            help="gradient_accumulation:4, gradient_checkpointing, optimizer_8bit, no_foreach, or several joined by +; several "
-            "times: several. Each that brings something when not given"
+            help="gradient_accumulation:4, gradient_checkpointing, optimizer_8bit, no_foreach, or several joined by + "
+            "(repeatable; default: all that lower the peak)"
         ),
     ] = None,
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
-    """Say what the recorded step would need with techniques that were not tried."""
+    """Predict the peak of a recorded step with other techniques."""
     from vramscope_server.cli.predict import show
 
     show(server, as_json, run, technique or [])
@@ -245,13 +244,13 @@ def predict(
 
 @app.command()
 def snapshot(
-    file: Annotated[Path, typer.Argument(help="what torch.cuda.memory._dump_snapshot() wrote, plain or .gz")],
+    file: Annotated[Path, typer.Argument(help="File of torch.cuda.memory._dump_snapshot(), plain or .gz")],
     server: Annotated[
-        str | None, typer.Option(help="send it to this server and print its page's address; else it is read here")
+        str | None, typer.Option(help="Upload to this server and print the page's address (default: read locally)")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what is in a snapshot file: its peak, what held it, how much was fragmented."""
+    """Summarize a snapshot file: peak, source lines, fragmentation."""
     from vramscope_server.cli.snapshot import show
 
     show(file, as_json, server)
@@ -259,13 +258,13 @@ def snapshot(
 
 @app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
 def run(words: Annotated[list[str], typer.Argument(metavar="-- python train.py")]) -> None:
-    """Run a training with the agent in it, its code unchanged."""
+    """Run a training with the agent, without code changes."""
     raise typer.Exit(AGENT_COMMANDS["run"](words))
 
 
 @app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
 def sync(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
-    """Send what trainings kept on disk while the server was away."""
+    """Send data that trainings kept on disk while the server was down."""
     raise typer.Exit(AGENT_COMMANDS["sync"](words or []))
 
 

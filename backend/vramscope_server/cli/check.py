@@ -1,4 +1,4 @@
-"""``vramscope check RUN``, a gate for CI: whether a run ended well, leaked nothing and stayed below its limits."""
+"""``vramscope check RUN``: a CI gate on a run's end, leaks and memory limits."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from typing import Any, Final
 from rich.text import Text
 
 from vramscope_server.cli.client import BAD_WORDS, CHECK_FAILED, Failure, ask, path_of, print_json
-from vramscope_server.cli.format import UNKNOWN, amount, count, has_no_card, percent, plain
+from vramscope_server.cli.format import UNKNOWN, amount, count, has_no_device, percent, plain
 from vramscope_server.cli.tables import Column, console, print_table
 
 CHECKS: Final = ("finished", "oom", "leaks")
-"""that every run has to pass which is not told to skip them"""
+"""Checks of every run, unless skipped with --skip."""
 LEAKING: Final = ("leak", "growth", "unknown")
-"""levels of the leaks' verdict that fail: where nobody could look, nothing is known to be well"""
+"""Levels of the leak verdict that fail. Without a scan, the verdict is unknown and fails."""
 _SIZE: Final = re.compile(r"\s*\d*\.?\d+\s*[A-Za-z]*\s*")
 _COLUMNS: Final = (Column(""), Column("CHECK"), Column("SEEN"), Column("AT MOST", number=True))
 
 
 @dataclass(frozen=True)
 class Limits:
-    """None: not checked."""
+    """Limits of a run. None: not checked."""
 
     peak_allocated: str | None = None
-    """of each rank and device: bytes, or a number with its unit, as 20GiB"""
+    """Limit of each rank and device: bytes, or a number with a unit, such as 20GiB."""
     peak_reserved: str | None = None
     baseline: str | None = None
-    """a run whose peak allocated it may not exceed by more than ``tolerance_percent``"""
+    """Run whose peak allocated may be exceeded by at most ``tolerance_percent``."""
     tolerance_percent: float = 1.0
 
 
 @dataclass(frozen=True)
 class Check:
-    """One of them, and how it went."""
+    """Result of one check."""
 
     check: str
     passed: bool
     words: str
-    """what was seen"""
+    """The observed value, as text."""
     seen_bytes: int | None = None
     limit_bytes: int | None = None
 
 
 def show(server: str, as_json: bool, run: str, limits: Limits, skip: list[str]) -> None:
-    """Print each check, or all as JSON. Raises talk.Failure: 1 where one failed."""
+    """Print the checks, or JSON. Raises client.Failure with code 1 if one failed."""
     if unknown := [name for name in skip if name not in CHECKS]:
-        raise Failure(f"--skip: {plain(unknown[0])!r} is none of {', '.join(CHECKS)}", BAD_WORDS)
+        raise Failure(f"--skip: {plain(unknown[0])!r} is not one of {', '.join(CHECKS)}", BAD_WORDS)
     least = {name: _bytes(name, getattr(limits, name)) for name in ("peak_allocated", "peak_reserved")}
     told: dict[str, Any] = ask(server, f"/runs/{path_of(server, run)}")
     checks = [one for one in _of_every_run(server, told) if one.check not in skip]
@@ -77,25 +77,25 @@ def _of_every_run(server: str, told: dict[str, Any]) -> Iterator[Check]:
 def _oom(told: dict[str, Any]) -> Check:
     times = told["out_of_memory_count"]
     if times is None:
-        return Check("oom", has_no_card(told), "no CUDA device was used" if has_no_card(told) else UNKNOWN)
+        return Check("oom", has_no_device(told), "no CUDA device was used" if has_no_device(told) else UNKNOWN)
     words = "once" if times == 1 else f"{count(times)} times"
     return Check("oom", times == 0, f"out of memory {words}" if times else "never")
 
 
 def _peak(told: dict[str, Any], name: str, limit_bytes: int) -> Check:
-    """A lower bound (somebody else reset PyTorch's counter) is no peak: it passes nothing."""
+    """Compare a peak with its limit. A lower bound (other code reset PyTorch's counter) never passes."""
     seen, label = told[f"{name}_bytes"], name.replace("_", " ")
     if seen is None:
         return Check(label, False, UNKNOWN, None, limit_bytes)
     if told["lower_bound_steps"] and seen <= limit_bytes:
-        return Check(label, False, f"at least {amount(seen)}: more is not known", seen, limit_bytes)
+        return Check(label, False, f"at least {amount(seen)} (lower bound)", seen, limit_bytes)
     return Check(label, seen <= limit_bytes, amount(seen), seen, limit_bytes)
 
 
 def _against(told: dict[str, Any], base: dict[str, Any], tolerance_percent: float) -> Check:
     name, most = f"against {plain(base['name'])}", base["peak_allocated_bytes"]
     if most is None:
-        return Check(name, False, "the peak of the baseline is unknown")
+        return Check(name, False, "unknown peak of the baseline")
     one = _peak(told, "peak_allocated", int(most * (1 + tolerance_percent / 100)))
     seen, least = one.seen_bytes, "at least " if base["lower_bound_steps"] else ""
     share = f", {percent(seen / most)} of {least}{amount(most)}" if seen is not None and most else ""
@@ -108,12 +108,12 @@ def _bytes(name: str, words: str | None) -> int | None:
     if words is None:
         return None
     try:
-        if not _SIZE.fullmatch(words):  # (pydantic reads the beginning, and takes 20,5GiB for 20 bytes)
+        if not _SIZE.fullmatch(words):  # (pydantic parses a prefix: 20,5GiB would be 20 bytes)
             raise ValueError
         return int(TypeAdapter(ByteSize).validate_python(words))
     except (ValueError, ValidationError):
         option = name.replace("_", "-")
-        raise Failure(f"--{option}: {plain(words)!r} is no size, such as 20GiB or 21474836480", BAD_WORDS) from None
+        raise Failure(f"--{option}: {plain(words)!r} is not a size, such as 20GiB or 21474836480", BAD_WORDS) from None
 
 
 def _cells(one: Check) -> list[str | Text]:

@@ -1,4 +1,4 @@
-"""``vramscope compare BASELINE RUN...``: what each run needs, against the baseline."""
+"""``vramscope compare BASELINE RUN...``: memory and time of runs against a baseline."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _COLUMNS = (
 
 
 MOST_ONE_SIDED: Final = 8
-"""settings that some runs have and others have not: more of them, as of two frameworks, hide what differs"""
+"""Maximum number of listed settings that only some runs have. Two frameworks have many of them."""
 
 
 def show(server: str, form: str | None, baseline: str, runs: list[str], *, each: bool = False) -> None:
-    """Print a table, baseline first; or the same as ``form``: json, markdown, csv, latex. Raises talk.Failure.
+    """Print a table, baseline first, or the format ``form``: json, markdown, csv, latex. Raises client.Failure.
 
-    each  repeats of one configuration stand each in a row; else together in one, but for json, which is a row a run always
+    ``each`` shows repeats of a configuration in separate rows. JSON always has one row per run.
     """
     words = [id_of(server, run) if "," in run or not run.strip() else run for run in (baseline, *runs)]
     named = {"runs": ",".join(words), "base": words[0]}
@@ -58,13 +58,11 @@ def show(server: str, form: str | None, baseline: str, runs: list[str], *, each:
     rows = told["rows"] if each else told.get("together", told["rows"])
     repeated = has_repeats(rows)
     print_table(out, _COLUMNS, [_cells(row, is_baseline=not at, repeated=repeated) for at, row in enumerate(rows)])
-    out.print(Text("saved: of the peak allocated, reserved and on the device; less is better.", style="dim"))
+    out.print(Text("SAVED: share of the peak in the column before.", style="dim"))
     if repeated:
         out.print(Text(REPEATS, style="dim"))
     if any(row["graphs_alive"] for row in told["rows"]):
-        out.print(
-            Text("graphs: autograd graphs of earlier steps that were still alive at the newest one.", style="dim")
-        )
+        out.print(Text("GRAPHS: autograd graphs of earlier steps still alive at the newest step.", style="dim"))
     if any(row["emulated"] for row in told["rows"]):
         out.print(Text(EMULATED, style="dim"))
     for row in rows:
@@ -80,10 +78,10 @@ def show(server: str, form: str | None, baseline: str, runs: list[str], *, each:
             out.print(Text(f"{plain(difference['name'])}: {values}", style="dim"))
     if left_out:
         out.print(
-            Text(f"{count(len(left_out))} settings that not every run has; --json and the page list them.", style="dim")
+            Text(f"{count(len(left_out))} settings that only some runs have; see --json or the page.", style="dim")
         )
     for warning in told["warnings"]:
-        out.print(Text(f"not quite comparable: {plain(warning)}", style="yellow"))
+        out.print(Text(f"not fully comparable: {plain(warning)}", style="yellow"))
 
 
 def _cells(row: dict[str, Any], *, is_baseline: bool, repeated: bool) -> list[str | Text]:

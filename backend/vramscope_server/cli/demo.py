@@ -1,4 +1,4 @@
-"""``vramscope demo``: a small training under ``vramscope run``, a server if there is none, and the summary at the end."""
+"""``vramscope demo``: a small training under ``vramscope run``, with a server if none runs, and a summary."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ STOP_SECONDS: Final = 10
 
 
 def show(server: str, steps: int) -> int:
-    """Train until ``steps`` are done, or until Ctrl-C for 0, and print the summary. Returns the exit code.
+    """Train for ``steps`` steps (0: until Ctrl-C), print the summary and return the exit code.
 
-    Raises talk.Failure: 2 without PyTorch, 4 if no server can be had.
+    Raises client.Failure: 2 without PyTorch, 4 without a server.
     """
     if importlib.util.find_spec("torch") is None:
-        raise Failure("the demo trains with PyTorch, which is not installed here: pip install torch", BAD_WORDS)
+        raise Failure("the demo needs PyTorch: pip install torch", BAD_WORDS)
     url = address(server)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as tidily as Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C
     with _server_at(url) as is_ours:
-        print(f"vramscope: watch it at {url}" + ("" if steps else ", stop it with Ctrl-C"), flush=True)
+        print(f"vramscope: this run will appear at {url}" + ("" if steps else ", stop it with Ctrl-C"), flush=True)
         run = secrets.token_hex(8)
         status = _train(url, run, steps)
         if status:
@@ -46,29 +46,29 @@ def show(server: str, steps: int) -> int:
         print(flush=True)
         show_command.show(url, False, run)
     if is_ours:
-        print(f"vramscope: the server has stopped; to look again: {how_to_start(url)}")
+        print(f"vramscope: the server has stopped; start it again with: {how_to_start(url)}")
     return 0
 
 
 @contextlib.contextmanager
 def _server_at(url: str) -> Iterator[bool]:
-    """A server answers there until the block ends. Gives whether it is one of ours."""
+    """Ensure that a server answers until the block ends. Yields True if it was started here."""
     if _answers(url):
         yield False
         return
     if not is_local(url):
-        raise Failure(f"no server answers at {url}, and one can be started on this machine only.", NO_SERVER)
+        raise Failure(f"no server answers at {url}. The demo can start one on this machine only.", NO_SERVER)
     where = httpx.URL(url)
     with tempfile.TemporaryFile("w+") as log:
         words = [*VRAMSCOPE, "server", "--host", where.host, "--port", str(where.port or 80)]
-        # In a session of its own: Ctrl-C reaches the training first, and the server then takes the last of it.
+        # In its own session: Ctrl-C must reach the training first, so that the server receives its last data.
         server = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
         try:
             deadline = time.monotonic() + START_SECONDS
             while not _answers(url):
                 if server.poll() is not None or time.monotonic() > deadline:
                     log.seek(0)
-                    raise Failure(f"the server did not start. It said: {log.read().strip() or 'nothing'}", NO_SERVER)
+                    raise Failure(f"the server did not start. Its output: {log.read().strip() or 'none'}", NO_SERVER)
                 time.sleep(0.05)
             yield True
         finally:
@@ -88,7 +88,7 @@ def _answers(url: str) -> bool:
 
 
 def _train(url: str, run: str, steps: int) -> int:
-    """Train as anybody could: ``vramscope run -- python SCRIPT``. Returns the exit status; stopped with Ctrl-C: 0."""
+    """Run ``vramscope run -- python SCRIPT`` and return the exit status (0 after Ctrl-C)."""
     words = ["run", "--server", url, "--project", "demo", "--name", NAME]
     script = [sys.executable, str(TRAINING), "--steps", str(steps)]
     environment = {**os.environ, "VRAMSCOPE_RUN_ID": run}
@@ -96,7 +96,7 @@ def _train(url: str, run: str, steps: int) -> int:
     try:
         return training.wait()
     except KeyboardInterrupt:
-        try:  # the terminal has told the training, too
+        try:  # the terminal sends the signal to the training as well
             status = training.wait(3)
         except subprocess.TimeoutExpired:
             training.send_signal(signal.SIGINT)

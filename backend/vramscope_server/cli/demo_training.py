@@ -1,7 +1,7 @@
-"""The training that ``vramscope demo`` watches: plain PyTorch that knows nothing of vramscope.
+"""The training of ``vramscope demo``: plain PyTorch, without vramscope.
 
-A small language model learns to repeat a sequence of words. Now and then sequences are short, so that steps differ; a
-learned table of positions, AdamW and autocast give each category of memory something to hold.
+A small language model learns to repeat a sequence of words. Some sequences are short, so that steps differ. Position
+embeddings, AdamW and autocast give each category of memory some bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHAPES = {
     "cuda": Shape(layers=6, width=512, batch=16, positions=512),
 }
 NEEDED_BYTES = 3 * GIB
-"""What the larger shape takes at most; a device with less free trains the smaller one."""
+"""Memory of the larger shape. A device with less free memory trains the smaller one."""
 
 
 class Model(nn.Module):  # type: ignore[misc]  # torch is not read by mypy here
@@ -45,7 +45,7 @@ class Model(nn.Module):  # type: ignore[misc]  # torch is not read by mypy here
         self.head = nn.Linear(shape.width, shape.words)
 
     def forward(self, words: Tensor) -> Tensor:
-        """The loss of telling the words themselves; words: (batch, positions), whole numbers."""
+        """Return the loss of predicting the words themselves. ``words``: integers, (batch, positions)."""
         positions = torch.arange(words.shape[1], device=words.device)
         told = self.head(self.layers(self.word(words) + self.position(positions)))
         return nn.functional.cross_entropy(told.flatten(0, 1).float(), words.flatten())
@@ -53,10 +53,10 @@ class Model(nn.Module):  # type: ignore[misc]  # torch is not read by mypy here
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=0, help="optimizer steps; 0: until Ctrl-C")
+    parser.add_argument("--steps", type=int, default=0, help="Optimizer steps (0 = until Ctrl-C)")
     steps = parser.parse_args().steps
     torch.manual_seed(0)
-    torch.set_num_threads(1)  # enough for a model this small, and quick beside the server on a busy machine
+    torch.set_num_threads(1)  # enough for this model, and leaves cores to the server
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     large = device.type == "cuda" and torch.cuda.mem_get_info()[0] > NEEDED_BYTES

@@ -1,4 +1,4 @@
-"""``vramscope diff A B``: which line of code holds more in B than in A, at their peaks. A, B: runs or snapshot files."""
+"""``vramscope diff A B``: memory by source line at the peaks of two runs or snapshot files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COLUMNS: Final = (
 
 
 def show(server: str, as_json: bool, a: str, b: str) -> None:
-    """Print the sites by what they differ most, or the answer of GET /compare/sites as JSON. Raises talk.Failure."""
+    """Print source lines by difference, or the answer of GET /compare/sites as JSON. Raises client.Failure."""
     if is_file(a) or is_file(b):
         told = _locally(server, a, b)
     else:
@@ -42,24 +42,24 @@ def show(server: str, as_json: bool, a: str, b: str) -> None:
     out = console()
     for label, one, name in (("A", told["a"], a), ("B", told["b"], b)):
         out.print(Text(f"{label}: {plain(one.get('name') or name)}, {amount(one['allocated_bytes'])} {_moment(one)}"))
-    out.print(Text(f"B holds {_more(told['difference_bytes'])}.", style="bold"))
+    out.print(Text(f"B has {_more(told['difference_bytes'])}.", style="bold"))
     rows = [row for row in told["rows"] if row["difference_bytes"]][:SHOWN]
     if not rows:
-        out.print("No site holds more in the one than in the other.")
+        out.print("No difference by source line.")
         return
     print_table(out, _COLUMNS, [_cells(row) for row in rows])
     sites = len(told["rows"]) + told["left_out"]["sites"]
     rest = told["difference_bytes"] - sum(row["difference_bytes"] for row in rows)
     if sites > len(rows):
-        out.print(Text(f"The other {count(sites - len(rows))} sites together: {_signed(rest)}.", style="dim"))
+        out.print(Text(f"{count(sites - len(rows))} other source lines: {_signed(rest)}.", style="dim"))
     for one in (told["a"], told["b"]):
         if not one["stacks"]:
-            out.print(Text("No stacks were recorded in one of them: its sites are phases.", style="yellow"))
+            out.print(Text("One of them has no stacks: its rows are phases.", style="yellow"))
             break
 
 
 def _locally(server: str, a: str, b: str) -> dict[str, Any]:
-    """From files, and from recordings that are fetched: nothing is sent anywhere."""
+    """Compare snapshot files and fetched recordings locally. Nothing is uploaded."""
     from vramscope_server.analysis.diff.by_line import difference
     from vramscope_server.analysis.diff.holdings import peak_allocations_of
 
@@ -67,10 +67,10 @@ def _locally(server: str, a: str, b: str) -> dict[str, Any]:
     for target in (a, b):
         trace = _fullest(of_file(Path(target)), target) if is_file(target) else of_run(server, target)
         try:
-            with Bar("working out what held memory"):
+            with Bar("computing allocations at the peak"):
                 made.append((trace, peak_allocations_of(trace)))
         except (ArithmeticError, LookupError, ValueError) as fault:  # events that contradict each other
-            words = f"what it tells contradicts itself ({type(fault).__name__})"
+            words = f"inconsistent events ({type(fault).__name__})"
             raise Failure(f"{plain(target)}: {words}", BAD_WORDS) from None
     told = difference(made[0][1], made[1][1])
     for label, (trace, _), target in zip(("a", "b"), made, (a, b), strict=True):
@@ -79,15 +79,15 @@ def _locally(server: str, a: str, b: str) -> dict[str, Any]:
 
 
 def _fullest(traces: list[Trace], target: str) -> Trace:
-    """Of several devices the one that held most."""
+    """Return the trace of the device with the highest allocated memory."""
     from vramscope_server.analysis.timeline.curve import course_of
 
     if not traces:
-        raise Failure(f"{plain(target)} tells of no device.", BAD_WORDS)
+        raise Failure(f"{plain(target)} has no device.", BAD_WORDS)
     if len(traces) == 1:
         return traces[0]
     fullest = max(traces, key=lambda trace: int(course_of(trace).allocated.max()))
-    print(f"vramscope: {plain(target)}: of {len(traces)} devices, device {fullest.device} held most.", file=sys.stderr)
+    print(f"vramscope: {plain(target)}: using device {fullest.device}, the fullest of {len(traces)}.", file=sys.stderr)
     return fullest
 
 

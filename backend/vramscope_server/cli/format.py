@@ -1,4 +1,4 @@
-"""Numbers and names as people read them in a terminal. What is not known is called so, never 0."""
+"""Formats of numbers and names in a terminal. Unknown values are never shown as 0."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = [
 ]  # fmt: skip
 
 ABSENT = "–"  # noqa: RUF001 - a dash is meant
-"""Unknown, in a dense table."""
+"""Unknown value in a dense table."""
 
 STATE_STYLE = {"running": "bold green", "finished": "default", "failed": "bold red", "lost": "yellow"}
 
 
 def ago(seconds: float | None, now: float | None = None) -> str:
-    """How long since a moment; whole units, rounded down."""
+    """Format the time since a point in time, in whole units, rounded down."""
     if seconds is None:
         return UNKNOWN
     past = max(0.0, (time.time() if now is None else now) - seconds)
@@ -31,22 +31,22 @@ def ago(seconds: float | None, now: float | None = None) -> str:
 
 
 def plain(text: str) -> str:
-    """Text from elsewhere, harmless for a terminal: control and formatting characters are shown, not obeyed."""
+    """Escape control and formatting characters, so that foreign text cannot affect the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def has_no_card(run: Mapping[str, Any]) -> bool:
-    """It told of its devices, and none is a CUDA device: the CPU is device -1."""
+def has_no_device(run: Mapping[str, Any]) -> bool:
+    """Return True if a run reported its devices and none is a CUDA device. The CPU is device -1."""
     devices = [device["index"] for rank in run["ranks"] for device in rank["devices"]]
     return bool(devices) and max(devices) < 0
 
 
 WIDEST_BOUND: Final = 0.25
-"""of a step: a run so short or uneven that its cost is only known to lie below more has told nothing of it"""
+"""Highest bound on the overhead that is shown, as a fraction of a step. A looser bound says nothing."""
 
 
 def cost(overhead: Mapping[str, Any] | None) -> str:
-    """The agent's own cost, or that it lies below what this run can resolve."""
+    """Format the agent's overhead, or an upper bound if the run cannot resolve it."""
     if not overhead:
         return "not measured yet"
     fraction, noise = overhead.get("fraction"), overhead.get("noise_fraction")
@@ -55,6 +55,4 @@ def cost(overhead: Mapping[str, Any] | None) -> str:
     if noise is not None and noise < WIDEST_BOUND:
         return f"below {percent(max(0.005, noise))} of a step"
     taken = overhead.get("hook_seconds")
-    return (
-        "not measured yet" if not taken else f"{duration(taken)} of the run in all; a step's share is not measured yet"
-    )
+    return "not measured yet" if not taken else f"{duration(taken)} in total; needs a longer run to estimate per step"

@@ -1,4 +1,4 @@
-"""``vramscope leaks RUN``: what is held that should be gone, by whom, on which line, and what to do."""
+"""``vramscope leaks RUN``: findings with holder, source line and fix."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _COLUMNS = (
     Column("WHERE"),
     Column("COUNT", needed=3, number=True),
     Column("AGE", needed=5, number=True),
-    Column("HELD", number=True),
+    Column("RETAINED", number=True),
     Column("EXCLUSIVE", needed=4, number=True),
     Column("GROWTH", needed=1, number=True),
-    Column("PEAK FALLS BY", needed=2, number=True),
+    Column("PEAK EFFECT", needed=2, number=True),
     Column("RANKS", needed=6, number=True),
 )
 
 
 def show(server: str, as_json: bool, run: str) -> None:
-    """Print the verdict and each leak with its chain and advice, or a JSON array of leaks. Raises talk.Failure."""
+    """Print the verdict and each leak with its chain and fix, or a JSON array of leaks. Raises client.Failure."""
     path = f"/runs/{path_of(server, run)}/leaks"
     told: dict[str, Any] = ask(server, path)
     for leak in told["leaks"]:
@@ -45,14 +45,14 @@ def show(server: str, as_json: bool, run: str) -> None:
     if as_json:
         print_json(told["leaks"])
         if not told["scans"]:
-            print("vramscope: the agent has not looked yet; no leak is known.", file=sys.stderr)
+            print("vramscope: no scan yet.", file=sys.stderr)
         return
     out = console()
     verdict = told["verdict"]
     out.print(Text(plain(verdict["sentence"]), style=_VERDICT_STYLE.get(verdict["level"], "default")))
     for scan in told["scans"]:
         if scan["not_scanned"]:
-            out.print(Text(f"not looked at{_of_rank(scan, told)}: {plain(scan['not_scanned'])}", style="yellow"))
+            out.print(Text(f"not scanned{_of_rank(scan, told)}: {plain(scan['not_scanned'])}", style="yellow"))
     if told["leaks"]:
         out.print()
         several = len(told["scans"]) > 1
@@ -61,7 +61,7 @@ def show(server: str, as_json: bool, run: str) -> None:
             _print_detail(out, leak)
         out.print()
     for scan in told["scans"]:
-        said = f"last look{_of_rank(scan, told)}: at step {count(scan['step'])}, {plain(scan['reason'])}; "
+        said = f"last scan{_of_rank(scan, told)}: step {count(scan['step'])}, {plain(scan['reason'])}; "
         out.print(Text(f"{said}{count(scan['tensors'])} tensors in {duration(scan['seconds'])}", style="dim"))
     out.print(Text(f"{address(server)}/runs/{told['run_id']}/leaks", style="cyan"))
 
@@ -102,7 +102,7 @@ def _print_detail(out: Console, leak: dict[str, Any]) -> None:
         nodes = f"  and about {amount(leak['node_bytes'])} of host memory in autograd nodes"
         out.print(Text(nodes, style="dim"))
     if leak["examples"]:
-        out.print(Text(f"  such as {plain(', '.join(leak['examples']))}", style="dim"))
+        out.print(Text(f"  examples: {plain(', '.join(leak['examples']))}", style="dim"))
     if leak["peak_effect"]:
         measured = "measured: " if leak["peak_effect_bytes"] is not None else ""
         out.print(Text(f"  {measured}{plain(leak['peak_effect'])}", style="dim"))
@@ -112,15 +112,15 @@ def _print_detail(out: Console, leak: dict[str, Any]) -> None:
 
 
 def _is_on_cpu(leak: dict[str, Any]) -> bool:
-    """Of which no window can tell: they record what a GPU's allocator does."""
+    """Return True for tensors on the CPU. Recordings cover the GPU's allocator only."""
     return bool(leak["examples"]) and all(example.endswith(" on cpu") for example in leak["examples"])
 
 
 def _replayed(replay: dict[str, Any]) -> str:
-    """What the recorded step would have been after the fix."""
+    """Format the peak of the recorded step after the fix."""
     effect = replay["effect"]
     if effect is None:
-        return f"not known, {replay['reason']}"
+        return f"unknown, {replay['reason']}"
     before, after = effect["peak_reserved_bytes"], effect["peak_reserved_after_bytes"]
     low, high = effect["peak_reserved_after_band"]
     band = "" if low == high else f" ({amount(low)} to {amount(high)})"

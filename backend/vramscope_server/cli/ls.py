@@ -1,4 +1,4 @@
-"""``vramscope ls``: the runs, pinned and baseline first, then newest first."""
+"""``vramscope ls``: list runs, pinned ones and baselines first, then newest first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramscope_server.cli.format import ABSENT, STATE_STYLE, ago, amount, count,
 from vramscope_server.cli.tables import Column, console, print_table
 
 SHOWN: Final = 50
-"""Rows for a person who said no limit; a script gets all."""
+"""Default number of rows of the table. JSON has all."""
 _PAGE: Final = 1000
 _COLUMNS = (
     Column("STATE"),
@@ -24,7 +24,7 @@ _COLUMNS = (
     Column("NEVER NEEDED", needed=6, number=True),
     Column("UNUSABLE", needed=6, number=True),
     Column("LEAKED", needed=5, number=True),
-    Column("TRAINED WITH", needed=8),
+    Column("TECHNIQUES", needed=8),
     Column("STEPS", needed=5, number=True),
     Column("STEP TIME", needed=4, number=True),
     Column("STARTED", needed=1, number=True),
@@ -32,7 +32,7 @@ _COLUMNS = (
 
 
 def show(server: str, as_json: bool, *, query: str, project: str, state: str, limit: int | None) -> None:
-    """Print a table, or a JSON array of the API's rows. Raises talk.Failure."""
+    """Print a table, or a JSON array of the API's rows. Raises client.Failure."""
     limit = limit if limit is not None else 0 if as_json else SHOWN
     rows, total = _rows(server, limit, query=query, project=project, state=state)
     if as_json:
@@ -42,18 +42,18 @@ def show(server: str, as_json: bool, *, query: str, project: str, state: str, li
     if not rows:
         anything = query or project or state
         out.print(
-            "No run is like that."
+            "No matching runs."
             if anything
-            else "No runs yet. One line in a training brings the first: from vramscope import agent; agent.attach()"
+            else "No runs yet. Add to a training: from vramscope import agent; agent.attach()"
         )
         return
     print_table(out, _COLUMNS, [_cells(row) for row in rows])
     if total > len(rows):
-        out.print(Text(f"{len(rows)} of {total} runs; all of them: --limit 0", style="dim"))
+        out.print(Text(f"{len(rows)} of {total} runs; show all with --limit 0", style="dim"))
 
 
 def _rows(server: str, limit: int, **conditions: str) -> tuple[list[dict[str, Any]], int]:
-    """So many rows (0: all), and how many there are."""
+    """Return up to ``limit`` rows (0: all) and the total number."""
     rows: list[dict[str, Any]] = []
     cursor: str | None = ""
     total = 0

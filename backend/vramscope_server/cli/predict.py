@@ -1,4 +1,4 @@
-"""``vramscope predict RUN``: the peak that a recorded step would have with techniques that were not tried."""
+"""``vramscope predict RUN``: predicted peak of a recorded step with other techniques."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vramscope_server.cli.tables import Column, console, print_table
 from vramscope_server.cli.trace_source import newest_recording
 
 _COLUMNS: Final = (
-    Column("TRAINED WITH"),
+    Column("TECHNIQUES"),
     Column("PEAK ALLOCATED", number=True),
     Column("SAVED", number=True),
     Column("", number=True),
@@ -22,7 +22,7 @@ _COLUMNS: Final = (
 
 
 def show(server: str, as_json: bool, run: str, techniques: Sequence[str]) -> None:
-    """Print each way, the recorded one first, or the API's answer as JSON. Raises talk.Failure."""
+    """Print the predictions, the recorded step first, or the API's answer as JSON. Raises client.Failure."""
     newest = newest_recording(server, run, "predict from")
     told = ask(server, f"/recordings/{newest}/prediction", techniques=",".join(techniques))
     if as_json:
@@ -39,17 +39,17 @@ def show(server: str, as_json: bool, run: str, techniques: Sequence[str]) -> Non
 
 def _cells(row: dict[str, Any], told: dict[str, Any]) -> list[str]:
     peak, saved = row["peak_allocated_bytes"], row["saved_bytes"]
-    as_it_is = row is told["rows"][0]
+    is_recorded = row is told["rows"][0]
     return [
-        "as recorded" if as_it_is else _way(row["techniques"], row["rows"]),
+        "as recorded" if is_recorded else _techniques(row["techniques"], row["rows"]),
         amount(peak, ABSENT),
-        "" if as_it_is else amount(saved, ABSENT),
-        "" if as_it_is or saved is None else percent(saved / (peak + saved)),
+        "" if is_recorded else amount(saved, ABSENT),
+        "" if is_recorded or saved is None else percent(saved / (peak + saved)),
         _fit(row["rows_that_fit"], told["furthest_rows"]),
     ]
 
 
-def _way(techniques: dict[str, Any], rows: int | None) -> str:
+def _techniques(techniques: dict[str, Any], rows: int | None) -> str:
     parts = techniques["gradient_accumulation"]
     of = "" if rows is None else f" x {count(rows)} {'row' if rows == 1 else 'rows'}"
     words = {

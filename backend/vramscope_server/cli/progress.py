@@ -1,4 +1,4 @@
-"""What a command is doing, where that takes longer than two seconds: a line on stderr, where a person looks."""
+"""Progress line on stderr for work that takes longer than two seconds."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progres
 from rich.text import Text
 
 QUIET_SECONDS: Final = 2.0
-COMPILING: Final = "compiling, once after an installation"
+COMPILING: Final = "compiling (once per installation)"
 
 
 class Bar:
-    """``with Bar("reading") as tell``: then ``tell(done, total)``, where that is known; else it says what is being done.
+    """Progress bar: ``with Bar("reading") as report``, then ``report(done, total)`` if known.
 
-    Within another one it shows nothing.
+    A bar inside another one shows nothing.
     """
 
     _outermost: Bar | None = None
@@ -27,7 +27,7 @@ class Bar:
         self._words = words
         self._amounts = DownloadColumn(binary_units=True) if of_bytes else MofNCompleteColumn()
         self._progress: Progress | None = None
-        self._told: tuple[int, int] | None = None
+        self._reported: tuple[int, int] | None = None
         self._lock = threading.Lock()
         self._waiting = threading.Timer(QUIET_SECONDS, self._show)
 
@@ -37,7 +37,7 @@ class Bar:
             Bar._outermost = self
             if sys.stderr.isatty():
                 self._waiting.start()
-        return self._tell
+        return self._report
 
     def _show(self) -> None:
         with self._lock:
@@ -45,13 +45,13 @@ class Bar:
                 return
             columns = _Doing(), BarColumn(), _Amounts(self._amounts)
             self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-            done, total = self._told or (0, None)
+            done, total = self._reported or (0, None)
             self._task = self._progress.add_task(self._words, total=total, completed=done)
             self._progress.start()
 
-    def _tell(self, done: int, total: int) -> None:
+    def _report(self, done: int, total: int) -> None:
         with self._lock:
-            self._told = done, total
+            self._reported = done, total
             if self._progress is not None:
                 self._progress.update(self._task, completed=done, total=total)
 
@@ -65,10 +65,8 @@ class Bar:
 
 
 def compiling() -> bool:
-    """Whether this process makes machine code at the moment."""
-    module = sys.modules.get(
-        "vramscope_server.analysis.numba_compile"
-    )  # imported by whoever needs it: it takes half a second
+    """Return True while this process compiles machine code."""
+    module = sys.modules.get("vramscope_server.analysis.numba_compile")  # imported lazily: takes half a second
     return module is not None and module.compiling()
 
 
@@ -78,7 +76,7 @@ class _Doing(ProgressColumn):
 
 
 class _Amounts(ProgressColumn):
-    """How much of how much, once that is known."""
+    """Column with the amounts, once the total is known."""
 
     def __init__(self, column: ProgressColumn) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""``vramscope show RUN``: one run, its peak and what made it. Also what the demo ends with."""
+"""``vramscope show RUN``: one run, its peak and its memory breakdown. The demo ends with it."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from vramscope_server.cli.format import (
     cost,
     count,
     duration,
-    has_no_card,
+    has_no_device,
     percent,
     plain,
 )
 from vramscope_server.cli.tables import console, put
 
 _CALLED: Final = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
-"""As the pages call them: what came since the forward began is one sum, which a recorded step takes apart."""
-PARTS: Final = {"unusable": "free and of no use", "usable": "free", "rounding": "rounding", "requested": "asked for"}
-"""of what is reserved (docs/fragmentation.md)"""
+"""Names as on the pages. Activations and temporaries are one sum; a recorded step separates them."""
+PARTS: Final = {"unusable": "unusable", "usable": "free", "rounding": "rounding", "requested": "requested"}
+"""Parts of reserved memory (docs/fragmentation.md)."""
 _BAR: Final = 32
 _BESIDE_BAR: Final = 50
-"""Characters that stand before a bar."""
+"""Characters before a bar."""
 _SEARCHED_STEPS: Final = 2000
 _AS_HIGH: Final = 0.98
-"""Of the run's peak: a recording that reaches so far is of it."""
+"""Fraction of the run's peak from which a recording counts as a recording of the peak."""
 
 
 def show(server: str, as_json: bool, run: str) -> None:
-    """Print the summary, or the API's answer as JSON. Raises talk.Failure."""
+    """Print the summary, or the API's answer as JSON. Raises client.Failure."""
     told: dict[str, Any] = ask(server, f"/runs/{path_of(server, run)}")
     if as_json:
         print_json(told)
@@ -56,11 +56,11 @@ def print_summary(
     advice: Sequence[str] = (),
     workspaces_bytes: int = 0,
 ) -> None:
-    """A run in full, as ``GET /runs/RUN`` tells it, for a person.
+    """Print an answer of ``GET /runs/RUN``.
 
-    split    the highest step whose composition is known, where that of the peak itself is not
-    advice   what would make the peak lower, in sentences
-    workspaces_bytes   what cuBLAS holds for its work, as a recording tells: counters see it as "other"
+    split              highest step with a known breakdown, if the peak has none
+    advice             sentences on how to lower the peak
+    workspaces_bytes   cuBLAS workspaces in a recording; counters see them as "other"
     """
     out.print(
         Text.assemble(
@@ -93,18 +93,18 @@ def print_summary(
 
 
 def _split_step(server: str, told: dict[str, Any]) -> dict[str, Any] | None:
-    """The highest of the newest steps that were taken apart: the agent does that only now and then, as it costs time."""
+    """Return the highest of the newest steps with a breakdown. The agent breaks down only some steps, because it costs time."""
     known = [rank for rank in told["ranks"] if rank["peak_allocated_bytes"] is not None]
     if told["peak_categories"] or not known:
         return None
     rank = max(known, key=lambda rank: int(rank["peak_allocated_bytes"]))["rank"]
     steps = ask(server, f"/runs/{told['run_id']}/steps", rank=rank, limit=_SEARCHED_STEPS)
-    taken_apart = [step for step in steps if any(value is not None for value in step["peak_categories"].values())]
-    return max(taken_apart, key=lambda step: int(step["peak_allocated_bytes"]), default=None)
+    broken_down = [step for step in steps if any(value is not None for value in step["peak_categories"].values())]
+    return max(broken_down, key=lambda step: int(step["peak_allocated_bytes"]), default=None)
 
 
 def _recorded(server: str, told: dict[str, Any]) -> dict[str, Any] | None:
-    """The anatomy of the newest whole recording; None where there is none, or it cannot be read."""
+    """Return the anatomy of the newest complete recording; None if there is none or it cannot be read."""
     if not told.get("recordings"):
         return None
     try:
@@ -122,9 +122,9 @@ def _workspaces(recorded: dict[str, Any] | None) -> int:
 
 
 def _advice(told: dict[str, Any], recorded: dict[str, Any] | None) -> list[str]:
-    """What the newest recording advises, most bytes first.
+    """Return the advice of the newest recording, most bytes first.
 
-    Its bytes are of the step with its own peak: where the run was higher at another time, that is said first.
+    Its bytes refer to the recorded peak. A sentence says so if the run's peak is higher.
     """
     if recorded is None:
         return []
@@ -134,16 +134,16 @@ def _advice(told: dict[str, Any], recorded: dict[str, Any] | None) -> list[str]:
     if found and highest is not None and recorded["allocated_bytes"] < _AS_HIGH * highest:
         found.insert(
             0,
-            f"of the recorded moment with most, {recorded['moment']}; the run's peak of {amount(highest)} was not recorded:",
+            f"for the recorded peak, {recorded['moment']}; the run's peak of {amount(highest)} was not recorded:",
         )
     return of_run + found
 
 
 def _instead(told: dict[str, Any], split: dict[str, Any]) -> str:
     same = split["peak_allocated_bytes"] == told["peak_allocated_bytes"]
-    height = "just as high" if same else f"with {amount(split['peak_allocated_bytes'])}"
+    height = "equally high" if same else f"with {amount(split['peak_allocated_bytes'])}"
     there = "" if told["peak_step"] is None else f" in step {told['peak_step']}"
-    return f"not taken apart{there}; in step {split['step']}, {height}:"
+    return f"no breakdown{there}; in step {split['step']}, {height}:"
 
 
 def _facts(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -163,13 +163,13 @@ def _facts(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "never needed", _never_needed(told)
     yield "unusable", _unusable(told)
     yield "allocator", _allocator(told["allocator_settings"])
-    yield "trained with", _techniques(told["techniques"])
+    yield "techniques", _techniques(told["techniques"])
     yield "loss", _loss(told.get("loss"))
     yield "leaks", _leaks(told)
     if told.get("out_of_memory_count"):
         times = told["out_of_memory_count"]
         yield "out of memory", "once" if times == 1 else f"{count(times)} times"
-    yield "watching costs", cost(told["agent_overhead"])
+    yield "agent overhead", cost(told["agent_overhead"])
     if told["dropped_samples"] != 0:
         yield "lost samples", count(told["dropped_samples"])
     for finding in told["findings"] or ():
@@ -179,7 +179,7 @@ def _facts(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _device(told: dict[str, Any]) -> str:
     capacity = told["capacity_bytes"]
     words = plain(told["device"] or UNKNOWN) + ("" if capacity is None else f", {amount(capacity)}")
-    return f"{words}, whose allocator counts no peaks" if has_no_card(told) else words
+    return f"{words} (no peak counters)" if has_no_device(told) else words
 
 
 def _highest_rank(told: dict[str, Any]) -> str:
@@ -198,8 +198,8 @@ def _moment(told: dict[str, Any]) -> str:
 
 def _resets(told: dict[str, Any]) -> str:
     steps, bounds = told["foreign_reset_steps"], told["lower_bound_steps"]
-    said = f"by somebody else, in {count(steps)} {'step' if steps == 1 else 'steps'}"
-    return f"{said}; peaks are lower bounds in {count(bounds)} of them" if bounds else f"{said}; the peaks are exact"
+    said = f"by other code, in {count(steps)} {'step' if steps == 1 else 'steps'}"
+    return f"{said}; peaks are lower bounds in {count(bounds)} of them" if bounds else f"{said}; peaks are exact"
 
 
 def _share(told: dict[str, Any], name: str) -> str:
@@ -211,19 +211,19 @@ def _never_needed(told: dict[str, Any]) -> str:
     fraction, held = told["fragmentation_fraction"], told["fragmentation"] or {}
     if fraction is None:
         return UNKNOWN
-    return f"{percent(fraction)}: {amount(held.get('never_needed_bytes'))} of what was reserved at most were never needed at once"
+    return f"{percent(fraction)}: peak reserved exceeds peak allocated by {amount(held.get('never_needed_bytes'))}"
 
 
 def _unusable(told: dict[str, Any]) -> str:
-    """Free and of no use to this run when most was reserved, and where the rest was."""
+    """Format the parts of reserved memory at its peak."""
     held = told["fragmentation"] or {}
     unusable, parts = held.get("unusable_bytes"), held.get("parts")
     if unusable is None:
-        return UNKNOWN if has_no_card(told) else f"{UNKNOWN}: a recorded window tells what is of use to this run"
+        return UNKNOWN if has_no_device(told) else f"{UNKNOWN}: needs a recording"
     if parts is None:
-        return f"{amount(unusable)} free and of no use to this run when most was reserved"
+        return f"at peak reserved: {amount(unusable)} unusable"
     sums = (f"{amount(parts[f'{name}_bytes'])} {words}" for name, words in PARTS.items())
-    return f"{' + '.join(sums)} = {amount(parts['reserved_bytes'])} reserved, when it was most"
+    return f"at peak reserved ({amount(parts['reserved_bytes'])}): {', '.join(sums)}"
 
 
 def _loss(loss: dict[str, Any] | None) -> str:
@@ -231,41 +231,39 @@ def _loss(loss: dict[str, Any] | None) -> str:
         return UNKNOWN
     odd, words = loss["not_finite"], []
     if loss["final"] is not None:
-        mean = (
-            f", mean of the last {count(loss['final_of'])} of {count(loss['count'])} that were read"
-            if loss["final_of"] > 1
-            else ""
-        )
+        mean = f" (mean of last {count(loss['final_of'])})" if loss["final_of"] > 1 else ""
         words.append(f"{loss['final']:.4g}{mean}")
     if loss["first"] is not None and loss["count"] > 1:
-        words.append(f"{loss['first']:.4g} at first")
+        words.append(f"first {loss['first']:.4g}")
     if odd is not None:
-        words.append(f"{odd['value']} for the first time in step {count(odd['step'])}, {count(odd['count'])} in all")
+        words.append(f"first {odd['value']} in step {count(odd['step'])}, {count(odd['count'])} in total")
     return f"{'; '.join(words)} ({loss['source']})"
 
 
 def _leaks(told: dict[str, Any]) -> str:
     found = told["leaks"]
     if found is None:
-        return f"{UNKNOWN}: the agent has not looked yet"
+        return f"{UNKNOWN}: no scan yet"
     if not found:
         return "none found"
     worst = f"{found[0]['kind']}: {plain(found[0]['name'])}"
-    return f"{count(len(found))}, holding {amount(told['leaked_bytes'])} ({worst}); vramscope leaks tells more"
+    return f"{count(len(found))}, retaining {amount(told['leaked_bytes'])} ({worst}); see vramscope leaks"
 
 
 def _techniques(techniques: list[dict[str, Any]] | None) -> str:
-    """Chips; one that is declared and was not seen says so."""
+    """Format techniques. A declared one that was not observed is marked."""
     if techniques is None:
-        return f"{UNKNOWN}: the agent tells of no techniques"
-    chips = (plain(told["chip"]) + (" (declared, not seen)" if told["observed"] == "" else "") for told in techniques)
-    return ", ".join(chips) or "nothing seen yet"
+        return f"{UNKNOWN}: not reported"
+    chips = (
+        plain(told["chip"]) + (" (declared, not observed)" if told["observed"] == "" else "") for told in techniques
+    )
+    return ", ".join(chips) or "none observed yet"
 
 
 def _finding(finding: dict[str, Any]) -> str:
     line = f":{finding['line']}" if finding["line"] else ""
     where = f" ({finding['file']}{line})" if finding["file"] else ""
-    return plain(f"{finding['text']} What to do: {finding['advice']}.{where}")
+    return plain(f"{finding['text']} Fix: {finding['advice']}.{where}")
 
 
 def _allocator(settings: str | None) -> str:
@@ -273,7 +271,7 @@ def _allocator(settings: str | None) -> str:
 
 
 def _composition(parts: dict[str, int | None], peak_bytes: int | None, width: int, workspaces_bytes: int) -> Table:
-    """What was allocated at the peak, largest first, as shares of all of it; what is not known stands last and has no bar."""
+    """Table of the memory at the peak, largest category first. Unknown categories are last and have no bar."""
     longest = max(0, min(_BAR, width - _BESIDE_BAR))
     known = sum(value for value in parts.values() if value is not None)
     total = max(peak_bytes or 0, known) or 1
@@ -288,10 +286,8 @@ def _composition(parts: dict[str, int | None], peak_bytes: int | None, width: in
             table.add_row(_CALLED.get(name, name), amount(value), percent(value / total), bar)
             if name == "other" and 0 < workspaces_bytes <= value:
                 share = percent(workspaces_bytes / total)
-                table.add_row("  of it cuBLAS workspaces", amount(workspaces_bytes), share, "", style="dim")
+                table.add_row("  including cuBLAS workspaces", amount(workspaces_bytes), share, "", style="dim")
     unknown = [_CALLED.get(name, name) for name, value in parts.items() if value is None]
     if unknown:
-        table.add_row(
-            ", ".join(unknown), amount(total - known), percent((total - known) / total), "together: not told apart"
-        )
+        table.add_row(", ".join(unknown), amount(total - known), percent((total - known) / total), "together")
     return table

@@ -1,4 +1,4 @@
-"""``vramscope snapshot FILE``: what is in a snapshot file, said in the terminal; or sent to a server, to be explored there."""
+"""``vramscope snapshot FILE``: summary of a snapshot file, or upload to a server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COLUMNS: Final = (
 
 
 def show(path: Path, as_json: bool, server: str | None) -> None:
-    """Print a summary of each device, or JSON; with a server: upload, and print the page's address. Raises talk.Failure."""
+    """Print a summary of each device, or JSON; or upload to a server and print the page's address. Raises client.Failure."""
     readable(path)
     if server is not None:
         _upload(path, as_json, server)
@@ -44,18 +44,18 @@ def show(path: Path, as_json: bool, server: str | None) -> None:
         with Bar("reading") as tell:
             snapshot = read(path, progress=tell)
     except BadSnapshot as fault:
-        raise Failure(f"{plain(str(path))} is no snapshot that can be read: {plain(str(fault))}", BAD_WORDS) from None
+        raise Failure(f"{plain(str(path))} is not a readable snapshot: {plain(str(fault))}", BAD_WORDS) from None
     except OSError as fault:
         raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}", BAD_WORDS) from None
     try:
-        with Bar("working out lives and peaks", of_bytes=False) as tell:
+        with Bar("computing lifetimes and peaks", of_bytes=False) as tell:
             devices: list[dict[str, Any]] = []
             for trace in snapshot.devices:
                 if len(snapshot.devices) > 1:
                     tell(len(devices), len(snapshot.devices))
                 devices.append(summary(trace))
     except (ArithmeticError, LookupError, ValueError, MemoryError) as fault:
-        words = f"what it tells contradicts itself ({type(fault).__name__})"
+        words = f"inconsistent events ({type(fault).__name__})"
         raise Failure(f"{plain(str(path))}: {words}", BAD_WORDS) from None
     told = {"file": str(path), "bytes": path.stat().st_size, "devices": devices, "notes": snapshot.notes}
     if as_json:
@@ -69,7 +69,7 @@ def show(path: Path, as_json: bool, server: str | None) -> None:
 
 
 def summary(trace: Trace) -> dict[str, Any]:
-    """One device: its peak, what held it, where reserved memory was then. Bytes; null is unknown."""
+    """Summarize a device: its peak, the source lines at the peak, parts of reserved memory. Bytes; null is unknown."""
     from vramscope.protocol.window import ACTIONS
     from vramscope_server.analysis.diff.holdings import peak_allocations_of
     from vramscope_server.analysis.fragmentation.breakdown import breakdown_of
@@ -126,34 +126,32 @@ def _print(out: Console, told: dict[str, Any]) -> None:
     given = (
         ""
         if told["settings"] == told["settings_given"]
-        else f" (given last: {plain(told['settings_given']) or 'none'})"
+        else f" (configured: {plain(told['settings_given']) or 'none'})"
     )
-    out.print(Text(f"settings in force: {plain(told['settings']) or 'default'}{given}"))
+    out.print(Text(f"allocator settings: {plain(told['settings']) or 'default'}{given}"))
     if told["settings_in_force"]:
         in_force = ", ".join(f"{name} {_setting(value)}" for name, value in sorted(told["settings_in_force"].items()))
-        out.print(Text(f"told by PyTorch: {plain(in_force)}", style="dim"))
-    oom = f", {count(told['out_of_memory'])} times out of memory" if told["out_of_memory"] else ""
+        out.print(Text(f"reported by PyTorch: {plain(in_force)}", style="dim"))
+    oom = f", {count(told['out_of_memory'])} out-of-memory errors" if told["out_of_memory"] else ""
     peak = amount(told["peak_reserved_bytes"])
     out.print(Text(f"peak: {peak} reserved, {amount(told['peak_allocated_bytes'])} allocated{oom}"))
     parts = told["strip"]
     reserved = sum(parts.values())
-    words = {"requested": "asked for", "rounding": "rounding", "usable": "free and usable", "unusable": "of no use"}
+    words = {"requested": "requested", "rounding": "rounding", "usable": "free", "unusable": "unusable"}
     shares = [f"{amount(parts[f'{p}_bytes'])} {w} ({_share(parts[f'{p}_bytes'], reserved)})" for p, w in words.items()]
-    out.print(Text("of what was reserved then: " + ", ".join(shares)))
+    out.print(Text("at peak reserved: " + ", ".join(shares)))
     if told["categories"]:
         kinds = sorted(told["categories"].items(), key=lambda pair: -pair[1])
-        out.print(Text("for: " + ", ".join(f"{amount(size)} {kind}" for kind, size in kinds)))
+        out.print(Text("categories: " + ", ".join(f"{amount(size)} {kind}" for kind, size in kinds)))
     if told["private_pools"]:
         pools = "; ".join(",".join(map(str, pool)) for pool in told["private_pools"][:6])
-        out.print(
-            Text(f"private pools (of CUDA graphs, or torch.cuda.MemPool): {count(len(told['private_pools']))}: {pools}")
-        )
+        out.print(Text(f"private pools (CUDA graphs or MemPool): {count(len(told['private_pools']))}: {pools}"))
     if told["sites"]:
         where = told["looked_at_event"]
         moment = f"{amount(told['looked_at_bytes'])} allocated " + (
             f"at event {count(where)}" if where >= 0 else "then"
         )
-        out.print(Text(f"what held {moment}:", style="dim"))
+        out.print(Text(f"source lines of {moment}:", style="dim"))
         rows = [
             (
                 amount(site["bytes"]), _share(site["bytes"], told["looked_at_bytes"]), count(site["allocations"]),
@@ -165,14 +163,14 @@ def _print(out: Console, told: dict[str, Any]) -> None:
         print_table(out, _COLUMNS, rows)
         if len(told["sites"]) > SHOWN:
             rest = sum(site["bytes"] for site in told["sites"][SHOWN:])
-            out.print(Text(f"{count(len(told['sites']) - SHOWN)} more sites: {amount(rest)}", style="dim"))
+            out.print(Text(f"{count(len(told['sites']) - SHOWN)} more source lines: {amount(rest)}", style="dim"))
     for note in told["notes"]:
         out.print(Text(plain(note), style="dim"))
     out.print()
 
 
 def _setting(value: Any) -> str:
-    """As PyTorch's configuration would have it."""
+    """Format a value as in PyTorch's configuration."""
     return UNKNOWN if value is None else str(value)
 
 
@@ -188,7 +186,7 @@ def _upload(path: Path, as_json: bool, server: str) -> None:
         told = send_file(server, "/snapshots", _pieces(path, tell), path.stat().st_size, name=path.name[:200])
     base = server.strip().rstrip("/")
     address = f"{base}/snapshots/{urllib.parse.quote(told['snapshot'])}"
-    with Bar("the server reads it") as tell:
+    with Bar("server is reading") as tell:
         while told["state"] in ("waiting", "converting"):
             tell(told["done_bytes"], told["total_bytes"])
             time.sleep(_LOOK_SECONDS)
@@ -199,7 +197,7 @@ def _upload(path: Path, as_json: bool, server: str) -> None:
         print_json({**told, "address": address})
         return
     if told["known"]:
-        print("The server had this file already.")
+        print("The server already has this file.")
     print(address)
 
 

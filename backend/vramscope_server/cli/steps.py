@@ -1,4 +1,4 @@
-"""``vramscope steps RUN``: exact peaks, step by step."""
+"""``vramscope steps RUN``: exact peak of each step."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from vramscope_server.cli.format import ABSENT, amount, count, duration
 from vramscope_server.cli.tables import Column, console, print_table
 
 NEWEST: Final = 20
-"""Steps for a person who named none; a script gets all."""
+"""Default number of steps of the table. JSON has all."""
 MOST: Final = 100_000
-_RESET = {1: "peak counter reset by others; still exact", 2: "peak counter reset by others; at least this much"}
+_RESET = {1: "peak counter reset by other code; still exact", 2: "peak counter reset by other code; lower bound"}
 
 
 def show(
@@ -27,7 +27,7 @@ def show(
     to: int | None,
     last: int | None,
 ) -> None:
-    """Print a table of steps, or a JSON array of them. Raises talk.Failure."""
+    """Print a table of steps, or a JSON array. Raises client.Failure."""
     whole = as_json or first is not None or to is not None
     limit = last if last is not None else MOST if whole else NEWEST
     words = {"rank": rank, "device": device, "from": first, "to": to, "limit": limit}
@@ -37,7 +37,9 @@ def show(
         return
     out = console()
     if not rows:
-        out.print("No step has ended there." if first is not None or to is not None else "No step has ended yet.")
+        out.print(
+            "No finished steps in this range." if first is not None or to is not None else "No finished steps yet."
+        )
         return
     phases = list(dict.fromkeys(phase for row in rows for phase in row["phases"]))
     columns = [

@@ -1,4 +1,4 @@
-"""What people see: tables that fit the terminal, and that lose nothing when they go into a pipe."""
+"""Tables that fit the terminal and are complete in a pipe."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rich.table import Table
 from rich.text import Text
 
 PIPE_WIDTH: Final = 10_000
-"""Nothing is folded or cut on its way into a file or another program."""
+"""Width of output to a file or another program: nothing is folded or cut."""
 GAP: Final = 2
 FOLDED_WIDTH: Final = 24
-"""A long name is folded to no less than this before a column has to go."""
+"""Minimum width of a folded name, before a column is dropped."""
 
 
 @dataclass(frozen=True)
 class Column:
     """One column of a table.
 
-    needed   0: always shown; else columns with the highest numbers go first where the terminal is too narrow
+    needed   0: always shown; in a narrow terminal, columns with the highest number are dropped first
     number   right-aligned, never folded
     """
 
@@ -32,12 +32,12 @@ class Column:
 
 
 def console() -> Console:
-    """Standard output: with colours at a terminal, without them elsewhere."""
+    """Return standard output, coloured in a terminal."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def print_table(to: Console, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> None:
-    """Print rows of cells. Columns without any content are left out, and so are the least needed until the rest fits."""
+    """Print rows of cells, without empty columns and without the least needed ones if the terminal is narrow."""
     cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
     shown = [at for at, _ in enumerate(columns) if any(row[at].plain for row in cells)]
     widths = {at: _width(columns[at], [row[at] for row in cells]) for at in shown}
@@ -58,7 +58,7 @@ def print_table(to: Console, columns: Sequence[Column], rows: Sequence[Sequence[
 
 
 def put(to: Console, table: Table) -> None:
-    """Print it; in a pipe without the blanks that make each line as long as the longest."""
+    """Print a table. In a pipe, without trailing blanks."""
     if to.is_terminal:
         to.print(table)
         return
@@ -68,6 +68,6 @@ def put(to: Console, table: Table) -> None:
 
 
 def _width(column: Column, cells: Sequence[Text]) -> int:
-    """What a column needs at least: its widest cell, or a part of that if it may be folded."""
+    """Return the minimum width of a column: its widest cell, or less if it can be folded."""
     widest = max(len(column.title), *(cell.cell_len for cell in cells))
     return widest if column.number else min(widest, FOLDED_WIDTH)

@@ -1,4 +1,4 @@
-"""Where a command's history of the allocator comes from: a snapshot file, or the newest recording of a run."""
+"""Allocator history for a command: a snapshot file, or the newest recording of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.protocol.window import BadWindow, unpack
 from vramscope_server.cli.client import BAD_WORDS, NOT_FOUND, Failure, ask, fetch, path_of
-from vramscope_server.cli.format import has_no_card, plain
+from vramscope_server.cli.format import has_no_device, plain
 from vramscope_server.cli.progress import Bar
 
 if TYPE_CHECKING:
@@ -18,17 +18,17 @@ _FILE_ENDINGS: Final = (".pickle", ".pkl", ".pt", ".gz", ".snapshot", ".bin")
 
 
 def is_file(target: str) -> bool:
-    """Whether a file is meant, be it there or not, and no run."""
+    """Return True if the argument means a file, which may not exist, and not a run."""
     path = Path(target)
     try:
         there = path.exists() or (path.parent != Path() and path.parent.is_dir())
-    except OSError:  # a name that no file can have, or a folder that is not ours to look into
+    except OSError:  # an impossible file name, or a folder without access
         there = False
     return there or target.endswith(_FILE_ENDINGS)
 
 
 def of_file(path: Path) -> list[Trace]:
-    """The devices of a snapshot file that have a history; all of them where none has. Raises Failure."""
+    """Return the devices of a snapshot file that have a history, or all if none has. Raises Failure."""
     from vramscope_server.analysis.snapshot_format.reader import BadSnapshot, read
 
     readable(path)
@@ -36,7 +36,7 @@ def of_file(path: Path) -> list[Trace]:
         with Bar(f"reading {plain(path.name)}") as tell:
             snapshot = read(path, progress=tell)
     except BadSnapshot as fault:
-        raise Failure(f"{plain(str(path))} is no snapshot that can be read: {plain(str(fault))}", BAD_WORDS) from None
+        raise Failure(f"{plain(str(path))} is not a readable snapshot: {plain(str(fault))}", BAD_WORDS) from None
     except OSError as fault:
         raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}", BAD_WORDS) from None
     for note in snapshot.notes:
@@ -46,40 +46,40 @@ def of_file(path: Path) -> list[Trace]:
 
 
 def readable(path: Path) -> None:
-    """Raises Failure where there is no file at a path."""
+    """Raise Failure if a path is not a readable file."""
     try:
         there = path.exists()
     except OSError as fault:
         raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}.", BAD_WORDS) from None
     if not there:
-        raise Failure(f"there is no file {plain(str(path))}.", NOT_FOUND)
+        raise Failure(f"file not found: {plain(str(path))}.", NOT_FOUND)
     if path.is_dir():
         raise Failure(f"{plain(str(path))} is a folder, not a snapshot file.", BAD_WORDS)
 
 
-def _way(told: dict[str, Any]) -> str:
-    """How a run comes to a recording, if it can."""
-    if has_no_card(told):
-        return "It used no CUDA device, and what is recorded is the history of PyTorch's CUDA allocator."
+def _how_to_record(told: dict[str, Any]) -> str:
+    """Describe how to record a run, if possible."""
+    if has_no_device(told):
+        return "It used no CUDA device. Recordings need PyTorch's CUDA allocator."
     if told["state"] == "running":
         return "Record a window on its page."
-    return "It has ended; runs record their first steps by themselves, unless VRAMSCOPE_WINDOWS=0."
+    return "It has ended. Runs record their first steps unless VRAMSCOPE_WINDOWS=0."
 
 
-def newest_recording(server: str, run: str, what_for: str) -> str:
-    """The id of the newest whole recording of a run. Raises Failure: there is nothing to ``replay``, say."""
+def newest_recording(server: str, run: str, purpose: str) -> str:
+    """Return the id of the newest complete recording of a run. Raises Failure: nothing to ``replay``, say."""
     path = path_of(server, run)
     found = ask(server, f"/runs/{path}/recordings")["recordings"]
     newest = next((str(one["recording"]) for one in found if one["whole"]), None)
     if newest is None:
-        said = "none of its recordings is whole yet" if found else "nothing was recorded of it"
-        way = _way(ask(server, f"/runs/{path}"))
-        raise Failure(f"{plain(run)}: {said}, so there is nothing to {what_for}. {way}", NOT_FOUND)
+        said = "no complete recording yet" if found else "no recording"
+        how = _how_to_record(ask(server, f"/runs/{path}"))
+        raise Failure(f"{plain(run)}: {said}, nothing to {purpose}. {how}", NOT_FOUND)
     return newest
 
 
 def of_run(server: str, run: str) -> Trace:
-    """The newest whole recording of a run. Raises Failure."""
+    """Return the newest complete recording of a run. Raises Failure."""
     from vramscope_server.analysis.trace.from_window import from_window
 
     newest = newest_recording(server, run, "replay")

@@ -1,4 +1,4 @@
-"""``vramscope whatif TARGET``: a recorded run replayed under other allocator settings. TARGET is a run, or a snapshot file."""
+"""``vramscope whatif TARGET``: replay of a run or snapshot file under other allocator settings."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 _COLUMNS: Final = (
     Column("SETTINGS"),
     Column("PEAK RESERVED", number=True),
-    Column("SMALLEST CARD", number=True),
-    Column("GIVE OR TAKE", needed=1, number=True),
+    Column("SMALLEST DEVICE", number=True),
+    Column("UNCERTAINTY", needed=1, number=True),
     Column("SAVED", number=True),
     Column("OUT OF MEMORY", needed=2, number=True),
     Column("RETRIES", needed=3, number=True),
     Column("CUDAMALLOC", needed=4, number=True),
     Column("PEAK ALLOCATED", needed=5, number=True),
-    Column("HOW SURE", needed=1),
-    Column("MAY BE", needed=1, number=True),
+    Column("CONFIDENCE", needed=1),
+    Column("RANGE", needed=1, number=True),
 )
 NOTICED_FRACTION: Final = 1 / 256
-"""of a card: to half of that it is searched, and what is less is not worth a word"""
+"""Uncertainties below this fraction of the device are not shown. The search stops at half of it."""
 
 
 def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_bytes: int | None) -> None:
-    """Print a table of settings for each device, ranked, or a JSON array of their rows as asked. Raises talk.Failure."""
+    """Print a ranked table of settings per device, or a JSON array of rows. Raises client.Failure."""
     traces = of_file(Path(target)) if is_file(target) else [of_run(server, target)]
     from vramscope_server.analysis.simulator.settings import BadSetting
     from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, sweep
@@ -56,7 +56,7 @@ def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_b
             except ValueError as fault:
                 raise Failure(f"{plain(target)}: {plain(str(fault))}", BAD_WORDS) from None
             except (ArithmeticError, LookupError) as fault:  # events that contradict each other
-                words = f"what it tells contradicts itself ({type(fault).__name__})"
+                words = f"inconsistent events ({type(fault).__name__})"
                 raise Failure(f"{plain(target)}: {words}", BAD_WORDS) from None
     if as_json:
         print_json([_json_row(trace, result, row) for trace, result in told for row in result.rows])
@@ -66,7 +66,7 @@ def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_b
         _print(out, trace, result, several=len(told) > 1)
 
 
-# ---- what is shown ----
+# ---- output ----
 
 
 def _json_row(trace: Trace, result: Sweep, row: Row) -> dict[str, Any]:
@@ -87,9 +87,7 @@ def _json_row(trace: Trace, result: Sweep, row: Row) -> dict[str, Any]:
 
 
 def _print(out: Console, trace: Trace, result: Sweep, *, several: bool) -> None:
-    card = (
-        "a card whose size is not known" if result.device_bytes is None else f"a card of {amount(result.device_bytes)}"
-    )
+    card = "a device of unknown size" if result.device_bytes is None else f"a device of {amount(result.device_bytes)}"
     name = f"device {trace.device}: " if several else ""
     out.print(Text(f"{name}{count(len(trace.events))} events, on {card}", style="bold"))
     ranked = [result.rows[0], *sorted(result.rows[1:], key=_rank)]
@@ -116,7 +114,7 @@ def _print(out: Console, trace: Trace, result: Sweep, *, several: bool) -> None:
 
 
 def _rank(row: Row) -> tuple[float, int]:
-    """As the page ranks: what survives on the smallest card first; of equals, what risks least. What is not known comes last."""
+    """Rank as on the page: smallest device first, then lowest risk. Unknown comes last."""
     card = row.smallest_card_bytes
     return (float("inf") if card is None else card, row.risk.level)
 
@@ -126,10 +124,10 @@ def _name(row: Row) -> str:
 
 
 def _may_be(told: Prediction) -> str:
-    """The band of the peak, where it has a width: of the peak with room, which a limit or a full card keeps the other one below."""
+    """Format the range of the peak on a device that is never full. A limit or a full device lowers the peak below it."""
     low, high = told.band or (0, 0)
     if amount(low) != amount(high):
-        room = "" if told.peak_reserved_bytes == told.uncapped_peak_reserved_bytes else " with room"
+        room = "" if told.peak_reserved_bytes == told.uncapped_peak_reserved_bytes else " if never full"
         return f"{amount(low)} to {amount(high)}{room}"
     away = max(high - told.uncapped_peak_reserved_bytes, told.uncapped_peak_reserved_bytes - low) if high > low else 0
     return f"± {amount(away)}" if away else ""
