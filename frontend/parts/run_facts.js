@@ -36,7 +36,7 @@ export function whoPanel(run, rankNumber) {
 function resetWords({ foreign_reset_steps: resets, lower_bound_steps: bounds }) {
   const where = `reset by other code in ${stepCount(resets)}: `;
   if (!bounds) return `${where}peaks are still exact`;
-  return `${where}${bounds < resets ? `in ${count(bounds)} of them behind PyTorch's functions, whose` : "outside PyTorch's functions:"} peaks are lower bounds`;
+  return `${where}${bounds < resets ? `in ${count(bounds)} of them outside PyTorch's functions, whose` : "outside PyTorch's functions:"} peaks are lower bounds`;
 }
 
 const KINDS = {

@@ -336,7 +336,7 @@ def test_reserved_stack_adds_up_to_the_byte(envelope: bool) -> None:
 def test_unusable_is_unknown_before_a_recording() -> None:
     figure = RUN_FIGURES["fragmentation"].draw(a_fragmented(np.zeros(50, bool)))
     assert list(stacked(figure)) == ["requested", "rounding", "unused"]
-    assert "unusable: unknown until a window was recorded" in statements(figure)
+    assert "unusable: needs a recording" in statements(figure)
     late = (np.arange(400) > 300) & (np.arange(400) % 5 == 0)
     parts = stacked(RUN_FIGURES["fragmentation"].draw(a_fragmented(late)))
     unused, unusable = (np.array(parts[name].y, float) for name in ("unused", "unusable"))
@@ -413,8 +413,8 @@ def test_cuda_graph_pool_has_an_area_and_adds_up(envelope: bool) -> None:
 @pytest.mark.parametrize(
     ("unknown", "roles", "words"),
     [
-        (("process_device",), ["outside"], "is this process's own: not told"),
-        (("device_used", "process_device"), [], "what is outside PyTorch: unknown"),
+        (("process_device",), ["outside"], "unknown: the share of this process outside PyTorch"),
+        (("device_used", "process_device"), [], "memory outside PyTorch: unknown"),
         (("device_used",), ["context"], "other processes, unattributed: unknown"),
         (("others_device",), ["context", "others"], ""),
     ],
@@ -441,9 +441,9 @@ def test_after_step_memory_has_the_fitted_line_and_interval() -> None:
 def test_flat_after_step_memory_has_no_growth() -> None:
     figure = RUN_FIGURES["floor"].draw(rising(200, 0.0))
     assert {trace.meta["role"] for trace in figure.data} == {"floor", "trend"}
-    assert "no growth as far as can be seen" in statements(figure)
-    assert "no graph outlives its step" in statements(figure)
-    assert "too few to fit" in statements(RUN_FIGURES["floor"].draw(rising(20, 0.0)))
+    assert "no detectable growth" in statements(figure)
+    assert "no graphs alive after their step" in statements(figure)
+    assert "too few for a fit" in statements(RUN_FIGURES["floor"].draw(rising(20, 0.0)))
 
 
 @pytest.mark.parametrize("name", RUN_FIGURES)

@@ -425,14 +425,14 @@ def test_omitted_axis_spans_are_counted() -> None:
     picture = timeline_figure.draw(
         overview(course_of(trace), grouping_of(trace, course_of(trace), "site"), -1, count), whole
     )
-    (said,) = [note.text for note in picture.layout.annotations if note.name == "statement" and "ruler" in note.text]
+    (said,) = [note.text for note in picture.layout.annotations if note.name == "statement" and "not drawn" in note.text]
     assert f"{whole.left_out['phase']:,} phases" in said and "too narrow to be seen" in said
-    assert "modules are told 1 of 3 levels deep" in said
+    assert "modules: 1 of 3 levels" in said
     near = ruler(trace, 100, 130)
     assert not any(near.left_out.values()) and near.depth == {"module": (3, 3)}
     assert timeline_figure.ruler_words(near) == "", "where all is drawn nothing is said"
     one = AxisSpans([], {"step": 1, "phase": 0}, {})
-    assert timeline_figure.ruler_words(one) == "not drawn in the ruler: 1 step too narrow to be seen"
+    assert timeline_figure.ruler_words(one) == "not drawn: 1 step too narrow to be seen"
 
 
 def test_perfetto_export_has_all_spans_and_lists_omissions(monkeypatch: pytest.MonkeyPatch) -> None:

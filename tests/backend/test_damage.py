@@ -73,7 +73,7 @@ def test_figures_steps_and_the_floor_say_so_too(
     damage(server, "steps", 2, "zeros")
     drawn = server.get(f"/runs/{agent.run}/figures/step_peaks")
     assert drawn["window"]["damaged"]["steps"][0]["rows"] == 100
-    assert "damaged and left out" in str(drawn["figure"]["layout"]["annotations"])
+    assert "damaged and not shown" in str(drawn["figure"]["layout"]["annotations"])
     answer = server.http.get(f"/runs/{agent.run}/steps")
     assert [step["step"] for step in answer.json()] == list(range(1, 201))
     assert answer.headers["vramscope-damaged-steps"] == "201-300"

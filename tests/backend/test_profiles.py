@@ -201,7 +201,7 @@ def test_what_was_held_adds_up_to_what_was_allocated_at_every_moment(server: Run
         assert held["(not attributed)"] == [0] * 6 + [2 * mib / gib] * 3 + [0]
         assert numbers(figure["data"][0]["x"]) == [*range(10)]
         (said,) = [one["text"] for one in figure["layout"]["annotations"]]
-        assert said == "not attributed at most: 2.0 MiB"
+        assert said == "maximum not attributed: 2.0 MiB"
 
 
 @pytest.mark.parametrize("changes", [{"history": {}}, {"start_bytes": None}, {"modules": {}}])
@@ -209,7 +209,7 @@ def test_a_profile_that_does_not_tell_its_moments_says_so(server: RunningServer,
     """As those of earlier agents, and those without counters or modules."""
     ident = send(server, Agent(), f"profileno{''.join(changes).replace('_', '')}", pack(a_profile(**changes)))
     figure = server.get(f"/profiles/{ident}/figures/memory", table="modules")["figure"]
-    assert not figure["data"] and "not told" in figure["layout"]["annotations"][0]["text"]
+    assert not figure["data"] and "no memory timeline" in figure["layout"]["annotations"][0]["text"]
 
 
 def test_what_was_let_go_unseen_is_taken_from_what_was_there_before() -> None:

@@ -117,7 +117,7 @@ def test_a_stretch_of_the_strip_is_seen_finer_and_the_link_keeps_it(page: Any, r
     page.mouse.down()
     page.mouse.move(box["x"] + 260, box["y"] + 125, steps=4)
     page.mouse.up()
-    eventually(lambda: "at the highest moment in view" in words(page, ".strip .map-words"))
+    eventually(lambda: "at the peak in view" in words(page, ".strip .map-words"))
     first, end = int(query(page)["from"]), int(query(page)["to"])
     assert strip.evaluate("(chart) => [chart.traces[0].x[0], chart.traces[0].x.at(-1)]") == [first, end - 1]
     assert len(strip.evaluate("(chart) => chart.traces[0].x")) == end - first, "each moment of it is drawn"

@@ -1,4 +1,4 @@
-"""The loss on the pages: one that diverges presses no other flat, and what is no finite number is marked."""
+"""The loss on the pages: one that diverges presses no other flat, and what is not finite is marked."""
 
 from __future__ import annotations
 

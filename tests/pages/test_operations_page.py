@@ -104,7 +104,7 @@ def test_what_was_held_is_stacked_by_operations_modules_or_lines(page: Any, prof
     items = page.locator("[data-figure=profile-memory] .legend")
     assert "1.0 GiB aten::mm" not in items.inner_text(), "both phases' are one"
     assert "1.5 GiB aten::mm" in items.inner_text() and f"512.0 MiB {MARKUP}" in items.inner_text()
-    assert "not attributed at most: 2.0 MiB" in page.locator("[data-figure=profile-memory] .chart-notes").inner_text()
+    assert "maximum not attributed: 2.0 MiB" in page.locator("[data-figure=profile-memory] .chart-notes").inner_text()
     page.locator("[data-stack=lines]").click()
     eventually(lambda: "net.py:7" in items.inner_text())
     assert query(page)["stack"] == "lines"

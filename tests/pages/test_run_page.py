@@ -49,7 +49,7 @@ def test_the_key_figures_are_those_of_the_run(page: Any, server: Any) -> None:
     assert "0.1 %" in text, "the cost of watching"
     assert "of step time, measured" in text
     verdict = page.locator("[data-verdict]").inner_text()
-    assert re.search(r"It fits, with \d\d\.\d GiB to spare", verdict), verdict
+    assert re.search(r"It fits, with \d\d\.\d GiB of headroom", verdict), verdict
     assert re.search(r"The peak is \d\d\.\d GiB, in backward of step \d+; \d\d % of it are activations", verdict), (
         verdict
     )
@@ -82,7 +82,7 @@ def test_what_is_wrong_is_counted_and_leads_to_where_it_is_told(page: Any, serve
     page.goto(f"{server.url}/runs/{sender.TOO_LARGE.run}")
     eventually(lambda: alerts.locator(".value").inner_text() == "3")
     assert "1 out-of-memory error" in alerts.locator(".note").inner_text(), "it died of one of which no record"
-    assert "not looked for: leaks" in alerts.locator(".note").inner_text()
+    assert "unknown: leaks" in alerts.locator(".note").inner_text()
     alerts.get_by_role("link", name="2 findings").click()
     assert page.evaluate("location.pathname").endswith(sender.TOO_LARGE.run), "they are on this page"
     page.goto(f"{server.url}/runs/{sender.LEAKY.run}")
@@ -97,7 +97,7 @@ def test_what_the_address_asks_for_in_vain_is_said_and_can_be_taken_away(page: A
     note = page.locator(".address-note")
     note.get_by_role("button", name="Remove").wait_for()
     text = note.inner_text()
-    for words in ("x=steps is none of time, step, clock", "from=abc is not a number", "zoom is not known here"):
+    for words in ("x=steps is none of time, step, clock", "from=abc is not a number", "zoom is not a parameter of this page"):
         assert words in text
     note.get_by_role("button", name="Remove").click()
     eventually(lambda: query(page) == {"smooth": "1"})

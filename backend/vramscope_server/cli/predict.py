@@ -24,28 +24,28 @@ _COLUMNS: Final = (
 def show(server: str, as_json: bool, run: str, techniques: Sequence[str]) -> None:
     """Print the predictions, the recorded step first, or the API's answer as JSON. Raises client.Failure."""
     newest = newest_recording(server, run, "predict from")
-    told = ask(server, f"/recordings/{newest}/prediction", techniques=",".join(techniques))
+    prediction = ask(server, f"/recordings/{newest}/prediction", techniques=",".join(techniques))
     if as_json:
-        print_json(told)
+        print_json(prediction)
         return
     out = console()
-    if told["rows"]:
-        out.print(Text(f"predicted from step {told['step']}", style="bold"))
-        print_table(out, _COLUMNS, [_cells(row, told) for row in told["rows"]])
+    if prediction["rows"]:
+        out.print(Text(f"predicted from step {prediction['step']}", style="bold"))
+        print_table(out, _COLUMNS, [_cells(row, prediction) for row in prediction["rows"]])
         out.print()
-    for note in told["notes"]:
+    for note in prediction["notes"]:
         out.print(Text(f"note: {plain(note)}", style="dim"))
 
 
-def _cells(row: dict[str, Any], told: dict[str, Any]) -> list[str]:
+def _cells(row: dict[str, Any], prediction: dict[str, Any]) -> list[str]:
     peak, saved = row["peak_allocated_bytes"], row["saved_bytes"]
-    is_recorded = row is told["rows"][0]
+    is_recorded = row is prediction["rows"][0]
     return [
         "as recorded" if is_recorded else _techniques(row["techniques"], row["rows"]),
         amount(peak, ABSENT),
         "" if is_recorded else amount(saved, ABSENT),
         "" if is_recorded or saved is None else percent(saved / (peak + saved)),
-        _fit(row["rows_that_fit"], told["furthest_rows"]),
+        _fit(row["rows_that_fit"], prediction["furthest_rows"]),
     ]
 
 

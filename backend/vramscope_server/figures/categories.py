@@ -1,4 +1,4 @@
-"""Memory by category: what stood in the device's memory when it was highest."""
+"""Memory by category at the peak of each step."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ AT_PEAK = (TOTAL, PARTS)
 # From what stays to what comes and goes, so that the steady floor lies at the bottom.
 STACK = ("parameters", "buffers", "optimizer", "gradients", "activations", "other")
 LABELS = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
-"""Live the two are one: what came since the forward began and is no gradient. A recorded step tells them apart."""
+"""Live data has activations and temporaries as one sum. A recorded step separates them."""
 
 
 def draw(window: RunWindow) -> go.Figure:
-    """Stacked categories at each step's peak; where steps were thinned, at the highest peak of each bucket."""
+    """Draw stacked categories at each step's peak; of thinned steps, at the highest peak of each bucket."""
     drawing = Drawing.over(window)
     steps = window.steps
     peak = steps.columns[TOTAL].max
@@ -52,16 +52,16 @@ def draw(window: RunWindow) -> go.Figure:
             label="peak allocated",
             unit=unit,
             kind="line",
-            meaning="highest allocated within the step: the allocator's own peak counter",
+            meaning="peak allocated within the step, from the allocator's counter",
             feed={"stream": "steps", "field": TOTAL},
             line={"width": 1.2},
         )
     split = max((int(np.isfinite(parts[category]).sum()) for category in seen), default=0)
     if seen and split < len(steps.x_values):
         what = "stretches" if steps.envelope else "steps"
-        drawing.say(f"split in {split} of {len(steps.x_values)} {what}; between them the areas go from one to the next")
+        drawing.say(f"split in {split} of {len(steps.x_values)} {what}; interpolated between them")
     if not steps.rows:
-        drawing.no_rows("steps", "no step has ended in this window")
+        drawing.no_rows("steps", "no finished step in this window")
     elif not seen:
         drawing.unknown("categories at the peak")
     elif missing := [LABELS.get(category, category) for category in STACK if category not in seen]:

@@ -1,4 +1,4 @@
-"""The device's memory, and whose it is: what PyTorch reserved and for what, this process's rest, and the others; it adds up."""
+"""Device memory by owner: PyTorch's parts, the rest of this process, other processes. The parts add up."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ INSIDE: Final = {
     "inactive_split_bytes": "private_inactive_split_bytes",
     "reserved_bytes": POOLS,
 }
-"""What of the allocator's columns lies in private pools."""
+"""Columns of the parts that are in private pools."""
 TOLD = ["process_device_bytes", "others_device_bytes", "device_used_bytes"]
 NEEDS = {"samples": ["allocated_bytes", *COUNTED, *INSIDE.values(), *TOLD]}
 AT_PEAK = ("allocated_bytes", [*COUNTED, *INSIDE.values(), *TOLD])
-"""Where samples were thinned, a bucket shows the moment with most allocated: a stack of one moment closes."""
+"""Of thinned samples, a bucket shows the sample with the highest allocated bytes, so that the parts add up."""
 
 
 class Part(NamedTuple):
-    """One part of the device's memory: a column, less others."""
+    """One part of device memory: a column minus others."""
 
     role: str
     colour: str
@@ -39,37 +39,37 @@ class Part(NamedTuple):
 
 
 OF_PYTORCH: Final = (
-    Part("requested", "requested", "tensors, asked for", "requested_bytes", (), "asked for, in blocks in use"),
-    Part("rounding", "rounding", "rounding", "active_bytes", ("requested_bytes",), "what blocks in use have beyond that"),
-    Part("inactive-split", "inactive-split", "free pieces", "inactive_split_bytes", (), "free, in segments that are partly in use"),
+    Part("requested", "requested", "requested", "requested_bytes", (), "requested bytes of blocks in use"),
+    Part("rounding", "rounding", "rounding", "active_bytes", ("requested_bytes",), "allocated minus requested"),
+    Part("inactive-split", "inactive-split", "free blocks", "inactive_split_bytes", (), "free, in segments that are partly in use"),
     Part("unused", "unused", "cached segments", "reserved_bytes", ("active_bytes", "inactive_split_bytes"),
-         "whole segments that PyTorch keeps and nobody uses"),
+         "segments that are wholly free"),
 )  # fmt: skip
 OF_POOLS: Final = Part(
     "private", "series-7", "private pools (CUDA graphs)", POOLS, (),
-    "kept for replays of CUDA graphs: what is in use there, and what counts as free but is written to by each replay",
+    "memory for replays of CUDA graphs, including free blocks that each replay writes to",
 )  # fmt: skip
 OF_PROCESS: Final = Part(
     "context", "optimizer", "context, libraries", "process_device_bytes", ("reserved_bytes",),
-    "of this process, outside PyTorch's allocator: CUDA's context, loaded kernels, libraries such as NCCL",
+    "this process outside PyTorch's allocator: CUDA context, kernels, libraries such as NCCL",
 )  # fmt: skip
 OF_OTHERS: Final = Part(
     "others", "other", "other processes, unattributed", "device_used_bytes", ("process_device_bytes",),
-    "in use on the device and not of this process: other processes, and what the driver attributes to none",
+    "in use on the device outside this process: other processes and unattributed memory",
 )  # fmt: skip
 OTHERS_APART: Final = (
     Part("others", "other", "other processes", "others_device_bytes", (), SAMPLES["others_device_bytes"].meaning),
     Part("unattributed", "unknown", "unattributed", "device_used_bytes", ("process_device_bytes", "others_device_bytes"),
-         "in use on the device, and of no process that computes, as the driver tells: its own, and what draws the screen"),
+         "in use on the device by no compute process: the driver and the display"),
 )  # fmt: skip
 OUTSIDE: Final = Part(
     "outside", "other", "outside PyTorch", "device_used_bytes", ("reserved_bytes",),
-    "context, libraries, other processes and unattributed: what of it is this process's own is not told here",
+    "context, libraries, other processes and unattributed; the share of this process is unknown",
 )  # fmt: skip
 
 
 def draw(window: RunWindow) -> go.Figure:
-    """Stacked parts up to what is in use on the device. What the driver does not tell is unknown, and said to be."""
+    """Draw stacked parts up to the memory in use on the device. Missing values of the driver are named as unknown."""
     drawing = Drawing.over(window)
     samples = samples_of(window)
     values = _values(samples)
@@ -113,22 +113,22 @@ def draw(window: RunWindow) -> go.Figure:
             feed={"stream": "samples", "field": "device_used_bytes"},
         )
     if not samples.rows:
-        drawing.no_rows("samples", "nothing was recorded in this window")
+        drawing.no_rows("samples", "no data in this window")
         return drawing.done()
     for part in OF_PYTORCH:
         if not known(sizes[part.role]):
             drawing.unknown(part.label)
     if not device:
-        drawing.unknown("other processes, unattributed" if process else "what is outside PyTorch")
+        drawing.unknown("other processes, unattributed" if process else "memory outside PyTorch")
     elif not process:
-        drawing.say("what of it outside PyTorch is this process's own: not told")
+        drawing.say("unknown: the share of this process outside PyTorch")
     if drawing.figure.data:
         drawing.capacity(window.run.get("capacity_bytes"), unit)
     return drawing.done()
 
 
 def _values(samples: StreamWindow) -> Callable[[str], FloatArray]:
-    """A column, as of one moment in each bucket; where the driver was not asked then, as in the mean of the bucket."""
+    """Return a column at one sample of each bucket, or the bucket's mean if the driver was not read then."""
 
     def of(name: str) -> FloatArray:
         mean = samples.columns[name].mean
@@ -141,7 +141,7 @@ def _values(samples: StreamWindow) -> Callable[[str], FloatArray]:
 
 
 def _feed(part: Part, *, outside_pools: bool) -> dict[str, Any]:
-    """How a live row tells it."""
+    """Return how a live row yields the part."""
     minus = [*part.minus, *([INSIDE[part.field]] if outside_pools else ())]
     plus = [INSIDE[name] for name in part.minus] if outside_pools else []
     return (
@@ -152,7 +152,7 @@ def _feed(part: Part, *, outside_pools: bool) -> dict[str, Any]:
 
 
 def _outside_pools(part: Part, values: Callable[[str], FloatArray]) -> FloatArray:
-    """The part without what of it lies in private pools. Where there are none, what lies inside is not told, and nothing."""
+    """Return the part without private pools. Without private pools nothing is subtracted."""
 
     def outside(name: str) -> FloatArray:
         inside = values(INSIDE[name])

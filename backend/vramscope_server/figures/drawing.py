@@ -1,4 +1,4 @@
-"""What every figure is drawn with: units, lines, bands, areas, and the statement of what is unknown.
+"""Base of all figures: units, lines, bands, areas, and notes on unknown values.
 
 Figures are neutral to the theme: no template, transparent, no colours. Each trace says in ``meta`` what it is:
 
@@ -29,7 +29,7 @@ from vramscope_server.analysis.series.window import FloatArray, RunWindow, Strea
 
 
 class Unit(NamedTuple):
-    """A unit of an axis: its name, the unit of the wire that it belongs to, and how many of those it holds."""
+    """Unit of an axis: its name, the wire's unit, and the factor between them."""
 
     name: str
     quantity: str
@@ -50,17 +50,17 @@ BYTE_UNITS = (
 
 
 def known(values: FloatArray) -> bool:
-    """Is anything known of this series in the window?"""
+    """Return True if the series has a known value in the window."""
     return bool(values.size) and bool(np.isfinite(values).any())
 
 
 def highest(*series: FloatArray) -> float:
-    """The highest known value of several series; 0.0 where nothing is known (only ever used to choose a scale)."""
+    """Return the highest known value of several series, or 0.0. Only for the choice of a unit."""
     return max((float(np.nanmax(values)) for values in series if known(values)), default=0.0)
 
 
 def byte_unit(top_bytes: float) -> Unit:
-    """GiB from half a GiB up, else MiB, or KiB for toys: one unit for a whole figure."""
+    """Return the unit of a figure: GiB from 0.5 GiB up, else MiB or KiB."""
     for unit in BYTE_UNITS:
         if top_bytes >= unit.divisor / 2:
             return unit
@@ -68,12 +68,12 @@ def byte_unit(top_bytes: float) -> Unit:
 
 
 def escaped(text: str) -> str:
-    """Text that Plotly shows as it is: Plotly reads some HTML tags and ``%{...}`` in names."""
+    """Escape text for Plotly, which reads some HTML tags and ``%{...}`` in names."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("%{", "%\u200b{")
 
 
 class Drawing:
-    """One figure in the making. Add what is known; say what is not; then :meth:`done`."""
+    """Builder of one figure: add known data, note unknown data, then call :meth:`done`."""
 
     def __init__(self, x: str, x0_seconds: float | None = None) -> None:
         self.figure = go.Figure()
@@ -107,25 +107,25 @@ class Drawing:
 
     @classmethod
     def over(cls, window: RunWindow) -> Drawing:
-        """A figure over the time or the steps of one run."""
+        """Create a figure over the time or the steps of one run."""
         drawing = cls(window.x, window.x0_seconds)
-        drawing.where = "on this device" if window.device >= 0 else "on the CPU (no CUDA device was watched)"
+        drawing.where = "on this device" if window.device >= 0 else "on the CPU (no CUDA device)"
         for part in (part for stream in window.streams.values() for part in stream.damaged):
             drawing.say(
-                f"{part['rows']} rows (steps {part['first_step']} to {part['last_step']}) are damaged and left out"
+                f"{part['rows']} rows (steps {part['first_step']} to {part['last_step']}) are damaged and not shown"
             )
         return drawing
 
     def unknown(self, what: str) -> None:
-        """Say that a series is not known here. Never drawn as 0."""
+        """Note that a series is unknown here. Unknown is never drawn as 0."""
         self.missing.append(what)
 
     def say(self, statement: str) -> None:
-        """Tell what is not shown, and why: it stands where the data would be."""
+        """Add a note on missing data. The page shows it with the figure."""
         self.statements.append(statement)
 
     def no_rows(self, stream: str, statement: str) -> None:
-        """The window has none of the stream yet: the first that comes live is worth a look at the window again."""
+        """Note that the window has no rows of a stream. The page loads the window again with the first live row."""
         self.meta["awaits"] = stream
         self.say(statement)
 
@@ -135,7 +135,7 @@ class Drawing:
         )
 
     def count_axis(self, title: str) -> None:
-        """A second axis, to the right, for few things that are counted: it reaches to four at least, so that ticks are whole."""
+        """Add a second axis on the right for small counts. It reaches at least 4, so that ticks are integers."""
         whole = {"nticks": 5, "tickformat": "d", "tickmode": "auto", "autorangeoptions": {"include": [0, 4]}}
         self.y_axis(COUNT, "yaxis2", overlaying="y", side="right", showgrid=False, **whole)
         self.figure.update_layout(yaxis2_title={"text": title}, margin_r=56)
@@ -196,7 +196,7 @@ class Drawing:
         axis: str = "y",
         **options: Any,
     ) -> bool:
-        """Draw a column: its mean as a line and, where rows were thinned, the span from min to max as a band.
+        """Draw a column: its mean as a line and, for thinned rows, the range from min to max as a band.
 
         ``factor`` turns the wire's unit into ``unit.quantity`` (milliwatts to watts).
         Returns whether anything was known.
@@ -224,7 +224,7 @@ class Drawing:
         return True
 
     def capacity(self, capacity_bytes: float | None, unit: Unit) -> None:
-        """A line at what the device has. Not drawn where it is unknown, which is then said."""
+        """Draw a line at the device's capacity, or note that it is unknown."""
         if not capacity_bytes:
             self.say("capacity of the device: unknown")
             return
@@ -248,7 +248,7 @@ class Drawing:
         )
 
     def out_of_memory(self, x: FloatArray, y: FloatArray, unit: Unit, **options: Any) -> None:
-        """A cross at each request that could not be fulfilled."""
+        """Draw a cross at each failed request."""
         self.trace(
             x,
             y,
@@ -262,7 +262,7 @@ class Drawing:
         )
 
     def done(self, **layout: Any) -> go.Figure:
-        """The finished figure."""
+        """Return the finished figure."""
         self.meta["stream"] = self.stream
         empty = not self.figure.data
         if self.missing:
@@ -289,7 +289,7 @@ class Drawing:
 
 
 def samples_of(window: RunWindow) -> StreamWindow:
-    """The sampler's rows; on a step axis, those of one step side by side instead of on one another.
+    """Return the sampler's rows. On a step axis, the rows of one step are side by side.
 
     A sample says how many steps had finished; of the samples with the same number, each stands at its share of the way
     to the next. They come at even intervals, so that this is their moment within the step, to one sample.

@@ -1,4 +1,4 @@
-"""A flamegraph as one bar trace a kind of box: as wide as its bytes, level upon level, the outermost on top."""
+"""Flamegraph as bar traces, one per kind of box. A box is as wide as its bytes; the outermost is on top."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from vramscope_server.figures.drawing import Drawing, byte_unit, escaped
 from vramscope_server.figures.timeline import CHARACTER_PX, WIDTH_PX
 
 _PADDING_PX: Final = 8
-LABELS: Final = {"own": "your code", "library": "libraries", "module": "modules", "none": "not known in more detail"}
+LABELS: Final = {"own": "your code", "library": "libraries", "module": "modules", "none": "no further detail"}
 
 
 def draw(flame: Flamegraph, width_px: int = WIDTH_PX) -> go.Figure:
-    """Boxes in bytes from the left end of the focus. ``customdata`` of a box asks for it as the next focus."""
+    """Draw boxes in bytes from the left end of the focus. ``customdata`` of a box is its key as the next focus."""
     drawing = Drawing("bytes")
     drawing.meta["kind"] = "static"
     if not flame.boxes:
-        drawing.say("nothing is allocated at this moment")
+        drawing.say("nothing is allocated at this event")
         return drawing.done()
     unit = byte_unit(float(flame.focus_bytes))
     levels = max(box.level for box in flame.boxes) + 1
@@ -84,7 +84,7 @@ def _words(box: Box, flame: Flamegraph) -> str:
 
 
 def told(flame: Flamegraph) -> dict[str, Any]:
-    """What the API says beside the figure."""
+    """Return the fields of the API's answer beside the figure."""
     return {
         "total_bytes": flame.total_bytes,
         "focus_bytes": flame.focus_bytes,

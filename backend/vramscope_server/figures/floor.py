@@ -1,4 +1,4 @@
-"""The floor: what is still in use when a step has ended, and whether it rises."""
+"""Memory after each step, and its trend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NEEDS = {"steps": ["after_step_bytes", "graphs_alive"]}
 
 
 def draw(window: RunWindow) -> go.Figure:
-    """The floor of each step, the line that was fitted through it with its interval, and the graphs alive."""
+    """Draw memory after each step, the fitted line with its interval, and the number of live graphs."""
     drawing = Drawing.over(window)
     steps = window.steps
     floor = steps.columns["after_step_bytes"]
@@ -23,12 +23,12 @@ def draw(window: RunWindow) -> go.Figure:
     # What matters is whether it rises: from zero, a leak of megabytes would be flat among gigabytes.
     drawing.y_axis(unit, rangemode="normal")
     if not steps.rows:
-        drawing.no_rows("steps", "no step has ended in this window")
+        drawing.no_rows("steps", "no finished step in this window")
     elif not drawing.line(
         steps,
         "after_step_bytes",
         role="floor",
-        label="floor",
+        label="memory after each step",
         unit=unit,
         meaning=STEPS["after_step_bytes"].meaning,
         line={"width": 1.6},
@@ -42,7 +42,7 @@ def draw(window: RunWindow) -> go.Figure:
 
 def _fitted(drawing: Drawing, fit: Trend | None, unit: Unit, per: str) -> None:
     if fit is None:
-        drawing.say(f"fewer than {MIN_STEPS} steps: too few to fit a line")
+        drawing.say(f"fewer than {MIN_STEPS} steps: too few for a fit")
         return
     drawing.meta["settled"] = fit.first
     x = np.linspace(fit.first, fit.last, 32)
@@ -65,9 +65,9 @@ def _fitted(drawing: Drawing, fit: Trend | None, unit: Unit, per: str) -> None:
         kind="line",
         shown=shown,
         line={"width": 1.4, "dash": "dash"},
-        meaning="median of the slopes between the lowest floors of stretches of steps (Theil-Sen)",
+        meaning="median of the slopes between the lowest values of groups of steps (Theil-Sen)",
     )
-    drawing.say(f"fit: {words}" if fit.growing else f"no growth as far as can be seen: {words}")
+    drawing.say(f"fit: {words}" if fit.growing else f"no detectable growth: {words}")
 
 
 def _graphs(drawing: Drawing, window: RunWindow) -> None:
@@ -78,7 +78,7 @@ def _graphs(drawing: Drawing, window: RunWindow) -> None:
         drawing.unknown("graphs alive")
         return
     if highest(alive) == 0:
-        drawing.say("no graph outlives its step")
+        drawing.say("no graphs alive after their step")
         return
     drawing.trace(
         window.steps.x_values,

@@ -1,4 +1,4 @@
-"""Fragmentation: where reserved memory is, over time; the parts add up to it (docs/fragmentation.md)."""
+"""Parts of reserved memory over time (docs/fragmentation.md). They add up to reserved."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from vramscope_server.figures.drawing import COUNT, Drawing, Unit, byte_unit, hi
 READ = ["unusable_bytes", "reserved_bytes", "active_bytes", "requested_bytes"]
 NEEDS = {"samples": [*READ, "alloc_retries"]}
 AT_PEAK = ("unusable_bytes", READ)
-"""Where samples were thinned, a reading stands for its bucket: the one with most unusable. Its parts are of one moment."""
+"""Of thinned samples, a bucket shows the reading with the most unusable bytes."""
 
 APART: Final = 10
-"""So many usual distances between two readings are a gap, in which what is free is drawn as one: it is not known apart."""
+"""Number of usual distances between readings that makes a gap. In a gap free and unusable are one area."""
 
 PARTS: Final = (
-    ("requested", "requested", "asked for, in blocks that tensors own or other streams still use"),
-    ("rounding", "rounding", "what blocks in use have beyond what was asked for"),
-    ("usable", "free, usable", "free, and of use to this run: weighted by what it asks for"),
-    ("unusable", "free, unusable", SAMPLES["unusable_bytes"].meaning),
-    ("unused", "free", "reserved minus active: usable or unusable, which is not known apart here"),
+    ("requested", "requested", "requested, in blocks that tensors own or other streams still use"),
+    ("rounding", "rounding", "allocated minus requested"),
+    ("usable", "free", "free and usable for this run's requests, weighted by size"),
+    ("unusable", "unusable", SAMPLES["unusable_bytes"].meaning),
+    ("unused", "free or unusable", "reserved minus active: free or unusable"),
 )
 _FEEDS: Final[dict[str, dict[str, Any]]] = {
     "requested": {"field": "requested_bytes"},
@@ -38,7 +38,7 @@ _FEEDS: Final[dict[str, dict[str, Any]]] = {
 
 
 def draw(window: RunWindow) -> go.Figure:
-    """The parts of reserved, stacked; retries where there were any."""
+    """Draw the parts of reserved memory, stacked, and allocation retries."""
     drawing = Drawing.over(window)
     samples = samples_of(window)
     columns = samples.columns
@@ -58,7 +58,7 @@ def draw(window: RunWindow) -> go.Figure:
             feed={"stream": "samples", "field": "reserved_bytes"},
         )
     if not samples.rows:
-        drawing.no_rows("samples", "nothing was recorded in this window")
+        drawing.no_rows("samples", "no data in this window")
     _retries(drawing, samples)
     return drawing.done()
 
@@ -72,7 +72,7 @@ def _stack(drawing: Drawing, samples: StreamWindow, unit: Unit) -> None:
             if samples.rows and name in ("requested", "rounding"):
                 drawing.unknown(label)
             continue
-        # Live, a row is drawn where its parts are told: readings are some samples of many.
+        # Live, only rows with readings are drawn: some samples of many.
         needs = {"needs": "unusable_bytes"} if read else {}
         drawing.trace(
             samples.x_values[at],
@@ -92,13 +92,13 @@ def _stack(drawing: Drawing, samples: StreamWindow, unit: Unit) -> None:
     if not known(parts["unused"]) and not read:
         drawing.unknown("free")
     elif not read:
-        drawing.say("unusable: unknown until a window was recorded")
+        drawing.say("unusable: needs a recording")
     elif known(parts["unused"]):
-        drawing.say("unusable is unknown where what is free is drawn as one")
+        drawing.say("unusable is unknown where free is one area")
 
 
 def _parts(samples: StreamWindow) -> tuple[dict[str, FloatArray], npt.NDArray[np.int64]]:
-    """The parts at some of the rows, and which those are: the readings of unusable, and what lies in gaps between them."""
+    """Return the parts at the readings of unusable bytes and in the gaps between them, and their rows."""
     columns = samples.columns
     peak = samples.at_peak or {name: columns[name].mean for name in READ}
     read = np.isfinite(peak["unusable_bytes"])
@@ -118,7 +118,7 @@ def _parts(samples: StreamWindow) -> tuple[dict[str, FloatArray], npt.NDArray[np
 
 
 def _in_gap(read: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Which rows lie in a stretch without a reading that is long beside the usual one; all where there is none."""
+    """Return which rows are in a gap without readings; all rows if there are no readings."""
     at = np.flatnonzero(read)
     if not at.size:
         return np.ones(read.size, bool)

@@ -1,4 +1,4 @@
-"""Memory of the host: this process, and all of them."""
+"""Host memory of this process and of all processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NEEDS = {"samples": list(LABELS)}
 
 
 def draw(window: RunWindow) -> go.Figure:
-    """Resident memory of the training process, and what all processes of its host use."""
+    """Draw resident memory of the training process, and memory in use on its host."""
     drawing = Drawing.over(window)
     samples = samples_of(window)
     unit = byte_unit(highest(*(samples.columns[name].max for name in LABELS)))
@@ -24,5 +24,5 @@ def draw(window: RunWindow) -> go.Figure:
             drawing.unknown(label)
     if not samples.rows:
         drawing.missing.clear()
-        drawing.no_rows("samples", "nothing was recorded in this window")
+        drawing.no_rows("samples", "no data in this window")
     return drawing.done()

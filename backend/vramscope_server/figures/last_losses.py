@@ -13,12 +13,12 @@ from vramscope_server.figures.loss_axis import loss_axis
 
 
 def draw(loss: LossWindow | None, steps: list[int]) -> go.Figure:
-    """The x axis is seconds, 0 at the error, as in figures/last_minute.py; ``steps``: the number of each."""
+    """Draw the loss over seconds, 0 at the error, as figures/last_minute.py does. ``steps``: step numbers."""
     drawing = Drawing("error")
     drawing.meta["kind"] = "static"
     loss_axis(drawing, *([loss.values.mean] if loss else []))
     if loss is None:
-        drawing.say("loss: unknown; none was seen or told in that minute")
+        drawing.say("loss: unknown")
     else:
         drawing.trace(
             loss.x_values,

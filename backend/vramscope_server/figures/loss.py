@@ -1,4 +1,4 @@
-"""The loss of the steps, and where it was no number any more."""
+"""Loss of the steps, and its first NaN or infinity."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ HOVER = "%{y:.4g}"
 
 
 def draw(window: RunWindow) -> go.Figure:
-    """The loss as it was told, in a long window its mean and span; the first NaN or infinity as a mark."""
+    """Draw the loss, in a long window its mean and range, and a mark at the first NaN or infinity."""
     drawing = Drawing.over(window)
     loss = window.loss
     loss_axis(drawing, *([loss.values.min, loss.values.max] if loss else []))
     if loss is None:
-        drawing.say("loss: unknown; nothing that backward began at was one number, and nothing was told")
+        drawing.say("loss: unknown (no scalar loss seen or logged)")
         return drawing.done()
     for part in loss.damaged:
-        drawing.say(f"{part['rows']} rows (steps {part['first_step']} to {part['last_step']}) are damaged and left out")
+        drawing.say(
+            f"{part['rows']} rows (steps {part['first_step']} to {part['last_step']}) are damaged and not shown"
+        )
     if not loss.rows:
-        drawing.say("no loss was told in this window")
+        drawing.say("no loss in this window")
         return drawing.done()
     x, feed = loss.x_values, {"stream": "scalars", "field": loss.name, "signed": True}
     common: dict[str, Any] = {
@@ -56,7 +58,7 @@ def draw(window: RunWindow) -> go.Figure:
 
 
 def mark(drawing: Drawing, loss: LossWindow, name: str = "") -> None:
-    """A cross where the loss was NaN or infinite for the first time, at the height of what was known before; and its step."""
+    """Draw a cross at the first NaN or infinite loss, at the height of the last finite value."""
     if loss.not_finite is None:
         return
     at, step, value = loss.not_finite
@@ -70,7 +72,7 @@ def mark(drawing: Drawing, loss: LossWindow, name: str = "") -> None:
         np.array([at]),
         np.array([height]),
         role="loss-lost",
-        label="no finite number",
+        label="not finite",
         unit=COUNT,
         kind="marker",
         mode="markers",

@@ -1,4 +1,4 @@
-"""The axis of losses: logarithmic where a linear one would press all but the highest flat."""
+"""Axis of losses: logarithmic if a linear one would flatten all but the highest values."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from vramscope_server.analysis.series.window import FloatArray
 from vramscope_server.figures.drawing import COUNT, Drawing
 
 SPAN = 30.0
-"""Highest to low: beyond this, what is low has less than three hundredths of a linear axis' height."""
+"""Ratio of highest to low. Beyond it, low values have less than 3 % of a linear axis."""
 LOW = 0.05
-"""Low is what so large a share is below: a single batch that came near zero makes no axis logarithmic."""
+"""Quantile that counts as low, so that a single batch near zero has no effect."""
 FEW = 0.02
-"""A share of values at or below zero that a logarithmic axis may leave at its foot. With more the axis stays linear."""
+"""Maximum share of values at or below zero on a logarithmic axis. With more, the axis is linear."""
 
 
 def loss_axis(drawing: Drawing, *losses: FloatArray) -> None:
-    """Give a drawing of ``losses`` its y axis. The page lets its reader choose the other one."""
+    """Set the y axis of a drawing of ``losses``. The page has a switch for the other one."""
     drawing.y_axis(COUNT, rangemode="normal", type="log" if spans_decades(*losses) else "linear")
     drawing.figure.update_yaxes(title={"text": "loss"})
 
 
 def spans_decades(*losses: FloatArray) -> bool:
-    """Whether these values are for a logarithmic axis. NaN is left out; without a value they are not."""
+    """Return True if the values need a logarithmic axis. NaN is ignored; without values, False."""
     values = np.concatenate([np.empty(0), *losses])
     values = values[np.isfinite(values)]
     above = values[values > 0]

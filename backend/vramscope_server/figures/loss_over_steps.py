@@ -1,4 +1,4 @@
-"""Losses overlaid: whether the run that needs less memory learns as well."""
+"""Losses of several runs on one axis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vramscope_server.figures.peaks_over_steps import COLOURS, dash_of, role_of
 
 
 def draw(windows: list[RunWindow]) -> go.Figure:
-    """One line a run, the baseline (first) thick; of thinned rows the mean. On a time axis each run starts at its own zero."""
+    """Draw one line per run, the baseline (first) thick; the mean of thinned rows. Times start at 0 for each run."""
     drawing = Drawing(windows[0].x if windows else "step")
     loss_axis(drawing, *(window.loss.values.mean for window in windows if window.loss is not None))
     some = any(window.loss is not None for window in windows)
@@ -20,7 +20,7 @@ def draw(windows: list[RunWindow]) -> go.Figure:
         name, loss = str(window.run["name"]), window.loss
         if loss is None or not loss.rows:
             if some:
-                drawing.say(f"{name}: no loss is known")
+                drawing.say(f"{name}: unknown loss")
             continue
         role = role_of(position) if position < 1 + COLOURS else f"{role_of(position)}-{position}"
         if known(loss.values.mean):
@@ -38,7 +38,7 @@ def draw(windows: list[RunWindow]) -> go.Figure:
         mark(drawing, loss, name)
     sources = {window.loss.name for window in windows if window.loss is not None}
     if len(sources) > 1:
-        drawing.say("these losses do not all come from the same place: see each run")
+        drawing.say("the losses have different sources: see each run")
     if not some:
-        drawing.say("no loss is known of these runs")
+        drawing.say("no known losses")
     return drawing.done()

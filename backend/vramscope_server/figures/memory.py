@@ -1,4 +1,4 @@
-"""Allocated against reserved: what tensors own, and what PyTorch took from the device for them."""
+"""Allocated and reserved memory over time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NEEDS = {
 
 
 def draw(window: RunWindow) -> go.Figure:
-    """Lines of allocated, reserved and device use, with their span; the exact peaks of steps as points on top."""
+    """Draw allocated, reserved and device memory with their range, and the exact peaks of steps as points."""
     drawing = Drawing.over(window)
     samples, steps = samples_of(window), window.steps
     unit = byte_unit(
@@ -47,7 +47,7 @@ def draw(window: RunWindow) -> go.Figure:
             feed={"stream": "steps", "field": "peak_allocated_bytes"},
         )
     if not samples.rows and not steps.rows:
-        drawing.no_rows("samples", "nothing was recorded in this window")
+        drawing.no_rows("samples", "no data in this window")
     else:
         for label in missing:
             drawing.unknown(label)

@@ -1,4 +1,4 @@
-"""Memory against time: what a saving of memory costs in time, run by run."""
+"""Peak memory against step time of several runs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from vramscope_server.figures.peaks_over_steps import COLOURS, role_of
 NEEDS = {"steps": ["peak_allocated_bytes", "duration_ns"]}
 
 Box = tuple[float, float, float, float]
-"""left, low, right, high"""
+"""Rectangle: left, bottom, right, top."""
 MOST_SAID = 4
-"""runs that are named one by one where something of them is unknown"""
+"""Maximum number of runs with unknown values that are named."""
 MOST_LETTERS = 60
-"""of the names of those on the front"""
+"""Maximum length of the names on the Pareto front."""
 MOST_NAMES = 14
-"""with more runs only the baseline and those on the front bear their names in the chart; the others on hovering"""
+"""With more runs, only the baseline and the Pareto front have labels. The others show their name on hover."""
 
 
 def draw(windows: list[RunWindow]) -> go.Figure:
-    """One point a run: step time against highest peak. The line joins the runs that no other beats in both."""
+    """Draw one point per run: step time and peak. A line joins the Pareto front."""
     drawing = Drawing("run")
     drawing.meta["kind"] = "static"
     seconds = np.array([_step_seconds(window) for window in windows])
@@ -33,10 +33,10 @@ def draw(windows: list[RunWindow]) -> go.Figure:
     whole = np.isfinite(seconds) & np.isfinite(peaks)
     incomplete = [name for name, complete in zip(names, whole, strict=True) if not complete]
     if len(incomplete) > MOST_SAID:
-        drawing.say(f"{len(incomplete)} of {len(names)} runs: step time or peak is unknown")
+        drawing.say(f"{len(incomplete)} of {len(names)} runs: unknown step time or peak")
     else:
         for name in incomplete:
-            drawing.say(f"{name}: step time or peak is unknown")
+            drawing.say(f"{name}: unknown step time or peak")
     if not whole.any():
         return drawing.done()
     unit = byte_unit(float(peaks[whole].max()))
@@ -93,7 +93,7 @@ def draw(windows: list[RunWindow]) -> go.Figure:
 
 
 def pareto_front(seconds: FloatArray, peaks: FloatArray) -> list[int]:
-    """Positions of the runs than which no other is both faster and smaller, from fast to slow.
+    """Return positions of the runs on the Pareto front (no other is both faster and smaller), from fast to slow.
 
     seconds, peaks   shape (n,); pairs with a NaN are left out
     """
@@ -113,11 +113,11 @@ _PLACES = {
     "middle left": (-1.12, -0.95),
 }
 _LETTER, _LINE = 0.014, 0.07
-"""share of a chart's width that a letter takes, and of its height a line"""
+"""Width of a letter and height of a line, as shares of the chart."""
 
 
 def beside(points: Sequence[tuple[float, float, int]]) -> list[str]:
-    """Where the name of each (x, y, letters) has room: one after the other, where it covers least of all points and names so far.
+    """Place the label of each (x, y, letters) where it covers least of the points and earlier labels.
 
     Without letters a point has no name, and is only in the way.
     """
@@ -151,7 +151,7 @@ def _overlap(one: Box, other: Box) -> float:
 
 
 def _named(front: list[str]) -> str:
-    """The front in words: no other run is both faster and smaller than one of these."""
+    """Name the runs of the Pareto front."""
     said = ", ".join(map(_short, front))
     return f"Pareto front: {said if len(said) <= MOST_LETTERS else f'{len(front)} runs'}"
 
@@ -161,7 +161,7 @@ def _short(name: str) -> str:
 
 
 def _step_seconds(window: RunWindow) -> float:
-    """The run's own median where the row holds it, else the mean over the window."""
+    """Return the run's median step time, or the mean over the window if the row lacks it."""
     median = window.run.get("step_seconds_median")
     if median is not None:
         return float(median)

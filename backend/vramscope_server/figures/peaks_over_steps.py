@@ -1,4 +1,4 @@
-"""Runs overlaid: the exact peak of each step, on one axis."""
+"""Exact peak of each step of several runs on one axis."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ NEEDS = {"steps": ["peak_allocated_bytes"]}
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 COLOURS = 7
-"""Colours for runs beside the baseline; further runs take them again with another dash."""
+"""Number of colours of runs besides the baseline. More runs repeat them with another dash."""
 
 
 def role_of(position: int) -> str:
-    """Role of the run at this position; the baseline, at 0, has its own."""
+    """Return the colour role of the run at a position. The baseline is at 0."""
     return "baseline" if position == 0 else f"run-{(position - 1) % COLOURS}"
 
 
@@ -24,7 +24,7 @@ def dash_of(position: int) -> str:
 
 
 def draw(windows: list[RunWindow]) -> go.Figure:
-    """One line a run, the baseline (first) thick. On a time axis each run starts at its own zero."""
+    """Draw one line per run, the baseline (first) thick. Times start at 0 for each run."""
     drawing = Drawing(windows[0].x if windows else "step")
     unit = byte_unit(highest(*(window.steps.columns["peak_allocated_bytes"].max for window in windows)))
     drawing.y_axis(unit)
@@ -32,7 +32,7 @@ def draw(windows: list[RunWindow]) -> go.Figure:
         peak = window.steps.columns["peak_allocated_bytes"].max
         name = str(window.run["name"])
         if not known(peak):
-            drawing.say(f"{name}: no step peak is known")
+            drawing.say(f"{name}: unknown step peaks")
             continue
         drawing.trace(
             window.steps.x_values,

@@ -1,4 +1,4 @@
-"""Runs side by side: what each held at its highest, and what PyTorch had reserved."""
+"""Peaks of several runs side by side: categories of allocated, and reserved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEEDS = {"steps": [TOTAL, "peak_reserved_bytes", *PARTS]}
 
 
 def draw(windows: list[RunWindow]) -> go.Figure:
-    """A stacked bar a run at its highest step peak in the window, with a mark at the highest peak reserved."""
+    """Draw a stacked bar per run at its highest step peak in the window, with a mark at peak reserved."""
     drawing = Drawing("run")
     drawing.meta["kind"] = "static"
     names = _distinct([str(window.run["name"]) for window in windows])
@@ -56,14 +56,14 @@ def draw(windows: list[RunWindow]) -> go.Figure:
         )
     for window, peak in zip(windows, peaks, strict=True):
         if not np.isfinite(peak):
-            drawing.say(f"{window.run['name']}: no step peak is known")
+            drawing.say(f"{window.run['name']}: unknown step peaks")
     drawing.y_axis(unit)
     drawing.figure.update_xaxes(type="category", title=None, ticks="", automargin=True)
     return drawing.done(barmode="stack", bargap=0.45, hovermode="x unified")
 
 
 def _at_peak(window: RunWindow) -> dict[str, float]:
-    """Total and parts at the highest step peak; empty where no peak is known."""
+    """Return total and parts at the highest step peak; empty if unknown."""
     steps = window.steps
     total: FloatArray = steps.at_peak.get(TOTAL, steps.columns[TOTAL].max)
     if not known(total):
@@ -79,7 +79,7 @@ def _top(values: FloatArray) -> float:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Names as labels of a category axis: escaped for Plotly, cut to length, numbered where they are the same."""
+    """Return names as labels of a category axis: escaped, shortened, numbered if equal."""
     seen: dict[str, int] = {}
     labels = []
     for name in names:

@@ -1,4 +1,4 @@
-"""The phases of a step: how long each takes, and how high memory goes in it."""
+"""Time and peak memory of each phase of a step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ORDER = ("data", "forward", "backward", "optimizer", "eval", "other")
 
 
 def draw(window: RunWindow) -> go.Figure:
-    """Two bars a phase: mean time a step, and the highest allocated, over the window."""
+    """Draw two bars per phase over the window: mean time per step, and peak allocated."""
     drawing = Drawing.over(window)
     drawing.meta["x"] = "phase"
     drawing.meta["kind"] = "static"
@@ -30,13 +30,13 @@ def draw(window: RunWindow) -> go.Figure:
         if window.steps.rows:
             drawing.unknown("phases")
         else:
-            drawing.say("no step has ended in this window")
+            drawing.say("no finished step in this window")
         return drawing.done()
     seconds = _time_unit(max((times[phase] for phase in seen if np.isfinite(times[phase])), default=0.0))
     unit = byte_unit(max((peaks[phase] for phase in seen if np.isfinite(peaks[phase])), default=0.0))
-    sides: list[tuple[dict[str, float], Unit, str, str]] = [(times, seconds, "y", "time a step")]
+    sides: list[tuple[dict[str, float], Unit, str, str]] = [(times, seconds, "y", "time per step")]
     if any(np.isfinite(peaks[phase]) for phase in seen):
-        sides.append((peaks, unit, "y2", "highest allocated"))
+        sides.append((peaks, unit, "y2", "peak allocated"))
     else:
         drawing.unknown("peaks by phase")
     for values, side_unit, axis, what in sides:

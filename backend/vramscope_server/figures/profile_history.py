@@ -1,4 +1,4 @@
-"""The memory of a profile's steps: what operations, modules or lines held after each change, stacked to what was allocated."""
+"""Memory of a profile's steps by operation, module or source line, stacked to allocated."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import Drawing, byte_unit
 from vramscope_server.figures.timeline import areas
 
-UNTOLD = "what was held moment by moment is not told"
+NO_TIMELINE = "no memory timeline in this profile"
 
 
 def draw(history: ProfileHistory | None) -> go.Figure:
-    """Areas over the highest moments; their top is allocated, to the byte."""
+    """Draw areas; their top is the exact allocated memory."""
     drawing = Drawing("change")
     drawing.meta["kind"] = "static"
     if history is None:
-        drawing.say(UNTOLD)
+        drawing.say(NO_TIMELINE)
         return drawing.done()
     made = overview(history.course, history.grouping, -1, history.course.end)
     unit = byte_unit(float(made.allocated.max()))
     x = (made.moment + 1).astype(np.float64)
     areas(drawing, made, x, unit, role_of="{}:{}".format, when="at the peak")
     drawing.y_axis(unit)
-    drawing.figure.update_xaxes(title={"text": "allocations and frees since the profile began"}, tickformat=",d")
+    drawing.figure.update_xaxes(title={"text": "allocations and frees since the start of the profile"}, tickformat=",d")
     if made.series.joined:
-        drawing.say(f"“other” stands for {made.series.joined:,} more")
+        drawing.say(f"“other”: {made.series.joined:,} more")
     unknown = made.held_bytes[made.series.names.index(NOT_ATTRIBUTED)]
-    drawing.say(f"not attributed at most: {amount(int(unknown.max()))}")
+    drawing.say(f"maximum not attributed: {amount(int(unknown.max()))}")
     return drawing.done(hovermode=False)

@@ -1,4 +1,4 @@
-"""The step as modules: boxes as wide as what each took, those inside below."""
+"""Steps by module: boxes as wide as a quantity, with inner modules below."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from vramscope_server.figures.drawing import Drawing, byte_unit, escaped
 from vramscope_server.figures.profile_operations import WORDS, time_unit
 
 _CHARACTERS: Final = 170
-"""that fit beside each other in the whole width"""
+"""Maximum number of boxes per level."""
 
 
 def draw(table: Table, quantity: str) -> go.Figure:
-    """Boxes of modules by a quantity; ``quantity`` with its ``self_``, whose parts add up."""
+    """Draw boxes of modules by a ``self_`` quantity, whose parts add up."""
     drawing = Drawing("name")
     drawing.meta["kind"] = "static"
     if not len(table) or (table.columns[quantity] < 0).any():
@@ -26,7 +26,7 @@ def draw(table: Table, quantity: str) -> go.Figure:
         return drawing.done()
     boxes, left_out = boxes_of(table, quantity.removeprefix("self_"))
     if not boxes:
-        drawing.say(f"no module had anything {WORDS[quantity]}")
+        drawing.say(f"no module {WORDS[quantity]}")
         return drawing.done()
     width = max(box.first + box.total for box in boxes)
     of_bytes = quantity.endswith("_bytes")
@@ -44,7 +44,7 @@ def draw(table: Table, quantity: str) -> go.Figure:
 
     for role, label, chosen in (
         ("flame-module", "modules", [box for box in boxes if not box.name.startswith("(")]),
-        ("flame-none", "outside of modules", [box for box in boxes if box.name.startswith("(")]),
+        ("flame-none", "outside modules", [box for box in boxes if box.name.startswith("(")]),
     ):
         if not chosen:
             continue
@@ -70,7 +70,7 @@ def draw(table: Table, quantity: str) -> go.Figure:
         range=[levels - 0.5, -0.5], fixedrange=True, showgrid=False, showticklabels=False, ticks=""
     )
     if left_out:
-        drawing.say(f"{left_out:,} smaller modules are in the table")
+        drawing.say(f"{left_out:,} smaller modules: see the table")
     return drawing.done(
         hovermode="closest",
         barmode="overlay",

@@ -1,4 +1,4 @@
-"""The operations of a profile that took most, as bars by phase."""
+"""Most expensive operations of a profile, as bars by phase."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MOST_BARS: Final = 18
 WORDS: Final = {
     "self_peak_bytes": "alive at the peak",
     "self_allocated_bytes": "allocated in the window",
-    "self_cpu_ns": "on the CPU, by itself",
-    "self_device_ns": "on the device, by itself",
+    "self_cpu_ns": "CPU self",
+    "self_device_ns": "device self",
 }
 
 
 def draw(table: Table, quantity: str) -> go.Figure:
-    """One bar an operation, the largest on top; its parts are the phases in which it ran."""
+    """Draw one bar per operation, the largest on top, split by phase."""
     drawing = Drawing("name")
     drawing.meta["kind"] = "static"
     values = table.columns[quantity]
@@ -35,7 +35,7 @@ def draw(table: Table, quantity: str) -> go.Figure:
         parts[phase, name] = parts.get((phase, name), 0) + value
     names = [name for name, value in sorted(totals.items(), key=lambda item: -item[1]) if value > 0][:MOST_BARS]
     if not names:
-        drawing.say(f"nothing was {WORDS[quantity]}")
+        drawing.say(f"nothing {WORDS[quantity]}")
         return drawing.done()
     unit = byte_unit(totals[names[0]]) if quantity.endswith("_bytes") else time_unit(totals[names[0]])
     labels = [_short(name) for name in names]
@@ -43,7 +43,7 @@ def draw(table: Table, quantity: str) -> go.Figure:
         held = np.array([parts.get((phase, name), 0) for name in names], np.float64)
         if not held.any():
             continue
-        label = PHASES[phase] if 0 <= phase < len(PHASES) else "no known phase"
+        label = PHASES[phase] if 0 <= phase < len(PHASES) else "unknown phase"
         drawing.figure.add_trace(
             go.Bar(
                 orientation="h",
@@ -77,12 +77,12 @@ def draw(table: Table, quantity: str) -> go.Figure:
     )
     left = len([value for value in totals.values() if value > 0]) - len(names)
     if left:
-        drawing.say(f"{left} smaller ones are in the table")
+        drawing.say(f"{left} smaller operations: see the table")
     return drawing.done(barmode="stack", bargap=0.25, hovermode="closest", margin={"l": 12, "r": 12, "t": 6, "b": 40})
 
 
 def time_unit(top_ns: float) -> Unit:
-    """Seconds, milliseconds or microseconds, for nanoseconds."""
+    """Return the unit for nanoseconds: seconds, milliseconds or microseconds."""
     if top_ns >= 1e9:
         return Unit("s", "ns", 1e9, 2)
     return Unit("ms", "ns", 1e6, 2) if top_ns >= 1e6 else Unit("µs", "ns", 1e3, 1)

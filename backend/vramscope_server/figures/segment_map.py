@@ -1,4 +1,4 @@
-"""The segment map: reserved memory end to end, folded into lines; shares of cells, or the very blocks where these are few."""
+"""Segment map: reserved memory folded into lines, as shares in use per cell, or as blocks if few."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import Drawing, byte_unit, escaped
 
 EXACT_BLOCKS = 2000
-"""Below so many blocks in view they are drawn one by one."""
+"""Up to this number of blocks in view, each block is drawn."""
 MOST_SEGMENTS = 1500
-"""Above so many in view their borders would be all that one sees."""
+"""Above this number of blocks in view, borders are not drawn."""
 PENDING_CODE, ROUNDING_CODE = 2, 3
 _MOSTLY = 0.5
 
 STATE_LABELS = {
     "active_allocated": ("used", "used"),
-    "active_pending_free": ("pending", "waits for a stream"),
+    "active_pending_free": ("pending", "waiting for a stream"),
     "inactive": ("free", "free"),
 }
 
 
 def draw(trace: Trace, row: LinearLayout, low: int, high: int, lines: int, columns: int) -> tuple[go.Figure, bool]:
-    """The offsets from ``low`` to ``high``, and whether its blocks are drawn one by one."""
+    """Draw the offsets from ``low`` to ``high``; also return True if each block is drawn."""
     drawing = Drawing("offset")
     drawing.meta["kind"] = "static"
     line_bytes = (high - low) / lines
@@ -119,11 +119,11 @@ def _blocks(
 
 
 def _borders(drawing: Drawing, row: LinearLayout, low: int, high: int, line_bytes: float, scale: float) -> None:
-    """A tick where a segment begins."""
+    """Draw a tick at the start of each segment."""
     starts = row.segment_starts
     inside = starts[(starts >= low) & (starts < high)]
     if len(inside) > MOST_SEGMENTS:
-        drawing.say(f"{len(inside)} segments begin here: too many to mark")
+        drawing.say(f"{len(inside)} segments start here: too many to mark")
         return
     number = np.floor((inside - low) / line_bytes)
     at = (inside - low - number * line_bytes) / scale
@@ -136,14 +136,14 @@ def _borders(drawing: Drawing, row: LinearLayout, low: int, high: int, line_byte
             mode="lines",
             line={"width": 1.5},
             hoverinfo="skip",
-            name="segments begin",
-            meta={"role": "border", "label": "a segment begins", "kind": "line", "legend": False},
+            name="segment starts",
+            meta={"role": "border", "label": "start of a segment", "kind": "line", "legend": False},
         )
     )
 
 
 def folded(start: int, end: int, low: int, line_bytes: float) -> list[tuple[int, float, float]]:
-    """A range of offsets as (line, from, to), the latter two from the line's start."""
+    """Split a range of offsets into (line, from, to), relative to the line's start."""
     first, last = int((start - low) // line_bytes), int((end - low - 1) // line_bytes)
     return [
         (

@@ -1,4 +1,4 @@
-"""Size classes: what a recording asks for, over what lies free at one moment, by powers of two."""
+"""Size classes: requested bytes of a recording, and free bytes at one event, by powers of two."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ LABELS = {"small": "small pool", "large": "large pool", "private": "private pool
 
 
 def draw(asked: SizeClasses, free: SizeClasses) -> go.Figure:
-    """Two panels on one axis of sizes: bytes asked for in the whole window, and bytes free at the moment."""
+    """Draw two panels on one axis of sizes: bytes requested in the window, and bytes free at the event."""
     drawing = Drawing("size")
     drawing.meta["kind"] = "static"
     used = np.flatnonzero((asked.count + free.count).sum(axis=0))
     if not len(used):
-        drawing.say("nothing was asked for, and nothing is free")
+        drawing.say("no requests and no free blocks")
         return drawing.done()
     shown = np.arange(used[0], used[-1] + 1)
     sizes = [amount(1 << (asked.first + int(klass))).replace(".0 ", " ") for klass in shown]
-    for axis, title, classes in (("y", "asked for", asked), ("y2", "free", free)):
+    for axis, title, classes in (("y", "requested", asked), ("y2", "free", free)):
         total = classes.size_bytes[:, shown].sum(axis=0)
         unit = byte_unit(float(total.max()))
         for pool, name in enumerate(POOLS):

@@ -1,4 +1,4 @@
-"""A window of a recording as one HTML file that needs nothing from elsewhere: its timeline, and what was alive at its peak."""
+"""Standalone HTML file of a recording: timeline, and flamegraph at the peak."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STYLE: Final = (
 _COLOURS: Final = (
     "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#997700", "#004488", "#ee99aa",
 )  # fmt: skip
-"""Told apart by those who do not see all colours: Paul Tol's bright scheme, and three of his others."""
+"""Colour-blind safe colours: Paul Tol's bright scheme, and three of his others."""
 _FIXED: Final = {
     "reserved": "#888888", "out-of-memory": "#c0392b", "unknown": "#999999", "other": "#777777",
     "flame-own": "#cc6633", "flame-library": "#99aabb", "flame-module": "#6699aa", "flame-none": "#aaaaaa",
@@ -24,7 +24,7 @@ _FIXED: Final = {
 
 
 def report(title: str, facts: Sequence[str], timeline: go.Figure, flame: go.Figure, notes: Sequence[str]) -> str:
-    """About 5 MB: the drawing library is in it."""
+    """Return the HTML text, about 5 MB with the drawing library."""
     parts = [
         _drawn(timeline, 420, first=True),
         "<h2>What was alive at the highest moment</h2>",

@@ -1,4 +1,4 @@
-"""The exact peak of each step: how high, in which phase, and where it is a lower bound."""
+"""Exact peak of each step, its phase, and marks at lower bounds."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, highest, 
 NEEDS = {"steps": ["peak_allocated_bytes", "peak_reserved_bytes", "peak_phase", "foreign_reset"]}
 
 MOST_BARS = 300
-"""A bar is a DOM node; beyond this many an update costs more than a frame (frontend measurements)."""
+"""Maximum number of bars. Each is a DOM node; more make an update slower than a frame."""
 
 RESETS = {
     1: ("reset", "other", "circle-open", "counters reset, exact",
-        "somebody reset the peak counters through PyTorch's functions; the peak is exact"),
-    2: ("lower-bound", "capacity", "triangle-up", "counters reset: a lower bound",
-        "somebody reset the peak counters behind PyTorch's functions; the step's peak may have been higher"),
+        "other code reset the peak counters through PyTorch's functions; the peak is exact"),
+    2: ("lower-bound", "capacity", "triangle-up", "counters reset: lower bound",
+        "other code reset the peak counters outside PyTorch's functions; the peak may have been higher"),
 }  # fmt: skip
-"""code of ``foreign_reset`` -> role, whose colour, symbol and words"""
+"""Code of ``foreign_reset`` -> role, role of the colour, symbol, label and meaning."""
 
 
 def draw(window: RunWindow) -> go.Figure:
-    """Bars of peak allocated coloured by the phase that made them, and a line of peak reserved."""
+    """Draw bars of peak allocated, coloured by the phase of the peak, and a line of peak reserved."""
     drawing = Drawing.over(window)
     steps = window.steps
     allocated, reserved = (steps.columns[name].max for name in NEEDS["steps"][:2])
@@ -33,13 +33,13 @@ def draw(window: RunWindow) -> go.Figure:
     drawing.y_axis(unit)
     bars = not steps.envelope and steps.rows <= MOST_BARS
     if not steps.rows:
-        drawing.no_rows("steps", "no step has ended in this window")
+        drawing.no_rows("steps", "no finished step in this window")
     elif not known(allocated):
         drawing.unknown("peak allocated")
     elif bars:
         _bars(drawing, steps.x_values, allocated, phase, unit)
         if not known(phase):
-            drawing.say("phase of the peak: unknown here")
+            drawing.say("phase of the peak: unknown")
     else:
         drawing.line(
             steps,
@@ -68,7 +68,7 @@ def draw(window: RunWindow) -> go.Figure:
 
 
 def _resets(drawing: Drawing, steps: StreamWindow, allocated: FloatArray, unit: Unit) -> None:
-    """A mark on each step (or span of steps) in which somebody else reset the peak counters."""
+    """Mark each step (or span of steps) in which other code reset the peak counters."""
     resets = steps.columns["foreign_reset"].max
     for code, (role, colour, symbol, label, meaning) in RESETS.items():
         chosen = (resets == code) & np.isfinite(allocated)
@@ -110,6 +110,6 @@ def _bars(drawing: Drawing, x: FloatArray, allocated: FloatArray, phase: FloatAr
             unit=unit,
             kind="bar",
             width=0.9,  # each phase has its own trace: Plotly would take the width from the gaps between its steps
-            meaning=f"steps whose peak of allocated fell in {name}",
+            meaning=f"steps with peak allocated in {name}",
             feed={"stream": "steps", "field": "peak_allocated_bytes", "where": {"field": "peak_phase", "equals": code}},
         )

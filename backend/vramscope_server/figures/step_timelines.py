@@ -1,4 +1,4 @@
-"""One step of several runs on one axis: where in the step each of them needs its memory."""
+"""Allocated memory within one step of several runs, on one axis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 def draw(lines: Sequence[tuple[str, int, Floats, Floats]]) -> go.Figure:
-    """``(name, position among the compared runs, share of the step in %, allocated bytes)`` of each; the baseline is thick."""
+    """Draw ``(name, position among the compared runs, share of the step in %, allocated bytes)`` of each; the baseline is thick."""
     drawing = Drawing("share")
     drawing.meta["kind"] = "static"
     unit = byte_unit(highest(*(values for _, _, _, values in lines)))

@@ -1,4 +1,4 @@
-"""The strip: reserved memory through a recording, in what is used, rounded up, free and of use, free and of no use."""
+"""Parts of reserved memory through a recording: requested, rounding, free, unusable."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from vramscope_server.analysis.fragmentation.breakdown import Breakdown
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit
 
 PARTS = (
-    ("requested", "requested", "asked for, in blocks that tensors own or other streams still use"),
-    ("rounding", "rounding", "what these blocks have beyond that"),
-    ("usable", "free, usable", "free, and of use to this run: weighted by what it asks for"),
-    ("unusable", "free, unusable", "free, and of no use: in pieces or pools that this run's requests cannot use"),
+    ("requested", "requested", "requested, in blocks that tensors own or other streams still use"),
+    ("rounding", "rounding", "allocated minus requested"),
+    ("usable", "free", "free and usable for this run's requests, weighted by size"),
+    ("unusable", "unusable", "free bytes in pieces or pools that this run's requests cannot use"),
 )
 _MOST_TICKS = 8
 _AT_THE_RIGHT = 0.9
 
 
 def draw(strip: Breakdown, steps: Sequence[tuple[int, int]], *, capacity_bytes: int | None) -> go.Figure:
-    """Stacked parts after each event. ``steps``: (step, its first event); those in the window are the ticks of the axis."""
+    """Draw stacked parts after each event. ``steps``: (step, first event), for the ticks of the axis."""
     drawing = Drawing("event")
     drawing.where = "in this recording"
     x = strip.event.astype(np.float64)
@@ -49,7 +49,7 @@ def draw(strip: Breakdown, steps: Sequence[tuple[int, int]], *, capacity_bytes: 
         unit=unit,
         kind="line",
         line={"width": 1, "shape": "hv"},
-        meaning="their sum",
+        meaning="sum of the parts",
     )
     _marks(drawing, strip, total, unit)
     ticks = _ticks([(step, at) for step, at in steps if strip.event[0] <= at <= strip.event[-1]])
@@ -61,7 +61,7 @@ def draw(strip: Breakdown, steps: Sequence[tuple[int, int]], *, capacity_bytes: 
     )  # fmt: skip
     drawing.capacity(capacity_bytes, unit)
     if strip.misfits:
-        drawing.say(f"{strip.misfits:,} events fit nowhere: the history is not complete, and the parts are not exact")
+        drawing.say(f"{strip.misfits:,} events do not fit: the history is incomplete, and the parts are not exact")
     return drawing.done()
 
 
@@ -80,12 +80,12 @@ def _marks(drawing: Drawing, strip: Breakdown, total: np.ndarray[tuple[int], np.
     )
     if strip.ooms:
         at = np.array(strip.ooms)
-        meaning = "a request that the allocator could not fulfil"
+        meaning = "failed request"
         drawing.out_of_memory(strip.event[at].astype(np.float64), total[at], unit, meaning=meaning)
 
 
 def _ticks(steps: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Of the steps those whose numbers are round, so few that their numbers do not touch."""
+    """Return steps with round numbers, few enough that their labels do not overlap."""
     if not steps:
         return []
     span = steps[-1][0] - steps[0][0]

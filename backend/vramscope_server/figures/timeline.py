@@ -1,4 +1,4 @@
-"""The timeline of a recording: allocated bytes after each event, stacked, under a ruler of steps, phases and modules."""
+"""Timeline of a recording: stacked allocated bytes after each event, under lanes of steps, phases and modules."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, escaped
 
 LANES: Final[tuple[Lane, ...]] = ("step", "phase", "module", "range")
 _LEAST_LANES: Final = 3
-"""so high is the ruler, however few there are"""
+"""Minimum height of the lanes, as a number of rows."""
 _RULER_FROM: Final = 0.84
-"""of the height: what lies above belongs to the ruler"""
+"""Share of the height for the data. The lanes are above."""
 CHARACTER_PX: Final = 6.6
-"""wide, in the font of the ruler"""
+"""Width of a character in the lanes, in pixels."""
 WIDTH_PX: Final = 1200
-"""of a picture of which nothing else is known"""
+"""Default width of the figure in pixels."""
 _AXIS_PX: Final = 68
 _RESERVED_SHOWN: Final = 1.35
-"""times the highest stack: what is reserved beyond that would press the stack to the floor"""
+"""Maximum height of the axis, as a multiple of the highest stack. Higher reserved values are cut off."""
 
 
 def draw(
@@ -36,12 +36,12 @@ def draw(
     capacity_bytes: int | None = None,
     width_px: int = WIDTH_PX,
 ) -> go.Figure:
-    """Areas over the highest moments; the line above them is what is reserved. ``width_px``: of the picture, for its words."""
+    """Draw areas of allocated memory and a line of reserved. ``width_px``: width of the figure, for label lengths."""
     highest = float(overview.allocated.max())
     unit = byte_unit(highest)
     drawing = begun(overview.first, overview.end, unit, top_of(highest, float(overview.reserved.max())))
     x = overview.moment.astype(np.float64)
-    areas(drawing, overview, x, unit, role_of=_role_of, when="at the highest moment in view")
+    areas(drawing, overview, x, unit, role_of=_role_of, when="at the peak in view")
     drawing.trace(
         x,
         overview.reserved.astype(np.float64),
@@ -53,7 +53,7 @@ def draw(
         hoverinfo="skip",
         hovertemplate=None,
         shown={"colour": "total"},  # its own colour is that of the activations
-        meaning="what PyTorch has taken from the device",
+        meaning="bytes that PyTorch took from the device",
     )
     shown = [event for event in out_of_memory if overview.first <= event < overview.end]
     if shown:
@@ -63,7 +63,7 @@ def draw(
     mark_peak(drawing, overview.peak, highest / unit.divisor, overview.first, overview.end)
     draw_ruler(drawing, ruler, overview.first, overview.end, width_px)
     if overview.series.joined:
-        drawing.say(f"“other” stands for {overview.series.joined:,} more")
+        drawing.say(f"“other”: {overview.series.joined:,} more")
     if capacity_bytes and capacity_bytes <= top_of(highest, float(overview.reserved.max())):
         drawing.capacity(capacity_bytes, unit)
     return drawing.done(hovermode=False)
@@ -82,7 +82,7 @@ def areas(
     role_of: Callable[[str, str], str],
     when: str,
 ) -> None:
-    """What each series held, stacked over the places ``x``.
+    """Draw each series, stacked over ``x``.
 
     role_of  of a series, by its key and its name
     when     of which moment its highest bytes are, in words
@@ -105,17 +105,17 @@ def areas(
 
 
 def label_of(series: Series, at: int) -> str:
-    """What a series holds at the highest moment in view, and its name, of which a narrow legend cuts off the end."""
+    """Return the legend label: bytes at the peak in view, then the name, which a narrow legend cuts off."""
     return f"{amount(int(series.peak_bytes[at]))} {series.names[at]}"
 
 
 def top_of(highest: float, reserved: float) -> float:
-    """Where the axis of bytes ends."""
+    """Return the end of the axis of bytes."""
     return (max(highest, min(reserved, highest * _RESERVED_SHOWN)) or 1.0) * 1.06
 
 
 def begun(first: int, end: int, unit: Unit, top_bytes: float) -> Drawing:
-    """A drawing of a window's moments with its two axes."""
+    """Create a drawing over a window's events with its two axes."""
     drawing = Drawing("event")
     drawing.where = "in this recording"
     drawing.meta |= {"kind": "timeline", "first": first, "end": end, "divisor": unit.divisor}
@@ -125,7 +125,7 @@ def begun(first: int, end: int, unit: Unit, top_bytes: float) -> Drawing:
 
 
 def mark_peak(drawing: Drawing, peak: int, height: float, first: int, end: int) -> None:
-    """An arrow to the highest moment in view."""
+    """Draw an arrow to the peak in view."""
     drawing.figure.add_annotation(
         name="peak",
         text="peak",
@@ -139,7 +139,7 @@ def mark_peak(drawing: Drawing, peak: int, height: float, first: int, end: int) 
 
 
 def draw_ruler(drawing: Drawing, ruler: AxisSpans, first: int, end: int, width_px: int) -> None:
-    """A lane each for steps, phases, modules and the program's own ranges, as far as they are known; and what is not drawn."""
+    """Draw lanes of steps, phases, modules and the program's ranges, and note what is not drawn."""
     spans = ruler.spans
     lanes = [lane for lane in LANES if any(span.lane == lane for span in spans)]
     if left_out := ruler_words(ruler):
@@ -191,13 +191,11 @@ def draw_ruler(drawing: Drawing, ruler: AxisSpans, first: int, end: int, width_p
 
 
 def ruler_words(ruler: AxisSpans) -> str:
-    """What the ruler leaves out; empty where it shows all."""
+    """Describe spans that are not drawn; empty if all are."""
     narrow = [_many(lane, ruler.left_out[lane]) for lane in LANES if ruler.left_out.get(lane)]
-    told = [f"not drawn in the ruler: {', '.join(narrow)} too narrow to be seen"] if narrow else []
+    told = [f"not drawn: {', '.join(narrow)} too narrow to be seen"] if narrow else []
     told += [
-        f"{lane}s are told {shown} of {there} levels deep"
-        for lane, (shown, there) in sorted(ruler.depth.items())
-        if shown < there
+        f"{lane}s: {shown} of {there} levels" for lane, (shown, there) in sorted(ruler.depth.items()) if shown < there
     ]
     return "; ".join(told)
 
@@ -207,7 +205,7 @@ def _many(lane: Lane, count: int) -> str:
 
 
 def _fitting(span: Span, characters: int) -> str:
-    """As much of a name as fits, its end first: that is what tells modules apart."""
+    """Shorten a name to fit. The end is kept, because it distinguishes modules."""
     name = f"step {span.name}" if span.lane == "step" and characters > len(span.name) + 5 else span.name
     if len(name) <= characters:
         return escaped(name)
@@ -219,7 +217,7 @@ def _fitting(span: Span, characters: int) -> str:
 
 
 def told(series: Series) -> list[dict[str, Any]]:
-    """What the API says of the series, from the bottom up."""
+    """Return the API's description of the series, bottom first."""
     return [
         {"name": name, "colour": key, "peak_bytes": int(held)}
         for name, key, held in zip(series.names, series.keys, series.peak_bytes, strict=True)

@@ -1,4 +1,4 @@
-"""The allocations of a window: the largest as polygons under the same ruler, the smaller ones as one band."""
+"""Allocations of a window: the largest as polygons, the smaller ones as one band."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Whole = npt.NDArray[np.int64]
 
 
 def draw(picture: Picture, size_bytes: Whole, ruler: AxisSpans, width_px: int = WIDTH_PX) -> go.Figure:
-    """Polygons grouped by colour, with gaps between them. ``size_bytes``: of each drawn allocation."""
+    """Draw polygons grouped by colour, with gaps between them. ``size_bytes``: size of each allocation."""
     highest = float(picture.allocated.max())
     unit = byte_unit(highest)
     drawn = picture.drawn
@@ -75,7 +75,7 @@ def _polygons(
 
 
 def _band(drawing: Drawing, picture: Picture, unit: Unit) -> None:
-    """From what the drawn ones hold up to all that is allocated: two lines with the space between them filled."""
+    """Draw the band between the drawn allocations and all allocated memory."""
     x = picture.moment.astype(np.float64)
     for held, kind, part in ((picture.drawn_bytes, "edge", "min"), (picture.allocated, "band", "max")):
         drawing.trace(

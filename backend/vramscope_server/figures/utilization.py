@@ -1,4 +1,4 @@
-"""How busy the GPU is, what it draws and how warm it gets."""
+"""GPU utilization, power and temperature."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEEDS = {"samples": [name for name, *_ in ROWS]}
 
 
 def draw(window: RunWindow) -> go.Figure:
-    """One strip for each that is known, one above the other on a common x axis."""
+    """Draw one panel per known series, on a common x axis."""
     drawing = Drawing.over(window)
     samples = samples_of(window)
     shown: list[Unit] = []
@@ -39,5 +39,5 @@ def draw(window: RunWindow) -> go.Figure:
     if shown:
         drawing.figure.update_layout(xaxis_anchor="y" if len(shown) == 1 else f"y{len(shown)}")
     elif not samples.rows:
-        drawing.no_rows("samples", "nothing was recorded in this window")
+        drawing.no_rows("samples", "no data in this window")
     return drawing.done()
