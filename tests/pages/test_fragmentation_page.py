@@ -111,7 +111,7 @@ def test_a_stretch_of_the_strip_is_seen_finer_and_the_link_keeps_it(page: Any, r
     page.goto(recorded.page)
     strip = drawn(page, "strip")
     whole = words(page, ".strip .map-words")
-    assert "at the highest moment of the recording" in whole
+    assert "peak reserved of the recording" in whole
     box = strip.locator(".plot").bounding_box()
     page.mouse.move(box["x"] + 200, box["y"] + 120)
     page.mouse.down()
@@ -307,7 +307,7 @@ def test_where_memory_ran_out_the_page_tells_what_was_free_and_of_what_use(page:
     ended.wait_for()
     assert "Failed request 30.0 MiB" in words(page, "[data-kpi=oom-asked]")
     assert re.fullmatch(r"Reserved 40\.0 MiB .*", words(page, "[data-kpi=oom-reserved]"))
-    assert "Requested 18.0 MiB 0 B more by rounding" in words(page, "[data-kpi=oom-requested]")
+    assert "Requested 18.0 MiB plus 0 B rounding" in words(page, "[data-kpi=oom-requested]")
     usable, unusable = (
         float(re.search(r"([\d.]+) MiB", words(page, f"[data-kpi=oom-{part}]"))[1])  # type: ignore[index]
         for part in ("usable", "unusable")
@@ -364,7 +364,7 @@ def test_several_recordings_can_be_chosen_and_deleted(page: Any, server: Any) ->
         "steps 9 \u2013 11 · asked for",
         "steps 1 \u2013 2 · the first steps",
     ]
-    assert words(page, "[data-coming]").endswith("25 % has come")
+    assert words(page, "[data-coming]").endswith("25 % received")
     assert "Fragmentation 2" in words(page, ".tabs")
     before = words(page, "[data-kpi=reserved]")
     draws = {name: int(drawn(page, name).get_attribute("data-draws")) for name in ("strip", "map", "sizes")}

@@ -97,7 +97,7 @@ def test_what_is_not_known_of_a_leak_is_called_so_and_markup_stays_text(page: An
     page.get_by_role("button", name="<img").click()
     detail = page.locator(".leak-detail")
     eventually(lambda: "keep .cpu() of it" in detail.inner_text())
-    assert "by how much the peak would fall is unknown" in detail.inner_text()
+    assert "Effect on the peak: unknown" in detail.inner_text()
     facts = detail.locator("dl").inner_text()
     assert re.search(r"grows by\s+unknown", facts) and re.search(r"where\s+unknown", facts)
     assert "a list in a closure" in detail.inner_text(), "without a chain, the holder in words"

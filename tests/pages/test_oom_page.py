@@ -169,7 +169,7 @@ def test_all_that_the_record_holds_is_shown(page: Any, own_server: Any) -> None:
     page.locator(".verdict").wait_for()
     largest = page.locator("[data-kpi=largest]").inner_text()
     assert "600 MiB" in largest
-    assert "of 2, 1000 MiB in all" in largest
+    assert "of 2, 1000 MiB in total" in largest
     assert "encoder.0" in page.locator(".oom-panels .card", has_text="By module").inner_text()
     held = page.locator(".oom-panels .card", has_text="Device memory").inner_text()
     assert "activations, batch, temporaries" in held
@@ -229,7 +229,7 @@ def test_all_ranks_stand_side_by_side(page: Any, own_server: Any) -> None:
     for text, words in zip(
         told,
         (
-            ("rank 0", "waited", "encoder.1", f"{MARKUP}.py:87", "told by the server, 120 ms later"),
+            ("rank 0", "waited", "encoder.1", f"{MARKUP}.py:87", "reported by the server, 120 ms later"),
             ("rank 1", "ran out", "4.00 GiB", "1.00 GiB", "29.0 GiB", "30.0 GiB"),
             ("rank 2", "no record", "unknown", "step 42", "its newest sample, 150 ms before", "7.00 GiB", "2.00 GiB"),
         ),

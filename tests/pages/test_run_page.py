@@ -340,7 +340,7 @@ def test_ranks_have_a_table_and_each_can_be_shown(page: Any, server: Any) -> Non
     page.goto(f"{server.url}/runs/{sender.EIGHT.run}")
     panel = page.locator("section.ranks")
     panel.wait_for()
-    assert "7 of 8 seen" in panel.inner_text()
+    assert "7 of 8 reporting" in panel.inner_text()
     assert "No data yet: rank 7" in panel.inner_text()
     assert panel.locator("tr.worst").count() == 1
     panel.get_by_role("button", name="rank 3").click()
@@ -372,7 +372,7 @@ def test_live_rows_move_the_charts_without_reload(page: Any, server: Any, live_r
     assert query(page) == {"paused": "1"}
     page.reload()
     page.locator(".live[data-state=paused]").wait_for()
-    page.get_by_role("button", name="Go on").wait_for()
+    page.get_by_role("button", name="Resume").wait_for()
     drawn(page, "memory")
     page.keyboard.press("Space")
     eventually(lambda: query(page) == {})
@@ -431,7 +431,7 @@ def test_an_unknown_run_says_so_and_links_to_what_exists(page: Any, server: Any)
 def test_an_unknown_rank_or_page_says_so(page: Any, server: Any) -> None:
     page.context.watcher.expected.append("404")
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}?rank=77&from=abc&to=-1")
-    page.get_by_text("There is no rank 77 in this run.").wait_for()
+    page.get_by_text("This run has no rank 77.").wait_for()
     drawn(page, "categories")
     page.goto(f"{server.url}/no/such/page")
     page.get_by_role("heading", name="Page not found").wait_for()
