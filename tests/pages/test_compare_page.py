@@ -30,10 +30,10 @@ def test_table_charts_and_differences(page: Any, server: Any) -> None:
     assert re.search(r"×1\.\d\d", rows.nth(1).inner_text()), "checkpointing takes longer"
     assert re.search(r"×0\.\d\d", rows.nth(2).inner_text())
     verdict = page.locator("[data-verdict]").inner_text()
-    assert re.search(r"bf16-checkpointing needs least: \d\d % less than baseline-fp32", verdict), verdict
-    assert re.search(
-        r"\d\d\.\d GiB peak allocated instead of \d\d\.\d GiB, at ×1\.\d\d its step time", verdict
-    ), verdict
+    assert re.search(r"bf16-checkpointing needs the least memory: \d\d % less than baseline-fp32", verdict), verdict
+    assert re.search(r"\d\d\.\d GiB peak allocated instead of \d\d\.\d GiB, at ×1\.\d\d its step time", verdict), (
+        verdict
+    )
     overlay = drawn(page, "peaks_over_steps")
     widths = overlay.evaluate("(chart) => chart.plot.data.map((trace) => trace.line.width)")
     assert widths[0] > max(widths[1:])

@@ -87,9 +87,7 @@ def test_the_peak_is_told_and_drawn_and_the_moment_can_be_chosen(page: Any, reco
     roles = strip.evaluate("(chart) => chart.traces.map((trace) => trace.meta.role)")
     assert roles == ["requested", "rounding", "usable", "unusable", "total"]
     assert re.fullmatch(r"Peak reserved [\d.]+ [GM]iB of 80\.0 GiB", words(page, "[data-kpi=reserved]"))
-    assert re.fullmatch(
-        r"Unusable [\d.]+ [KMG]?i?B [\d.]+ % of reserved", words(page, "[data-kpi=unusable]")
-    )
+    assert re.fullmatch(r"Unusable [\d.]+ [KMG]?i?B [\d.]+ % of reserved", words(page, "[data-kpi=unusable]"))
     assert words(page, "[data-kpi=settings]") == "Allocator settings default settings PyTorch 2.13.0+cu130"
     drawn(page, "map")
     at_peak = words(page, ".segment-map .map-words")

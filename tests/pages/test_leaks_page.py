@@ -280,7 +280,9 @@ def test_what_a_training_on_a_card_keeps_on_the_host_is_not_called_a_leak(page: 
     banner.wait_for()
     assert banner.get_attribute("data-level") == "host"
     assert banner.inner_text().startswith("Retained on the host.")
-    eventually(lambda: "of host memory. Device memory is not affected" in page.locator(".leak-detail .effect").inner_text())
+    eventually(
+        lambda: "of host memory. Device memory is not affected" in page.locator(".leak-detail .effect").inner_text()
+    )
     assert page.locator(".leak-detail .chip.leak").count() == 0
     assert "nothing" in figure(page, "held")
 

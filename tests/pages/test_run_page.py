@@ -97,7 +97,11 @@ def test_what_the_address_asks_for_in_vain_is_said_and_can_be_taken_away(page: A
     note = page.locator(".address-note")
     note.get_by_role("button", name="Remove").wait_for()
     text = note.inner_text()
-    for words in ("x=steps is none of time, step, clock", "from=abc is not a number", "zoom is not a parameter of this page"):
+    for words in (
+        "x=steps is none of time, step, clock",
+        "from=abc is not a number",
+        "zoom is not a parameter of this page",
+    ):
         assert words in text
     note.get_by_role("button", name="Remove").click()
     eventually(lambda: query(page) == {"smooth": "1"})
