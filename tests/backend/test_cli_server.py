@@ -133,7 +133,7 @@ def test_a_taken_port_is_told_by_whom(server, refused):
         other.settimeout(0)
         port = str(other.getsockname()[1])
         said = refused("--port", port)
-    assert f"port {port} of 127.0.0.1 is taken; give another one with --port" in said
+    assert f"port {port} of 127.0.0.1 is in use; use another --port" in said
 
 
 def test_what_cannot_be_is_told_in_one_line(tmp_path, refused, monkeypatch):
