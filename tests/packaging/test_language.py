@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
-    *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in {"cli.md", "http.md", "wire.md"}),
+    *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in {"wire.md"}),
 ]
 SOURCES = sorted([*(ROOT / "agent").rglob("*.py"), *(ROOT / "backend").rglob("*.py")])
 
