@@ -69,7 +69,7 @@ def main(way: str, objects: str) -> None:
         scanner._costs.measured(time_budget.PASS, 1, OBJECTS[objects])
         for _ in range(3):
             began = work()
-            left_out = scanner.scan(0, lambda optimizer: False, None).left_out
+            left_out = scanner.scan(0, lambda optimizer: False, None).not_scanned
             scans.append((work() - began, left_out))
     print(json.dumps(scans))
     assert kept is not None

@@ -9,13 +9,13 @@ from typing import Any
 from vramscope.integrations.extensions import extend
 from vramscope.integrations.plain import connect
 from vramscope.leaks.detector import LeakDetector
-from vramscope.leaks.scan.scanner import LOOK_SECONDS
+from vramscope.leaks.scan.scanner import SCAN_SECONDS
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
 
 
 @contextlib.contextmanager
-def watched(seconds: float = LOOK_SECONDS) -> Iterator[list[Any]]:
+def watched(seconds: float = SCAN_SECONDS) -> Iterator[list[Any]]:
     """On whatever trains inside, each look with so much time; gives the list of its looks."""
     scans: list[Any] = []
     clock = StepClock()

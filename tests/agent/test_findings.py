@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from vramscope.leaks.autograd.graph_walk import Budget
+from vramscope.leaks.autograd.graph_walk import NodeBudget
 from vramscope.leaks.holders import wording
 from vramscope.leaks.holders.holder_bytes import group_of
-from vramscope.leaks.registry import Findings
+from vramscope.leaks.holders.key import HolderKey, HolderKind
+from vramscope.leaks.registry import FindingRegistry
 from vramscope.leaks.verdict.verdict import GROWS, Verdict
 from vramscope.steps.clock import StepClock
 
@@ -14,11 +15,11 @@ from vramscope.steps.clock import StepClock
 def told(*kinds):
     """The kinds that are told in the end, of what looks have found of one list, one after the other."""
     scans = []
-    findings = Findings(StepClock(), scans.append)
-    key = ("local", "evaluate", "train.py", "losses")
+    findings = FindingRegistry(StepClock(), scans.append)
+    key = HolderKey(HolderKind.LOCAL, "evaluate", "train.py", "losses")
     holder = wording.made_of(key, "losses", "local 'losses' of evaluate()", [], "train.py", 3, "evaluate")
     weight = torch.ones(64, 64, requires_grad=True)
-    group = group_of(holder, [(weight * weight).sum() for _ in range(3)], {}, Budget())
+    group = group_of(holder, [(weight * weight).sum() for _ in range(3)], {}, NodeBudget())
     for kind in kinds:
         findings.add(Verdict(kind, group, 3, 1, 1.0, "put it under torch.no_grad()", 0))
     findings.send("a test")
@@ -40,8 +41,8 @@ def test_what_turns_out_to_grow_is_no_overlap_any_more():
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_a_tensor_without_sizes_is_one_row_of_what_holds_it():
     """A nested one raises where its shape is asked for; the look goes on."""
-    key = ("local", "main", "train.py", "bags")
+    key = HolderKey(HolderKind.LOCAL, "main", "train.py", "bags")
     holder = wording.made_of(key, "bags", "local 'bags' of main()", [], "train.py", 3, "main")
     bags = [torch.nested.nested_tensor([torch.zeros(2, 4), torch.zeros(3, 4)]) for _ in range(3)]
-    group = group_of(holder, [*bags, torch.zeros(5, 4), torch.tensor(1.0)], {}, Budget())
+    group = group_of(holder, [*bags, torch.zeros(5, 4), torch.tensor(1.0)], {}, NodeBudget())
     assert (group.tensors, group.rows) == (5, 3 + 5 + 1)

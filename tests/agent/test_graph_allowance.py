@@ -24,12 +24,12 @@ from vramscope.leaks.scan import (
     time_budget,
 )
 from vramscope.leaks.scan import tensors as sweep
-from vramscope.leaks.scan.scanner import LOOK_SECONDS, Scanner
+from vramscope.leaks.scan.scanner import SCAN_SECONDS, Scanner
 from vramscope.leaks.scan.storages import TensorKinds
-from vramscope.leaks.scan.time_budget import Allowance, Costs
+from vramscope.leaks.scan.time_budget import Costs, TimeBudget
 from vramscope.process import live_objects, name_roots
 
-SECONDS = LOOK_SECONDS
+SECONDS = SCAN_SECONDS
 
 
 class Passes:
@@ -54,8 +54,8 @@ class Passes:
         self.made.append(name)
         self.now += self.seconds
 
-    def scan(self) -> explanation.Sight:
-        return explanation.explain(TensorKinds(), Allowance(SECONDS, self.costs))
+    def scan(self) -> explanation.Explanation:
+        return explanation.explain(TensorKinds(), TimeBudget(SECONDS, self.costs))
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def passes(monkeypatch):
     return made
 
 
-def names(sight: explanation.Sight) -> set[str]:
+def names(sight: explanation.Explanation) -> set[str]:
     return {group.holder.name for group in sight.groups}
 
 
@@ -86,7 +86,7 @@ def test_a_pass_that_would_not_end_in_time_is_not_begun_and_variables_are_looked
     assert passes.made == []
     assert "kept" in names(sight)
     assert not any("model" in name for name in names(sight))  # its buffers are known as such
-    assert "all but those that your variables lead to" in sight.left_out[0]
+    assert "all but those that your variables lead to" in sight.not_scanned[0]
     assert len(kept) == 5 and model.training
 
 
@@ -95,7 +95,7 @@ def test_one_that_turns_out_to_be_dear_is_the_last_of_its_look_and_the_next_look
     passes.seconds = 0.8 * SECONDS
     sight = passes.scan()
     assert passes.made == ["objects"]
-    assert names(sight) == set() and "the older ones" in sight.left_out[0]
+    assert names(sight) == set() and "the older ones" in sight.not_scanned[0]
     assert "kept" in names(passes.scan()) and passes.made == ["objects"]
     assert len(kept) == 5
 
@@ -125,7 +125,7 @@ def test_it_is_tried_again_in_time_as_it_may_have_been_measured_in_a_bad_moment(
     for _ in range(10):
         sight = passes.scan()
     assert passes.made == ["objects"] * len(passes.made) and len(passes.made) > 1
-    assert sight.left_out == []
+    assert sight.not_scanned == []
 
 
 @pytest.mark.parametrize(("seconds", "levels"), [(0.6 * SECONDS, 1), (0.3 * SECONDS, 3), (0.0, 6)])
@@ -136,7 +136,7 @@ def test_who_refers_is_asked_level_by_level_as_long_as_one_more_ends_in_time(pas
         above = [above]
     passes.seconds = seconds
     passes.costs.measured(time_budget.REFERRERS, passes.costs.objects, seconds)
-    _, _, whole = referrers._old_ancestors([tensor], Allowance(SECONDS, passes.costs), set())
+    _, _, whole = referrers._old_ancestors([tensor], TimeBudget(SECONDS, passes.costs), set())
     assert set(passes.made) == {"referrers"} and len(passes.made) >= min(levels, 2)
     assert len(passes.made) * seconds <= SECONDS
     assert whole is False if seconds else len(passes.made) == referrers.DEEPEST
@@ -144,19 +144,19 @@ def test_who_refers_is_asked_level_by_level_as_long_as_one_more_ends_in_time(pas
 
 def test_young_objects_are_not_listed_where_a_user_has_switched_the_collector_off_for_long(passes):
     passes.costs.measured(time_budget.YOUNG, 1, 1.0)
-    closure, whole = referrers._young_ancestors([torch.zeros(1)], set(), Allowance(SECONDS, passes.costs))
+    closure, whole = referrers._young_ancestors([torch.zeros(1)], set(), TimeBudget(SECONDS, passes.costs))
     assert (passes.made, len(closure), whole) == ([], 1, False)
 
 
 def test_tensors_beyond_the_first_few_thousand_are_looked_at_while_there_is_time(passes, monkeypatch):
     many = [torch.empty(1) for _ in range(2_000)]
-    assert passes.scan().left_out == []
+    assert passes.scan().not_scanned == []
     ticks = iter(range(1_000_000))
     passes.costs.clock = lambda: next(ticks) * SECONDS / 12
-    first = passes.scan().left_out[0]
+    first = passes.scan().not_scanned[0]
     assert "the older ones" in first
     monkeypatch.setattr(time_budget, "ORDINARY", 10**9)
-    assert "the older ones" not in " ".join(passes.scan().left_out)
+    assert "the older ones" not in " ".join(passes.scan().not_scanned)
     assert len(many) == 2_000
 
 
@@ -173,9 +173,9 @@ def test_the_newest_tensors_are_looked_at_first(monkeypatch):
     gc.collect()
     new = [torch.zeros(64, 64) for _ in range(20)]
     monkeypatch.setattr(sweep, "MOST_TENSORS", 40)
-    seen = sweep.sweep(TensorKinds(), Allowance(60.0))
+    seen = sweep.sweep(TensorKinds(), TimeBudget(60.0))
     ids = {id(tensor) for tensor in seen.kept}
-    assert all(id(tensor) in ids for tensor in new) and "the older ones" in seen.left_out
+    assert all(id(tensor) in ids for tensor in new) and "the older ones" in seen.not_scanned
     assert not all(id(tensor) in ids for tensor in old)
 
 
@@ -204,7 +204,7 @@ def test_tensors_between_the_ends_of_a_long_container_are_known_to_be_in_it():
     source = [
         name_roots.Root("local", name, value, None, None, None, "f") for name, value in (("a", plain), ("b", records))
     ]
-    found = paths.find([source], wanted, Allowance(60.0))
+    found = paths.find([source], wanted, TimeBudget(60.0))
     counts = len(found.paths), len(found.between), len(wanted)
     assert counts == (
         2 * object_children.MOST_OF_A_CONTAINER,
@@ -229,10 +229,10 @@ def test_of_a_long_list_with_holes_those_count_that_hold_something(monkeypatch, 
     losses = full_of_holes(103, of=10_000)
     if left_out:
         monkeypatch.setattr(sweep, "MOST_TENSORS", 20)
-    sight = explanation.explain(TensorKinds(), Allowance(60.0))
+    sight = explanation.explain(TensorKinds(), TimeBudget(60.0))
     group = next(group for group in sight.groups if group.holder.name == "losses")
     assert (group.tensors, group.held_bytes) == (103, 103 * 64 * 64 * 4)
-    assert ("the older ones" in " ".join(sight.left_out)) == left_out
+    assert ("the older ones" in " ".join(sight.not_scanned)) == left_out
     assert len(losses) == 10_000
 
 

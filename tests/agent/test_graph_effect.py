@@ -2,7 +2,7 @@
 
 import torch
 
-from vramscope.leaks.verdict.peak_effect import NOT_MEASURED, NOT_ON_CPU, Follower, avoidable_bytes, effect_of_made
+from vramscope.leaks.verdict.peak_effect import NOT_MEASURED, NOT_ON_CPU, PeakFollower, avoidable_bytes, effect_of_made
 from vramscope.memory.peak_counters import Interval
 from vramscope.steps.phase import BACKWARD, FORWARD, OPTIMIZER
 from vramscope.steps.records import PhaseInterval
@@ -22,13 +22,13 @@ def step(*peaks):
 
 def test_what_lives_through_the_whole_step_counts_in_full():
     thing = Thing()
-    follower = Follower([thing], 30, cut=lambda: 0)
+    follower = PeakFollower([thing], 30, cut=lambda: 0)
     assert follower.effect(step((FORWARD, 100), (BACKWARD, 90)), 0, AFTER_FORWARD).peak_bytes == 30
 
 
 def test_what_dies_before_the_peak_saves_nothing_there():
     thing = Thing()
-    follower = Follower([thing], 30, cut=lambda: 0)
+    follower = PeakFollower([thing], 30, cut=lambda: 0)
     del thing
     assert follower.effect(step((FORWARD, 60), (FORWARD, 100), (OPTIMIZER, 50)), 0, AFTER_BACKWARD).peak_bytes == 0
 
@@ -36,13 +36,13 @@ def test_what_dies_before_the_peak_saves_nothing_there():
 def test_a_death_at_which_nothing_could_be_cut_is_not_known():
     """In another thread, or while a CUDA graph is captured: the thing is gone, but from when on nobody can say."""
     thing = Thing()
-    follower = Follower([thing], 30, cut=lambda: None)
+    follower = PeakFollower([thing], 30, cut=lambda: None)
     del thing
     assert follower.effect(step((FORWARD, 100), (BACKWARD, 90)), 0, AFTER_FORWARD) == NOT_MEASURED
 
 
 def test_without_peaks_the_effect_is_not_known():
-    assert Follower([Thing()], 30, cut=lambda: 0).effect([], 0, AFTER_FORWARD) == NOT_ON_CPU
+    assert PeakFollower([Thing()], 30, cut=lambda: 0).effect([], 0, AFTER_FORWARD) == NOT_ON_CPU
 
 
 def test_what_backward_needs_is_not_promised_there():
@@ -51,7 +51,7 @@ def test_what_backward_needs_is_not_promised_there():
     weights, shifted = x.softmax(1), x + 1
     for things, falls in ([weights], 0), ([shifted], 2048), ([weights, shifted], 2048):
         held_bytes = 2048 * len(things)
-        follower = Follower(things, held_bytes, cut=lambda: 0)
+        follower = PeakFollower(things, held_bytes, cut=lambda: 0)
         follower.died_after = -1
         peaks = step((FORWARD, 6000), (BACKWARD, 10000), (OPTIMIZER, 5000))
         avoidable = avoidable_bytes(things, held_bytes, read_late=False, before_backward=True)
@@ -60,7 +60,7 @@ def test_what_backward_needs_is_not_promised_there():
 
 def test_what_is_read_after_backward_is_promised_nowhere_in_its_own_step():
     thing = Thing()
-    follower = Follower([thing], 30, cut=lambda: 0)
+    follower = PeakFollower([thing], 30, cut=lambda: 0)
     del thing
     late = avoidable_bytes([], 30, read_late=True, before_backward=True)
     assert follower.effect(step((FORWARD, 60), (BACKWARD, 100), (OPTIMIZER, 50)), 0, late).peak_bytes == 0
@@ -69,7 +69,7 @@ def test_what_is_read_after_backward_is_promised_nowhere_in_its_own_step():
 
 def effect_since(since, died_after, *peaks):
     thing = Thing()
-    follower = Follower([thing], 30, cut=lambda: died_after)
+    follower = PeakFollower([thing], 30, cut=lambda: died_after)
     if died_after is not None:
         del thing
     return effect_of_made([(follower, since)], step(*peaks), 0)

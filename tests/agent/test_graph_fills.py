@@ -6,7 +6,7 @@ import collections
 from collections.abc import Iterator
 from typing import Any
 
-from vramscope.leaks.verdict.periodic import Fill
+from vramscope.leaks.verdict.periodic import AccumulationCycle
 
 
 class Thing:
@@ -20,10 +20,12 @@ class Clock:
         return self.round
 
 
-def filled(rounds: int, let_go: Any, looks_at: set[int], kind: str = "growing") -> Iterator[tuple[int, Fill, bool]]:
+def filled(
+    rounds: int, let_go: Any, looks_at: set[int], kind: str = "growing"
+) -> Iterator[tuple[int, AccumulationCycle, bool]]:
     """(round, fill, whether it was seen to be emptied) at each look; ``let_go(kept, round)`` after each step."""
     clock, kept = Clock(), collections.deque[Thing]()
-    fill = Fill(kind, 0, clock)
+    fill = AccumulationCycle(kind, 0, clock)
     for clock.round in range(1, rounds + 1):
         kept.append(Thing())
         let_go(kept, clock.round)
@@ -70,9 +72,9 @@ def test_the_newest_that_a_variable_has_too_does_not_hide_that_the_rest_went() -
 
 def test_it_is_looked_at_again_when_it_holds_the_most() -> None:
     _, fill, _ = list(filled(110, cleared(100), {90, 110}))[-1]
-    assert [fill.next_whole(at) for at in (110, 198, 199, 299)] == [199, 199, 299, 399]
-    fill.whole_looks = 2
-    assert fill.next_whole(110) is None
+    assert [fill.next_full(at) for at in (110, 198, 199, 299)] == [199, 199, 299, 399]
+    fill.full_scans = 2
+    assert fill.next_full(110) is None
 
 
 def test_an_emptying_that_was_missed_does_not_lengthen_the_period() -> None:
@@ -90,7 +92,7 @@ def test_what_is_not_filled_again_is_over() -> None:
 
 
 def test_it_is_waited_for_until_an_epoch_has_passed_or_for_a_thousand_rounds() -> None:
-    fill = Fill("growing", 10, Clock())
+    fill = AccumulationCycle("growing", 10, Clock())
     assert fill.may_be_emptied_yet(60, 0) and fill.may_be_emptied_yet(60, 9), "the epoch ended before it began to fill"
     assert fill.may_be_emptied_yet(60, 60) and not fill.may_be_emptied_yet(63, 60)
     assert fill.may_be_emptied_yet(1009, 0) and not fill.may_be_emptied_yet(1010, 0)

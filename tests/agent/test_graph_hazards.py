@@ -19,15 +19,16 @@ from torch.utils.checkpoint import checkpoint
 
 from vramscope.integrations.plain import connect
 from vramscope.leaks import detector as watch
+from vramscope.leaks import schedule
 from vramscope.leaks.autograd import graph_walk
 from vramscope.leaks.detector import LeakDetector
 from vramscope.leaks.holders.user_code import Codes
 from vramscope.leaks.scan import paths, referrers
 from vramscope.leaks.scan import scanner as scanner
 from vramscope.leaks.scan.explanation import explain
-from vramscope.leaks.scan.scanner import LOOK_SECONDS, Scanner
+from vramscope.leaks.scan.scanner import SCAN_SECONDS, Scanner
 from vramscope.leaks.scan.storages import TensorKinds
-from vramscope.leaks.scan.time_budget import Allowance, Costs
+from vramscope.leaks.scan.time_budget import Costs, TimeBudget
 from vramscope.process import frames, name_roots
 from vramscope.process.module_calls import module_calls
 from vramscope.steps.clock import StepClock
@@ -163,8 +164,8 @@ def test_the_check_of_in_place_changes_stays_on():
 # -- nothing is kept alive -----------------------------------------------------------------------------------------------
 
 
-def scan(seconds=LOOK_SECONDS):
-    return explain(TensorKinds(), Allowance(seconds))
+def scan(seconds=SCAN_SECONDS):
+    return explain(TensorKinds(), TimeBudget(seconds))
 
 
 A_LONG_TIME = 20.0
@@ -208,7 +209,7 @@ def some(*shape):
 def test_what_a_model_is_given_for_its_call_alone_is_not_searched_for_in_the_whole_process(monkeypatch):
     """Five passes over all objects a look, before."""
 
-    class Taking(nn.Module):
+    class Drain(nn.Module):
         def __init__(self):
             super().__init__()
             self.net = model()
@@ -225,7 +226,7 @@ def test_what_a_model_is_given_for_its_call_alone_is_not_searched_for_in_the_who
 
     monkeypatch.setattr(referrers, "_old_ancestors", spied)
     with watched() as scans:
-        net = Taking()
+        net = Drain()
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
         only_c_knows = iter([some(1)] * 100)
         for _ in range(30):
@@ -249,7 +250,7 @@ def test_what_another_thread_lets_go_of_meanwhile_is_no_cycle(no_collection):
     Round()
     tensors = [some(1)]
     tensors += (one.tensor for one in gc.get_objects() if type(one) is Round)
-    answers, _ = referrers.trace(tensors, Codes(), Allowance(5.0))
+    answers, _ = referrers.trace(tensors, Codes(), TimeBudget(5.0))
     assert [(answer.cyclic, [tuple(one.shape) for one in answer.tensors]) for answer in answers] == [
         (True, [(3, 64, 64)])
     ]
@@ -300,7 +301,7 @@ def test_a_look_lengthens_nobodys_life(no_collection, way):
             nonlocal now
             now = name
             if scan and watch is not None:
-                watch._look(name, fresh=True, evaluating=False)
+                watch._scan(name, fresh=True, evaluating=False)
 
         net = nn.Linear(8, 8)
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
@@ -437,14 +438,14 @@ def test_a_chain_of_sixty_thousand_steps_is_freed_without_a_crash():
     script = """
         import torch
         from vramscope.guard import guard
-        from vramscope.leaks.scan import scanner as looker
+        from vramscope.leaks import schedule
         from vramscope.leaks.detector import LeakDetector
         from vramscope.integrations import plain
         from vramscope.steps.clock import StepClock
         from vramscope.steps.hooks import LoopHooks
 
         guard.raise_faults = True
-        looker.MOST_SECONDS = 1e9  # every look that is asked for, as on the fastest machine
+        schedule.MOST_SECONDS = 1e9  # every look that is asked for, as on the fastest machine
         clock, looks = StepClock(), []
         hooks = LoopHooks(clock)
         hooks.graphs = LeakDetector(clock, report=looks.append)
@@ -478,10 +479,10 @@ def test_what_was_walked_of_a_chain_counts_until_it_dies():
     for _ in range(graph_walk.MOST_CHAINED):
         h = h + w
     chains.step_numbers = 10
-    seen = [graph_walk.walk(h.grad_fn, graph_walk.Budget(chains, nodes=10**6))]
+    seen = [graph_walk.walk(h.grad_fn, graph_walk.NodeBudget(chains, nodes=10**6))]
     for _ in range(20):
         h = h + w
-        seen.append(graph_walk.walk(h.grad_fn, graph_walk.Budget(chains, nodes=10**6)))
+        seen.append(graph_walk.walk(h.grad_fn, graph_walk.NodeBudget(chains, nodes=10**6)))
     nodes = [graph.nodes for graph in seen]
     assert nodes[0] > graph_walk.MOST_CHAINED // 4 and not seen[0].complete
     assert nodes == sorted(nodes, reverse=True), "ever shorter parts"
@@ -618,7 +619,7 @@ def test_models_of_trainings_that_are_over_are_kept_by_whoever_has_them(monkeypa
             optimizer.step()
         kept[rate] = net, optimizer
 
-    monkeypatch.setattr(scanner, "MOST_SECONDS", 1e9)  # every look that is asked for, as on the fastest machine
+    monkeypatch.setattr(schedule, "MOST_SECONDS", 1e9)  # every look that is asked for, as on the fastest machine
     # And a floor of each step, however long the tests before made the heap.
     monkeypatch.setattr(watch.baseline, "HEAP_SHARE", 1.0)
     with watched() as scans:
@@ -675,7 +676,7 @@ def test_graphs_of_one_step_are_walked_whatever_chains_there_are():
     h = w * 1
     for _ in range(250):
         h = h + w
-    graph = graph_walk.walk(h.grad_fn, graph_walk.Budget(chains))
+    graph = graph_walk.walk(h.grad_fn, graph_walk.NodeBudget(chains))
     assert graph.complete and graph.nodes >= 251
     assert chains.wrapped == 10 * graph_walk.MOST_CHAINED
 
@@ -922,7 +923,7 @@ def test_paths_are_found_through_what_people_write():
     wanted = {id(t) for t in (things["record"].value, slotted.value, things["point"].x, things["queue"][0])}
     wanted.add(id(things["nested"]["a"][0]["b"][0]))
     source = [name_roots.Root("local", name, value, None, None, None, "f") for name, value in things.items()]
-    found = paths.find([source], wanted, Allowance(5.0))
+    found = paths.find([source], wanted, TimeBudget(5.0))
     words = {"".join(link.label for link in path.links()) for path in found.paths.values()}
     assert found.complete
     assert words == {"record.value", "slotted.value", "point.x", "nested['a'][*]['b'][*]", "queue[*]"}
@@ -1047,7 +1048,7 @@ def test_a_leak_that_slows_down_is_told_with_the_figures_of_now():
 
 def test_what_an_evaluation_adds_a_batch_is_not_thinned_by_the_steps_before_it(monkeypatch):
     """Two evaluations lie many steps apart, and what grows in them was divided by these: 102 of 366 KiB a batch."""
-    monkeypatch.setattr(scanner, "MOST_SECONDS", 60.0)  # on a busy machine, too
+    monkeypatch.setattr(schedule, "MOST_SECONDS", 60.0)  # on a busy machine, too
     net = model(width=256)
     optimizer = torch.optim.SGD(net.parameters(), 0.01)
     with watched() as scans:
@@ -1114,13 +1115,14 @@ def test_a_graph_that_nothing_named_holds_has_the_place_where_it_is_built(tmp_pa
         import torch
         from torch import nn
         from torch.nn import functional as F
-        from vramscope.leaks.scan import scanner as looker
+        from vramscope.leaks import schedule
         from vramscope.leaks import detector as watch
+from vramscope.leaks import schedule
         from vramscope.steps.clock import StepClock
         from vramscope.steps.hooks import LoopHooks
         from vramscope.integrations.plain import connect
 
-        looker.MOST_SECONDS = 60.0  # on a busy machine, too
+        schedule.MOST_SECONDS = 60.0  # on a busy machine, too
         looks, clock = [], StepClock()
         hooks = LoopHooks(clock)
         hooks.graphs = watch.LeakDetector(clock, report=looks.append, seconds=20.0)

@@ -208,7 +208,7 @@ def test_a_list_that_a_method_begins_anew_is_taken_from_and_an_objects_first_one
     """)
     first, anew, given = [constant for constant in writer.co_consts if inspect.iscode(constant)]
     found = [drains.taken_from([one], "rows", is_list=True, attribute=True) for one in (first, anew, given)]
-    assert found == [None, drains.Taking(anew, 5, whole=True), None]
+    assert found == [None, drains.Drain(anew, 5, whole=True), None]
 
 
 @pytest.mark.parametrize(
@@ -256,9 +256,9 @@ def test_a_container_that_is_emptied_by_another_name_or_by_whom_it_is_handed_to(
         def keep(rows): rows.sort()
     """)
     flush, report, train, keep = [constant for constant in code.co_consts if inspect.iscode(constant)]
-    assert drains.taken_from([flush], "rows", is_list=True, attribute=True) == drains.Taking(flush, 5, whole=True)
+    assert drains.taken_from([flush], "rows", is_list=True, attribute=True) == drains.Drain(flush, 5, whole=True)
     assert drains.taken_from([train], "losses", is_list=True) is None
-    assert drains.emptied_elsewhere([train], "losses", [keep, report], is_list=True) == drains.Taking(
+    assert drains.emptied_elsewhere([train], "losses", [keep, report], is_list=True) == drains.Drain(
         report, 8, whole=True
     )
     assert drains.emptied_elsewhere([train], "losses", [keep], is_list=True) is None
@@ -288,7 +288,7 @@ def test_a_method_that_sets_a_sum_to_a_constant_begins_it_anew():
     """)
     functions = [constant for constant in meter.co_consts if inspect.iscode(constant)]
     assert [drains.begun_anew([one], "total", attribute=True) for one in functions[:3]] == [None] * 3
-    assert drains.begun_anew(functions, "total", attribute=True) == drains.Taking(functions[3], 5, whole=True)
+    assert drains.begun_anew(functions, "total", attribute=True) == drains.Drain(functions[3], 5, whole=True)
 
 
 def test_what_begins_empty_beside_others():

@@ -8,7 +8,7 @@ from scans import watched
 from torch import nn
 from torch.nn import functional as F
 
-from vramscope.leaks import detector
+from vramscope.leaks import loop_shape
 from vramscope.leaks.detector import LeakDetector
 from vramscope.leaks.policy import POLICY
 from vramscope.steps.clock import StepClock
@@ -81,7 +81,7 @@ def test_a_value_that_is_carried_on_reaches_back_through_the_steps_that_there_we
 
 def test_beside_an_optimizer_that_never_steps_what_grows_is_told_all_the_same(training, monkeypatch) -> None:
     model, optimizer = training
-    monkeypatch.setattr(detector, "POLICY", dataclasses.replace(POLICY, unstepped_backwards=20))
+    monkeypatch.setattr(loop_shape, "POLICY", dataclasses.replace(POLICY, unstepped_backwards=20))
     losses = []
     with watched() as scans:
         for _ in range(60):

@@ -12,7 +12,7 @@ import torch
 from vramscope.leaks.scan.referrers import _young_ancestors
 from vramscope.leaks.scan.scanner import Scanner
 from vramscope.leaks.scan.storages import TensorKinds
-from vramscope.leaks.scan.time_budget import Allowance, Costs
+from vramscope.leaks.scan.time_budget import Costs, TimeBudget
 from vramscope.process import live_objects
 
 
@@ -58,7 +58,7 @@ def test_a_list_of_all_objects_breaks_what_another_thread_is_making():
         lambda: live_objects.living(torch.nn.Module, dict),
         lambda: live_objects.of_types({dict}),
         lambda: live_objects.young(10**6),
-        lambda: _young_ancestors([torch.zeros(1)], set(), Allowance(60.0)),
+        lambda: _young_ancestors([torch.zeros(1)], set(), TimeBudget(60.0)),
     ],
 )
 def test_tuples_under_construction_are_never_returned(scan):
@@ -138,5 +138,5 @@ def test_cycles_through_a_tuple_are_found_among_the_young():
     holder = []
     pair = (torch.zeros(64), holder)
     holder.append(pair)
-    closure, whole = _young_ancestors([pair[0]], set(), Allowance(60.0))
+    closure, whole = _young_ancestors([pair[0]], set(), TimeBudget(60.0))
     assert whole and {id(pair), id(holder)} <= set(closure)

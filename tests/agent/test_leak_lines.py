@@ -47,9 +47,9 @@ def test_names_stay_as_they_are_written_and_other_words_begin_large(capsys: pyte
 
 
 def test_a_cycle_that_no_collector_sees_is_not_said_to_wait_for_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "until the garbage collector comes by" in said_at_the_end(capsys, kind="cycle", holder="objects of Patch")
+    assert "until the garbage collector runs" in said_at_the_end(capsys, kind="cycle", holder="objects of Patch")
     through = said_at_the_end(capsys, kind="cycle", holder="param.grad holds the parameter by its graph, in C++")
-    assert "that no collector sees" in through and "comes by" not in through
+    assert "that no garbage collector sees" in through and "collector runs" not in through
 
 
 def test_of_what_lowers_no_peak_nothing_is_said_and_of_the_rest_when_that_is_known(said: Said) -> None:
@@ -67,30 +67,29 @@ def test_what_grows_is_told_whatever_was_told_before_and_taken_back_where_it_sto
     early = leak("overlap", "rows", holder="local 'rows' of train() -> list[2]", first_step=3, last_step=7)
     assert said(early) == "", "it may be a list that takes more, of which `del` would be the wrong advice"
     assert " logits" in said(over).replace("'", " ")
-    assert "more from step to step" in said(over, leak("growing", "rows", file="train.py", line=9))
+    assert "more with each step" in said(over, leak("growing", "rows", file="train.py", line=9))
     assert said(over, leak("growing", "rows", file="train.py", line=9), leak("tensor-growth", "more")) == ""
-    assert "rows has stopped growing: what was said of it is taken back" in said(over)
+    assert "rows has stopped growing: ignore the earlier report" in said(over)
     assert said(over) == ""
 
 
 def test_what_is_emptied_is_told_with_when_and_what_it_holds_then(said: Said) -> None:
     emptied = leak("growing", "losses", emptied_at="reset() (train.py:40)", emptied_after=100, held_bytes=3 << 20)
-    assert (
-        "more from step to step until reset() (train.py:40) empties it after 100 steps; it holds 3.0 MiB then. "
-        in said(emptied)
+    assert "more with each step until reset() (train.py:40) empties it after 100 steps, with 3.0 MiB by then. " in said(
+        emptied
     )
 
 
 def test_what_was_told_before_it_was_emptied_stands_while_it_is_filled_anew(said: Said) -> None:
     waiting = leak("growing", "model.losses", emptied_at="reset() (train.py:40)", line=9, file="train.py")
-    assert "until reset() (train.py:40) empties it, which was not seen so far. " in said(waiting)
+    assert "until reset() (train.py:40) empties it, which has not happened so far. " in said(waiting)
     assert (
         said(
             leak("growing", "self.losses", emptied_at="reset() (train.py:40)", emptied_after=9, line=9, file="train.py")
         )
         == ""
     )
-    assert "model.losses has been emptied: what was said of it is taken back" in said()
+    assert "model.losses has been emptied: ignore the earlier report" in said()
 
 
 def test_a_result_that_somebody_else_has_too_is_waited_for(said: Said) -> None:
@@ -107,7 +106,7 @@ def test_a_result_that_somebody_else_has_too_is_told_where_nothing_grows(said: S
 
 
 def test_what_nobody_could_name_is_not_taken_back_when_it_has_a_name(said: Said) -> None:
-    assert "more from step to step" in said(leak("growing", NAMELESS, file="", line=0))
+    assert "more with each step" in said(leak("growing", NAMELESS, file="", line=0))
     assert said(leak("growing", "rows", file="train.py", line=9)) == ""
 
 

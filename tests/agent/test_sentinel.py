@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vramscope.leaks.autograd.sentinels import CALM_ROUNDS, DESCENTS_ONE_IN, Descent, Outputs, Sentinels
+from vramscope.leaks.autograd.sentinels import CALM_ROUNDS, DESCENTS_ONE_IN, Descent, OutputGraphs, Sentinels
 
 WIDE = torch.ones(4, 8)
 
@@ -71,13 +71,13 @@ def test_what_begins_to_be_kept_late_is_counted_soon(what: str, each: int) -> No
         if step > CALM_ROUNDS + 20 and step % each == 1 % each:
             kept.append(loss if what == "loss" else middle)
         del middle, loss
-        missed.append(len(kept) - sentinels.end_round(step + 1))
+        missed.append(len(kept) - sentinels.end_iteration(step + 1))
     assert missed[-1] == 0 if what == "loss" else 0 < missed[-1] < DESCENTS_ONE_IN
     assert missed[-10:] == missed[-1:] * 10, "once one is seen none is missed"
 
 
 def test_graphs_that_nothing_walks_are_counted_once_they_are_dropped() -> None:
-    net, outputs = model(), Outputs()
+    net, outputs = model(), OutputGraphs()
     for _ in range(3):
         outputs.add(net(WIDE))
     assert (outputs.dropped, outputs.pending, outputs.alive) == (3, 0, False)
@@ -91,7 +91,7 @@ def test_graphs_that_nothing_walks_are_counted_once_they_are_dropped() -> None:
 
 
 def test_a_graph_may_be_freed_by_another_thread() -> None:
-    net, outputs, sentinels, kept = model(), Outputs(), Sentinels(), []
+    net, outputs, sentinels, kept = model(), OutputGraphs(), Sentinels(), []
     for step in range(50):
         out = net(WIDE)
         outputs.add(out)

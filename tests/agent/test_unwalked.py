@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vramscope.leaks.autograd.dropped_graphs import UnwalkedInSteps
+from vramscope.leaks.autograd.dropped_graphs import StepGraphs
 from vramscope.leaks.autograd.graph_walk import Chains
 from vramscope.leaks.holders import line_search
 from vramscope.leaks.scan.storages import TensorKinds
@@ -28,9 +28,7 @@ class Steps:
     def __init__(self):
         self.found, self.withdrawn = [], []
         self.chains = Chains()
-        self.unwalked = UnwalkedInSteps(
-            StepClock(), TensorKinds(), self.chains, self.found.append, self.withdrawn.append
-        )
+        self.unwalked = StepGraphs(StepClock(), TensorKinds(), self.chains, self.found.append, self.withdrawn.append)
         self.net, self.target = network(), network()
         self.walks = 0
 
@@ -55,7 +53,7 @@ def test_what_nothing_walks_in_two_steps_is_found_with_what_it_saved():
     assert not steps.found, "one step is no proof"
     steps.step()
     (found,) = steps.found
-    assert (found.saved_bytes, found.place.module, found.place.function) == (SAVED, "Sequential", "step")
+    assert (found.saved_bytes, found.origin.module, found.origin.function) == (SAVED, "Sequential", "step")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +88,7 @@ def test_what_is_walked_later_is_withdrawn():
     steps.step()
     steps.step()
     steps.step(lambda result: result.sum())
-    assert steps.withdrawn == [steps.found[0].place]
+    assert steps.withdrawn == [steps.found[0].origin]
 
 
 def test_what_lives_on_is_left_to_the_looks():

@@ -19,9 +19,9 @@ BATCH_BYTES = ROWS * OUT * 4
 @pytest.fixture(autouse=True)
 def nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """What earlier tests left lying is no part of a look, nor is how busy the machine is."""
-    from vramscope.leaks.scan import scanner
+    from vramscope.leaks import schedule
 
-    monkeypatch.setattr(scanner, "MOST_SECONDS", 60.0)
+    monkeypatch.setattr(schedule, "MOST_SECONDS", 60.0)
     gc.collect()
     gc.freeze()
 

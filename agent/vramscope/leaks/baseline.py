@@ -1,7 +1,7 @@
-"""The memory floor: what is in use when a step ends, and whether it rises.
+"""Memory after each step, and whether it rises.
 
-On CUDA that is what the allocator says at the cut that the clock makes anyway; on the CPU what the C allocator (glibc) has
-handed out, tensors and everything else of the process; elsewhere it is not known.
+On CUDA these are the allocated bytes that the clock reads at the end of a step anyway. On the CPU they are the bytes that the C
+allocator (glibc) has handed out, tensors and everything else of the process. Elsewhere they are unknown.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from vramscope.leaks.policy import POLICY
 from vramscope.protocol.series import UNKNOWN
 
 HEAP_SHARE: Final = 0.005
-"""of the time that asking the C allocator may take"""
+"""Share of the time that reading the C allocator may take."""
 
 
-class Floor:
-    """Fed with one value a step. Some µs; what it keeps grows with the logarithm of the steps.
+class Baseline:
+    """Takes one value per step, in some µs. Its size grows with the logarithm of the steps.
 
-    What is kept in each step rises from four steps to the next four; what is kept once an epoch, or in evaluations alone, does
-    so from some epochs to the next: all scales are looked at, each four times as long as the one before.
+    A leak in each step rises from four steps to the next four; a leak once an epoch rises from some epochs to the next. So there
+    are several scales, each four times as long as the one before.
     """
 
     def __init__(self) -> None:
         self._heap = Heap()
         self._scales = [_Scale()]
         self.rises = False
-        """on one of the scales at least"""
+        """True where at least one scale rises."""
 
     def add(self, allocated_bytes: int | None) -> int:
-        """The floor in bytes, or UNKNOWN. ``rises`` is up to date afterwards."""
+        """Add a step. Returns memory after it in bytes, or UNKNOWN, and updates ``rises``."""
         value = self._heap.used_bytes() if allocated_bytes is None else allocated_bytes
         if value != UNKNOWN:
             lowest, at = value, 0
@@ -54,11 +54,11 @@ class _Scale:
 
     @property
     def newest(self) -> int:
-        """The lowest of the window that was full last."""
+        """Lowest value of the last full window."""
         return self._lowest[-1]
 
     def add(self, value: int) -> bool:
-        """Whether a window is full now."""
+        """Add a value. True where a window is full now."""
         self._values.append(value)
         if len(self._values) < POLICY.baseline_window:
             return False
@@ -91,7 +91,7 @@ class _MallInfo(ctypes.Structure):
 
 
 class Heap:
-    """Bytes that the C allocator has handed out in this process. Some 5 to 40 µs a call, so it is not asked in each short step."""
+    """Bytes that the C allocator has handed out in this process. A call takes 5 to 40 µs, too much for each short step."""
 
     def __init__(self) -> None:
         self._ask: Any = None
@@ -103,7 +103,7 @@ class Heap:
         self._from = 0.0
 
     def used_bytes(self) -> int:
-        """UNKNOWN where glibc is not there, or where it was asked so lately that asking would cost too much."""
+        """Bytes, or UNKNOWN without glibc and soon after the last call."""
         began = time.perf_counter()
         if self._ask is None or began < self._from:
             return UNKNOWN

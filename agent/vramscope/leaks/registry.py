@@ -1,4 +1,4 @@
-"""What a session has found so far: one leak a holder, kept up to date from look to look, and sent whole each time."""
+"""Registry of a session's findings: one per holder, updated from scan to scan, and sent as a whole each time."""
 
 from __future__ import annotations
 
@@ -9,77 +9,77 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from vramscope.leaks.autograd.dropped_graphs import Found, Place
+from vramscope.leaks.autograd.dropped_graphs import DroppedGraph, GraphOrigin
 from vramscope.leaks.autograd.graph_walk import NODE_BYTES
 from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.holder_bytes import MOST_WORDS, Group
 from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.scan.storages import Storages
 from vramscope.leaks.verdict import advice
-from vramscope.leaks.verdict.peak_effect import NOT_ON_CPU, Effect, Follower, avoidable_bytes
+from vramscope.leaks.verdict.peak_effect import NOT_ON_CPU, Effect, PeakFollower, avoidable_bytes
+from vramscope.leaks.verdict.states import ENDS, HolderState, Reason, Transition
 from vramscope.leaks.verdict.verdict import GROWS, OVERLAPS, FindingKey, Verdict
+from vramscope.memory.scanned_leak import ScannedLeak
 from vramscope.process import frames
 from vramscope.protocol import messages
-from vramscope.recording.leaked_addresses import ScannedLeak
 
 if TYPE_CHECKING:
     from vramscope.steps.clock import StepClock
     from vramscope.steps.records import PhaseInterval
 
 MOST_LEAKS: Final = 64
-NO_STEPS: Final = "an evaluation makes no steps, so no peak was measured; what its graphs hold would not be there"
-AT_ITS_END: Final = "an evaluation makes no steps, so no peak was measured; at its end there would be as much less"
-OUTLIVES: Final = "it outlives its {per}, so it is alive at every later peak"
+NO_STEPS: Final = "Not measured: an evaluation has no steps. Without the graphs this memory would be free."
+AT_ITS_END: Final = "Not measured: an evaluation has no steps. This memory would be free at its end."
+OUTLIVES: Final = "It outlives its {per}, so every later peak includes it."
 UNTIL_EMPTIED: Final = (
-    "it outlives its {per}, so it is alive at every peak until it is emptied, and then as large as this"
+    "It outlives its {per}, so every peak includes it until it is emptied; these are its largest values."
 )
-TO_COME: Final = "measured in the next step"
-IN_HOST_MEMORY: Final = "it lies in the host's memory, which grows; no peak of the GPU falls without it"
-ON_THE_HOST: Final = "PyTorch counts no peaks on the CPU; what it holds would be free in every later step"
-AS_SEEN: Final = (
-    "as much as lay there when it was looked at: how much lies there at the peak depends on when the collector comes by"
-)
+TO_COME: Final = "Measured in the next step."
+IN_HOST_MEMORY: Final = "It is in host memory, which grows. No GPU peak falls without it."
+ON_THE_HOST: Final = "PyTorch counts no peaks on the CPU. This memory would be free in every later step."
+AS_SEEN: Final = "Bytes at the last scan. How much exists at the peak depends on when the garbage collector runs."
 
 
-class Findings:
-    """All leaks of a session, by kind and holder.
+class FindingRegistry:
+    """All findings of a session, by kind and holder.
 
-    report   called with a Look that holds all of them, each time something changed
-    tell     called with each leak that is new
+    report      called with a Scan of all findings each time one has changed
+    on_new      called with each new finding
     """
 
     def __init__(
         self,
         clock: StepClock,
         report: Callable[[messages.Scan], None],
-        tell: Callable[[messages.Leak], None] | None = None,
+        on_new: Callable[[messages.Leak], None] | None = None,
     ) -> None:
-        self.retained: tuple[str, int, str] | None = None
-        """file, line and function of the last backward(retain_graph=True)"""
+        self.retain_graph_at: tuple[str, int, str] | None = None
+        """File, line and function of the last backward(retain_graph=True)."""
         self._clock = clock
         self._report = report
-        self._tell = tell
+        self._on_new = on_new
         self._leaks: dict[FindingKey, messages.Leak] = {}
-        self._full: dict[FindingKey, messages.Leak] = {}
-        """of what may be emptied yet, as it was seen with the most"""
-        self._told: set[FindingKey] = set()
-        self._graphs_alone: dict[FindingKey, bool] = {}
-        """of each that a holder has: whether its fix lets go what the graphs saved, and keeps the tensors themselves"""
-        self._followers: list[tuple[FindingKey, Follower, dict[int, int]]] = []
+        self._fullest: dict[FindingKey, messages.Leak] = {}
+        """Findings on containers that may be emptied, as of the scan that saw the most."""
+        self._closed: dict[FindingKey, messages.ClosedLeak] = {}
+        self._reported: set[FindingKey] = set()
+        self._frees_graphs_alone: dict[FindingKey, bool] = {}
+        """Of each finding with a holder: whether its fix frees the saved tensors of graphs and keeps the tensors themselves."""
+        self._followers: list[tuple[FindingKey, PeakFollower, dict[int, int]]] = []
         self._unwalked_are_kept = False
-        self._seconds, self._tensors, self._left_out = 0.0, 0, ""
+        self._seconds, self._tensors, self._not_scanned = 0.0, 0, ""
 
     @property
-    def tell_of_an_evaluation(self) -> bool:
-        """Somebody is named already for graphs that nothing walks."""
+    def names_an_evaluation(self) -> bool:
+        """True where a finding already explains graphs that no backward walks."""
         return any(
             leak.kind in ("growing-eval", "no_grad-missing") and key.holder.kind is not HolderKind.STEP_GRAPH
             for key, leak in self._leaks.items()
         )
 
-    def looked(self, seconds: float, tensors: int, left_out: str) -> None:
-        """What the newest look took, saw, and left out; told with all that is sent until the next."""
-        self._seconds, self._tensors, self._left_out = seconds, tensors, left_out[:4096]
+    def scanned(self, seconds: float, tensors: int, not_scanned: str) -> None:
+        """Note the cost and the gaps of the newest scan. They are sent with every message until the next one."""
+        self._seconds, self._tensors, self._not_scanned = seconds, tensors, not_scanned[:4096]
 
     def send(self, reason: str) -> None:
         self._report(
@@ -89,31 +89,26 @@ class Findings:
                 reason=reason,
                 seconds=self._seconds,
                 tensors=self._tensors,
-                not_scanned=self._left_out,
+                not_scanned=self._not_scanned,
                 leaks=sorted(self._leaks.values(), key=lambda leak: -leak.held_bytes)[:MOST_LEAKS],
+                closed=list(self._closed.values())[-MOST_LEAKS:],
             )
         )
 
     def add(self, verdict: Verdict) -> None:
-        """Add what was found, or bring up to date what is known."""
+        """Add a finding, or update it."""
         group, holder, kind = verdict.group, verdict.group.holder, verdict.kind
         key = FindingKey(kind, holder.key)
         if not verdict.waits and not self._says_more(verdict):
             return
         for part in verdict.speaks_for:
-            self._leaks.pop(part, None)
-        known = self._leaks.get(key) or self._full.get(key)
+            self._close(part, Reason.REPLACED)
+        known = self._leaks.get(key) or self._fullest.get(key)
         effect = self._effect(verdict, key, known)
-        # (Batches of changing sizes leave more at one look than at the one before.)
-        growth = 0.0 if kind in OVERLAPS else verdict.growth
-        if growth is None and kind in ("growing", "growing-eval"):
-            growth = group.held_bytes / (verdict.age or 1)
-        if growth is not None and growth < 0 and kind in ("growing", "growing-eval"):
-            growth = None  # a look saw less of a long graph than the one before: how fast it grows is not known
         step = self._clock.step
         words = verdict.advice
         if effect.words == IN_HOST_MEMORY:
-            words = f"it is kept on the host, and the card is not affected; where the host's memory would run short: {words}"
+            words = f"it is in host memory and does not affect the GPU; if host memory runs short: {words}"
         leak = group.as_leak(
             kind,
             count=verdict.count,
@@ -121,82 +116,82 @@ class Findings:
             last_step=step,
             age_steps=verdict.age,
             exclusive_bytes=min(verdict.exclusive_bytes, group.held_bytes),
-            growth_bytes_per_step=growth,
+            growth_bytes_per_step=_growth(verdict),
             per=verdict.per,
-            emptied_at=_in_words(holder.emptied_at if kind in GROWS else None),
+            emptied_at=_place_in_words(holder.emptied_at if kind in GROWS else None),
             peak_effect_bytes=effect.peak_bytes,
             peak_effect=effect.words,
             advice=words[:MOST_WORDS],
+            why=[_sent(one) for one in verdict.why],
         )
-        if (
-            kind == "no_grad-missing"
-            and holder.key.kind is HolderKind.UNKNOWN
-            and (place := frames.user_line()) is not None
-        ):
-            file, line, function = place  # where the evaluation is at work
+        is_unknown = kind == "no_grad-missing" and holder.key.kind is HolderKind.UNKNOWN
+        if is_unknown and (place := frames.user_line()) is not None:
+            file, line, function = place  # where the evaluation runs
             leak = msgspec.structs.replace(leak, file=file, line=line, function=function)
         if verdict.waits or verdict.emptied_after is not None:
             if known is not None and known.held_bytes + known.node_bytes > leak.held_bytes + leak.node_bytes:
-                leak = msgspec.structs.replace(known, last_step=step)
-            self._full[key] = leak
+                leak = msgspec.structs.replace(known, last_step=step, why=leak.why)
+            self._fullest[key] = leak
         if not verdict.waits:
-            self._graphs_alone[key] = verdict.freed_bytes < group.held_bytes
+            self._frees_graphs_alone[key] = verdict.freed_bytes < group.held_bytes
             self._put(key, _emptied(leak, verdict.emptied_after))
 
     @property
-    def growth_stands(self) -> bool:
-        """Somebody is named for taking more and more, which a bound that is reached later would refute."""
+    def has_open_growth(self) -> bool:
+        """True while a finding claims growth that a bound reached later would refute."""
         return any(leak.kind == "tensor-growth" and leak.emptied_after is None for leak in self._leaks.values())
 
     @property
     def names_holders(self) -> bool:
-        """A leak is known whose holdings another look can see."""
-        return bool(self._graphs_alone)
+        """True where another scan can measure the bytes of a known finding."""
+        return bool(self._frees_graphs_alone)
 
-    def held_by(self, groups: Sequence[Group], *, whole: bool) -> list[ScannedLeak]:
-        """What each leak holds now, as far as its fix lets it go.
+    def retained_by(self, groups: Sequence[Group], *, complete: bool) -> list[ScannedLeak]:
+        """What each finding retains now, as far as its fix frees it.
 
-        whole   the look left nothing out: a holder that it did not see has let go by itself; else nothing is said of that one
+        complete   the scan left nothing out: a holder that it did not see retains nothing
         """
         found = []
-        for key, graphs_alone in self._graphs_alone.items():
+        for key, graphs_alone in self._frees_graphs_alone.items():
             leak = self._leaks.get(key)
             if leak is None:
                 continue
             sizes: Storages = {}
             held = 0
             its = [group for group in groups if group.holder.key == key.holder]
-            if not its and not whole:
+            if not its and not complete:
                 continue
             for group in its:
                 keeps = group.own if graphs_alone else {}
-                sizes |= {place: size for place, size in {**group.saved, **group.own}.items() if place not in keeps}
+                sizes |= {
+                    storage: size for storage, size in {**group.saved, **group.own}.items() if storage not in keeps
+                }
                 held += group.saved_bytes if graphs_alone else group.held_bytes
             counted = max(0, held - sum(sizes.values()))
             found.append(ScannedLeak(leak.kind, leak.name, leak.file, leak.line, sorted(sizes), counted))
         return found
 
-    def withdraw(self, settled: Iterable[HolderKey]) -> None:
-        """Of these holders it was said that they take more and more; they do not any more: a buffer was filling up, or gathered
-        what has been let go since, or whom nobody had found has a name by now."""
-        for holder in settled:
-            self._leaks.pop(FindingKey("tensor-growth", holder), None)
+    def withdraw(self, reasons: Mapping[HolderKey, Reason]) -> None:
+        """Withdraw findings of growing tensors on these holders: a buffer was filling up, its content was freed since, or a holder
+        that was unknown has a name by now."""
+        for holder, reason in reasons.items():
+            self._close(FindingKey("tensor-growth", holder), reason)
 
-    def note_emptied(self, rounds: Mapping[HolderKey, int]) -> None:
-        """These are emptied after so many rounds: they do not grow for ever. (Graphs that were kept once were kept.)"""
-        for holder, after in rounds.items():
+    def note_emptied(self, cycles: Mapping[HolderKey, int]) -> None:
+        """Note the iterations after which these holders are emptied: they do not grow without end."""
+        for holder, after in cycles.items():
             for kind in GROWS:
                 leak = self._leaks.get(FindingKey(kind, holder))
                 if leak is not None and leak.emptied_after != after:
                     self._leaks[FindingKey(kind, holder)] = _emptied(leak, after)
 
-    def add_nobodys(self, module: str, saved_bytes: int, nodes: int) -> None:
-        """A graph that no variable holds: what ``module`` gives is built and dropped with each batch."""
+    def add_dropped_graphs(self, module: str, saved_bytes: int, nodes: int) -> None:
+        """Add graphs that no variable retains: each batch builds and drops the graph of this module's output."""
         place, step = frames.user_line(), self._clock.step
         leak = messages.Leak(
             kind="no_grad-missing",
             name=module,
-            holder=f"nobody: the graph of what {module} gives is built and dropped with each batch",
+            holder=f"no variable: each batch builds and drops the graph of the output of {module}",
             file=place[0] if place else None,
             line=place[1] if place else None,
             function=place[2] if place else None,
@@ -208,25 +203,26 @@ class Findings:
             node_bytes=nodes * NODE_BYTES,
             peak_effect=NO_STEPS,
             advice=advice.NO_GRAD,
+            why=[_sent(Transition(HolderState.REPORTED, Reason.GRAPHS_WITHOUT_BACKWARD, step))],
         )
         self._put(FindingKey("no_grad-missing", HolderKey(HolderKind.DROPPED_GRAPH, name=module)), leak)
 
-    def add_unwalked(self, found: Found) -> None:
-        """A graph that each step builds and no backward walks; no variable holds it when a look comes by."""
-        place, step = found.place, self._clock.step
-        key = _of_place(place)
+    def add_step_graph(self, found: DroppedGraph) -> None:
+        """Add a graph that each step builds and no backward walks. No variable retains it when a scan runs."""
+        origin, step = found.origin, self._clock.step
+        key = _key_of(origin)
         known = self._leaks.get(key)
-        words = f"what {place.module} gives" + (
-            f" for '{place.variable}' in {place.function}()" if place.variable else ""
+        words = f"output of {origin.module}" + (
+            f", assigned to '{origin.variable}' in {origin.function}()" if origin.variable else ""
         )
         leak = messages.Leak(
             kind="no_grad-missing",
-            name=place.variable or place.module,
+            name=origin.variable or origin.module,
             holder=words,
             chain=[words],
-            file=place.file,
-            line=place.line,
-            function=place.function,
+            file=origin.file,
+            line=origin.line,
+            function=origin.function,
             count=found.graphs,
             first_step=known.first_step if known else step,
             last_step=step,
@@ -235,32 +231,33 @@ class Findings:
             node_bytes=found.nodes * NODE_BYTES,
             peak_effect_bytes=found.effect.peak_bytes,
             peak_effect=found.effect.words,
-            advice=advice.unwalked(place.module),
+            advice=advice.unwalked(origin.module),
+            why=[_sent(Transition(HolderState.REPORTED, Reason.GRAPHS_WITHOUT_BACKWARD, step))],
         )
         self._put(key, leak)
-        self.send("a graph that nobody walks was measured")
+        self.send("a graph without a backward was measured")
 
-    def withdraw_unwalked(self, place: Place) -> None:
-        """What is built there was walked after all."""
-        if self._leaks.pop(_of_place(place), None) is not None:
-            self.send("a graph that nobody walked before was walked")
+    def withdraw_step_graph(self, origin: GraphOrigin) -> None:
+        """Withdraw the finding on a graph that a backward has walked after all."""
+        if self._close(_key_of(origin), Reason.BACKWARD_FOLLOWED):
+            self.send("a backward walked a graph that had none before")
 
-    def settle(self, stretches: Sequence[PhaseInterval]) -> None:
-        """A step is over: what was followed through it has its effect on the peak."""
+    def measure_effects(self, intervals: Sequence[PhaseInterval]) -> None:
+        """Note the effect on the peak of the step that has ended."""
         if not self._followers:
             return
         followers, self._followers = self._followers, []
         for key, follower, avoidable in followers:
             leak = self._leaks.get(key)
             if leak is not None:
-                effect = follower.effect(stretches, 0, avoidable)
+                effect = follower.effect(intervals, 0, avoidable)
                 self._leaks[key] = msgspec.structs.replace(
                     leak, peak_effect_bytes=effect.peak_bytes, peak_effect=effect.words
                 )
         self.send("the effect on the peak was measured")
 
     def _says_more(self, verdict: Verdict) -> bool:
-        """False where a leak that is known speaks for this one too; those that it speaks for are forgotten."""
+        """False where a known finding covers this one; findings that this one covers are closed."""
         group, holder, kind = verdict.group, verdict.group.holder, verdict.kind
         unwalked = kind == "growing-eval" or (kind == "growing" and group.saved_bytes > group.own_bytes)
         self._unwalked_are_kept |= unwalked
@@ -271,35 +268,50 @@ class Findings:
         ):
             return False
         if unwalked or kind == "no_grad-missing":
-            # The same evaluation: what keeps its graphs says more than that they are built, and a name more than none.
-            self._leaks = {
-                key: leak
+            # The same evaluation: who keeps its graphs says more than that they are built, and a name more than none.
+            covered = [
+                key
                 for key, leak in self._leaks.items()
-                if leak.kind != "no_grad-missing"
-                or key.holder.kind is HolderKind.STEP_GRAPH
-                or (not unwalked and leak.chain)
-            }
+                if leak.kind == "no_grad-missing"
+                and key.holder.kind is not HolderKind.STEP_GRAPH
+                and (unwalked or not leak.chain)
+            ]
+            for key in covered:
+                self._close(key, Reason.REPLACED)
         if kind in ("growing", "growing-eval"):
             for lesser in (*OVERLAPS, "no_grad-missing"):
-                self._leaks.pop(FindingKey(lesser, holder.key), None)
+                self._close(FindingKey(lesser, holder.key), Reason.REPLACED)
         if kind in ("growing", "growing-eval", "tensor-growth"):
-            self._forget_part_of(kind, holder)
+            self._close_parts(kind, holder)
         return True
 
-    def _forget_part_of(self, kind: str, holder: Holder) -> None:
-        """While there was one epoch, `log.epochs[*].losses` took more and more; since there are more of them, `log.epochs` does."""
+    def _close_parts(self, kind: str, holder: Holder) -> None:
+        """Close findings on parts of this holder: in the first epoch `log.epochs[*].losses` grew, later `log.epochs` does."""
         within, step = (f"{holder.name}.", f"{holder.name}["), self._clock.step
         for key, leak in list(self._leaks.items()):
             if leak.kind == kind and leak.name.startswith(within) and leak.last_step < step:
-                del self._leaks[key]
+                self._close(key, Reason.REPLACED)
 
     def _put(self, key: FindingKey, leak: messages.Leak) -> None:
         self._leaks[key] = leak
-        if key not in self._told and self._tell is not None:
-            self._told.add(key)
-            self._tell(leak)
+        self._closed.pop(key, None)
+        if key not in self._reported and self._on_new is not None:
+            self._reported.add(key)
+            self._on_new(leak)
+
+    def _close(self, key: FindingKey, reason: Reason) -> bool:
+        """Remove a finding and store why. False where there is none."""
+        leak = self._leaks.pop(key, None)
+        if leak is None:
+            return False
+        end = _sent(Transition(ENDS[reason], reason, self._clock.step))
+        self._closed[key] = messages.ClosedLeak(
+            kind=leak.kind, name=leak.name, file=leak.file, line=leak.line, why=[*leak.why, end]
+        )
+        return True
 
     def _effect(self, verdict: Verdict, key: FindingKey, known: messages.Leak | None) -> Effect:
+        """Effect of the fix on the peak, as far as it is known; the other findings are followed through the next step."""
         if verdict.kind == "tensor-growth" and verdict.emptied_after is not None and verdict.per == "batch":
             return Effect(None, AT_ITS_END)
         if verdict.kind in ("growing", "growing-eval", "tensor-growth", "cycle") and not self._clock.counters:
@@ -316,12 +328,12 @@ class Findings:
         if not self._clock.counters:
             return NOT_ON_CPU
         if len(self._clock.counters) == 1:
-            things = [thing for reference in verdict.group.references if (thing := reference()) is not None]
-            if things:
-                follower = Follower(things, verdict.group.held_bytes, self._clock.mark)
+            tensors = [tensor for reference in verdict.group.references if (tensor := reference()) is not None]
+            if tensors:
+                follower = PeakFollower(tensors, verdict.group.held_bytes, self._clock.mark)
                 group = verdict.group
                 avoidable = avoidable_bytes(
-                    things,
+                    tensors,
                     group.held_bytes,
                     read_late=group.holder.read_late,
                     before_backward=verdict.kind == "overlap" and not group.scalars,
@@ -332,8 +344,28 @@ class Findings:
         return Effect(None, TO_COME)
 
 
+def reasons_of(holders: Iterable[HolderKey], reason: Reason) -> dict[HolderKey, Reason]:
+    return dict.fromkeys(holders, reason)
+
+
+def _growth(verdict: Verdict) -> float | None:
+    """Bytes per iteration that are sent."""
+    # (Batches of varying sizes leave more at one scan than at the one before.)
+    growth = 0.0 if verdict.kind in OVERLAPS else verdict.growth
+    if verdict.kind in ("growing", "growing-eval"):
+        if growth is None:
+            growth = verdict.group.held_bytes / (verdict.age or 1)
+        if growth < 0:
+            return None  # this scan walked less of a long graph than the one before: its growth is unknown
+    return growth
+
+
+def _sent(transition: Transition) -> messages.Transition:
+    return messages.Transition(state=transition.state.value, reason=transition.reason.value, step=transition.step)
+
+
 def _emptied(leak: messages.Leak, after: int | None) -> messages.Leak:
-    """The same, where it is known that it is emptied after so many rounds."""
+    """The same finding where the container is known to be emptied after so many iterations."""
     if after is None:
         return leak
     effect = Effect(leak.peak_effect_bytes, leak.peak_effect)
@@ -349,7 +381,7 @@ def _emptied(leak: messages.Leak, after: int | None) -> messages.Leak:
     )
 
 
-def _in_words(place: tuple[str, int, str] | None) -> str:
+def _place_in_words(place: tuple[str, int, str] | None) -> str:
     if place is None:
         return ""
     file, line, function = place
@@ -357,7 +389,6 @@ def _in_words(place: tuple[str, int, str] | None) -> str:
     return at if function.startswith("<") else f"{function}() ({at})"
 
 
-def _of_place(place: Place) -> FindingKey:
-    return FindingKey(
-        "no_grad-missing", HolderKey(HolderKind.STEP_GRAPH, place.module, place.file, path=(str(place.line),))
-    )
+def _key_of(origin: GraphOrigin) -> FindingKey:
+    holder = HolderKey(HolderKind.STEP_GRAPH, origin.module, origin.file, path=(str(origin.line),))
+    return FindingKey("no_grad-missing", holder)

@@ -1,67 +1,119 @@
-"""Rounds, in which the age of things is counted: optimizer steps; where nothing trains, batches of a loader or calls of a model.
+"""Schedule of scans: after fixed iterations, on suspicion, and again while reported growth may still stop.
 
-After some there is a look whatever happens, after others on suspicion, ever rarer, and again while growth stands.
+An iteration is an optimizer step; where nothing trains, a batch of a loader or a call of a model.
 """
 
 from __future__ import annotations
 
+import time
+from collections import deque
+from typing import Final
+
 from vramscope.leaks.policy import POLICY
 
+MOST_SECONDS: Final = 3.0
+"""Seconds that scans on suspicion may take in all, besides a hundredth of the run's time."""
+RESCAN_SECONDS: Final = 1.0
+"""Seconds beside these for scans that check reported growth: no report should stand for want of time."""
+RUN_SHARE: Final = 0.01
 
-class Rounds:
-    """How many have ended, what ends one, and whether a look is due."""
+
+class ScanSchedule:
+    """Number of iterations, their unit, whether a scan is due, and the time that scans may take."""
 
     def __init__(self) -> None:
         self.number = 0
+        """Iterations that have ended."""
         self.per = "step"
-        """of series.ROUNDS"""
-        self._before = 0
-        """rounds of another kind: an evaluation before the training"""
+        """Unit of an iteration, one of series.ROUNDS."""
         self.due: set[int] = set()
-        """optimizers, by id: behind the next step of each there is a look whatever happens"""
+        """Ids of the optimizers after whose next step a scan runs in any case."""
         self.suspicion = ""
-        """why there is to be a look at the next moment for it; empty: there is no suspicion"""
-        self.look_again_at = 0
-        """in which round; 0: no growth stands that could have stopped"""
+        """Reason for a scan at the next opportunity; empty without a suspicion."""
+        self.rescan_at = 0
+        """Iteration of a scan that checks reported growth; 0 without any."""
+        self._earlier = 0
+        """Iterations of another unit: an evaluation before the training, say."""
         self._next_suspicion = POLICY.last_early_scan + 1
+        self._started = time.monotonic()
+        self._spent_seconds = 0.0
 
     def count(self, per: str) -> None:
-        """From now on such a one ends a round."""
+        """Change the unit of an iteration."""
         if per != self.per:
-            self.per, self._before = per, self.number
+            self.per, self._earlier = per, self.number
 
-    def begin_steps(self) -> int:
-        """Steps are told from now on; how many rounds backwards had ended before."""
-        ended, self._before = self.number - self._before, self.number
+    def start_steps(self) -> int:
+        """Steps end iterations from now on. Returns the iterations that backwards had ended before."""
+        ended, self._earlier = self.number - self._earlier, self.number
         self.due.clear()
         return ended
 
     def end(self) -> bool:
-        """One is over; whether there is a look after it whatever happens."""
+        """Count an iteration. True if a scan follows in any case."""
         self.number += 1
-        if 0 < self.look_again_at <= self.number:
+        if 0 < self.rescan_at <= self.number:
             self.suspicion = "whether it still grows"
-        return self.number - self._before in (
-            POLICY.scan_at - POLICY.not_at_calls if self.per == "call" else POLICY.scan_at
-        )
+        scan_at = POLICY.scan_at - POLICY.not_at_calls if self.per == "call" else POLICY.scan_at
+        return self.number - self._earlier in scan_at
 
     def suspect(self, why: str) -> None:
-        """Nothing where the last suspicion was followed only just now."""
+        """Ask for a scan. Does nothing soon after the previous suspicion."""
         if self.number >= self._next_suspicion:
             self.suspicion = why
 
     def followed(self) -> None:
-        """The suspicion is being followed: the next one has time."""
+        """The suspicion was followed by a scan."""
         self.suspicion = ""
-        self._next_suspicion = self.number + max(
-            POLICY.suspicion_pause, int(POLICY.suspicion_pause_share * self.number)
-        )
+        pause = max(POLICY.suspicion_pause, int(POLICY.suspicion_pause_share * self.number))
+        self._next_suspicion = self.number + pause
 
-    def plan(self, stands: bool, whole: int | None) -> None:
-        """Behind a look: when to look again.
+    def plan(self, may_stop: bool, full: int | None) -> None:
+        """Plan the next check after a scan.
 
-        stands   growth does that may stop yet
-        whole    round in which what is emptied now and then will hold the most; None: not known
+        may_stop   growth was reported that may still stop
+        full       iteration in which a periodically emptied container will be full; None if unknown
         """
-        after = self.number + max(POLICY.rescan_iterations, int(POLICY.rescan_share * self.number)) if stands else 0
-        self.look_again_at = min(after, whole or after)
+        wait = max(POLICY.rescan_iterations, int(POLICY.rescan_share * self.number))
+        after = self.number + wait if may_stop else 0
+        self.rescan_at = min(after, full or after)
+
+    def spend(self, seconds: float) -> None:
+        """Note the cost of a scan."""
+        self._spent_seconds += seconds
+
+    def may_spend(self, more: float = 0.0) -> bool:
+        """True if there is time for a scan that is not due in any case. ``more``: extra seconds in all for scans of this sort."""
+        return self._spent_seconds < MOST_SECONDS + more + RUN_SHARE * (time.monotonic() - self._started)
+
+
+class EvaluationSchedule:
+    """Forwards without a backward, and when the graphs that they build are scanned."""
+
+    def __init__(self) -> None:
+        self.boundaries: deque[int] = deque(maxlen=512)
+        """Autograd's sequence numbers at the forwards since the last backward."""
+        self._scan_at = POLICY.dropped_graphs
+
+    def __len__(self) -> int:
+        return len(self.boundaries)
+
+    def clear(self) -> None:
+        """A backward begins."""
+        self.boundaries.clear()
+        self._scan_at = POLICY.dropped_graphs
+
+    def add(self, sequence_number: int) -> None:
+        self.boundaries.append(sequence_number)
+
+    @property
+    def is_due(self) -> bool:
+        return len(self.boundaries) >= self._scan_at
+
+    def scanned(self) -> None:
+        """Scan again after six more forwards, then ever rarer: growth shows from scan to scan."""
+        built = len(self.boundaries)
+        self._scan_at = built + max(POLICY.evaluation_rescan, int(POLICY.evaluation_rescan_share * built))
+
+    def scan_soon(self) -> None:
+        self._scan_at = POLICY.dropped_graphs

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from vramscope.leaks.autograd.graph_walk import Budget, tensors_in, walk
+from vramscope.leaks.autograd.graph_walk import NodeBudget, tensors_in, walk
 from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.storages import Storages
 from vramscope.oom.error_chain import chain_of
@@ -111,7 +111,7 @@ def _kept_by(
     """
     live = set(map(id, running))
     kept: Storages = {}
-    budget, seen = Budget(), set()
+    budget, seen = NodeBudget(), set()
     where: FrameType | None = None
     line: int | None = None
     step_back = fault.__traceback__
@@ -182,7 +182,7 @@ def _tensors_of(frame: FrameType) -> Collection[torch.Tensor]:
     return [tensor for value in locals_of(frame).values() for tensor in tensors_in(value) if tensor.is_cuda]
 
 
-def _add_with_graph(kept: Storages, tensor: torch.Tensor, budget: Budget) -> None:
+def _add_with_graph(kept: Storages, tensor: torch.Tensor, budget: NodeBudget) -> None:
     storages.add(kept, tensor)
     if tensor.grad_fn is not None:
         kept.update(walk(tensor.grad_fn, budget).saved)

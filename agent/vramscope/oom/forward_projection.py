@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from vramscope.leaks.autograd.graph_walk import MOST_CHAINED, Budget, Chains, tensors_in, walk
+from vramscope.leaks.autograd.graph_walk import MOST_CHAINED, NodeBudget, Chains, tensors_in, walk
 from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.storages import Storages
 from vramscope.oom.layers import Blocks, Layer, blocks_of, layers_of
@@ -134,7 +134,7 @@ def _kept_by(tensors: Iterable[torch.Tensor], arguments: Iterable[torch.Tensor])
     """
     chains = Chains()
     chains.step_numbers = 1 << 62  # (one step has them)
-    budget, seen = Budget(chains, MOST_CHAINED), set[object]()
+    budget, seen = NodeBudget(chains, MOST_CHAINED), set[object]()
     kept: Storages = {}
     reached: Storages = {}
     for is_argument, ones in ((True, arguments), (False, tensors)):

@@ -11,9 +11,9 @@ from typing import Final
 
 from vramscope.leaks.holders.holder_bytes import MOST_WORDS
 from vramscope.leaks.scan.explanation import explain, trace, undisturbed
-from vramscope.leaks.scan.scanner import LOOK_SECONDS
+from vramscope.leaks.scan.scanner import SCAN_SECONDS
 from vramscope.leaks.scan.storages import TensorKinds
-from vramscope.leaks.scan.time_budget import Allowance
+from vramscope.leaks.scan.time_budget import TimeBudget
 from vramscope.leaks.verdict import advice
 from vramscope.leaks.verdict.judge import material_bytes
 from vramscope.protocol import messages
@@ -30,8 +30,8 @@ def holders_of(growth_bytes: int, step: int) -> list[messages.Leak]:
     """Holders that may have grown by so much, the likeliest first. Up to 0.4 s of the thread that ran out."""
     found = []
     with undisturbed():
-        scan = explain(TensorKinds(), Allowance(LOOK_SECONDS))
-        traced = trace(scan, Allowance(TRACE_SECONDS))
+        scan = explain(TensorKinds(), TimeBudget(SCAN_SECONDS))
+        traced = trace(scan, TimeBudget(TRACE_SECONDS))
         for group in (*scan.groups, *traced.groups):
             holder = group.holder
             many = holder.container and group.tensors >= FEWEST  # (one with a bound has not reached it)
@@ -77,7 +77,7 @@ def retained_from_last_step(boundary: int, retain_graph: tuple[str, int, str] | 
     retain_graph   file, line and function of the last backward(retain_graph=True)
     """
     with undisturbed():
-        scan = explain(TensorKinds(), Allowance(LOOK_SECONDS))
+        scan = explain(TensorKinds(), TimeBudget(SCAN_SECONDS))
         kept = [
             group
             for group in scan.groups

@@ -102,6 +102,17 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event"):
     data: Annotated[dict[Name, Scalar], msgspec.Meta(max_length=64)] = {}
 
 
+class Transition(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of a finding's state."""
+
+    state: Word
+    """One of LEAK_STATES."""
+    reason: Word
+    """One of LEAK_REASONS."""
+    step: Whole
+    """Step of the scan that changed it."""
+
+
 class Leak(msgspec.Struct, frozen=True, kw_only=True):
     """One holder of leaked memory: its name, source line, size, and a fix. Retained bytes and the effect on the peak are
     two numbers."""
@@ -147,6 +158,19 @@ class Leak(msgspec.Struct, frozen=True, kw_only=True):
     advice: Text
     examples: Annotated[list[Text], msgspec.Meta(max_length=16)] = []
     """Shapes of retained tensors: ``12 x float32[32, 512] on cuda:0``."""
+    why: Annotated[list[Transition], msgspec.Meta(max_length=16)] = []
+    """States of the holder from the first scan that saw it to the report, oldest first."""
+
+
+class ClosedLeak(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding that is no longer in the list, and why."""
+
+    kind: Word
+    name: Name
+    file: Text | None = None
+    line: Annotated[int, msgspec.Meta(ge=1, le=MAX_VALUE)] | None = None
+    why: Annotated[list[Transition], msgspec.Meta(max_length=17)] = []
+    """As of a leak; the last entry says why it was closed."""
 
 
 class Scan(msgspec.Struct, frozen=True, kw_only=True, tag="scan"):
@@ -164,6 +188,8 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True, tag="scan"):
     not_scanned: Text = ""
     """What the limits of time and number left out; "": nothing."""
     leaks: Annotated[list[Leak], msgspec.Meta(max_length=64)]
+    closed: Annotated[list[ClosedLeak], msgspec.Meta(max_length=64)] = []
+    """Findings of this session that were withdrawn, emptied or replaced, oldest first."""
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True, tag="overhead"):

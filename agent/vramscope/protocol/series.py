@@ -43,6 +43,43 @@ LEAK_KINDS: Final = (
     "tensor-growth",  # plain tensors, more with every step
 )
 
+LEAK_STATES: Final = ("new", "suspected", "reported", "settled", "emptied", "withdrawn")
+"""States of a holder. After a report: growth has stopped, the content was freed, or the report was wrong."""
+
+LEAK_REASONS: Final = (
+    "first-seen",
+    # suspected
+    "more-than-before",
+    "overlaps-once",
+    "may-be-emptied",  # code empties the container, and may yet do so
+    "same-as-another",  # another finding covers it
+    # reported
+    "overlaps-always",  # after the step of each optimizer
+    "graph-ages",  # graphs of many ages, and none was freed
+    "graphs-increase",
+    "graph-is-long",  # one graph reaches back through many iterations
+    "graph-lengthens",
+    "no-backward",
+    "tensors-increase",
+    "tensor-lengthens",
+    "reference-cycle",
+    "evaluation",  # an evaluation without gradients accumulates it
+    "still-more",  # slower growth than before
+    "fills-again",  # emptied periodically
+    # settled
+    "growth-stopped",
+    "shrank",
+    # emptied
+    "emptied-at-once",
+    "tensors-died",
+    "not-filled-again",
+    # withdrawn
+    "named-since",  # its holder was unknown and has a name now
+    "replaced",  # another finding says more
+    "backward-ran",  # a backward walked the graph after all
+)
+"""Reasons for a state, in the order of LEAK_STATES."""
+
 ROUNDS: Final = ("step", "batch", "call")
 """Units of a leak's age and growth. Without an optimizer: batches of a loader, or calls of the model."""
 

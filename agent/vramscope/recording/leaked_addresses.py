@@ -9,26 +9,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
+from vramscope.memory.scanned_leak import ScannedLeak
 from vramscope.protocol.series import UNKNOWN
 from vramscope.protocol.window import Columns, Holding
 
 MAX_ADDRESSES: Final = 100_000
 """Maximum number of addresses in one window."""
-
-
-class ScannedLeak(NamedTuple):
-    """One leak in one scan."""
-
-    kind: str
-    name: str
-    file: str | None
-    line: int | None
-    addresses: Sequence[int]
-    """Addresses of what the fix frees."""
-    counted_bytes: int
-    """Further bytes, estimated from similar tensors."""
 
 
 class LeakedAddresses:

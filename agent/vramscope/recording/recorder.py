@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
 from vramscope.memory import deepspeed_zero
+from vramscope.memory.scanned_leak import ScannedLeak
 from vramscope.process.identity import random_id
 from vramscope.process.notices import Notice
 from vramscope.protocol import series
 from vramscope.recording.counters import AllocatorReader
 from vramscope.recording.event_metadata import TAG, EventMetadata
-from vramscope.recording.leaked_addresses import LeakedAddresses, ScannedLeak
+from vramscope.recording.leaked_addresses import LeakedAddresses
 from vramscope.recording.owners import Owners
 from vramscope.recording.packing import WindowPacker
 from vramscope.recording.plan import LEAK, WindowPlan, WindowRequest

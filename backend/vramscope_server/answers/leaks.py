@@ -7,6 +7,17 @@ from typing_extensions import TypedDict
 from vramscope_server.answers.figures_and_windows import Damage
 
 
+class LeakTransition(TypedDict):
+    """One change of a leak's state."""
+
+    state: str
+    """State of the holder, as in the wire contract."""
+    reason: str
+    """Reason for it, as in the wire contract."""
+    step: int
+    """Step of the scan that changed it."""
+
+
 class Leak(TypedDict):
     """Memory from earlier iterations that a variable retains."""
 
@@ -56,6 +67,8 @@ class Leak(TypedDict):
     """Proposed change."""
     examples: list[str]
     """Some of the retained tensors."""
+    why: list[LeakTransition]
+    """States of the holder from the first scan that saw it to the report, oldest first."""
     on_host: bool
     """Whether only host memory is retained, although the training uses a device."""
     ranks: list[int]

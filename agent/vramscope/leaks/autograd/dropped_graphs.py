@@ -14,13 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from vramscope.leaks.autograd.graph_walk import Budget, Chains, walk
+from vramscope.leaks.autograd.graph_walk import Chains, NodeBudget, walk
 from vramscope.leaks.autograd.sentinels import NO_NUMBER, nodes_of
 from vramscope.leaks.holders import line_search
 from vramscope.leaks.policy import POLICY
 from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.storages import Storages, TensorKinds
-from vramscope.leaks.verdict.peak_effect import NOT_MEASURED, NOT_ON_CPU, Effect, Follower, effect_of_made
+from vramscope.leaks.verdict.peak_effect import NOT_MEASURED, NOT_ON_CPU, Effect, PeakFollower, effect_of_made
 from vramscope.process import frames, type_info
 from vramscope.process.hook_numbers import own_hook_numbers
 
@@ -39,7 +39,7 @@ Key = tuple[str, int, str, int]
 """file, line, class of the module, id of the module (compared and never used)"""
 
 
-class Place(NamedTuple):
+class GraphOrigin(NamedTuple):
     """Where a graph is made that nothing walks."""
 
     module: str
@@ -50,8 +50,8 @@ class Place(NamedTuple):
     function: str
 
 
-class Found(NamedTuple):
-    place: Place
+class DroppedGraph(NamedTuple):
+    origin: GraphOrigin
     graphs: int
     """of that place, in one step"""
     saved_bytes: int
@@ -75,8 +75,8 @@ class _Mark:
 class _Followed:
     """One output's graph."""
 
-    def __init__(self, key: Key, place: Place, walks: int) -> None:
-        self.key, self.place = key, place
+    def __init__(self, key: Key, place: GraphOrigin, walks: int) -> None:
+        self.key, self.origin = key, place
         self.walks = walks
         """backward passes before it"""
         self.walked = False
@@ -84,7 +84,7 @@ class _Followed:
         """alive at a walk that came after it: no batch of an evaluation, which is over before the next step's backward"""
         self.mark: weakref.ref[_Mark] | None = None
         self.saved_bytes, self.nodes = 0, 0
-        self.follower: Follower | None = None
+        self.follower: PeakFollower | None = None
         self.since: int | None = None
 
     @property
@@ -92,7 +92,7 @@ class _Followed:
         return self.mark is not None and self.mark() is not None
 
 
-class UnwalkedInSteps:
+class StepGraphs:
     """One a session, on the training thread. It keeps no node and no tensor.
 
     found     called with what two steps have shown, and again with what a later one shows
@@ -104,8 +104,8 @@ class UnwalkedInSteps:
         clock: StepClock,
         kinds: TensorKinds,
         chains: Chains,
-        found: Callable[[Found], None],
-        withdraw: Callable[[Place], None],
+        found: Callable[[DroppedGraph], None],
+        withdraw: Callable[[GraphOrigin], None],
     ) -> None:
         import torch
 
@@ -142,7 +142,7 @@ class UnwalkedInSteps:
         code, line = at
         name = type_info.name_of(type(module))
         key = (code.co_filename, line, name, id(module))
-        place = Place(name, line_search.stored_on(code, line), code.co_filename, line, code.co_name)
+        place = GraphOrigin(name, line_search.stored_on(code, line), code.co_filename, line, code.co_name)
         followed = _Followed(key, place, walks)
         nodes = nodes_of(output)
         if nodes and key in self._suspected:
@@ -159,7 +159,7 @@ class UnwalkedInSteps:
             followed.mark = weakref.ref(mark)
             if followed.saved_bytes and len(self._clock.counters) == 1:
                 followed.since = self._clock.mark()
-                followed.follower = Follower([mark], followed.saved_bytes, self._clock.mark)
+                followed.follower = PeakFollower([mark], followed.saved_bytes, self._clock.mark)
             self._followed.append(followed)
 
     def before_walk(self) -> None:
@@ -171,7 +171,7 @@ class UnwalkedInSteps:
         """The step is over, and these were its stretches."""
         self.follows, self.waits = False, bool(self._followed)
         self._known = {}
-        made: dict[Key, list[tuple[Follower, int]]] = {}
+        made: dict[Key, list[tuple[PeakFollower, int]]] = {}
         for followed in self._followed:
             if followed.follower is not None:
                 its = made.setdefault(followed.key, [])
@@ -190,7 +190,7 @@ class UnwalkedInSteps:
         for one in followed:
             if one.walked:
                 self._suspected.discard(one.key)
-                self._withdraw(one.place)
+                self._withdraw(one.origin)
         walked = {one.key for one in followed if one.walked or one.is_alive}
         unwalked: dict[Key, list[_Followed]] = {}
         for one in followed:
@@ -204,12 +204,12 @@ class UnwalkedInSteps:
             elif saved_bytes >= self._material_bytes:
                 nodes = sum(one.nodes for one in ones)
                 effect = self._effects.get(key, NOT_ON_CPU)
-                self._found(Found(ones[0].place, len(ones), saved_bytes, nodes, effect))
+                self._found(DroppedGraph(ones[0].origin, len(ones), saved_bytes, nodes, effect))
 
     def _weigh(self, followed: _Followed, nodes: Sequence[Any], args: tuple[Any, ...]) -> None:
         saved: Storages = {}
         given: Storages = {}
-        budget = Budget(self._chains, MOST_NODES)
+        budget = NodeBudget(self._chains, MOST_NODES)
         for node in nodes:
             graph = walk(node, budget)
             saved |= graph.saved

@@ -1,8 +1,8 @@
-"""Counts what an autograd graph keeps alive: saved tensors, attributes of custom Functions, parameters of older models.
+"""What an autograd graph retains: saved tensors, attributes of custom Functions, parameters of older models.
 
-Saved tensors are read so that no unpack hook runs (see saved.py): no recomputation of a checkpoint, no copy back from the host.
-The walk makes Python wrappers of the nodes it visits, so it is bounded: in one look, and of a chain through many steps, in all
-looks together (see sentinel.py).
+Saved tensors are read so that no unpack hook runs (saved_tensors.py): no recomputation of a checkpoint, no copy from the host.
+The walk makes Python wrappers of the nodes it visits. So it is bounded in one scan, and for chains through many steps in all
+scans together (sentinels.py).
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.storages import Storages
 
 NODE_BYTES: Final = 480
-"""of host memory a node takes on average (286 nodes of a GPT in 138 KB)"""
+"""Host memory of a node on average (286 nodes of a GPT in 138 KB)."""
 MOST_NODES: Final = 4_000
-"""of one look"""
+"""Nodes that one scan visits."""
 MOST_CHAINED: Final = 12_000
-"""nodes of earlier steps, alive, that looks have wrapped. PyTorch frees 38,000 in a row on a stack of 8 MB, and dies of 44,000"""
+"""Live nodes of earlier steps that scans have wrapped. PyTorch frees 38,000 in a row on a stack of 8 MB, and crashes at 44,000."""
 LEAST_CHAINED: Final = 100
-"""of one look, whatever was wrapped before"""
+"""Least nodes of earlier steps that one scan may visit."""
 KEY: Final = "vramscope walked"
 
 _NO_NUMBER: Final = 2**64 - 1
 
 
 class Chains:
-    """How many nodes of graphs that reach into earlier steps have a wrapper by our walks, and live. One a session.
+    """Live nodes of earlier steps that our walks have wrapped. One per session.
 
-    Each look gets a quarter of what is left: a graph that grows for ever is walked in ever shorter parts, its newest nodes first.
+    Each scan may visit a quarter of what is left: a graph that grows without end is walked in ever shorter parts, newest first.
     """
 
     def __init__(self) -> None:
         self.wrapped = 0
         self.step_numbers = 0
-        """sequence numbers that a step takes; 0: not known"""
+        """Sequence numbers of a step; 0 if unknown."""
 
     @property
     def allowed(self) -> int:
-        """Nodes of earlier steps that the next look may visit."""
+        """Nodes of earlier steps that the next scan may visit."""
         return max(LEAST_CHAINED, (MOST_CHAINED - self.wrapped) // 4)
 
     def walked(self, root: Any, nodes: int) -> None:
-        """So many of them were visited from ``root``: they count until it dies."""
+        """Note the nodes of earlier steps that a walk from ``root`` visited. They count until it dies."""
         root.metadata[KEY] = _Walked(self, nodes)
 
 
@@ -59,8 +59,8 @@ class _Walked:
         self._chains.wrapped -= self._nodes
 
 
-class Budget:
-    """Nodes that may still be visited in this look."""
+class NodeBudget:
+    """Nodes that this scan may still visit."""
 
     def __init__(self, chains: Chains | None = None, nodes: int = MOST_NODES) -> None:
         self.left = nodes
@@ -69,25 +69,25 @@ class Budget:
 
 
 class Graph(NamedTuple):
-    """What lies behind one node."""
+    """What one node leads to."""
 
     saved: Storages
-    """storages of saved tensors and of what custom Functions keep"""
+    """Storages of saved tensors and of attributes of custom Functions."""
     attributes: tuple[tuple[type, str, int], ...]
-    """(Function, attribute, bytes) of tensors that a custom Function keeps beside save_for_backward"""
+    """(Function, attribute, bytes) of tensors that a custom Function keeps outside save_for_backward."""
     parameters: Storages
-    """leaves that gradients flow to, and their gradients"""
+    """Storages of leaves that gradients flow to, and of their gradients."""
     oldest: int
-    """sequence number of the operation that was made first; of those visited"""
+    """Lowest sequence number of the visited nodes."""
     nodes: int
     complete: bool
 
 
-def walk(root: Any, budget: Budget, known: set[Any] | None = None) -> Graph:
-    """Visit a graph from a node down. About 1.6 µs a node. ``known``: nodes of earlier walks, left out; this one's join them.
+def walk(root: Any, budget: NodeBudget, known: set[Any] | None = None) -> Graph:
+    """Visit a graph from a node down. About 1.6 µs a node. ``known``: nodes of earlier walks, which are skipped; updated.
 
-    What belongs to earlier steps comes newest first, however it hangs together: where the budget ends, all is counted down to
-    the oldest operation that was visited, and what lies behind it can be reckoned.
+    Nodes of earlier steps are visited newest first, however they are connected. Where the budget ends, everything down to the
+    oldest visited operation is counted, and the rest can be extrapolated.
     """
     import torch
 
@@ -144,7 +144,7 @@ def walk(root: Any, budget: Budget, known: set[Any] | None = None) -> Graph:
 
 
 def tensors_in(value: Any, depth: int = 2) -> list[Any]:
-    """A tensor, or those in a container of two levels, 64 entries each at most."""
+    """A tensor, or the tensors in a container of two levels, at most 64 entries each."""
     import torch
 
     kind = type(value)

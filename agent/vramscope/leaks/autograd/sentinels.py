@@ -1,15 +1,15 @@
-"""Knows, at no more than some µs a backward, which autograd graphs of earlier steps are still alive.
+"""Sentinels: which autograd graphs of earlier steps are alive, at a cost of some µs per backward.
 
-A backward's graph gets one sentinel: an object in ``metadata`` of its oldest node, which dies when that C++ node dies. Whatever
-keeps a later part of the graph (the loss, the logits, a list of either) keeps the oldest node too, so one object speaks for
-all of it. Sentinels of outputs tell of graphs that were built and dropped with no backward in between.
+A backward's graph gets one sentinel: an object in ``metadata`` of its oldest node, which dies with that C++ node. Whatever retains
+a later part of the graph (the loss, the logits, a list of either) retains the oldest node too, so one object stands for all of
+it. Sentinels of outputs show graphs that were built and dropped without a backward.
 
 Making the Python wrapper of a node has a price in PyTorch since 2.12: a chain of some 40,000 nodes that were all wrapped
 overflows a stack of 8 MB when it is freed. Leaks are such chains, so the descent is bounded, and latched off while old
 sentinels accumulate: by then it is known that graphs are kept, and a sentinel in the newest node alone goes on counting them.
 
-Where nothing has been kept for long, most descents are left out. A loss that is kept is counted as ever; of what keeps the middle
-of a graph, and begins so late, up to six are missed in the count before one is seen, and from then on none is.
+Where nothing was retained for long, most descents are skipped. A retained loss still counts. Of holders that retain the middle of a
+graph, and begin that late, up to six graphs are missed before one is counted, and none afterwards.
 """
 
 from __future__ import annotations
@@ -28,47 +28,47 @@ KEY: Final = "vramscope"
 OUTPUT_KEY: Final = "vramscope output"
 
 MOST_PARTS: Final = 8
-"""of an output's, that are looked at"""
+"""Parts of an output that are searched."""
 MOST_HOPS: Final = 64
-"""of the descent, at about 0.7 µs each"""
+"""Hops of a descent, at about 0.7 µs each."""
 HOPS_LOOKED_FOR: Final = 2
-"""at the end of a way that is remembered: whether it goes on, and whether a branch is older, shows in the last two nodes"""
+"""Hops at the end of a stored descent that are searched again: the last two nodes show whether it goes on."""
 MOST_OLD: Final = 64
-"""graphs of earlier steps alive: from then on no descent is made"""
+"""Live graphs of earlier steps from which no descent is made."""
 MOST_REACHING: Final = 32
-"""backwards in a row whose graph reaches into an earlier step's: a chain that grows; the descent rests"""
+"""Consecutive backwards whose graph reaches into an earlier step, from which the descent pauses: the chain grows."""
 REST: Final = 1024
-"""backwards that the descent then rests; twice as many each time"""
+"""Backwards of such a pause; twice as many each time."""
 CALM_ROUNDS: Final = 100
-"""in a row, after each of which nothing of earlier ones was alive"""
+"""Consecutive iterations without a live older graph from which most descents are skipped."""
 DESCENTS_ONE_IN: Final = 7
-"""rounds, when it is calm; prime to what is done each so many steps: twos, tens, hundreds"""
+"""One descent in so many iterations then. Prime to common periods: twos, tens, hundreds."""
 
 NO_NUMBER: Final = 2**64 - 1
-"""of AccumulateGrad nodes, which are no operation of any step"""
+"""Sequence number of AccumulateGrad nodes, which belong to no step."""
 
 
 class Sentinel:
-    """Lives exactly as long as the node that it was put into. (No ``__init__`` and no ``__del__``: neither makes a frame.)"""
+    """Lives exactly as long as its node. (No ``__init__`` and no ``__del__``: neither makes a frame.)"""
 
     __slots__ = ("__weakref__", "born")
     born: int
-    """step in which its graph was built"""
+    """Step in which its graph was built."""
 
 
-class Outputs:
-    """Graphs that were built by the forward of a root module, and what became of them."""
+class OutputGraphs:
+    """Graphs that root modules have built, and whether they are alive, dropped or walked."""
 
     def __init__(self) -> None:
         self._alive: dict[weakref.ref[Sentinel], int] = {}
-        """and the backward passes before each"""
+        """Number of backward passes before each."""
         self._died: deque[weakref.ref[Sentinel]] = deque()
         self._dropped = 0
         self._newest_node = NewestNode()
         self.walks = 0
-        """backward passes so far"""
-        self.heard = False
-        """a root module has given an output with a graph"""
+        """Backward passes so far."""
+        self.has_roots = False
+        """True once a root module returned an output with a graph."""
 
     def walked(self) -> None:
         if self._died:
@@ -77,11 +77,11 @@ class Outputs:
         self._dropped = 0
 
     def add(self, output: Any) -> None:
-        """A root module has answered. Some 4 µs between a training's kernels."""
+        """Note the output of a root module. About 4 µs."""
         node = self._newest_node.of(output)
         if node is None:
             return
-        self.heard = True
+        self.has_roots = True
         if self._died:
             self._settle()
         if len(self._alive) < MOST_OLD:
@@ -90,24 +90,24 @@ class Outputs:
 
     @property
     def alive(self) -> bool:
-        """There are some."""
+        """True where any graph is alive."""
         self._settle()
         return bool(self._alive)
 
     @property
     def dropped(self) -> int:
-        """Graphs in a row that were freed though nothing had walked backward since they were built."""
+        """Consecutive graphs that were freed without a backward."""
         self._settle()
         return self._dropped
 
     @property
     def pending(self) -> int:
-        """Graphs alive that nothing has walked since they were built."""
+        """Live graphs without a backward since they were built."""
         self._settle()
         return sum(walks == self.walks for walks in self._alive.values())
 
     def _settle(self) -> None:
-        # Whoever frees a graph, on whatever thread, only notes it: what it means is found out here.
+        # A death on any thread is only noted; it is counted here.
         while self._died:
             self._dropped += self._alive.pop(self._died.popleft()) == self.walks
 
@@ -117,7 +117,7 @@ class Sentinels:
 
     def __init__(self) -> None:
         self._alive: dict[weakref.ref[Sentinel], int] = {}
-        """and the step in which each was built"""
+        """Step in which each was built."""
         self._gone = self._alive.pop
         self._descent = Descent()
         self._reaching = 0
@@ -125,10 +125,10 @@ class Sentinels:
         self._next_rest = REST
         self._calm_rounds = 0
         self.reach_steps = 0
-        """how many steps back the newest backward's graph reached"""
+        """Steps that the newest backward's graph reached back."""
 
     def place(self, root: torch.Tensor, step: int) -> None:
-        """Put a sentinel into the graph of ``root``, which is about to be walked backward in step ``step``.
+        """Put a sentinel into the graph of ``root``, from which a backward of step ``step`` is about to begin.
 
         Cost: about 1 µs; where it descends a hop 0.7 µs, of a graph like the one before 0.4.
         """
@@ -159,14 +159,14 @@ class Sentinels:
         sentinel.born = step
         self._alive[weakref.ref(sentinel, self._gone)] = step
 
-    def end_round(self, step: int) -> int:
-        """A round is over: :meth:`older_than`, by which it is known how closely to watch."""
+    def end_iteration(self, step: int) -> int:
+        """End an iteration. Returns :meth:`older_than`, which decides how often to descend."""
         old = self.older_than(step)
         self._calm_rounds = 0 if old else self._calm_rounds + 1
         return old
 
     def older_than(self, step: int) -> int:
-        """Graphs of steps before ``step`` that are alive. About 1 µs."""
+        """Live graphs of steps before ``step``. About 1 µs."""
         alive = self._alive
         if not alive:
             return 0
@@ -182,17 +182,17 @@ class Sentinels:
 
 
 class Descent:
-    """From the newest node of a graph to its oldest: from each to the child that was made first, MOST_HOPS at most.
+    """Descent from the newest node of a graph to its oldest: from each to the child that was made first, MOST_HOPS at most.
 
-    A training builds the same graph in each step: the way down is remembered but for its end, and taken again without asking
-    every child for its number. Where it does not look as it did, hop by hop, or ends elsewhere, it is looked for anew.
+    A training builds the same graph in each step. So the hops are stored, but for the last ones, and repeated without asking
+    every child for its number. Where the graph differs, hop by hop or at its end, it is searched again.
     """
 
     def __init__(self) -> None:
         self._span = -1
-        """operations from the newest node to the oldest, in the graph before"""
+        """Operations from the newest node to the oldest, in the previous graph."""
         self._way: list[Hop] = []
-        """empty: the last two graphs were not alike"""
+        """Stored hops; empty where the last two graphs differed."""
 
     def oldest(self, node: Any) -> Any:
         newest = node._sequence_nr()
@@ -209,7 +209,7 @@ class Descent:
         return oldest
 
     def _along(self, node: Any) -> Any:
-        """None: the graph is another one."""
+        """Follow the stored hops. None where the graph is another one."""
         for children_then, place in self._way:
             children = node.next_functions
             if len(children) != children_then:
@@ -221,11 +221,11 @@ class Descent:
 
 
 Hop = tuple[int, int]
-"""how many children a node has, and which of them was made first"""
+"""Number of children of a node, and which of them was made first."""
 
 
 def _look_down(node: Any, most_hops: int) -> tuple[Any, list[Hop]]:
-    """The oldest node, or so many hops away; and the way."""
+    """The oldest node within so many hops, and the hops to it."""
     way: list[Hop] = []
     for _ in range(most_hops):
         children = node.next_functions
@@ -251,7 +251,7 @@ class NewestNode:
         self._tensor = torch.Tensor
 
     def of(self, output: Any, depth: int = 2) -> Any:
-        """``output``: a tensor, a sequence, a mapping. None: there is no graph in it."""
+        """``output``: a tensor, a sequence, a mapping. None where it has no graph."""
         kind = type(output)
         if issubclass(kind, self._tensor):
             return output.grad_fn
@@ -269,7 +269,7 @@ class NewestNode:
 
 
 def nodes_of(output: Any, depth: int = 2) -> list[Any]:
-    """The nodes of all tensors with a graph in a module's output, as :class:`NewestNode` looks through it."""
+    """Nodes of all tensors with a graph in a module's output, searched as by :class:`NewestNode`."""
     import torch
 
     kind = type(output)

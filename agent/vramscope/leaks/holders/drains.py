@@ -13,7 +13,7 @@ from typing import NamedTuple
 from vramscope.leaks.holders.bytecode import MAKERS, Line, arguments_of, has_variable, lines_of, with_inner
 
 
-class Taking(NamedTuple):
+class Drain(NamedTuple):
     """A line that takes out of a container."""
 
     code: types.CodeType
@@ -22,7 +22,7 @@ class Taking(NamedTuple):
     """all that there is"""
 
 
-def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool, attribute: bool = False) -> Taking | None:
+def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool, attribute: bool = False) -> Drain | None:
     """Where one of the functions takes something out of the container of that name, keeps a slice of it, or begins an empty one
     (the first one aside), also by another name that it gives it (``rows = self.rows``): of several lines the first that leaves
     nothing in it.
@@ -30,7 +30,7 @@ def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool, att
     is_list     to assign to its subscript overwrites
     attribute   it is that of an object or a class, and no variable
     """
-    found: Taking | None = None
+    found: Drain | None = None
     for code in codes:
         for part in with_inner(code):
             if not has_variable(part, name):
@@ -48,7 +48,7 @@ def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool, att
                 if anew or takes:
                     whole = anew or "clear" in line.attributes_loaded or (line.removes and line.cuts)
                     if found is None or (whole and not found.whole):
-                        found = Taking(part, line.number, whole)
+                        found = Drain(part, line.number, whole)
     return found
 
 
@@ -59,7 +59,7 @@ def emptied_elsewhere(
     *,
     is_list: bool,
     attribute: bool = False,
-) -> Taking | None:
+) -> Drain | None:
     """Where one of the ``callees``, to which one of the functions hands the container, leaves nothing in its argument; None where
     it is not clear which argument that is."""
     for code in codes:
@@ -81,7 +81,7 @@ def emptied_elsewhere(
     return None
 
 
-def begun_anew(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> Taking | None:
+def begun_anew(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> Drain | None:
     """Where one of the functions begins a value anew that it carries on: ``total = 0`` in its loop, or anything around the one
     that has ``total += loss``; of an attribute where a method sets it to a constant."""
     for code in codes:
@@ -93,7 +93,7 @@ def begun_anew(codes: Iterable[types.CodeType], name: str, *, attribute: bool = 
             for line in its:
                 constant = line.constant and (_outlives(part, None) if attribute else line.in_loop)
                 if not _loads(line, name, attribute=attribute) and (constant or 0 < line.depth < carried):
-                    return Taking(part, line.number, whole=True)
+                    return Drain(part, line.number, whole=True)
     return None
 
 

@@ -31,17 +31,17 @@ GROWS: Final = (list, dict, set, collections.deque, weakref.WeakKeyDictionary, q
 CONTAINERS: Final = (*GROWS, tuple, frozenset)
 
 
-class Family(NamedTuple):
+class Grouping(NamedTuple):
     """What the paths of one look have in common."""
 
     lonely: frozenset[int]
-    """see :func:`lonely_links`"""
+    """see :func:`single_links`"""
     numbered: frozenset[tuple[str, str]]
     """see :func:`numbered_attributes`"""
 
 
-def family_of(paths: Collection[Path]) -> Family:
-    return Family(lonely_links(paths), numbered_attributes(paths))
+def grouping_of(paths: Collection[Path]) -> Grouping:
+    return Grouping(single_links(paths), numbered_attributes(paths))
 
 
 def numbered_attributes(paths: Iterable[Path]) -> frozenset[tuple[str, str]]:
@@ -63,12 +63,12 @@ def _pattern(link: Path) -> tuple[str, str] | None:
     return type_info.qualified_name(link.parent.kind), NUMBER.sub("*", link.label)
 
 
-def is_numbered(links: list[Path], family: Family | None) -> bool:
+def is_numbered(links: list[Path], family: Grouping | None) -> bool:
     """Whether these end with such an attribute: all of an object's are one holder then, as the elements of a list are."""
     return family is not None and bool(family.numbered) and _pattern(links[-1]) in family.numbered
 
 
-def lonely_links(paths: Iterable[Path]) -> frozenset[int]:
+def single_links(paths: Iterable[Path]) -> frozenset[int]:
     """Identities of the links that alone of their class lead from their parent to what is held: the one callback, of a list, that
     keeps, or one of each kind. (Of a list that takes more and more there come to be several.)"""
     ways: dict[tuple[int, type], set[int]] = {}
@@ -83,7 +83,7 @@ def lonely_links(paths: Iterable[Path]) -> frozenset[int]:
     return frozenset(next(iter(links)) for links in ways.values() if len(links) == 1)
 
 
-def group_key(path: Path, family: Family | None = None) -> HolderKey:
+def group_key(path: Path, family: Grouping | None = None) -> HolderKey:
     """Identity of the holder that a path leads to."""
     links = held_links(path, family)
     root = links[0].root
@@ -103,7 +103,7 @@ def labels_of(links: list[Path]) -> list[str]:
     return [label for label, _ in itertools.groupby(link.label for link in links[1:])]
 
 
-def labels_of_all(paths: Sequence[Path], links: list[Path], family: Family | None) -> list[str]:
+def labels_of_all(paths: Sequence[Path], links: list[Path], family: Grouping | None) -> list[str]:
     """As :func:`_labels`; where several objects of a class keep in the same attribute, ``.*`` for what differs in their names."""
     labels = labels_of(links)
     for path in paths[:MOST_COMPARED]:
@@ -116,10 +116,10 @@ def labels_of_all(paths: Sequence[Path], links: list[Path], family: Family | Non
     return labels
 
 
-class Keys:
+class KeyCache:
     """The keys of many paths of one look. Elements of one container have the same."""
 
-    def __init__(self, family: Family) -> None:
+    def __init__(self, family: Grouping) -> None:
         self._family = family
         self._of_elements: dict[int, HolderKey] = {}
 
@@ -133,7 +133,7 @@ class Keys:
         return key
 
 
-def held_links(path: Path, family: Family | None = None) -> list[Path]:
+def held_links(path: Path, family: Grouping | None = None) -> list[Path]:
     """The links up to the first container that takes more and more, or an exception, or else to the object that has the tensor.
 
     Of its ``family`` the lonely links: a list of objects of which one of a class keeps is passed over for what that one has

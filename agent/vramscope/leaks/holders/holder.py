@@ -13,12 +13,12 @@ from types import CodeType
 from typing import Final, NamedTuple
 
 from vramscope.leaks.holders import drains, line_search
-from vramscope.leaks.holders.drains import Taking
+from vramscope.leaks.holders.drains import Drain
 from vramscope.leaks.holders.grouping import (
     GROWS,
     NUMBER,
     TRACEBACK,
-    Family,
+    Grouping,
     group_key,
     held_links,
     is_numbered,
@@ -59,7 +59,7 @@ class Holder(NamedTuple):
     """a plain local or global variable"""
     in_model: bool = False
     """it is reached through a module"""
-    taken_from: bool = False
+    drained: bool = False
     """a container that the code takes out of too, or overwrites: it may have a bound that is not reached yet"""
     emptied_at: tuple[str, int, str] | None = None
     """file, line and function that leave nothing in the container, or begin an empty one; of a value, that begin it anew"""
@@ -88,7 +88,7 @@ class Holder(NamedTuple):
     """Function that is cached, or object with weak keys: the name without its mechanism."""
 
 
-def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None, *, written: bool = False) -> Holder:
+def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = None, *, written: bool = False) -> Holder:
     """The holder that paths with the same :func:`group_key` have in common."""
     links = held_links(paths[0], family)
     whole = paths[0].links()
@@ -137,7 +137,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None,
         or line_search.carried_by_loop(root.code, root.name),
         variable=len(links) == 1,
         in_model=any(_is_module(link.kind) for link in links),
-        taken_from=is_container and taking is not None,
+        drained=is_container and taking is not None,
         emptied_at=(taking.code.co_filename, taking.number, taking.code.co_name) if taking and taking.whole else None,
         read_late=root.code is not None and line_search.read_after_backward(root.code, root.name),
         linked=_linked_by(paths),
@@ -251,13 +251,13 @@ def _is_module(kind: type) -> bool:
     )
 
 
-def _taken_from(links: list[Path], codes: Codes, metric: str) -> Taking | None:
+def _taken_from(links: list[Path], codes: Codes, metric: str) -> Drain | None:
     root, last = links[0].root, links[-1]
     of_list = issubclass(last.kind, list)
     if metric:
         through = frozenset(link.label[1:] for link in links[1:] if link.label.startswith("."))
         reset = (line_search.called_at(codes.all, name, frozenset(("reset",)), through) for name in (root.name, "self"))
-        return next((Taking(*at, whole=True) for at in reset if at is not None), None)
+        return next((Drain(*at, whole=True) for at in reset if at is not None), None)
     taking = drains.taken_from(own_codes(last.kind), "self", is_list=of_list)
     if taking is not None:
         return taking
@@ -269,7 +269,7 @@ def _taken_from(links: list[Path], codes: Codes, metric: str) -> Taking | None:
     return taking or drains.emptied_elsewhere(own, name, codes.all, is_list=of_list, attribute=attribute)
 
 
-def _begun_anew(links: list[Path], codes: Codes) -> Taking | None:
+def _begun_anew(links: list[Path], codes: Codes) -> Drain | None:
     found = _own_name(links, codes)
     return None if found is None else drains.begun_anew(found[0], found[1], attribute=found[2])
 

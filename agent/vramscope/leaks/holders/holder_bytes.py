@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
-from vramscope.leaks.autograd.graph_walk import NODE_BYTES, Budget, Graph, walk
+from vramscope.leaks.autograd.graph_walk import NODE_BYTES, Graph, NodeBudget, walk
 from vramscope.leaks.holders import line_search
 from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.key import HolderKey
@@ -151,7 +151,7 @@ def joined(groups: Iterable[Group]) -> list[Group]:
     return list(found.values())
 
 
-def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget) -> Group:
+def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBudget) -> Group:
     """Count what ``tensors`` keep alive. How old their graphs are is read of each, the bytes as far as the budget reaches."""
     own: Storages = {}
     with_graph = []

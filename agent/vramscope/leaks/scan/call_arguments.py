@@ -1,4 +1,4 @@
-"""What the call of a model is given: a cache of keys and values grows from call to call by design, and is no leak."""
+"""Arguments of a model's call: a cache of keys and values grows from call to call by design, and is no leak."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.process.name_roots import ATOMS
 
 MOST_OBJECTS: Final = 4_000
-"""some 2 µs each"""
+"""Objects that are visited, at about 2 µs each."""
 DEEPEST: Final = 6
-"""``past_key_values.layers[*].keys`` lies five deep"""
+"""Levels below the arguments. ``past_key_values.layers[*].keys`` is five deep."""
 
 
-def given_storages(args: tuple[Any, ...], kwargs: dict[str, Any], kinds: TensorKinds) -> Storages:
-    """Of the tensors in the arguments and in what they hold, some levels deep. Nothing of the user's runs, none is kept."""
+def argument_storages(args: tuple[Any, ...], kwargs: dict[str, Any], kinds: TensorKinds) -> Storages:
+    """Storages of the tensors in the arguments, some levels deep. No code of the user runs, and no tensor is kept."""
     found: Storages = {}
     shapes: Shapes = {}
     queue: collections.deque[tuple[Any, int]] = collections.deque(((args, 0), (kwargs, 0)))
@@ -36,8 +36,8 @@ def given_storages(args: tuple[Any, ...], kwargs: dict[str, Any], kinds: TensorK
     return found
 
 
-def is_given(group: Group, given: Storages) -> bool:
-    """Whether most of what a holder keeps is among ``given``."""
+def is_argument(group: Group, given: Storages) -> bool:
+    """True where most of what a holder retains is among the arguments."""
     return (
         sum(size for place, size in group.own.items() if place in given) > POLICY.call_argument_share * group.own_bytes
     )

@@ -1,7 +1,7 @@
-"""What a container has that is too long to look at each of its elements: which of some objects, and how many tensors.
+"""Content of a container that is too long to read each element: which wanted objects it has, and how many tensors.
 
-Its newest elements are looked through by functions of C, as far as the time goes; of those before them a sample tells how many
-tensors they have. Holes in it, and elements that hold none, count for nothing.
+Functions of C search the newest elements, as far as the time allows; a sample of the older ones shows how many tensors they
+have. Elements without tensors count as none.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Any, Final, NamedTuple
 from vramscope.leaks.scan.object_children import in_queue, is_array, may_hold
 
 MOST_ELEMENTS: Final = 200_000
-"""that are looked through; some 0.1 µs each"""
+"""Elements that are searched, at about 0.1 µs each."""
 AT_ONCE: Final = 2_000
-"""between two looks at the clock"""
+"""Elements between two readings of the clock."""
 SAMPLE: Final = 1_000
-"""of those for which no time is left"""
+"""Sampled elements of those for which no time is left."""
 BELOW: Final = 3
-"""levels of records, tuples, small dicts within an element"""
+"""Levels of records, tuples and small dicts within an element."""
 MOST_BELOW: Final = 200_000
 
 
 class Contents(NamedTuple):
     wanted: set[int]
-    """ids of the wanted ones, beyond the ends that are looked at one by one"""
+    """Ids of the wanted objects beyond the ends that are read one by one."""
     tensors: int
-    """in all of it, ends too, whosever they are"""
+    """All tensors in it, including those at the ends."""
     elements: int
     looked_through: int
-    """of these"""
+    """Elements that were searched."""
     is_whole: bool
-    """all of them: nothing was overlooked, and nothing reckoned"""
+    """True where every element was searched and nothing extrapolated."""
 
 
 def contents(
@@ -47,10 +47,10 @@ def contents(
     tensors: Callable[[int], bool],
     is_over: Callable[[], bool],
 ) -> Contents:
-    """Of a long container with ``size`` elements.
+    """Content of a long container with ``size`` elements.
 
-    ends      ids of those elements that are looked at one by one
-    tensors   whether a type with that id is a tensor's
+    ends      ids of the elements that are read one by one
+    tensors   True for the id of a tensor's type
     """
     found: set[int] = set()
     inside: set[int] = set()
@@ -79,7 +79,7 @@ def contents(
 
 
 def _others(level: list[Any], tensors: Callable[[int], bool], inside: set[int]) -> list[Any]:
-    """Add ids of tensors to ``inside``; gives what else may have some in it."""
+    """Add ids of tensors to ``inside``. Returns other objects that may contain some."""
     are = list(map(tensors, map(id, map(type, level))))
     inside.update(map(id, compress(level, are)))
     others = compress(level, map(not_, are))
@@ -93,7 +93,7 @@ def _look_below(
     wanted: frozenset[int] | set[int] = frozenset(),
     found: set[int] | None = None,
 ) -> bool:
-    """Add ids of tensors to ``inside``, of what is wanted to ``found``. Whether all was seen."""
+    """Add ids of tensors to ``inside`` and of wanted objects to ``found``. True where everything was searched."""
     whole = True
     for _ in range(BELOW):
         if not records:
@@ -108,7 +108,7 @@ def _look_below(
 
 
 def _newest_first(container: Any) -> Iterator[Any]:
-    """Elements, the newest first where the container knows; of a dict pairs of key and value."""
+    """Elements, the newest first where the container is ordered; of a dict pairs of key and value."""
     kind = type(container)
     elements: Any = ()
     if issubclass(kind, dict):

@@ -1,12 +1,11 @@
-"""One look at what is held: which names keep which tensors and graphs, and how many bytes. A pure reading.
+"""One scan: which names retain which tensors and graphs, and how many bytes. It only reads.
 
-Sweep (every tensor), paths (from local and global names), walks (through the graphs), and, for what no name reaches,
-referrers. It runs on the training thread at a boundary between steps, where tensors stand still; nothing of the user's runs,
-and nothing of theirs is kept when it returns.
+Stages: sweep (every tensor), search (paths from local and global names), grouping (paths of one holder), counting (walks through
+the graphs), and for what no name reaches, referrers. A scan runs on the training thread between steps, where tensors do not change.
+No code of the user runs, and nothing of theirs is kept when it returns.
 
-Bounded in time, calls that nothing can interrupt included (see allowance.py); what the bound left out is said. But in an ordinary
-process each part does its least, a few ms, whatever the parts before it took: a machine that is slow, or busy, judges an ordinary
-training as any other does.
+The time is bounded, including calls that cannot be interrupted (time_budget.py); what was left out is reported. In an ordinary
+process each stage does a minimum of work whatever the stages before took, so that a slow machine judges as a fast one does.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from vramscope.leaks.autograd.graph_walk import Budget, Chains
+from vramscope.leaks.autograd.graph_walk import Chains, NodeBudget
 from vramscope.leaks.holders import wording
-from vramscope.leaks.holders.grouping import Family, Keys, family_of, group_key
+from vramscope.leaks.holders.grouping import Grouping, KeyCache, group_key, grouping_of
 from vramscope.leaks.holders.holder import Holder, holder_of
 from vramscope.leaks.holders.holder_bytes import Group, group_of, joined, spread
 from vramscope.leaks.holders.key import HolderKey, HolderKind
@@ -28,10 +27,10 @@ from vramscope.leaks.holders.user_code import Codes
 from vramscope.leaks.policy import POLICY
 from vramscope.leaks.scan import referrers, storages, time_budget
 from vramscope.leaks.scan.container_sampling import Contents
-from vramscope.leaks.scan.paths import Path, find, leads_through_us
+from vramscope.leaks.scan.paths import FoundPaths, Path, find, leads_through_us
 from vramscope.leaks.scan.storages import Storages, TensorKinds
-from vramscope.leaks.scan.tensors import Seen, held_by_python, in_use, parameters_of, sweep, with_gradients
-from vramscope.leaks.scan.time_budget import Allowance
+from vramscope.leaks.scan.tensors import LiveTensors, held_by_python, in_use, parameters_of, sweep, with_gradients
+from vramscope.leaks.scan.time_budget import TimeBudget
 from vramscope.process import name_roots
 from vramscope.process.gc_pause import collector_paused
 
@@ -52,186 +51,262 @@ SECONDS_A_TENSOR: Final = 5e-6
 
 
 @dataclasses.dataclass
-class Sight:
-    """All groups of one look."""
+class Explanation:
+    """Result of a scan, but for what no variable leads to."""
 
     groups: list[Group]
     nameless: list[weakref.ref[Any]]
-    """tensors that no variable leads to: :func:`trace` finds who holds them"""
+    """Tensors that no variable leads to; :func:`trace` finds their holders."""
     models: dict[int, weakref.ref[Any]]
-    """of these, parameters that stand for a whole model: id -> its outermost module"""
+    """Outermost module of each of them that is a parameter and stands for a whole model, by id."""
     known: Storages
     tensors: int
     live_bytes: int
     optimizers: int
-    left_out: list[str]
+    not_scanned: list[str]
     is_whole: bool
-    """all that variables lead to was looked at: to what is nameless none does"""
+    """True where everything that variables lead to was searched."""
 
 
 class Traced(NamedTuple):
-    """Who holds what no variable leads to."""
+    """Holders of tensors that no variable leads to."""
 
     groups: list[Group]
     complete: bool
-    """all was looked at"""
     keys: dict[int, HolderKey]
-    """id of a tensor that was traced -> of its holder"""
+    """Key of the holder of each traced tensor, by id."""
+
+
+class _Named(NamedTuple):
+    """Tensors, or modules, of one holder, and a path to each."""
+
+    things: list[Any]
+    paths: list[Path]
+
+
+class _Ranked(NamedTuple):
+    """A holder with its tensors, and how many tensors each of them stands for."""
+
+    holder: Holder
+    tensors: list[Any]
+    factor: float
 
 
 def explain(
     kinds: TensorKinds,
-    time: Allowance,
+    time: TimeBudget,
     ignored: Callable[[Any], bool] = lambda tensor: False,
     chains: Chains | None = None,
-    steps_no_more: Callable[[Any], bool] = lambda optimizer: False,
-    differentiable: tuple[str, int, str] | None = None,
-) -> Sight:
-    """Look once, for so much of this thread's time, but for what :func:`trace` needs.
+    is_retired: Callable[[Any], bool] = lambda optimizer: False,
+    create_graph_at: tuple[str, int, str] | None = None,
+) -> Explanation:
+    """Scan once, within this thread's time, without what :func:`trace` needs.
 
-    ignored         tensors that an earlier look has found nothing about
-    chains          how far they have walked through graphs of many steps
-    steps_no_more   of an optimizer: it did, and others have since
-    differentiable  file, line and function of the last backward(create_graph=True)
+    ignored          tensors that an earlier scan traced in vain
+    chains           how far earlier scans walked through graphs of many steps
+    is_retired       of an optimizer: it no longer steps
+    create_graph_at  file, line and function of the last backward(create_graph=True)
     """
-    seen = sweep(kinds, time, steps_no_more)
-    left_out = [seen.left_out] if seen.left_out else []
-    wanted = _held(seen, ignored, time, left_out)
-    models = {id(tensor): weakref.ref(module) for tensor, module in seen.models if not ignored(tensor)}
+    live = sweep(kinds, time, is_retired)
+    not_scanned = [live.not_scanned] if live.not_scanned else []
+    wanted = _with_python_owner(live, ignored, time, not_scanned)
+    models = {id(tensor): weakref.ref(module) for tensor, module in live.models if not ignored(tensor)}
     wanted |= models.keys()
-    wanted |= {id(optimizer) for optimizer in seen.retired}
+    wanted |= {id(optimizer) for optimizer in live.retired}
     groups: list[Group] = []
     nameless: list[weakref.ref[Any]] = []
     complete = True
     if wanted:
-        given = name_roots.in_flight()
-        until = time_budget.PATHS - (time_budget.FOR_THE_LAST if time.is_ordinary else 0.0)
-        found, between, long, again, complete = find(name_roots.roots(), wanted, time, until, seen.tensor_types)
-        if not complete and len(found) + len(between) < len(wanted):
-            left_out.append("some of what your variables hold: too many objects")
-        if seen.retired:
-            alive = [one for one in seen.retired if not complete or id(one) in found or id(one) in between]
-            if (
-                len(alive) < POLICY.untrained_models
-            ):  # more are of trainings that are over: folds, or one for each learning rate
-                seen = in_use(seen, alive)
-            alive.clear()
-            models = {id(tensor): models[id(tensor)] for tensor, _ in seen.models if id(tensor) in models}
-            optimizers = {id(optimizer) for optimizer in seen.retired}
-            found = {key: path for key, path in found.items() if key not in optimizers}
-        codes, family = Codes(), family_of(found.values())
-        keys = Keys(family)
-        named: dict[HolderKey, tuple[list[Any], list[Path]]] = {}
-        ours: dict[int, bool] = {}
-        for position, tensor in enumerate(seen.kept):
-            if not position % AT_ONCE and time.over(time_budget.GROUPS, position, LEAST_TENSORS):
-                left_out.append(f"who holds the older {len(seen.kept) - position:,} of {len(seen.kept):,} tensors")
-                break
-            path = found.get(id(tensor))
-            if path is not None and leads_through_us(path, ours):
-                continue  # the agent's own, by its hooks on a module that a variable leads to
-            if path is not None:
-                tensors, paths = named.setdefault(keys.of(path), ([], []))
-                tensors.append(tensor)
-                paths.append(path)
-            elif id(tensor) in wanted and id(tensor) not in between and id(tensor) not in given:
-                nameless.append(weakref.ref(tensor))
-        models_of: dict[HolderKey, tuple[list[Any], list[Path]]] = {}
-        for tensor, module in seen.models:
-            path = found.get(id(tensor))
-            if path is not None:
-                modules, paths = models_of.setdefault(group_key(path, family), ([], []))
-                modules.append(module)
-                paths.append(path)
-        # A model that a name leads to is in use; of one that none leads to, a parameter stands for all.
-        nameless += [
-            weakref.ref(tensor)
-            for tensor, _ in seen.models
-            if id(tensor) in wanted and id(tensor) not in found and id(tensor) not in between
-        ]
-        pairs: list[tuple[Holder, list[Any], float]] = []
-        paths_of: dict[HolderKey, list[Path]] = {}
-        inside = _inside(long, between, family)
-        many = sorted(named.values(), key=lambda entry: -len(entry[0]))
-        for tensors, paths in many:
-            if time.over(time_budget.HOLDERS, len(pairs), LEAST_HOLDERS):
-                left_out.append(f"some of {len(many):,} variables, those with the fewest tensors")
-                break
-            if _matters(tensors):
-                if len(tensors) <= FEW:  # the largest gives the name, where objects of one class have one each
-                    order = sorted(range(len(tensors)), key=lambda at: -tensors[at].numel())
-                    tensors, paths = ([those[at] for at in order] for those in (tensors, paths))
-                holder = holder_of(paths[:MOST_PATHS], codes, family, written=_is_written(tensors[0]))
-                pairs.append((holder, tensors, _tensors_each(holder, paths, inside, bool(seen.left_out), left_out)))
-                paths_of[holder.key] = paths
-        # Containers first: the budget is for those that hold many. Then what is carried from step to step: of what is made anew of
-        # it, in each, the graph is as long only because that one's is.
-        pairs.sort(key=lambda pair: (not pair[0].container, not pair[0].carried, -len(pair[1])))
-        budget = Budget(chains)
-        for holder, tensors, factor in pairs:
-            weighed = spread(tensors, max(MOST_PATHS, int(time.left(time_budget.HOLDERS) / SECONDS_A_TENSOR)))
-            group = group_of(holder, weighed, seen.known, budget)
-            group.scale(factor * len(tensors) / len(weighed))
-            group.also_in = _also_in(paths_of[holder.key], again, family)
-            groups.append(group)
+        found = _search(live, wanted, time, not_scanned)
+        complete = found.complete
+        if live.retired:
+            live, models, found = _keep_used_optimizers(live, models, found)
+        grouping = grouping_of(found.paths.values())
+        named, nameless = _named_tensors(live, found, wanted, grouping, time, not_scanned)
+        codes, budget = Codes(), NodeBudget(chains)
+        ranked, paths_of = _ranked(named, _inside(found, grouping), codes, grouping, live, time, not_scanned)
+        for one in ranked:
+            groups.append(_weighed(one, paths_of[one.holder.key], found, grouping, live, budget, time))
         groups += [
-            _of_models(holder_of(paths, codes, family), modules, seen.known, budget)
-            for modules, paths in models_of.values()
-            if len(modules) >= POLICY.untrained_models
+            _of_models(holder_of(of_one.paths, codes, grouping), of_one.things, live.known, budget)
+            for of_one in _named_models(live, found, grouping).values()
+            if len(of_one.things) >= POLICY.untrained_models
         ]
         groups = joined(groups)
-        if budget.left <= 0:
-            left_out.append("parts of long graphs: their bytes are estimated from the rest")
-        if budget.chained_left <= 0:
-            left_out.append(
-                "the older parts of graphs of many steps: what they hold is estimated from the newer ones, or more"
-            )
-    orphans = [parameter for parameter in seen.orphans if not held_by_python(parameter, 2)]
-    if orphans and differentiable is not None:
-        groups.append(_of_orphans(orphans, seen.known, differentiable, chains))
-    return Sight(
-        groups, nameless, models, seen.known, seen.tensors, seen.live_bytes, seen.optimizers, left_out, complete
+        not_scanned += _not_walked(budget)
+    orphans = [parameter for parameter in live.orphans if not held_by_python(parameter, 2)]
+    if orphans and create_graph_at is not None:
+        groups.append(_of_orphans(orphans, live.known, create_graph_at, chains))
+    return Explanation(
+        groups, nameless, models, live.known, live.tensors, live.live_bytes, live.optimizers, not_scanned, complete
     )
 
 
-def _held(seen: Seen, ignored: Callable[[Any], bool], time: Allowance, left_out: list[str]) -> set[int]:
-    """Ids of the tensors that Python holds, the newest first, as far as the time goes."""
-    held: set[int] = set()
-    for position, tensor in enumerate(seen.kept):
+def _with_python_owner(
+    live: LiveTensors, ignored: Callable[[Any], bool], time: TimeBudget, not_scanned: list[str]
+) -> set[int]:
+    """Ids of the tensors that a Python object refers to, the newest first, as far as the time allows."""
+    owned: set[int] = set()
+    for position, tensor in enumerate(live.kept):
         if not position % AT_ONCE and time.over(time_budget.WANTED, position, LEAST_TENSORS):
-            left_out.append(
-                f"the older {len(seen.kept) - position:,} of {len(seen.kept):,} tensors that somebody may keep"
+            not_scanned.append(
+                f"the older {len(live.kept) - position:,} of {len(live.kept):,} tensors that a variable may retain"
             )
             break
         if held_by_python(tensor, 2) and not ignored(tensor):  # references: the list, the variable
-            held.add(id(tensor))
-    return held
+            owned.add(id(tensor))
+    return owned
+
+
+def _search(live: LiveTensors, wanted: set[int], time: TimeBudget, not_scanned: list[str]) -> FoundPaths:
+    """Paths from the user's names to the wanted objects."""
+    until = time_budget.PATHS - (time_budget.FOR_THE_LAST if time.is_ordinary else 0.0)
+    found = find(name_roots.roots(), wanted, time, until, live.tensor_types)
+    if not found.complete and len(found.paths) + len(found.between) < len(wanted):
+        not_scanned.append("part of what your variables retain: too many objects")
+    return found
+
+
+def _keep_used_optimizers(
+    live: LiveTensors, models: dict[int, weakref.ref[Any]], found: FoundPaths
+) -> tuple[LiveTensors, dict[int, weakref.ref[Any]], FoundPaths]:
+    """Retired optimizers that a variable leads to: their parameters and state belong to the model."""
+    used = [one for one in live.retired if not found.complete or id(one) in found.paths or id(one) in found.between]
+    if len(used) < POLICY.untrained_models:  # more belong to finished trainings: folds, or one for each learning rate
+        live = in_use(live, used)
+    models = {id(tensor): models[id(tensor)] for tensor, _ in live.models if id(tensor) in models}
+    optimizers = {id(optimizer) for optimizer in live.retired}
+    return live, models, found._replace(paths={key: path for key, path in found.paths.items() if key not in optimizers})
+
+
+def _named_tensors(
+    live: LiveTensors,
+    found: FoundPaths,
+    wanted: set[int],
+    grouping: Grouping,
+    time: TimeBudget,
+    not_scanned: list[str],
+) -> tuple[dict[HolderKey, _Named], list[weakref.ref[Any]]]:
+    """Tensors by holder, and those that no variable leads to."""
+    in_flight = name_roots.in_flight()
+    keys = KeyCache(grouping)
+    named: dict[HolderKey, _Named] = {}
+    nameless: list[weakref.ref[Any]] = []
+    ours: dict[int, bool] = {}
+    for position, tensor in enumerate(live.kept):
+        if not position % AT_ONCE and time.over(time_budget.GROUPS, position, LEAST_TENSORS):
+            not_scanned.append(f"holders of the older {len(live.kept) - position:,} of {len(live.kept):,} tensors")
+            break
+        path = found.paths.get(id(tensor))
+        if path is not None and leads_through_us(path, ours):
+            continue  # the agent's own, through its hooks on a module that a variable leads to
+        if path is not None:
+            of_one = named.setdefault(keys.of(path), _Named([], []))
+            of_one.things.append(tensor)
+            of_one.paths.append(path)
+        elif id(tensor) in wanted and id(tensor) not in found.between and id(tensor) not in in_flight:
+            nameless.append(weakref.ref(tensor))
+    # A model that a name leads to is in use; of one that no name leads to, a parameter stands for all.
+    nameless += [
+        weakref.ref(tensor)
+        for tensor, _ in live.models
+        if id(tensor) in wanted and id(tensor) not in found.paths and id(tensor) not in found.between
+    ]
+    return named, nameless
+
+
+def _named_models(live: LiveTensors, found: FoundPaths, grouping: Grouping) -> dict[HolderKey, _Named]:
+    """Whole models without an optimizer, by holder."""
+    named: dict[HolderKey, _Named] = {}
+    for tensor, module in live.models:
+        path = found.paths.get(id(tensor))
+        if path is not None:
+            of_one = named.setdefault(group_key(path, grouping), _Named([], []))
+            of_one.things.append(module)
+            of_one.paths.append(path)
+    return named
+
+
+def _ranked(
+    named: dict[HolderKey, _Named],
+    inside: dict[HolderKey, _Inside],
+    codes: Codes,
+    grouping: Grouping,
+    live: LiveTensors,
+    time: TimeBudget,
+    not_scanned: list[str],
+) -> tuple[list[_Ranked], dict[HolderKey, list[Path]]]:
+    """Holders in the order in which they are counted, and the paths of each."""
+    ranked: list[_Ranked] = []
+    paths_of: dict[HolderKey, list[Path]] = {}
+    many = sorted(named.values(), key=lambda one: -len(one.things))
+    for tensors, paths in many:
+        if time.over(time_budget.HOLDERS, len(ranked), LEAST_HOLDERS):
+            not_scanned.append(f"some of {len(many):,} variables, those with the fewest tensors")
+            break
+        if _matters(tensors):
+            if len(tensors) <= FEW:  # the largest gives the name, where objects of one class have one each
+                order = sorted(range(len(tensors)), key=lambda at: -tensors[at].numel())
+                tensors, paths = ([those[at] for at in order] for those in (tensors, paths))
+            holder = holder_of(paths[:MOST_PATHS], codes, grouping, written=_is_written(tensors[0]))
+            factor = _tensors_each(holder, paths, inside, bool(live.not_scanned), not_scanned)
+            ranked.append(_Ranked(holder, tensors, factor))
+            paths_of[holder.key] = paths
+    # Containers first: the budget is for those with many tensors. Then values that are carried from step to step: the graph of
+    # what each step computes from them is long only because theirs is.
+    ranked.sort(key=lambda one: (not one.holder.container, not one.holder.carried, -len(one.tensors)))
+    return ranked, paths_of
+
+
+def _weighed(
+    ranked: _Ranked,
+    paths: list[Path],
+    found: FoundPaths,
+    grouping: Grouping,
+    live: LiveTensors,
+    budget: NodeBudget,
+    time: TimeBudget,
+) -> Group:
+    """What one holder retains, counted from as many of its tensors as the time allows."""
+    most = max(MOST_PATHS, int(time.left(time_budget.HOLDERS) / SECONDS_A_TENSOR))
+    sampled = spread(ranked.tensors, most)
+    group = group_of(ranked.holder, sampled, live.known, budget)
+    group.scale(ranked.factor * len(ranked.tensors) / len(sampled))
+    group.also_in = _also_in(paths, found.again, grouping)
+    return group
+
+
+def _not_walked(budget: NodeBudget) -> Iterator[str]:
+    if budget.left <= 0:
+        yield "parts of long graphs: their bytes are estimated from the rest"
+    if budget.chained_left <= 0:
+        yield "older parts of graphs of many steps: their bytes are estimated from the newer ones, or are more"
 
 
 class _Inside(NamedTuple):
     """Long containers of one holder."""
 
     paths: frozenset[int]
-    """ids of these"""
+    """Ids of their paths."""
     wanted: int
-    """tensors between their ends that somebody keeps, as far as they were looked through"""
+    """Wanted tensors between their ends, as far as these were searched."""
     contents: list[Contents]
 
 
-def _inside(long: list[tuple[Path, Contents]], between: dict[int, Path], family: Family) -> dict[HolderKey, _Inside]:
-    """By the holder's key."""
-    counts = collections.Counter(map(id, between.values()))
-    found: dict[HolderKey, _Inside] = {}
-    for path, contents in long:
+def _inside(found: FoundPaths, grouping: Grouping) -> dict[HolderKey, _Inside]:
+    """Long containers by the key of their holder."""
+    counts = collections.Counter(map(id, found.between.values()))
+    inside: dict[HolderKey, _Inside] = {}
+    for path, contents in found.long:
         element = path._replace(parent=path, label="[*]", depth=path.depth + 1)
-        key = group_key(element, family)
-        before = found.get(key, _Inside(frozenset(), 0, []))
-        found[key] = _Inside(before.paths | {id(path)}, before.wanted + counts[id(path)], [*before.contents, contents])
-    return found
+        key = group_key(element, grouping)
+        before = inside.get(key, _Inside(frozenset(), 0, []))
+        inside[key] = _Inside(before.paths | {id(path)}, before.wanted + counts[id(path)], [*before.contents, contents])
+    return inside
 
 
 def _tensors_each(
-    holder: Holder, paths: list[Path], inside: dict[HolderKey, _Inside], cut_short: bool, left_out: list[str]
+    holder: Holder, paths: list[Path], inside: dict[HolderKey, _Inside], cut_short: bool, not_scanned: list[str]
 ) -> float:
     """Tensors there are for each of which a path was found: the others lie between the ends of long containers, or (where the look
     is ``cut_short``) were too old to be looked at."""
@@ -244,7 +319,7 @@ def _tensors_each(
         through, elements = (
             sum(getattr(one, name) for one in long.contents) for name in ("looked_through", "elements")
         )
-        left_out.append(
+        not_scanned.append(
             f"all but {through:,} of {elements:,} elements of '{holder.name}': a sample tells what they have"
         )
     parents = {id(path.parent): path.parent for path in paths}
@@ -255,12 +330,12 @@ def _tensors_each(
     return max(1.0, (beside + sum(one.tensors for one in long.contents)) / len(paths))
 
 
-def _also_in(paths: list[Path], again: dict[int, Path], family: Family) -> frozenset[HolderKey]:
+def _also_in(paths: list[Path], again: dict[int, Path], grouping: Grouping) -> frozenset[HolderKey]:
     """Keys of the containers without a bound that have all of it too: of the list whose newest element a variable has."""
     if not again or len(paths) > MOST_NEWEST:
         return frozenset()
-    others = [{group_key(again[id(link)], family) for link in path.links() if id(link) in again} for path in paths]
-    return frozenset(set.intersection(*others) - {group_key(paths[0], family)})
+    others = [{group_key(again[id(link)], grouping) for link in path.links() if id(link) in again} for path in paths]
+    return frozenset(set.intersection(*others) - {group_key(paths[0], grouping)})
 
 
 def _of_orphans(orphans: list[Any], known: Storages, place: tuple[str, int, str], chains: Chains | None) -> Group:
@@ -270,12 +345,12 @@ def _of_orphans(orphans: list[Any], known: Storages, place: tuple[str, int, str]
     holder = wording.made_of(
         HolderKey(HolderKind.CREATE_GRAPH, function, file), "param.grad", words, [words], file, line, function
     )
-    group = group_of(holder, with_gradients(orphans), known, Budget(chains))
+    group = group_of(holder, with_gradients(orphans), known, NodeBudget(chains))
     group.cyclic = True
     return group
 
 
-def _of_models(holder: Holder, modules: list[Any], known: Storages, budget: Budget) -> Group:
+def _of_models(holder: Holder, modules: list[Any], known: Storages, budget: NodeBudget) -> Group:
     """Whole models as tensors that are kept: their parameters and gradients count as any other tensor does."""
     held = [one for module in modules for one in with_gradients(parameters_of(module))]
     group = group_of(holder, held, _without(known, held), budget)
@@ -327,8 +402,8 @@ def undisturbed() -> Iterator[None]:
 
 
 def trace(
-    sight: Sight,
-    time: Allowance,
+    explanation: Explanation,
+    time: TimeBudget,
     chains: Chains | None = None,
     earlier: Callable[[HolderKey], list[Any]] = lambda key: [],
 ) -> Traced:
@@ -338,28 +413,30 @@ def trace(
 
     Within one :func:`undisturbed` with the look that found them.
     """
-    tensors = _alive(sight.nameless)
+    tensors = _alive(explanation.nameless)
     keys: dict[int, HolderKey] = {}
     if time.is_ordinary and tensors and time.left() < time.seconds * time_budget.FOR_THE_LAST:
-        time = Allowance(time.seconds * time_budget.FOR_THE_LAST, time.costs)
+        time = TimeBudget(time.seconds * time_budget.FOR_THE_LAST, time.costs)
     if not tensors or time.over():
         return Traced([], not tensors, keys)
-    budget = Budget(chains)
+    budget = NodeBudget(chains)
     answers, complete = referrers.trace(tensors, Codes(), time)
     groups = []
     for answer in answers:
-        known = sight.known
+        known = explanation.known
         many, times = answer.factors
-        modules = [sight.models[id(tensor)]() for tensor in answer.tensors if id(tensor) in sight.models]
+        modules = [explanation.models[id(tensor)]() for tensor in answer.tensors if id(tensor) in explanation.models]
         if modules:
             times = many  # (one parameter stood for each)
-            answer.tensors = [tensor for tensor in answer.tensors if id(tensor) not in sight.models]
+            answer.tensors = [tensor for tensor in answer.tensors if id(tensor) not in explanation.models]
         if modules and answer.cyclic:
             # Nobody can use these models any more: their parameters and gradients are held as any other tensor is.
             held = [one for module in modules if module is not None for one in with_gradients(parameters_of(module))]
             known = _without(known, held)
             answer.tensors += held
-        may_have_a_name = not answer.cyclic and answer.holder.key.kind is HolderKind.UNKNOWN and not sight.is_whole
+        may_have_a_name = (
+            not answer.cyclic and answer.holder.key.kind is HolderKind.UNKNOWN and not explanation.is_whole
+        )
         if not answer.tensors or may_have_a_name:
             continue  # (a variable may have it, to which the search did not come)
         keys |= dict.fromkeys(map(id, answer.tensors), answer.holder.key)

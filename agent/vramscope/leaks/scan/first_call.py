@@ -1,7 +1,7 @@
-"""Hears the first call of any module with parameters: where a model's own forward is never called, a forward begins with it.
+"""Detects the first call of any module with parameters. Where a model's own forward is never called, a forward begins there.
 
-``vae.encode(x)`` and ``vae.decode(z)`` call the model's parts alone. To listen to all modules costs each call some µs, so it is
-done only while a look waits for it.
+``vae.encode(x)`` and ``vae.decode(z)`` call the model's parts alone. Watching all modules costs each call some µs, so it happens
+only while a scan waits for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vramscope.process.module_calls import CallListener, module_calls
 
 
 class FirstCall:
-    """``listen``, and ``heard(module)`` is called once, with gradients on and outside of any backward; or ``stop`` before."""
+    """After ``listen`` it calls ``called(module)`` at each call with gradients on and outside any backward, until ``stop``."""
 
     def __init__(self, heard: Callable[[Any], None]) -> None:
         import torch

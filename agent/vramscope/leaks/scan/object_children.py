@@ -1,6 +1,6 @@
-"""What an object holds directly, read through the functions of the built-in types: nothing of the user's runs.
+"""What an object refers to directly, read through the functions of the built-in types: no code of the user runs.
 
-Dicts, sequences, sets, attributes, slots, closures, frames, exceptions; for a type of C what the garbage collector sees in it.
+Dicts, sequences, sets, attributes, slots, closures, frames, exceptions; of a C type what the garbage collector sees in it.
 """
 
 from __future__ import annotations
@@ -23,32 +23,34 @@ from vramscope.process.frames import is_library, locals_of
 from vramscope.process.name_roots import ATOMS
 
 MOST_OF_A_CONTAINER: Final = 2_000
-"""of a long container its first and last elements are looked at"""
+"""Elements of a container that are read one by one; of a longer one the first and the last."""
 _OF_CLASSES: Final = frozenset((types.MemberDescriptorType, list, dict, set, collections.deque))
-"""what is looked at of a class: slots, and containers that all its objects have in common"""
+"""Members of a class that are read: slots, and containers that all its objects share."""
 _QUEUES: Final = (("queue", "maxsize"), ("asyncio", "_maxsize"))
-"""modules with a class Queue, and where it says how many it takes"""
+"""Modules with a class Queue, and its attribute with the bound."""
 
 
 class Shape(NamedTuple):
-    """Where the objects of a class have what they hold."""
+    """Where the objects of a class store references."""
 
     kind: type
     attributes: Any
-    """what gives their ``__dict__``; None where they have none that can be read"""
+    """Descriptor of their ``__dict__``; None where they have none that can be read."""
     slots: list[tuple[str, Any]]
     shared: list[tuple[str, Any]]
-    """containers that are attributes of the class"""
+    """Containers that are attributes of the class."""
     in_c: bool
-    """they can have more, of which only the garbage collector knows (a block of pandas' has its array in no attribute)"""
+    """True where they can have references that only the garbage collector sees, such as the array of a pandas block."""
 
 
 Shapes = dict[int, Shape]
-"""by the class's id: for the time of a search, as it keeps the classes alive"""
+"""By the class's id, for the time of a search, as it keeps the classes alive."""
+Child = tuple[str, Any]
+"""Label and object."""
 
 
 def shape_of(kind: type) -> Shape:
-    """Read from the namespaces of the class and its bases, some hundred names; nothing of the class's own runs."""
+    """Shape from the namespaces of the class and its bases, about a hundred names; no code of the class runs."""
     slots: list[tuple[str, Any]] = []
     shared: list[tuple[str, Any]] = []
     for base in type_info.bases(kind):
@@ -61,94 +63,117 @@ def shape_of(kind: type) -> Shape:
     return Shape(kind, _dict_of(kind), slots, shared, type_info.keeps_in_c(kind))
 
 
-def children(value: Any, shapes: Shapes | None = None) -> Iterator[tuple[str, Any]]:
-    """What an object holds directly, with the words that lead there."""
+def children(value: Any, shapes: Shapes | None = None) -> Iterator[Child]:
+    """What an object refers to directly, each with the label that leads there."""
     kind = type(value)
-    if issubclass(kind, dict):
-        items = dict.items(value)
-        for key, child in _ends(items, lambda: reversed(items), dict.__len__(value)):
-            yield f"[{_key(key)}]", child
-            if type(key) not in ATOMS:
-                yield "[key]", key
-        if kind is dict:
+    whole = _WHOLE.get(kind)
+    if whole is not None:
+        yield from whole(value)
+        return
+    for base, read in _BY_BASE:
+        if issubclass(kind, base):
+            yield from read(value)
+            break
+    else:
+        if is_array(kind):
+            if value.dtype.hasobject:
+                yield from (("[*]", child) for child in _ends(value.flat, None, value.size))
             return
-    elif issubclass(kind, (list, tuple)):
-        base = list if issubclass(kind, list) else tuple
-        fields = type_info.namespace(kind).get("_fields") if base is tuple else None
-        if type(fields) is tuple:
-            yield from ((f".{field}", child) for field, child in zip(fields, tuple.__iter__(value), strict=False))
-        else:
-            if base.__len__(value) <= MOST_OF_A_CONTAINER:
-                yield from (("[*]", child) for child in list(base.__iter__(value)))
-            else:
-                half = MOST_OF_A_CONTAINER // 2
-                ends = (base.__getitem__(value, slice(half)), base.__getitem__(value, slice(-half, None)))
-                yield from (("[*]", child) for end in ends for child in end)
-        if kind in (list, tuple):
-            return
-    elif issubclass(kind, collections.deque):
-        deque = collections.deque
-        last = functools.partial(deque.__reversed__, value)
-        yield from (("[*]", child) for child in _ends(deque.__iter__(value), last, deque.__len__(value)))
-    elif issubclass(kind, (set, frozenset)):
-        base_set = set if issubclass(kind, set) else frozenset
-        yield from (("{*}", child) for child in _ends(base_set.__iter__(value), None, base_set.__len__(value)))
-    elif issubclass(kind, queue.SimpleQueue):
-        yield from (("[*]", child) for child in _ends(in_queue(value), None, length(value) or 0))
-    elif is_array(kind):
-        if value.dtype.hasobject:
-            yield from (("[*]", child) for child in _ends(value.flat, None, value.size))
-        return
-    elif kind is weakref.WeakKeyDictionary:
-        kept = (_attributes(value, _dict_of(kind)) or {}).get("data")
-        if type(kept) is dict:
-            yield from (("[*]", child) for child in _ends(kept.values(), lambda: reversed(kept.values()), len(kept)))
-        return
-    elif kind is types.FunctionType:
-        yield from _of_function(value)
-        return
-    elif kind is types.CellType:
-        with contextlib.suppress(ValueError):  # empty
-            yield "", value.cell_contents
-        return
-    elif kind is types.MethodType:
-        yield ".__self__", value.__self__
-        yield ".__func__", value.__func__
-        return
-    elif kind is functools.partial:
-        yield ".func", value.func
-        yield ".args", value.args
-        yield ".keywords", value.keywords
-        return
-    elif kind in (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType):
-        frame = getattr(value, "gi_frame", None) or getattr(value, "cr_frame", None) or getattr(value, "ag_frame", None)
-        if frame is not None:
-            owner = frame.f_code.co_name
-            yield from ((f" {owner}() local '{name}'", child) for name, child in locals_of(frame).items())
-        return
-    elif kind is types.TracebackType:
-        frame = value.tb_frame
-        name = frame.f_code.co_name
-        yield from ((f" {name}() local '{local}'", child) for local, child in locals_of(frame).items())
-        yield ".tb_next", value.tb_next
-        return
-    elif kind is types.FrameType:
-        owner = value.f_code.co_name
-        yield from ((f" {owner}() local '{name}'", child) for name, child in locals_of(value).items())
-        return
-    elif kind is threading.local:
-        # Of this thread by their names. (Of a subclass, asking could run its __init__.)
-        for name, child in list(threading.local.__getattribute__(value, "__dict__").items()):
-            yield f".{name}", child
-    elif issubclass(kind, BaseException):
-        yield ".__traceback__", BaseException.__getattribute__(value, "__traceback__")
-        yield ".args", BaseException.__getattribute__(value, "args")
-        yield ".__context__", BaseException.__getattribute__(value, "__context__")
+        if kind is threading.local:
+            # Variables of this thread by their names. (Of a subclass, reading could run its __init__.)
+            for name, child in list(threading.local.__getattribute__(value, "__dict__").items()):
+                yield f".{name}", child
     if shapes is None:
         shape = shape_of(kind)
     else:
         shape = shapes.get(id(kind)) or shapes.setdefault(id(kind), shape_of(kind))
     yield from _of_object(value, shape)
+
+
+def _of_dict(value: Any) -> Iterator[Child]:
+    items = dict.items(value)
+    for key, child in _ends(items, lambda: reversed(items), dict.__len__(value)):
+        yield f"[{_key(key)}]", child
+        if type(key) not in ATOMS:
+            yield "[key]", key
+
+
+def _of_list(value: Any) -> Iterator[Child]:
+    return _of_sequence(value, list)
+
+
+def _of_tuple(value: Any) -> Iterator[Child]:
+    fields = type_info.namespace(type(value)).get("_fields")
+    if type(fields) is tuple:
+        return ((f".{field}", child) for field, child in zip(fields, tuple.__iter__(value), strict=False))
+    return _of_sequence(value, tuple)
+
+
+def _of_sequence(value: Any, base: Any) -> Iterator[Child]:
+    if base.__len__(value) <= MOST_OF_A_CONTAINER:
+        yield from (("[*]", child) for child in list(base.__iter__(value)))
+        return
+    half = MOST_OF_A_CONTAINER // 2
+    ends = (base.__getitem__(value, slice(half)), base.__getitem__(value, slice(-half, None)))
+    yield from (("[*]", child) for end in ends for child in end)
+
+
+def _of_deque(value: Any) -> Iterator[Child]:
+    deque = collections.deque
+    last = functools.partial(deque.__reversed__, value)
+    return (("[*]", child) for child in _ends(deque.__iter__(value), last, deque.__len__(value)))
+
+
+def _of_set(value: Any) -> Iterator[Child]:
+    base: Any = set if issubclass(type(value), set) else frozenset
+    return (("{*}", child) for child in _ends(base.__iter__(value), None, base.__len__(value)))
+
+
+def _of_queue(value: Any) -> Iterator[Child]:
+    return (("[*]", child) for child in _ends(in_queue(value), None, length(value) or 0))
+
+
+def _of_exception(value: Any) -> Iterator[Child]:
+    for name in ("__traceback__", "args", "__context__"):
+        yield f".{name}", BaseException.__getattribute__(value, name)
+
+
+def _of_weak_keys(value: Any) -> Iterator[Child]:
+    kept = (_attributes(value, _dict_of(type(value))) or {}).get("data")
+    if type(kept) is dict:
+        yield from (("[*]", child) for child in _ends(kept.values(), lambda: reversed(kept.values()), len(kept)))
+
+
+def _of_cell(value: Any) -> Iterator[Child]:
+    with contextlib.suppress(ValueError):  # empty
+        yield "", value.cell_contents
+
+
+def _of_method(value: Any) -> Iterator[Child]:
+    yield ".__self__", value.__self__
+    yield ".__func__", value.__func__
+
+
+def _of_partial(value: Any) -> Iterator[Child]:
+    yield ".func", value.func
+    yield ".args", value.args
+    yield ".keywords", value.keywords
+
+
+def _of_generator(value: Any) -> Iterator[Child]:
+    frame = getattr(value, "gi_frame", None) or getattr(value, "cr_frame", None) or getattr(value, "ag_frame", None)
+    if frame is not None:
+        yield from _of_frame(frame)
+
+
+def _of_traceback(value: Any) -> Iterator[Child]:
+    yield from _of_frame(value.tb_frame)
+    yield ".tb_next", value.tb_next
+
+
+def _of_frame(value: Any) -> Iterator[Child]:
+    owner = value.f_code.co_name
+    return ((f" {owner}() local '{name}'", child) for name, child in locals_of(value).items())
 
 
 def _of_object(value: Any, shape: Shape) -> Iterator[tuple[str, Any]]:
@@ -179,7 +204,7 @@ def _of_object(value: Any, shape: Shape) -> Iterator[tuple[str, Any]]:
 
 
 def _dict_of(kind: type) -> Any:
-    """The descriptor of a class's ``__dict__``; None where there is none, or a property of the user's in its place."""
+    """Descriptor of a class's ``__dict__``; None where there is none, or the user put a property in its place."""
     for base in type_info.bases(kind):
         entry = type_info.namespace(base).get("__dict__")
         if entry is not None:
@@ -188,7 +213,7 @@ def _dict_of(kind: type) -> Any:
 
 
 def _attributes(value: Any, descriptor: Any) -> dict[str, Any] | None:
-    """An object's ``__dict__``, read without running anything of its class."""
+    """An object's ``__dict__``, read without running code of its class."""
     try:
         attributes = descriptor.__get__(value, type(value)) if descriptor is not None else None
     except (AttributeError, TypeError, RuntimeError):
@@ -217,9 +242,9 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _ends(elements: Iterable[Any], last: Callable[[], Iterable[Any]] | None, count: int) -> list[Any]:
-    """All elements, or the first and the last of many (where there is no way to begin at the ``last``, only the first).
+    """All elements, or the first and the last of many; only the first where ``last`` is None.
 
-    Never all of a million. Empty where another thread changes the container meanwhile.
+    Empty where another thread changes the container meanwhile.
     """
     try:
         if count <= MOST_OF_A_CONTAINER:
@@ -233,7 +258,7 @@ def _ends(elements: Iterable[Any], last: Callable[[], Iterable[Any]] | None, cou
 
 
 def in_queue(value: Any) -> Iterator[Any]:
-    """Only C knows what is in it: up to Python 3.12 a list of the elements, and later the elements themselves."""
+    """Elements of a SimpleQueue. Only C knows them: up to Python 3.12 as a list, later one by one."""
     attributes = _attributes(value, _dict_of(type(value)))
     inside = [one for one in gc.get_referents(value) if one is not attributes and not issubclass(type(one), type)]
     if sys.version_info < (3, 13):
@@ -242,7 +267,7 @@ def in_queue(value: Any) -> Iterator[Any]:
 
 
 def length(value: Any) -> int | None:
-    """Elements of a built-in container (or of a class made from one); None for anything else."""
+    """Number of elements of a built-in container, or of a class made from one; None for anything else."""
     kind = type(value)
     for base in (dict, list, tuple, set, frozenset, collections.deque):
         if issubclass(kind, base):
@@ -253,20 +278,20 @@ def length(value: Any) -> int | None:
 
 
 def may_hold(value: Any) -> bool:
-    """Whether something can be in it: what the garbage collector tracks, an array, and several results in one, as
-    ``torch.max(x, 1)`` gives them (``torch.return_types``), which C makes without telling the collector."""
+    """True where an object can contain others: what the garbage collector tracks, an array, and ``torch.return_types`` such as
+    the result of ``torch.max(x, 1)``, which C makes untracked."""
     kind = type(value)
     return gc.is_tracked(value) or is_array(kind) or (kind is not tuple and issubclass(kind, tuple))
 
 
 def is_array(kind: type) -> bool:
-    """An array of numpy's: where it has objects in it, the garbage collector does not see them."""
+    """True for numpy's array: objects in it are invisible to the garbage collector."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and kind is numpy.__dict__.get("ndarray")
 
 
 def bound_of(value: Any, parent: Any = None) -> int | None:
-    """Elements beyond which a container cannot grow; of a queue's own, or a cached function's, as its ``parent`` says."""
+    """Elements beyond which a container cannot grow. A queue's or a cached function's ``parent`` knows its bound."""
     kind = type(value)
     for name, attribute in _QUEUES:
         bounded = getattr(sys.modules.get(name), "Queue", None)
@@ -282,3 +307,32 @@ def bound_of(value: Any, parent: Any = None) -> int | None:
 
 def _key(key: Any) -> str:
     return repr(key)[:60] if type(key) in (str, int, float, bool, type(None)) else type_info.name_of(type(key))
+
+
+_Reader = Callable[[Any], Iterator[Child]]
+_BY_BASE: Final[tuple[tuple[type | tuple[type, ...], _Reader], ...]] = (
+    (dict, _of_dict),
+    (list, _of_list),
+    (tuple, _of_tuple),
+    (collections.deque, _of_deque),
+    ((set, frozenset), _of_set),
+    (queue.SimpleQueue, _of_queue),
+    (BaseException, _of_exception),
+)
+"""Readers of a class and those made from it, whose objects can have attributes besides."""
+_WHOLE: Final[dict[type, _Reader]] = {
+    dict: _of_dict,
+    list: _of_list,
+    tuple: _of_tuple,
+    weakref.WeakKeyDictionary: _of_weak_keys,
+    types.FunctionType: _of_function,
+    types.CellType: _of_cell,
+    types.MethodType: _of_method,
+    functools.partial: _of_partial,
+    types.GeneratorType: _of_generator,
+    types.CoroutineType: _of_generator,
+    types.AsyncGeneratorType: _of_generator,
+    types.TracebackType: _of_traceback,
+    types.FrameType: _of_frame,
+}
+"""Readers of exactly this class, which read all there is."""

@@ -16,7 +16,7 @@ from vramscope.leaks.holders.line_search import made_anew
 from vramscope.leaks.scan import time_budget
 from vramscope.leaks.scan.container_sampling import Contents, contents
 from vramscope.leaks.scan.object_children import MOST_OF_A_CONTAINER, Shapes, bound_of, children, length, may_hold
-from vramscope.leaks.scan.time_budget import Allowance
+from vramscope.leaks.scan.time_budget import TimeBudget
 from vramscope.process import type_info
 from vramscope.process.name_roots import ATOMS, Root
 
@@ -70,7 +70,7 @@ def leads_through_us(path: Path, known: dict[int, bool]) -> bool:
     return ours
 
 
-class Found(NamedTuple):
+class FoundPaths(NamedTuple):
     """What a search has found."""
 
     paths: dict[int, Path]
@@ -88,10 +88,10 @@ class Found(NamedTuple):
 def find(
     tiers: Iterable[Iterable[Root]],
     wanted: set[int],
-    time: Allowance,
+    time: TimeBudget,
     part: float = time_budget.ALL,
     tensors: Iterable[type] = (),
-) -> Found:
+) -> FoundPaths:
     """How the objects with the wanted ids are reached.
 
     tiers     roots, those that a user would name first; a path from an earlier tier goes before a shorter one from a later
@@ -104,12 +104,12 @@ def find(
         if search.missing:
             complete = _find(tier, search) and complete
     between = {key: path for key, path in search.between.items() if key not in search.paths}
-    found = Found(search.paths, between, search.long, search.again, complete)
+    found = FoundPaths(search.paths, between, search.long, search.again, complete)
     elements = [path for path in search.objects if id(path) in search.again]
     return _through_their_containers(found, elements) if elements else found
 
 
-def _through_their_containers(found: Found, objects: list[Path]) -> Found:
+def _through_their_containers(found: FoundPaths, objects: list[Path]) -> FoundPaths:
     """The same, where a loop's variable is one element after the other (``for callback in callbacks``): it is not the variable
     that has what the last of them has. ``objects``: such variables, to which there is another way.
     """
@@ -135,13 +135,13 @@ def _through_their_containers(found: Found, objects: list[Path]) -> Found:
     for path in objects:
         found.again.pop(id(path))
     again = {id(instead[key]) if key in instead else key: through(other) for key, other in found.again.items()}
-    return Found(paths, between, long, again, found.complete)
+    return FoundPaths(paths, between, long, again, found.complete)
 
 
 class _Search:
     """What a search knows so far."""
 
-    def __init__(self, wanted: set[int], time: Allowance, part: float, tensors: Iterable[type]) -> None:
+    def __init__(self, wanted: set[int], time: TimeBudget, part: float, tensors: Iterable[type]) -> None:
         self.wanted = wanted
         self.missing = set(wanted)
         """neither reached nor seen in between"""
@@ -248,7 +248,7 @@ def _is_bare(tensor: Any) -> bool:
 
 
 def reachable(
-    tiers: Iterable[Iterable[Root]], kinds: set[type], time: Allowance, part: float = time_budget.ALL
+    tiers: Iterable[Iterable[Root]], kinds: set[type], time: TimeBudget, part: float = time_budget.ALL
 ) -> list[Any]:
     """What can be reached and is exactly of these types, the last reached first. Bounds and cost as of :func:`find`."""
     found: list[Any] = []

@@ -1,8 +1,7 @@
-"""Objects of which each leads to some tensors, and who refers to whom among them.
+"""References within a set of objects that lead to some tensors.
 
-Two questions are answered by counting, as Python's own collector does: whether anything beyond these objects holds one of
-them (its references are more than theirs explain), and what such an object keeps alive. What neither holds nor is reached
-from there is a reference cycle.
+Counting references, as Python's own collector does, answers two questions: whether anything outside the set refers to one of
+the objects (it has more references than the set explains), and what such an object keeps alive. The rest is a reference cycle.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def parents(closure: dict[int, Any]) -> dict[int, list[int]]:
 def held_from_outside(
     closure: dict[int, Any], parents: dict[int, list[int]], tensors: set[int], lists: int
 ) -> set[int]:
-    """Objects with more references than the closure explains."""
+    """Objects with more references than the set explains."""
     import torch
 
     outside = set()

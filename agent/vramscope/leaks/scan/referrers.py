@@ -19,7 +19,7 @@ from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.holders.user_code import Codes
 from vramscope.leaks.scan import reachability, time_budget
 from vramscope.leaks.scan.tensor_sampling import Weight, Weights, sample
-from vramscope.leaks.scan.time_budget import Allowance
+from vramscope.leaks.scan.time_budget import TimeBudget
 from vramscope.process import frames, live_objects, type_info
 
 MOST_TENSORS: Final = 48
@@ -61,7 +61,7 @@ class Answer:
         self.elements += weight.elements * tensor.numel()
 
 
-def trace(tensors: list[Any], codes: Codes, time: Allowance) -> tuple[list[Answer], bool]:
+def trace(tensors: list[Any], codes: Codes, time: TimeBudget) -> tuple[list[Answer], bool]:
     """Answers for the tensors (some of each size are traced), and whether all was looked at.
 
     First among the young objects, which is cheap: garbage is young, and the count of references proves that nothing old
@@ -104,7 +104,7 @@ def trace(tensors: list[Any], codes: Codes, time: Allowance) -> tuple[list[Answe
     return list(answers.values()), complete
 
 
-def _young_ancestors(tensors: list[Any], ours: set[int], time: Allowance) -> tuple[dict[int, Any], bool]:
+def _young_ancestors(tensors: list[Any], ours: set[int], time: TimeBudget) -> tuple[dict[int, Any], bool]:
     """The tensors and what refers to them, directly or not, among objects that no full collection has seen yet.
 
     And whether all of these were looked at: of a great many the newest, as far as the time goes.
@@ -142,7 +142,7 @@ def _young_ancestors(tensors: list[Any], ours: set[int], time: Allowance) -> tup
 
 
 def _old_ancestors(
-    tensors: list[Any], time: Allowance, ours: set[int]
+    tensors: list[Any], time: TimeBudget, ours: set[int]
 ) -> tuple[dict[int, Any], dict[int, tuple[str, str | None]], bool]:
     """What refers to the tensors among all objects, and which of them are somebody's names."""
     closure: dict[int, Any] = {id(tensor): tensor for tensor in tensors}

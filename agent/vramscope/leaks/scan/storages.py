@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     import torch
 
 Storages = dict[int, int]
-"""storage -> bytes"""
+"""Bytes of each storage, by its identity."""
 
 _PRETENDERS: Final = frozenset(("FakeTensor", "FunctionalTensor", "GradTrackingTensor"))
-"""tensors of a compiler or of torch.func, which own no memory"""
+"""Tensors of a compiler or of torch.func, which own no memory."""
 
 
 def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """(identity, bytes) of what a tensor stands on; None where it has no memory of its own or its device is gone.
+    """(identity, bytes) of a tensor's storage; None where it has no memory of its own or its device is gone.
 
-    About 1 µs. CUDA storages are rounded up to the allocator's blocks of 512 bytes, and their address is their identity: by it
-    they are found again among the events of a recorded window.
+    About 1 µs. CUDA storages are rounded up to the allocator's blocks of 512 bytes. Their identity is their address, which finds
+    them among the events of a recording.
     """
     try:
         storage = tensor.untyped_storage()
@@ -36,8 +36,8 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
 
 
 def _of_sparse(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """A sparse matrix's values, by which it is known, and what goes with them. None of a wrapper class, or of what is nested: what
-    it wraps is counted by itself."""
+    """Storage of a sparse matrix's values, with the bytes of its indices. None for a wrapper class or a nested tensor: the tensors
+    in it count by themselves."""
     import torch
 
     try:
@@ -63,7 +63,7 @@ def add(storages: Storages, tensor: torch.Tensor) -> None:
 
 
 class TensorKinds:
-    """Which types are tensors that own memory. By type, never isinstance: a proxy's ``__class__`` can run code."""
+    """Types of tensors that own memory. By type, never isinstance: a proxy's ``__class__`` can run code."""
 
     def __init__(self) -> None:
         import torch
@@ -81,7 +81,7 @@ class TensorKinds:
         return known
 
     def _wraps(self, kind: type) -> bool:
-        """A class such as DTensor: its own storage is empty, the tensors in it are seen by themselves."""
+        """True for a class such as DTensor: its own storage is empty, and the tensors in it count by themselves."""
         for base in type_info.bases(kind):
             if base is self._base:
                 return False
@@ -91,7 +91,7 @@ class TensorKinds:
 
 
 def describe(tensors: list[Any]) -> list[str]:
-    """``12 x float32[32, 512] on cuda:0`` for each shape, most first, at most four."""
+    """``12 x float32[32, 512] on cuda:0`` for each shape, the most frequent first, at most four."""
     counts: dict[str, int] = {}
     for tensor in tensors:
         try:

@@ -1,4 +1,4 @@
-"""Which of many tensors are traced, and for how many others each of them stands."""
+"""Sample of many tensors, and how many others each of them stands for."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import Any, NamedTuple
 
 
 class Weight(NamedTuple):
-    """What one tensor stands for."""
+    """Weight of one sampled tensor."""
 
     tensors: float = 1.0
     elements: float = 1.0
-    """how many times its own"""
+    """Factor on its own number of elements."""
 
 
 Weights = dict[int, Weight]
-"""by the id of a tensor"""
+"""By the id of a tensor."""
 
 
 def sample(tensors: list[Any], weights: Weights, most: int) -> tuple[list[Any], Weights]:
-    """At most so many, of each size in turn, and the weights of these: each stands for the others of its size.
+    """At most ``most`` tensors, of each size in turn, and their weights: each stands for the others of its size.
 
-    Where there are more sizes than ``most``, the largest stand for the rest too. Together they weigh what ``tensors`` did, in
+    Where there are more sizes than ``most``, the largest stand for the rest too. The weights add up to those of ``tensors``, in
     number and in elements.
     """
     sizes: dict[int, list[Any]] = {}

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from vramscope.leaks.policy import POLICY
 from vramscope.leaks.scan import paths, storages, time_budget
 from vramscope.leaks.scan.storages import Storages, TensorKinds
-from vramscope.leaks.scan.time_budget import Allowance
+from vramscope.leaks.scan.time_budget import TimeBudget
 from vramscope.process import live_objects, name_roots, type_info
 from vramscope.process.live_objects import with_subclasses
 
@@ -28,7 +28,7 @@ PART_FOR_COUNTING: Final = 0.4
 TOO_MANY: Final = "of more objects than can be passed over in time all but those that your variables lead to"
 
 
-class Seen(NamedTuple):
+class LiveTensors(NamedTuple):
     """What the sweep found. It refers to the user's tensors: keep it for the time of one look only."""
 
     kept: list[Any]
@@ -46,14 +46,16 @@ class Seen(NamedTuple):
     retired: list[Any]
     """optimizers that step no more: what they have is the model's as long as a variable leads to them (see in_use)"""
     tensor_types: set[type]
-    left_out: str
+    not_scanned: str
 
 
 class _TooMany(Exception):
     """There are so many objects that not all tensors can be seen in time."""
 
 
-def sweep(kinds: TensorKinds, time: Allowance, steps_no_more: Callable[[Any], bool] = lambda optimizer: False) -> Seen:
+def sweep(
+    kinds: TensorKinds, time: TimeBudget, steps_no_more: Callable[[Any], bool] = lambda optimizer: False
+) -> LiveTensors:
     """All live tensors, newest first. About 0.1 µs an object of the process and 3 µs a tensor.
 
     steps_no_more   of an optimizer: it did, and others have since
@@ -102,10 +104,12 @@ def sweep(kinds: TensorKinds, time: Allowance, steps_no_more: Callable[[Any], bo
             (kept if grad is None or grad.grad_fn is None else orphans).append(tensor)
     if looked_at < count:
         left_out += f"{'; ' if left_out else ''}{count - looked_at:,} of {count:,} tensors, the older ones"
-    return Seen(kept, known, untrained, sum(live.values()), count, len(every), orphans, retired, tensor_types, left_out)
+    return LiveTensors(
+        kept, known, untrained, sum(live.values()), count, len(every), orphans, retired, tensor_types, left_out
+    )
 
 
-def in_use(seen: Seen, alive: list[Any]) -> Seen:
+def in_use(seen: LiveTensors, alive: list[Any]) -> LiveTensors:
     """Of the retired optimizers these are alive: what they train, and its gradients and state, is the model's after all."""
     theirs = of_the_model([], alive)
     parameters = {id(parameter) for parameter in _parameters_of_optimizers(alive)}
@@ -124,7 +128,7 @@ def in_use(seen: Seen, alive: list[Any]) -> Seen:
     )
 
 
-def _of_all_objects(of_tensors: set[type], others: set[type], time: Allowance) -> tuple[list[Any], list[Any], int]:
+def _of_all_objects(of_tensors: set[type], others: set[type], time: TimeBudget) -> tuple[list[Any], list[Any], int]:
     """Tensors, the oldest first, MOST_TENSORS at most; what is of the other types; and how many tensors there are.
 
     Raises _TooMany where the pass would not end in time.
@@ -149,11 +153,11 @@ def _of_all_objects(of_tensors: set[type], others: set[type], time: Allowance) -
     return newest, rest, count
 
 
-def _fits(objects: int, time: Allowance) -> bool:
+def _fits(objects: int, time: TimeBudget) -> bool:
     return time.allows(time.costs.of(time_budget.PASS, objects), time_budget.OBJECTS)
 
 
-def _count(time: Allowance) -> None:
+def _count(time: TimeBudget) -> None:
     """How many objects there are, where it is not known: of all blocks of memory a quarter may be some, or each."""
     costs = time.costs
     if time.allows(costs.of(time_budget.COUNT, costs.objects) / 2, PART_FOR_COUNTING):

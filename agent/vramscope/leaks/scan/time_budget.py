@@ -92,7 +92,7 @@ class Costs:
                 self._of_an_object[call] *= DOUBT
 
 
-class Allowance:
+class TimeBudget:
     """So many seconds from now on."""
 
     def __init__(self, seconds: float, costs: Costs | None = None) -> None:

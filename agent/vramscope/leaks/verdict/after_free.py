@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 
-class Mourner(Protocol):
+class FreeListener(Protocol):
     def freed(self) -> None:
         """A thing is dead, and its memory is free."""
 
@@ -22,7 +22,7 @@ _mourners: Final[weakref.WeakValueDictionary[int, Any]] = weakref.WeakValueDicti
 """by the id of the reference that died"""
 
 
-def after_death(thing: Any, mourner: Mourner) -> weakref.ref[Any]:
+def after_free(thing: Any, mourner: FreeListener) -> weakref.ref[Any]:
     """Call ``mourner.freed()`` on the main thread soon after; where more wait than Python remembers (32), not at all. Keep both.
 
     Of several references to a thing the callback of the one that was made first comes last: make this one first.

@@ -1,4 +1,4 @@
-"""Which kind of leak a holder is at one look, or none: by what it holds, how old that is, and how it changed since earlier ones."""
+"""Kind of leak of one holder at one scan, from what it retains, how old that is, and how it changed since earlier scans."""
 
 from __future__ import annotations
 
@@ -9,111 +9,119 @@ from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.holder_bytes import Group
 from vramscope.leaks.holders.key import HolderKind
 from vramscope.leaks.policy import POLICY
-from vramscope.leaks.verdict.history import Remembered, lengthens, rises
-from vramscope.leaks.verdict.scan_context import Moment, rounds_since
+from vramscope.leaks.verdict.history import Observation, lengthens, rises
+from vramscope.leaks.verdict.scan_context import ScanContext, iterations_since
+from vramscope.leaks.verdict.states import Reason
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Kind:
-    """What a holder leaks."""
+class LeakKind:
+    """Kind of a leak, and the rule that found it."""
 
     name: str
-    """of series.LEAK_KINDS"""
+    """One of series.LEAK_KINDS."""
     count: int
-    """of graphs or tensors; of a chain, the rounds that it reaches back"""
+    """Graphs or tensors; of a chain, the iterations that it reaches back."""
+    reason: Reason
     chain: bool = False
-    """one value grows a graph from step to step"""
+    """True where one value's graph gets longer from step to step."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Case:
-    """One holder at one look, and what it was at the looks before."""
+class Classification:
+    """One holder at one scan, with its earlier observations."""
 
     group: Group
-    moment: Moment
-    before: list[Remembered]
-    now: Remembered
-    material: int
-    """bytes: less is not worth a word, unless it grows"""
+    context: ScanContext
+    before: list[Observation]
+    now: Observation
+    material_bytes: int
+    """Less is not reported unless it grows."""
     plain: Collection[int]
-    """storages that named holders have without a graph"""
-    height: int
-    """tensors that it had when it was seen to have been emptied: only above that it grows again"""
+    """Storages that named holders have without a graph."""
+    highest_tensors: int
+    """Tensors when the holder was emptied. Only above that it grows again."""
 
-    def kind(self) -> Kind | None:
-        """None: it leaks nothing, as far as is known by now."""
+    def kind(self) -> LeakKind | None:
+        """None where the holder leaks nothing as far as is known."""
         group = self.group
         if group.cyclic:
-            # Where no collector comes by, what is there once may be in use: it counts when it becomes more and more.
+            # Without a garbage collector a cycle that exists once may be in use; it counts when it grows.
             stays = group.holder.key.kind is HolderKind.CREATE_GRAPH
-            leaks = group.held_bytes >= self.material and (not stays or self._takes_more())
-            return Kind("cycle", group.tensors) if leaks else None
+            leaks = group.held_bytes >= self.material_bytes and (not stays or self._number_rises())
+            return LeakKind("cycle", group.tensors, Reason.REFERENCE_CYCLE) if leaks else None
         if group.graphs:
             return self._of_graphs()
-        return Kind("tensor-growth", group.tensors) if self._grows_plainly() else None
+        return self._of_plain_tensors()
 
-    def _of_graphs(self) -> Kind | None:
-        group, moment, now = self.group, self.moment, self.now
-        ages = [rounds_since(birth, moment.boundaries) for birth in group.births]
+    def _of_graphs(self) -> LeakKind | None:
+        group, context, now = self.group, self.context, self.now
+        ages = [iterations_since(birth, context.boundaries) for birth in group.births]
         many = group.graphs >= POLICY.many_graphs and len(set(ages)) >= POLICY.many_graphs
         chain = not many and self._is_carried_on(ages)
-        if (many or chain) and not _keeps_few(group) and (self._more_graphs(ages) if many else self._reaches_further()):
-            unwalked = moment.evaluating or group.oldest > moment.last_walk
-            return Kind("growing-eval" if unwalked else "growing", group.graphs if many else now.reach, chain)
-        if moment.evaluating:
-            return Kind("no_grad-missing", group.graphs) if group.saved_bytes >= self.material else None
-        if group.graphs >= POLICY.many_graphs and len(set(ages)) < POLICY.many_graphs and self._takes_more():
-            # Made on another thread, whose sequence numbers are its own: the number of graphs tells.
-            return Kind("growing", group.graphs)
+        reason = None
+        if not _is_bounded_window(group):
+            reason = self._more_graphs(ages) if many else self._reaches_further() if chain else None
+        if reason is not None:
+            without_backward = context.evaluating or group.oldest > context.last_backward
+            kind = "growing-eval" if without_backward else "growing"
+            return LeakKind(kind, group.graphs if many else now.reach, reason, chain)
+        if context.evaluating:
+            if group.saved_bytes < self.material_bytes:
+                return None
+            return LeakKind("no_grad-missing", group.graphs, Reason.GRAPHS_WITHOUT_BACKWARD)
+        few_ages = len(set(ages)) < POLICY.many_graphs
+        if group.graphs >= POLICY.many_graphs and few_ages and self._number_rises():
+            # Made on another thread, which has sequence numbers of its own: the number of graphs counts.
+            return LeakKind("growing", group.graphs, Reason.GRAPHS_INCREASE)
         return self._overlap() if now.overlaps else None
 
     def _is_carried_on(self, ages: list[int]) -> bool:
-        """Whether each step's graph leads on from the step's before."""
-        group, moment, now = self.group, self.moment, self.now
-        # (That some of an earlier step is alive says nothing by itself: somebody else may keep it, or each step's graph leads to
-        # one that was built once, as to the copies of weights that an autocast around the whole loop makes in its first step.)
-        longer = group.cut_short or any(seen.round < now.round and seen.nodes < now.nodes for seen in self.before[-1:])
-        old = moment.kept_rounds >= POLICY.chain_iterations or moment.old_graphs >= POLICY.old_graphs_of_unsure_age
-        kept = longer and (moment.ages_are_sure or old)
-        # (Some is carried on every few steps only: an average of what a lazy penalty measures.)
-        return (
-            kept
-            and _is_of_one_age(ages, len(moment.optimizers))
-            and now.reach >= POLICY.chain_iterations * max(1, *ages)
+        """True where each step's graph continues the graph of the step before."""
+        group, context, now = self.group, self.context, self.now
+        # (A live graph of an earlier step alone proves nothing. Another holder may retain it, or each step's graph leads to one
+        # that was built once, as to the copies of weights that an autocast around the whole loop makes in its first step.)
+        last = self.before[-1:]
+        longer = group.cut_short or any(seen.iteration < now.iteration and seen.nodes < now.nodes for seen in last)
+        old = (
+            context.kept_iterations >= POLICY.chain_iterations or context.old_graphs >= POLICY.old_graphs_of_unsure_age
         )
+        kept = longer and (context.ages_are_sure or old)
+        # (Some values are carried on every few steps only: an average of what a lazy penalty measures.)
+        one_age = _is_of_one_age(ages, len(context.optimizers))
+        return kept and one_age and now.reach >= POLICY.chain_iterations * max(1, *ages)
 
-    def _more_graphs(self, ages: list[int]) -> bool:
-        """Whether graphs of more and more rounds are held."""
-        moment, now = self.moment, self.now
-        if len(set(ages)) >= POLICY.collection_ages and moment.kept_rounds >= POLICY.certain_iterations:
-            return True
-        least = POLICY.evaluation_growth_iterations if moment.evaluating else POLICY.graph_growth_iterations
-        # (as old as what is held, or younger)
-        scans = [seen for seen in self.before if seen.round >= now.round - now.reach]
-        return rises(
-            [*scans, now],
-            lambda seen: seen.tensors,
-            least,
-            POLICY.evaluation_growth_scans if moment.evaluating else POLICY.graph_growth_scans,
-        )
+    def _more_graphs(self, ages: list[int]) -> Reason | None:
+        """The rule by which graphs of more and more iterations are retained; None where none applies."""
+        context, now = self.context, self.now
+        if len(set(ages)) >= POLICY.collection_ages and context.kept_iterations >= POLICY.certain_iterations:
+            return Reason.GRAPHS_OF_MANY_AGES
+        iterations, least_scans = POLICY.graph_growth_iterations, POLICY.graph_growth_scans
+        if context.evaluating:
+            iterations, least_scans = POLICY.evaluation_growth_iterations, POLICY.evaluation_growth_scans
+        # (as old as what is retained, or younger)
+        scans = [seen for seen in self.before if seen.iteration >= now.iteration - now.reach]
+        rose = rises([*scans, now], lambda seen: seen.tensors, iterations, least_scans)
+        return Reason.GRAPHS_INCREASE if rose else None
 
-    def _reaches_further(self) -> bool:
-        """Whether one graph reaches back through more and more rounds."""
+    def _reaches_further(self) -> Reason | None:
+        """The rule by which one graph reaches back through more and more iterations; None where none applies."""
         now = self.now
         if now.reach >= POLICY.certain_iterations:
-            return True
-        return any(
+            return Reason.GRAPH_SPANS_ITERATIONS
+        further = any(
             seen.reach >= POLICY.chain_start_iterations
-            and seen.round <= now.round - POLICY.graph_growth_iterations // 2
-            and now.reach >= max(POLICY.chain_growth_iterations, seen.reach + (now.round - seen.round) - 1)
+            and seen.iteration <= now.iteration - POLICY.graph_growth_iterations // 2
+            and now.reach >= max(POLICY.chain_growth_iterations, seen.reach + (now.iteration - seen.iteration) - 1)
             for seen in self.before
         )
+        return Reason.GRAPH_LENGTHENS if further else None
 
-    def _overlap(self) -> Kind | None:
+    def _overlap(self) -> LeakKind | None:
         """Seen at each boundary of the cycle of optimizers: what one of them still needs is no overlap."""
         group, now, before = self.group, self.now, self.before
-        again = [seen for seen in before if seen.overlaps and seen.step < now.step and seen.after == now.after]
-        others = self.moment.optimizers | {now.after}
+        again = [seen for seen in before if seen.overlaps and seen.step < now.step and seen.optimizer == now.optimizer]
+        others = self.context.optimizers | {now.optimizer}
         if not (again and _at_every_optimizer(now, before, others) and _is_least(now, before, others)):
             return None
         unfreed = sum(
@@ -121,24 +129,27 @@ class Case:
             for key, size in group.saved.items()
             if key not in group.own and key not in self.plain and key not in group.leaves
         )
-        return Kind("overlap-unfreed" if unfreed >= self.material else "overlap", group.graphs)
+        kind = "overlap-unfreed" if unfreed >= self.material_bytes else "overlap"
+        return LeakKind(kind, group.graphs, Reason.OVERLAPS_EACH_STEP)
 
-    def _grows_plainly(self) -> bool:
-        """A container that takes more and more, or one tensor that a loop makes longer and longer."""
+    def _of_plain_tensors(self) -> LeakKind | None:
+        """A container that takes more and more tensors, or one tensor that a loop makes longer and longer."""
         holder, now = self.group.holder, self.now
-        if holder.bound is not None or now.held_bytes < self.material:
-            return False
+        if holder.bound is not None or now.held_bytes < self.material_bytes:
+            return None
         if holder.container and now.tensors >= POLICY.container_tensors:
-            return self._takes_more()
-        return holder.carried and lengthens(
-            [*self.before, now], _patience(holder, self.moment.per), POLICY.tensor_growth_scans
-        )
+            leaks, reason = self._number_rises(), Reason.TENSORS_INCREASE
+        else:
+            patience = _patience(holder, self.context.per)
+            leaks = holder.carried and lengthens([*self.before, now], patience, POLICY.tensor_growth_scans)
+            reason = Reason.TENSOR_LENGTHENS
+        return LeakKind("tensor-growth", self.group.tensors, reason) if leaks else None
 
-    def _takes_more(self) -> bool:
+    def _number_rises(self) -> bool:
         holder, now = self.group.holder, self.now
-        rounds = _patience(holder, self.moment.per) * (POLICY.drained_patience if holder.taken_from else 1)
-        steady = rises([*self.before, now], lambda seen: seen.tensors, rounds, POLICY.tensor_growth_scans)
-        return steady and now.tensors > self.height and holder.container and holder.bound is None
+        iterations = _patience(holder, self.context.per) * (POLICY.drained_patience if holder.drained else 1)
+        steady = rises([*self.before, now], lambda seen: seen.tensors, iterations, POLICY.tensor_growth_scans)
+        return steady and now.tensors > self.highest_tensors and holder.container and holder.bound is None
 
 
 def _is_of_one_age(ages: list[int], optimizers: int) -> bool:
@@ -146,24 +157,24 @@ def _is_of_one_age(ages: list[int], optimizers: int) -> bool:
     return bool(ages) and max(ages) - min(ages) <= max(1, optimizers)
 
 
-def _at_every_optimizer(now: Remembered, before: list[Remembered], optimizers: frozenset[int]) -> bool:
+def _at_every_optimizer(now: Observation, before: list[Observation], optimizers: frozenset[int]) -> bool:
     """True where the holder overlapped after the step of each optimizer."""
-    return all(any(seen.overlaps for seen in [*before, now] if seen.after == one) for one in optimizers)
+    return all(any(seen.overlaps for seen in [*before, now] if seen.optimizer == one) for one in optimizers)
 
 
-def _is_least(now: Remembered, before: list[Remembered], optimizers: frozenset[int]) -> bool:
+def _is_least(now: Observation, before: list[Observation], optimizers: frozenset[int]) -> bool:
     """True where no other optimizer's scan saw fewer bytes: between two optimizers more may be retained, for the second."""
-    elsewhere = {seen.after: seen.held_bytes for seen in before if seen.after in optimizers - {now.after}}
+    elsewhere = {seen.optimizer: seen.held_bytes for seen in before if seen.optimizer in optimizers - {now.optimizer}}
     return all(now.held_bytes <= held for held in elsewhere.values())
 
 
 def _patience(holder: Holder, per: str) -> int:
-    """Rounds in which plain tensors must have become more and more."""
+    """Iterations over which the number of plain tensors must rise."""
     if per != "call":
         return POLICY.tensor_growth_iterations
     return POLICY.model_cache_calls if holder.in_model else POLICY.call_patience * POLICY.tensor_growth_iterations
 
 
-def _keeps_few(group: Group) -> bool:
-    """Graphs behind a bound that is near: a window of some steps. (Replay buffers of any length hold what has no graph.)"""
+def _is_bounded_window(group: Group) -> bool:
+    """True where a bound limits the graphs to a window of some steps. (A replay buffer of any length has tensors without one.)"""
     return group.holder.bound is not None and group.holder.bound <= POLICY.bounded_graphs

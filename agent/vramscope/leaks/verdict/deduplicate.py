@@ -1,4 +1,4 @@
-"""Several names often hold one graph: which of them are told."""
+"""Deduplication of findings: several variables may retain the same graph; the one to change is reported."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ _ORDER: Final = {
 }
 
 
-def without_doubles(verdicts: list[Verdict], material: int) -> list[Verdict]:
-    """Several names often hold one graph (loss, logits, features): the one to change speaks for all of them."""
+def without_duplicates(verdicts: list[Verdict], material_bytes: int) -> list[Verdict]:
+    """One verdict for each graph that several names retain (loss, logits, features)."""
     kept: list[Verdict] = []
     chains: set[int] = set()
     claimed: set[int] = set()
     carried: set[int] = set()
-    """storages of graphs that somebody carries from step to step"""
+    """Storages of graphs that a variable carries from step to step."""
     for verdict in sorted(verdicts, key=_rank):
         group = verdict.group
-        fresh = sum(size for key, size in {**group.saved, **group.own}.items() if key not in claimed)
+        added = sum(size for key, size in {**group.saved, **group.own}.items() if key not in claimed)
         if verdict.kind in ("growing", "growing-eval"):
             is_chain = group.graphs < POLICY.many_graphs
             if is_chain and not group.holder.carried and not carried.isdisjoint(group.saved):
-                continue  # made anew each step, of what is carried: its graph is long because that one's is
+                continue  # made in each step from the carried value: its graph is long because that one's is
             if group.holder.carried:
                 carried.update(group.saved)
-            if is_chain and group.oldest in chains and not (group.holder.carried and fresh >= material):
+            if is_chain and group.oldest in chains and not (group.holder.carried and added >= material_bytes):
                 continue
             if is_chain:
                 chains.add(group.oldest)
-            elif claimed and group.held_bytes >= material and fresh < POLICY.duplicate_share * material:
+            elif claimed and group.held_bytes >= material_bytes and added < POLICY.duplicate_share * material_bytes:
                 continue
-        elif fresh < material:
+        elif added < material_bytes:
             continue
         claimed.update(group.saved, group.own)
         kept.append(verdict)

@@ -1,4 +1,4 @@
-"""How what a holder has changes from look to look: it rises, it has settled, it was emptied or made anew."""
+"""History of one holder from scan to scan: its state, what each scan saw, and whether it grows, has settled or was emptied."""
 
 from __future__ import annotations
 
@@ -6,144 +6,216 @@ import dataclasses
 import weakref
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 from vramscope.leaks.policy import POLICY
+from vramscope.leaks.verdict.periodic import AccumulationCycle, RestartCycle
+from vramscope.leaks.verdict.states import HolderState, Reason, Transition
+
+MOST_TRANSITIONS: Final = 16
+"""Transitions that are stored; of more, the first ones and the newest."""
 
 
 @dataclasses.dataclass
-class Remembered:
-    """One holder in an earlier look."""
+class Observation:
+    """One holder in one scan."""
 
     step: int
-    round: int
+    iteration: int
     tensors: int
     graphs: int
     held_bytes: int
     reach: int
+    """Iterations that the graphs reach back."""
     overlaps: bool
-    after: int
+    optimizer: int
+    """Id of the optimizer that stepped last."""
     nodes: int
-    tensors_then: list[weakref.ref[Any]]
-    given_elements: int = 0
-    """of what the model was given then; 0: not known"""
+    references: list[weakref.ref[Any]]
+    """To the tensors."""
+    input_elements: int = 0
+    """Elements of the newest input of the model; 0 if unknown."""
 
 
-def was_renewed(before: Sequence[Remembered]) -> bool:
-    """Whether none of what was held at the last look lives: what is held now was made since."""
-    return bool(before) and all(reference() is None for reference in before[-1].tensors_then)
+class HolderHistory:
+    """State and observations of one holder. It keeps no tensor."""
+
+    def __init__(self, step: int) -> None:
+        self.observations: list[Observation] = []
+        self.transitions: list[Transition] = [Transition(HolderState.NEW, Reason.FIRST_SEEN, step)]
+        self.highest_tensors = 0
+        """Tensors when it was emptied. Only above that it grows again."""
+        self.growth: tuple[str, bool] | None = None
+        """Kind of its growth, and whether one value's graph gets longer; None where it does not grow."""
+        self.accumulation: AccumulationCycle | None = None
+        """Present once a container was found to grow."""
+        self.restarts: RestartCycle | None = None
+        """Present once a graph was found to get longer."""
+
+    @property
+    def state(self) -> HolderState:
+        return self.transitions[-1].state
+
+    def move(self, state: HolderState, reason: Reason, step: int) -> None:
+        """Change the state. A transition that changes neither state nor reason is not stored."""
+        if self.transitions[-1][:2] == (state, reason):
+            return
+        self.transitions.append(Transition(state, reason, step))
+        if len(self.transitions) > MOST_TRANSITIONS:
+            del self.transitions[MOST_TRANSITIONS // 2]
+
+    def suspect(self, reason: Reason, step: int) -> None:
+        if self.state is HolderState.NEW:
+            self.move(HolderState.SUSPECTED, reason, step)
+
+    def settle(self, reason: Reason, step: int) -> None:
+        """Growth has stopped."""
+        self.growth = None
+        if self.state is not HolderState.NEW:
+            self.move(HolderState.SETTLED, reason, step)
+
+    def empty(self, reason: Reason, step: int) -> None:
+        """The tensors are gone. It must have more than it had to be reported again."""
+        self.highest_tensors = max(self.highest_tensors, *(seen.tensors for seen in self.observations))
+        self.observations.clear()
+        self.growth = None
+        self.move(HolderState.EMPTIED, reason, step)
+
+    def restart(self, step: int) -> None:
+        """A container that is emptied periodically was emptied."""
+        self.observations.clear()
+        self.move(HolderState.EMPTIED, Reason.EMPTIED_AT_ONCE, step)
+
+    def add(self, now: Observation) -> None:
+        self.observations.append(now)
+        del self.observations[: -POLICY.remembered_scans]
+
+    @property
+    def has_grown(self) -> bool:
+        """True where a scan saw more tensors than the one before."""
+        return any(one.tensors < two.tensors for one, two in pairwise(self.observations))
+
+    @property
+    def emptied_after(self) -> int | None:
+        return None if self.accumulation is None else self.accumulation.after
 
 
-def rises(scans: list[Remembered], value: Callable[[Remembered], int], rounds: int, least_scans: int) -> bool:
-    """Whether a value rose without a fall over so many rounds and looks, and has not slowed down at the end."""
+def was_renewed(before: Sequence[Observation]) -> bool:
+    """True where all tensors of the previous scan are dead: those of now were made since."""
+    return bool(before) and all(reference() is None for reference in before[-1].references)
+
+
+def rises(scans: list[Observation], value: Callable[[Observation], int], iterations: int, least_scans: int) -> bool:
+    """True where a value rose without a fall over that many iterations and scans, and has not slowed down."""
     rising = _rising(scans, value)
     newest, oldest = rising[0], rising[-1]
-    span = newest.round - oldest.round
-    # Not simply the look before: where optimizers take turns it lies within the same batch.
-    second = next((seen for seen in rising[1:] if newest.round - seen.round >= span * POLICY.recent_share), oldest)
+    span = newest.iteration - oldest.iteration
+    # Not simply the previous scan: where optimizers take turns it lies within the same batch.
+    recent = span * POLICY.recent_share
+    second = next((seen for seen in rising[1:] if newest.iteration - seen.iteration >= recent), oldest)
     gained = value(newest) - value(oldest)
-    if len(rising) < least_scans or span < rounds or gained < POLICY.least_rise:
+    if len(rising) < least_scans or span < iterations or gained < POLICY.least_rise:
         return False
-    lately = (value(newest) - value(second)) / (newest.round - second.round)
-    return lately >= POLICY.recent_pace * gained / span
+    pace = (value(newest) - value(second)) / (newest.iteration - second.iteration)
+    return pace >= POLICY.recent_pace * gained / span
 
 
-def lengthens(scans: list[Remembered], rounds: int, least_scans: int) -> bool:
-    """Whether a single tensor is made longer and longer. One of changing size, a batch of texts say, rises over some looks by
-    chance: what gets longer begins its rise no lower than it ever was, and keeps its pace from look to look."""
+def lengthens(scans: list[Observation], iterations: int, least_scans: int) -> bool:
+    """True where a loop makes one tensor longer and longer. A tensor of varying size, such as a batch of texts, rises over some
+    scans by chance: real growth starts no lower than any value before, and keeps its pace from scan to scan."""
     rising = _rising(scans, _bytes)
-    start, span = rising[-1], rising[0].round - rising[-1].round
-    highest_before = max((seen.held_bytes for seen in scans if seen.round < start.round), default=0)
-    if rises(scans, _given, rounds, least_scans):
-        return False  # of batches that get longer and longer each one's result is longer than the last
-    if start.held_bytes < highest_before or not rises(scans, _bytes, rounds, least_scans):
+    start, span = rising[-1], rising[0].iteration - rising[-1].iteration
+    highest_before = max((seen.held_bytes for seen in scans if seen.iteration < start.iteration), default=0)
+    if rises(scans, _input_elements, iterations, least_scans):
+        return False  # the inputs get longer, and each result with them
+    if start.held_bytes < highest_before or not rises(scans, _bytes, iterations, least_scans):
         return False
     least = POLICY.steady_pace * _pace(_bytes, start, rising[0])
-    long = [now for now in rising if now.round - start.round >= span * POLICY.recent_share]
-    return all(_pace(_bytes, before, now) >= least for now, before in pairwise([*long, start]))
+    later = [now for now in rising if now.iteration - start.iteration >= span * POLICY.recent_share]
+    return all(_pace(_bytes, before, now) >= least for now, before in pairwise([*later, start]))
 
 
-def _rising(scans: list[Remembered], value: Callable[[Remembered], int]) -> list[Remembered]:
-    """The newest looks, over which the value never fell, newest first: one a round."""
+def _rising(scans: list[Observation], value: Callable[[Observation], int]) -> list[Observation]:
+    """The newest scans over which the value never fell, newest first, one an iteration."""
     rising = [scans[-1]]
     for seen in reversed(scans[:-1]):
         if value(seen) > value(rising[-1]):
             break
-        if seen.round < rising[-1].round:
+        if seen.iteration < rising[-1].iteration:
             rising.append(seen)
     return rising
 
 
-def has_settled(scans: list[Remembered]) -> bool:
-    """Whether growth has stopped or has all but stopped: caches that fill with what comes ever more seldom never quite do."""
-    late = _since_lately(scans)
+def has_settled(scans: list[Observation]) -> bool:
+    """True where growth has stopped, or nearly: a cache that fills with ever rarer entries never stops entirely."""
+    late = _start_of_recent(scans)
     return late is not None and all(_slowed(value, scans, late) for value in (_tensors, _bytes))
 
 
-def _since_lately(scans: list[Remembered]) -> Remembered | None:
-    """The look since which a third of the rounds have gone by, with another one between; None where there is none."""
+def _start_of_recent(scans: list[Observation]) -> Observation | None:
+    """The scan since which a third of the iterations has passed, with another scan in between; None if there is none."""
     now = scans[-1]
-    least = max(POLICY.graph_growth_iterations, (now.round - scans[0].round) * POLICY.settling_share)
-    late = next((seen for seen in reversed(scans) if now.round - seen.round >= least), None)
-    return (
-        late if late is not None and sum(seen.round >= late.round for seen in scans) >= POLICY.settling_scans else None
-    )
+    least = max(POLICY.graph_growth_iterations, (now.iteration - scans[0].iteration) * POLICY.settling_share)
+    late = next((seen for seen in reversed(scans) if now.iteration - seen.iteration >= least), None)
+    if late is None or sum(seen.iteration >= late.iteration for seen in scans) < POLICY.settling_scans:
+        return None
+    return late
 
 
-def _slowed(value: Callable[[Remembered], int], scans: list[Remembered], late: Remembered) -> bool:
+def _slowed(value: Callable[[Observation], int], scans: list[Observation], late: Observation) -> bool:
     return _pace(value, late, scans[-1]) <= POLICY.settled_pace * max(0.0, _pace(value, scans[0], scans[-1]))
 
 
-def has_shrunk(scans: list[Remembered]) -> bool:
-    """Whether there is less of it than at the look before: what a loop makes longer and longer never gets shorter."""
+def has_shrunk(scans: list[Observation]) -> bool:
+    """True where there are fewer bytes than at the scan before: a tensor that a loop lengthens never gets shorter."""
     return len(scans) > 1 and scans[-1].held_bytes < scans[-2].held_bytes
 
 
-def was_plain_and_is_dead(seen: Remembered) -> bool:
-    """Whether a holder had tensors without graphs, and most of them are gone. (Graphs that were kept once were kept.)"""
-    alive = sum(reference() is not None for reference in seen.tensors_then)
-    return not seen.graphs and alive <= POLICY.emptied_share * len(seen.tensors_then)
+def is_plain_and_dead(seen: Observation) -> bool:
+    """True where a holder had tensors without graphs, and most of them are dead. (Graphs that were retained once count.)"""
+    alive = sum(reference() is not None for reference in seen.references)
+    return not seen.graphs and alive <= POLICY.emptied_share * len(seen.references)
 
 
-def _pace(value: Callable[[Remembered], int], first: Remembered, last: Remembered) -> float:
-    return (value(last) - value(first)) / max(1, last.round - first.round)
+def _pace(value: Callable[[Observation], int], first: Observation, last: Observation) -> float:
+    return (value(last) - value(first)) / max(1, last.iteration - first.iteration)
 
 
-def _given(seen: Remembered) -> int:
-    return seen.given_elements
+def _input_elements(seen: Observation) -> int:
+    return seen.input_elements
 
 
-def _tensors(seen: Remembered) -> int:
+def _tensors(seen: Observation) -> int:
     return seen.tensors
 
 
-def _bytes(seen: Remembered) -> int:
+def _bytes(seen: Observation) -> int:
     return seen.held_bytes
 
 
-def bytes_a_round(before: list[Remembered], now: Remembered) -> float | None:
-    """Since the first look that is remembered, or, where the bytes have slowed down, of late; None where there is none: a window of
+def bytes_per_iteration(before: list[Observation], now: Observation) -> float | None:
+    """Growth since the first stored scan, or recent growth where it has slowed down; None without an earlier scan. A window of
     tensors fills up beside a sum whose graph gets longer and longer."""
-    return _bytes_a(before, now, lambda seen: seen.round)
+    return _bytes_per(before, now, lambda seen: seen.iteration)
 
 
-def bytes_a_step(before: list[Remembered], now: Remembered) -> float | None:
-    """The same by the training's steps."""
-    return _bytes_a(before, now, lambda seen: seen.step)
+def bytes_per_step(before: list[Observation], now: Observation) -> float | None:
+    """The same per training step."""
+    return _bytes_per(before, now, lambda seen: seen.step)
 
 
-def _bytes_a(before: list[Remembered], now: Remembered, number: Callable[[Remembered], int]) -> float | None:
+def _bytes_per(before: list[Observation], now: Observation, number: Callable[[Observation], int]) -> float | None:
     first = next((seen for seen in before if number(seen) < number(now)), None)
     if first is None:
         return None
     pace = (now.held_bytes - first.held_bytes) / (number(now) - number(first))
-    late = _since_lately([*before, now])
+    late = _start_of_recent([*before, now])
     if pace > 0 and late is not None and number(late) < number(now) and _slowed(_bytes, [*before, now], late):
         return max(0.0, (now.held_bytes - late.held_bytes) / (number(now) - number(late)))
     return pace
 
 
-def began(scans: list[Remembered]) -> int:
-    """The round in which there was none of it, by the pace at which there came to be more."""
+def start_of_growth(scans: list[Observation]) -> int:
+    """Iteration in which the holder was empty, extrapolated by its pace."""
     pace, now = _pace(_tensors, scans[0], scans[-1]), scans[-1]
-    return round(now.round - now.tensors / pace) if pace > 0 else now.round - now.reach
+    return round(now.iteration - now.tensors / pace) if pace > 0 else now.iteration - now.reach

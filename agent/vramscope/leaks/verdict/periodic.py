@@ -1,7 +1,7 @@
-"""Containers that fill and are emptied, again and again: what a training gathers over an epoch, or until there is enough to write.
+"""Containers that fill up and are emptied periodically: once an epoch, or when there is enough to write.
 
-While one fills it looks like one that takes more for ever. Whether it is emptied shows in how its tensors go: all at once, while
-those of a window or of a cache go one after the other.
+While such a container fills, it looks like a leak. How its tensors die shows that it is emptied: all within an iteration, while
+those of a window or a cache die one after the other.
 """
 
 from __future__ import annotations
@@ -14,96 +14,88 @@ from typing import Any
 from vramscope.leaks.policy import POLICY
 
 
-class Fill:
-    """Of one container. It keeps no tensor."""
+class AccumulationCycle:
+    """Cycle of one container. It keeps no tensor."""
 
-    def __init__(self, kind: str, began: int, now: Callable[[], int]) -> None:
+    def __init__(self, kind: str, started: int, now: Callable[[], int]) -> None:
         """
-        kind    of series.LEAK_KINDS, that it would be if nothing emptied it
-        began   round in which it began to fill, as far as is known
-        now     gives the round that it is
+        kind      one of series.LEAK_KINDS, that it would be if nothing emptied it
+        started   estimated iteration in which it began to fill
+        now       returns the current iteration
         """
         self.kind = kind
-        self.began = began
-        """round in which it began to fill, or was emptied last"""
+        self.started = started
+        """Iteration in which it began to fill, or was emptied last."""
         self.after: int | None = None
-        """rounds that it took to fill, of late; None: it was never seen to be emptied"""
-        self.whole_looks = 0
-        """when it was as full as it gets"""
+        """Iterations of a cycle; None if it was never seen emptied."""
+        self.full_scans = 0
+        """Scans that saw it when it was full."""
         self._now = now
         self._references: list[weakref.ref[Any]] = []
-        self._gone: Counter[int] = Counter()
+        self._deaths: Counter[int] = Counter()
 
     @property
     def in_evaluation(self) -> bool:
         return self.kind == "growing-eval"
 
-    def wants_look(self, *, evaluating: bool) -> bool:
-        """It was not yet seen often enough as full as it gets, at the end of a pass of the training or of an evaluation."""
-        return self.whole_looks < POLICY.full_scans and self.in_evaluation == evaluating
+    def wants_scan(self, *, evaluating: bool) -> bool:
+        """True while too few scans saw it when full, at the end of a training epoch or of an evaluation."""
+        return self.full_scans < POLICY.full_scans and self.in_evaluation == evaluating
 
-    def watch(self, things: Iterable[Any]) -> None:
-        """See when these go, on whichever thread, and no others any more."""
-        gone: Counter[int] = Counter()
+    def watch(self, tensors: Iterable[Any]) -> None:
+        """Count the deaths of these tensors, on whichever thread, and of no others."""
+        deaths: Counter[int] = Counter()
 
         def note(reference: weakref.ref[Any]) -> None:
-            gone[self._now()] += 1
+            deaths[self._now()] += 1
 
-        self._gone = gone
-        self._references = [weakref.ref(thing, note) for thing in things]
+        self._deaths = deaths
+        self._references = [weakref.ref(tensor, note) for tensor in tensors]
 
     def note_emptying(self) -> bool:
-        """Whether all of it went at once since it was watched; it fills anew from then on."""
+        """True where all watched tensors died at once; a new cycle starts there."""
         if len(self._references) < POLICY.emptied_tensors:
             return False
-        gone = self._gone
-        at = next(
-            (
-                one
-                for one in sorted(gone)
-                if gone[one] + gone[one + 1] >= POLICY.emptied_at_once_share * len(self._references)
-            ),
-            None,
-        )
+        deaths, least = self._deaths, POLICY.emptied_at_once_share * len(self._references)
+        at = next((one for one in sorted(deaths) if deaths[one] + deaths[one + 1] >= least), None)
         if at is None:
             return False
-        took = max(1, at - self.began)
-        # (Between two evaluations lie the training's steps.)
+        took = max(1, at - self.started)
+        # (Between two evaluations lie training steps.)
         if self.after is None or (took <= POLICY.missed_cycle * self.after and not self.in_evaluation):
             self.after = took
-        self.began = at
+        self.started = at
         self._references = []
         return True
 
-    def may_be_emptied_yet(self, rounds: int, epoch_ended: int) -> bool:
-        """It never was, nor has an epoch ended since it began to fill: the last one did in that round."""
-        passed = self.began < epoch_ended <= rounds - POLICY.iterations_after_epoch
-        return self.after is None and not passed and rounds - self.began < POLICY.emptying_wait
+    def may_be_emptied_yet(self, iteration: int, epoch_ended: int) -> bool:
+        """True where it was never emptied, and no epoch has ended since it began to fill."""
+        passed = self.started < epoch_ended <= iteration - POLICY.iterations_after_epoch
+        return self.after is None and not passed and iteration - self.started < POLICY.emptying_wait
 
-    def next_whole(self, rounds: int) -> int | None:
-        """The round after ``rounds`` in which it will hold the most, if it goes on as before; None: that is not known."""
-        if self.after is None or self.after < 2 or not self.wants_look(evaluating=False):
+    def next_full(self, iteration: int) -> int | None:
+        """The next iteration in which it will be full; None if unknown."""
+        if self.after is None or self.after < 2 or not self.wants_scan(evaluating=False):
             return None
-        last = self.began + self.after - 1
-        return last + max(0, -((last - rounds - 1) // self.after)) * self.after
+        last = self.started + self.after - 1
+        return last + max(0, -((last - iteration - 1) // self.after)) * self.after
 
-    def is_over(self, rounds: int) -> bool:
-        """It was emptied, and has not been filled again since. (It was not seen with anything.)"""
-        return self.after is not None and rounds - self.began > max(
-            POLICY.refill_iterations, POLICY.refill_share * self.after
-        )
+    def is_over(self, iteration: int) -> bool:
+        """True where it was emptied and has not been filled again."""
+        pause = max(POLICY.refill_iterations, POLICY.refill_share * (self.after or 0))
+        return self.after is not None and iteration - self.started > pause
 
 
-class Begun:
-    """Of a value that is carried on from step to step with its graph: how long it takes until it is begun anew."""
+class RestartCycle:
+    """How often a value that each step carries on with its graph is restarted."""
 
     def __init__(self) -> None:
         self.after: int | None = None
-        """steps between two beginnings, the fewest seen; None: it was begun once, as far as is known"""
+        """Fewest steps seen between two starts; None after one start."""
         self._at: int | None = None
 
     def note(self, at: int) -> None:
-        """A look found that it began behind this step."""
+        """A scan found that it was started after this step."""
         took = at - self._at if self._at is not None else 0
         if took > POLICY.restart_tolerance:
             self.after = min(took, self.after or took)

@@ -1,4 +1,4 @@
-"""What the watch knows at the time of a look."""
+"""State of the loop at the time of a scan."""
 
 from __future__ import annotations
 
@@ -8,46 +8,45 @@ from collections.abc import Sequence
 
 
 @dataclasses.dataclass
-class Moment:
-    """Of one look; rounds are those that a thing's age is counted in."""
+class ScanContext:
+    """What the detector knows of the loop when it scans. Iterations are those in which age is counted."""
 
     step: int
     boundaries: Sequence[int]
-    """sequence numbers at the ends of the last rounds, rising"""
+    """Autograd's sequence numbers at the ends of the last iterations, rising."""
     fresh: bool
-    """an optimizer has stepped and nothing was built since: what is held now is held when the next graph is built"""
-    after: int
-    """which of the optimizers stepped last"""
+    """True between an optimizer step and the next forward: anything retained now overlaps with the next graph."""
+    optimizer: int
+    """Id of the optimizer that stepped last."""
     optimizers: frozenset[int]
-    """those that step, in turn"""
+    """Ids of the optimizers that step in turn."""
     evaluating: bool
-    """graphs are built and nothing walks them"""
-    last_walk: int
-    """sequence number at the last backward"""
-    kept_rounds: int
-    """rounds in a row of which each one's graph is still alive"""
+    """True where graphs are built and no backward follows."""
+    last_backward: int
+    """Sequence number at the last backward."""
+    kept_iterations: int
+    """Consecutive iterations whose graphs are all still alive."""
     ages_are_sure: bool
-    """no backward was differentiable on a GPU: sequence numbers are a thread's own, and the nodes of such a backward, which
-    autograd's threads make, look old; that old graphs are alive must then be known from the sentinels as well, and that
-    something is new from what was there before it"""
+    """False after a differentiable backward on a GPU. Sequence numbers belong to a thread, and nodes that autograd's threads make
+    look old. Old graphs must then show in the sentinels too, and what is new must not have been there before."""
     old_graphs: int
-    """of earlier rounds' backwards that are alive, as far as the sentinels tell"""
-    retained: tuple[str, int, str] | None
-    """file, line and function of the last backward(retain_graph=True)"""
+    """Live graphs of earlier iterations, by the sentinels."""
+    retain_graph_at: tuple[str, int, str] | None
+    """File, line and function of the last backward(retain_graph=True)."""
     per: str = "step"
-    """what ends a round, of series.ROUNDS"""
-    given_elements: int = 0
-    """of what the model was given last; 0: not known"""
+    """Unit of an iteration, one of series.ROUNDS."""
+    input_elements: int = 0
+    """Elements of the newest input of the model; 0 if unknown."""
     epoch_ended: int = 0
-    """the round in which the last one did; 0: none has, as far as is known"""
+    """Iteration in which the last epoch ended; 0 if none has."""
     ends_epoch: bool = False
-    """it has ended just now"""
-    evaluated: int = 0
-    """batches that are done of an evaluation without gradients; 0: there is none"""
-    whole: bool = False
-    """the look left nothing out: what it has not seen is not there"""
+    """True where an epoch has just ended."""
+    evaluated_batches: int = 0
+    """Finished batches of an evaluation without gradients; 0 outside one."""
+    complete: bool = False
+    """True where the scan left nothing out: a holder that it did not see is gone."""
 
 
-def rounds_since(number: int, boundaries: Sequence[int]) -> int:
-    """How many rounds have ended since the operation of that sequence number."""
+def iterations_since(number: int, boundaries: Sequence[int]) -> int:
+    """Iterations that have ended since the operation with that sequence number."""
     return len(boundaries) - bisect.bisect_right(boundaries, number)

@@ -1,12 +1,14 @@
-"""What a look says of one holder."""
+"""Verdict of one scan on one holder."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from vramscope.leaks.holders.holder_bytes import Group
 from vramscope.leaks.holders.key import HolderKey
+from vramscope.leaks.verdict.states import Reason, Transition
 
 GROWS: Final = ("growing", "growing-eval", "tensor-growth")
 OVERLAPS: Final = ("overlap", "overlap-unfreed")
@@ -29,17 +31,21 @@ class Verdict:
     count: int
     age: int | None
     growth: float | None
-    """bytes a step"""
+    """Bytes per iteration."""
     advice: str
     freed_bytes: int
-    """that the advice lets go"""
+    """Bytes that following the advice frees."""
     exclusive_bytes: int = 0
-    """that no other holder seen keeps alive"""
+    """Bytes that no other known holder retains."""
     per: str = "step"
-    """what ``age`` and ``growth`` are counted in"""
+    """Unit of ``age`` and ``growth``."""
     waits: bool = False
-    """it may be emptied yet, and is not to be told before"""
+    """True where the container may yet be emptied; not reported before."""
     emptied_after: int | None = None
-    """rounds that it fills for until it is emptied; None: it was not seen to be"""
+    """Iterations from one emptying to the next; None if none was seen."""
     speaks_for: frozenset[FindingKey] = frozenset()
-    """kind and holder's key of what was, or may have been, told of by itself and follows from this one"""
+    """Findings that this one replaces."""
+    reason: Reason = Reason.FIRST_SEEN
+    """Rule that found it."""
+    why: Sequence[Transition] = ()
+    """States of the holder up to this scan."""
