@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from vramscope.leaks.autograd.graph_walk import MOST_CHAINED, NodeBudget, Chains, tensors_in, walk
+from vramscope.leaks.autograd.graph_walk import MOST_CHAINED, Chains, NodeBudget, tensors_in, walk
 from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.storages import Storages
 from vramscope.oom.layers import Blocks, Layer, blocks_of, layers_of
