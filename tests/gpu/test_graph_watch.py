@@ -218,7 +218,7 @@ def test_what_is_kept_on_the_host_lowers_no_peak_of_the_gpu_and_is_not_advised_t
         """
     )
     assert leak[:3] == ["tensor-growth", "kept", 0]
-    assert leak[3] == "it lies in the host's memory, which grows; no peak of the GPU falls without it"
+    assert leak[3] == "It is in host memory, which grows. No GPU peak falls without it."
     assert "keep less of it (a sum, a mean, the last one), bound it" in leak[4] and ".cpu()" not in leak[4]
 
 

@@ -35,19 +35,19 @@ from vramscope.process import name_roots
 from vramscope.process.gc_pause import collector_paused
 
 MOST_NEWEST: Final = 64
-"""tensors that one step leaves in a variable, and that a list has too"""
+"""Tensors that one step leaves in a variable, and that a list may have too."""
 LEAST_HOLDERS: Final = 64
-"""that are put into words in an ordinary process; some 50 µs each"""
+"""Holders that are described in an ordinary process, at about 50 µs each."""
 AT_ONCE: Final = 256
-"""tensors between two looks at the clock"""
+"""Tensors between two readings of the clock."""
 LEAST_TENSORS: Final = 4_096
-"""that are asked for, and told apart by holder, in an ordinary process"""
+"""Tensors that are searched for, and grouped by holder, in an ordinary process."""
 FEW: Final = 8
-"""tensors of a holder"""
+"""A holder with at most so many tensors is named after its largest one."""
 MOST_PATHS: Final = 1_024
-"""of the newest tensors of one holder, by which it is put into words"""
+"""Paths to the newest tensors of one holder, by which it is described."""
 SECONDS_A_TENSOR: Final = 5e-6
-"""to count what it holds, but for its graph"""
+"""Time to count a tensor, without its graph."""
 
 
 @dataclasses.dataclass
@@ -308,8 +308,8 @@ def _inside(found: FoundPaths, grouping: Grouping) -> dict[HolderKey, _Inside]:
 def _tensors_each(
     holder: Holder, paths: list[Path], inside: dict[HolderKey, _Inside], cut_short: bool, not_scanned: list[str]
 ) -> float:
-    """Tensors there are for each of which a path was found: the others lie between the ends of long containers, or (where the look
-    is ``cut_short``) were too old to be looked at."""
+    """Number of tensors per found path: the others are between the ends of long containers, or were too old for a scan that was
+    ``cut_short``."""
     long = inside.get(holder.key)
     if long is None:
         return 1.0
@@ -331,7 +331,7 @@ def _tensors_each(
 
 
 def _also_in(paths: list[Path], again: dict[int, Path], grouping: Grouping) -> frozenset[HolderKey]:
-    """Keys of the containers without a bound that have all of it too: of the list whose newest element a variable has."""
+    """Keys of unbounded containers that have all of it too, such as the list whose newest element is in a variable."""
     if not again or len(paths) > MOST_NEWEST:
         return frozenset()
     others = [{group_key(again[id(link)], grouping) for link in path.links() if id(link) in again} for path in paths]
@@ -339,7 +339,7 @@ def _also_in(paths: list[Path], again: dict[int, Path], grouping: Grouping) -> f
 
 
 def _of_orphans(orphans: list[Any], known: Storages, place: tuple[str, int, str], chains: Chains | None) -> Group:
-    """No collector sees this cycle: it goes through autograd's nodes, in C++."""
+    """Group of parameters in a cycle through autograd's nodes, in C++, which no collector sees."""
     file, line, function = place
     words = "param.grad -> its graph -> param, in C++: of backward(create_graph=True)"
     holder = wording.made_of(
@@ -351,7 +351,7 @@ def _of_orphans(orphans: list[Any], known: Storages, place: tuple[str, int, str]
 
 
 def _of_models(holder: Holder, modules: list[Any], known: Storages, budget: NodeBudget) -> Group:
-    """Whole models as tensors that are kept: their parameters and gradients count as any other tensor does."""
+    """Group of whole models: their parameters and gradients count as any other tensor does."""
     held = [one for module in modules for one in with_gradients(parameters_of(module))]
     group = group_of(holder, held, _without(known, held), budget)
     group.models = len(modules)
@@ -366,12 +366,12 @@ def _without(known: Storages, tensors: list[Any]) -> Storages:
 
 
 def _alive(references: list[weakref.ref[Any]]) -> list[Any]:
-    """In a function of its own: who is held is found by counting references, and a variable more would spoil it."""
+    """Live tensors. A function of its own, as owners are found by counting references: a local variable more would count."""
     return [tensor for reference in references if (tensor := reference()) is not None]
 
 
 def _is_written(tensor: Any) -> bool:
-    """Whether its newest operation has written something into a part of it: ``memory[2:5] = x``, ``memory[index] = x``."""
+    """True where the newest operation has written into a part of it: ``memory[2:5] = x``, ``memory[index] = x``."""
     name = type(tensor.grad_fn).__name__
     return name.startswith(("CopySlices", "IndexPutBackward")) and bool(tensor._version)
 
@@ -391,7 +391,7 @@ def _matters(tensors: list[Any]) -> bool:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """For the time of a look: no garbage collection, and no ``__torch_function__`` of a tensor class of the user's.
+    """During a scan: no garbage collection, and no ``__torch_function__`` of the user's tensor classes.
 
     Asking a tensor for its storage would run the code of its class.
     """
@@ -407,11 +407,11 @@ def trace(
     chains: Chains | None = None,
     earlier: Callable[[HolderKey], list[Any]] = lambda key: [],
 ) -> Traced:
-    """Who holds tensors that no variable leads to: reference cycles, libraries, C.
+    """Holders of tensors that no variable leads to: reference cycles, libraries, C.
 
-    earlier   tensors that looks before this one have found with the same holder, and left out of this one: they count with it
+    earlier   tensors that earlier scans found with the same holder and this one left out: they count with it
 
-    Within one :func:`undisturbed` with the look that found them.
+    Call it within the :func:`undisturbed` of the scan that found them.
     """
     tensors = _alive(explanation.nameless)
     keys: dict[int, HolderKey] = {}
@@ -430,7 +430,7 @@ def trace(
             times = many  # (one parameter stood for each)
             answer.tensors = [tensor for tensor in answer.tensors if id(tensor) not in explanation.models]
         if modules and answer.cyclic:
-            # Nobody can use these models any more: their parameters and gradients are held as any other tensor is.
+            # No code can use these models any more: their parameters and gradients count as any other tensor does.
             held = [one for module in modules if module is not None for one in with_gradients(parameters_of(module))]
             known = _without(known, held)
             answer.tensors += held
@@ -438,7 +438,7 @@ def trace(
             not answer.cyclic and answer.holder.key.kind is HolderKind.UNKNOWN and not explanation.is_whole
         )
         if not answer.tensors or may_have_a_name:
-            continue  # (a variable may have it, to which the search did not come)
+            continue  # (a variable that the search did not reach may have it)
         keys |= dict.fromkeys(map(id, answer.tensors), answer.holder.key)
         traced, elements = len(answer.tensors), sum(one.numel() for one in answer.tensors)
         if not answer.cyclic:

@@ -1,6 +1,6 @@
-"""Finds how tensors can be reached from the roots: breadth first through containers and attributes, bounded.
+"""Paths from the roots to tensors: a bounded breadth-first search through containers and attributes.
 
-Only dicts, lists and plain attributes are looked into, through the functions of the built-in types; nothing of the user's
+It reads dicts, lists and plain attributes through the functions of the built-in types; no code of the user
 (``__getattr__``, ``__iter__``, ``__repr__``, properties) runs.
 """
 
@@ -22,33 +22,33 @@ from vramscope.process.name_roots import ATOMS, Root
 
 MOST_OBJECTS: Final = 200_000
 LEAST_OBJECTS: Final = 20_000
-"""that a tier comes by, in an ordinary process"""
+"""Objects that a tier visits in an ordinary process whatever the time."""
 AT_ONCE: Final = 256
-"""objects that are come by between two looks at the clock"""
+"""Objects between two readings of the clock."""
 DEEPEST: Final = 10
 RECORDS: Final = 3
-"""levels, of records in a container and the container itself, that are taken to be the container's"""
+"""Levels of records within a container that count as the container's own."""
 
 _SKIPPED: Final = ATOMS | {types.ModuleType, types.CodeType, types.BuiltinFunctionType, type}
 
 
 class Path(NamedTuple):
-    """How an object is reached; ``parent`` is None at a root."""
+    """Path to an object; ``parent`` is None at a root."""
 
     parent: Path | None
     root: Root
     label: str
-    """what leads here from the parent: ``.history``, ``['loss']``, ``[*]`` for any element of a sequence"""
+    """Step from the parent: ``.history``, ``['loss']``, ``[*]`` for any element of a sequence."""
     kind: type
-    """of the object reached"""
+    """Class of the object reached."""
     size: int | None
-    """elements, where it is a container"""
+    """Elements of a container; None for other objects."""
     bound: int | None
-    """elements beyond which it cannot grow: a deque's maxlen, a tuple's length"""
+    """Elements beyond which it cannot grow: a deque's maxlen, a tuple's length."""
     depth: int
 
     def links(self) -> list[Path]:
-        """From the root to here."""
+        """Links from the root to here."""
         links, link = [], self
         while link is not None:
             links.append(link)
@@ -57,7 +57,7 @@ class Path(NamedTuple):
 
 
 def leads_through_us(path: Path, known: dict[int, bool]) -> bool:
-    """Whether a path goes through an object of the agent's. ``known``: by the id of a link, for the time of one search."""
+    """True where a path goes through an object of the agent. ``known``: cache by the id of a link, for one search."""
     links: list[Path] = []
     link: Path | None = path
     while link is not None and id(link) not in known:
@@ -71,18 +71,18 @@ def leads_through_us(path: Path, known: dict[int, bool]) -> bool:
 
 
 class FoundPaths(NamedTuple):
-    """What a search has found."""
+    """Result of a search."""
 
     paths: dict[int, Path]
-    """id of an object -> how it is reached"""
+    """Path to each object, by its id."""
     between: dict[int, Path]
-    """ids of others, which lie in a long container between the ends that are looked at -> how the container is reached"""
+    """Path to the long container of each object between the ends that are read, by the object's id."""
     long: list[tuple[Path, Contents]]
-    """containers with more elements than are looked at one by one"""
+    """Containers with more elements than are read one by one."""
     again: dict[int, Path]
-    """id of a link of these paths -> another way to what it leads to, through a container that has no bound"""
+    """Another path to the object of a link, through an unbounded container, by the link's id."""
     complete: bool
-    """all that can be reached was looked at"""
+    """True where everything reachable was searched."""
 
 
 def find(
@@ -92,10 +92,10 @@ def find(
     part: float = time_budget.ALL,
     tensors: Iterable[type] = (),
 ) -> FoundPaths:
-    """How the objects with the wanted ids are reached.
+    """Paths to the objects with the wanted ids.
 
-    tiers     roots, those that a user would name first; a path from an earlier tier goes before a shorter one from a later
-    tensors   types, that are counted in long containers
+    tiers     roots, those first that a user would name; a path from an earlier tier wins over a shorter one from a later tier
+    tensors   types that are counted in long containers
     Cost: some 2 µs an object; at most MOST_OBJECTS a tier, within that part of the time (of an ordinary process LEAST_OBJECTS).
     """
     search = _Search(wanted, time, part, tensors)
@@ -110,11 +110,12 @@ def find(
 
 
 def _through_their_containers(found: FoundPaths, objects: list[Path]) -> FoundPaths:
-    """The same, where a loop's variable is one element after the other (``for callback in callbacks``): it is not the variable
-    that has what the last of them has. ``objects``: such variables, to which there is another way.
+    """The same paths through the container where a loop's variable is one element after the other (``for callback in callbacks``).
+
+    objects   such variables, to which another path leads
     """
     instead = {id(path): found.again[id(path)] for path in objects}
-    """by the id of a path"""
+    """By the id of a path."""
     variables = {id(path.root) for path in objects}
 
     def through(path: Path) -> Path:
@@ -139,20 +140,20 @@ def _through_their_containers(found: FoundPaths, objects: list[Path]) -> FoundPa
 
 
 class _Search:
-    """What a search knows so far."""
+    """State of a search."""
 
     def __init__(self, wanted: set[int], time: TimeBudget, part: float, tensors: Iterable[type]) -> None:
         self.wanted = wanted
         self.missing = set(wanted)
-        """neither reached nor seen in between"""
+        """Ids that were not found yet."""
         self.paths: dict[int, Path] = {}
         self.between: dict[int, Path] = {}
         self.long: list[tuple[Path, Contents]] = []
         self.is_tensor = frozenset(map(id, tensors)).__contains__
-        """of a type's id"""
+        """True for the id of a tensor's type."""
         self.again: dict[int, Path] = {}
         self.objects: list[Path] = []
-        """variables that a loop binds anew, of objects that are no containers"""
+        """Variables that a loop rebinds, of objects that are no containers."""
         self.seen: dict[int, Path] = {}
         self.shapes: Shapes = {}
         self._time, self._part = time, part
@@ -161,7 +162,7 @@ class _Search:
         return self._time.over(self._part, done, least)
 
     def until_half_is_over(self) -> Callable[[], bool]:
-        """Whether half of the time is over that is left now."""
+        """Returns a check whether half of the remaining time is over."""
         end = self._time.taken + self._time.left(self._part) / 2
         return lambda: self._time.taken > end
 
@@ -182,7 +183,7 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
                 search.objects.append(path)
     looked = unhurried = 0
     around: Path | None = None
-    # (When all is found, what lies beside the last of it is looked into all the same: the newest row of a log, say.)
+    # (When all is found, the neighbours of the last object are searched too: the newest row of a log, say.)
     while queue and (search.missing or queue[0][1].parent is around):
         value, path = queue.popleft()
         around = path.parent
@@ -231,7 +232,7 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
 
 
 def _is_in_what_takes_more(path: Path) -> bool:
-    """Whether it is a container without a bound, or a record in one: ``rows.append((logits, labels))``."""
+    """True for an unbounded container, or a record in one: ``rows.append((logits, labels))``."""
     link: Path | None = path
     for _ in range(RECORDS):
         if link is None:
@@ -243,14 +244,14 @@ def _is_in_what_takes_more(path: Path) -> bool:
 
 
 def _is_bare(tensor: Any) -> bool:
-    """Whether nothing hangs on a tensor."""
+    """True where a tensor has no attributes."""
     return all(issubclass(type(one), type) for one in gc.get_referents(tensor))
 
 
 def reachable(
     tiers: Iterable[Iterable[Root]], kinds: set[type], time: TimeBudget, part: float = time_budget.ALL
 ) -> list[Any]:
-    """What can be reached and is exactly of these types, the last reached first. Bounds and cost as of :func:`find`."""
+    """Reachable objects of exactly these types, the last reached first. Bounds and cost as of :func:`find`."""
     found: list[Any] = []
     seen: set[int] = set()
     shapes: Shapes = {}
@@ -283,5 +284,5 @@ def reachable(
 
 
 def _keeps_more(path: Path, known: Path) -> bool:
-    """A container that takes more and more is the holder to name, not the variable that has its newest element."""
+    """True where a growing container is the holder to name, not the variable that has its newest element."""
     return known.parent is None and path.size is not None and path.bound is None

@@ -1,8 +1,8 @@
-"""For tensors that no variable leads to: asks the garbage collector who refers to them, upwards, until it ends.
+"""Holders of tensors that no variable leads to: the garbage collector lists what refers to them, level by level.
 
-It ends at somebody's name (a library's global, a class, a function), at an object that C code holds, or nowhere: then the
-objects refer only to each other, a reference cycle that waits for the garbage collector. That is found by counting
-references, as the collector itself does, so nothing has to be collected, and the user's ``gc`` settings do not matter.
+The search ends at a name (a library's global, a class, a function), at an object that C code refers to, or nowhere. Then the
+objects refer only to each other: a reference cycle that waits for the garbage collector. Counting references shows that, as
+the collector itself does, so nothing is collected and the user's ``gc`` settings do not matter.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from vramscope.leaks.scan.time_budget import TimeBudget
 from vramscope.process import frames, live_objects, type_info
 
 MOST_TENSORS: Final = 48
-"""traced upwards; the others of the same sizes are taken to be alike"""
+"""Tensors that are traced; others of the same sizes count as alike."""
 MOST_TARGETS: Final = 12
-"""of these, through all objects of the process: each makes the pass longer"""
+"""Tensors that are traced through all objects of the process: each one makes the pass longer."""
 MOST_OBJECTS: Final = 4_000
 MOST_YOUNG: Final = 100_000
 OF_CALL: Final = 3
-"""references to a tuple that only our list, our variable and the question have: from Python 3.13 on ``get_referrers`` finds
-its own arguments, which would lead from one such call to the next"""
+"""References to a tuple from our list, our variable and the call alone: from Python 3.13 on ``get_referrers`` finds its own
+arguments, which would lead from one such call to the next."""
 DEEPEST: Final = 8
 DEEPEST_OF_CYCLE: Final = 16
-"""a parameter lies nine references below the model's class: each module has two dicts"""
+"""Levels of a cycle. A parameter is nine references below the model: each module has two dicts."""
 
 
 @dataclasses.dataclass
 class Answer:
-    """Who holds some tensors. Clear ``tensors`` when it was read."""
+    """Holder of some tensors. Clear ``tensors`` after reading it."""
 
     holder: Holder
     tensors: list[Any]
     cyclic: bool
     stand_for: float = 0.0
-    """tensors there are of those that were traced, and the others of their sizes"""
+    """Number of traced tensors, and of the others of their sizes."""
     elements: float = 0.0
-    """of these"""
+    """Number of their elements."""
 
     @property
     def factors(self) -> tuple[float, float]:
-        """How many times as many there are as were traced, and how many times their bytes."""
+        """Factors on the number of traced tensors, and on their bytes."""
         elements = sum(tensor.numel() for tensor in self.tensors)
         return self.stand_for / len(self.tensors), self.elements / elements if elements else 1.0
 
@@ -62,7 +62,7 @@ class Answer:
 
 
 def trace(tensors: list[Any], codes: Codes, time: TimeBudget) -> tuple[list[Answer], bool]:
-    """Answers for the tensors (some of each size are traced), and whether all was looked at.
+    """Holders of the tensors (some of each size are traced), and whether the search was complete.
 
     First among the young objects, which is cheap: garbage is young, and the count of references proves that nothing old
     refers to it. For what is left, one pass over all objects of the process a level, some 30 ms each at 300,000 objects, as
@@ -107,7 +107,7 @@ def trace(tensors: list[Any], codes: Codes, time: TimeBudget) -> tuple[list[Answ
 def _young_ancestors(tensors: list[Any], ours: set[int], time: TimeBudget) -> tuple[dict[int, Any], bool]:
     """The tensors and what refers to them, directly or not, among objects that no full collection has seen yet.
 
-    And whether all of these were looked at: of a great many the newest, as far as the time goes.
+    And whether all of these were searched: of a great many the newest, as far as the time allows.
     """
     if not time.allows(time.costs.of(time_budget.YOUNG, gc.get_count()[0])):
         return {id(tensor): tensor for tensor in tensors}, False  # of a user who has switched the collector off
@@ -144,7 +144,7 @@ def _young_ancestors(tensors: list[Any], ours: set[int], time: TimeBudget) -> tu
 def _old_ancestors(
     tensors: list[Any], time: TimeBudget, ours: set[int]
 ) -> tuple[dict[int, Any], dict[int, tuple[str, str | None]], bool]:
-    """What refers to the tensors among all objects, and which of them are somebody's names."""
+    """Objects that refer to the tensors, directly or not, among all objects; and which of them are names."""
     closure: dict[int, Any] = {id(tensor): tensor for tensor in tensors}
     ours.add(id(closure))
     named: dict[int, tuple[str, str | None]] = {}
@@ -182,7 +182,7 @@ def _old_ancestors(
 
 
 def _is_ours(thing: Any) -> bool:
-    """Frames and variables of this package that are at work right now."""
+    """True for running frames and objects of this package."""
     kind = type(thing)
     if kind is types.FrameType:
         return frames.is_own(thing.f_code.co_filename)
@@ -202,9 +202,9 @@ def _holder(
     *,
     cyclic: bool,
 ) -> Holder:
-    """The nearest thing above the tensor that a person would recognise: an object of the user's, a frame, a function, a name.
+    """The nearest referrer that a user recognises: an object of the user's class, a frame, a function, a name.
 
-    Of a cycle first what is part of it, and only then what hangs on it.
+    Of a cycle first its members, and only then what they refer to.
     """
     for on_cycle in (True, False) if cyclic else (False,):
         level, seen, chain = [id(tensor)], {id(tensor)}, [type(tensor).__name__]

@@ -1,6 +1,6 @@
-"""Sees every tensor that Python knows of, and tells those of the model from those that somebody keeps.
+"""All live tensors: those of the model, and those that a holder may retain.
 
-Where the process has so many objects that a pass over them all takes too long, it sees those that variables lead to.
+Where the process has so many objects that a pass over all of them takes too long, only tensors that variables lead to are seen.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from vramscope.process import live_objects, name_roots, type_info
 from vramscope.process.live_objects import with_subclasses
 
 MOST_TENSORS: Final = 20_000
-"""looked at one by one, newest first; some 3 µs each"""
+"""Tensors that are read one by one, newest first, at about 3 µs each."""
 LEAST_TENSORS: Final = 4_096
-"""in an ordinary process: with the newest few alone, what grows would seem to stand still"""
+"""The same in an ordinary process whatever the time: with fewer, growth would not show."""
 PART_FOR_COUNTING: Final = 0.4
-"""of the time, that the count of all objects may take if half of all blocks of memory are such"""
+"""Share of the time that counting all objects may take if half of all memory blocks are objects."""
 
-TOO_MANY: Final = "of more objects than can be passed over in time all but those that your variables lead to"
+TOO_MANY: Final = "all but those that your variables lead to: too many objects for a full pass"
 
 
 class LiveTensors(NamedTuple):
-    """What the sweep found. It refers to the user's tensors: keep it for the time of one look only."""
+    """Result of the sweep. It refers to the user's tensors: drop it after the scan."""
 
     kept: list[Any]
-    """tensors that are no module's nor optimizer's: neither parameters, small buffers, gradients nor state"""
+    """Tensors of no module and no optimizer: neither parameters, small buffers, gradients nor state."""
     known: Storages
-    """storages of those"""
+    """Storages of parameters, small buffers, gradients and optimizer state."""
     models: list[tuple[Any, Any]]
-    """(a parameter, its outermost module) of each model that no optimizer trains: a teacher, or one that was let go of"""
+    """(a parameter, its outermost module) of each model that no optimizer trains: a teacher, or a discarded one."""
     live_bytes: int
-    """of all tensors seen"""
+    """Bytes of all tensors seen."""
     tensors: int
     optimizers: int
     orphans: list[Any]
-    """parameters of no module that lives, whose gradients know their own graph, which refers to the parameters"""
+    """Parameters of no live module whose gradients have a graph that refers to the parameters."""
     retired: list[Any]
-    """optimizers that step no more: what they have is the model's as long as a variable leads to them (see in_use)"""
+    """Optimizers that no longer step. Their tensors belong to the model as long as a variable leads to them (in_use)."""
     tensor_types: set[type]
     not_scanned: str
 
 
-class _TooMany(Exception):
-    """There are so many objects that not all tensors can be seen in time."""
+class _TooManyObjects(Exception):
+    """Too many objects to see all tensors in time."""
 
 
 def sweep(
@@ -58,9 +58,9 @@ def sweep(
 ) -> LiveTensors:
     """All live tensors, newest first. About 0.1 µs an object of the process and 3 µs a tensor.
 
-    steps_no_more   of an optimizer: it did, and others have since
+    steps_no_more   True for a retired optimizer
 
-    All of it within TENSORS of the time (of an ordinary process the least it does); what is left out is said.
+    All of it within TENSORS of the time (in an ordinary process at least the minimum); what is left out is reported.
     """
     import torch
 
@@ -69,7 +69,7 @@ def sweep(
     left_out = ""
     try:
         tensors, others, count = _of_all_objects(tensor_types, module_types | optimizer_types, time)
-    except _TooMany as reason:
+    except _TooManyObjects as reason:
         left_out = str(reason)
         found = paths.reachable(
             name_roots.roots(), tensor_types | module_types | optimizer_types, time, time_budget.TENSORS
@@ -110,7 +110,7 @@ def sweep(
 
 
 def in_use(seen: LiveTensors, alive: list[Any]) -> LiveTensors:
-    """Of the retired optimizers these are alive: what they train, and its gradients and state, is the model's after all."""
+    """The same where these retired optimizers are in use: what they train, its gradients and their state belong to the model."""
     theirs = of_the_model([], alive)
     parameters = {id(parameter) for parameter in _parameters_of_optimizers(alive)}
     return seen._replace(
@@ -129,9 +129,9 @@ def in_use(seen: LiveTensors, alive: list[Any]) -> LiveTensors:
 
 
 def _of_all_objects(of_tensors: set[type], others: set[type], time: TimeBudget) -> tuple[list[Any], list[Any], int]:
-    """Tensors, the oldest first, MOST_TENSORS at most; what is of the other types; and how many tensors there are.
+    """At most MOST_TENSORS tensors, the oldest first; objects of the other types; and the number of tensors.
 
-    Raises _TooMany where the pass would not end in time.
+    Raises _TooManyObjects where the pass would not end in time.
     """
     costs = time.costs
     ordinary = time_budget.ORDINARY
@@ -140,7 +140,7 @@ def _of_all_objects(of_tensors: set[type], others: set[type], time: TimeBudget) 
     time.is_ordinary = costs.objects <= ordinary
     if not time.is_ordinary and not _fits(costs.objects, time):
         costs.left_out(time_budget.PASS)
-        raise _TooMany(TOO_MANY)
+        raise _TooManyObjects(TOO_MANY)
     began = time.taken
     found, objects = live_objects.of_types(of_tensors | others)
     is_other = frozenset(map(id, others)).__contains__
@@ -158,7 +158,7 @@ def _fits(objects: int, time: TimeBudget) -> bool:
 
 
 def _count(time: TimeBudget) -> None:
-    """How many objects there are, where it is not known: of all blocks of memory a quarter may be some, or each."""
+    """Count the objects where their number is unknown: a quarter of all memory blocks may be objects, or all of them."""
     costs = time.costs
     if time.allows(costs.of(time_budget.COUNT, costs.objects) / 2, PART_FOR_COUNTING):
         costs.counted(live_objects.count())
@@ -187,7 +187,7 @@ def of_the_model(modules: list[Any], optimizers: list[Any]) -> Storages:
 
 
 def _of_a_library(kind: type) -> bool:
-    """Whether a class, and all that it is made from, comes out of an installed package."""
+    """True where a class and all its bases come from installed packages."""
     named = {type_info.module_of(base) for base in type_info.bases(kind)}
     foreign = {name for name in named if name.partition(".")[0] not in ("torch", "builtins", "typing")}
     return not foreign or foreign.isdisjoint(module.__dict__.get("__name__") for module in name_roots.user_modules())
@@ -216,7 +216,7 @@ def _parameters_of_optimizers(optimizers: list[Any]) -> list[Any]:
 
 
 def parameters_of(module: Any) -> list[Any]:
-    """Of a module and all in it, each once; read from ``__dict__``, so that nothing of the user's runs."""
+    """Parameters of a module and its submodules, each once; read from ``__dict__``, so that no code of the user runs."""
     found: dict[int, Any] = {}
     seen = {id(module)}
     stack = [module]
@@ -231,13 +231,13 @@ def parameters_of(module: Any) -> list[Any]:
 
 
 def add_with_gradient(known: Storages, tensor: Any) -> None:
-    """A tensor's storage, and its gradient's where it has one."""
+    """Add a tensor's storage, and its gradient's if it has one."""
     for one in with_gradients([tensor]):
         storages.add(known, one)
 
 
 def with_gradients(tensors: list[Any]) -> list[Any]:
-    """Tensors, and their gradients where they have some."""
+    """Tensors, and their gradients if they have some."""
     return tensors + [tensor.grad for tensor in tensors if tensor.is_leaf and tensor.grad is not None]
 
 
@@ -253,9 +253,9 @@ def _add_all(known: Storages, value: Any, depth: int) -> None:
 
 
 def held_by_python(tensor: Any, extra: int) -> bool:
-    """Whether a Python object refers to the tensor, or only C++ does (a graph that saved it).
+    """True where a Python object refers to the tensor, not only C++ (a graph that saved it).
 
-    extra   references that the caller makes beside its argument
+    extra   references of the caller besides its argument
     """
     if _native_owners_count():
         native = 1 if tensor._use_count() > 1 else 0
@@ -267,9 +267,9 @@ def held_by_python(tensor: Any, extra: int) -> bool:
 
 @functools.cache
 def _native_owners_count() -> bool:
-    """Whether C++ has one reference to the Python object of each tensor that it holds too, as PyTorch does from 2.10 on.
+    """True where C++ has one reference to the Python object of each tensor that it refers to, as in PyTorch 2.10 and later.
 
-    Before it has none while Python has one, and takes over the last that Python lets go of."""
+    Earlier versions have none while Python has one, and take over the last reference that Python drops."""
     import torch
 
     holder, held = torch.empty(0, device="cpu", requires_grad=True), torch.empty(0, device="cpu")
@@ -279,7 +279,7 @@ def _native_owners_count() -> bool:
 
 
 def _given_back_to_python(tensor: Any) -> None:
-    """Where C++ owned the Python object it does so no longer, until we let go of it: it has been given out of C++ again."""
+    """Make Python the owner of the object where C++ was, until we drop it."""
     import torch
 
     torch._C._functorch.unwrap_if_dead(tensor)
@@ -290,4 +290,4 @@ def _references(thing: Any) -> int:
 
 
 _OF_CALL: Final = _references(object())
-"""references to its argument that a call has: its own, the question's, and up to Python 3.10 its caller's"""
+"""References to its argument that a call has: its own, getrefcount's, and up to Python 3.10 its caller's."""
