@@ -771,11 +771,15 @@ def test_a_run_with_less_work_is_no_remedy(
     assert did_as_much(other, own, rows) is told
 
 
+def run_of(command: list[str]) -> Any:
+    return SimpleNamespace(command=command)
+
+
 def test_only_runs_of_the_same_script_are_compared() -> None:
-    assert script_of({"command": ["/home/ada/train.py", "--lr", "1"]}) == "train.py"
-    assert script_of({"command": ["python", "C:\\work\\train.py"]}) == "train.py"
-    assert script_of({"command": ["-m", "package"]}) != script_of({"command": ["train.py"]})
-    assert script_of({"command": []}) is None
+    assert script_of(run_of(["/home/ada/train.py", "--lr", "1"])) == "train.py"
+    assert script_of(run_of(["python", "C:\\work\\train.py"])) == "train.py"
+    assert script_of(run_of(["-m", "package"])) != script_of(run_of(["train.py"]))
+    assert script_of(run_of([])) is None
 
 
 def test_one_cache_and_a_container_of_caches_differ() -> None:
