@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import importlib.util
 import sys
@@ -51,3 +52,25 @@ def test_cached_code_is_recompiled_when_a_callee_changes(monkeypatch: pytest.Mon
     assert [loaded(), loaded()] == [False, True]
     monkeypatch.setattr(numba_compile, "_sources", lambda: "changed")
     assert [loaded(), loaded()] == [False, True]
+
+
+def test_a_cache_that_names_a_missing_class_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """numba's index pickles the classes of arguments. A later version may have renamed them."""
+    source = tmp_path / "pairs.py"
+    source.write_text("def first(pair):\n    return pair.a\n")
+    monkeypatch.setattr(numba_compile, "_sources", lambda: "the same")
+
+    def run(class_name: str) -> int:
+        spec = importlib.util.spec_from_file_location("pairs", source)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        gc.collect()
+        monkeypatch.setitem(sys.modules, "pairs", module)
+        spec.loader.exec_module(module)
+        kind = collections.namedtuple(class_name, "a")
+        kind.__module__ = "pairs"
+        setattr(module, class_name, kind)
+        return int(numba_compile.entry(module.first)(kind(7)))
+
+    assert run("Pair") == 7
+    assert run("RenamedPair") == 7

@@ -425,7 +425,9 @@ def test_omitted_axis_spans_are_counted() -> None:
     picture = timeline_figure.draw(
         overview(course_of(trace), grouping_of(trace, course_of(trace), "site"), -1, count), whole
     )
-    (said,) = [note.text for note in picture.layout.annotations if note.name == "statement" and "not drawn" in note.text]
+    (said,) = [
+        note.text for note in picture.layout.annotations if note.name == "statement" and "not drawn" in note.text
+    ]
     assert f"{whole.left_out['phase']:,} phases" in said and "too narrow to be seen" in said
     assert "modules: 1 of 3 levels" in said
     near = ruler(trace, 100, 130)

@@ -110,7 +110,12 @@ def test_devices_codes_and_limits_are_told():
     limits = {cells[1].split()[0] for cells in rows(section(WIRE, "Limits"))}
     assert {
         str(n)
-        for n in (messages.MAX_BATCH_BYTES, messages.MAX_ROWS_PER_BLOCK, msgpack_limits.MAX_ITEMS, msgpack_limits.MAX_NODES)
+        for n in (
+            messages.MAX_BATCH_BYTES,
+            messages.MAX_ROWS_PER_BLOCK,
+            msgpack_limits.MAX_ITEMS,
+            msgpack_limits.MAX_NODES,
+        )
     } <= limits
     assert f"to {wire_series.MAX_VALUE}, which is `MAX_VALUE`" in WIRE
     assert f"version {messages.WIRE_VERSION} (`WIRE_VERSION`)" in WIRE

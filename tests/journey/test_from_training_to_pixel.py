@@ -204,9 +204,7 @@ def test_a_peak_in_an_evaluation_is_told_with_the_batch_that_would_be_as_high_as
     assert advice["evidence"]["evaluation_peak_bytes"] == high
     assert advice["saves_bytes"] == high - advice["evidence"]["training_peak_bytes"]
     words = vramscope("show", "20000 rows", "--server", server)
-    assert words.index("is in an evaluation") < words.index("for the recorded peak"), (
-        "first what is of the run"
-    )
+    assert words.index("is in an evaluation") < words.index("for the recorded peak"), "first what is of the run"
     fewer = int(20_000 * advice["evidence"]["times_the_rows"])
     lower, told = advice_on(fewer)
     assert lower == pytest.approx(advice["evidence"]["training_peak_bytes"], rel=0.01)

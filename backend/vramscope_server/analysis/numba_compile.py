@@ -74,7 +74,20 @@ class Compiled:
         file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
         if file is not None:
             file._source_stamp = (file._source_stamp, _sources())
+            file._load_index = _tolerant(file._load_index)
         return compiled
+
+
+def _tolerant(load_index: Callable[[], Any]) -> Callable[[], Any]:
+    """Treat the cache of an older version as empty: its index names classes, which may no longer exist."""
+
+    def load() -> Any:
+        try:
+            return load_index()
+        except (AttributeError, ImportError):
+            return {}
+
+    return load
 
 
 @cache
