@@ -18,6 +18,7 @@ from torch import nn
 
 from vramscope.integrations.extensions import extend
 from vramscope.memory.peak_counters import Interval
+from vramscope.process.module_calls import module_calls
 from vramscope.process.watched_calls import is_watched
 from vramscope.protocol import series
 from vramscope.sampling.step_blocks import step_row
@@ -248,6 +249,27 @@ def test_what_somebody_has_wrapped_meanwhile_is_heard_no_more_after_removal(cloc
     model(torch.ones(2, 4)).sum().backward()
     assert (heard, clock.micro_steps) == ([0, 1], 1)
     assert not is_watched(ours)
+
+
+def test_forward_passes_of_a_models_copy_are_detected(clock, hooks) -> None:
+    """Folds that begin with a copy of one model each: from the second step of a fold on its forward pass is known."""
+    base = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    hooks.install([base])
+
+    def step(model, optimizer) -> list[int]:
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        return [interval.phase for interval in clock.take()[-1].intervals]
+
+    for _ in range(3):
+        model = copy.deepcopy(base)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        base(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        step(model, optimizer)
+        assert FORWARD in step(model, optimizer)
+    assert not module_calls.listens_to_all
+    assert len(hooks.roots) <= 4
 
 
 def test_evaluation_without_gradients_is_its_own_phase(clock, hooks) -> None:

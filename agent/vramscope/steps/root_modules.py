@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from vramscope.guard import guarded
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     from vramscope.steps.hook_interface import StepHooks
 
 MOST_ROOTS: Final = 16
+OUTSIDE_OF_BACKWARD: Final = -1
+MOST_FRUITLESS: Final = 8
+"""Steps without a forward pass of a known model, one after the other, in which a copy of one is looked for."""
 
 
 class RootHooks:
@@ -27,6 +32,11 @@ class RootHooks:
         self._listener = listener
         self._are_given = False
         self._found_once = False
+        self._kinds: weakref.WeakSet[type] = weakref.WeakSet()
+        """Classes of the models that were found."""
+        self._inner: set[int] = set()
+        self._fruitless = 0
+        self._end_search: Callable[[], None] | None = None
 
     def install(self) -> None:
         """``model.train()`` and ``.eval()`` (which calls it) show a model that was made after attach, before its first call."""
@@ -46,6 +56,7 @@ class RootHooks:
                     self._hook(module)
 
         hooks.patches.watch(torch.nn.Module, "train", before=shown)
+        hooks.when_removed(self.end_search)
 
     def add(self, module: torch.nn.Module) -> None:
         """Add a module whose call is the forward pass of the training, as the user said."""
@@ -68,6 +79,36 @@ class RootHooks:
             self._found_once = True
             self.find_if_unheard()
 
+    def search_copy(self) -> None:
+        """Take the next module that is called, of a known model's class and within none, for a model that trains.
+
+        A backward pass begins, and no known model had a forward pass in its step: a copy may train, one for each fold, say.
+        """
+        self.end_search()
+        if self._fruitless < MOST_FRUITLESS and self._kinds:
+            self._fruitless += 1
+            self._inner = {id(module) for root in list(self._hooks.roots) for module in root.modules()}
+            self._end_search = module_calls.listen_to_all(CallListener(guarded("model hook")(self._called)))
+
+    def end_search(self) -> None:
+        """End the search for a copy."""
+        if self._end_search is not None:
+            self._end_search()
+            self._end_search = None
+
+    def _called(self, module: torch.nn.Module, *_: object) -> None:
+        hooks = self._hooks
+        if type(module) not in self._kinds or id(module) in self._inner or not hooks.grad_enabled():
+            return
+        if (
+            len(hooks.roots) < MOST_ROOTS
+            and hooks.graph_task() == OUTSIDE_OF_BACKWARD
+            and hooks.clock.is_training_thread()
+        ):
+            self._fruitless = 0
+            self.end_search()
+            self._hook(module)
+
     def _hook(self, module: torch.nn.Module) -> None:
         hooks = self._hooks
         if module in hooks.roots:
@@ -75,6 +116,7 @@ class RootHooks:
         for extension in hooks.extensions:
             extension.found_root(module)
         hooks.roots.add(module)
+        self._kinds.add(type(module))
         hooks.when_removed(module_calls.listen(module, self._listener))
 
 
