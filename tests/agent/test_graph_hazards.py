@@ -1117,7 +1117,6 @@ def test_a_graph_that_nothing_named_holds_has_the_place_where_it_is_built(tmp_pa
         from torch.nn import functional as F
         from vramscope.leaks import schedule
         from vramscope.leaks import detector as watch
-from vramscope.leaks import schedule
         from vramscope.steps.clock import StepClock
         from vramscope.steps.hooks import LoopHooks
         from vramscope.integrations.plain import connect
