@@ -182,7 +182,7 @@ def test_no_more_micro_batches_than_rows(observed) -> None:
 def test_techniques_in_use_are_not_predicted(observed) -> None:
     told = predict(StepFacts(observed["gpt2_checkpointed"].trace))
     assert not any(row.plan.gradient_checkpointing for row in told.rows)
-    assert any("computed again" in note for note in told.notes)
+    assert any("already recomputes" in note for note in told.notes)
     told = predict(StepFacts(observed["wide_eight_bit"].trace, techniques=[{"kind": "optimizer_8bit", "detail": {}}]))
     assert not any(row.plan.optimizer_8bit for row in told.rows)
     assert any("8-bit state: no" in note for note in told.notes)
@@ -205,9 +205,9 @@ def test_unknown_phases_have_no_prediction(observed) -> None:
     told = predict(StepFacts(evaluating))
     assert told.rows == [] and "in an evaluation" in told.notes[0]
     empty = replace(trace, events=Events(**{name: column[:0] for name, column in columns.items()}))
-    assert predict(StepFacts(empty)).notes == ["Nothing happened in this recording."]
+    assert predict(StepFacts(empty)).notes == ["This recording has no events."]
     snapshot = predict(StepFacts(observed["gpt2.snapshot"].trace))
-    assert any("does not know modules" in note for note in snapshot.notes)
+    assert any("without recorded modules" in note for note in snapshot.notes)
 
 
 def test_peak_step_prefers_steps_with_modules(observed) -> None:
@@ -226,9 +226,9 @@ def test_inapplicable_techniques_have_a_note(observed) -> None:
     """LBFGS has no foreach; an evaluation in the peak does not scale with the batch; several ranks were not measured."""
     told = predict(StepFacts(observed["lbfgs"].trace), [TrainingPlan(no_foreach=True)])
     assert told.rows[1].peak_allocated_bytes is None
-    assert any("no backward follows" in note for note in predict(StepFacts(observed["evaluation"].trace)).notes)
+    assert any("forward pass without backward" in note for note in predict(StepFacts(observed["evaluation"].trace)).notes)
     ranks = [{"kind": "distributed", "detail": {}}]
-    assert any("several ranks" in note for note in predict(StepFacts(observed["fsdp2"].trace, techniques=ranks)).notes)
+    assert any("Several ranks" in note for note in predict(StepFacts(observed["fsdp2"].trace, techniques=ranks)).notes)
 
 
 def test_all_plans_are_the_distinct_combinations() -> None:

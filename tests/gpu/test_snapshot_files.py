@@ -107,7 +107,7 @@ def test_memory_that_was_given_back_as_by_a_retry_is_no_exact_ground_for_other_s
     own, other = (row.prediction for row in sweep(trace, ["max_split_size_mb:64"]).rows)
     assert (own.peak_reserved_bytes, own.certainty) == (peak, "exact")
     assert other.certainty == "estimate"
-    assert any("Whether to make room or by empty_cache()" in reason for reason in other.reasons)
+    assert any("it is assumed that this made room" in reason for reason in other.reasons)
 
 
 def test_events_without_a_pool_are_in_that_of_their_segment(record) -> None:
@@ -126,7 +126,7 @@ def test_events_without_a_pool_are_in_that_of_their_segment(record) -> None:
     new = trace_of(tree)
     for events in tree["device_traces"]:
         for event in events:
-            del event["pool_id"]
+            event.pop("pool_id", None)  # PyTorch before 2.13 does not write it
     del tree["allocator_settings"]["max_round_threshold"]
     old = trace_of(tree)
     assert (new.torch, old.torch) == ("2.13 or newer", "2.12 or older")
@@ -152,7 +152,7 @@ def test_a_history_that_begins_late_says_what_was_in_use_then(record) -> None:
     before = int(trace.lives.size_bytes[trace.lives.alloc_event < 0].sum())
     assert before >= 12 * MIB
     (said,) = missing_event_notes(trace)
-    assert said.startswith(f"The history begins with {before / MIB:.1f} MiB in use already")
+    assert said.startswith(f"{before / MIB:.1f} MiB were allocated before the first event")
     del held
 
 

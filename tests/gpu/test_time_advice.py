@@ -154,7 +154,7 @@ def test_a_loop_with_a_slow_loader_is_told_how_long_it_waits_and_one_with_a_fast
     assert advice is not None and advice.seconds is not None
     assert advice.seconds >= 0.08, "four items a batch"
     assert advice.seconds == pytest.approx(waited_s / 2, rel=0.25), "copying to the device comes beside"
-    assert "pass before its forward begins: it waits for its data" in advice.sentence
+    assert "is spent before its forward pass, waiting for data" in advice.sentence
     for _ in range(5):  # (a core that is taken away at the wrong moment makes a slow loader of any)
         fast, _ = profiled(0.0)
         assert fast.phases["data"] > 0
@@ -169,7 +169,7 @@ def test_steps_that_wait_for_data_are_told_by_how_much() -> None:
     advice = waits_for_data.advise(StepFacts(trace, profile=slow))
     assert advice is not None
     assert advice.seconds == pytest.approx(0.02)
-    assert advice.sentence.startswith("40.0 % of a step (20 ms) pass before its forward begins")
+    assert advice.sentence.startswith("40.0 % of a step (20 ms) is spent before its forward pass")
     quick = a_profile(phases={"data": 15_000_000, "forward": 85_000_000})
     assert waits_for_data.advise(StepFacts(trace, profile=quick)) is None
     assert waits_for_data.advise(StepFacts(trace, profile=a_profile())) is None, "phases are unknown"

@@ -53,11 +53,13 @@ def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[s
             super().held(seen)
 
     recorder = Noting(clock, ring, roots=hooks.roots, optimizers=hooks.optimizers, pace_s=0.0, plan=plan)
-    hooks.graphs = LeakDetector(clock, report=report, tell=lambda leak: recorder.leak_found())
+    detector = LeakDetector(clock, report=report, tell=lambda leak: recorder.leak_found())
+    hooks.graphs = detector
     hooks.install()
     plain.connect(None, hooks)
     if windows:
         recorder.begin()
+        detector.recording = recorder
     try:
         with steps.watched(), contextlib.redirect_stdout(io.StringIO()):
             loop(device)

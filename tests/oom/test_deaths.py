@@ -119,7 +119,7 @@ def test_the_first_of_two_failed_ranks_is_named(
     assert main(["oom", "aaaabbbbccccddde", "--server", server]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert " on rank 1 of 2 at " in said
-    assert "2 such errors in this run on ranks 0, 1, 0 of them survived" in said
+    assert "2 out-of-memory errors in this run on ranks 0, 1, 0 survived" in said
 
 
 LEANER = Death(
@@ -155,4 +155,4 @@ def test_what_a_leaner_run_of_the_project_took_is_a_measured_remedy(
     assert measured[0]["enough"] is True
     ratio = runs[lean]["step_seconds_median"] / runs[dead]["step_seconds_median"]
     assert ratio > 1.5, "it sleeps longer"
-    assert measured[0]["cost"] == f"a step took {ratio:.2f} times as long there, by the medians"
+    assert measured[0]["cost"] == f"a step took {ratio:.2f} times as long there (medians)"

@@ -11,7 +11,7 @@ from measured import measure_all
 
 from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.advice.rules import fragmentation
-from vramscope_server.analysis.oom.window import scan
+from vramscope_server.analysis.oom.window import evidence_of
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
 from vramscope_server.analysis.snapshot_format.reader import read
 from vramscope_server.analysis.trace.trace import Trace
@@ -180,7 +180,7 @@ def test_a_run_that_died_is_replayed_with_the_request_that_failed(
     assert "what would have come after" in " ".join(sweep(trace, []).notes)
     # What a setting saves is of all that was needed, not of what there was without the request.
     confs = ["", "expandable_segments:True", "max_split_size_mb:20"]
-    for told in scan(trace, confs).replayed:
+    for told in evidence_of(trace, confs).replayed:
         other = predict(trace, told.conf)
         peak = other.uncapped_peak_reserved_bytes if other.out_of_memory else other.peak_reserved_bytes
         assert told.saves_bytes == max(0, large.peak_reserved_bytes - peak), told.conf
