@@ -5,7 +5,7 @@
 
 ========  ==========================================================================================
 tests     runs tests/gpu and lists every failure
-peaks     trains a GPT-2 with and without the agent; compares each step's peak, read three ways
+peaks     trains a GPT-2 twice without and once with the agent; compares peaks and losses
 replays   predicts peaks under other allocator settings by replay, then measures them on the card
 story     runs a server, a training to its end and one that runs out of memory; keeps the answers
 cost      runs benchmarks/training_cost.py
@@ -173,6 +173,7 @@ def peaks(folder: Path) -> dict[str, Any]:
     script = PEAKS.format(examples=str(ROOT / "examples"))
     with Serving() as serving:
         alone = result_of(child("-c", script, "alone", seconds=120))
+        again = result_of(child("-c", script, "alone", seconds=120))
         watched = result_of(child("-c", script, "watched", serving.url, seconds=120))
         steps = answer(serving.url, "steps", watched["run"])
         shown = answer(serving.url, "show", watched["run"])
@@ -182,6 +183,8 @@ def peaks(folder: Path) -> dict[str, Any]:
         "users_counters_while_watched": watched["peaks"],
         "stored": stored,
         "losses_are_equal": alone["losses"] == watched["losses"],
+        "unwatched_losses_are_equal": alone["losses"] == again["losses"],
+        "losses": {"alone": alone["losses"], "again": again["losses"], "watched": watched["losses"]},
         "show": shown,
     }
 
@@ -308,7 +311,10 @@ def summary(name: str, result: dict[str, Any]) -> str:
         return f"{result['tests']} tests, {result['failures']} failures, {result['errors']} errors, {took}"
     if name == "peaks":
         same = result["alone"] == result["users_counters_while_watched"] == result["stored"]
-        return f"peaks {'agree' if same else 'differ'}, losses equal: {result['losses_are_equal']}, {took}"
+        return (
+            f"peaks {'agree' if same else 'differ'}, losses equal: {result['losses_are_equal']} "
+            f"(twice without the agent: {result['unwatched_losses_are_equal']}), {took}"
+        )
     if name == "replays":
         return (
             f"{result['exact']} of {result['predictions']} predictions exact, {result['in_band']} in their band, {took}"
