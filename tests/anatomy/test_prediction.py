@@ -226,7 +226,9 @@ def test_inapplicable_techniques_have_a_note(observed) -> None:
     """LBFGS has no foreach; an evaluation in the peak does not scale with the batch; several ranks were not measured."""
     told = predict(StepFacts(observed["lbfgs"].trace), [TrainingPlan(no_foreach=True)])
     assert told.rows[1].peak_allocated_bytes is None
-    assert any("forward pass without backward" in note for note in predict(StepFacts(observed["evaluation"].trace)).notes)
+    assert any(
+        "forward pass without backward" in note for note in predict(StepFacts(observed["evaluation"].trace)).notes
+    )
     ranks = [{"kind": "distributed", "detail": {}}]
     assert any("Several ranks" in note for note in predict(StepFacts(observed["fsdp2"].trace, techniques=ranks)).notes)
 

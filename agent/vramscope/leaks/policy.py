@@ -79,7 +79,10 @@ class LeakPolicy:
     # -- graphs ----------------------------------------------------------------------------------------------------------
 
     many_graphs: int = 3
-    """Graphs of so many ages make a collection. Higher: short lists are missed. Lower: last and best result look like a list."""
+    """Number of different ages that make a collection.
+
+    Higher: short lists are missed. Lower: the last and the best result look like a list.
+    """
     collection_ages: int = 6
     """Ages of graphs from which one scan suffices. Higher: reported a scan later. Lower: false alarms on short windows."""
     certain_iterations: int = 12

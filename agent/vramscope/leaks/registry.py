@@ -365,7 +365,7 @@ def _sent(transition: Transition) -> messages.Transition:
 
 
 def _emptied(leak: messages.Leak, after: int | None) -> messages.Leak:
-    """The same finding where the container is known to be emptied after so many iterations."""
+    """The same finding where the container is known to be emptied periodically."""
     if after is None:
         return leak
     effect = Effect(leak.peak_effect_bytes, leak.peak_effect)

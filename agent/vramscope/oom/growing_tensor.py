@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ROUNDING: Final = 2 << 20
 """Above 10 MiB the allocator reserves whole multiples of this."""
 LEAST_TIMES: Final = 2
-"""The tensor must be so many times as long as the addition. Before that, two tensors may be joined once."""
+"""Minimum ratio of the tensor's length to the addition. Before that, two tensors may be joined once."""
 FRAMES_WITHIN: Final = 4
 """Frames from the request on: helpers between a library's call and the tensors."""
 MOST_VALUES: Final = 64

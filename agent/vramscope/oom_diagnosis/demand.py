@@ -100,7 +100,7 @@ class Estimate:
         return self.high_with()
 
     def high_with(self, share: float = 1.0, *, less: int = 0, without_growth: bool = False) -> int | None:
-        """Upper bound with this share of the batch and so many bytes less, error and fragmentation margin included.
+        """Upper bound with this share of the batch and these bytes less, error and fragmentation margin included.
 
         without_growth   ``less`` is all that keeps growing, so that no more of it comes
         """

@@ -62,7 +62,7 @@ def growing(record: OomRecord) -> list[Any]:
 def retained_by(leak: Leak, step: int) -> int:
     """Bytes that a leak retains at a step: at its last scan, and its growth since.
 
-    A container that is emptied every so many steps retains what has come since, if the first fill began with the training. One that
+    A container that is emptied periodically retains what has come since, if the first fill began with the training. One that
     each evaluation empties retains nothing that steps could show.
     """
     if _is_of_an_evaluation(leak):

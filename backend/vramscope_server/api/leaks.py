@@ -42,7 +42,7 @@ from vramscope_server.store.table_rows import StoredRun
 router = APIRouter(tags=["leaks"])
 
 _MOST_TRIED: Final = 8
-"""recordings of a run that are opened to find one that can tell of a leak"""
+"""Maximum number of recordings that are opened to find one with a leak's allocations."""
 
 _RECENT: Final = 0.1
 """Share of the steps whose highest peak counts as the peak of now."""

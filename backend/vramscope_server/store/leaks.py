@@ -57,7 +57,7 @@ def merge_leaks(scans: Mapping[int, messages.Scan]) -> list[dict[str, Any]]:
 
 
 def leak_columns(scans: Mapping[int, messages.Scan]) -> dict[str, Any]:
-    """What a run's row tells of leaks (``tables.runs``); all None while nobody has looked.
+    """Columns of a run's row about leaks (``tables.runs``); all None before the first scan.
 
     leaks         how many; what a training on a card keeps on the host is none of them
     leaked_bytes  what they hold together, on the rank where that is most

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from vramscope.steps.records import PhaseInterval
 
 MOST_FOLLOWED: Final = 16
-"""outputs of one step"""
+"""Maximum number of outputs that are followed in one step."""
 MOST_NODES: Final = 10_000
-"""of one graph; some 3 µs each, once or twice a run"""
+"""Maximum number of nodes of one graph that are read: 3 µs each, once or twice a run."""
 MOST_MARKS: Final = 1_024
-"""nodes of one graph in which a walk may end; some 3 µs each, and 2 µs when it is walked"""
+"""Maximum number of marked nodes of one graph: 3 µs each, and 2 µs when a backward pass reaches one."""
 
 Key = tuple[str, int, str, int]
-"""file, line, class of the module, id of the module (compared and never used)"""
+"""File, line, class of the module, id of the module (never dereferenced)."""
 
 
 class GraphOrigin(NamedTuple):
@@ -44,7 +44,7 @@ class GraphOrigin(NamedTuple):
 
     module: str
     variable: str | None
-    """that the line assigns"""
+    """Variable that the line assigns."""
     file: str
     line: int
     function: str
@@ -53,9 +53,9 @@ class GraphOrigin(NamedTuple):
 class DroppedGraph(NamedTuple):
     origin: GraphOrigin
     graphs: int
-    """of that place, in one step"""
+    """Number of graphs of that line in one step."""
     saved_bytes: int
-    """that they keep for a backward: without the model's own tensors, and without what the module was given"""
+    """Bytes saved for a backward pass, without the model's own tensors and the module's arguments."""
     nodes: int
     effect: Effect
 
@@ -78,10 +78,10 @@ class _Followed:
     def __init__(self, key: Key, place: GraphOrigin, walks: int) -> None:
         self.key, self.origin = key, place
         self.walks = walks
-        """backward passes before it"""
+        """Number of backward passes before it."""
         self.walked = False
         self.is_for_training = False
-        """alive at a walk that came after it: no batch of an evaluation, which is over before the next step's backward"""
+        """True if it was alive at a later backward pass. A batch of an evaluation is gone by then."""
         self.mark: weakref.ref[_Mark] | None = None
         self.saved_bytes, self.nodes = 0, 0
         self.follower: PeakFollower | None = None
@@ -113,9 +113,9 @@ class StepGraphs:
         self._found, self._withdraw = found, withdraw
         self._level: Callable[[], int | None] = torch._C._functorch.maybe_current_level
         self.follows = False
-        """outputs are followed in the step that runs"""
+        """True if outputs are followed in the running step."""
         self.waits = False
-        """such a step is over: what is to die of it, dies before the next forward"""
+        """True after such a step: its results must be freed before the next forward pass."""
         self._followed: list[_Followed] = []
         self._suspected: set[Key] = set()
         self._effects: dict[Key, Effect] = {}
@@ -135,7 +135,7 @@ class StepGraphs:
         self.follows, self.waits = not _autograd_is_compiled(), False
 
     def follow(self, module: Any, args: tuple[Any, ...], output: Any, walks: int) -> None:
-        """A root module has answered, after so many backward passes of the run. Some 20 µs; of a suspect its graph is walked."""
+        """A root module has returned. Costs 20 µs; the graph of a suspect is read."""
         at = frames.user_place()
         if len(self._followed) >= MOST_FOLLOWED or at is None or self._level() is not None:
             return
@@ -183,7 +183,7 @@ class StepGraphs:
         self._effects = {key: effect_of_made(its, stretches, 0) for key, its in made.items() if its} | self._effects
 
     def settle(self, walks: int) -> None:
-        """The next forward is about to begin, after so many backward passes. What lives on somebody holds: looks tell of it."""
+        """The next forward pass is about to begin. What is still alive is retained by a variable, which scans find."""
         followed, self._followed, self.waits = self._followed, [], False
         # Several from one place with no backward between may be an evaluation, which is judged as one.
         together = Counter((one.key, one.walks) for one in followed)

@@ -1,8 +1,8 @@
 """What autograd's nodes have saved for their backward, read so that nobody's hook runs.
 
 PyTorch 2.10 lets it be read as it lies (``SavedTensor.data``). Before, there is only the way that a backward takes, and that runs
-the unpack hook where one was set: a checkpoint's computes its block anew, an offload's copies back from the host. Such hooks are
-set to all that is saved while a pair of them stands. So it is heard when a pair is put up and taken down, and what was saved
+the unpack hook where one was set: a checkpoint's recomputes its block, an offload's copies back from the host. Such hooks are
+set on all that is saved while a pair of them is active. So the start and end of a pair are watched, and what was saved
 in between is left unread: its bytes are missing, as they are of what was saved before anybody listened.
 """
 
@@ -19,10 +19,10 @@ from vramscope.process.patching import Patches
 
 RAW: Final = "_raw_saved"
 MOST_STAYS: Final = 4096
-"""of hooks, that are remembered; what was saved in earlier ones, and before them, is left unread"""
+"""Maximum number of hook intervals that are remembered. What was saved in earlier ones is not read."""
 
 Stay = tuple[int, int]
-"""autograd's sequence numbers when a pair of hooks was put up, and when it was taken down"""
+"""Autograd's sequence numbers at the start and the end of a pair of hooks."""
 
 
 class Hooked:
@@ -36,7 +36,7 @@ class Hooked:
         self._sequence = sequence
         self._known_from = sequence()
         self._standing: dict[int, list[int]] = {}
-        """by thread, the numbers at which the pairs that stand were put up"""
+        """By thread, the sequence numbers at which the active pairs began."""
         self._stays: deque[Stay] = deque()
         self._merged: list[Stay] | None = []
 
@@ -92,7 +92,7 @@ class SavedTensors:
         self._patches = Patches()
 
     def listen(self) -> None:
-        """From now on hooks are heard, where that is needed. Told again, nothing happens."""
+        """Start watching hooks, if that is needed. A second call does nothing."""
         import torch
 
         native = torch._C._autograd
@@ -125,7 +125,7 @@ class SavedTensors:
         self._patches.wrap(native.SavedTensor, "register_hooks", hook)
 
     def close(self) -> None:
-        """Hooks are heard no more, and nothing is read that a hook could be set to."""
+        """Stop watching hooks. Nothing that a hook could be set on is read any more."""
         self._patches.remove()
         self._hooked = None
 

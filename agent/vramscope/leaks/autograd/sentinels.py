@@ -42,7 +42,7 @@ REST: Final = 1024
 CALM_ROUNDS: Final = 100
 """Consecutive iterations without a live older graph from which most descents are skipped."""
 DESCENTS_ONE_IN: Final = 7
-"""One descent in so many iterations then. Prime to common periods: twos, tens, hundreds."""
+"""Number of iterations between two descents then. Prime to common periods: twos, tens, hundreds."""
 
 NO_NUMBER: Final = 2**64 - 1
 """Sequence number of AccumulateGrad nodes, which belong to no step."""
@@ -225,7 +225,7 @@ Hop = tuple[int, int]
 
 
 def _look_down(node: Any, most_hops: int) -> tuple[Any, list[Hop]]:
-    """The oldest node within so many hops, and the hops to it."""
+    """The oldest node within this many hops, and the hops to it."""
     way: list[Hop] = []
     for _ in range(most_hops):
         children = node.next_functions

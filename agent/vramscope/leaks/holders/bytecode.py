@@ -34,13 +34,13 @@ REMOVERS: Final = frozenset(
     ("pop", "popleft", "popitem", "clear", "remove", "discard", "heappop", "heappushpop", "heapreplace")
 )
 MAKERS: Final = frozenset(("list", "dict", "set", "deque", "defaultdict", "OrderedDict", "Counter"))
-"""of containers, which a call of theirs begins anew"""
+"""Names of container classes, whose call makes a new container."""
 FUNCTIONS: Final = frozenset(
     ("heappush", "heappop", "heappushpop", "heapreplace", "insort", "insort_left", "insort_right")
 )
-"""of Python's own, which take the container as an argument; imported by name they are no attribute"""
+"""Functions of the standard library that take the container as an argument."""
 MOST_INSTRUCTIONS: Final = 20_000
-"""of one function; generated code can be endless"""
+"""Maximum number of instructions of one function that are read; generated code can be endless."""
 
 
 class Line(NamedTuple):
@@ -49,31 +49,31 @@ class Line(NamedTuple):
     number: int
     loads: frozenset[str]
     reads_first: frozenset[str]
-    """of these, what it does not assign before: ``x = f(x)`` and no ``x = f(); g(x)``"""
+    """Variables that the line reads before it assigns them: ``x = f(x)``, and not ``x = f(); g(x)``."""
     stores: frozenset[str]
     attributes_loaded: frozenset[str]
     attributes_stored: frozenset[str]
     adds: bool
-    """calls a method that adds to a container, or assigns to a subscript"""
+    """True if it calls a method that adds to a container, or assigns to a subscript."""
     removes: bool
-    """calls a method that takes out of a container, or deletes a subscript"""
+    """True if it calls a method that removes from a container, or deletes a subscript."""
     overwrites: bool
-    """assigns to a subscript"""
+    """True if it assigns to a subscript."""
     cuts: bool
-    """takes a slice of something"""
+    """True if it takes a slice."""
     augments: bool
-    """has an in-place operation such as +="""
+    """True if it has an in-place operation such as +=."""
     calls: bool
     constant: bool
-    """stores constants only, or empty containers: an initialisation"""
+    """True if it stores only constants or empty containers: an initialisation."""
     depth: int
-    """loops around it"""
+    """Number of loops around it."""
     texts: frozenset[str]
-    """constants: the keys that it names, among others"""
+    """Constants that it contains, keys among them."""
     empties: frozenset[str]
-    """variables and attributes that it sets to an empty list, dict or set"""
+    """Variables and attributes that it sets to an empty list, dict or set."""
     adds_to: frozenset[str]
-    """variables of which it calls a method that adds"""
+    """Variables of which it calls a method that adds."""
     aliases: frozenset[tuple[str, str]]
     """(variable, the variable or ``.attribute`` whose value it is given as it is)"""
 
@@ -123,18 +123,18 @@ class _Draft:
         self.adds_to: set[str] = set()
         self.aliases: set[tuple[str, str]] = set()
         self.own: set[str] = set()
-        """variables of a comprehension on this line that is no function of its own (from Python 3.12 on)"""
+        """Variables of a comprehension on this line that is no function of its own (from Python 3.12 on)."""
 
 
 def _read(code: types.CodeType) -> Iterator[Line]:
     drafts: dict[int, _Draft] = {}
     number = code.co_firstlineno
     loops: dict[int, int] = {}
-    """offset of a loop's first instruction -> of its last"""
+    """Offset of a loop's first instruction -> offset of its last."""
     at: list[tuple[int, int]] = []
     just_loaded: str | None = None
     stack: list[str] = []
-    """its upper part, as far as it is known: a variable, an ``.attribute``, an empty container, or something else"""
+    """Known upper part of the stack: a variable, an ``.attribute``, an empty container, or something else."""
     for position, instruction in enumerate(dis.get_instructions(code)):
         if position >= MOST_INSTRUCTIONS:
             break
@@ -225,9 +225,9 @@ _ELSE: Final = ""
 _NOTHING_YET: Final = "[]"
 _EMPTY: Final = ("BUILD_LIST", "BUILD_MAP", "BUILD_SET")
 _TAKEN: Final = {"STORE_ATTR": 2, "STORE_SUBSCR": 3}
-"""values off the stack"""
+"""Number of values that the instruction takes off the stack."""
 _TURNED: Final = {"ROT_TWO": 2, "ROT_THREE": 3, "ROT_FOUR": 4}
-"""values on the stack, of which the uppermost goes below the others (Python 3.10)"""
+"""Number of stack values of which the uppermost goes below the others (Python 3.10)."""
 
 
 def _follow(stack: list[str], operation: str, number: int, argument: object) -> None:

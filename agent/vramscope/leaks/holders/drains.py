@@ -1,4 +1,4 @@
-"""Finds the line that takes out of a container, empties it or begins it anew, in the bytecode as ``lines.py`` reads it.
+"""Finds the line that removes from a container, empties it or replaces it, in the bytecode as ``bytecode.py`` reads it.
 
 What the code takes out of may have a bound, and what it empties again and again is as large as this only until then.
 """
@@ -19,7 +19,7 @@ class Drain(NamedTuple):
     code: types.CodeType
     number: int
     whole: bool
-    """all that there is"""
+    """True if the line removes everything."""
 
 
 def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool, attribute: bool = False) -> Drain | None:
@@ -41,12 +41,12 @@ def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool, att
                 loaded = _loads(line, name, attribute=attribute)
                 stored = name in (line.attributes_stored if attribute else line.stores)
                 swapped = any(value == its for _, value in line.aliases)
-                anew = stored and (swapped or not loaded) and _begins_anew(line, name)
-                anew = anew and (line.in_loop or _outlives(part, None if attribute else name))
+                replaces = stored and (swapped or not loaded) and _begins_anew(line, name)
+                replaces = replaces and (line.in_loop or _outlives(part, None if attribute else name))
                 loaded = loaded or not others.isdisjoint(line.loads)
                 takes = loaded and (line.removes or (is_list and line.overwrites) or (stored and line.cuts))
-                if anew or takes:
-                    whole = anew or "clear" in line.attributes_loaded or (line.removes and line.cuts)
+                if replaces or takes:
+                    whole = replaces or "clear" in line.attributes_loaded or (line.removes and line.cuts)
                     if found is None or (whole and not found.whole):
                         found = Drain(part, line.number, whole)
     return found
@@ -82,7 +82,7 @@ def emptied_elsewhere(
 
 
 def begun_anew(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> Drain | None:
-    """Where one of the functions begins a value anew that it carries on: ``total = 0`` in its loop, or anything around the one
+    """Line at which one of the functions resets a carried value: ``total = 0`` in its loop, or anything around the one
     that has ``total += loss``; of an attribute where a method sets it to a constant."""
     for code in codes:
         for part in with_inner(code):

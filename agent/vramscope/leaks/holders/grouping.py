@@ -1,4 +1,4 @@
-"""Which of the paths to what is held lead to one holder: as far as the container that takes more and more; and what they have in
+"""Groups paths that lead to one holder: up to the container that grows; and finds what they have in
 common, of which the holder's name is made.
 """
 
@@ -20,14 +20,14 @@ from vramscope.leaks.scan.paths import Path
 from vramscope.process import type_info
 
 TRACEBACK: Final = ".__traceback__"
-"""what leads from an exception to the frames that it went through, and all their variables"""
+"""Link from an exception to the frames of its traceback, and to all their variables."""
 MOST_COMPARED: Final = 64
-"""of the newest paths to what one holder has, to see what differs in them"""
+"""Maximum number of newest paths that are compared to see how they differ."""
 NUMBER: Final = re.compile(r"\d+")
 _OF_A_KEYS_CLASS: Final = re.compile(r"\[(?!None|True|False)[A-Za-z_]\w*\]")
 """``[tuple]``: keys that are no text and no number are called by their class, and differ all the same"""
 GROWS: Final = (list, dict, set, collections.deque, weakref.WeakKeyDictionary, queue.SimpleQueue)
-"""containers that can take more and more"""
+"""Container types that can grow."""
 CONTAINERS: Final = (*GROWS, tuple, frozenset)
 
 
@@ -35,9 +35,9 @@ class Grouping(NamedTuple):
     """What the paths of one look have in common."""
 
     lonely: frozenset[int]
-    """see :func:`single_links`"""
+    """See :func:`single_links`."""
     numbered: frozenset[tuple[str, str]]
-    """see :func:`numbered_attributes`"""
+    """See :func:`numbered_attributes`."""
 
 
 def grouping_of(paths: Collection[Path]) -> Grouping:
@@ -69,7 +69,7 @@ def is_numbered(links: list[Path], family: Grouping | None) -> bool:
 
 
 def single_links(paths: Iterable[Path]) -> frozenset[int]:
-    """Identities of the links that alone of their class lead from their parent to what is held: the one callback, of a list, that
+    """Identities of links that are the only one of their class to lead on from their parent: the one callback of a list that
     keeps, or one of each kind. (Of a list that takes more and more there come to be several.)"""
     ways: dict[tuple[int, type], set[int]] = {}
     for path in paths:
@@ -141,7 +141,7 @@ def held_links(path: Path, family: Grouping | None = None) -> list[Path]:
     links = path.links()
     root = links[0].root
     if root.kind == "local" and root.code is not None and line_search.made_anew(root.code, root.name):
-        return links[:1]  # the loop binds it anew each round: to let go of it is to let go of all that is in it
+        return links[:1]  # the loop assigns it in each iteration: freeing it frees all that is in it
     for position, link in enumerate(links[1:], start=1):
         if link.label == TRACEBACK:
             return links[:position]  # the exception is to go: of its frames' variables nobody lets go one by one

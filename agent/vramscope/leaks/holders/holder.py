@@ -39,7 +39,7 @@ class Holder(NamedTuple):
     """The thing to change: a variable, an attribute, a container."""
 
     key: HolderKey
-    """the same holder in another look has the same key"""
+    """Identifies the same holder in another scan."""
     name: str
     words: str
     chain: tuple[str, ...]
@@ -47,30 +47,30 @@ class Holder(NamedTuple):
     line: int | None
     function: str | None
     container: bool
-    """takes more and more: a list, a dict, an object's attribute that is one"""
+    """True if it can grow: a list, a dict, or an attribute that is one."""
     bound: int | None
-    """elements that the container never has more of: a deque's maxlen, a cached function's maxsize"""
+    """Maximum number of elements: a deque's maxlen, a cached function's maxsize. None: unbounded."""
     size: int | None
-    """elements of the container"""
+    """Number of elements of the container."""
     carried: bool
-    """a loop reads it before it assigns it, or it lies in an object that outlives the loop's round; of a reference cycle: the
-    attribute itself refers back, not a list in it"""
+    """True if a loop reads it before it assigns it, or if it belongs to an object that outlives the iteration. In a
+    reference cycle: the attribute itself refers back."""
     variable: bool
-    """a plain local or global variable"""
+    """True for a plain local or global variable."""
     in_model: bool = False
-    """it is reached through a module"""
+    """True if it is reached through a module."""
     drained: bool = False
-    """a container that the code takes out of too, or overwrites: it may have a bound that is not reached yet"""
+    """True if the code also removes from it or overwrites it: it may have a bound that is not reached yet."""
     emptied_at: tuple[str, int, str] | None = None
-    """file, line and function that leave nothing in the container, or begin an empty one; of a value, that begin it anew"""
+    """File, line and function that empty the container or reset the value."""
     named: bool = True
-    """a variable leads to it"""
+    """True if a variable leads to it."""
     read_late: bool = False
-    """a variable that its function reads after a call of backward too"""
+    """True if its function reads the variable after a backward pass."""
     linked: str = ""
-    """``Node.parent``, where what is held is reached from one object of a class to another, and on"""
+    """``Node.parent`` if the tensors are reached along a chain of objects of one class."""
     written: bool = False
-    """a tensor whose graph grows by what is written into parts of it: ``memory[index] = features``"""
+    """True for a tensor whose graph grows by writes to its parts: ``memory[index] = features``."""
     metric: str = ""
     """Class of the torchmetrics metric whose state it is."""
     container_type: str = ""
@@ -198,7 +198,7 @@ def _is_of_library(kind: type) -> bool:
 
 
 def _linked_by(paths: Sequence[Path]) -> str:
-    """The attribute by which more than half of what is held is reached from an object to another of its class; "" where it is not.
+    """The attribute that links objects of one class to more than half of the tensors; "" if there is none.
     (Modules lie in modules of their class by design.)"""
     found: collections.Counter[str] = collections.Counter()
     for path in paths:

@@ -20,12 +20,12 @@ from vramscope.process import type_info
 from vramscope.protocol import messages
 
 MOST_GRAPHS_WALKED: Final = 27
-"""of one holder; the bytes of the others follow from these"""
+"""Maximum number of graphs of one holder that are walked; the bytes of the others are extrapolated."""
 RUN: Final = 9
-"""of these, neighbours in age: what they share shows how much one more adds. Behind the first are eight, so that each of a step's
-two or four losses comes as often as the others, wherever the run begins."""
+"""Number of walked graphs that are neighbours in age: what they share shows how much one more adds. Eight after the first,
+so that each of a step's two or four losses occurs equally often."""
 MOST_WORDS: Final = 4096
-"""characters of a text, as the wire has it"""
+"""Maximum number of characters of a text on the wire."""
 
 
 @dataclasses.dataclass
@@ -35,41 +35,41 @@ class Group:
     holder: Holder
     tensors: int
     graphs: int
-    """of the tensors, how many have a graph"""
+    """Number of tensors that have a graph."""
     scalars: bool
     own: Storages
-    """of the tensors themselves, and of the gradients that leaves have"""
+    """Storages of the tensors and of the gradients of leaves."""
     saved: Storages
-    """what their graphs keep beside: saved tensors, attributes of custom Functions, parameters of models that are gone"""
+    """Storages that only their graphs retain: saved tensors, attributes of custom Functions, parameters of freed models."""
     saved_factor: float
-    """bytes there are for each that was counted, where not all graphs were walked"""
+    """Total bytes per counted byte, if not all graphs were walked."""
     nodes: int
     births: list[int]
-    """sequence numbers at which the graphs' newest operations were made, rising"""
+    """Sequence numbers of the graphs' newest operations, rising."""
     oldest: int
-    """sequence number that the graphs reach back to"""
+    """Sequence number of the oldest operation."""
     attributes: list[tuple[str, int | None, str, int]]
     """(file, line, ``Function.attribute``, bytes) of tensors that a custom Function keeps beside save_for_backward"""
     examples: list[str]
     seen_bytes: int
-    """of the tensors' elements, which may be views of larger storages"""
+    """Bytes of the tensors' elements; the tensors may be views of larger storages."""
     on_cpu: bool
     cut_short: bool
-    """a graph was not walked to its end: its older part is too long"""
+    """True if a graph was too long to be walked to its end."""
     references: list[weakref.ref[Any]]
-    """to the tensors (those with a graph, where there are some), at most MOST_GRAPHS_WALKED: to see when they die"""
+    """References to at most MOST_GRAPHS_WALKED tensors, to see when they are freed."""
     leaves: frozenset[int] = frozenset()
-    """storages of these that no operation saved: gradients flow to them (inputs that ask for one, parameters of gone models)"""
+    """Storages that no operation saved and gradients flow to: inputs with gradients, parameters of freed models."""
     cyclic: bool = False
-    """nothing but a reference cycle holds it"""
+    """True if only a reference cycle retains it."""
     factor: float = 1.0
-    """tensors there are for each that was looked at"""
+    """Number of tensors per scanned tensor."""
     also_in: frozenset[HolderKey] = frozenset()
-    """keys of containers without a bound, each of which has all of it too"""
+    """Keys of unbounded containers that retain all of it too."""
     models: int = 0
-    """whole ones, of which nothing trains any more, with what their optimizers keep"""
+    """Number of whole models that no longer train, with their optimizers' state."""
     rows: int = 0
-    """of all its tensors, along their first dimension"""
+    """Rows of all its tensors along their first dimension."""
 
     def scale(self, factor: float, of_bytes: float | None = None) -> None:
         """There are ``factor`` times as many as were looked at, and as many times their bytes, or ``of_bytes`` times."""
@@ -119,7 +119,7 @@ class Group:
         return int((self.own_bytes + self.saved_bytes) * self.factor)
 
     def bytes_beside(self, others: set[int]) -> int:
-        """What is held, without the storages of ``others``."""
+        """Retained storages, without those of ``others``."""
         beside = sum(size for key, size in {**self.saved, **self.own}.items() if key not in others)
         return int(beside * self.saved_factor * self.factor)
 
@@ -168,7 +168,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
     attributes: dict[tuple[type, str], int] = {}
     firsts: list[int] = []
     others: list[int] = []
-    """bytes of a run's first graph, and what each of the others has beside those before it"""
+    """Bytes of a group's first graph, and the additional bytes of each further one."""
     walks: list[Walk] = []
     for run in nodes:
         of_run: Storages = {}
@@ -235,7 +235,7 @@ class Walk(NamedTuple):
 
     saved_bytes: int
     span: int
-    """operations between its newest and the oldest that was visited"""
+    """Number of operations between its newest and its oldest visited one."""
     complete: bool
 
 
@@ -244,8 +244,8 @@ def _of_unequal_walks(walks: Sequence[Walk]) -> float:
     of the first may have left nothing for the others', which go as far."""
     farthest = max((walk.span for walk in walks), default=1)
     counted = sum(walk.saved_bytes for walk in walks)
-    reckoned = sum(walk.saved_bytes * (1.0 if walk.complete else farthest / walk.span) for walk in walks)
-    return reckoned / counted if counted else 1.0
+    estimated = sum(walk.saved_bytes * (1.0 if walk.complete else farthest / walk.span) for walk in walks)
+    return estimated / counted if counted else 1.0
 
 
 def _seen_bytes(tensor: Any) -> int:
@@ -261,7 +261,7 @@ def _where(function: type, name: str) -> tuple[str, int | None]:
 
 
 def _runs(things: list[Any], most: int) -> list[list[Any]]:
-    """At most so many, neighbours together, evenly spread, the first and the last among them."""
+    """Select at most this many, in groups of neighbours, evenly spread, with the first and the last."""
     if len(things) <= most:
         return [things]
     step = (len(things) - RUN) / (most // RUN - 1)
@@ -269,7 +269,7 @@ def _runs(things: list[Any], most: int) -> list[list[Any]]:
 
 
 def spread(things: list[Any], most: int) -> list[Any]:
-    """At most so many, evenly spread, the first and the last among them."""
+    """Select at most this many, evenly spread, with the first and the last."""
     if len(things) <= most:
         return things
     step = (len(things) - 1) / (most - 1)

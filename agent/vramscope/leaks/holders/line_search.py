@@ -51,7 +51,7 @@ def attribute_kept_at(
     """The function and line, of those given, that keep something in an attribute of that name.
 
     of         what the object is called where its name is known: of two lines the one that has it is right
-    strictly   a line that does not have it is of no use
+    strictly   a line without it does not count
     keys       as of :func:`name_kept_at`
     """
     best: tuple[int, types.CodeType, int] | None = None
@@ -221,7 +221,7 @@ def carried_by_loop(code: types.CodeType, name: str) -> bool:
 
 
 def read_after_backward(code: types.CodeType, name: str) -> bool:
-    """Whether the function reads the variable behind a call of backward, before it assigns it anew."""
+    """True if the function reads the variable after a backward pass, before it assigns it again."""
     walked = False
     for line in lines_of(code):
         if walked and name in line.loads:

@@ -74,7 +74,7 @@ def place_of(
 
 
 def inner_place(paths: Sequence[Path], skip: int, codes: Codes) -> tuple[types.CodeType, int] | None:
-    """The line that fills lists within the holder's, each of which has several of what is held: where a log has an object for each
+    """The line that fills the inner lists of the holder, each of which has several tensors: if a log has an object for each
     epoch, and that one a list, the epoch's own takes more with each step."""
     lists, names = set(), set()
     for path in paths:

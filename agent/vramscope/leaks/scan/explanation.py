@@ -43,7 +43,7 @@ AT_ONCE: Final = 256
 LEAST_TENSORS: Final = 4_096
 """Tensors that are searched for, and grouped by holder, in an ordinary process."""
 FEW: Final = 8
-"""A holder with at most so many tensors is named after its largest one."""
+"""Maximum number of tensors of a holder that is named after its largest one."""
 MOST_PATHS: Final = 1_024
 """Paths to the newest tensors of one holder, by which it is described."""
 SECONDS_A_TENSOR: Final = 5e-6

@@ -83,7 +83,7 @@ def trace(tensors: list[Any], codes: Codes, time: TimeBudget) -> tuple[list[Answ
             rest.append(tensor)
             continue
         if not parents[id(tensor)]:
-            continue  # another thread has let go of it since it was listed: it is gone when this look is
+            continue  # another thread has freed it since it was listed
         holder = _holder(tensor, closure, parents, {}, codes, cyclic=True)
         answer = answers.setdefault(holder.key, Answer(holder, [], True))
         answer.add(tensor, weights)

@@ -23,24 +23,23 @@ FOR_THE_LAST: Final = 0.2
 100,000 objects in variables would hear of a cycle."""
 
 ORDINARY: Final = 600_000
-"""objects, as a training has that has loaded some libraries: there each part does its least, whatever those before it took, so that
-a machine that is slow or busy judges an ordinary training as any other does"""
+"""Number of objects of an ordinary training. Up to it every part of a scan does its minimum, however slow the machine is."""
 
 PASS: Final = "pass"
-"""to list all objects, to tell by their type what they are, and to let go of the list"""
+"""Lists all objects, classifies them by type, and frees the list."""
 COUNT: Final = "count"
-"""to list them, only to see how many there are"""
+"""Lists them only to count them."""
 YOUNG: Final = "young"
-"""to list the young ones, of which the newest are picked; never measured, as nobody knows beforehand how many they are"""
+"""Lists the young objects, of which the newest are picked. Never measured, because their number is unknown beforehand."""
 REFERRERS: Final = "referrers"
 """``gc.get_referrers()`` of one object"""
 
 TYPICAL: Final = {PASS: 140e-9, COUNT: 20e-9, YOUNG: 60e-9, REFERRERS: 60e-9}
-"""seconds an object"""
+"""Typical seconds per object."""
 COUNTED_AGAIN: Final = 0.1
-"""of all blocks of memory, that are new or gone: then objects are counted again"""
+"""Objects are counted again when this share of all memory blocks is new or freed."""
 TARGETS: Final = 24
-"""more of them make ``get_referrers`` take twice as long"""
+"""Maximum number of targets; more of them double the time of ``get_referrers``."""
 DOUBT: Final = 0.9
 """A pass that was left out after it was measured once is taken to cost a tenth less the next time: it had a bad moment, maybe."""
 
@@ -55,7 +54,7 @@ class Costs:
         self.clock = clock
         self._of_an_object = dict(TYPICAL)
         self._measured: dict[str, list[float]] = {}
-        """the last two times"""
+        """The last two times of each part."""
         self._counted, self._blocks = 0, 0
 
     @property
@@ -82,7 +81,7 @@ class Costs:
             self._of_an_object[call] = min(self._measured[call])
 
     def counted(self, objects: int) -> None:
-        """There are so many objects now."""
+        """Records the number of objects."""
         self._counted, self._blocks = objects, sys.getallocatedblocks()
 
     def left_out(self, *calls: str) -> None:
@@ -93,13 +92,13 @@ class Costs:
 
 
 class TimeBudget:
-    """So many seconds from now on."""
+    """Restarts with this many seconds."""
 
     def __init__(self, seconds: float, costs: Costs | None = None) -> None:
         self.costs = costs or Costs()
         self.seconds = seconds
         self.is_ordinary = True
-        """the process has no more objects than an ordinary training has, as far as is known"""
+        """True if the process has no more objects than an ordinary training, as far as known."""
         self._began = self.costs.clock()
 
     @property

@@ -19,7 +19,7 @@ class FreeListener(Protocol):
 
 
 _mourners: Final[weakref.WeakValueDictionary[int, Any]] = weakref.WeakValueDictionary()
-"""by the id of the reference that died"""
+"""Listeners by the id of the dead reference."""
 
 
 def after_free(thing: Any, mourner: FreeListener) -> weakref.ref[Any]:

@@ -316,7 +316,7 @@ def material_bytes(live_bytes: int) -> int:
 
 
 def _batches(group: Group, count: int, boundaries: Sequence[int]) -> float:
-    """Batches of an evaluation in which so many graphs were added; usually one each. (Between two evaluations lie training
+    """Number of evaluation batches in which these graphs were added; usually one each. (Between two evaluations lie training
     steps; an image can take many calls of the model.)"""
     births = group.births
     span = iterations_since(births[0], boundaries) - iterations_since(births[-1], boundaries)

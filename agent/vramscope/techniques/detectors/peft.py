@@ -78,7 +78,7 @@ def _teacher_parameters(training: TrainingState) -> set[int]:
 def _config(module: Any) -> Any:
     """Configuration of the first adapter of a model; None if it has none.
 
-    Adapters come by peft's own model class, or in place: by transformers, diffusers or ``peft.inject_adapter_in_model``.
+    Adapters are added by peft's own model class, or in place by transformers, diffusers or ``peft.inject_adapter_in_model``.
     """
     configs = vars(module).get("peft_config")
     if configs is None and any(kind.__name__ in ("PeftModel", "PeftMixedModel") for kind in type(module).__mro__):

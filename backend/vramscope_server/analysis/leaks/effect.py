@@ -26,27 +26,27 @@ class LeakEffect:
     """One step as it was, and as it would be after the fix."""
 
     step: int
-    """its number, from 1"""
+    """Number of the step, from 1."""
     begin_event: int
-    """how many events had happened at its beginning"""
+    """Number of events before its beginning."""
     end_event: int
     allocations: int
-    """that the fix lets go earlier, and were found in the recording"""
+    """Number of allocations in the recording that the fix frees earlier."""
     held_bytes: int
-    """that it would let go, at the step's beginning"""
+    """Bytes that the fix would free, at the step's beginning."""
     peak_allocated_bytes: int
     peak_allocated_after_bytes: int
     peak_reserved_bytes: int
     peak_reserved_after_bytes: int
     peak_reserved_after_band: tuple[int, int]
     phase: str | None
-    """that the peak is in"""
+    """Phase of the peak."""
     phase_after: str | None
-    """and would be in"""
+    """Phase of the peak after the fix."""
     alive_bytes: int
-    """of what the fix lets go, at the peak"""
+    """Bytes at the peak that the fix would free."""
     words: str
-    """by how much the peak falls, and why"""
+    """Effect on the peak in words, with the reason."""
 
     @property
     def saved_bytes(self) -> int:
@@ -108,7 +108,7 @@ def _let_go(trace: Trace, lives: Whole, at: Whole) -> Whole:
 
 
 def _phase(trace: Trace, events: int) -> str | None:
-    """The phase when so many events had happened."""
+    """The phase after this many events."""
     code = int(trace.events.phase[max(events - 1, 0)])
     return PHASES[code] if code >= 0 else None
 
@@ -122,7 +122,7 @@ def _words(told: LeakEffect, *, replaced: bool, needed: bool) -> str:
     saved, alive = told.saved_bytes, told.alive_bytes
     head = f"Holds {amount(told.held_bytes)}; the peak of step {told.step} falls by {amount(saved) if saved else '0'}: it is{where}"
     if not alive and needed and told.phase == "backward":
-        return f"{head}, and what is held then the backward needs."
+        return f"{head}, and the backward pass needs what is retained then."
     if not alive and replaced:
         return f"{head}, when the new had already replaced the old."
     if not alive:

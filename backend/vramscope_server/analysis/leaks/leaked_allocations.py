@@ -17,7 +17,7 @@ Whole = npt.NDArray[np.int64]
 
 OF_EVALUATIONS: Final = frozenset({"growing-eval", "no_grad-missing"})
 OF_ONE_RESULT: Final = frozenset({"overlap", "overlap-unfreed"})
-"""a variable holds one result at a time, and each micro-step makes another"""
+"""Kinds in which a variable retains one result at a time, and each micro-step makes another one."""
 _BACKWARD: Final = PHASES.index("backward")
 
 
@@ -31,17 +31,17 @@ class Held:
 
     kind: str
     begin: int
-    """how many events had happened at the first look"""
+    """Number of events before the first scan."""
     end: int
-    """and at the second"""
+    """Number of events before the second scan."""
     before: Whole
-    """lives that were held at the first look"""
+    """Allocations that were retained at the first scan."""
     after: Whole
-    """lives that were held at the second, and not at the first; and what micro-steps between them left alike"""
+    """Allocations that were retained at the second scan only, and similar ones of the micro-steps between."""
     counted_bytes: int
-    """held at the first look beside ``before``, counted from its like: where they lie is not known"""
+    """Bytes that were retained at the first scan beside ``before``, extrapolated: their addresses are unknown."""
     needed_until: dict[int, int]
-    """life -> the event at which the backward has ended that it was saved for"""
+    """Allocation -> event at which the backward pass that needs it has ended."""
 
 
 def held_by(trace: Trace, kind: str, name: str, file: str | None, line: int | None) -> Held:

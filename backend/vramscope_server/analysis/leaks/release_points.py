@@ -26,9 +26,9 @@ from vramscope_server.analysis.trace.types import ALLOC
 Whole = npt.NDArray[np.int64]
 
 GONE: Final = -1
-"""released before the window begins"""
+"""Released before the recording begins."""
 USERS: Final = 2
-"""allocations after which a result without a graph is no longer needed"""
+"""Number of allocations after which a result without a graph is no longer needed."""
 _BACKWARD: Final = PHASES.index("backward")
 
 
@@ -51,7 +51,7 @@ def releases(trace: Trace, held: Held) -> tuple[Whole, Whole]:
 
 
 def _succeeded(trace: Trace, held: Held) -> tuple[Whole, Whole]:
-    """Of what was there already, as much stays as is made anew in this step: each until one of its size is made."""
+    """Of the memory from before, as much remains as this step allocates again: each until one of its size is allocated."""
     size, made = trace.lives.requested_bytes, trace.lives.alloc_event
     at = np.full(len(held.before), GONE)
     left = np.ones(len(held.before), np.bool_)

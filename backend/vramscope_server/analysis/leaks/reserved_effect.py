@@ -1,7 +1,7 @@
 """By how much the reserved bytes of a recorded step fall when its releases are moved: its program twice, by the simulator.
 
 The window begins in the middle of the run. Without the leak what lay there would lie otherwise, and nothing tells how: so it is
-allocated anew in both replays, by address and by size up and down, and they are compared; and once more it stays where it
+allocated again in both replays, by address and by size up and down, and they are compared; and once more it stays where it
 was, with holes for what is gone. The first is the prediction, and all together are its band. What the cache held for other
 reasons is in neither, and stays.
 """

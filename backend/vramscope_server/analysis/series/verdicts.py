@@ -13,13 +13,13 @@ from vramscope_server.analysis.series.trend import MIN_STEPS, Trend
 from vramscope_server.analysis.units import amount, count, duration
 
 FAR_STEPS: Final = 1_000_000
-"""an end further off is not told to the step: no training is so long"""
+"""Maximum number of steps of a forecast; no training is longer."""
 
 SEVERAL_A_STEP: Final = 1.5
-"""times as many graphs as steps: a loss and the logits of each, say"""
+"""Ratio of graphs to steps from which on a step adds several: a loss and its logits, say."""
 
 THE_MODELS_SHARE: Final = 0.8
-"""of the floor's slope, from which on it is the models that grow"""
+"""Share of the slope of memory after each step from which on the models themselves grow."""
 
 _NO_STEPS: Final = "No optimizer step has ended, so there is no floor whose growth could be told."
 
@@ -34,7 +34,7 @@ KIND_WORDS: Final = {
 }
 """Each of ``series.LEAK_KINDS`` in a few words."""
 NEWER_WORDS: Final = "found by a newer agent"
-"""The same of a kind that is none of them: name, figures and advice stand beside it."""
+"""Words for a kind that is none of them."""
 STEADY: Final = ("overlap", "overlap-unfreed", "no_grad-missing")
 """Of these there is as much in each step."""
 GATHERED_WORDS: Final = "tensors are gathered, and let go together"
@@ -206,7 +206,7 @@ def _how_much(leak: Mapping[str, Any]) -> str:
 
 
 def place(leak: Mapping[str, Any]) -> str:
-    """``train.py:87``; the file's own name, the path is told elsewhere."""
+    """``train.py:87``: the file's name without its path."""
     name = str(leak["file"]).replace("\\", "/").rpartition("/")[2]
     return name if leak["line"] is None else f"{name}:{leak['line']}"
 
