@@ -17,10 +17,6 @@ DOCS = [
 ]
 SOURCES = sorted([*(ROOT / "agent").rglob("*.py"), *(ROOT / "backend").rglob("*.py")])
 
-# Source files that still break a rule. Each must go; `python tests/packaging/test_language.py` writes the list again.
-NOT_YET_FILE = Path(__file__).with_name("language_not_yet.txt")
-NOT_YET = set(NOT_YET_FILE.read_text().split()) if NOT_YET_FILE.exists() else set()
-
 LONGEST_WORDS = 30
 MEDIAN_WORDS = 14
 LONG_SHARE = 0.06
@@ -109,7 +105,7 @@ def faults(path: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in SOURCES if str(path.relative_to(ROOT)) not in NOT_YET],
+    SOURCES,
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_source_follows_the_rules_of_language(path: Path) -> None:
@@ -119,9 +115,3 @@ def test_source_follows_the_rules_of_language(path: Path) -> None:
 def test_a_fragment_and_a_banned_word_are_found() -> None:
     assert is_fragment("of the batch whose forward began last") and not is_fragment("Batch size of the last forward.")
     assert not is_fragment("vramscope_server is a package.") and BANNED.search("it is told in words")
-
-
-if __name__ == "__main__":
-    broken = [str(path.relative_to(ROOT)) for path in SOURCES if faults(path)]
-    NOT_YET_FILE.write_text("".join(f"{path}\n" for path in broken))
-    print(len(broken), "files of", len(SOURCES), "break a rule:", sum(len(faults(path)) for path in SOURCES), "places")

@@ -71,7 +71,7 @@ class _Scale:
 
 
 class _MallInfo(ctypes.Structure):
-    """struct mallinfo2 of glibc 2.33 and later."""
+    """The struct mallinfo2 of glibc 2.33 and later."""
 
     _fields_ = tuple(
         (name, ctypes.c_size_t)

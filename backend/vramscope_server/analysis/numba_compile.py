@@ -48,7 +48,7 @@ class Compiled:
 
     @property
     def dispatcher(self) -> Any:
-        """numba's dispatcher of the function."""
+        """Dispatcher of the function, made by numba."""
         with self._making:
             if self._dispatcher is None:
                 _register_with_numba()

@@ -1,6 +1,6 @@
 """All live tensors: those of the model, and those that a holder may retain.
 
-A process may have so many objects that a pass over all of them takes too long. Then only tensors that variables lead to are seen.
+If a pass over all objects of the process takes too long, only tensors that variables lead to are seen.
 """
 
 from __future__ import annotations

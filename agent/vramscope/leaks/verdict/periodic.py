@@ -18,7 +18,8 @@ class AccumulationCycle:
     """Cycle of one container. It keeps no tensor."""
 
     def __init__(self, kind: str, started: int, now: Callable[[], int]) -> None:
-        """
+        """Start to follow a container.
+
         kind      one of series.LEAK_KINDS, that it would be if nothing emptied it
         started   estimated iteration in which it began to fill
         now       returns the current iteration

@@ -121,7 +121,7 @@ def trend(x: FloatArray, after_step_bytes: FloatArray, *, on_host: bool = False)
 
 
 def lowest(x: FloatArray, after_step_bytes: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """x and value of the lowest point of each group of at least four points, in at most 60 groups."""
+    """Positions and values of the lowest point of each group of at least four points, in at most 60 groups."""
     groups = min(_GROUPS, x.size // _GROUP_STEPS)
     edges = np.linspace(0, x.size, groups + 1).astype(np.int64)
     rows = np.array([a + int(after_step_bytes[a:b].argmin()) for a, b in itertools.pairwise(edges.tolist())])

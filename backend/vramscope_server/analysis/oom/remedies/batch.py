@@ -104,7 +104,7 @@ def _shorter(context: RemedyContext) -> Iterator[Remedy]:
 
 
 def _trainer_predictions(context: RemedyContext) -> Iterator[Remedy]:
-    """transformers' Trainer keeps the predictions of a whole evaluation on the device by default."""
+    """Trainer of transformers keeps the predictions of a whole evaluation on the device by default."""
     if context.facts.growing_tensor_advice:
         return  # it is named already, with the same advice
     loops = (frame for frame in context.record.stack if frame.function.endswith("evaluation_loop"))
