@@ -29,7 +29,7 @@ export function figures({ leaks: listed, scans, leaked_bytes: held, graphs_alive
   return h(
     "section",
     { class: "card kpis", "aria-label": "Key figures of the leaks" },
-    cell("held", "Retained", scanned ? (leaks.length ? bytes(held) : "nothing") : UNKNOWN, leaks.length ? heldBy(leaks) : scanned ? (listed.length ? "on the device" : "from earlier steps") : "no scan yet"),
+    cell("held", "Retained", scanned ? (leaks.length ? bytes(held) : "nothing") : UNKNOWN, leaks.length ? heldBy(leaks) : scanned ? (listed.length ? "on the device" : "from earlier steps") : "no scan"),
     cell("saved", "Fix lowers the peak by", worst ? bytes(worst.peak_effect_bytes) : scanned ? "nothing" : UNKNOWN, worst ? `fix of ${worst.name}` : "", worst?.peak_effect),
     cell("graphs", "Graphs alive", graphs(alive), isKnown(alive) ? "from earlier steps, at the newest step" : "not reported"),
     cell("slope", "Growth per step", isKnown(floor.slope_bytes_per_step) ? perStep(floor.slope_bytes_per_step) : UNKNOWN, slopeNote(floor)),

@@ -26,7 +26,7 @@ function card({ by_category: rows, message }) {
 function sites({ by_site: rows, by_site_words: why, window }, run) {
   const most = Math.max(...rows.map((row) => row.bytes), 1);
   return h("section", { class: "card" },
-    h("header", {}, h("h2", {}, "By line of code"), window && h("a", { class: "muted", href: `/runs/${encodeURIComponent(run)}/anatomy?recording=${encodeURIComponent(window)}` }, "reading the recording…")),
+    h("header", {}, h("h2", {}, "By line of code"), window && h("a", { class: "muted", href: `/runs/${encodeURIComponent(run)}/anatomy?recording=${encodeURIComponent(window)}` }, "open the recording")),
     h("div", { class: "scroll oom-scroll", tabindex: "0" }, h("table", { class: "plain oom-list" }, h("tbody", {}, rows.map((row) => h("tr", {},
       h("th", { scope: "row" }, row.file ? h("code", { title: `${row.file}:${row.line} in ${row.function}` }, `${row.file.split("/").at(-1)}:${row.line}`) : h("span", { class: "muted" }, row.function ?? "no source line known"), row.category && h("span", { class: "below" }, row.category), bar(row.bytes / most, row.category)),
       h("td", { class: "number" }, bytes(row.bytes), h("span", { class: "below" }, `${count(row.count)} ×`))))))),

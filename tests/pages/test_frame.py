@@ -118,7 +118,7 @@ def test_figures_may_differ_by_brightness_and_this_browser_keeps_it(page: Any, s
     before = "getComputedStyle(document.documentElement).getPropertyValue('--role-gradients')"
     coloured = page.evaluate(before)
     page.get_by_role("button", name="Brightness").click()
-    page.get_by_text("differs in brightness").wait_for()
+    page.get_by_text("From dark blue to light yellow").wait_for()
     bright = page.evaluate(before)
     assert bright != coloured
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}")

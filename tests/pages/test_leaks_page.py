@@ -140,7 +140,7 @@ def test_without_a_leak_the_page_says_what_could_not_have_been_seen(page: Any, s
     assert verdict.get_attribute("data-level") == "none"
     pattern = r"No growth over 900 steps; smallest detectable slope \d+(\.\d)? \w+ a step"
     assert re.search(pattern, verdict.inner_text()), verdict.inner_text()
-    assert figure(page, "held").startswith("Held nothing")
+    assert figure(page, "held").startswith("Retained nothing")
     assert "never at this rate" in figure(page, "end")
     assert page.locator(".leaks, .leak-detail, [data-omissions]").count() == 0
 

@@ -193,7 +193,7 @@ def test_all_that_the_record_holds_is_shown(page: Any, own_server: Any) -> None:
     assert "first infinite in step 900" in losses
     lines = page.locator(".oom-panels .card", has_text="By line of code")
     lines.get_by_text("train.py:87").first.wait_for(timeout=COMPILED_MS)
-    assert f"recording={recording}" in str(lines.locator("a", has_text="the recorded window").get_attribute("href"))
+    assert f"recording={recording}" in str(lines.locator("a", has_text="open the recording").get_attribute("href"))
     segments = drawn(page, "map")
     assert (
         "30.0 GiB in 1 segments · 1000 MiB free in 2 blocks, the largest 600 MiB"
