@@ -103,14 +103,24 @@ def _agreed(values: Sequence[Any]) -> Any:
 
 
 def record_sentences(area: str, seen: Result) -> None:
-    """Rewrite the sentences alone. What is masked stays masked."""
+    """Rewrite the sentences of entries whose facts are the same. What is masked stays masked."""
     golden = recorded(area)
     sentences = json.loads(json.dumps(seen.sentences))
-    for name, texts in golden.sentences.items():
-        for place in [place for place, text in texts.items() if text == MASK] if isinstance(texts, dict) else ():
-            if place in sentences.get(name, {}):
-                sentences[name][place] = MASK
-    record(area, Result(golden.facts, sentences))
+    for name in golden.sentences:
+        if differences(area, seen, entries=[name], facts_only=True):
+            sentences[name] = golden.sentences[name]
+    record(area, Result(golden.facts, _masked_alike(golden.sentences, sentences)))
+
+
+def _masked_alike(golden: Any, seen: Any) -> Any:
+    """Mask in ``seen`` what is masked in ``golden``."""
+    if golden == MASK:
+        return MASK
+    if isinstance(golden, dict) and isinstance(seen, dict):
+        return {key: _masked_alike(golden.get(key), value) for key, value in seen.items()}
+    if isinstance(golden, list) and isinstance(seen, list) and len(golden) == len(seen):
+        return [_masked_alike(before, now) for before, now in zip(golden, seen, strict=True)]
+    return seen
 
 
 def differences(area: str, seen: Result, *, entries: list[str] | None = None, facts_only: bool = False) -> list[str]:

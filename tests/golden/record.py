@@ -3,7 +3,7 @@
 python tests/golden/record.py [AREA...]            # rewrites the files of these areas in tests/golden/data; default: of all
 python tests/golden/record.py --check [AREA...]    # rewrites nothing; prints each difference and exits with 1 where there is one
 python tests/golden/record.py --check --facts ...  # the same, without the sentences
-python tests/golden/record.py --sentences [AREA..] # after a new wording: rewrites the sentences alone, where all facts are the same
+python tests/golden/record.py --sentences [AREA..] # after a new wording: rewrites the sentences of entries whose facts are the same
 
 To record, each area is computed three times: a value that varies between the three is masked. An area is ``leaks``, ``deaths``,
 ``held_out``, ``whatif``, ``anatomy``, ``tables`` or ``api``. Record with the code whose behaviour is to be kept; README.md says
@@ -35,7 +35,9 @@ def main() -> int:
     words.add_argument("areas", nargs="*", metavar="AREA", help=f"of {', '.join(AREAS)}; default: all")
     words.add_argument("--check", action="store_true", help="compare, and rewrite nothing")
     words.add_argument("--facts", action="store_true", help="with --check: leave out the sentences")
-    words.add_argument("--sentences", action="store_true", help="rewrite the sentences where all facts are the same")
+    words.add_argument(
+        "--sentences", action="store_true", help="rewrite the sentences of entries whose facts are the same"
+    )
     words.add_argument("--runs", type=int, default=3, help="what differs between so many runs is masked (default: 3)")
     asked = words.parse_args()
     if unknown := set(asked.areas) - set(AREAS):
@@ -52,7 +54,7 @@ def main() -> int:
             if asked.check or asked.sentences:
                 lines = differences(area, runs[0][area], facts_only=asked.facts or asked.sentences)
                 found += len(lines)
-                if asked.sentences and not lines:
+                if asked.sentences:
                     record_sentences(area, runs[0][area])
                 print(f"{area}: {len(runs[0][area].facts)} entries, {len(lines)} differences", flush=True)
                 print("".join(f"  {line}\n" for line in lines[:MOST_SHOWN]), end="", flush=True)

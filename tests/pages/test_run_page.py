@@ -486,7 +486,7 @@ def test_a_live_run_is_not_deleted_and_the_page_says_why(page: Any, own_server: 
     page.get_by_role("button", name="Delete this run permanently?").click()
     refusal = page.locator(".refusal [role=alert]")
     refusal.wait_for()
-    assert "still going is live. Stop it first, or wait until it is lost." in refusal.inner_text()
+    assert "still going is live. Stop it first, or wait until it counts as lost." in refusal.inner_text()
     assert page.get_by_role("button", name="Delete run").is_enabled()
 
 
