@@ -255,7 +255,7 @@ def test_other_ways_to_train_stand_below_the_advice(page: Any, recorded: Sender)
     empty = Sender(recorded.url, "nothing happened")
     empty.record(empty_window(None, Allocator()))
     page.goto(page_of(empty))
-    card.get_by_text("Nothing happened in this recording.").wait_for(timeout=COMPILED_MS)
+    card.get_by_text("This recording has no events.").wait_for(timeout=COMPILED_MS)
     assert "No predictable technique" not in card.inner_text(), "nothing was reckoned"
 
 

@@ -344,7 +344,7 @@ def test_own_settings_are_tried_and_bad_ones_refused_in_pytorchs_words(page: Any
     row.wait_for(timeout=COMPILED_MS)
     eventually(lambda: query(page)["try"] == "max_split_size_mb:333", what="what is refused leaves the address")
     assert "foo: Unrecognized key" in refusal.inner_text()
-    page.get_by_role("button", name="take max_split_size_mb:333 away").click()
+    page.get_by_role("button", name="remove max_split_size_mb:333").click()
     row.wait_for(state="detached")
     assert "try" not in query(page)
 

@@ -134,7 +134,7 @@ def test_a_file_is_dropped_and_explored(page: Any, own_server: Callable[..., Any
     page.route("**/strip*", lambda route: held.append(route))
     page.route("**/api/v1/server", lambda route: route.fulfill(json={"compiling": True}))
     page.get_by_role("link", name="Segments and what-if").click()
-    page.get_by_text("compiles what reads recordings").wait_for()
+    page.get_by_text("The server compiles its recording reader").wait_for()
     page.unroute("**/strip*")
     for route in held:
         route.continue_()
