@@ -187,7 +187,7 @@ def test_runs_are_compared_with_the_baseline_first(server: RunningServer) -> Non
     assert "python" not in {one["name"] for one in told["differences"]}
     assert {reason["kind"] for reason in told["rows"][1]["reasons"]} == {"running", "torch", "batch"}
     said = " ".join(told["warnings"])
-    assert "batch_size" in said and "PyTorch 2.12.0" in said and "half: it still runs" in said
+    assert "batch_size" in said and "PyTorch 2.12.0" in said and "half: still running" in said
 
 
 def test_a_run_is_renamed_tagged_pinned_and_what_is_changed_stays(server: RunningServer) -> None:

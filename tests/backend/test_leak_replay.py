@@ -42,7 +42,7 @@ def test_held_is_not_saved() -> None:
     told = effect_of(leaking(backward_mib=40, needed=True))
     assert (told.phase, told.saved_bytes, told.peak_allocated_bytes) == ("backward", 0, 152 * MIB)
     assert told.words == (
-        "Holds 16.0 MiB; the peak of step 1 falls by 0: it is in backward, and what is held then the backward needs."
+        "Holds 16.0 MiB; the peak of step 1 falls by 0: it is in backward, and the backward pass needs what is retained then."
     )
     told = effect_of(leaking("cycle", backward_mib=40), "cycle")
     assert told.saved_bytes == 0 and told.words.endswith(
@@ -106,7 +106,7 @@ def test_a_leak_that_was_found_later_has_no_effect_in_this_window() -> None:
     ],
 )
 def test_a_window_that_contradicts_itself_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(BadWindow, match=r"looks|holding"):
+    with pytest.raises(BadWindow, match=r"scans|holding"):
         effect_of(msgspec.structs.replace(leaking(), **change))
 
 

@@ -352,12 +352,10 @@ def test_what_the_run_reserved_at_other_times_is_told_beside(server: RunningServ
     server.send(agent, agent.steps(4, peak_reserved_bytes=64 << 30))
     ident = send(server, pack(training()), agent)
     told = finished(server, server.http.post(f"/recordings/{ident}/whatif", json={"confs": [""]}))
-    assert told["result"]["notes"][-1].startswith(
-        "At other times, or on another rank, the run has reserved up to 64.0 GiB"
-    )
+    assert told["result"]["notes"][-1].startswith("Outside this window the run reserved up to 64.0 GiB")
     alone = send(server, pack(training()))
     told = finished(server, server.http.post(f"/recordings/{alone}/whatif", json={"confs": [""]}))
-    assert not any(note.startswith("At other times") for note in told["result"]["notes"])
+    assert not any(note.startswith("Outside this window") for note in told["result"]["notes"])
 
 
 def test_a_job_that_is_not_known_is_not_found(server: RunningServer, small: str) -> None:

@@ -95,7 +95,7 @@ def test_a_run_whose_loss_became_nan_says_so_everywhere(
     marks = [trace for trace in figure["data"] if trace["meta"]["kind"] == "marker"]
     assert [(_numbers(trace["x"]), _numbers(trace["y"])) for trace in marks] == [([13.0], [3.0])]
     said = " ".join(note["text"] for note in figure["layout"]["annotations"])
-    assert "fp16: first infinite in step 13, 8 times in this window" in said and "silent: no loss is known" in said
+    assert "fp16: first infinite in step 13, 8 times in this window" in said and "silent: unknown loss" in said
     for form, cell in (("markdown", "| infinite from step 13 |"), ("latex", "& infinite from step 13")):
         assert cell in server.http.get("/compare/table", params={"runs": runs, "format": form}).text
     rows = list(

@@ -447,9 +447,9 @@ def test_a_full_disk_is_told_and_nothing_is_stored(server: RunningServer, monkey
     usage = shutil.disk_usage("/")._replace(free=5 * MIB)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     answer = server.http.post("/snapshots", content=b"\x80\x04N.")
-    assert (answer.status_code, "5,242,880 free" in answer.json()["detail"]) == (503, True)
+    assert (answer.status_code, "5,242,880 are free" in answer.json()["detail"]) == (503, True)
     unannounced = server.http.post("/snapshots", content=iter([b"\x80\x04", b"N."]))
-    assert (unannounced.status_code, "5,242,880 free" in unannounced.json()["detail"]) == (503, True)
+    assert (unannounced.status_code, "5,242,880 are free" in unannounced.json()["detail"]) == (503, True)
     assert not files(server, "incoming")
 
 
@@ -465,8 +465,7 @@ def test_a_disk_that_fills_during_conversion_leaves_nothing(
     row = settled(server, upload(server, data)["snapshot"])
     assert (row["state"], row["problem"]) == (
         "failed",
-        "its columns could not be stored: the server's disk is full; nothing of it is kept. "
-        "Make room there, and upload it again",
+        "its columns could not be stored: the server's disk is full. Free some space there, and upload the file again",
     )
     assert (row["devices"], row["stored_bytes"]) == ([], 0)
     assert [path for path in disk.path.rglob("*") if path.is_file()] == []

@@ -88,7 +88,7 @@ def test_held_is_not_saved(rows) -> None:
     assert "when the new had already replaced the old" in found.replay.effect.words
     needed = rows("overlap.attention_weights").replay.effect
     assert (needed.held_bytes, needed.saved_bytes) == (1 << 19, 0)
-    assert "what is held then the backward needs" in needed.words
+    assert "the backward pass needs what is retained then" in needed.words
 
 
 @pytest.mark.parametrize(
