@@ -29,7 +29,7 @@ test: setup ## everything (in CI a sample of the corpora), browser and emulated 
 	@$(BIN)/python -m vramscope_server.numba_warmup & $(MAKE) --no-print-directory lint; linted=$$?; wait; exit $$linted
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
-test-fast: setup ## the tests that take under two minutes together; ARGS goes to pytest
+test-fast: setup ## the quick tests; ARGS goes to pytest
 	$(BIN)/python -m pytest --fast --numprocesses auto --maxprocesses 3 --dist loadgroup $(ARGS)
 
 gpu-check: ## check vramscope on a real card: one JSON file in gpu-check/, ten minutes at most
