@@ -61,10 +61,10 @@ def test_what_is_taken_or_made_twice_without_being_surely_told_again_is_said() -
     clean = [{key: value for key, value in one.items() if key != "time_us"} for one in trace]
     for events, words in (
         (clean, None),
-        ([*clean[:3], clean[2], *clean[3:]], "1 allocations were made where another one was not yet freed"),
-        ([*clean[:4], clean[2], *clean[4:]], "1 allocations were made where another one was not yet freed"),
-        ([*trace[:3], {**trace[2], "size": 7}, *trace[3:]], "1 allocations were made where another"),
-        ([clean[0], *clean], "1 segments were made where another one was not yet returned"),
+        ([*clean[:3], clean[2], *clean[3:]], "1 allocations were made at the address of another"),
+        ([*clean[:4], clean[2], *clean[4:]], "1 allocations were made at the address of another"),
+        ([*trace[:3], {**trace[2], "size": 7}, *trace[3:]], "1 allocations were made at the address of another"),
+        ([clean[0], *clean], "1 segments were made at the address of another"),
     ):
         (read,) = read_object({**told, "device_traces": [events]}).devices
         said = list(missing_event_notes(read))

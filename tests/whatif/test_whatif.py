@@ -93,7 +93,7 @@ def test_a_history_that_begins_late_gets_a_band_around_the_truth(
         low, high = told.band
         assert low <= truth[kind, conf]["peak_reserved_bytes"] <= high
         assert low <= told.peak_reserved_bytes <= high
-        assert "in the middle of the run" in " ".join(told.notes)
+        assert "mid-run" in " ".join(told.notes)
     whole = recorded["late"].counted["peak_reserved_bytes"]
     _, highest = predict(traces["late"], "expandable_segments:True").band or (0, 0)
     assert 0 < highest <= whole, "what was left behind counts once"
@@ -112,7 +112,7 @@ def test_what_expandable_segments_would_save_is_promised_and_comes(
         assert told is not None and came > 0
         assert abs(told.saves_bytes - came) <= error * came
         assert told.evidence["at_most"] == (name == "late")
-        assert ("What ran before the recording" in told.sentence) == (name == "late")
+        assert ("Steps before the recording" in told.sentence) == (name == "late")
 
 
 def test_what_a_recording_promises_of_reserved_is_raised_to_the_runs_highest_step(traces: dict[str, Trace]) -> None:
@@ -124,7 +124,7 @@ def test_what_a_recording_promises_of_reserved_is_raised_to_the_runs_highest_ste
     assert larger is not None and larger.evidence["at_most"]
     assert larger.evidence["predicted_bytes"] == pytest.approx(1.05 * alone.evidence["predicted_bytes"], rel=1e-6)
     assert larger.saves_bytes == larger.evidence["peak_reserved_bytes"] - larger.evidence["predicted_bytes"]
-    assert f"as much more as it allocates, {amount(larger.evidence['predicted_bytes'])}" in larger.sentence
+    assert f"Scaled to the run's highest step this is {amount(larger.evidence['predicted_bytes'])}" in larger.sentence
     assert fragmentation.advise(StepFacts(trace, run_peak_bytes=larger.evidence["peak_reserved_bytes"])) is None
     as_high = fragmentation.advise(StepFacts(trace, run_peak_bytes=int(1.01 * StepFacts(trace).peak_bytes)))
     assert as_high is not None and as_high.saves_bytes == alone.saves_bytes and "highest one" not in as_high.sentence
@@ -177,7 +177,7 @@ def test_a_run_that_died_is_replayed_with_the_request_that_failed(
     large = predict(trace, "", device_bytes=CARD)
     assert not large.out_of_memory
     assert large.peak_reserved_bytes > again.peak_reserved_bytes
-    assert "what would have come after" in " ".join(sweep(trace, []).notes)
+    assert "What would have followed is unknown" in " ".join(sweep(trace, []).notes)
     # What a setting saves is of all that was needed, not of what there was without the request.
     confs = ["", "expandable_segments:True", "max_split_size_mb:20"]
     for told in evidence_of(trace, confs).replayed:
