@@ -73,7 +73,7 @@ def test_both_ends_of_a_narrow_band_are_told_by_what_it_may_be_off(windows: dict
     )
     assert _may_be(replace(told, band=None)) == _may_be(replace(told, band=(peak, peak))) == ""
     said = sweep(from_window(windows["lengths"]), []).notes
-    assert "The peaks are those from the beginning of the run to the end of the recorded window." in said
+    assert "The peaks cover the run from its beginning to the end of the recording." in said
 
 
 def test_the_recorded_settings_on_another_card_begin_there_too(windows: dict[str, Window]) -> None:

@@ -195,7 +195,7 @@ def test_a_card_that_is_full_makes_an_estimate(traces: dict[str, Trace]) -> None
     known = predict(trace, CONF, device_bytes=15 * GIB)
     assert known.retries > 0
     assert known.certainty == "estimate"
-    assert "taken as 10.0 GiB all the time" in " ".join(known.reasons)
+    assert "taken as 10.0 GiB throughout" in " ".join(known.reasons)
     assert predict(trace, CONF).certainty == "exact", "its own card has room"
     died = traces["died"]
     assert predict(died, "").certainty == "exact", "that is what happened"
