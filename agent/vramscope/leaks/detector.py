@@ -1,7 +1,6 @@
 """Leak detector: follows the loop's calls, decides when to scan, and reports what a scan found.
 
-The hooks of ``steps/hooks.py`` call it at backwards, forwards, batches and steps, at some µs each. A scan costs up to a quarter of
-a second, so scans are few: early ones (an overlap shows in any step), then on suspicion, ever rarer.
+``steps/hooks.py`` calls it at some µs each. A scan costs up to 0.25 s, so there are few: early ones, then on suspicion.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ _allocated_bytes = attrgetter("allocated_bytes")
 class LeakDetector:
     """One per session. All calls come on the training thread, and none of them keeps a tensor or a module.
 
-    report   called with a Scan after each scan
-    tell     called with each new finding
+    report is called with a Scan after each scan, tell with each new finding.
     """
 
     def __init__(

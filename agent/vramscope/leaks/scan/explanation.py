@@ -10,7 +10,6 @@ process each stage does a minimum of work whatever the stages before took, so th
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import weakref
@@ -18,15 +17,25 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from vramscope.leaks.autograd.graph_walk import Chains, NodeBudget
-from vramscope.leaks.holders import wording
 from vramscope.leaks.holders.grouping import Grouping, KeyCache, group_key, grouping_of
 from vramscope.leaks.holders.holder import Holder, holder_of
 from vramscope.leaks.holders.holder_bytes import Group, group_of, joined, spread
 from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.holders.user_code import Codes
 from vramscope.leaks.policy import POLICY
-from vramscope.leaks.scan import referrers, storages, time_budget
-from vramscope.leaks.scan.container_sampling import Contents
+from vramscope.leaks.scan import referrers, time_budget
+from vramscope.leaks.scan.grouped_tensors import (
+    Inside,
+    alive,
+    also_in,
+    group_of_models,
+    group_of_orphans,
+    hold_memory,
+    is_written,
+    tensors_each,
+    tensors_inside,
+    without,
+)
 from vramscope.leaks.scan.paths import FoundPaths, Path, find, leads_through_us
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.scan.tensors import LiveTensors, held_by_python, in_use, parameters_of, sweep, with_gradients
@@ -34,8 +43,6 @@ from vramscope.leaks.scan.time_budget import TimeBudget
 from vramscope.process import name_roots
 from vramscope.process.gc_pause import collector_paused
 
-MOST_NEWEST: Final = 64
-"""Tensors that one step leaves in a variable, and that a list may have too."""
 LEAST_HOLDERS: Final = 64
 """Holders that are described in an ordinary process, at about 50 µs each."""
 AT_ONCE: Final = 256
@@ -124,11 +131,11 @@ def explain(
         grouping = grouping_of(found.paths.values())
         named, nameless = _named_tensors(live, found, wanted, grouping, time, not_scanned)
         codes, budget = Codes(), NodeBudget(chains)
-        ranked, paths_of = _ranked(named, _inside(found, grouping), codes, grouping, live, time, not_scanned)
+        ranked, paths_of = _ranked(named, tensors_inside(found, grouping), codes, grouping, live, time, not_scanned)
         for one in ranked:
             groups.append(_weighed(one, paths_of[one.holder.key], found, grouping, live, budget, time))
         groups += [
-            _of_models(holder_of(of_one.paths, codes, grouping), of_one.things, live.known, budget)
+            group_of_models(holder_of(of_one.paths, codes, grouping), of_one.things, live.known, budget)
             for of_one in _named_models(live, found, grouping).values()
             if len(of_one.things) >= POLICY.untrained_models
         ]
@@ -136,7 +143,7 @@ def explain(
         not_scanned += _not_walked(budget)
     orphans = [parameter for parameter in live.orphans if not held_by_python(parameter, 2)]
     if orphans and create_graph_at is not None:
-        groups.append(_of_orphans(orphans, live.known, create_graph_at, chains))
+        groups.append(group_of_orphans(orphans, live.known, create_graph_at, chains))
     return Explanation(
         groups, nameless, models, live.known, live.tensors, live.live_bytes, live.optimizers, not_scanned, complete
     )
@@ -229,7 +236,7 @@ def _named_models(live: LiveTensors, found: FoundPaths, grouping: Grouping) -> d
 
 def _ranked(
     named: dict[HolderKey, _Named],
-    inside: dict[HolderKey, _Inside],
+    inside: dict[HolderKey, Inside],
     codes: Codes,
     grouping: Grouping,
     live: LiveTensors,
@@ -244,12 +251,12 @@ def _ranked(
         if time.over(time_budget.HOLDERS, len(ranked), LEAST_HOLDERS):
             not_scanned.append(f"some of {len(many):,} variables, those with the fewest tensors")
             break
-        if _matters(tensors):
+        if hold_memory(tensors):
             if len(tensors) <= FEW:  # the largest gives the name, where objects of one class have one each
                 order = sorted(range(len(tensors)), key=lambda at: -tensors[at].numel())
                 tensors, paths = ([those[at] for at in order] for those in (tensors, paths))
-            holder = holder_of(paths[:MOST_PATHS], codes, grouping, written=_is_written(tensors[0]))
-            factor = _tensors_each(holder, paths, inside, bool(live.not_scanned), not_scanned)
+            holder = holder_of(paths[:MOST_PATHS], codes, grouping, written=is_written(tensors[0]))
+            factor = tensors_each(holder, paths, inside, bool(live.not_scanned), not_scanned)
             ranked.append(_Ranked(holder, tensors, factor))
             paths_of[holder.key] = paths
     # Containers first: the budget is for those with many tensors. Then values that are carried from step to step: the graph of
@@ -272,7 +279,7 @@ def _weighed(
     sampled = spread(ranked.tensors, most)
     group = group_of(ranked.holder, sampled, live.known, budget)
     group.scale(ranked.factor * len(ranked.tensors) / len(sampled))
-    group.also_in = _also_in(paths, found.again, grouping)
+    group.also_in = also_in(paths, found.again, grouping)
     return group
 
 
@@ -281,112 +288,6 @@ def _not_walked(budget: NodeBudget) -> Iterator[str]:
         yield "parts of long graphs: their bytes are estimated from the rest"
     if budget.chained_left <= 0:
         yield "older parts of graphs of many steps: their bytes are estimated from the newer ones, or are more"
-
-
-class _Inside(NamedTuple):
-    """Long containers of one holder."""
-
-    paths: frozenset[int]
-    """Ids of their paths."""
-    wanted: int
-    """Wanted tensors between their ends, as far as these were searched."""
-    contents: list[Contents]
-
-
-def _inside(found: FoundPaths, grouping: Grouping) -> dict[HolderKey, _Inside]:
-    """Long containers by the key of their holder."""
-    counts = collections.Counter(map(id, found.between.values()))
-    inside: dict[HolderKey, _Inside] = {}
-    for path, contents in found.long:
-        element = path._replace(parent=path, label="[*]", depth=path.depth + 1)
-        key = group_key(element, grouping)
-        before = inside.get(key, _Inside(frozenset(), 0, []))
-        inside[key] = _Inside(before.paths | {id(path)}, before.wanted + counts[id(path)], [*before.contents, contents])
-    return inside
-
-
-def _tensors_each(
-    holder: Holder, paths: list[Path], inside: dict[HolderKey, _Inside], cut_short: bool, not_scanned: list[str]
-) -> float:
-    """Number of tensors per found path: the others are between the ends of long containers, or were too old for a scan that was
-    ``cut_short``."""
-    long = inside.get(holder.key)
-    if long is None:
-        return 1.0
-    if not cut_short and all(one.is_whole for one in long.contents):
-        return 1 + long.wanted / len(paths)
-    if not all(one.is_whole for one in long.contents):
-        through, elements = (
-            sum(getattr(one, name) for one in long.contents) for name in ("looked_through", "elements")
-        )
-        not_scanned.append(
-            f"all but {through:,} of {elements:,} elements of '{holder.name}': a sample tells what they have"
-        )
-    parents = {id(path.parent): path.parent for path in paths}
-    elsewhere = {
-        key for key, parent in parents.items() if parent is None or long.paths.isdisjoint(map(id, parent.links()))
-    }
-    beside = sum(id(path.parent) in elsewhere for path in paths)
-    return max(1.0, (beside + sum(one.tensors for one in long.contents)) / len(paths))
-
-
-def _also_in(paths: list[Path], again: dict[int, Path], grouping: Grouping) -> frozenset[HolderKey]:
-    """Keys of unbounded containers that have all of it too, such as the list whose newest element is in a variable."""
-    if not again or len(paths) > MOST_NEWEST:
-        return frozenset()
-    others = [{group_key(again[id(link)], grouping) for link in path.links() if id(link) in again} for path in paths]
-    return frozenset(set.intersection(*others) - {group_key(paths[0], grouping)})
-
-
-def _of_orphans(orphans: list[Any], known: Storages, place: tuple[str, int, str], chains: Chains | None) -> Group:
-    """Group of parameters in a cycle through autograd's nodes, in C++, which no collector sees."""
-    file, line, function = place
-    words = "param.grad -> its graph -> param, in C++: of backward(create_graph=True)"
-    holder = wording.made_of(
-        HolderKey(HolderKind.CREATE_GRAPH, function, file), "param.grad", words, [words], file, line, function
-    )
-    group = group_of(holder, with_gradients(orphans), known, NodeBudget(chains))
-    group.cyclic = True
-    return group
-
-
-def _of_models(holder: Holder, modules: list[Any], known: Storages, budget: NodeBudget) -> Group:
-    """Group of whole models: their parameters and gradients count as any other tensor does."""
-    held = [one for module in modules for one in with_gradients(parameters_of(module))]
-    group = group_of(holder, held, _without(known, held), budget)
-    group.models = len(modules)
-    return group
-
-
-def _without(known: Storages, tensors: list[Any]) -> Storages:
-    own: Storages = {}
-    for tensor in tensors:
-        storages.add(own, tensor)
-    return {storage: size for storage, size in known.items() if storage not in own}
-
-
-def _alive(references: list[weakref.ref[Any]]) -> list[Any]:
-    """Live tensors. A function of its own, as owners are found by counting references: a local variable more would count."""
-    return [tensor for reference in references if (tensor := reference()) is not None]
-
-
-def _is_written(tensor: Any) -> bool:
-    """True where the newest operation has written into a part of it: ``memory[2:5] = x``, ``memory[index] = x``."""
-    name = type(tensor.grad_fn).__name__
-    return name.startswith(("CopySlices", "IndexPutBackward")) and bool(tensor._version)
-
-
-def _matters(tensors: list[Any]) -> bool:
-    """Graphs always; plain tensors from POLICY.plain_bytes on (a look at a model's statistics would take its time)."""
-    total = 0
-    for tensor in tensors:
-        if not tensor.is_leaf:
-            return True
-        found = storages.storage_of(tensor)
-        total += found[1] if found else 0
-        if total >= POLICY.plain_bytes:
-            return True
-    return False
 
 
 @contextlib.contextmanager
@@ -413,7 +314,7 @@ def trace(
 
     Call it within the :func:`undisturbed` of the scan that found them.
     """
-    tensors = _alive(explanation.nameless)
+    tensors = alive(explanation.nameless)
     keys: dict[int, HolderKey] = {}
     if time.is_ordinary and tensors and time.left() < time.seconds * time_budget.FOR_THE_LAST:
         time = TimeBudget(time.seconds * time_budget.FOR_THE_LAST, time.costs)
@@ -432,7 +333,7 @@ def trace(
         if modules and answer.cyclic:
             # No code can use these models any more: their parameters and gradients count as any other tensor does.
             held = [one for module in modules if module is not None for one in with_gradients(parameters_of(module))]
-            known = _without(known, held)
+            known = without(known, held)
             answer.tensors += held
         may_have_a_name = (
             not answer.cyclic and answer.holder.key.kind is HolderKind.UNKNOWN and not explanation.is_whole
