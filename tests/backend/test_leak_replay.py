@@ -80,7 +80,7 @@ def test_of_what_grows_the_newest_stays_as_a_variable_does() -> None:
     ("change", "why"),
     [
         ({"holdings": [], "held": {}}, "no look within this window saw it"),
-        ({"scans": [0, 0]}, "the window holds no whole step from one look to the next"),
+        ({"scans": [0, 0]}, "the recording has no whole step between two scans"),
         ({"held": {}}, "what it held lies in no block of this device's allocator"),
         ({"settings": "backend:cudaMallocAsync"}, "only PyTorch's native allocator can be replayed"),
     ],
@@ -93,7 +93,7 @@ def test_where_it_cannot_be_told_the_reason_is(change: dict[str, Any], why: str)
 def test_a_leak_that_was_found_later_has_no_effect_in_this_window() -> None:
     window = leaking()
     late = msgspec.structs.replace(window.holdings[0], counted_bytes=[-1, -1])
-    with pytest.raises(CannotTell, match="found after the last look"):
+    with pytest.raises(CannotTell, match="found after the last scan"):
         effect_of(msgspec.structs.replace(window, holdings=[late]))
 
 

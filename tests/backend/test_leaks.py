@@ -187,11 +187,11 @@ def test_without_a_look_nothing_is_claimed(server: RunningServer) -> None:
     told = leaks_of(server, agent)
     assert (told["leaks"], told["scans"], told["leaked_bytes"], told["graphs_alive"]) == ([], [], None, None)
     assert told["verdict"]["level"] == "unknown"
-    assert "has not looked yet" in told["verdict"]["sentence"]
+    assert "has not scanned yet" in told["verdict"]["sentence"]
     assert told["floor"]["slope_bytes_per_step"] is None and told["floor"]["growing"] is None
     assert server.get(f"/runs/{agent.run}")["leaks"] is None
     server.send(agent, agent.ended())
-    assert "has not looked." in leaks_of(server, agent)["verdict"]["sentence"], "none is to come"
+    assert "has not scanned." in leaks_of(server, agent)["verdict"]["sentence"], "none is to come"
 
 
 def test_where_nothing_trains_rounds_are_called_what_they_are(server: RunningServer) -> None:

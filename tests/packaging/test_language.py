@@ -24,7 +24,8 @@ LONG_SHARE = 0.06
 BANNED = re.compile(
     r"\b(reckon(?:ed|s|ing)?|lets? go of|letting go|is told|are told|was told|were told|told of|tells of|stands? beside"
     r"|stands? there|whose it is|what is held|of no use|gets? through|anew|is heard|are heard|was heard|the house"
-    r"|drawn out|goes with the|so many|come to lie|came to lie|takings|onlookers|belongings|errands|come by)\b",
+    r"|drawn out|(?:a|one|each|next|every) look|looked at"
+    r"|goes with the|so many|come to lie|came to lie|takings|onlookers|belongings|errands|come by)\b",
     re.IGNORECASE,
 )
 

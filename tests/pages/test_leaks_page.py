@@ -150,7 +150,7 @@ def test_where_nobody_has_looked_the_page_says_so(page: Any, server: Any) -> Non
     verdict = page.locator(".verdict")
     verdict.wait_for()
     assert verdict.get_attribute("data-level") == "unknown"
-    assert "The agent has not looked." in verdict.inner_text(), "this run has ended: no look is to come"
+    assert "The agent has not scanned." in verdict.inner_text(), "this run has ended: no look is to come"
     assert " yet" not in page.locator("main").inner_text(), "neither of the look nor of anything else"
     for key in ("held", "saved", "graphs", "slope", "end"):
         assert "unknown" in figure(page, key), "never 0 for unknown"
@@ -162,7 +162,7 @@ def test_a_look_is_on_the_open_page_when_it_comes(page: Any, server: Any) -> Non
     rank = sender.Rank(server.url, training, start=time.time() - 30)
     rank.history(60)
     page.goto(f"{server.url}/runs/{training.run}/leaks")
-    page.get_by_text("has not looked yet").wait_for()
+    page.get_by_text("has not scanned yet").wait_for()
     drawn(page, "floor")
     page.locator(".live[data-state=live]").wait_for()
     rank.post(rank.scan(sender.HISTORY))

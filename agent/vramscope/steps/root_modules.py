@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST_ROOTS: Final = 16
 OUTSIDE_OF_BACKWARD: Final = -1
 MOST_FRUITLESS: Final = 8
-"""Steps without a forward pass of a known model, one after the other, in which a copy of one is looked for."""
+"""Steps without a forward pass of a known model, one after the other, after which a copy of one is searched for."""
 
 
 class RootHooks:

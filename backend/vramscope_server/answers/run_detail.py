@@ -21,7 +21,7 @@ class Technique(TypedDict):
     declared: str | None
     """Value from the configuration; null if it is not configured."""
     observed: str | None
-    """Value that was observed in the running training; empty if it was not found, null if it was not looked for."""
+    """Value that was observed in the running training; empty if it was not found, null if the agent does not detect it."""
     detail: dict[str, Any]
     """Further facts, by name."""
 

@@ -1,4 +1,4 @@
-"""Leaks of a run: who holds what, what was looked at, whether the floor rises; and what a fix would bring, by replay."""
+"""Leaks of a run: the holders, what was scanned, whether memory rises, and the effect of a fix by replay."""
 
 from __future__ import annotations
 

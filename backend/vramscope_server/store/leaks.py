@@ -1,7 +1,7 @@
-"""From the looks of a run's ranks to what is shown: one list of leaks, worst first, and the figures that lists need.
+"""Merges the scans of a run's ranks into one list of leaks, worst first, with the totals that pages show.
 
-Pure rules on ``messages.Scan``. A look counts if it is the newest of the newest session of its rank (``state.py`` sees to
-that). The same leak, by kind, name, file and line, is one entry, however many ranks have it.
+The newest scan of each rank's newest session counts (``state.py`` selects it). A leak that several ranks have, by kind, name, file
+and line, is one entry.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _decode_scan = msgspec.msgpack.Decoder(messages.Scan).decode
 
 
 def read_scan(data: bytes) -> messages.Scan | None:
-    """A look as it was stored; None if its bytes were damaged since: as if nobody had looked, until the next one."""
+    """Decode a stored scan. None if its bytes are damaged: the rank then counts as not scanned until its next scan."""
     try:
         return _decode_scan(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as damage:
-        log.warning("a look cannot be read: %s", damage)
+        log.warning("a stored scan cannot be read: %s", damage)
         return None
 
 

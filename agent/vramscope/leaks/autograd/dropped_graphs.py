@@ -1,9 +1,8 @@
-"""Graphs that are built within a step of the training and die with it, and that no backward has walked: a target network whose
-result is detached later, an old policy, a frozen reference that is not frozen. No variable holds them when a look comes by.
+"""Graphs that are built in a step and freed in it without a backward pass, such as a target network whose result is detached later.
 
-In the step that follows a look the graph of each root module's output gets a mark that autograd calls if it walks there. What
-dies unmarked is suspected; after the next look the same place is followed again, and weighed: each walk of its graph, from
-whatever part of it, ends in a node that is marked too.
+No variable holds them when a scan runs. So in the step after a scan, a hook is placed in the graph of each root module's output.
+If the graph dies before the hook is called, it is suspected. After the next scan the same output is followed again and its bytes
+are measured. Then each end of the graph has a hook, so that a backward pass through any part of it is seen.
 """
 
 from __future__ import annotations

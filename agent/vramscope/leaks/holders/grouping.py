@@ -32,7 +32,7 @@ CONTAINERS: Final = (*GROWS, tuple, frozenset)
 
 
 class Grouping(NamedTuple):
-    """What the paths of one look have in common."""
+    """What the paths of one scan have in common."""
 
     lonely: frozenset[int]
     """See :func:`single_links`."""
@@ -117,7 +117,7 @@ def labels_of_all(paths: Sequence[Path], links: list[Path], family: Grouping | N
 
 
 class KeyCache:
-    """The keys of many paths of one look. Elements of one container have the same."""
+    """Keys of the paths of one scan. Elements of one container have the same key."""
 
     def __init__(self, family: Grouping) -> None:
         self._family = family

@@ -72,7 +72,7 @@ class Group:
     """Rows of all its tensors along their first dimension."""
 
     def scale(self, factor: float, of_bytes: float | None = None) -> None:
-        """There are ``factor`` times as many as were looked at, and as many times their bytes, or ``of_bytes`` times."""
+        """Extrapolate from a sample: multiply the counts by ``factor``, and the bytes by ``of_bytes`` or ``factor``."""
         self.factor = factor if of_bytes is None else of_bytes
         self.tensors, self.graphs, self.nodes, self.rows = (
             round(count * factor) for count in (self.tensors, self.graphs, self.nodes, self.rows)

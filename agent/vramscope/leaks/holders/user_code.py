@@ -1,4 +1,4 @@
-"""The functions that the user wrote, in which the lines that keep are looked for."""
+"""Functions of the user, which are searched for the lines that retain tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vramscope.process import frames, name_roots, type_info
 
 
 class Codes:
-    """The functions that the user wrote, gathered when they are needed first, once a look."""
+    """Functions of the user, collected at first use, once per scan."""
 
     @functools.cached_property
     def all(self) -> list[types.CodeType]:

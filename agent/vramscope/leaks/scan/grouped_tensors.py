@@ -117,7 +117,7 @@ def is_written(tensor: Any) -> bool:
 
 
 def hold_memory(tensors: list[Any]) -> bool:
-    """Graphs always; plain tensors from POLICY.plain_bytes on (a look at a model's statistics would take its time)."""
+    """Graphs always; plain tensors from POLICY.plain_bytes on (to examine a model's statistics would take too long)."""
     total = 0
     for tensor in tensors:
         if not tensor.is_leaf:

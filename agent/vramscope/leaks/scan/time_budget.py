@@ -1,7 +1,7 @@
-"""The time of one look, how its parts share it, and what those calls cost that nothing can interrupt once they have begun.
+"""Time budget of one scan, its split between the stages, and the expected cost of calls that cannot be interrupted.
 
-A pass over all objects of the process takes 20 ms or half a second, as many as there are. So it is known beforehand what it
-would take: as the last one in this process took, for each object; before the first, as it is usual.
+A pass over all objects of the process takes 20 ms to 0.5 s, in proportion to their number. Its cost is estimated before it starts:
+from the last pass in this process, or from typical values before the first.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from typing import Final
 Clock = Callable[[], float]
 
 OBJECTS, TENSORS, WANTED, PATHS, GROUPS, HOLDERS, ALL = 0.7, 0.74, 0.77, 0.84, 0.88, 0.93, 0.97
-"""Of the time, up to the end of each part of a look: the pass over all objects, which tensors somebody keeps, which of these are
-asked for, the ways to them, which belong together, who holds them, and last who holds what no variable leads to. One that ends
-early leaves its time to the next; what is left in the end is for steps that were begun within it."""
+"""Share of the time at which each stage must end: pass over all objects, retained tensors, wanted tensors, paths to them, groups,
+holders, and tensors that no variable leads to. A stage that ends early leaves its time to the next one."""
 
 FOR_THE_LAST: Final = 0.2
-"""Of the time, that is kept for the last part in an ordinary process, whatever those before it take: else nobody who has some
-100,000 objects in variables would hear of a cycle."""
+"""Share of the time reserved for the last stage in an ordinary process. Without it, no cycle would be found in a process with
+100,000 objects in variables."""
 
 ORDINARY: Final = 600_000
 """Number of objects of an ordinary training. Up to it every part of a scan does its minimum, however slow the machine is."""
@@ -30,9 +29,9 @@ PASS: Final = "pass"
 COUNT: Final = "count"
 """Lists them only to count them."""
 YOUNG: Final = "young"
-"""Lists the young objects, of which the newest are picked. Never measured, because their number is unknown beforehand."""
+"""Lists the young objects, to take the newest. It is never measured, because their number is unknown before."""
 REFERRERS: Final = "referrers"
-"""``gc.get_referrers()`` of one object"""
+"""Calls ``gc.get_referrers()`` for one object."""
 
 TYPICAL: Final = {PASS: 140e-9, COUNT: 20e-9, YOUNG: 60e-9, REFERRERS: 60e-9}
 """Typical seconds per object."""
@@ -41,13 +40,13 @@ COUNTED_AGAIN: Final = 0.1
 TARGETS: Final = 24
 """Maximum number of targets; more of them double the time of ``get_referrers``."""
 DOUBT: Final = 0.9
-"""A pass that was left out after it was measured once is taken to cost a tenth less the next time: it had a bad moment, maybe."""
+"""Factor on the expected cost of a pass that was skipped after a single measurement, which may have been too high."""
 
 
 class Costs:
-    """What passes over all objects take in this process, as they were measured. One a session.
+    """Measured cost of passes over all objects of this process. There is one per session.
 
-    clock   seconds, rising; by default the CPU time of the thread, so that a machine that is busy looks as far as any other
+    clock   returns seconds; by default the CPU time of the thread, so that a scan gets as far on a busy machine
     """
 
     def __init__(self, clock: Clock = time.thread_time) -> None:
@@ -59,13 +58,13 @@ class Costs:
 
     @property
     def objects(self) -> int:
-        """As many as the process has at most: each takes a block of memory at least. 1 ms where they are five million."""
+        """Upper bound of the number of objects, since each takes at least one block of memory. Costs 1 ms at five million."""
         blocks = sys.getallocatedblocks()
         return min(blocks, self._counted + max(0, blocks - self._blocks))
 
     @property
     def is_counted(self) -> bool:
-        """There are about as many as there were when they were counted."""
+        """True if the number of objects has hardly changed since they were counted."""
         blocks = sys.getallocatedblocks()
         return abs(blocks - self._blocks) <= COUNTED_AGAIN * blocks
 
@@ -74,18 +73,18 @@ class Costs:
         return self._of_an_object[call] * objects * (1 + (targets - 1) / TARGETS)
 
     def measured(self, call: str, objects: int, seconds: float, targets: int = 1) -> None:
-        """A call has taken so long. Of two times the shorter one tells: in the other the machine had more to do."""
+        """Record the duration of a call. The shorter of the last two counts, because other work can only lengthen one."""
         if objects:
             now = seconds / objects / (1 + (targets - 1) / TARGETS)
             self._measured[call] = [*self._measured.get(call, []), now][-2:]
             self._of_an_object[call] = min(self._measured[call])
 
     def counted(self, objects: int) -> None:
-        """Records the number of objects."""
+        """Record the number of objects."""
         self._counted, self._blocks = objects, sys.getallocatedblocks()
 
     def left_out(self, *calls: str) -> None:
-        """These were too dear."""
+        """Record that calls were skipped because they cost too much."""
         for call in calls:
             if len(self._measured.get(call, ())) == 1:
                 self._of_an_object[call] *= DOUBT
@@ -106,13 +105,13 @@ class TimeBudget:
         return self.costs.clock() - self._began
 
     def over(self, part: float = ALL, done: int = 1, least: int = 0) -> bool:
-        """Whether that part of the time is over; in an ordinary process not before ``least`` things are done."""
+        """True if this stage's time is over; in an ordinary process not before ``least`` items are done."""
         return (done >= least or not self.is_ordinary) and self.taken > self.seconds * part
 
     def left(self, part: float = ALL) -> float:
-        """Seconds up to the end of that part."""
+        """Seconds until this stage must end."""
         return max(0.0, self.seconds * part - self.taken)
 
     def allows(self, seconds: float, part: float = ALL) -> bool:
-        """Whether what takes so long ends within that part of the time."""
+        """True if a call of this duration would end within this stage's time."""
         return self.taken + seconds <= self.seconds * part

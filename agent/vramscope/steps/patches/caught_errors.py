@@ -1,6 +1,6 @@
 """Errors that the training has caught where no call of ours stood around what raised them: in an optimizer's step, between steps.
 
-PyTorch reports a step that begins and one that ends well, and none that raises. So the error is looked for
+PyTorch reports a step that begins and one that ends well, and none that raises. So the error is searched for
 where its ``except`` block calls something that is watched: the next forward, the next step of an optimizer, ``empty_cache()``. Once
 the block is left, Python has forgotten it.
 """

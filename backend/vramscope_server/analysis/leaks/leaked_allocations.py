@@ -1,4 +1,4 @@
-"""Which allocations a leak's fix would let go: what the looks within a window saw, as lives of its trace."""
+"""Allocations that a fix of a leak would free, from the scans within a recording."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CannotTell(Exception):
 
 @dataclass(frozen=True)
 class Held:
-    """One leak over one step, from a look at its beginning to the next. Allocations are positions in ``trace.lives``."""
+    """One leak over one step, from one scan to the next. Allocations are positions in ``trace.lives``."""
 
     kind: str
     begin: int
@@ -56,14 +56,14 @@ def held_by(trace: Trace, kind: str, name: str, file: str | None, line: int | No
     counted = trace.holdings[ours[0]].counted_bytes
     scans = [(event, known) for event, known in zip(trace.scans, counted, strict=True) if known >= 0]
     if not scans:
-        raise CannotTell("it was found after the last look within this window")
+        raise CannotTell("it was found after the last scan in this recording")
     begin, known = scans[0]
     step = _step(trace, begin)
     end = next((event for event, _ in scans if _step(trace, event) > step), None)
     if end is None and kind in OF_EVALUATIONS and len(scans) > 1:
         end = scans[-1][0]  # an evaluation makes no steps: some batches, then
     if end is None:
-        raise CannotTell("the window holds no whole step from one look to the next")
+        raise CannotTell("the recording has no whole step between two scans")
     held = trace.held or {
         "event": np.empty(0, np.int64),
         "address": np.empty(0, np.int64),
@@ -82,8 +82,11 @@ def held_by(trace: Trace, kind: str, name: str, file: str | None, line: int | No
 
 
 def _of_earlier_micro_steps(trace: Trace, after: Whole, begin: int, end: int) -> Whole:
-    """A look comes when the step is over, and sees what its last micro-step left. What the earlier ones made on the same line, as
-    large, and kept beyond the beginning of their backward, is of the same variable."""
+    """Allocations of earlier micro-steps that the same variable retained.
+
+    A scan runs after the step and sees only those of the last micro-step. Earlier ones of the same stack and size that outlived the
+    start of their backward pass belong to the same variable.
+    """
     lives, phase = trace.lives, trace.events.phase
     begins = 1 + np.flatnonzero((phase[1:] == _BACKWARD) & (phase[:-1] != _BACKWARD))
     micro_step = np.searchsorted(begins, lives.alloc_event)
@@ -97,7 +100,7 @@ def _of_earlier_micro_steps(trace: Trace, after: Whole, begin: int, end: int) ->
 
 
 def _step(trace: Trace, event: int) -> int:
-    """Of the first event behind a look; at the very end, one more than the last."""
+    """Step of the first event after a scan; after the last event, one more than its step."""
     steps = trace.events.step
     return int(steps[event]) if event < len(steps) else int(steps[-1]) + 1
 

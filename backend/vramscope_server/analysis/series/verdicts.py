@@ -75,7 +75,7 @@ def leak_verdict(
     """What a run's leaks come to.
 
     leaks         as ``store.leaks.merge_leaks`` gives them, worst first
-    looked        whether the agent has looked at all
+    looked        whether the agent has scanned at least once
     steps         that have ended
     ended         the run has
     floor         the fit of the floor; None: too few steps, or not known
@@ -96,7 +96,7 @@ def leak_verdict(
             said.append("It does not grow." if leaks[0]["kind"] in STEADY else "It does not grow beyond that.")
         return Verdict("leak" if not steady else "growth" if rises else "held", " ".join(filter(None, said)))
     kept = "" if not leaks else f" {_kept_on_host(leaks)}"
-    scans = "The agent looked and found no holder." if looked else f"The agent has not looked{'' if ended else ' yet'}."
+    scans = "A scan found no holder." if looked else f"The agent has not scanned{'' if ended else ' yet'}."
     if floor is not None and floor.growing and models is not None and _is_of_models(floor, models):
         own = f"parameters, gradients, buffers and optimizer state take {amount(models.slope)} more a step"
         return Verdict(
@@ -116,7 +116,7 @@ def _who(leak: Mapping[str, Any]) -> str:
     where = "" if leak["file"] is None else f" ({place(leak)})"
     held = count(leak["count"])
     steps = leak["age_steps"]
-    # The age is that of the oldest that was looked at: near, but not the number of steps.
+    # The age is that of the oldest that was examined: near, but not the number of steps.
     graphs = f"{held} graphs of" if steps and leak["count"] > SEVERAL_A_STEP * steps else f"the graphs of {held}"
     what = {
         "growing": f"keeps {graphs} earlier steps",

@@ -66,7 +66,7 @@ class AllocatorSettings:
 
         Raises BadSetting where that version of PyTorch would raise an error of any kind. As there, a number ends where
         its digits end (``20abc`` is 20), blanks are no characters, of two values of one key the last holds, and which
-        character stands between key, value and next key is not looked at.
+        character stands between key, value and next key is ignored.
         """
         tokens = _Tokens([token for token in _SEPARATORS.split("".join(text.split())) if token])
         settings = cls(text=text)

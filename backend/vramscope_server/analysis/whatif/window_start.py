@@ -155,7 +155,7 @@ def by_best_fit(
 
     begins   the first block of each segment, and the end
     making   in which order segments are made, where that is open
-    filling  in which order those that are there are looked at
+    filling  order in which existing blocks are tried
     first    for each block, whether a new segment is made wherever that can be (1), or only where none that is there will do (0)
     """
     segments, count = len(room), len(size)
