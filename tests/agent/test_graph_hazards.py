@@ -26,7 +26,7 @@ from vramscope.leaks.holders.user_code import Codes
 from vramscope.leaks.scan import paths, referrers
 from vramscope.leaks.scan import scanner as scanner
 from vramscope.leaks.scan.explanation import explain
-from vramscope.leaks.scan.scanner import SCAN_SECONDS, Scanner
+from vramscope.leaks.scan.scanner import Scanner
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import Costs, TimeBudget
 from vramscope.process import frames, name_roots
@@ -164,12 +164,12 @@ def test_the_check_of_in_place_changes_stays_on():
 # -- nothing is kept alive -----------------------------------------------------------------------------------------------
 
 
-def scan(seconds=SCAN_SECONDS):
-    return explain(TensorKinds(), TimeBudget(seconds))
-
-
 A_LONG_TIME = 20.0
-"""for a look that a test wants whole, however busy the machine is"""
+"""Seconds for a scan that a test needs complete, even on a busy machine and with a large heap."""
+
+
+def scan():
+    return explain(TensorKinds(), TimeBudget(A_LONG_TIME))
 
 
 def test_a_collection_that_is_due_is_not_taken_for_time_of_the_look() -> None:
@@ -751,7 +751,7 @@ def test_nothing_of_a_hostile_objects_own_code_runs():
 
 
 def test_nor_where_it_is_a_global_of_the_users_module():
-    """Globals are looked at for tensors, for classes and for functions; each of them asks what the object is."""
+    """A scan searches globals for tensors, classes and functions. Each search asks what the object is."""
     globals()["STRANGE"] = Hostile()
     Hostile.touched.clear()
     try:
@@ -785,7 +785,7 @@ def test_classes_are_read_past_their_metaclass():
 
 def test_of_a_long_list_all_elements_count_though_not_all_are_looked_at():
     kept = [torch.zeros(64) for _ in range(10_000)]
-    (group,) = [group for group in scan(A_LONG_TIME).groups if group.holder.name == "kept"]
+    (group,) = [group for group in scan().groups if group.holder.name == "kept"]
     assert group.tensors == len(kept)
     assert group.held_bytes == group.bytes_beside(set()) == sum(tensor.nbytes for tensor in kept)
 
@@ -798,7 +798,7 @@ def test_of_a_long_list_with_holes_as_many_count_as_there_are():
     samples = [Sample() for _ in range(10_000)]
     for at in [*range(3), *range(2_000, 9_000, 70)]:
         samples[at].embedding = torch.zeros(4096)
-    (group,) = [group for group in scan(A_LONG_TIME).groups if group.holder.name.startswith("samples")]
+    (group,) = [group for group in scan().groups if group.holder.name.startswith("samples")]
     assert group.tensors == 103
     assert group.held_bytes == 103 * 4096 * 4
 

@@ -39,7 +39,7 @@ RULES: dict[str, tuple[str, Any]] = {
     "call arguments": (LEAKS + "detector:is_argument", always(False)),
     "losses summed up before a step": (LEAKS + "loop_shape:LoopShape.may_be_summed_up", always(False)),
     "wait for the first step": (LEAKS + "loop_shape:LoopShape.waits_for_a_step", always(False)),
-    "also in a container": (LEAKS + "scan.explanation:_also_in", always(frozenset())),
+    "also in a container": (LEAKS + "scan.explanation:also_in", always(frozenset())),
     "single element of its class": (LEAKS + "holders.grouping:single_links", always(frozenset())),
     "numbered attributes": (LEAKS + "holders.grouping:numbered_attributes", always(frozenset())),
     "linked objects": (LEAKS + "holders.holder:_linked_by", always("")),
@@ -62,7 +62,7 @@ RULES: dict[str, tuple[str, Any]] = {
     "optimizers in use": (LEAKS + "scan.explanation:in_use", first),
     "models without an optimizer": (LEAKS + "scan.tensors:models_without_optimizer", always([])),
     "optimizers of the user": (LEAKS + "scan.tensors:_of_a_library", always(True)),
-    "written tensors": (LEAKS + "scan.explanation:_is_written", always(False)),
+    "written tensors": (LEAKS + "scan.explanation:is_written", always(False)),
 }
 """Rule -> (module:attribute, what stands in its place)."""
 
