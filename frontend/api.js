@@ -30,18 +30,28 @@ async function request(method, path, { body, signal } = {}) {
       method,
       signal,
       credentials: "same-origin",
-      headers: body === undefined ? { Accept: "application/json" } : { Accept: "application/json", "Content-Type": "application/json" },
+      headers:
+        body === undefined
+          ? { Accept: "application/json" }
+          : { Accept: "application/json", "Content-Type": "application/json" },
       body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem({ title: "The server does not answer", detail: `${location.host} could not be reached. Is vramscope server still running?` });
+    throw new Problem({
+      title: "The server does not answer",
+      detail: `${location.host} could not be reached. Is vramscope server still running?`,
+    });
   }
   if (response.status === 204) return null;
   const isJson = (response.headers.get("Content-Type") ?? "").includes("json");
   const answer = isJson ? await response.json() : null;
   if (response.ok) return isJson ? answer : response.text();
-  const problem = new Problem({ ...(answer ?? {}), status: response.status, title: answer?.title ?? response.statusText });
+  const problem = new Problem({
+    ...(answer ?? {}),
+    status: response.status,
+    title: answer?.title ?? response.statusText,
+  });
   if (response.status === 401) onUnauthorized.call();
   throw problem;
 }
@@ -63,9 +73,14 @@ function upload(path, file, { onProgress, signal } = {}) {
       }
       if (sending.status >= 200 && sending.status < 300 && answer) return resolve(answer);
       if (sending.status === 401) onUnauthorized.call();
-      return reject(new Problem({ ...(answer ?? {}), status: sending.status, title: answer?.title ?? sending.statusText }));
+      return reject(
+        new Problem({ ...(answer ?? {}), status: sending.status, title: answer?.title ?? sending.statusText }),
+      );
     };
-    sending.onerror = () => reject(new Problem({ title: "The file could not be sent", detail: "The connection was closed. Nothing was stored." }));
+    sending.onerror = () =>
+      reject(
+        new Problem({ title: "The file could not be sent", detail: "The connection was closed. Nothing was stored." }),
+      );
     sending.onabort = () => reject(new DOMException("given up", "AbortError"));
     signal?.addEventListener("abort", () => sending.abort());
     sending.send(file);
@@ -98,7 +113,8 @@ export const api = {
   leakReplay: (run, leak, signal) => request("GET", `/runs/${at(run)}/leaks/${at(leak)}/replay`, { signal }),
   oom: (run, signal) => request("GET", `/runs/${at(run)}/oom`, { signal }),
   oomError: (record, signal) => request("GET", `/oom/${at(record)}`, { signal }),
-  oomPart: (record, part, parameters, signal) => request("GET", `/oom/${at(record)}/${part}${queryString(parameters)}`, { signal }),
+  oomPart: (record, part, parameters, signal) =>
+    request("GET", `/oom/${at(record)}/${part}${queryString(parameters)}`, { signal }),
   oomFigure: (record, signal) => request("GET", `/oom/${at(record)}/figure`, { signal }),
   recordings: (run, signal) => request("GET", `/runs/${at(run)}/recordings`, { signal }),
   askForRecording: (run, parameters) => request("POST", `/runs/${at(run)}/recordings${queryString(parameters)}`),
@@ -112,23 +128,30 @@ export const api = {
   snapshots: (signal) => request("GET", "/snapshots", { signal }),
   snapshot: (snapshot, signal) => request("GET", `/snapshots/${at(snapshot)}`, { signal }),
   deleteSnapshot: (snapshot) => request("DELETE", `/snapshots/${at(snapshot)}`),
-  uploadSnapshot: (file, options) => upload(`/snapshots${queryString({ name: file.name.slice(0, 200) })}`, file, options),
-  askWhatIf: (recording, question, signal) => request("POST", `/recordings/${at(recording)}/whatif`, { body: question, signal }),
+  uploadSnapshot: (file, options) =>
+    upload(`/snapshots${queryString({ name: file.name.slice(0, 200) })}`, file, options),
+  askWhatIf: (recording, question, signal) =>
+    request("POST", `/recordings/${at(recording)}/whatif`, { body: question, signal }),
   whatIf: (recording, job, signal) => request("GET", `/recordings/${at(recording)}/whatif/${at(job)}`, { signal }),
   profiles: (run, signal) => request("GET", `/runs/${at(run)}/profiles`, { signal }),
   askForProfile: (run, parameters) => request("POST", `/runs/${at(run)}/profiles${queryString(parameters)}`),
   profile: (profile, signal) => request("GET", `/profiles/${at(profile)}`, { signal }),
-  profileTable: (profile, table, parameters, signal) => request("GET", `/profiles/${at(profile)}/tables/${at(table)}${queryString(parameters)}`, { signal }),
-  profileFigure: (profile, name, parameters, signal) => request("GET", `/profiles/${at(profile)}/figures/${at(name)}${queryString(parameters)}`, { signal }),
+  profileTable: (profile, table, parameters, signal) =>
+    request("GET", `/profiles/${at(profile)}/tables/${at(table)}${queryString(parameters)}`, { signal }),
+  profileFigure: (profile, name, parameters, signal) =>
+    request("GET", `/profiles/${at(profile)}/figures/${at(name)}${queryString(parameters)}`, { signal }),
   deleteProfile: (profile) => request("DELETE", `/profiles/${at(profile)}`),
-  figure: (run, name, parameters, signal) => request("GET", `/runs/${at(run)}/figures/${at(name)}${queryString(parameters)}`, { signal }),
+  figure: (run, name, parameters, signal) =>
+    request("GET", `/runs/${at(run)}/figures/${at(name)}${queryString(parameters)}`, { signal }),
   compare: (parameters, signal) => request("GET", `/compare${queryString(parameters)}`, { signal }),
   compareTable: (parameters, signal) => request("GET", `/compare/table${queryString(parameters)}`, { signal }),
   compareSites: (parameters, signal) => request("GET", `/compare/sites${queryString(parameters)}`, { signal }),
   compareTimelines: (parameters, signal) => request("GET", `/compare/timelines${queryString(parameters)}`, { signal }),
-  compareFigure: (name, parameters, signal) => request("GET", `/compare/figures/${at(name)}${queryString(parameters)}`, { signal }),
+  compareFigure: (name, parameters, signal) =>
+    request("GET", `/compare/figures/${at(name)}${queryString(parameters)}`, { signal }),
   predictions: (parameters, signal) => request("GET", `/compare/predictions${queryString(parameters)}`, { signal }),
-  techniquePredictions: (parameters, signal) => request("GET", `/compare/techniques${queryString(parameters)}`, { signal }),
+  techniquePredictions: (parameters, signal) =>
+    request("GET", `/compare/techniques${queryString(parameters)}`, { signal }),
   delta: (parameters, signal) => request("GET", `/live/delta${queryString(parameters)}`, { signal }),
   session: () => request("GET", "/session"),
   signIn: (token) => request("POST", "/session", { body: { token } }),

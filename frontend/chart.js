@@ -20,7 +20,14 @@ export { loadPlotly } from "vramscope/charts/plotly.js";
 
 const TAIL_ROWS = 240; // live rows drawn beyond a window before it is fetched again, thinned like the rest
 const MOST_PENDING = 600; // live messages kept while a window is on its way: minutes
-const CONFIG = { displayModeBar: false, displaylogo: false, showTips: false, doubleClick: false, responsive: false, scrollZoom: false };
+const CONFIG = {
+  displayModeBar: false,
+  displaylogo: false,
+  showTips: false,
+  doubleClick: false,
+  responsive: false,
+  scrollZoom: false,
+};
 
 const onScreen = new IntersectionObserver(
   (entries) => {
@@ -67,19 +74,57 @@ export class ChartElement extends HTMLElement {
     this.notes = h("p", { class: "chart-notes", hidden: true });
     this.legend = h("div", { class: "legend" });
     this.table = h("div", { class: "chart-table", hidden: true });
-    this.tableButton = h("button", { class: "button quiet small", type: "button", "aria-pressed": "false", title: "view as table", onclick: () => this.toggleTable() }, "Table");
-    this.scaleButton = options.scale && h("button", { class: "button quiet small", type: "button", "aria-pressed": "false", onclick: () => this.turnScale() }, "Log axis");
-    const item = (label, kind) => h("button", { type: "button", class: "menu-item", onclick: (event) => this.export(kind, event) }, label);
+    this.tableButton = h(
+      "button",
+      {
+        class: "button quiet small",
+        type: "button",
+        "aria-pressed": "false",
+        title: "view as table",
+        onclick: () => this.toggleTable(),
+      },
+      "Table",
+    );
+    this.scaleButton =
+      options.scale &&
+      h(
+        "button",
+        { class: "button quiet small", type: "button", "aria-pressed": "false", onclick: () => this.turnScale() },
+        "Log axis",
+      );
+    const item = (label, kind) =>
+      h("button", { type: "button", class: "menu-item", onclick: (event) => this.export(kind, event) }, label);
     this.append(
-      h("header", { class: "chart-head" },
+      h(
+        "header",
+        { class: "chart-head" },
         h("h3", {}, options.title),
-        h("span", { class: "chart-tools" },
+        h(
+          "span",
+          { class: "chart-tools" },
           this.scaleButton,
           options.numbers !== false && this.tableButton,
-          h("details", { class: "menu" }, h("summary", { class: "button quiet small", title: "export" }, "Export"),
-            h("div", { class: "menu-list" }, item("PNG picture", "png"), item("SVG picture", "svg"), options.numbers !== false && item("CSV numbers", "csv"))))),
+          h(
+            "details",
+            { class: "menu" },
+            h("summary", { class: "button quiet small", title: "export" }, "Export"),
+            h(
+              "div",
+              { class: "menu-list" },
+              item("PNG picture", "png"),
+              item("SVG picture", "svg"),
+              options.numbers !== false && item("CSV numbers", "csv"),
+            ),
+          ),
+        ),
+      ),
       this.notes,
-      h("div", { class: "chart-body" }, h("div", { class: "plot-frame" }, this.plot, this.cursor, this.message), this.legend),
+      h(
+        "div",
+        { class: "chart-body" },
+        h("div", { class: "plot-frame" }, this.plot, this.cursor, this.message),
+        this.legend,
+      ),
       this.table,
     );
     this.classList.add("card", "chart");
@@ -96,7 +141,10 @@ export class ChartElement extends HTMLElement {
     addEventListener("pointerup", this.pointerUp);
     this.resize = new ResizeObserver(() => {
       const { width, height } = this.drawn ? this.plot.layout : {};
-      this.misfits = Boolean(width) && this.plot.clientWidth > 0 && (width !== this.plot.clientWidth || height !== this.plot.clientHeight);
+      this.misfits =
+        Boolean(width) &&
+        this.plot.clientWidth > 0 &&
+        (width !== this.plot.clientWidth || height !== this.plot.clientHeight);
       if (this.misfits) wantDraw(this);
     });
     this.resize.observe(this.plot);
@@ -157,7 +205,9 @@ export class ChartElement extends HTMLElement {
 
   take(figure) {
     const layout = figure.layout;
-    const statements = (layout.annotations ?? []).filter((annotation) => annotation.name === "statement").map((annotation) => unescaped(annotation.text));
+    const statements = (layout.annotations ?? [])
+      .filter((annotation) => annotation.name === "statement")
+      .map((annotation) => unescaped(annotation.text));
     layout.annotations = (layout.annotations ?? []).filter((annotation) => annotation.name !== "statement");
     this.figure = figure;
     this.stale = false;
@@ -258,7 +308,9 @@ export class ChartElement extends HTMLElement {
   drawScale() {
     this.scaleButton.setAttribute("aria-pressed", String(this.scale === "log"));
     this.scaleButton.disabled = !this.isLogable;
-    this.scaleButton.title = this.isLogable ? "y axis: logarithmic or linear. Automatic: logarithmic if values span decades." : "no value is above zero";
+    this.scaleButton.title = this.isLogable
+      ? "y axis: logarithmic or linear. Automatic: logarithmic if values span decades."
+      : "no value is above zero";
   }
 
   draw() {
@@ -271,7 +323,12 @@ export class ChartElement extends HTMLElement {
     this.drawn = true;
     this.misfits = false;
     this.zoomGuard = true;
-    const drawing = Plotly.react(this.plot, data.filter((trace) => !isPolygons(trace)), layout, CONFIG);
+    const drawing = Plotly.react(
+      this.plot,
+      data.filter((trace) => !isPolygons(trace)),
+      layout,
+      CONFIG,
+    );
     drawPolygons(this, data.filter(isPolygons));
     if (!this.wired) this.wire();
     drawing.then(() => {
@@ -324,7 +381,8 @@ export class ChartElement extends HTMLElement {
   /** Plotly knows no clock on an axis of seconds: what heads the hover box is written here. */
   tellMoment(x) {
     const { x: axis, x0_seconds: zero } = this.figure.layout.meta ?? {};
-    const title = this.options.view?.().clock && axis === "time" ? this.plot.querySelector(".hoverlayer .legendtitletext") : null;
+    const title =
+      this.options.view?.().clock && axis === "time" ? this.plot.querySelector(".hoverlayer .legendtitletext") : null;
     if (title && typeof x === "number") title.textContent = moment(zero + x);
   }
 

@@ -84,9 +84,10 @@ export function copyButton(label, text, extra = {}) {
 
 /** Hand the browser a file that was made here. */
 export function download(name, content, type) {
-  const url = content instanceof Blob || !String(content).startsWith("data:")
-    ? URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }))
-    : content;
+  const url =
+    content instanceof Blob || !String(content).startsWith("data:")
+      ? URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }))
+      : content;
   const link = h("a", { href: url, download: name });
   document.body.append(link);
   link.click();

@@ -102,7 +102,7 @@ export function clock(momentSeconds) {
 /** Local seconds (as if UTC) on an axis of clock times: 14:05, 14:05:30, 14:05:30.2; with the day before it: Aug 3 14:05. */
 export function localClock(localSeconds, step, withDay = false) {
   const decimals = step >= 1 ? 0 : Math.min(3, Math.ceil(-Math.log10(step) - 1e-9));
-  const date = new Date(Math.round(localSeconds * 10 ** decimals) / 10 ** decimals * 1000);
+  const date = new Date((Math.round(localSeconds * 10 ** decimals) / 10 ** decimals) * 1000);
   const iso = date.toISOString();
   const text = iso.slice(11, decimals ? 20 + decimals : step % 60 === 0 ? 16 : 19);
   if (!withDay) return text;
@@ -166,8 +166,10 @@ const WIDEST_BOUND = 0.25; // a run so short or uneven that its cost is only kno
 /** One's own cost in words: measured, or below what could be resolved. */
 export function overhead(cost) {
   if (!cost) return "agent overhead: not measured yet";
-  if (cost.resolvable && isKnown(cost.fraction)) return `agent overhead ${percent(Math.max(0, cost.fraction))} (measured)`;
-  if (isKnown(cost.noise_fraction) && cost.noise_fraction < WIDEST_BOUND) return `agent overhead below ${percent(Math.max(0.005, cost.noise_fraction))}`;
+  if (cost.resolvable && isKnown(cost.fraction))
+    return `agent overhead ${percent(Math.max(0, cost.fraction))} (measured)`;
+  if (isKnown(cost.noise_fraction) && cost.noise_fraction < WIDEST_BOUND)
+    return `agent overhead below ${percent(Math.max(0.005, cost.noise_fraction))}`;
   return "agent overhead: not measured yet";
 }
 

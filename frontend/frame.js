@@ -40,9 +40,11 @@ function route(path) {
     const load = RUN_PAGES[run[2] ?? ""];
     if (name !== null) return { key: path, load, context: { run: name } };
   }
-  if (path === "/snapshots" || path === "/snapshots/") return { key: "/snapshots", load: () => import("vramscope/pages/snapshots.js") };
+  if (path === "/snapshots" || path === "/snapshots/")
+    return { key: "/snapshots", load: () => import("vramscope/pages/snapshots.js") };
   const snapshot = path.match(/^\/snapshots\/([\w-]{1,80})\/?$/);
-  if (snapshot) return { key: path, load: () => import("vramscope/pages/snapshot.js"), context: { snapshot: snapshot[1] } };
+  if (snapshot)
+    return { key: path, load: () => import("vramscope/pages/snapshot.js"), context: { snapshot: snapshot[1] } };
   if (path === "/compare") return { key: path, load: () => import("vramscope/pages/compare.js") };
   if (path === "/settings") return { key: path, load: () => import("vramscope/pages/settings.js") };
   return { key: path, load: () => import("vramscope/pages/unknown.js") };
@@ -66,12 +68,25 @@ class App extends HTMLElement {
     this.main = h("main", { id: "main", tabindex: "-1" });
     fill(
       this,
-      h("header", { class: "top-bar" },
+      h(
+        "header",
+        { class: "top-bar" },
         h("a", { class: "brand", href: "/runs", "aria-label": "vramscope: all runs" }, logo(), "vramscope"),
         h("span", { class: "spring" }),
         this.liveDot,
         this.themeButton,
-        h("button", { class: "button quiet icon", type: "button", title: "Keyboard help (?)", "aria-label": "Keyboard help", onclick: keys.toggleHelp }, icon("help"))),
+        h(
+          "button",
+          {
+            class: "button quiet icon",
+            type: "button",
+            title: "Keyboard help (?)",
+            "aria-label": "Keyboard help",
+            onclick: keys.toggleHelp,
+          },
+          icon("help"),
+        ),
+      ),
       h("nav", { class: "rail", "aria-label": "Pages" }, this.links),
       this.problems,
       this.main,
@@ -87,7 +102,8 @@ class App extends HTMLElement {
       if (event.key === "Escape") for (const menu of this.querySelectorAll("details.menu[open]")) menu.open = false;
     });
     document.addEventListener("click", (event) => {
-      for (const menu of this.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
+      for (const menu of this.querySelectorAll("details.menu[open]"))
+        if (!menu.contains(event.target)) menu.open = false;
     });
     this.begin();
   }
@@ -161,7 +177,16 @@ class App extends HTMLElement {
         scrollTo(0, 0);
         this.page = module.open(this.main, { path: state.path, ...context });
       },
-      () => fill(this.main, h("div", { class: "banner bad", role: "alert" }, h("strong", {}, "This page could not be loaded."), "Is the server still running?")),
+      () =>
+        fill(
+          this.main,
+          h(
+            "div",
+            { class: "banner bad", role: "alert" },
+            h("strong", {}, "This page could not be loaded."),
+            "Is the server still running?",
+          ),
+        ),
     );
   }
 
@@ -169,11 +194,25 @@ class App extends HTMLElement {
   drawProblems(problems) {
     if (problems === this.told) return;
     this.told = problems;
-    fill(this.problems, problems.length > 0 && h("div", { class: "banner warn" }, problems.map((problem) => h("strong", {}, problem)), "Stored runs are still shown. Trainings keep new data on disk and send it later."));
+    fill(
+      this.problems,
+      problems.length > 0 &&
+        h(
+          "div",
+          { class: "banner warn" },
+          problems.map((problem) => h("strong", {}, problem)),
+          "Stored runs are still shown. Trainings keep new data on disk and send it later.",
+        ),
+    );
   }
 
   drawLive({ live: status, paused }) {
-    const words = status.state === "stale" ? `stale since ${clock(status.staleSince)}` : paused ? "paused" : LIVE_WORDS[status.state];
+    const words =
+      status.state === "stale"
+        ? `stale since ${clock(status.staleSince)}`
+        : paused
+          ? "paused"
+          : LIVE_WORDS[status.state];
     this.liveDot.dataset.state = paused && status.state !== "stale" ? "paused" : status.state;
     setText(this.liveDot, words);
   }

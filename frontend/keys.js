@@ -37,12 +37,20 @@ export function start() {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Escape" && closeHelp()) return;
     const target = event.target;
-    if (target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName))) {
+    if (
+      target instanceof HTMLElement &&
+      (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName))
+    ) {
       if (event.key === "Escape") target.blur();
       if (target.type !== "checkbox") return;
     }
     // Space on a control is that control's own; letters are ours.
-    if (event.key === " " && target instanceof HTMLElement && target.closest("button, a, summary, input, [role=button]")) return;
+    if (
+      event.key === " " &&
+      target instanceof HTMLElement &&
+      target.closest("button, a, summary, input, [role=button]")
+    )
+      return;
     const name = event.key === " " ? "space" : event.key === "Escape" ? "Esc" : event.key;
     const combined = pending ? `${pending} ${name}` : name;
     pending = null;
@@ -85,7 +93,14 @@ export function toggleHelp() {
     h(
       "dl",
       { class: "keys" },
-      KEYS.map(([keys, meaning]) => [h("dt", {}, keys.split(" ").map((key) => h("kbd", {}, key))), h("dd", {}, meaning)]),
+      KEYS.map(([keys, meaning]) => [
+        h(
+          "dt",
+          {},
+          keys.split(" ").map((key) => h("kbd", {}, key)),
+        ),
+        h("dd", {}, meaning),
+      ]),
     ),
     h("p", { class: "muted" }, "Drag in a chart to zoom. Double-click to reset."),
     h("form", { method: "dialog" }, h("button", { class: "button" }, "Close")),

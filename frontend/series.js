@@ -3,7 +3,14 @@
 import { axisTime, localClock } from "vramscope/format.js";
 
 const READERS = {
-  f8: Float64Array, f4: Float32Array, i1: Int8Array, u1: Uint8Array, i2: Int16Array, u2: Uint16Array, i4: Int32Array, u4: Uint32Array,
+  f8: Float64Array,
+  f4: Float32Array,
+  i1: Int8Array,
+  u1: Uint8Array,
+  i2: Int16Array,
+  u2: Uint16Array,
+  i4: Int32Array,
+  u4: Uint32Array,
 };
 
 /**
@@ -31,7 +38,9 @@ export function liveValue(columns, entry, i) {
   const value = columns[entry.field]?.[i];
   if (!known(value) || (value < 0 && !entry.signed)) return null;
   if (entry.minus) {
-    const [less, more] = [entry.minus, entry.plus ?? []].map((names) => [names].flat().map((name) => columns[name]?.[i]));
+    const [less, more] = [entry.minus, entry.plus ?? []].map((names) =>
+      [names].flat().map((name) => columns[name]?.[i]),
+    );
     if (![...less, ...more].every((other) => known(other) && other >= 0)) return null;
     const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
     return Math.max(0, value + sum(more) - sum(less)) * (entry.scale ?? 1);
@@ -116,7 +125,12 @@ export function logTicks(from, to, most = 7) {
       if (at >= from && at <= to) values.push(factor * 10 ** power);
     }
   }
-  return { values, texts: values.map((value) => (value >= 1e-4 && value < 1e5 ? String(Number(value.toPrecision(2))) : value.toExponential(0).replace("e+", "e"))) };
+  return {
+    values,
+    texts: values.map((value) =>
+      value >= 1e-4 && value < 1e5 ? String(Number(value.toPrecision(2))) : value.toExponential(0).replace("e+", "e"),
+    ),
+  };
 }
 
 /** `d` attributes of a sparkline in a box of width x height: the line, and the area under it. Unknown values are gaps. */
@@ -162,7 +176,9 @@ export function envelopePath(x, low, high, [first, last], top, width, height) {
   const close = () => {
     const there = stretch.map((i) => `${across(x[i])},${up(high[i])}`);
     // the way back a little lower: a span of nothing is a line, not invisible
-    const back = stretch.toReversed().map((i) => `${across(x[i])},${low && known(low[i]) ? Math.min(height, up(low[i]) + 1) : height}`);
+    const back = stretch
+      .toReversed()
+      .map((i) => `${across(x[i])},${low && known(low[i]) ? Math.min(height, up(low[i]) + 1) : height}`);
     if (stretch.length === 1) there.push(`${round(across(x[stretch[0]]) + 1)},${up(high[stretch[0]])}`);
     if (stretch.length) path += `M${[...there, ...back].join("L")}Z`;
     stretch = [];
@@ -217,8 +233,8 @@ export function smoothed(x, y, width) {
 }
 
 const TIME_STEPS = [
-  1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5,
-  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800,
+  1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10,
+  15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800,
 ];
 
 /** Ticks of a time axis between two moments (seconds): round clock steps and their words. */
@@ -252,9 +268,19 @@ export function clockTicks(from, to, zero, most = 8) {
   if (!(span > 0) || !Number.isFinite(span)) return { values: [from], texts: [localClock(local + from, 1)] };
   const step = TIME_STEPS.find((candidate) => span / candidate <= most) ?? Math.ceil(span / most / 604800) * 604800;
   const values = [];
-  for (let k = Math.ceil((local + from) / step - 1e-9); k * step <= local + to + step * 1e-9; k += 1) values.push(k * step - local);
+  for (let k = Math.ceil((local + from) / step - 1e-9); k * step <= local + to + step * 1e-9; k += 1)
+    values.push(k * step - local);
   const day = (value) => Math.floor((local + value) / 86400 + 1e-9);
-  return { values, texts: values.map((value, i) => localClock(local + value, step, i === 0 ? day(value) !== day(from) || span > 86400 : day(value) !== day(values[i - 1]))) };
+  return {
+    values,
+    texts: values.map((value, i) =>
+      localClock(
+        local + value,
+        step,
+        i === 0 ? day(value) !== day(from) || span > 86400 : day(value) !== day(values[i - 1]),
+      ),
+    ),
+  };
 }
 
 /** Rows of text as CSV (RFC 4180). A leading = + - @ of a text is defused, so that a spreadsheet runs no run's name. */
@@ -270,10 +296,17 @@ export function toCsv(rows) {
 
 /** Rows of text as a Markdown table; the first row is the head. */
 export function toMarkdown(rows) {
-  const cell = (value) => String(value ?? "").replaceAll("\\", "\\\\").replaceAll("|", "\\|").replaceAll("<", "&lt;").replace(/\s+/g, " ");
+  const cell = (value) =>
+    String(value ?? "")
+      .replaceAll("\\", "\\\\")
+      .replaceAll("|", "\\|")
+      .replaceAll("<", "&lt;")
+      .replace(/\s+/g, " ");
   const [head, ...body] = rows;
   const line = (row) => `| ${row.map(cell).join(" | ")} |`;
-  return [line(head), `|${head.map((_, i) => (i ? " ---: |" : " --- |")).join("")}`, ...body.map(line)].join("\n") + "\n";
+  return (
+    [line(head), `|${head.map((_, i) => (i ? " ---: |" : " --- |")).join("")}`, ...body.map(line)].join("\n") + "\n"
+  );
 }
 
 /** Columns of traces joined on x, for a table: `{head: [...], rows: [[x, y, ...]]}`. */

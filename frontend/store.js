@@ -66,10 +66,19 @@ addEventListener("popstate", () => store.set(here()));
 /** Take over clicks on links to our own pages. */
 export function followLinks(root) {
   root.addEventListener("click", (event) => {
-    if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    if (
+      event.defaultPrevented ||
+      event.button !== 0 ||
+      event.metaKey ||
+      event.ctrlKey ||
+      event.shiftKey ||
+      event.altKey
+    )
+      return;
     const link = event.target.closest?.("a[href]");
     if (!link || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
-    if (link.pathname.startsWith("/api/") || link.pathname.startsWith("/assets/") || link.pathname === "/metrics") return;
+    if (link.pathname.startsWith("/api/") || link.pathname.startsWith("/assets/") || link.pathname === "/metrics")
+      return;
     event.preventDefault();
     go(link.pathname + link.search);
   });

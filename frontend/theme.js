@@ -8,7 +8,9 @@ let cache = null;
 
 /** "light" or "dark": the reader's choice, else the system's. */
 export function theme() {
-  return document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  return (
+    document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")
+  );
 }
 
 /** "light", "dark", or null to go with the system. */

@@ -18,7 +18,8 @@ export function drawLegend(chart, colors) {
     if (meta.part === "mean" || meta.part === "value" || meta.part === undefined) group.meta = meta;
     roles.set(meta.role, group);
   }
-  const within = (trace) => (kind === "series" ? trace.y.filter((_, i) => trace.x[i] >= from && trace.x[i] <= to) : trace.y);
+  const within = (trace) =>
+    kind === "series" ? trace.y.filter((_, i) => trace.x[i] >= from && trace.x[i] <= to) : trace.y;
   const key = [...roles.keys()].join("|");
   if (chart.builtLegend !== key) {
     chart.builtLegend = key;
@@ -28,12 +29,41 @@ export function drawLegend(chart, colors) {
     const body = h("tbody");
     for (const [role, { meta }] of roles) {
       const swatch = h("span", { class: `swatch ${meta.kind ?? "line"}${meta.hatched ? " hatched" : ""}` });
-      const toggle = h("button", { class: "legend-toggle", type: "button", "aria-pressed": "true", title: meta.meaning ?? meta.label ?? null, onclick: () => toggleRole(role) }, swatch, h("span", { class: "legend-name" }, meta.label ?? role));
+      const toggle = h(
+        "button",
+        {
+          class: "legend-toggle",
+          type: "button",
+          "aria-pressed": "true",
+          title: meta.meaning ?? meta.label ?? null,
+          onclick: () => toggleRole(role),
+        },
+        swatch,
+        h("span", { class: "legend-name" }, meta.label ?? role),
+      );
       const cells = numbers ? ["last", "min", "mean", "max"].map((name) => h("td", { class: `number ${name}` })) : [];
       body.append(h("tr", {}, h("th", { scope: "row" }, toggle), cells));
       chart.legendRows.set(role, { swatch, toggle, cells });
     }
-    fill(chart.legend, h("table", {}, numbers && h("thead", {}, h("tr", {}, h("th", {}, h("span", { class: "offscreen" }, "series")), ["last", "min", "mean", "max"].map((name) => h("th", { class: `number ${name}`, scope: "col" }, name)))), body));
+    fill(
+      chart.legend,
+      h(
+        "table",
+        {},
+        numbers &&
+          h(
+            "thead",
+            {},
+            h(
+              "tr",
+              {},
+              h("th", {}, h("span", { class: "offscreen" }, "series")),
+              ["last", "min", "mean", "max"].map((name) => h("th", { class: `number ${name}`, scope: "col" }, name)),
+            ),
+          ),
+        body,
+      ),
+    );
   }
   for (const [role, { meta, parts }] of roles) {
     const row = chart.legendRows.get(role);

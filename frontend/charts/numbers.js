@@ -15,18 +15,50 @@ function tableContent(chart) {
     const name = `${label ?? trace.name}${part && part !== "value" ? ` (${part})` : ""}`;
     return axisUnit ? `${name}, ${axisUnit}` : name;
   };
-  return joined(x === "time" ? "seconds since start" : x === "step" ? "step" : (x ?? "x"), shown.map((trace) => ({ ...trace, name: label(trace) })));
+  return joined(
+    x === "time" ? "seconds since start" : x === "step" ? "step" : (x ?? "x"),
+    shown.map((trace) => ({ ...trace, name: label(trace) })),
+  );
 }
 
 /** The last rows of what is shown. */
 export function drawTable(chart) {
   const { head, rows } = tableContent(chart);
   const shown = rows.slice(-TABLE_ROWS);
-  const text = (value) => (value === null ? "—" : typeof value === "number" ? String(Number(value.toPrecision(7))) : value);
+  const text = (value) =>
+    value === null ? "—" : typeof value === "number" ? String(Number(value.toPrecision(7))) : value;
   fill(
     chart.table,
-    rows.length > shown.length && h("p", { class: "muted" }, `Last ${TABLE_ROWS} of ${rows.length} rows. The CSV has all.`),
-    h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, shown.map((row) => h("tr", {}, row.map((value) => h("td", { class: "number" }, text(value)))))))),
+    rows.length > shown.length &&
+      h("p", { class: "muted" }, `Last ${TABLE_ROWS} of ${rows.length} rows. The CSV has all.`),
+    h(
+      "div",
+      { class: "scroll", tabindex: "0" },
+      h(
+        "table",
+        { class: "plain" },
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            head.map((name) => h("th", { scope: "col" }, name)),
+          ),
+        ),
+        h(
+          "tbody",
+          {},
+          shown.map((row) =>
+            h(
+              "tr",
+              {},
+              row.map((value) => h("td", { class: "number" }, text(value))),
+            ),
+          ),
+        ),
+      ),
+    ),
   );
 }
 
@@ -42,8 +74,20 @@ export async function exportChart(chart, kind, event) {
   if (!chart.drawn) return;
   const colors = themeColors();
   const data = themedTraces(chart, colors);
-  const layout = { ...chart.plot.layout, paper_bgcolor: colors.surface, title: { text: escapeText(chart.options.title), font: { color: colors.text } }, margin: { ...chart.plot.layout.margin, t: 48 }, showlegend: data.length < 20 };
-  download(name, await window.Plotly.toImage({ data, layout }, { format: kind, width: 1200, height: 500, scale: kind === "png" ? 2 : 1 }));
+  const layout = {
+    ...chart.plot.layout,
+    paper_bgcolor: colors.surface,
+    title: { text: escapeText(chart.options.title), font: { color: colors.text } },
+    margin: { ...chart.plot.layout.margin, t: 48 },
+    showlegend: data.length < 20,
+  };
+  download(
+    name,
+    await window.Plotly.toImage(
+      { data, layout },
+      { format: kind, width: 1200, height: 500, scale: kind === "png" ? 2 : 1 },
+    ),
+  );
 }
 
 /** Plotly reads some HTML in texts; `<` in a name is a character. */

@@ -46,12 +46,14 @@ export function drawPolygons(chart, traces) {
     chart.polygons = { frame, shown };
   }
   chart.polygons.shown = shown;
-  chart.polygons.frame.replaceChildren(...shown.map((trace) => {
-    const { path } = pathOf(trace);
-    path.setAttribute("fill", trace.fillcolor);
-    path.setAttribute("stroke", trace.fillcolor); // where they are many and thin, their borders are what one sees
-    return path;
-  }));
+  chart.polygons.frame.replaceChildren(
+    ...shown.map((trace) => {
+      const { path } = pathOf(trace);
+      path.setAttribute("fill", trace.fillcolor);
+      path.setAttribute("stroke", trace.fillcolor); // where they are many and thin, their borders are what one sees
+      return path;
+    }),
+  );
   placePolygons(chart);
 }
 
@@ -60,7 +62,13 @@ export function placePolygons(chart) {
   const { xaxis, yaxis } = chart.plot._fullLayout ?? {};
   if (!chart.polygons || !xaxis || !yaxis) return;
   const { frame, shown } = chart.polygons;
-  for (const [name, value] of Object.entries({ x: xaxis._offset, y: yaxis._offset, width: xaxis._length, height: yaxis._length })) frame.setAttribute(name, value);
+  for (const [name, value] of Object.entries({
+    x: xaxis._offset,
+    y: yaxis._offset,
+    width: xaxis._length,
+    height: yaxis._length,
+  }))
+    frame.setAttribute(name, value);
   const [wide, high] = [xaxis.d2p(1) - xaxis.d2p(0), yaxis.d2p(1) - yaxis.d2p(0)];
   for (const trace of shown) {
     const { path, zero } = pathOf(trace);

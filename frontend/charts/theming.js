@@ -16,7 +16,11 @@ export function themedLayout(chart, colors) {
   layout.font = { ...(source.font ?? {}), family: colors.font, size: 12, color: colors.muted };
   layout.paper_bgcolor = "rgba(0,0,0,0)";
   layout.plot_bgcolor = "rgba(0,0,0,0)";
-  layout.hoverlabel = { bgcolor: colors.surface, bordercolor: colors.line, font: { family: colors.font, size: 12, color: colors.text } };
+  layout.hoverlabel = {
+    bgcolor: colors.surface,
+    bordercolor: colors.line,
+    font: { family: colors.font, size: 12, color: colors.text },
+  };
   layout.width = chart.plot.clientWidth || undefined;
   layout.height = chart.plot.clientHeight || undefined;
   layout.datarevision = chart.revision += 1;
@@ -32,12 +36,21 @@ export function themedLayout(chart, colors) {
     line: { ...(shape.line ?? {}), color: colors.role(shape.name ?? "capacity") },
     label: shape.label && { ...shape.label, font: { ...(shape.label.font ?? {}), color: colors.muted } },
   }));
-  layout.annotations = (source.annotations ?? []).map((note) => ({ ...note, font: { ...(note.font ?? {}), color: colors.muted } }));
+  layout.annotations = (source.annotations ?? []).map((note) => ({
+    ...note,
+    font: { ...(note.font ?? {}), color: colors.muted },
+  }));
   return layout;
 }
 
 function themedAxis(chart, key, source, kind, from, to, colors) {
-  const axis = { ...source, gridcolor: colors.grid, linecolor: colors.line, zerolinecolor: colors.line, tickcolor: colors.line };
+  const axis = {
+    ...source,
+    gridcolor: colors.grid,
+    linecolor: colors.line,
+    zerolinecolor: colors.line,
+    tickcolor: colors.line,
+  };
   axis.tickfont = { ...(source.tickfont ?? {}), color: colors.muted };
   if (kind !== "series") return axis;
   if (key.startsWith("x")) {
@@ -47,7 +60,9 @@ function themedAxis(chart, key, source, kind, from, to, colors) {
     if (chart.figure.layout.meta?.x === "time") {
       const most = Math.max(2, Math.floor((chart.plot.clientWidth || 600) / 90));
       const onClock = chart.options.view?.().clock;
-      const ticks = onClock ? clockTicks(from, to, chart.figure.layout.meta.x0_seconds, most) : timeTicks(from, to, most);
+      const ticks = onClock
+        ? clockTicks(from, to, chart.figure.layout.meta.x0_seconds, most)
+        : timeTicks(from, to, most);
       Object.assign(axis, { tickmode: "array", tickvals: ticks.values, ticktext: ticks.texts });
       axis.title = { ...source.title, text: onClock ? "time of day" : "time since start" };
     }
@@ -64,7 +79,10 @@ function themedAxis(chart, key, source, kind, from, to, colors) {
   axis.autorange = false;
   if (!fromZero) {
     // What only the first steps needed would set the scale; where the figure says from when on things had settled, that counts.
-    const since = Math.max(from, (chart.options.view?.().from ?? null) === null ? (chart.figure.layout.meta?.settled ?? from) : from);
+    const since = Math.max(
+      from,
+      (chart.options.view?.().from ?? null) === null ? (chart.figure.layout.meta?.settled ?? from) : from,
+    );
     axis.range = closeRange(lowestOn(chart, key.replace("axis", ""), since, to), top);
     return axis;
   }
@@ -81,7 +99,11 @@ function themedAxis(chart, key, source, kind, from, to, colors) {
 function logAxis(chart, from, to) {
   const top = highestOn(chart, "y", from, to, false);
   const range = logRange(lowestOn(chart, "y", from, to, 0), top > 0 ? top : 1);
-  const { values, texts } = logTicks(range[0], range[1], Math.max(3, Math.floor((chart.plot.clientHeight || 240) / 34)));
+  const { values, texts } = logTicks(
+    range[0],
+    range[1],
+    Math.max(3, Math.floor((chart.plot.clientHeight || 240) / 34)),
+  );
   return { autorange: false, range, tickmode: "array", tickvals: values, ticktext: texts };
 }
 
@@ -97,7 +119,8 @@ function highestOn(chart, axis, from, to, fromZero = true) {
         if (at >= from && at <= to && y[i] > 0) stacks.set(at, (stacks.get(at) ?? 0) + y[i]);
       });
     } else {
-      for (let i = 0; i < x.length; i += 1) if (x[i] >= from && x[i] <= to && Number.isFinite(y[i]) && y[i] > top) top = y[i];
+      for (let i = 0; i < x.length; i += 1)
+        if (x[i] >= from && x[i] <= to && Number.isFinite(y[i]) && y[i] > top) top = y[i];
     }
   }
   for (const sum of stacks.values()) if (sum > top) top = sum;
@@ -109,7 +132,8 @@ function lowestOn(chart, axis, from, to, above = -Infinity) {
   let bottom = Infinity;
   for (const { x, y, yaxis, meta } of chart.traces) {
     if ((yaxis ?? "y") !== axis || hiddenRoles.has(meta?.role)) continue;
-    for (let i = 0; i < x.length; i += 1) if (x[i] >= from && x[i] <= to && Number.isFinite(y[i]) && y[i] < bottom && y[i] > above) bottom = y[i];
+    for (let i = 0; i < x.length; i += 1)
+      if (x[i] >= from && x[i] <= to && Number.isFinite(y[i]) && y[i] < bottom && y[i] > above) bottom = y[i];
   }
   return Number.isFinite(bottom) ? bottom : 0;
 }
@@ -120,7 +144,10 @@ export const SMOOTHED_SHARE = 0.02;
 /** The traces to draw. Where the reader wants lines smooth, the measured line stays behind its mean, and hovering tells what was measured. */
 export function themedTraces(chart, colors) {
   const narrow = chart.plot.clientWidth < NARROW;
-  const traces = (chart.figure.layout.meta?.kind ?? "series") === "series" ? seen(chart) : chart.traces.map((trace) => (trace.meta?.kind === "box" ? lettered(chart, trace) : trace));
+  const traces =
+    (chart.figure.layout.meta?.kind ?? "series") === "series"
+      ? seen(chart)
+      : chart.traces.map((trace) => (trace.meta?.kind === "box" ? lettered(chart, trace) : trace));
   const shown = chart.scale === "log" ? traces.map(aboveZero) : traces;
   const whole = shown.map((trace, i) => (trace.meta?.kind === "band" ? bandOf(shown[i - 1], trace) : trace));
   if (chart.scale === "log") whole.push(...atTheFoot(chart));
@@ -129,7 +156,11 @@ export function themedTraces(chart, colors) {
   return whole.flatMap((trace) => {
     const measured = themedTrace(trace, colors, narrow);
     if (!trace.meta?.smooths) return [measured];
-    const { hovertemplate, ...mean } = { ...measured, y: smoothed(trace.x, trace.y, (to - from) * SMOOTHED_SHARE), hoverinfo: "skip" };
+    const { hovertemplate, ...mean } = {
+      ...measured,
+      y: smoothed(trace.x, trace.y, (to - from) * SMOOTHED_SHARE),
+      hoverinfo: "skip",
+    };
     return [{ ...measured, opacity: 0.35, line: { ...measured.line, width: 1 } }, mean];
   });
 }
@@ -139,7 +170,10 @@ function lettered(chart, trace) {
   const [from, to] = chart.figure.layout.xaxis?.range ?? [0, 0];
   const perUnit = chart.plot.clientWidth / (to - from);
   if (!Number.isFinite(perUnit) || !Array.isArray(trace.text)) return trace;
-  return { ...trace, text: trace.text.map((words, i) => (words.length * LETTER_PX <= trace.x[i] * perUnit ? words : "")) };
+  return {
+    ...trace,
+    text: trace.text.map((words, i) => (words.length * LETTER_PX <= trace.x[i] * perUnit ? words : "")),
+  };
 }
 
 /** A line or an area through one point would not be seen: it becomes a dot, or flat steps where nothing has more than one. */
@@ -149,7 +183,9 @@ function seen(chart) {
     if (trace.x.length !== 1 || !["line", "area", "edge", "band"].includes(trace.meta?.kind)) return trace;
     const [[x], [y]] = [trace.x, trace.y];
     if (flat) return { ...trace, x: [x - 0.25, x + 0.25], y: [y, y] };
-    return trace.meta.kind === "line" ? { ...trace, mode: "lines+markers", marker: { size: 6, color: undefined } } : trace;
+    return trace.meta.kind === "line"
+      ? { ...trace, mode: "lines+markers", marker: { size: 6, color: undefined } }
+      : trace;
   });
 }
 
@@ -167,8 +203,22 @@ function atTheFoot(chart) {
     const { kind, label, role, colour } = trace.meta ?? {};
     const at = kind === "line" || kind === "marker" ? trace.y.flatMap((value, i) => (isBelow(value) ? [i] : [])) : [];
     if (at.length === 0) return [];
-    const measured = kind === "line" && { mode: "markers", marker: { symbol: "triangle-down", size: 8 }, hovertemplate: `%{customdata:.4g} (not above zero)<extra>${trace.name}</extra>` };
-    return [{ ...trace, ...measured, x: at.map((i) => trace.x[i]), y: at.map(() => foot), customdata: at.map((i) => trace.y[i]), cliponaxis: false, meta: { role, colour, label, kind: "marker" } }];
+    const measured = kind === "line" && {
+      mode: "markers",
+      marker: { symbol: "triangle-down", size: 8 },
+      hovertemplate: `%{customdata:.4g} (not above zero)<extra>${trace.name}</extra>`,
+    };
+    return [
+      {
+        ...trace,
+        ...measured,
+        x: at.map((i) => trace.x[i]),
+        y: at.map(() => foot),
+        customdata: at.map((i) => trace.y[i]),
+        cliponaxis: false,
+        meta: { role, colour, label, kind: "marker" },
+      },
+    ];
   });
 }
 
@@ -216,12 +266,20 @@ function themedTrace(trace, colors, narrow) {
       themed.textfont = { ...trace.textfont, color: colors.text, size: 11 };
       break;
     case "heat": // shares from 0 to 100, and two codes
-      themed.colorscale = [[0, colors.role("block-free")], [1 / 3, colors.role("block-used")], [0.34, colors.role("block-pending")], [0.8, colors.role("block-pending")], [0.81, colors.role("block-rounding")], [1, colors.role("block-rounding")]];
+      themed.colorscale = [
+        [0, colors.role("block-free")],
+        [1 / 3, colors.role("block-used")],
+        [0.34, colors.role("block-pending")],
+        [0.8, colors.role("block-pending")],
+        [0.81, colors.role("block-rounding")],
+        [1, colors.role("block-rounding")],
+      ];
       break;
     case "marker":
       themed.marker = { ...trace.marker, color, line: { width: 1, color: colors.surface } };
       if (trace.mode === "markers+text" && narrow) themed.mode = "markers";
-      if (trace.textfont !== undefined || trace.mode?.includes("text")) themed.textfont = { ...trace.textfont, color: colors.text };
+      if (trace.textfont !== undefined || trace.mode?.includes("text"))
+        themed.textfont = { ...trace.textfont, color: colors.text };
       break;
     default:
       themed.line = { ...trace.line, color };

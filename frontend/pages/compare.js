@@ -61,14 +61,43 @@ class ComparePage {
 
   readView() {
     const { runs = "", base = "", x, from, to, diff, sites = null, find = "", loss, repeats } = store.get().query;
-    const ids = [...new Set(runs.split(",").map((id) => id.trim()).filter(Boolean))].slice(0, MOST_RUNS);
+    const ids = [
+      ...new Set(
+        runs
+          .split(",")
+          .map((id) => id.trim())
+          .filter(Boolean),
+      ),
+    ].slice(0, MOST_RUNS);
     const numberOf = (text) => (text && Number.isFinite(Number(text)) ? Number(text) : null);
-    return { runs: ids, base: ids.includes(base) ? base : (base || ids[0] || null), x: x === "time" ? "time" : "step", from: numberOf(from), to: numberOf(to), all: diff === "all", sites, find, loss, each: repeats === "each" };
+    return {
+      runs: ids,
+      base: ids.includes(base) ? base : base || ids[0] || null,
+      x: x === "time" ? "time" : "step",
+      from: numberOf(from),
+      to: numberOf(to),
+      all: diff === "all",
+      sites,
+      find,
+      loss,
+      each: repeats === "each",
+    };
   }
 
   build() {
     this.trouble = h("div");
-    this.address = addressNote({ runs: anything, base: anything, x: oneOf("time", "step"), from: isNumber, to: isNumber, diff: oneOf("all"), sites: anything, find: anything, loss: oneOf("log", "linear"), repeats: oneOf("each") });
+    this.address = addressNote({
+      runs: anything,
+      base: anything,
+      x: oneOf("time", "step"),
+      from: isNumber,
+      to: isNumber,
+      diff: oneOf("all"),
+      sites: anything,
+      find: anything,
+      loss: oneOf("log", "linear"),
+      repeats: oneOf("each"),
+    });
     this.stops.push(this.address.stop);
     this.picker = h("div", { class: "picker" });
     this.warnings = h("div");
@@ -80,11 +109,28 @@ class ComparePage {
       const element = chart({
         title: spec.title,
         file: `compare-${spec.name}`,
-        load: (signal) => api.compareFigure(spec.name, { runs: this.ordered().join(","), base: this.view.base, x: this.view.x, ...(spec.wide ? { from: this.view.from, to: this.view.to } : {}) }, signal),
+        load: (signal) =>
+          api.compareFigure(
+            spec.name,
+            {
+              runs: this.ordered().join(","),
+              base: this.view.base,
+              x: this.view.x,
+              ...(spec.wide ? { from: this.view.from, to: this.view.to } : {}),
+            },
+            signal,
+          ),
         live: null,
         scale: spec.scale,
         view: () => (spec.wide ? { from: this.view.from, to: this.view.to } : {}),
-        onZoom: spec.wide ? (range) => setQuery(range ? { from: Number(Math.max(0, range.from).toFixed(2)), to: Number(range.to.toFixed(2)) } : { from: null, to: null }) : null,
+        onZoom: spec.wide
+          ? (range) =>
+              setQuery(
+                range
+                  ? { from: Number(Math.max(0, range.from).toFixed(2)), to: Number(range.to.toFixed(2)) }
+                  : { from: null, to: null },
+              )
+          : null,
       });
       if (spec.wide) element.classList.add("wide");
       element.dataset.figure = spec.name;
@@ -95,7 +141,22 @@ class ComparePage {
     this.sites = new SiteDifference();
     this.axis = h("div", { class: "view-bar" });
     this.grid.append(...this.charts.values());
-    fill(this.root, h("div", { class: "page-head" }, h("h1", {}, "Compare")), this.address.element, this.trouble, this.picker, this.warnings, this.nothing, this.table, this.techniquePredictions.element, this.predictions.element, this.axis, this.grid, ...this.sites.parts, this.settings.element);
+    fill(
+      this.root,
+      h("div", { class: "page-head" }, h("h1", {}, "Compare")),
+      this.address.element,
+      this.trouble,
+      this.picker,
+      this.warnings,
+      this.nothing,
+      this.table,
+      this.techniquePredictions.element,
+      this.predictions.element,
+      this.axis,
+      this.grid,
+      ...this.sites.parts,
+      this.settings.element,
+    );
     this.table.style.marginBottom = "14px";
   }
 
@@ -177,16 +238,39 @@ class ComparePage {
     this.table.hidden = this.grid.hidden = !some;
     for (const spec of CHARTS) this.charts.get(spec.name).hidden = Boolean(spec.only && !rows.some(spec.only));
     this.drawPicker();
-    fill(this.nothing, this.view.runs.length === 0 && h("section", { class: "card empty" }, h("h2", {}, "No runs chosen"), h("p", {}, "Search above, or select runs in the ", h("a", { href: "/runs" }, "list of runs"), ".")));
+    fill(
+      this.nothing,
+      this.view.runs.length === 0 &&
+        h(
+          "section",
+          { class: "card empty" },
+          h("h2", {}, "No runs chosen"),
+          h("p", {}, "Search above, or select runs in the ", h("a", { href: "/runs" }, "list of runs"), "."),
+        ),
+    );
     const told = this.told();
     const weak = comparability(told);
-    fill(this.warnings, compareVerdict(told), weak && h("div", { class: "banner warn" }, h("strong", {}, told.length === 1 ? "Caution." : "Not fully comparable."), h("span", {}, weak)));
+    fill(
+      this.warnings,
+      compareVerdict(told),
+      weak &&
+        h(
+          "div",
+          { class: "banner warn" },
+          h("strong", {}, told.length === 1 ? "Caution." : "Not fully comparable."),
+          h("span", {}, weak),
+        ),
+    );
     if (some) this.drawTable(told);
     this.predictions.show(rows);
     this.techniquePredictions.show(rows);
     this.sites.show(rows, this.view.sites);
     this.drawAxis(some);
-    this.settings.draw(this.answer?.settings ?? [], rows, { all: this.view.all, find: this.view.find, colourOf: (position) => this.colourOf(position) });
+    this.settings.draw(this.answer?.settings ?? [], rows, {
+      all: this.view.all,
+      find: this.view.find,
+      colourOf: (position) => this.colourOf(position),
+    });
   }
 
   /** The rows of the table: repeats of one configuration in one, or each run in its own. */
@@ -197,8 +281,34 @@ class ComparePage {
 
   drawAxis(some) {
     const { x, from, to } = this.view;
-    const press = (label, value) => h("button", { type: "button", "aria-pressed": String(x === value), onclick: () => setQuery({ x: value === "step" ? null : value, from: null, to: null }) }, label);
-    fill(this.axis, some && [h("span", { class: "spring" }), from !== null && h("button", { class: "chip zoom-chip", type: "button", onclick: () => setQuery({ from: null, to: null }) }, `${x === "step" ? "steps " : ""}${count(from)} – ${count(to)}${x === "time" ? " s" : ""}  ✕`), h("div", { class: "segmented", role: "group", "aria-label": "Axis" }, press("Steps", "step"), press("Time", "time"))]);
+    const press = (label, value) =>
+      h(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": String(x === value),
+          onclick: () => setQuery({ x: value === "step" ? null : value, from: null, to: null }),
+        },
+        label,
+      );
+    fill(
+      this.axis,
+      some && [
+        h("span", { class: "spring" }),
+        from !== null &&
+          h(
+            "button",
+            { class: "chip zoom-chip", type: "button", onclick: () => setQuery({ from: null, to: null }) },
+            `${x === "step" ? "steps " : ""}${count(from)} – ${count(to)}${x === "time" ? " s" : ""}  ✕`,
+          ),
+        h(
+          "div",
+          { class: "segmented", role: "group", "aria-label": "Axis" },
+          press("Steps", "step"),
+          press("Time", "time"),
+        ),
+      ],
+    );
   }
 
   colourOf(position) {
@@ -213,13 +323,41 @@ class ComparePage {
         "span",
         { class: "picked" },
         h("span", { class: "swatch marker", style: { "--swatch": this.colourOf(position) } }),
-        h("a", { class: "legend-name", href: `/runs/${encodeURIComponent(run)}`, title: row?.name ?? run }, row?.name ?? run),
-        position === 0 ? h("span", { class: "chip baseline" }, "baseline") : h("button", { type: "button", title: "make it the baseline of this comparison", onclick: () => setQuery({ base: run }) }, "set baseline"),
-        h("button", { type: "button", "aria-label": `remove ${row?.name ?? run}`, onclick: () => this.setRuns(this.view.runs.filter((other) => other !== run)) }, "✕"),
+        h(
+          "a",
+          { class: "legend-name", href: `/runs/${encodeURIComponent(run)}`, title: row?.name ?? run },
+          row?.name ?? run,
+        ),
+        position === 0
+          ? h("span", { class: "chip baseline" }, "baseline")
+          : h(
+              "button",
+              {
+                type: "button",
+                title: "make it the baseline of this comparison",
+                onclick: () => setQuery({ base: run }),
+              },
+              "set baseline",
+            ),
+        h(
+          "button",
+          {
+            type: "button",
+            "aria-label": `remove ${row?.name ?? run}`,
+            onclick: () => this.setRuns(this.view.runs.filter((other) => other !== run)),
+          },
+          "✕",
+        ),
       );
     });
     if (!this.search) {
-      this.search = h("input", { type: "search", "data-search": true, list: "runs-to-add", placeholder: "Add a run  ( / )", "aria-label": "Add a run" });
+      this.search = h("input", {
+        type: "search",
+        "data-search": true,
+        list: "runs-to-add",
+        placeholder: "Add a run  ( / )",
+        "aria-label": "Add a run",
+      });
       this.options = h("datalist", { id: "runs-to-add" });
       this.search.addEventListener("input", () => {
         clearTimeout(this.typing);
@@ -245,8 +383,15 @@ class ComparePage {
       return;
     }
     try {
-      this.offered = (await api.runs({ query: text, limit: 20 })).runs.filter((row) => !this.view.runs.includes(row.run_id));
-      fill(this.options, this.offered.map((row) => h("option", { value: label(row) }, `${row.state}, ${bytes(row.peak_allocated_bytes)}`)));
+      this.offered = (await api.runs({ query: text, limit: 20 })).runs.filter(
+        (row) => !this.view.runs.includes(row.run_id),
+      );
+      fill(
+        this.options,
+        this.offered.map((row) =>
+          h("option", { value: label(row) }, `${row.state}, ${bytes(row.peak_allocated_bytes)}`),
+        ),
+      );
     } catch {
       // nothing to offer
     }
@@ -261,22 +406,54 @@ class ComparePage {
   }
 
   setRuns(runs) {
-    setQuery({ runs: runs.join(","), base: runs.includes(this.view.base) ? this.view.base : null, from: null, to: null });
+    setQuery({
+      runs: runs.join(","),
+      base: runs.includes(this.view.base) ? this.view.base : null,
+      from: null,
+      to: null,
+    });
   }
 
   drawTable(rows) {
     const repeated = hasRepeats(this.answer.together ?? []);
     const { each } = this.view;
-    const press = (label, value) => h("button", { type: "button", "aria-pressed": String(each === value), onclick: () => setQuery({ repeats: value ? "each" : null }) }, label);
+    const press = (label, value) =>
+      h(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": String(each === value),
+          onclick: () => setQuery({ repeats: value ? "each" : null }),
+        },
+        label,
+      );
     const position = new Map(this.answer.rows.map((row, i) => [row.run, i]));
     fill(
       this.table,
-      h("header", {}, h("h2", {}, "Against the baseline"), h("span", { class: "muted" }, `peaks in MiB; saved: share of the peak in the column before${rows.some((row) => row.emulated) ? "; emulated GPU: timing is not meaningful" : ""}${hasRepeats(rows) ? "; repeats: means" : ""}`), h("span", { class: "spring" }),
-        repeated && h("div", { class: "segmented", role: "group", "aria-label": "Repeats" }, press("Group repeats", false), press("Every run", true)),
-        copyButton("Copy link", () => this.permanentLink(), { title: "Contains run ids. Stays valid when runs are renamed." }),
+      h(
+        "header",
+        {},
+        h("h2", {}, "Against the baseline"),
+        h(
+          "span",
+          { class: "muted" },
+          `peaks in MiB; saved: share of the peak in the column before${rows.some((row) => row.emulated) ? "; emulated GPU: timing is not meaningful" : ""}${hasRepeats(rows) ? "; repeats: means" : ""}`,
+        ),
+        h("span", { class: "spring" }),
+        repeated &&
+          h(
+            "div",
+            { class: "segmented", role: "group", "aria-label": "Repeats" },
+            press("Group repeats", false),
+            press("Every run", true),
+          ),
+        copyButton("Copy link", () => this.permanentLink(), {
+          title: "Contains run ids. Stays valid when runs are renamed.",
+        }),
         copyButton("Copy Markdown", () => api.compareTable(this.asked("markdown"))),
         copyButton("Copy LaTeX", () => api.compareTable(this.asked("latex"))),
-        h("button", { class: "button small", type: "button", onclick: () => this.exportCsv() }, "CSV")),
+        h("button", { class: "button small", type: "button", onclick: () => this.exportCsv() }, "CSV"),
+      ),
       compareTable(rows, (run) => this.colourOf(position.get(run))),
     );
   }
@@ -290,7 +467,8 @@ class ComparePage {
   permanentLink() {
     const { runs, base } = this.asked("");
     const link = new URL("/compare", location.origin);
-    for (const [name, value] of Object.entries({ ...store.get().query, runs, base })) link.searchParams.set(name, value);
+    for (const [name, value] of Object.entries({ ...store.get().query, runs, base }))
+      link.searchParams.set(name, value);
     return link.href.replaceAll("%2C", ",");
   }
 

@@ -30,7 +30,10 @@ class FragmentationPage extends RecordingPage {
       title: "Free reserved memory, from samples",
       file: `${this.file}-fragmentation`,
       load: (signal) => api.figure(this.id, "fragmentation", { points: this.live.points }, signal),
-      live: (message) => (message.stream === "samples" && message.rank === rank ? message.columns.time_seconds.map((at) => at - this.run.started_seconds) : null),
+      live: (message) =>
+        message.stream === "samples" && message.rank === rank
+          ? message.columns.time_seconds.map((at) => at - this.run.started_seconds)
+          : null,
     });
     this.live.dataset.figure = "fragmentation";
     this.live.classList.add("wide");

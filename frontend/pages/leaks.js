@@ -30,7 +30,11 @@ class LeaksPage extends RunPage {
   }
 
   wayOn() {
-    return h("a", { class: "button", href: location.pathname, onclick: () => setTimeout(() => this.begin()) }, "Show the data that exists");
+    return h(
+      "a",
+      { class: "button", href: location.pathname, onclick: () => setTimeout(() => this.begin()) },
+      "Show the data that exists",
+    );
   }
 
   actions() {
@@ -56,15 +60,32 @@ class LeaksPage extends RunPage {
   }
 
   build() {
-    const { stale, head, ended, verdict, left, figures: strip, bar, table, detail } = this.divide("stale", "head", "ended", "verdict", "left", "figures", "bar", "table", "detail");
+    const {
+      stale,
+      head,
+      ended,
+      verdict,
+      left,
+      figures: strip,
+      bar,
+      table,
+      detail,
+    } = this.divide("stale", "head", "ended", "verdict", "left", "figures", "bar", "table", "detail");
     verdict.setAttribute("aria-live", "polite");
     this.floor = chart({
       title: "Memory after each step",
       file: `${this.file}-floor`,
-      load: (signal) => api.figure(this.id, "floor", { ...this.view.query, x: "step", points: this.floor.points }, signal),
-      live: (message) => (message.stream === "steps" && message.rank === this.told.floor.rank && message.device === this.told.floor.device ? message.columns.step : null),
+      load: (signal) =>
+        api.figure(this.id, "floor", { ...this.view.query, x: "step", points: this.floor.points }, signal),
+      live: (message) =>
+        message.stream === "steps" && message.rank === this.told.floor.rank && message.device === this.told.floor.device
+          ? message.columns.step
+          : null,
       view: () => ({ from: this.view.from, to: this.view.to }),
-      onZoom: (range) => setQuery(range ? { from: Math.max(0, Math.round(range.from)), to: Math.round(range.to) } : { from: null, to: null }),
+      onZoom: (range) =>
+        setQuery(
+          range ? { from: Math.max(0, Math.round(range.from)), to: Math.round(range.to) } : { from: null, to: null },
+        ),
     });
     this.floor.dataset.figure = "floor";
     this.floor.classList.add("wide");
@@ -72,7 +93,12 @@ class LeaksPage extends RunPage {
     this.grid = h("div", { class: "charts" }, this.floor);
     fill(this.root, stale, head, ended, verdict, left, strip, bar, this.grid, table, detail);
     this.draw();
-    this.timers.push(setInterval(() => this.run.state === "running" && !document.hidden && !store.get().paused && this.refresh(0), AGAIN_MS));
+    this.timers.push(
+      setInterval(
+        () => this.run.state === "running" && !document.hidden && !store.get().paused && this.refresh(0),
+        AGAIN_MS,
+      ),
+    );
   }
 
   update() {
@@ -124,11 +150,25 @@ class LeaksPage extends RunPage {
     const several = this.run.ranks.length > 1;
     this.drawHead();
     this.put("verdict", told.verdict, () => verdictBanner(told.verdict));
-    this.put("left", told.scans.map((scan) => scan.not_scanned), () => omissions(told.scans));
+    this.put(
+      "left",
+      told.scans.map((scan) => scan.not_scanned),
+      () => omissions(told.scans),
+    );
     this.put("figures", [told, Math.floor(Date.now() / 5_000)], () => figures(told));
-    this.put("table", [told.leaks, this.chosen?.id, several], () => told.leaks.length > 0 && leaksTable(told.leaks, { chosen: this.chosen.id, several, onChoose: (id) => setQuery({ leak: id }) }));
+    this.put(
+      "table",
+      [told.leaks, this.chosen?.id, several],
+      () =>
+        told.leaks.length > 0 &&
+        leaksTable(told.leaks, { chosen: this.chosen.id, several, onChoose: (id) => setQuery({ leak: id }) }),
+    );
     const replay = this.chosen && this.replayOf(this.chosen);
-    this.put("detail", [this.chosen, several, replay], () => this.chosen && leakDetail(this.chosen, { several, replay, run: this.id }));
+    this.put(
+      "detail",
+      [this.chosen, several, replay],
+      () => this.chosen && leakDetail(this.chosen, { several, replay, run: this.id }),
+    );
     this.put("bar", [this.view, this.run.ranks.length, told.floor.rank, told.floor.device], () => this.bar());
   }
 
@@ -142,7 +182,8 @@ class LeaksPage extends RunPage {
     if (before?.recordings === recordings) return before.told;
     const asked = { recordings, told: before?.told?.effect ? before.told : null };
     this.replays.set(leak.id, asked);
-    api.leakReplay(this.id, leak.id)
+    api
+      .leakReplay(this.id, leak.id)
       .catch((error) => ({ problem: error.message }))
       .then((told) => {
         asked.told = told;
@@ -158,13 +199,25 @@ class LeaksPage extends RunPage {
     return [
       placeChoice(places, this.told.floor, { label: "Rank", quiet: true }),
       h("span", { class: "spring" }),
-      from !== null && h("button", { class: "chip zoom-chip", type: "button", onclick: () => setQuery({ from: null, to: null }), title: "reset the zoom (Esc)" }, `steps ${count(from)} – ${to === null ? "newest" : count(to)}  ✕`),
+      from !== null &&
+        h(
+          "button",
+          {
+            class: "chip zoom-chip",
+            type: "button",
+            onclick: () => setQuery({ from: null, to: null }),
+            title: "reset the zoom (Esc)",
+          },
+          `steps ${count(from)} – ${to === null ? "newest" : count(to)}  ✕`,
+        ),
     ];
   }
 
   /** The leak that had the focus has it again. */
   put(name, from, make) {
-    const held = this.parts[name].contains(document.activeElement) ? document.activeElement.closest("[data-leak]")?.dataset.leak : null;
+    const held = this.parts[name].contains(document.activeElement)
+      ? document.activeElement.closest("[data-leak]")?.dataset.leak
+      : null;
     const drawn = super.put(name, from, make);
     if (drawn && held) this.parts[name].querySelector(`[data-leak="${held}"] button`)?.focus();
     return drawn;

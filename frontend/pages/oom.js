@@ -14,7 +14,20 @@ import { SegmentMap } from "vramscope/parts/segment_map.js";
 import { setQuery, store } from "vramscope/store.js";
 
 const AGAIN_MS = 1_500; // after news of the run: a record comes in pieces
-const PARTS = ["head", "ended", "trouble", "bar", "verdict", "remedies", "ranks", "chart", "holders", "segments", "where", "step"];
+const PARTS = [
+  "head",
+  "ended",
+  "trouble",
+  "bar",
+  "verdict",
+  "remedies",
+  "ranks",
+  "chart",
+  "holders",
+  "segments",
+  "where",
+  "step",
+];
 
 class OomPage extends RunPage {
   tab = "oom";
@@ -67,7 +80,14 @@ class OomPage extends RunPage {
   async show() {
     this.drawHead();
     const { chosen } = this;
-    fill(this.parts.bar, errorBar(this.list.errors, { chosen, several: this.run.world_size > 1, onChoose: (error) => setQuery({ error }) }));
+    fill(
+      this.parts.bar,
+      errorBar(this.list.errors, {
+        chosen,
+        several: this.run.world_size > 1,
+        onChoose: (error) => setQuery({ error }),
+      }),
+    );
     if (chosen === null) {
       for (const part of PARTS.slice(5)) fill(this.parts[part]);
       fill(this.parts.verdict, noErrors(this.run, this.list));
@@ -80,7 +100,10 @@ class OomPage extends RunPage {
       let error = await api.oomError(chosen);
       const isShown = () => !this.closed && this.shown === chosen;
       if (!isShown()) return;
-      fill(this.parts.trouble, error.pending && h("p", { class: "muted", role: "status" }, "replaying the open recording…"));
+      fill(
+        this.parts.trouble,
+        error.pending && h("p", { class: "muted", role: "status" }, "replaying the open recording…"),
+      );
       this.draw(error);
       if (!error.pending) return;
       while (error.pending) {
@@ -107,13 +130,15 @@ class OomPage extends RunPage {
     });
     this.minute.dataset.figure = "last-minute";
     fill(parts.verdict, verdict(error));
-    const loss = error.loss && chart({
-      title: "Loss before the error",
-      file: `${this.file}-oom-loss`,
-      load: (signal) => api.oomPart(error.record, "loss", {}, signal),
-      live: () => null,
-      view: () => ({ from: null, to: null }),
-    });
+    const loss =
+      error.loss &&
+      chart({
+        title: "Loss before the error",
+        file: `${this.file}-oom-loss`,
+        load: (signal) => api.oomPart(error.record, "loss", {}, signal),
+        live: () => null,
+        view: () => ({ from: null, to: null }),
+      });
     if (loss) loss.dataset.figure = "last-losses";
     else this.minute.classList.add("wide");
     fill(parts.chart, h("div", { class: "charts" }, this.minute, loss));
@@ -136,7 +161,8 @@ class OomPage extends RunPage {
     const load = (part, parameters, signal) => api.oomPart(this.segmentsOf, part, parameters, signal);
     const show = () => {
       const { rank } = error.ranks.find(({ record }) => record === this.segmentsOf) ?? {};
-      this.map.chart.querySelector("h3").textContent = rank === undefined ? "Segments at the error" : `Segments of rank ${rank} at the error`;
+      this.map.chart.querySelector("h3").textContent =
+        rank === undefined ? "Segments at the error" : `Segments of rank ${rank} at the error`;
       this.map.reload();
     };
     this.map = new SegmentMap({
@@ -150,12 +176,19 @@ class OomPage extends RunPage {
       },
     });
     this.map.element.classList.add("wide");
-    const drawRanks = () => fill(this.parts.ranks, ranksTable(error, { chosen: this.segmentsOf, onChoose: (record) => {
-      Object.assign(this, { segmentsOf: record, segmentsPart: null });
-      drawRanks();
-      show();
-      this.map.element.scrollIntoView({ block: "nearest" });
-    } }));
+    const drawRanks = () =>
+      fill(
+        this.parts.ranks,
+        ranksTable(error, {
+          chosen: this.segmentsOf,
+          onChoose: (record) => {
+            Object.assign(this, { segmentsOf: record, segmentsPart: null });
+            drawRanks();
+            show();
+            this.map.element.scrollIntoView({ block: "nearest" });
+          },
+        }),
+      );
     drawRanks();
     const isRead = error.pieces !== null || error.ranks.some(({ record }) => record && record !== error.record);
     fill(this.parts.segments, isRead && h("div", { class: "charts oom-segments" }, this.map.element));

@@ -11,7 +11,12 @@ import { RunPage, opens } from "vramscope/parts/run_page.js";
 import { setQuery, store } from "vramscope/store.js";
 
 const PATIENCE_MS = 60_000; // after that long without a profile the button comes back
-const BY = [["peak", "Alive at the peak"], ["allocated", "Allocated"], ["cpu", "CPU time"], ["device", "Device time"]];
+const BY = [
+  ["peak", "Alive at the peak"],
+  ["allocated", "Allocated"],
+  ["cpu", "CPU time"],
+  ["device", "Device time"],
+];
 const TABLES = ["operations", "modules", "lines"];
 const LEVEL_PX = 22;
 
@@ -58,7 +63,19 @@ class OperationsPage extends RunPage {
   }
 
   build() {
-    const { stale, head, ended, bar, trouble, verdict, figures, notes, by, stack, empty } = this.divide("stale", "head", "ended", "bar", "trouble", "verdict", "figures", "notes", "by", "stack", "empty");
+    const { stale, head, ended, bar, trouble, verdict, figures, notes, by, stack, empty } = this.divide(
+      "stale",
+      "head",
+      "ended",
+      "bar",
+      "trouble",
+      "verdict",
+      "figures",
+      "notes",
+      "by",
+      "stack",
+      "empty",
+    );
     const figure = (name, title) => {
       const made = chart({
         title,
@@ -66,9 +83,17 @@ class OperationsPage extends RunPage {
         numbers: name !== "modules",
         describe: () => `${title}. ${this.told?.[this.by === "cpu" || this.by === "device" ? "time" : "memory"] ?? ""}`,
         load: async (signal) => {
-          const answer = await api.profileFigure(this.shown, name, name === "memory" ? { table: this.stack } : { by: this.by }, signal);
+          const answer = await api.profileFigure(
+            this.shown,
+            name,
+            name === "memory" ? { table: this.stack } : { by: this.by },
+            signal,
+          );
           const levels = answer.figure.layout.meta?.levels;
-          if (levels) made.querySelector(".plot-frame").style.setProperty("min-height", `${Math.max(140, Math.min(700, levels * LEVEL_PX + 56))}px`);
+          if (levels)
+            made
+              .querySelector(".plot-frame")
+              .style.setProperty("min-height", `${Math.max(140, Math.min(700, levels * LEVEL_PX + 56))}px`);
           return answer;
         },
       });
@@ -81,7 +106,18 @@ class OperationsPage extends RunPage {
     this.memory = figure("memory", "Memory during the steps");
     this.table = new ProfileTable();
     by.className = stack.className = "view-bar";
-    this.recorded = h("div", {}, verdict, figures, notes, stack, h("div", { class: "charts" }, this.memory), by, h("div", { class: "charts" }, this.modules, this.operations), this.table.element);
+    this.recorded = h(
+      "div",
+      {},
+      verdict,
+      figures,
+      notes,
+      stack,
+      h("div", { class: "charts" }, this.memory),
+      by,
+      h("div", { class: "charts" }, this.modules, this.operations),
+      this.table.element,
+    );
     fill(this.root, stale, head, ended, bar, trouble, empty, this.recorded);
     this.show();
   }
@@ -159,7 +195,10 @@ class OperationsPage extends RunPage {
     if (!this.asked) return;
     this.asked = null;
     const words = "Requested a minute ago. The run may be in a long step, use its own profiler, or be disconnected.";
-    fill(this.parts.trouble, h("div", { class: "banner warn" }, h("strong", {}, "No profile yet."), h("span", {}, words)));
+    fill(
+      this.parts.trouble,
+      h("div", { class: "banner warn" }, h("strong", {}, "No profile yet."), h("span", {}, words)),
+    );
     this.draw();
   }
 
@@ -188,11 +227,23 @@ class OperationsPage extends RunPage {
         onChoose: (profile) => setQuery({ profile }, { push: true }),
         onAsk: (trace) => this.ask(trace),
         onDelete: (profile) => this.remove(profile),
-      }));
+      }),
+    );
     this.put("empty", [profiles, run.state], () => !this.chosen && nothingProfiled(run, profiles));
     this.put("verdict", told && [told.time, told.memory], () => told && verdict(told));
     this.put("figures", told, () => told && figures(told));
-    this.put("notes", told?.notes, () => told?.notes.length > 0 && h("div", { class: "banner warn", "data-notes": true }, h("strong", {}, "Incomplete."), h("span", {}, `${told.notes.join(". ")}.`)));
+    this.put(
+      "notes",
+      told?.notes,
+      () =>
+        told?.notes.length > 0 &&
+        h(
+          "div",
+          { class: "banner warn", "data-notes": true },
+          h("strong", {}, "Incomplete."),
+          h("span", {}, `${told.notes.join(". ")}.`),
+        ),
+    );
     this.drawBy();
   }
 
@@ -200,31 +251,96 @@ class OperationsPage extends RunPage {
     const { by, choices, stack, stacks } = this;
     const segmented = (label, name, options, chosen, first) => [
       h("span", { class: "muted" }, label),
-      h("span", { class: "segmented", role: "group", "aria-label": label }, options.map(([value, words]) => h("button", { type: "button", [`data-${name}`]: value, "aria-pressed": String(value === chosen), onclick: () => setQuery({ [name]: value === first ? null : value }) }, words))),
+      h(
+        "span",
+        { class: "segmented", role: "group", "aria-label": label },
+        options.map(([value, words]) =>
+          h(
+            "button",
+            {
+              type: "button",
+              [`data-${name}`]: value,
+              "aria-pressed": String(value === chosen),
+              onclick: () => setQuery({ [name]: value === first ? null : value }),
+            },
+            words,
+          ),
+        ),
+      ),
     ];
     this.put("by", [by, choices], () => segmented("Charts by", "by", choices, by, "peak"));
-    this.put("stack", [stack, stacks], () => segmented("Memory by", "stack", stacks.map((name) => [name, `${name[0].toUpperCase()}${name.slice(1)}`]), stack, TABLES[0]));
+    this.put("stack", [stack, stacks], () =>
+      segmented(
+        "Memory by",
+        "stack",
+        stacks.map((name) => [name, `${name[0].toUpperCase()}${name.slice(1)}`]),
+        stack,
+        TABLES[0],
+      ),
+    );
   }
 }
 
 function verdict({ time, memory }) {
-  return h("div", { class: "banner verdict quiet profile-verdict", "aria-live": "polite" }, h("p", {}, h("strong", {}, "Time. "), time), h("p", {}, h("strong", {}, "Memory. "), memory));
+  return h(
+    "div",
+    { class: "banner verdict quiet profile-verdict", "aria-live": "polite" },
+    h("p", {}, h("strong", {}, "Time. "), time),
+    h("p", {}, h("strong", {}, "Memory. "), memory),
+  );
 }
 
 function figures(told) {
-  const cell = (name, label, value, note, title = null) => h("div", { class: "kpi", "data-kpi": name, title }, h("span", { class: "label" }, label), h("span", { class: "value" }, known(value)), h("span", { class: "note" }, note));
+  const cell = (name, label, value, note, title = null) =>
+    h(
+      "div",
+      { class: "kpi", "data-kpi": name, title },
+      h("span", { class: "label" }, label),
+      h("span", { class: "value" }, known(value)),
+      h("span", { class: "note" }, note),
+    );
   const steps = Math.max(1, told.steps);
   const cost = costWords(told);
   const seen = told.tables.operations.sums;
-  const unattributed = isKnown(told.unattributed_peak_bytes) && told.peak_bytes > 0 ? `${percent(told.unattributed_peak_bytes / told.peak_bytes)} not attributed` : "";
-  return h("section", { class: "card kpis", "aria-label": "Key figures of the profile" },
-    cell("step", "Profiled step", seconds(told.span_ns / 1e9 / steps), isKnown(told.cost.step_before) ? `${seconds(told.cost.step_before)} without` : "unknown without"),
-    cell("device", "Device busy", isKnown(told.device_busy_ns) ? percent(told.device_busy_ns / told.span_ns) : "unknown", told.device_time ? `${seconds(told.device_busy_ns / 1e9)} of ${seconds(told.span_ns / 1e9)}` : "no kernels recorded"),
+  const unattributed =
+    isKnown(told.unattributed_peak_bytes) && told.peak_bytes > 0
+      ? `${percent(told.unattributed_peak_bytes / told.peak_bytes)} not attributed`
+      : "";
+  return h(
+    "section",
+    { class: "card kpis", "aria-label": "Key figures of the profile" },
+    cell(
+      "step",
+      "Profiled step",
+      seconds(told.span_ns / 1e9 / steps),
+      isKnown(told.cost.step_before) ? `${seconds(told.cost.step_before)} without` : "unknown without",
+    ),
+    cell(
+      "device",
+      "Device busy",
+      isKnown(told.device_busy_ns) ? percent(told.device_busy_ns / told.span_ns) : "unknown",
+      told.device_time
+        ? `${seconds(told.device_busy_ns / 1e9)} of ${seconds(told.span_ns / 1e9)}`
+        : "no kernels recorded",
+    ),
     cell("peak", "Allocated at the peak", bytes(told.peak_bytes), unattributed),
     cell("before", "Allocated before the profile", bytes(told.before_bytes), "parameters, optimizer state, …"),
-    cell("allocated", "Allocated per step", bytes(isKnown(told.allocated_bytes) ? told.allocated_bytes / steps : null), isKnown(told.allocated_bytes) && seen.self_allocated_bytes === told.allocated_bytes ? "each byte counts in one row below" : ""),
-    cell("retries", "cudaMalloc", known(count(told.device_allocations)), isKnown(told.retries) ? `${count(told.retries)} retries, ${count(told.device_frees)} cudaFree` : ""),
-    cell("cost", "Profiler overhead", seconds(cost.held), "training time", cost.text));
+    cell(
+      "allocated",
+      "Allocated per step",
+      bytes(isKnown(told.allocated_bytes) ? told.allocated_bytes / steps : null),
+      isKnown(told.allocated_bytes) && seen.self_allocated_bytes === told.allocated_bytes
+        ? "each byte counts in one row below"
+        : "",
+    ),
+    cell(
+      "retries",
+      "cudaMalloc",
+      known(count(told.device_allocations)),
+      isKnown(told.retries) ? `${count(told.retries)} retries, ${count(told.device_frees)} cudaFree` : "",
+    ),
+    cell("cost", "Profiler overhead", seconds(cost.held), "training time", cost.text),
+  );
 }
 
 export const open = opens(OperationsPage);

@@ -19,9 +19,27 @@ import { setQuery, store, togglePause } from "vramscope/store.js";
 const SUMMARY_EVERY_MS = 10_000;
 const STEP_SAMPLES_EVERY_MS = 2_500;
 /** What this page's address may hold: view_bar.js reads it. A rank that there is not is told with what is shown instead. */
-const ADDRESS = { x: oneOf("time", "step", "clock"), from: isNumber, to: isNumber, last: isNumber, rank: anything, device: anything, smooth: oneOf("1"), loss: oneOf("log", "linear") };
+const ADDRESS = {
+  x: oneOf("time", "step", "clock"),
+  from: isNumber,
+  to: isNumber,
+  last: isNumber,
+  rank: anything,
+  device: anything,
+  smooth: oneOf("1"),
+  loss: oneOf("log", "linear"),
+};
 /** What of a run its verdict tells. */
-const VERDICT_OF = ["state", "peak_allocated_bytes", "peak_step", "peak_phase", "peak_categories", "lower_bound_steps", "leak_count", "fragmentation_fraction"];
+const VERDICT_OF = [
+  "state",
+  "peak_allocated_bytes",
+  "peak_step",
+  "peak_phase",
+  "peak_categories",
+  "lower_bound_steps",
+  "leak_count",
+  "fragmentation_fraction",
+];
 
 class MemoryPage extends RunPage {
   tab = "memory";
@@ -44,7 +62,10 @@ class MemoryPage extends RunPage {
       escape: () => setQuery({ from: null, to: null }),
       back: () => this.shift(-1),
       on: () => this.shift(1),
-      export: (event) => this.charts.get("categories").export("csv", event ?? { target: this.charts.get("categories").querySelector(".menu-item") }),
+      export: (event) =>
+        this.charts
+          .get("categories")
+          .export("csv", event ?? { target: this.charts.get("categories").querySelector(".menu-item") }),
     };
   }
 
@@ -72,7 +93,17 @@ class MemoryPage extends RunPage {
 
   build() {
     this.view = this.readView();
-    const { stale, head, ended, verdict, findings, bar, techniques, who, events } = this.divide("stale", "head", "ended", "verdict", "findings", "bar", "techniques", "who", "events");
+    const { stale, head, ended, verdict, findings, bar, techniques, who, events } = this.divide(
+      "stale",
+      "head",
+      "ended",
+      "verdict",
+      "findings",
+      "bar",
+      "techniques",
+      "who",
+      "events",
+    );
     stale.setAttribute("aria-live", "polite");
     bar.className = "view-bar";
     techniques.className = "wide";
@@ -82,7 +113,21 @@ class MemoryPage extends RunPage {
     this.ranks = new RanksPanel((rank) => setQuery({ rank, device: null }));
     const address = addressNote(ADDRESS);
     this.stops.push(address.stop);
-    fill(this.root, stale, head, address.element, ended, verdict, findings, this.kpis.element, bar, this.map.element, this.charts.element, this.ranks.element, h("div", { class: "panels" }, techniques, who, events));
+    fill(
+      this.root,
+      stale,
+      head,
+      address.element,
+      ended,
+      verdict,
+      findings,
+      this.kpis.element,
+      bar,
+      this.map.element,
+      this.charts.element,
+      this.ranks.element,
+      h("div", { class: "panels" }, techniques, who, events),
+    );
     this.drawAll();
     this.fetchLast();
     this.map.load();
@@ -160,7 +205,11 @@ class MemoryPage extends RunPage {
 
   /** A row of the runs list: the run's own numbers. What only the full run holds is fetched when it matters. */
   takeRow(row) {
-    const changed = row.state !== this.run.state || row.ranks_reporting !== this.run.ranks_reporting || row.peak_allocated_bytes !== this.run.peak_allocated_bytes || JSON.stringify(row.techniques) !== JSON.stringify(shortWords(this.run.techniques));
+    const changed =
+      row.state !== this.run.state ||
+      row.ranks_reporting !== this.run.ranks_reporting ||
+      row.peak_allocated_bytes !== this.run.peak_allocated_bytes ||
+      JSON.stringify(row.techniques) !== JSON.stringify(shortWords(this.run.techniques));
     this.run = withRow(this.run, row);
     this.kpis.setRun(this.run, this.place());
     this.drawHead();
@@ -173,28 +222,34 @@ class MemoryPage extends RunPage {
     this.wantCharts ||= charts;
     if (this.refreshing) return;
     const wait = Math.max(0, 2_000 - (Date.now() - (this.lastFull ?? 0)));
-    this.refreshing = setTimeout(async () => {
-      this.refreshing = null;
-      this.lastFull = Date.now();
-      const withCharts = this.wantCharts;
-      this.wantCharts = false;
-      try {
-        const full = await api.run(this.id);
-        if (this.closed) return;
-        this.run = full;
-        this.drawAll();
-        if (withCharts) {
-          this.charts.reload();
-          this.fetchLast();
+    this.refreshing = setTimeout(
+      async () => {
+        this.refreshing = null;
+        this.lastFull = Date.now();
+        const withCharts = this.wantCharts;
+        this.wantCharts = false;
+        try {
+          const full = await api.run(this.id);
+          if (this.closed) return;
+          this.run = full;
+          this.drawAll();
+          if (withCharts) {
+            this.charts.reload();
+            this.fetchLast();
+          }
+        } catch {
+          // the connection's own banner says it; the next event asks again
         }
-      } catch {
-        // the connection's own banner says it; the next event asks again
-      }
-    }, charts ? Math.min(wait, 300) : wait);
+      },
+      charts ? Math.min(wait, 300) : wait,
+    );
   }
 
   place() {
-    return this.places().find((place) => place.rank === this.view.rank && place.device === this.view.device) ?? this.places()[0];
+    return (
+      this.places().find((place) => place.rank === this.view.rank && place.device === this.view.device) ??
+      this.places()[0]
+    );
   }
 
   /** The newest values before the first live row, and all there ever will be of a run that ended. */
@@ -203,7 +258,15 @@ class MemoryPage extends RunPage {
     try {
       const end = this.run.window?.last_seconds;
       if (!end) return;
-      const answer = await api.series(this.id, { stream: "samples", names: Kpis.FIELDS.join(","), rank, device, x: "time", from: Math.max(0, end - this.zero - 60), points: 4000 });
+      const answer = await api.series(this.id, {
+        stream: "samples",
+        names: Kpis.FIELDS.join(","),
+        rank,
+        device,
+        x: "time",
+        from: Math.max(0, end - this.zero - 60),
+        points: 4000,
+      });
       if (this.closed || rank !== this.view.rank || device !== this.view.device) return;
       this.kpis.seed(answer);
     } catch {
@@ -243,7 +306,17 @@ class MemoryPage extends RunPage {
       this.base = null;
       this.findBaseline();
     }
-    fill(this.parts.ended, endBanner(this.run), this.view.missing && h("div", { class: "banner warn", role: "status" }, h("strong", {}, `This run has no ${this.view.missing}.`), `Showing rank ${this.view.rank}.`));
+    fill(
+      this.parts.ended,
+      endBanner(this.run),
+      this.view.missing &&
+        h(
+          "div",
+          { class: "banner warn", role: "status" },
+          h("strong", {}, `This run has no ${this.view.missing}.`),
+          `Showing rank ${this.view.rank}.`,
+        ),
+    );
     this.kpis.setRun(this.run, this.place());
     this.drawViewBar();
     this.drawRanks();
@@ -252,9 +325,29 @@ class MemoryPage extends RunPage {
 
   /** Who and events; built anew only when something in them is new. */
   drawFacts() {
-    const { ranks, config, command, agent_overhead: cost, dropped_samples: dropped, foreign_reset_steps: resets, lower_bound_steps: bounds, state, events, ended_seconds: ended } = this.run;
+    const {
+      ranks,
+      config,
+      command,
+      agent_overhead: cost,
+      dropped_samples: dropped,
+      foreign_reset_steps: resets,
+      lower_bound_steps: bounds,
+      state,
+      events,
+      ended_seconds: ended,
+    } = this.run;
     const rank = ranks.find((candidate) => candidate.rank === this.view.rank) ?? ranks[0];
-    const who = [rank && { ...rank, last_seen_seconds: 0, steps: 0, clock_skew_seconds: 0 }, config, command, cost, dropped, resets, bounds, ranks.length];
+    const who = [
+      rank && { ...rank, last_seen_seconds: 0, steps: 0, clock_skew_seconds: 0 },
+      config,
+      command,
+      cost,
+      dropped,
+      resets,
+      bounds,
+      ranks.length,
+    ];
     this.put("who", who, () => whoPanel(this.run, this.view.rank));
     const trained = [this.run.techniques, this.run.findings, state];
     this.put("findings", trained, () => findingsPanel(this.run));
@@ -266,7 +359,18 @@ class MemoryPage extends RunPage {
     const { run, base } = this;
     this.drawTitle(run.name);
     this.put("verdict", [roomOf(run), ...VERDICT_OF.map((name) => run[name])], () => runVerdict(run));
-    const drawn = this.put("head", [headOf(run), base?.run_id, base?.peak_allocated_bytes, run.peak_allocated_bytes], () => headline(run, { base, onBaseline: () => this.toggleBaseline(), share: () => location.href, tab: this.tab, deletion: this.deletion }));
+    const drawn = this.put(
+      "head",
+      [headOf(run), base?.run_id, base?.peak_allocated_bytes, run.peak_allocated_bytes],
+      () =>
+        headline(run, {
+          base,
+          onBaseline: () => this.toggleBaseline(),
+          share: () => location.href,
+          tab: this.tab,
+          deletion: this.deletion,
+        }),
+    );
     if (drawn) this.drawAge();
   }
 
@@ -274,8 +378,21 @@ class MemoryPage extends RunPage {
     const places = this.places();
     this.put("bar", [this.view, places.length, this.running], () => {
       this.map.draw();
-      this.pauseButton = this.running && h("button", { class: "button small", type: "button", onclick: togglePause, title: "pause or resume (space)" }, store.get().paused ? "Resume" : "Pause");
-      return [viewBar(this.view, places, { onAll: () => this.zoom(null), onAxis: (x) => this.setAxis(x), words: (value) => placeInWords(this.view, this.zero, value) }), this.pauseButton];
+      this.pauseButton =
+        this.running &&
+        h(
+          "button",
+          { class: "button small", type: "button", onclick: togglePause, title: "pause or resume (space)" },
+          store.get().paused ? "Resume" : "Pause",
+        );
+      return [
+        viewBar(this.view, places, {
+          onAll: () => this.zoom(null),
+          onAxis: (x) => this.setAxis(x),
+          words: (value) => placeInWords(this.view, this.zero, value),
+        }),
+        this.pauseButton,
+      ];
     });
   }
 

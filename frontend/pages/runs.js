@@ -91,7 +91,12 @@ class RunsPage {
 
   build() {
     const changed = (name) => (event) => setQuery({ [name]: event.target.value || null });
-    this.search = h("input", { type: "search", "data-search": true, placeholder: "Search name, project, tag, device  ( / )", "aria-label": "Search runs" });
+    this.search = h("input", {
+      type: "search",
+      "data-search": true,
+      placeholder: "Search name, project, tag, device  ( / )",
+      "aria-label": "Search runs",
+    });
     this.search.addEventListener("input", () => {
       clearTimeout(this.typing);
       this.typing = setTimeout(() => setQuery({ q: this.search.value }), 180);
@@ -99,30 +104,98 @@ class RunsPage {
     this.project = h("select", { "aria-label": "Project", onchange: changed("project") });
     this.device = h("select", { "aria-label": "Device", onchange: changed("device") });
     this.tag = h("select", { "aria-label": "Tag", onchange: changed("tag") });
-    this.state = h("select", { "aria-label": "State", onchange: changed("state") }, h("option", { value: "" }, "Any state"), STATES.map((state) => h("option", { value: state }, state)));
+    this.state = h(
+      "select",
+      { "aria-label": "State", onchange: changed("state") },
+      h("option", { value: "" }, "Any state"),
+      STATES.map((state) => h("option", { value: state }, state)),
+    );
     const sorts = COLUMNS.filter(([, , key]) => key).flatMap(([, label]) => [inUrl(label), `-${inUrl(label)}`]);
-    this.address = addressNote({ q: anything, project: anything, state: oneOf(...STATES), device: anything, tag: anything, sort: (text) => sorts.includes(text) });
-    this.filterBar = h("div", { class: "filters", role: "search" }, this.search, this.project, this.state, this.device, this.tag);
+    this.address = addressNote({
+      q: anything,
+      project: anything,
+      state: oneOf(...STATES),
+      device: anything,
+      tag: anything,
+      sort: (text) => sorts.includes(text),
+    });
+    this.filterBar = h(
+      "div",
+      { class: "filters", role: "search" },
+      this.search,
+      this.project,
+      this.state,
+      this.device,
+      this.tag,
+    );
     this.trouble = h("div");
     this.body = h("tbody");
     this.heads = COLUMNS.map(([kind, label, key, , meaning]) => {
-      const button = key ? h("button", { class: "sorter", type: "button", onclick: () => this.sortBy(label) }, label) : label;
+      const button = key
+        ? h("button", { class: "sorter", type: "button", onclick: () => this.sortBy(label) }, label)
+        : label;
       return h("th", { class: kind, scope: "col", title: meaning ?? null }, button);
     });
     this.summary = h("span");
-    this.more = h("button", { class: "button small", type: "button", hidden: true, onclick: () => this.loadMore() }, "Show more");
+    this.more = h(
+      "button",
+      { class: "button small", type: "button", hidden: true, onclick: () => this.loadMore() },
+      "Show more",
+    );
     this.frame = h(
       "section",
       // a run will be opened next: its charts' code is the slowest part of that
-      { class: "card runs-frame", hidden: true, onpointerover: (event) => event.target.closest("a") && loadPlotly().catch(() => {}) },
-      h("table", { class: "runs-table" }, h("caption", { class: "offscreen" }, "Runs: pinned ones and baselines first, then the newest"), h("thead", {}, h("tr", {}, h("th", { class: "tick" }, h("span", { class: "offscreen" }, "choose")), this.heads, h("th", { class: "row-tools" }, h("span", { class: "offscreen" }, "pin")))), this.body),
+      {
+        class: "card runs-frame",
+        hidden: true,
+        onpointerover: (event) => event.target.closest("a") && loadPlotly().catch(() => {}),
+      },
+      h(
+        "table",
+        { class: "runs-table" },
+        h("caption", { class: "offscreen" }, "Runs: pinned ones and baselines first, then the newest"),
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            h("th", { class: "tick" }, h("span", { class: "offscreen" }, "choose")),
+            this.heads,
+            h("th", { class: "row-tools" }, h("span", { class: "offscreen" }, "pin")),
+          ),
+        ),
+        this.body,
+      ),
       h("div", { class: "runs-foot" }, this.summary, this.more),
     );
-    this.compareLink = h("button", { class: "button primary", type: "button", onclick: () => go(`/compare?runs=${[...this.chosen].join(",")}`) });
-    this.compareBar = h("div", { class: "compare-bar", hidden: true }, h("span", { class: "said" }), this.compareLink, h("button", { class: "button quiet small", type: "button", onclick: () => this.choose(null) }, "Clear"));
+    this.compareLink = h("button", {
+      class: "button primary",
+      type: "button",
+      onclick: () => go(`/compare?runs=${[...this.chosen].join(",")}`),
+    });
+    this.compareBar = h(
+      "div",
+      { class: "compare-bar", hidden: true },
+      h("span", { class: "said" }),
+      this.compareLink,
+      h("button", { class: "button quiet small", type: "button", onclick: () => this.choose(null) }, "Clear"),
+    );
     this.nothing = h("div");
-    fill(this.root, h("div", { class: "page-head" }, h("h1", {}, "Runs")), this.address.element, this.trouble, this.filterBar, this.frame, this.nothing, this.compareBar);
-    this.loader = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && this.loadMore(), { rootMargin: "600px" });
+    fill(
+      this.root,
+      h("div", { class: "page-head" }, h("h1", {}, "Runs")),
+      this.address.element,
+      this.trouble,
+      this.filterBar,
+      this.frame,
+      this.nothing,
+      this.compareBar,
+    );
+    this.loader = new IntersectionObserver(
+      (entries) => entries.some((entry) => entry.isIntersecting) && this.loadMore(),
+      { rootMargin: "600px" },
+    );
     this.loader.observe(this.more);
     this.syncFields();
   }
@@ -159,7 +232,10 @@ class RunsPage {
     if (!this.cursor || this.loading) return;
     this.loading = true;
     try {
-      const answer = await api.runs({ ...this.filters, limit: this.sort ? 1000 : PAGE_ROWS, cursor: this.cursor }, this.request?.signal);
+      const answer = await api.runs(
+        { ...this.filters, limit: this.sort ? 1000 : PAGE_ROWS, cursor: this.cursor },
+        this.request?.signal,
+      );
       this.loading = false;
       this.take(answer, false);
       if (this.sort) this.loadMore(); // an order of some of the runs would be a wrong order
@@ -209,14 +285,37 @@ class RunsPage {
   }
 
   rowElement(row) {
-    const tick = h("input", { type: "checkbox", checked: this.chosen.has(row.run_id), "aria-label": `select ${row.name} for comparison`, onchange: (event) => this.choose(row.run_id, event.target.checked) });
+    const tick = h("input", {
+      type: "checkbox",
+      checked: this.chosen.has(row.run_id),
+      "aria-label": `select ${row.name} for comparison`,
+      onchange: (event) => this.choose(row.run_id, event.target.checked),
+    });
     const pinWords = row.pinned ? "unpin" : "pin to the top";
     return h(
       "tr",
-      { class: [this.chosen.has(row.run_id) && "chosen", row.baseline && "baseline"].filter(Boolean).join(" "), "data-run": row.run_id },
+      {
+        class: [this.chosen.has(row.run_id) && "chosen", row.baseline && "baseline"].filter(Boolean).join(" "),
+        "data-run": row.run_id,
+      },
       h("td", { class: "tick" }, tick),
       COLUMNS.map(([kind, , , content]) => h("td", { class: kind }, content(row, this.baselines.get(row.project)))),
-      h("td", { class: "row-tools" }, h("button", { class: "button quiet small icon", type: "button", "aria-pressed": String(Boolean(row.pinned)), title: pinWords, "aria-label": `${pinWords}: ${row.name}`, onclick: () => this.change(row, { pinned: !row.pinned }) }, icon("pin"))),
+      h(
+        "td",
+        { class: "row-tools" },
+        h(
+          "button",
+          {
+            class: "button quiet small icon",
+            type: "button",
+            "aria-pressed": String(Boolean(row.pinned)),
+            title: pinWords,
+            "aria-label": `${pinWords}: ${row.name}`,
+            onclick: () => this.change(row, { pinned: !row.pinned }),
+          },
+          icon("pin"),
+        ),
+      ),
     );
   }
 
@@ -236,7 +335,11 @@ class RunsPage {
     const key = names.join("\n");
     if (this.choices[filter] !== key) {
       this.choices[filter] = key;
-      fill(this[filter], h("option", { value: "" }, all), names.map((name) => h("option", { value: name }, name)));
+      fill(
+        this[filter],
+        h("option", { value: "" }, all),
+        names.map((name) => h("option", { value: name }, name)),
+      );
       this[filter].hidden = names.length === 0;
     }
     this[filter].value = chosen;
@@ -276,7 +379,8 @@ class RunsPage {
     COLUMNS.forEach(([, name], i) => {
       const button = this.heads[i].querySelector(".sorter");
       if (!button) return;
-      if (this.sort?.column === name) button.setAttribute("aria-sort", this.sort.descending ? "descending" : "ascending");
+      if (this.sort?.column === name)
+        button.setAttribute("aria-sort", this.sort.descending ? "descending" : "ascending");
       else button.removeAttribute("aria-sort");
     });
   }
@@ -286,14 +390,25 @@ class RunsPage {
     const none = shown === 0;
     this.frame.hidden = none;
     this.filterBar.hidden = none && !this.filtered;
-    this.summary.textContent = shown < this.total ? `${count(shown)} of ${count(this.total)} runs` : `${count(this.total)} ${this.total === 1 ? "run" : "runs"}`;
+    this.summary.textContent =
+      shown < this.total
+        ? `${count(shown)} of ${count(this.total)} runs`
+        : `${count(this.total)} ${this.total === 1 ? "run" : "runs"}`;
     this.more.hidden = !this.cursor;
     if (!none) {
       fill(this.nothing);
       this.welcomed = false;
     } else if (this.filtered) {
       this.welcomed = false;
-      fill(this.nothing, h("section", { class: "card empty" }, h("h2", {}, "No run matches"), h("p", {}, "No stored run matches the search. ", h("a", { href: "/runs" }, "Show all runs"))));
+      fill(
+        this.nothing,
+        h(
+          "section",
+          { class: "card empty" },
+          h("h2", {}, "No run matches"),
+          h("p", {}, "No stored run matches the search. ", h("a", { href: "/runs" }, "Show all runs")),
+        ),
+      );
     } else this.drawWelcome();
     this.drawChosen();
   }

@@ -22,7 +22,21 @@ class SettingsPage {
     this.versions = h("section", { class: "card" });
     this.appearance = h("section", { class: "card" });
     this.starts = h("section", { class: "card wide" });
-    fill(root, h("div", { class: "page-head" }, h("h1", {}, "Settings")), this.trouble, h("div", { class: "settings" }, this.tokens, new AlertRules().element, this.appearance, this.storage, this.versions, this.starts));
+    fill(
+      root,
+      h("div", { class: "page-head" }, h("h1", {}, "Settings")),
+      this.trouble,
+      h(
+        "div",
+        { class: "settings" },
+        this.tokens,
+        new AlertRules().element,
+        this.appearance,
+        this.storage,
+        this.versions,
+        this.starts,
+      ),
+    );
     this.stopTheme = onThemeChange(() => this.drawAppearance());
     this.drawAppearance();
     this.drawStarts();
@@ -55,16 +69,37 @@ class SettingsPage {
   }
 
   drawStorage({ database, retention }) {
-    const kept = Object.entries(retention ?? {}).filter(([, value]) => isKnown(value)).map(([name, value]) => retentionText(name, value));
+    const kept = Object.entries(retention ?? {})
+      .filter(([, value]) => isKnown(value))
+      .map(([name, value]) => retentionText(name, value));
     fill(
       this.storage,
       h("header", {}, h("h2", {}, "Storage")),
-      h("div", { class: "pad" }, h("dl", { class: "facts" },
-        h("dt", {}, "runs"), h("dd", {}, known(count(database?.runs))),
-        h("dt", {}, "size"), h("dd", {}, known(bytes(database?.bytes))),
-        h("dt", {}, "database"), h("dd", {}, known(database?.kind ?? "unknown")),
-        h("dt", {}, "kept"), h("dd", {}, kept.length ? kept.map((line) => h("div", {}, line)) : "everything: no age or size limit"),
-        h("dt", {}, "set by"), h("dd", {}, h("code", {}, "VRAMSCOPE_RETENTION_DAYS"), ", ", h("code", {}, "VRAMSCOPE_RETENTION_BYTES"), " where the server is started"))),
+      h(
+        "div",
+        { class: "pad" },
+        h(
+          "dl",
+          { class: "facts" },
+          h("dt", {}, "runs"),
+          h("dd", {}, known(count(database?.runs))),
+          h("dt", {}, "size"),
+          h("dd", {}, known(bytes(database?.bytes))),
+          h("dt", {}, "database"),
+          h("dd", {}, known(database?.kind ?? "unknown")),
+          h("dt", {}, "kept"),
+          h("dd", {}, kept.length ? kept.map((line) => h("div", {}, line)) : "everything: no age or size limit"),
+          h("dt", {}, "set by"),
+          h(
+            "dd",
+            {},
+            h("code", {}, "VRAMSCOPE_RETENTION_DAYS"),
+            ", ",
+            h("code", {}, "VRAMSCOPE_RETENTION_BYTES"),
+            " where the server is started",
+          ),
+        ),
+      ),
     );
   }
 
@@ -72,13 +107,32 @@ class SettingsPage {
     fill(
       this.versions,
       h("header", {}, h("h2", {}, "Versions")),
-      h("div", { class: "pad" }, h("dl", { class: "facts" },
-        h("dt", {}, "vramscope"), h("dd", {}, known(server.version ?? "unknown")),
-        h("dt", {}, "wire"), h("dd", {}, known(String(server.wire ?? "unknown"))),
-        h("dt", {}, "plotly.py"), h("dd", {}, known(server.plotly_py ?? "unknown")),
-        h("dt", {}, "Plotly.js"), h("dd", {}, known(server.plotly_js ?? "unknown")),
-        h("dt", {}, "address"), h("dd", {}, serverAddress()),
-        h("dt", {}, "HTTP API"), h("dd", {}, h("a", { href: "/api/v1/docs", target: "_blank", rel: "noopener" }, "/api/v1/docs"), " · ", h("a", { href: "/metrics", target: "_blank", rel: "noopener" }, "/metrics")))),
+      h(
+        "div",
+        { class: "pad" },
+        h(
+          "dl",
+          { class: "facts" },
+          h("dt", {}, "vramscope"),
+          h("dd", {}, known(server.version ?? "unknown")),
+          h("dt", {}, "wire"),
+          h("dd", {}, known(String(server.wire ?? "unknown"))),
+          h("dt", {}, "plotly.py"),
+          h("dd", {}, known(server.plotly_py ?? "unknown")),
+          h("dt", {}, "Plotly.js"),
+          h("dd", {}, known(server.plotly_js ?? "unknown")),
+          h("dt", {}, "address"),
+          h("dd", {}, serverAddress()),
+          h("dt", {}, "HTTP API"),
+          h(
+            "dd",
+            {},
+            h("a", { href: "/api/v1/docs", target: "_blank", rel: "noopener" }, "/api/v1/docs"),
+            " · ",
+            h("a", { href: "/metrics", target: "_blank", rel: "noopener" }, "/metrics"),
+          ),
+        ),
+      ),
     );
   }
 
@@ -91,13 +145,53 @@ class SettingsPage {
     fill(
       this.appearance,
       h("header", {}, h("h2", {}, "Appearance")),
-      h("div", { class: "pad stack" },
+      h(
+        "div",
+        { class: "pad stack" },
         h("p", { class: "muted" }, "Stored in this browser."),
-        h("div", { class: "choice" }, "Theme", h("div", { class: "segmented", role: "group", "aria-label": "Theme" }, theme("System", null), theme("Light", "light"), theme("Dark", "dark"))),
-        h("div", { class: "choice" }, "Colours", h("div", { class: "segmented", role: "group", "aria-label": "Colours" }, colours("Colour palette", null), colours("Brightness", "brightness"))),
-        h("div", { class: "swatches", "aria-hidden": "true" }, SHOWN_ROLES.map((role) => h("span", { class: "swatch", style: { "--swatch": `var(--role-${role})` } }))),
-        h("p", { class: "muted" }, palette ? "From dark blue to light yellow: for print and for colour-blind readers." : "Okabe–Ito palette, distinct for most colour-blind readers."),
-        h("p", { class: "muted" }, "Sizes are in KiB, MiB and GiB (powers of 1024), as in PyTorch and nvidia-smi: 1 GiB = 1.074 GB. Press ", h("kbd", {}, "?"), " on any page for keyboard help.")),
+        h(
+          "div",
+          { class: "choice" },
+          "Theme",
+          h(
+            "div",
+            { class: "segmented", role: "group", "aria-label": "Theme" },
+            theme("System", null),
+            theme("Light", "light"),
+            theme("Dark", "dark"),
+          ),
+        ),
+        h(
+          "div",
+          { class: "choice" },
+          "Colours",
+          h(
+            "div",
+            { class: "segmented", role: "group", "aria-label": "Colours" },
+            colours("Colour palette", null),
+            colours("Brightness", "brightness"),
+          ),
+        ),
+        h(
+          "div",
+          { class: "swatches", "aria-hidden": "true" },
+          SHOWN_ROLES.map((role) => h("span", { class: "swatch", style: { "--swatch": `var(--role-${role})` } })),
+        ),
+        h(
+          "p",
+          { class: "muted" },
+          palette
+            ? "From dark blue to light yellow: for print and for colour-blind readers."
+            : "Okabe–Ito palette, distinct for most colour-blind readers.",
+        ),
+        h(
+          "p",
+          { class: "muted" },
+          "Sizes are in KiB, MiB and GiB (powers of 1024), as in PyTorch and nvidia-smi: 1 GiB = 1.074 GB. Press ",
+          h("kbd", {}, "?"),
+          " on any page for keyboard help.",
+        ),
+      ),
     );
   }
 
@@ -106,11 +200,38 @@ class SettingsPage {
     fill(
       this.starts,
       h("header", {}, h("h2", {}, "Getting started")),
-      h("div", { class: "pad stack" },
-        h("div", {}, h("p", { class: "muted" }, "A training, without code changes"), snippet(`${lines.install}\n${lines.command}`)),
-        h("div", {}, h("p", { class: "muted" }, "From another machine, with a token of scope ingest"), snippet(`VRAMSCOPE_SERVER=${serverAddress()} VRAMSCOPE_TOKEN=… python train.py`)),
-        h("div", {}, h("p", { class: "muted" }, "Send data that was kept on disk while the server was down"), snippet("vramscope sync")),
-        h("div", {}, h("p", { class: "muted" }, "A server with Docker, from a checkout, on SQLite or PostgreSQL. Each prints its first token once."), snippet("docker compose up -d server\ndocker compose up -d server-postgres\ndocker compose logs server"))),
+      h(
+        "div",
+        { class: "pad stack" },
+        h(
+          "div",
+          {},
+          h("p", { class: "muted" }, "A training, without code changes"),
+          snippet(`${lines.install}\n${lines.command}`),
+        ),
+        h(
+          "div",
+          {},
+          h("p", { class: "muted" }, "From another machine, with a token of scope ingest"),
+          snippet(`VRAMSCOPE_SERVER=${serverAddress()} VRAMSCOPE_TOKEN=… python train.py`),
+        ),
+        h(
+          "div",
+          {},
+          h("p", { class: "muted" }, "Send data that was kept on disk while the server was down"),
+          snippet("vramscope sync"),
+        ),
+        h(
+          "div",
+          {},
+          h(
+            "p",
+            { class: "muted" },
+            "A server with Docker, from a checkout, on SQLite or PostgreSQL. Each prints its first token once.",
+          ),
+          snippet("docker compose up -d server\ndocker compose up -d server-postgres\ndocker compose logs server"),
+        ),
+      ),
     );
   }
 
@@ -132,21 +253,71 @@ class SettingsPage {
       this.signedIn = h("span");
       this.asked = h("p", { class: "muted" });
       this.list = h("div", { class: "scroll" });
-      fill(this.tokens, h("header", {}, h("h2", {}, "Tokens"), h("span", { class: "spring" }), this.signedIn), h("div", { class: "pad stack" }, this.asked, this.secret, this.list, this.form));
+      fill(
+        this.tokens,
+        h("header", {}, h("h2", {}, "Tokens"), h("span", { class: "spring" }), this.signedIn),
+        h("div", { class: "pad stack" }, this.asked, this.secret, this.list, this.form),
+      );
     }
     const { required, authenticated } = store.get().session ?? {};
-    fill(this.signedIn, required && authenticated && h("button", { class: "button small", type: "button", onclick: () => this.signOut() }, "Sign out"));
-    fill(this.asked, required ? "This server requires tokens: scope ingest to send runs, scope read to view them." : "This server listens on loopback only and requires no tokens. On another address it will: scope ingest to send runs, scope read to view them.");
+    fill(
+      this.signedIn,
+      required &&
+        authenticated &&
+        h("button", { class: "button small", type: "button", onclick: () => this.signOut() }, "Sign out"),
+    );
+    fill(
+      this.asked,
+      required
+        ? "This server requires tokens: scope ingest to send runs, scope read to view them."
+        : "This server listens on loopback only and requires no tokens. On another address it will: scope ingest to send runs, scope read to view them.",
+    );
     this.list.hidden = tokens.length === 0;
-    fill(this.list, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["Name", "Scopes", "Created", "Last used", ""].map((head) => h("th", { scope: "col", class: head.toLowerCase().replace(" ", "-") || null }, head)))), h("tbody", {}, tokens.map((token) => this.tokenRow(token)))));
+    fill(
+      this.list,
+      h(
+        "table",
+        { class: "plain" },
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            ["Name", "Scopes", "Created", "Last used", ""].map((head) =>
+              h("th", { scope: "col", class: head.toLowerCase().replace(" ", "-") || null }, head),
+            ),
+          ),
+        ),
+        h(
+          "tbody",
+          {},
+          tokens.map((token) => this.tokenRow(token)),
+        ),
+      ),
+    );
   }
 
   makeForm() {
-    const name = h("input", { type: "text", required: true, maxlength: "100", placeholder: "Purpose, such as: cluster", "aria-label": "Name of the new token" });
+    const name = h("input", {
+      type: "text",
+      required: true,
+      maxlength: "100",
+      placeholder: "Purpose, such as: cluster",
+      "aria-label": "Name of the new token",
+    });
     const box = (scope, checked) => h("input", { type: "checkbox", value: scope, checked });
     const [ingest, read] = [box("ingest", true), box("read", false)];
     const said = h("span", { class: "muted", role: "status" });
-    const form = h("form", { class: "token-form" }, name, h("label", { title: "may send runs" }, ingest, "ingest"), h("label", { title: "may view everything" }, read, "read"), h("button", { class: "button primary", type: "submit" }, "Create token"), said);
+    const form = h(
+      "form",
+      { class: "token-form" },
+      name,
+      h("label", { title: "may send runs" }, ingest, "ingest"),
+      h("label", { title: "may view everything" }, read, "read"),
+      h("button", { class: "button primary", type: "submit" }, "Create token"),
+      said,
+    );
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       const scopes = [ingest, read].filter((input) => input.checked).map((input) => input.value);
@@ -156,7 +327,20 @@ class SettingsPage {
       }
       try {
         const made = await api.createToken(name.value.trim(), scopes);
-        fill(this.secret, h("div", { class: "banner good" }, h("strong", {}, "Copy it now. It is shown only once."), h("span", { class: "secret" }, h("code", {}, made.token), copyButton("Copy", () => made.token))));
+        fill(
+          this.secret,
+          h(
+            "div",
+            { class: "banner good" },
+            h("strong", {}, "Copy it now. It is shown only once."),
+            h(
+              "span",
+              { class: "secret" },
+              h("code", {}, made.token),
+              copyButton("Copy", () => made.token),
+            ),
+          ),
+        );
         this.loadTokens();
       } catch (error) {
         said.textContent = error.message;
@@ -167,7 +351,8 @@ class SettingsPage {
 
   tokenRow(token) {
     const now = Date.now() / 1000;
-    const when = (value, never) => (isKnown(value) ? h("span", { title: moment(value) }, ago(value, now)) : h("span", { class: "muted" }, never));
+    const when = (value, never) =>
+      isKnown(value) ? h("span", { title: moment(value) }, ago(value, now)) : h("span", { class: "muted" }, never);
     const revoked = isKnown(token.revoked_seconds);
     const button = confirmButton("Revoke", "Revoke permanently?", async () => {
       try {
@@ -177,7 +362,23 @@ class SettingsPage {
         fill(this.secret, problemBanner(error));
       }
     });
-    return h("tr", {}, h("td", {}, token.name), h("td", {}, (token.scopes ?? []).map((scope) => h("span", { class: "chip" }, scope))), h("td", { class: "created" }, when(token.created_seconds, "unknown")), h("td", {}, when(token.last_used_seconds, "never")), h("td", { class: "number" }, revoked ? h("span", { class: "muted" }, `revoked ${ago(token.revoked_seconds, now)}`) : button));
+    return h(
+      "tr",
+      {},
+      h("td", {}, token.name),
+      h(
+        "td",
+        {},
+        (token.scopes ?? []).map((scope) => h("span", { class: "chip" }, scope)),
+      ),
+      h("td", { class: "created" }, when(token.created_seconds, "unknown")),
+      h("td", {}, when(token.last_used_seconds, "never")),
+      h(
+        "td",
+        { class: "number" },
+        revoked ? h("span", { class: "muted" }, `revoked ${ago(token.revoked_seconds, now)}`) : button,
+      ),
+    );
   }
 
   async signOut() {

@@ -5,7 +5,14 @@ import { api } from "vramscope/api.js";
 
 export function open(root, { onSignedIn }) {
   document.title = "Sign in · vramscope";
-  const field = h("input", { type: "password", name: "token", autocomplete: "current-password", required: true, "aria-label": "Token", placeholder: "token" });
+  const field = h("input", {
+    type: "password",
+    name: "token",
+    autocomplete: "current-password",
+    required: true,
+    "aria-label": "Token",
+    placeholder: "token",
+  });
   const said = h("p", { class: "muted", role: "status" });
   const button = h("button", { class: "button primary", type: "submit" }, "Sign in");
   const form = h("form", {}, field, button, said);
@@ -17,7 +24,10 @@ export function open(root, { onSignedIn }) {
       await api.signIn(field.value.trim());
       onSignedIn();
     } catch (error) {
-      said.textContent = error.status === 401 || error.status === 403 ? "Unknown or revoked token, or one without the scope read." : error.message;
+      said.textContent =
+        error.status === 401 || error.status === 403
+          ? "Unknown or revoked token, or one without the scope read."
+          : error.message;
       field.select();
     } finally {
       button.disabled = false;

@@ -16,7 +16,9 @@ import { go, setQuery, store } from "vramscope/store.js";
 
 const SOON_MS = 400;
 /** The view without what belongs to one device: its moments, windows, and what is searched for. */
-const NO_VIEW = Object.fromEntries([...AnatomyView.VIEW, ...SegmentsView.VIEW, ...EventsTable.VIEW, "card"].map((name) => [name, null]));
+const NO_VIEW = Object.fromEntries(
+  [...AnatomyView.VIEW, ...SegmentsView.VIEW, ...EventsTable.VIEW, "card"].map((name) => [name, null]),
+);
 
 class SnapshotPage {
   stops = [];
@@ -35,7 +37,8 @@ class SnapshotPage {
       this.snapshot = await api.snapshot(this.ident);
     } catch (error) {
       if (this.closed || error.status === 401) return;
-      if (error.status === 404) this.inner = unknownPage.open(this.root, { path: `/snapshots/${this.ident}`, problem: error });
+      if (error.status === 404)
+        this.inner = unknownPage.open(this.root, { path: `/snapshots/${this.ident}`, problem: error });
       else fill(this.root, problemBanner(error));
       return;
     }
@@ -45,7 +48,16 @@ class SnapshotPage {
       this.build();
       return;
     }
-    fill(this.root, this.head(), h("section", { class: "card empty" }, h("h2", {}, this.snapshot.state === "failed" ? "This file cannot be opened" : "It is being read"), h("p", {}, stateOf(this.snapshot))));
+    fill(
+      this.root,
+      this.head(),
+      h(
+        "section",
+        { class: "card empty" },
+        h("h2", {}, this.snapshot.state === "failed" ? "This file cannot be opened" : "It is being read"),
+        h("p", {}, stateOf(this.snapshot)),
+      ),
+    );
     if (this.snapshot.state !== "failed") this.waiting = setTimeout(() => this.look(), SOON_MS);
   }
 
@@ -65,12 +77,33 @@ class SnapshotPage {
   build() {
     this.parts = Object.fromEntries(["facts", "trouble"].map((name) => [name, h("div")]));
     const { devices } = this.snapshot;
-    this.chooser = devices.length > 1 && h("select", { "aria-label": "Device", onchange: () => setQuery({ ...NO_VIEW, device: this.chooser.value }, { push: true }) }, devices.map((one) => h("option", { value: String(one.device) }, `GPU ${one.device}: ${count(one.events)} events, ${bytes(one.peak_reserved_bytes)} at the peak`)));
+    this.chooser =
+      devices.length > 1 &&
+      h(
+        "select",
+        {
+          "aria-label": "Device",
+          onchange: () => setQuery({ ...NO_VIEW, device: this.chooser.value }, { push: true }),
+        },
+        devices.map((one) =>
+          h(
+            "option",
+            { value: String(one.device) },
+            `GPU ${one.device}: ${count(one.events)} events, ${bytes(one.peak_reserved_bytes)} at the peak`,
+          ),
+        ),
+      );
     const file = this.snapshot.name.replace(/[^\w.-]+/g, "_");
-    this.views = new RecordingViews([
-      ["timeline", "Timeline and flame", () => new AnatomyView({ file, by: "site" })], // a file tells of no categories
-      ["segments", "Segments and what-if", () => new SegmentsView({ file })],
-    ], { beside: this.chooser && h("label", {}, h("span", { class: "muted" }, "Device"), this.chooser), instead: noHistory });
+    this.views = new RecordingViews(
+      [
+        ["timeline", "Timeline and flame", () => new AnatomyView({ file, by: "site" })], // a file tells of no categories
+        ["segments", "Segments and what-if", () => new SegmentsView({ file })],
+      ],
+      {
+        beside: this.chooser && h("label", {}, h("span", { class: "muted" }, "Device"), this.chooser),
+        instead: noHistory,
+      },
+    );
     fill(this.root, this.head(), this.parts.facts, this.parts.trouble, this.views.element);
     this.stops.push(
       onAction("back", () => this.views.pan(-0.5)),
@@ -93,7 +126,14 @@ class SnapshotPage {
         fill(this.root.querySelector("[data-trouble]") ?? this.root, problemBanner(error));
       }
     };
-    return h("div", { class: "page-head" }, h("div", {}, h("a", { href: "/snapshots", class: "muted" }, "Snapshots"), h("h1", { class: "file-name" }, name)), h("span", { class: "spring" }), h("button", { class: "button small quiet", type: "button", onclick: remove }, "Delete"), h("div", { "data-trouble": true }));
+    return h(
+      "div",
+      { class: "page-head" },
+      h("div", {}, h("a", { href: "/snapshots", class: "muted" }, "Snapshots"), h("h1", { class: "file-name" }, name)),
+      h("span", { class: "spring" }),
+      h("button", { class: "button small quiet", type: "button", onclick: remove }, "Delete"),
+      h("div", { "data-trouble": true }),
+    );
   }
 
   /** The URL has changed. */
@@ -122,7 +162,16 @@ class SnapshotPage {
 /** What stands in the place of the views that tell a history, where there is none. */
 function noHistory({ events }, tab) {
   if (events > 0 || tab === "segments") return null;
-  return h("section", { class: "card empty" }, h("h2", {}, "No history"), h("p", {}, "This file has the memory layout only: see Segments. torch.cuda.memory._record_memory_history() records the history."));
+  return h(
+    "section",
+    { class: "card empty" },
+    h("h2", {}, "No history"),
+    h(
+      "p",
+      {},
+      "This file has the memory layout only: see Segments. torch.cuda.memory._record_memory_history() records the history.",
+    ),
+  );
 }
 
 function facts(snapshot, device) {
@@ -134,11 +183,24 @@ function facts(snapshot, device) {
     `${bytes(device.peak_reserved_bytes)} reserved at the peak`,
     device.out_of_memory > 0 && `${count(device.out_of_memory)} out of memory`,
     device.streams.length > 1 && `${count(device.streams.length)} streams`,
-    device.private_pools.length > 0 && `${count(device.private_pools.length)} private ${device.private_pools.length === 1 ? "pool" : "pools"}: ${device.private_pools.slice(0, 4).map((pool) => pool.join(",")).join("; ")}`,
+    device.private_pools.length > 0 &&
+      `${count(device.private_pools.length)} private ${device.private_pools.length === 1 ? "pool" : "pools"}: ${device.private_pools
+        .slice(0, 4)
+        .map((pool) => pool.join(","))
+        .join("; ")}`,
   ].filter(Boolean);
   const notes = [...snapshot.notes, ...device.notes];
   return [
-    h("p", { class: "snapshot-facts" }, said.join(" · "), h("br"), h("span", { class: "muted" }, "allocator settings: "), h("code", {}, device.settings || "default"), (device.settings_given ?? device.settings) !== device.settings && h("span", { class: "muted" }, ` (configured: ${device.settings_given || "none"})`)),
+    h(
+      "p",
+      { class: "snapshot-facts" },
+      said.join(" · "),
+      h("br"),
+      h("span", { class: "muted" }, "allocator settings: "),
+      h("code", {}, device.settings || "default"),
+      (device.settings_given ?? device.settings) !== device.settings &&
+        h("span", { class: "muted" }, ` (configured: ${device.settings_given || "none"})`),
+    ),
     settingsInForce(device.settings_in_force ?? {}),
     notes.length > 0 && h("p", { class: "muted snapshot-notes" }, notes.join(" ")),
   ];
@@ -147,9 +209,22 @@ function facts(snapshot, device) {
 /** All that PyTorch tells of itself at the end, which a text of two words tells little of. */
 function settingsInForce(settings) {
   const rows = Object.entries(settings).sort(([one], [other]) => (one < other ? -1 : 1));
-  return rows.length > 0 && h("details", { class: "settings-in-force" },
-    h("summary", { class: "muted" }, `${rows.length} settings reported by PyTorch`),
-    h("dl", { class: "facts" }, rows.map(([name, value]) => [h("dt", {}, h("code", {}, name)), h("dd", {}, h("code", {}, String(value ?? "unknown")))])));
+  return (
+    rows.length > 0 &&
+    h(
+      "details",
+      { class: "settings-in-force" },
+      h("summary", { class: "muted" }, `${rows.length} settings reported by PyTorch`),
+      h(
+        "dl",
+        { class: "facts" },
+        rows.map(([name, value]) => [
+          h("dt", {}, h("code", {}, name)),
+          h("dd", {}, h("code", {}, String(value ?? "unknown"))),
+        ]),
+      ),
+    )
+  );
 }
 
 export const open = (root, { snapshot }) => new SnapshotPage(root, snapshot);

@@ -11,11 +11,21 @@ const LATER_MS = 5000;
 
 class SnapshotsPage {
   constructor(root) {
-    this.parts = Object.fromEntries(["trouble", "list", "runs"].map((name) => [name, h("div", { class: "snapshot-list" })]));
+    this.parts = Object.fromEntries(
+      ["trouble", "list", "runs"].map((name) => [name, h("div", { class: "snapshot-list" })]),
+    );
     this.upload = new SnapshotUpload({ onTaken: (taken) => this.taken(taken) });
     this.said = h("div", { class: "snapshot-list", role: "status", "aria-live": "polite" });
     document.title = "Snapshots · vramscope";
-    fill(root, h("div", { class: "page-head" }, h("h1", {}, "Snapshots")), this.upload.element, this.said, this.parts.trouble, this.parts.list, this.parts.runs);
+    fill(
+      root,
+      h("div", { class: "page-head" }, h("h1", {}, "Snapshots")),
+      this.upload.element,
+      this.said,
+      this.parts.trouble,
+      this.parts.list,
+      this.parts.runs,
+    );
     this.look();
     this.lookAtRuns();
     this.seen = () => !document.hidden && this.look();
@@ -30,7 +40,21 @@ class SnapshotsPage {
   }
 
   taken(taken) {
-    fill(this.said, taken.known && h("div", { class: "banner quiet" }, h("span", {}, `${taken.name} is already stored: `, h("a", { href: `/snapshots/${taken.snapshot}` }, "open it"), ".")));
+    fill(
+      this.said,
+      taken.known &&
+        h(
+          "div",
+          { class: "banner quiet" },
+          h(
+            "span",
+            {},
+            `${taken.name} is already stored: `,
+            h("a", { href: `/snapshots/${taken.snapshot}` }, "open it"),
+            ".",
+          ),
+        ),
+    );
     this.look();
   }
 
@@ -78,12 +102,39 @@ class SnapshotsPage {
       fill(this.parts.list, nothingYet());
       return;
     }
-    fill(this.parts.list,
-      h("section", { class: "card scroll", "aria-label": "Snapshot files" },
-        h("table", { class: "plain snapshots-table" },
-          h("thead", {}, h("tr", {}, ["File", "State", "Size", "Events", "Peak reserved", "Came"].map((head, at) => h("th", { class: at > 1 ? "number" : null, scope: "col" }, head)), h("td"))),
-          h("tbody", {}, snapshots.map((snapshot) => row(snapshot, () => this.remove(snapshot)))))),
-      h("p", { class: "muted" }, `${bytes(stored)} of ${bytes(most)} used by snapshots. When full, the oldest are deleted.`));
+    fill(
+      this.parts.list,
+      h(
+        "section",
+        { class: "card scroll", "aria-label": "Snapshot files" },
+        h(
+          "table",
+          { class: "plain snapshots-table" },
+          h(
+            "thead",
+            {},
+            h(
+              "tr",
+              {},
+              ["File", "State", "Size", "Events", "Peak reserved", "Came"].map((head, at) =>
+                h("th", { class: at > 1 ? "number" : null, scope: "col" }, head),
+              ),
+              h("td"),
+            ),
+          ),
+          h(
+            "tbody",
+            {},
+            snapshots.map((snapshot) => row(snapshot, () => this.remove(snapshot))),
+          ),
+        ),
+      ),
+      h(
+        "p",
+        { class: "muted" },
+        `${bytes(stored)} of ${bytes(most)} used by snapshots. When full, the oldest are deleted.`,
+      ),
+    );
   }
 }
 
@@ -91,14 +142,34 @@ function row(snapshot, onDelete) {
   const { devices, state } = snapshot;
   const events = state === "ready" ? devices.reduce((sum, device) => sum + device.events, 0) : null;
   const peak = state === "ready" ? Math.max(...devices.map((device) => device.peak_reserved_bytes)) : null;
-  return h("tr", { "data-snapshot": snapshot.snapshot, "data-state": state },
-    h("td", { class: "file-name" }, state === "ready" ? h("a", { href: `/snapshots/${snapshot.snapshot}` }, snapshot.name) : snapshot.name, devices.length > 1 && h("span", { class: "muted" }, ` · ${devices.length} devices`)),
+  return h(
+    "tr",
+    { "data-snapshot": snapshot.snapshot, "data-state": state },
+    h(
+      "td",
+      { class: "file-name" },
+      state === "ready" ? h("a", { href: `/snapshots/${snapshot.snapshot}` }, snapshot.name) : snapshot.name,
+      devices.length > 1 && h("span", { class: "muted" }, ` · ${devices.length} devices`),
+    ),
     h("td", {}, stateOf(snapshot)),
     h("td", { class: "number tabular" }, bytes(snapshot.bytes)),
     h("td", { class: "number tabular" }, isKnown(events) ? count(events) : known("unknown", { short: true })),
     h("td", { class: "number tabular" }, known(bytes(peak), { short: true })),
-    h("td", { class: "number" }, h("time", { title: moment(snapshot.received_seconds) }, ago(snapshot.received_seconds, Date.now() / 1000))),
-    h("td", { class: "number" }, h("button", { class: "button small quiet", type: "button", "aria-label": `Delete ${snapshot.name}`, onclick: onDelete }, "Delete")));
+    h(
+      "td",
+      { class: "number" },
+      h("time", { title: moment(snapshot.received_seconds) }, ago(snapshot.received_seconds, Date.now() / 1000)),
+    ),
+    h(
+      "td",
+      { class: "number" },
+      h(
+        "button",
+        { class: "button small quiet", type: "button", "aria-label": `Delete ${snapshot.name}`, onclick: onDelete },
+        "Delete",
+      ),
+    ),
+  );
 }
 
 /** How far a snapshot is, or what is wrong with it. */
@@ -106,32 +177,86 @@ export function stateOf({ state, place, preparing, done_bytes: done, total_bytes
   if (state === "ready") return "ready";
   if (state === "failed") return h("span", { class: "more" }, `cannot be opened: ${problem}`);
   if (state === "waiting") return place > 0 ? `waiting; ${count(place)} before it` : "waits";
-  const words = preparing ? "preparing; slower the first time after an installation…" : done >= total && total > 0 ? "computing lifetimes and peaks…" : `reading, ${percent(done / Math.max(total, 1), 0)}`;
-  return h("span", { class: "job" }, h("progress", preparing || done >= total ? { "aria-label": words } : { max: String(total), value: done, "aria-label": words }), h("span", { class: "muted tabular" }, words));
+  const words = preparing
+    ? "preparing; slower the first time after an installation…"
+    : done >= total && total > 0
+      ? "computing lifetimes and peaks…"
+      : `reading, ${percent(done / Math.max(total, 1), 0)}`;
+  return h(
+    "span",
+    { class: "job" },
+    h(
+      "progress",
+      preparing || done >= total ? { "aria-label": words } : { max: String(total), value: done, "aria-label": words },
+    ),
+    h("span", { class: "muted tabular" }, words),
+  );
 }
 
 function nothingYet() {
-  return h("section", { class: "card empty" },
+  return h(
+    "section",
+    { class: "card empty" },
     h("h2", {}, "No snapshots yet"),
     h("p", {}, "A snapshot is PyTorch's record of its CUDA allocator. In a training:"),
-    h("div", { class: "narrow" }, snippet("torch.cuda.memory._record_memory_history()\n# ... some steps\ntorch.cuda.memory._dump_snapshot(\"snapshot.pickle\")")),
+    h(
+      "div",
+      { class: "narrow" },
+      snippet(
+        'torch.cuda.memory._record_memory_history()\n# ... some steps\ntorch.cuda.memory._dump_snapshot("snapshot.pickle")',
+      ),
+    ),
     h("p", { class: "or" }, "From a terminal:"),
-    h("div", { class: "narrow" }, snippet(`vramscope snapshot snapshot.pickle --server ${location.origin}`)));
+    h("div", { class: "narrow" }, snippet(`vramscope snapshot snapshot.pickle --server ${location.origin}`)),
+  );
 }
 
 function recordedByRuns(runs) {
   if (runs.length === 0) return null;
-  return h("section", { class: "card", "aria-label": "Recorded by runs" },
+  return h(
+    "section",
+    { class: "card", "aria-label": "Recorded by runs" },
     h("header", {}, h("h2", {}, "Recorded by runs")),
-    h("div", { class: "scroll" }, h("table", { class: "plain" },
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Run"), h("th", { class: "number", scope: "col" }, "Recordings"), h("th", { scope: "col" }, ""))),
-      h("tbody", {}, runs.map((run) => {
-        const path = `/runs/${encodeURIComponent(run.run_id)}`;
-        return h("tr", {},
-          h("td", { class: "file-name" }, h("a", { href: path }, run.name)),
-          h("td", { class: "number tabular" }, count(run.recordings)),
-          h("td", {}, h("a", { href: `${path}/anatomy` }, "Anatomy"), " · ", h("a", { href: `${path}/fragmentation` }, "Fragmentation")));
-      })))));
+    h(
+      "div",
+      { class: "scroll" },
+      h(
+        "table",
+        { class: "plain" },
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            h("th", { scope: "col" }, "Run"),
+            h("th", { class: "number", scope: "col" }, "Recordings"),
+            h("th", { scope: "col" }, ""),
+          ),
+        ),
+        h(
+          "tbody",
+          {},
+          runs.map((run) => {
+            const path = `/runs/${encodeURIComponent(run.run_id)}`;
+            return h(
+              "tr",
+              {},
+              h("td", { class: "file-name" }, h("a", { href: path }, run.name)),
+              h("td", { class: "number tabular" }, count(run.recordings)),
+              h(
+                "td",
+                {},
+                h("a", { href: `${path}/anatomy` }, "Anatomy"),
+                " · ",
+                h("a", { href: `${path}/fragmentation` }, "Fragmentation"),
+              ),
+            );
+          }),
+        ),
+      ),
+    ),
+  );
 }
 
 export const open = (root) => new SnapshotsPage(root);

@@ -14,10 +14,24 @@ export function open(root, { path, problem }) {
       "section",
       { class: "card not-found" },
       h("h1", {}, isRun ? "Run not found" : "Page not found"),
-      h("p", {}, isRun ? "No run has the id or name " : "No page at ", h("code", {}, isRun ? decodeURIComponent(path.slice(6)) : path), "."),
+      h(
+        "p",
+        {},
+        isRun ? "No run has the id or name " : "No page at ",
+        h("code", {}, isRun ? decodeURIComponent(path.slice(6)) : path),
+        ".",
+      ),
       problem?.detail && h("p", { class: "muted" }, problem.detail),
       nearby,
-      h("p", {}, h("a", { href: "/runs" }, "All runs"), " · ", h("a", { href: "/compare" }, "Compare"), " · ", h("a", { href: "/settings" }, "Settings")),
+      h(
+        "p",
+        {},
+        h("a", { href: "/runs" }, "All runs"),
+        " · ",
+        h("a", { href: "/compare" }, "Compare"),
+        " · ",
+        h("a", { href: "/settings" }, "Settings"),
+      ),
     ),
   );
   offer(nearby, problem?.suggestions ?? []);
@@ -36,5 +50,13 @@ async function offer(place, suggestions) {
     }
   }
   if (entries.length === 0) return;
-  fill(place, h("h2", {}, title), h("ul", {}, entries.map((run) => h("li", {}, h("a", { href: `/runs/${encodeURIComponent(run.run_id)}` }, run.name)))));
+  fill(
+    place,
+    h("h2", {}, title),
+    h(
+      "ul",
+      {},
+      entries.map((run) => h("li", {}, h("a", { href: `/runs/${encodeURIComponent(run.run_id)}` }, run.name))),
+    ),
+  );
 }

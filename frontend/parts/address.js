@@ -25,9 +25,16 @@ export function oddities(query, rules) {
     const rule = Object.hasOwn(known, key) ? known[key] : null;
     if (rule === null) return [[key, `${short(key)} is not a parameter of this page`]];
     if (text === "" || rule(text)) return [];
-    return [[key, `${key}=${short(text)} ${rule.words ? `is none of ${rule.words.join(", ")}` : rule === isNumber ? "is not a number" : "is not known"}`]];
+    return [
+      [
+        key,
+        `${key}=${short(text)} ${rule.words ? `is none of ${rule.words.join(", ")}` : rule === isNumber ? "is not a number" : "is not known"}`,
+      ],
+    ];
   });
-  return "from" in rules && backwards(query) ? [...found, ["from", `from=${query.from} is not before to=${query.to}`], ["to", null]] : found;
+  return "from" in rules && backwards(query)
+    ? [...found, ["from", `from=${query.from} is not before to=${query.to}`], ["to", null]]
+    : found;
 }
 
 const short = (text) => (text.length > LONG ? `${text.slice(0, LONG - 1)}…` : text);
@@ -42,7 +49,19 @@ export function addressNote(rules) {
     const odd = oddities(query, rules);
     const words = odd.map(([, said]) => said).filter(Boolean);
     const away = () => setQuery(Object.fromEntries(odd.map(([key]) => [key, null])));
-    fill(element, words.length > 0 && h("p", { class: "muted" }, "Ignored in this page’s address: ", words.slice(0, SHOWN).join("; "), words.length > SHOWN && `; and ${words.length - SHOWN} more`, ". ", h("button", { class: "button small quiet", type: "button", onclick: away }, "Remove")));
+    fill(
+      element,
+      words.length > 0 &&
+        h(
+          "p",
+          { class: "muted" },
+          "Ignored in this page’s address: ",
+          words.slice(0, SHOWN).join("; "),
+          words.length > SHOWN && `; and ${words.length - SHOWN} more`,
+          ". ",
+          h("button", { class: "button small quiet", type: "button", onclick: away }, "Remove"),
+        ),
+    );
   };
   draw(store.get());
   const path = store.get().path;

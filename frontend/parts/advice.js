@@ -9,7 +9,12 @@ export class AdviceCard {
   constructor() {
     this.body = h("div", { class: "pad" });
     this.moment = h("span", { class: "muted" });
-    this.element = h("section", { class: "card advice-card", "aria-label": "How to lower the peak", "aria-live": "polite" }, h("header", {}, h("h2", {}, "How to lower the peak"), h("span", { class: "spring" }), this.moment), this.body);
+    this.element = h(
+      "section",
+      { class: "card advice-card", "aria-label": "How to lower the peak", "aria-live": "polite" },
+      h("header", {}, h("h2", {}, "How to lower the peak"), h("span", { class: "spring" }), this.moment),
+      this.body,
+    );
   }
 
   /** Ask for a recording's advice and show it; only the newest question is answered. */
@@ -37,7 +42,9 @@ export class AdviceCard {
     fill(
       this.body,
       composition(categories, total),
-      advice.length ? h("ol", { class: "advice-list" }, advice.map(piece)) : h("p", { class: "muted", "data-no-advice": true }, nothing(coverage)),
+      advice.length
+        ? h("ol", { class: "advice-list" }, advice.map(piece))
+        : h("p", { class: "muted", "data-no-advice": true }, nothing(coverage)),
       coverageNote(coverage),
     );
   }
@@ -45,7 +52,8 @@ export class AdviceCard {
 
 /** What it brings, in a word: bytes, else time, else rows. */
 function gain({ saves_bytes: saves, seconds: shorter, evidence }) {
-  if (saves) return `${evidence.at_most ? "up to " : ""}−${bytes(saves)} ${{ reserved: "reserved", run: "peak of the run" }[evidence.of] ?? "peak"}`;
+  if (saves)
+    return `${evidence.at_most ? "up to " : ""}−${bytes(saves)} ${{ reserved: "reserved", run: "peak of the run" }[evidence.of] ?? "peak"}`;
   const most = shorter ?? evidence.at_most_seconds;
   if (isKnown(most)) return `${isKnown(shorter) ? "" : "up to "}−${seconds(most)} a step`;
   if (isKnown(evidence.largest_batch_size)) return `batch of ${count(evidence.largest_batch_size)}`;
@@ -53,7 +61,19 @@ function gain({ saves_bytes: saves, seconds: shorter, evidence }) {
 }
 
 function piece({ rule, sentence, source, file, line, ...told }) {
-  return h("li", { "data-rule": rule }, h("span", { class: "saves" }, gain(told)), h("span", { class: "said" }, sentence, file ? [" ", h("code", { title: file }, `${short(file)}${line ? `:${line}` : ""}`)] : null, " ", sourceLink(source)));
+  return h(
+    "li",
+    { "data-rule": rule },
+    h("span", { class: "saves" }, gain(told)),
+    h(
+      "span",
+      { class: "said" },
+      sentence,
+      file ? [" ", h("code", { title: file }, `${short(file)}${line ? `:${line}` : ""}`)] : null,
+      " ",
+      sourceLink(source),
+    ),
+  );
 }
 
 /** train.py with the folder before it, as people know their files. */
@@ -69,7 +89,15 @@ function sourceLink(source) {
 /** The peak by category, in words: the picture above shows it over time. */
 function composition(categories, total) {
   if (!categories.length) return null;
-  return h("p", { class: "composition", "data-composition": true }, categories.map(({ category, bytes: held }, at) => [at ? " · " : "", h("strong", {}, category), ` ${bytes(held)} (${percent(held / total)})`]));
+  return h(
+    "p",
+    { class: "composition", "data-composition": true },
+    categories.map(({ category, bytes: held }, at) => [
+      at ? " · " : "",
+      h("strong", {}, category),
+      ` ${bytes(held)} (${percent(held / total)})`,
+    ]),
+  );
 }
 
 function nothing({ basis }) {
@@ -80,5 +108,9 @@ function nothing({ basis }) {
 function coverageNote({ unknown_bytes: unknown, unknown_fraction: fraction, basis }) {
   if (!unknown) return null;
   const why = basis === "owners" ? "" : " Recordings of the agent do; snapshots do not.";
-  return h("p", { class: "muted", "data-unknown": true }, `${bytes(unknown)} (${percent(fraction)}) of the peak could not be attributed and is shown as unknown.${why}`);
+  return h(
+    "p",
+    { class: "muted", "data-unknown": true },
+    `${bytes(unknown)} (${percent(fraction)}) of the peak could not be attributed and is shown as unknown.${why}`,
+  );
 }

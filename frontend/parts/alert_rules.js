@@ -22,7 +22,22 @@ export class AlertRules {
   constructor() {
     this.said = h("p", { class: "muted", role: "status" });
     this.list = h("div", { class: "alert-rules" });
-    this.element = h("section", { class: "card" }, h("header", {}, h("h2", {}, "Alerts")), h("div", { class: "pad stack" }, h("p", { class: "muted" }, "Rules for the number of alerts on a run’s page. Stored on the server, for all users."), this.list, this.said));
+    this.element = h(
+      "section",
+      { class: "card" },
+      h("header", {}, h("h2", {}, "Alerts")),
+      h(
+        "div",
+        { class: "pad stack" },
+        h(
+          "p",
+          { class: "muted" },
+          "Rules for the number of alerts on a run’s page. Stored on the server, for all users.",
+        ),
+        this.list,
+        this.said,
+      ),
+    );
     this.load();
   }
 
@@ -36,7 +51,11 @@ export class AlertRules {
 
   show(rules) {
     this.rules = rules;
-    if (this.fields.size === 0) fill(this.list, LINES.map((line) => this.line(...line)));
+    if (this.fields.size === 0)
+      fill(
+        this.list,
+        LINES.map((line) => this.line(...line)),
+      );
     for (const [name, , limit, size] of LINES) {
       const { on, threshold } = this.fields.get(name);
       on.checked = rules[name].on;
@@ -48,15 +67,34 @@ export class AlertRules {
 
   line(name, words, limit, size, unit, meaning) {
     const on = h("input", { type: "checkbox", onchange: () => this.change(name, { on: on.checked }) });
-    const threshold = limit && h("input", { type: "number", step: "any", min: "0", "aria-label": `${words} (${unit})`, onchange: () => this.take(name, limit, size) });
+    const threshold =
+      limit &&
+      h("input", {
+        type: "number",
+        step: "any",
+        min: "0",
+        "aria-label": `${words} (${unit})`,
+        onchange: () => this.take(name, limit, size),
+      });
     this.fields.set(name, { on, threshold });
-    return h("div", { "data-rule": name }, h("label", { title: meaning }, on, words), threshold && [threshold, unit], h("span", { class: "muted below" }, meaning));
+    return h(
+      "div",
+      { "data-rule": name },
+      h("label", { title: meaning }, on, words),
+      threshold && [threshold, unit],
+      h("span", { class: "muted below" }, meaning),
+    );
   }
 
   take(name, limit, size) {
     const { threshold } = this.fields.get(name);
     const number = threshold.value.trim() === "" ? NaN : Number(threshold.value);
-    if (Number.isFinite(number)) this.change(name, { [limit]: size === MIB ? Math.round(number * size) : Number((number * size).toPrecision(12)) }, threshold);
+    if (Number.isFinite(number))
+      this.change(
+        name,
+        { [limit]: size === MIB ? Math.round(number * size) : Number((number * size).toPrecision(12)) },
+        threshold,
+      );
     else this.refuse(threshold, "Not a number. Nothing was changed.");
   }
 

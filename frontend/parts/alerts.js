@@ -27,18 +27,55 @@ const share = (fraction) => percent(fraction, Number.isInteger(Math.round(fracti
  * exact peak: many a script calls PyTorch's own function, which harms nothing.
  */
 export function alertsOf(run) {
-  const { leak_count: leaks, findings, foreign_reset_steps: resets, lower_bound_steps: bounds, fragmentation_fraction: never, capacity_bytes: capacity } = run;
+  const {
+    leak_count: leaks,
+    findings,
+    foreign_reset_steps: resets,
+    lower_bound_steps: bounds,
+    fragmentation_fraction: never,
+    capacity_bytes: capacity,
+  } = run;
   const rules = { ...ON, ...run.alert_rules };
   const { room } = roomOf(run);
   const died = /OutOfMemoryError$/.test(run.error_type ?? "") ? 1 : 0; // of which no record may have come
   const errors = Math.max(run.oom_records ?? 0, run.out_of_memory_count ?? 0, died);
   const alerts = [
-    { rule: "leaks", number: run.leaked_bytes < rules.leaks.least_bytes ? 0 : (leaks ?? 0), words: many(leaks, "leak", "leaks"), page: "/leaks" },
-    { rule: "out_of_memory", number: errors, words: many(errors, "out-of-memory error", "out-of-memory errors"), page: "/oom" },
-    { rule: "findings", number: findings?.length ?? 0, words: many(findings?.length, "finding", "findings"), part: ".findings" },
-    { rule: "resets", number: bounds > 0 ? 1 : 0, words: `counters reset in ${stepCount(bounds)}`, part: "vs-chart[data-figure=step_peaks]" },
-    { rule: "headroom", number: isKnown(room) && room < capacity * rules.headroom.below_fraction ? 1 : 0, words: `headroom below ${share(rules.headroom.below_fraction)}`, part: "[data-kpi=headroom]" },
-    { rule: "never_needed", number: never > rules.never_needed.above_fraction ? 1 : 0, words: `more than ${share(rules.never_needed.above_fraction)} of reserved never needed`, page: "/fragmentation" },
+    {
+      rule: "leaks",
+      number: run.leaked_bytes < rules.leaks.least_bytes ? 0 : (leaks ?? 0),
+      words: many(leaks, "leak", "leaks"),
+      page: "/leaks",
+    },
+    {
+      rule: "out_of_memory",
+      number: errors,
+      words: many(errors, "out-of-memory error", "out-of-memory errors"),
+      page: "/oom",
+    },
+    {
+      rule: "findings",
+      number: findings?.length ?? 0,
+      words: many(findings?.length, "finding", "findings"),
+      part: ".findings",
+    },
+    {
+      rule: "resets",
+      number: bounds > 0 ? 1 : 0,
+      words: `counters reset in ${stepCount(bounds)}`,
+      part: "vs-chart[data-figure=step_peaks]",
+    },
+    {
+      rule: "headroom",
+      number: isKnown(room) && room < capacity * rules.headroom.below_fraction ? 1 : 0,
+      words: `headroom below ${share(rules.headroom.below_fraction)}`,
+      part: "[data-kpi=headroom]",
+    },
+    {
+      rule: "never_needed",
+      number: never > rules.never_needed.above_fraction ? 1 : 0,
+      words: `more than ${share(rules.never_needed.above_fraction)} of reserved never needed`,
+      page: "/fragmentation",
+    },
   ].filter(({ rule, number }) => rules[rule].on && number > 0);
   const unknown = [
     ["leaks", leaks === null, "leaks"],
@@ -47,7 +84,9 @@ export function alertsOf(run) {
     ["headroom", !isKnown(room), "headroom"],
     ["never_needed", !isKnown(never), "never needed"],
   ].flatMap(([rule, is, words]) => (rules[rule].on && is ? [words] : []));
-  const off = Object.keys(ON).filter((rule) => ON[rule].on && !rules[rule].on).map((rule) => ON[rule].words);
+  const off = Object.keys(ON)
+    .filter((rule) => ON[rule].on && !rules[rule].on)
+    .map((rule) => ON[rule].words);
   return { alerts, unknown, off };
 }
 
@@ -55,7 +94,10 @@ export function alertsOf(run) {
 export function alertsCell(run) {
   const { alerts, unknown, off } = alertsOf(run);
   const number = alerts.reduce((sum, alert) => sum + alert.number, 0);
-  const to = ({ words, page, part }) => (page ? h("a", { href: `/runs/${encodeURIComponent(run.run_id)}${page}` }, words) : h("a", { href: location.pathname + location.search, onclick: (event) => show(event, part) }, words));
+  const to = ({ words, page, part }) =>
+    page
+      ? h("a", { href: `/runs/${encodeURIComponent(run.run_id)}${page}` }, words)
+      : h("a", { href: location.pathname + location.search, onclick: (event) => show(event, part) }, words);
   const rest = unknown.length > 0 && `unknown: ${unknown.join(", ")}`;
   const silent = off.length > 0 && h("a", { href: "/settings" }, `not counted: ${off.join(", ")}`);
   return {

@@ -21,7 +21,11 @@ function readView(by) {
   const one = (name, values) => (values.includes(query[name]) ? query[name] : null);
   return {
     ...windowIn(query),
-    by: one("by", COLOURINGS.map(([name]) => name)) ?? by,
+    by:
+      one(
+        "by",
+        COLOURINGS.map(([name]) => name),
+      ) ?? by,
     detail: one("detail", ["areas", "allocations"]),
     event: wholeOf(query.event),
     allocation: wholeOf(query.allocation),
@@ -56,22 +60,38 @@ export class AnatomyView {
     this.flame = new Flame({
       file: `${file}-flame`,
       load,
-      view: () => ({ event: this.view.event, by: this.view.flame, focus: this.view.focus, libraries: this.view.libraries }),
+      view: () => ({
+        event: this.view.event,
+        by: this.view.flame,
+        focus: this.view.focus,
+        libraries: this.view.libraries,
+      }),
       peakWords: () => this.timeline.lookAtWords,
       onView: (change) => setQuery(change),
     });
-    this.allocation = new Allocation({ load, onMoment: (event) => this.goTo(event), onClose: () => setQuery({ allocation: null }) });
-    this.between = new Between({ load, onAllocation: (allocation) => setQuery({ allocation }), onClear: () => setQuery({ a: null, b: null }) });
+    this.allocation = new Allocation({
+      load,
+      onMoment: (event) => this.goTo(event),
+      onClose: () => setQuery({ allocation: null }),
+    });
+    this.between = new Between({
+      load,
+      onAllocation: (allocation) => setQuery({ allocation }),
+      onClear: () => setQuery({ a: null, b: null }),
+    });
     this.advice = new AdviceCard(); // below the picture, which does not wait for it
     this.otherWays = new OtherWays();
     this.moment = h("div", { class: "view-bar moment-bar", hidden: true });
-    this.element = h("div", { class: "anatomy-view" },
+    this.element = h(
+      "div",
+      { class: "anatomy-view" },
       h("div", { class: "charts" }, this.timeline.element),
       this.moment,
       h("div", { class: "looked-at" }, this.allocation.element, this.between.element),
       this.advice.element,
       this.otherWays.element,
-      h("div", { class: "charts" }, this.flame.element));
+      h("div", { class: "charts" }, this.flame.element),
+    );
   }
 
   /** Show a recording from its beginning; `told`: its moments. */
@@ -135,16 +155,49 @@ export class AnatomyView {
     const key = JSON.stringify([event, a, b, last, lookAt]);
     if (key === this.momentKey) return;
     this.momentKey = key;
-    const to = (label, at, title) => h("button", { class: "button small quiet", type: "button", title, "aria-pressed": String(event === at), onclick: () => (at === null ? setQuery({ event: null }) : this.goTo(at)) }, label);
+    const to = (label, at, title) =>
+      h(
+        "button",
+        {
+          class: "button small quiet",
+          type: "button",
+          title,
+          "aria-pressed": String(event === at),
+          onclick: () => (at === null ? setQuery({ event: null }) : this.goTo(at)),
+        },
+        label,
+      );
     const here = event ?? lookAt.event;
-    const set = (name, at) => h("button", { class: "button small", type: "button", title: `compare from or to this moment`, "data-set": name, onclick: () => setQuery({ [name]: here }) }, at === null ? `Set ${name.toUpperCase()} here` : `Move ${name.toUpperCase()} here`);
-    fill(this.moment,
+    const set = (name, at) =>
+      h(
+        "button",
+        {
+          class: "button small",
+          type: "button",
+          title: `compare from or to this moment`,
+          "data-set": name,
+          onclick: () => setQuery({ [name]: here }),
+        },
+        at === null ? `Set ${name.toUpperCase()} here` : `Move ${name.toUpperCase()} here`,
+      );
+    fill(
+      this.moment,
       h("span", { class: "muted" }, "Moment"),
       to("start", -1, "before the first event"),
       to("peak", null, this.timeline.lookAtWords),
       last >= 0 && to("end", last, "after the last event"),
-      h("span", { class: "tabular moment-words" }, event === null ? `${this.timeline.lookAtWords}: ${momentWords(lookAt)}` : event < 0 ? "before the first event" : `event ${count(event)}`),
+      h(
+        "span",
+        { class: "tabular moment-words" },
+        event === null
+          ? `${this.timeline.lookAtWords}: ${momentWords(lookAt)}`
+          : event < 0
+            ? "before the first event"
+            : `event ${count(event)}`,
+      ),
       h("span", { class: "spring" }),
-      set("a", a), set("b", b));
+      set("a", a),
+      set("b", b),
+    );
   }
 }

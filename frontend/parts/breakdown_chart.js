@@ -59,7 +59,10 @@ export class Strip {
 
   zoom(range) {
     clearTimeout(this.settling);
-    this.settling = setTimeout(() => this.onView(windowOf(range, this.told?.events ?? Infinity)), range ? SETTLED_MS : 0);
+    this.settling = setTimeout(
+      () => this.onView(windowOf(range, this.told?.events ?? Infinity)),
+      range ? SETTLED_MS : 0,
+    );
   }
 
   /** Put the line where the moment is. */
@@ -70,11 +73,31 @@ export class Strip {
   drawWords() {
     const { highest, from, to, events, outline } = this.told;
     const part = from > -1 || to < events;
-    const place = highest.event < 0 ? "the start" : `event ${count(highest.event)}${isKnown(highest.step) && highest.step >= 0 ? ` · step ${count(highest.step)}` : ""}`;
-    fill(this.words,
-      h("span", {}, h("strong", {}, bytes(highest.reserved_bytes)), ` peak reserved ${part ? "in view" : "of the recording"}: ${place}`),
-      part && h("button", { class: "chip zoom-chip", type: "button", title: "reset the zoom (Esc)", onclick: () => this.onView(ALL) }, `events ${count(Math.max(0, from))} – ${count(to)}  ✕`),
-      h("span", { class: "muted" }, "drag to zoom, click to select an event"));
-    drawEventsMap(this.map, { event: outline.event, used: outline.in_use_bytes, reserved: outline.reserved_bytes }, events, part ? { from, to } : ALL);
+    const place =
+      highest.event < 0
+        ? "the start"
+        : `event ${count(highest.event)}${isKnown(highest.step) && highest.step >= 0 ? ` · step ${count(highest.step)}` : ""}`;
+    fill(
+      this.words,
+      h(
+        "span",
+        {},
+        h("strong", {}, bytes(highest.reserved_bytes)),
+        ` peak reserved ${part ? "in view" : "of the recording"}: ${place}`,
+      ),
+      part &&
+        h(
+          "button",
+          { class: "chip zoom-chip", type: "button", title: "reset the zoom (Esc)", onclick: () => this.onView(ALL) },
+          `events ${count(Math.max(0, from))} – ${count(to)}  ✕`,
+        ),
+      h("span", { class: "muted" }, "drag to zoom, click to select an event"),
+    );
+    drawEventsMap(
+      this.map,
+      { event: outline.event, used: outline.in_use_bytes, reserved: outline.reserved_bytes },
+      events,
+      part ? { from, to } : ALL,
+    );
   }
 }

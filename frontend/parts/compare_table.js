@@ -19,24 +19,104 @@ const place = (row, page) => `/runs/${encodeURIComponent(row.run)}${page}`;
 /** Head, whether it is a number, whether these rows need the column (undefined: always), what a cell holds, what its head means. */
 const COLUMNS = [
   ["Technique", false, undefined, techniqueCell, "techniques that differ from the baseline; hover for all"],
-  ["n", true, hasRepeats, (row) => count(row.runs.length), "Repeats of one configuration (only the seed differs). Values are means, with ± half the 95 % interval (Student’s t), or the range for fewer than three."],
-  ["Allocated", true, undefined, (row) => [mib(row.peak_allocated_bytes), meter(row.peak_allocated_bytes, row.capacity_bytes), between(row, "peak_allocated_bytes", inMib)], "exact peak of the allocator’s counter, in MiB"],
+  [
+    "n",
+    true,
+    hasRepeats,
+    (row) => count(row.runs.length),
+    "Repeats of one configuration (only the seed differs). Values are means, with ± half the 95 % interval (Student’s t), or the range for fewer than three.",
+  ],
+  [
+    "Allocated",
+    true,
+    undefined,
+    (row) => [
+      mib(row.peak_allocated_bytes),
+      meter(row.peak_allocated_bytes, row.capacity_bytes),
+      between(row, "peak_allocated_bytes", inMib),
+    ],
+    "exact peak of the allocator’s counter, in MiB",
+  ],
   ["saved", true, several, saved("saved_fraction"), "share of peak allocated"],
-  ["Reserved", true, undefined, (row) => [mib(row.peak_reserved_bytes), between(row, "peak_reserved_bytes", inMib)], "peak memory that PyTorch took from the device, in MiB"],
+  [
+    "Reserved",
+    true,
+    undefined,
+    (row) => [mib(row.peak_reserved_bytes), between(row, "peak_reserved_bytes", inMib)],
+    "peak memory that PyTorch took from the device, in MiB",
+  ],
   ["saved", true, several, saved("reserved_saved_fraction"), "share of peak reserved"],
-  ["Device", true, some("peak_device_bytes"), deviceCell, "highest value of the driver, in MiB, with context and libraries, as in nvidia-smi"],
+  [
+    "Device",
+    true,
+    some("peak_device_bytes"),
+    deviceCell,
+    "highest value of the driver, in MiB, with context and libraries, as in nvidia-smi",
+  ],
   ["saved", true, someAgainst("peak_device_bytes"), saved("device_saved_fraction"), "share of the device’s peak"],
-  ["Wall time", true, some("wall_seconds"), (row) => timed(row, [known(seconds(row.wall_seconds), SHORT), between(row, "wall_seconds", seconds)]), "from attach to the end, all attempts, without the gaps"],
-  ["ratio", true, someAgainst("wall_seconds"), times("wall_time_ratio"), "ratio of wall times; only for finished runs with equal steps"],
-  ["Step time", true, undefined, (row) => timed(row, [known(seconds(row.step_seconds_median), SHORT), between(row, "step_seconds_median", seconds)]), "median"],
+  [
+    "Wall time",
+    true,
+    some("wall_seconds"),
+    (row) => timed(row, [known(seconds(row.wall_seconds), SHORT), between(row, "wall_seconds", seconds)]),
+    "from attach to the end, all attempts, without the gaps",
+  ],
+  [
+    "ratio",
+    true,
+    someAgainst("wall_seconds"),
+    times("wall_time_ratio"),
+    "ratio of wall times; only for finished runs with equal steps",
+  ],
+  [
+    "Step time",
+    true,
+    undefined,
+    (row) => timed(row, [known(seconds(row.step_seconds_median), SHORT), between(row, "step_seconds_median", seconds)]),
+    "median",
+  ],
   ["ratio", true, several, times("step_time_ratio"), "ratio of step times"],
   ["Batch", true, some("effective_batch"), batchCell, "effective batch: batch × accumulation × ranks"],
-  ["Samples/s", true, some("samples_per_second"), (row) => timed(row, [known(isKnown(row.samples_per_second) ? rate(row.samples_per_second) : "unknown", SHORT), between(row, "samples_per_second", rate)]), "effective batch / median step time"],
-  ["Never needed", true, undefined, (row) => [known(percent(row.fragmentation_fraction), SHORT), between(row, "fragmentation_fraction", percent)], "peak reserved minus peak allocated, as a share of peak reserved"],
-  ["Unusable", true, undefined, (row) => h("a", { class: "quiet-link", href: place(row, "/fragmentation") }, mib(row.unusable_bytes)), "free at the reserved peak, in MiB, but in pieces or pools that the run’s requests cannot use; needs a recording"],
-  ["Final loss", true, (rows) => rows.some((row) => row.loss_source), lossCell, "mean of the last tenth of the losses, at most 100"],
+  [
+    "Samples/s",
+    true,
+    some("samples_per_second"),
+    (row) =>
+      timed(row, [
+        known(isKnown(row.samples_per_second) ? rate(row.samples_per_second) : "unknown", SHORT),
+        between(row, "samples_per_second", rate),
+      ]),
+    "effective batch / median step time",
+  ],
+  [
+    "Never needed",
+    true,
+    undefined,
+    (row) => [known(percent(row.fragmentation_fraction), SHORT), between(row, "fragmentation_fraction", percent)],
+    "peak reserved minus peak allocated, as a share of peak reserved",
+  ],
+  [
+    "Unusable",
+    true,
+    undefined,
+    (row) => h("a", { class: "quiet-link", href: place(row, "/fragmentation") }, mib(row.unusable_bytes)),
+    "free at the reserved peak, in MiB, but in pieces or pools that the run’s requests cannot use; needs a recording",
+  ],
+  [
+    "Final loss",
+    true,
+    (rows) => rows.some((row) => row.loss_source),
+    lossCell,
+    "mean of the last tenth of the losses, at most 100",
+  ],
   ["Leaked", true, some("leaks"), leakedCell, "bytes retained by leaks, on the worst rank"],
-  ["Graphs", true, some("graphs_alive"), (row) => known(graphs(row.graphs_alive), SHORT), "graphs of earlier steps still alive at the newest step"],
+  [
+    "Graphs",
+    true,
+    some("graphs_alive"),
+    (row) => known(graphs(row.graphs_alive), SHORT),
+    "graphs of earlier steps still alive at the newest step",
+  ],
   ["Steps", true, undefined, (row) => known(count(row.steps), SHORT)],
   ["State", false, undefined, (row) => stateBadge(row.state)],
 ];
@@ -54,13 +134,41 @@ export function compareTable(rows, colourOf) {
     h(
       "tr",
       { class: marked(position) ? "baseline" : null, "data-run": row.run },
-      h("th", { class: "run", scope: "row" },
-        (row.runs ?? [row]).map((one, i) => h("span", { class: "name-line" }, h("span", { class: "swatch marker", style: { "--swatch": colourOf(one.run) } }), h("a", { href: place(one, "") }, one.name), i === 0 && marked(position) && h("span", { class: "chip baseline" }, "baseline"))),
-        row.reasons.length > 0 && h("span", { class: "reasons", title: reasonsOf(row) }, h("span", { "aria-label": "not fully comparable" }, "⚠ "), reasonsOf(row))),
+      h(
+        "th",
+        { class: "run", scope: "row" },
+        (row.runs ?? [row]).map((one, i) =>
+          h(
+            "span",
+            { class: "name-line" },
+            h("span", { class: "swatch marker", style: { "--swatch": colourOf(one.run) } }),
+            h("a", { href: place(one, "") }, one.name),
+            i === 0 && marked(position) && h("span", { class: "chip baseline" }, "baseline"),
+          ),
+        ),
+        row.reasons.length > 0 &&
+          h(
+            "span",
+            { class: "reasons", title: reasonsOf(row) },
+            h("span", { "aria-label": "not fully comparable" }, "⚠ "),
+            reasonsOf(row),
+          ),
+      ),
       columns.map(([, number, , content]) => h("td", { class: number ? "number" : null }, content(row, rows[0]))),
     );
-  const head = columns.map(([name, number, , , meaning]) => h("th", { class: number ? "number" : null, scope: "col", title: meaning ?? null }, name));
-  return h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain compare-table" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Run"), head)), h("tbody", {}, rows.map(line))));
+  const head = columns.map(([name, number, , , meaning]) =>
+    h("th", { class: number ? "number" : null, scope: "col", title: meaning ?? null }, name),
+  );
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0" },
+    h(
+      "table",
+      { class: "plain compare-table" },
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Run"), head)),
+      h("tbody", {}, rows.map(line)),
+    ),
+  );
 }
 
 const reasonsOf = (row) => row.reasons.map((reason) => reason.text).join("; ");
@@ -89,7 +197,15 @@ function between(row, field, words) {
   const { n, low, high, kind } = told;
   const interval = kind === "t95" || low === high;
   const ends = [low, high].sort((a, b) => Math.abs(a) - Math.abs(b)).map((value) => words(value));
-  return h("span", { class: "below", "data-spread": kind, title: interval ? `half the 95 % interval of the mean of ${count(n)}` : `range of ${count(n)}` }, interval ? `± ${words((high - low) / 2).replace(/^[+−×±]/, "")}` : ends.join(" to "));
+  return h(
+    "span",
+    {
+      class: "below",
+      "data-spread": kind,
+      title: interval ? `half the 95 % interval of the mean of ${count(n)}` : `range of ${count(n)}`,
+    },
+    interval ? `± ${words((high - low) / 2).replace(/^[+−×±]/, "")}` : ends.join(" to "),
+  );
 }
 
 /** Whether a figure of repeats may as well be this one: its interval holds it. */
@@ -105,7 +221,13 @@ function techniqueCell(row) {
   const all = row.techniques === null ? "not reported by its agent" : row.techniques.join(", ") || "none seen";
   return [
     h("span", { title: all }, row.label === null ? none() : row.label),
-    left && isKnown(left.allocated_bytes) && h("span", { class: "below", title: `against ${row.label.replace("all but", "all with")}` }, `${left.technique}: ${left.allocated_bytes < 0 ? "costs" : "saves"} ${bytes(Math.abs(left.allocated_bytes))} here`),
+    left &&
+      isKnown(left.allocated_bytes) &&
+      h(
+        "span",
+        { class: "below", title: `against ${row.label.replace("all but", "all with")}` },
+        `${left.technique}: ${left.allocated_bytes < 0 ? "costs" : "saves"} ${bytes(Math.abs(left.allocated_bytes))} here`,
+      ),
   ];
 }
 
@@ -115,7 +237,10 @@ function saved(field) {
     if (!isKnown(row[field])) return known("unknown", SHORT);
     const change = -row[field];
     const same = Math.abs(change) < 0.005 || mayBe(row, field, 0);
-    return [h("span", { class: same ? "" : change < 0 ? "less" : "more" }, signedPercent(change)), between(row, field, (value) => signedPercent(-value))];
+    return [
+      h("span", { class: same ? "" : change < 0 ? "less" : "more" }, signedPercent(change)),
+      between(row, field, (value) => signedPercent(-value)),
+    ];
   };
 }
 
@@ -126,23 +251,41 @@ function times(field) {
     if (!isKnown(value)) return known("unknown", SHORT);
     const nothing = row.emulated || base.emulated;
     const same = nothing || mayBe(row, field, 1);
-    return timed({ emulated: nothing }, [h("span", { class: same ? null : value > 1.005 ? "more" : value < 0.995 ? "less" : "" }, ratio(value)), between(row, field, ratio)]);
+    return timed({ emulated: nothing }, [
+      h("span", { class: same ? null : value > 1.005 ? "more" : value < 0.995 ? "less" : "" }, ratio(value)),
+      between(row, field, ratio),
+    ]);
   };
 }
 
 /** A time, or what follows from one; of an emulated GPU it means nothing, and looks like it. */
 function timed({ emulated }, content) {
-  return emulated ? h("span", { class: "muted", "data-emulated": true, title: "Emulated GPU: memory is exact, timing is not meaningful" }, h("i", {}, content)) : content;
+  return emulated
+    ? h(
+        "span",
+        { class: "muted", "data-emulated": true, title: "Emulated GPU: memory is exact, timing is not meaningful" },
+        h("i", {}, content),
+      )
+    : content;
 }
 
 function deviceCell(row) {
   const whole = row.peak_device_of === "device";
-  return h("span", { title: whole ? "whole device; the share of this process is unknown" : null }, mib(row.peak_device_bytes), whole && h("span", { class: "muted" }, " all"), between(row, "peak_device_bytes", inMib));
+  return h(
+    "span",
+    { title: whole ? "whole device; the share of this process is unknown" : null },
+    mib(row.peak_device_bytes),
+    whole && h("span", { class: "muted" }, " all"),
+    between(row, "peak_device_bytes", inMib),
+  );
 }
 
 function batchCell(row) {
   if (!isKnown(row.effective_batch)) return known("unknown", SHORT);
-  const parts = isKnown(row.batch) && isKnown(row.accumulation) ? `batch ${count(row.batch)}, accumulation ${count(row.accumulation)}, ${number(row.effective_batch / row.batch / row.accumulation)} ranks` : null;
+  const parts =
+    isKnown(row.batch) && isKnown(row.accumulation)
+      ? `batch ${count(row.batch)}, accumulation ${count(row.accumulation)}, ${number(row.effective_batch / row.batch / row.accumulation)} ranks`
+      : null;
   return h("span", { title: parts }, count(row.effective_batch));
 }
 
@@ -151,7 +294,12 @@ function lossCell(row) {
   if (row.loss_words) return h("span", { class: "more lost", title: row.loss_source }, row.loss_words);
   if (!isKnown(row.final_loss)) return known("unknown", SHORT);
   const first = isKnown(row.first_loss) ? `, first ${number(row.first_loss)}` : "";
-  return h("span", { title: `mean of ${row.loss_of}${first}; ${row.loss_source}` }, lossWords(row.final_loss), between(row, "final_loss", lossWords));
+  return h(
+    "span",
+    { title: `mean of ${row.loss_of}${first}; ${row.loss_source}` },
+    lossWords(row.final_loss),
+    between(row, "final_loss", lossWords),
+  );
 }
 
 const lossWords = (value) => String(Number(value.toPrecision(4)));
@@ -160,5 +308,13 @@ const lossWords = (value) => String(Number(value.toPrecision(4)));
 function leakedCell(row) {
   if (!isKnown(row.leaks)) return known("unknown", SHORT);
   if (row.leaks === 0) return h("span", { class: "less" }, "none");
-  return h("a", { class: "more", href: place(row, "/leaks"), title: `${row.leaks === 1 ? "1 leak" : `${row.leaks} leaks`}: ${row.worst_leak}` }, bytes(row.leaked_bytes));
+  return h(
+    "a",
+    {
+      class: "more",
+      href: place(row, "/leaks"),
+      title: `${row.leaks === 1 ? "1 leak" : `${row.leaks} leaks`}: ${row.worst_leak}`,
+    },
+    bytes(row.leaked_bytes),
+  );
 }

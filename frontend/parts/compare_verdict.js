@@ -20,10 +20,30 @@ export function compareVerdict(rows) {
   const saves = best.saved_fraction >= NOTHING && low > 0;
   const chance = best.saved_fraction >= NOTHING && !saves;
   const words = saves
-    ? [h("strong", {}, `${best.name} needs the least memory: ${percent(best.saved_fraction, 0)} less than ${base.name}.`), `${bytes(best.peak_allocated_bytes)} peak allocated instead of ${bytes(base.peak_allocated_bytes)}${inTime(best, base)}.`]
-    : [h("strong", {}, `No run needs less than ${base.name}${chance ? ` by more than ${n > 1 ? "its repeats" : "repeats"} differ` : ""}.`), `${bytes(base.peak_allocated_bytes)} peak allocated.`];
-  const left = comparable.length > 0 && known.length > comparable.length && h("span", {}, "Runs marked ⚠ are excluded.");
-  return h("div", { class: `banner verdict ${saves && comparable.length ? "good" : "quiet"}`, "data-verdict": true }, words, left);
+    ? [
+        h(
+          "strong",
+          {},
+          `${best.name} needs the least memory: ${percent(best.saved_fraction, 0)} less than ${base.name}.`,
+        ),
+        `${bytes(best.peak_allocated_bytes)} peak allocated instead of ${bytes(base.peak_allocated_bytes)}${inTime(best, base)}.`,
+      ]
+    : [
+        h(
+          "strong",
+          {},
+          `No run needs less than ${base.name}${chance ? ` by more than ${n > 1 ? "its repeats" : "repeats"} differ` : ""}.`,
+        ),
+        `${bytes(base.peak_allocated_bytes)} peak allocated.`,
+      ];
+  const left =
+    comparable.length > 0 && known.length > comparable.length && h("span", {}, "Runs marked ⚠ are excluded.");
+  return h(
+    "div",
+    { class: `banner verdict ${saves && comparable.length ? "good" : "quiet"}`, "data-verdict": true },
+    words,
+    left,
+  );
 }
 
 function inTime(best, base) {

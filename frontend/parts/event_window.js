@@ -55,6 +55,10 @@ export function eventsMap(onWindow) {
 
 /** Draw it: `outline` is {event, reserved_bytes} and what of that is used, `window` null or {from, to}. */
 export function drawEventsMap(map, { event, used, reserved }, events, window) {
-  map.setRows({ x_values: event, series: { allocated_bytes: { value: used }, reserved_bytes: { value: reserved } } }, 0, [-1, events]);
+  map.setRows(
+    { x_values: event, series: { allocated_bytes: { value: used }, reserved_bytes: { value: reserved } } },
+    0,
+    [-1, events],
+  );
   map.show(window.from === null ? null : window);
 }

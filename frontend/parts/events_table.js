@@ -8,7 +8,17 @@ import { setQuery, store } from "vramscope/store.js";
 
 const PAGE = 200;
 const TYPED_MS = 250;
-const ACTIONS = ["alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap", "snapshot", "oom"];
+const ACTIONS = [
+  "alloc",
+  "free_requested",
+  "free_completed",
+  "segment_alloc",
+  "segment_free",
+  "segment_map",
+  "segment_unmap",
+  "snapshot",
+  "oom",
+];
 const UNITS = { "": 1, b: 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30 };
 /** URL -> label, what it says when it is empty, width in characters. */
 const FIELDS = {
@@ -23,7 +33,10 @@ const FIELDS = {
 /** "1.5 GiB" -> bytes; null where nothing is said, undefined where it cannot be understood. */
 export function sizeOf(text) {
   if (!text?.trim()) return null;
-  const parts = text.trim().toLowerCase().match(/^([\d.]+)\s*([kmg]?)(?:i?b)?$/);
+  const parts = text
+    .trim()
+    .toLowerCase()
+    .match(/^([\d.]+)\s*([kmg]?)(?:i?b)?$/);
   const value = parts ? Number(parts[1]) * UNITS[parts[2]] : NaN;
   return Number.isFinite(value) ? Math.round(value) : undefined;
 }
@@ -38,17 +51,47 @@ export class EventsTable {
   constructor({ onEvent, onAllocation }) {
     Object.assign(this, { onEvent, onAllocation });
     const inputs = Object.entries(FIELDS).map(([name, [label, placeholder, size]]) => {
-      const input = h("input", { type: "search", name, placeholder, size: String(size), spellcheck: "false", autocomplete: "off", oninput: () => this.typed(name, input.value) });
+      const input = h("input", {
+        type: "search",
+        name,
+        placeholder,
+        size: String(size),
+        spellcheck: "false",
+        autocomplete: "off",
+        oninput: () => this.typed(name, input.value),
+      });
       return h("label", {}, h("span", { class: "muted" }, label), input);
     });
-    this.action = h("select", { name: "action", "aria-label": "Action", onchange: () => setQuery({ action: this.action.value || null, page: null }) }, h("option", { value: "" }, "all actions"), ACTIONS.map((word) => h("option", { value: word }, word)));
-    this.form = h("form", { class: "view-bar events-search", onsubmit: (event) => event.preventDefault() }, this.action, inputs);
+    this.action = h(
+      "select",
+      {
+        name: "action",
+        "aria-label": "Action",
+        onchange: () => setQuery({ action: this.action.value || null, page: null }),
+      },
+      h("option", { value: "" }, "all actions"),
+      ACTIONS.map((word) => h("option", { value: word }, word)),
+    );
+    this.form = h(
+      "form",
+      { class: "view-bar events-search", onsubmit: (event) => event.preventDefault() },
+      this.action,
+      inputs,
+    );
     this.window = h("div");
     this.words = h("span", { class: "muted tabular", role: "status", "aria-live": "polite" });
     this.pages = h("span", { class: "events-pages" });
     this.trouble = h("div");
     this.table = h("div", { class: "card scroll" });
-    this.element = h("div", { class: "events" }, this.form, this.window, this.trouble, h("div", { class: "view-bar" }, this.words, h("span", { class: "spring" }), this.pages), this.table);
+    this.element = h(
+      "div",
+      { class: "events" },
+      this.form,
+      this.window,
+      this.trouble,
+      h("div", { class: "view-bar" }, this.words, h("span", { class: "spring" }), this.pages),
+      this.table,
+    );
   }
 
   /** Show a recording's; `told`: its moments. */
@@ -95,7 +138,8 @@ export class EventsTable {
   /** The URL has changed. */
   update() {
     const { query } = store.get();
-    for (const input of this.form.querySelectorAll("input")) if (document.activeElement !== input) input.value = query[input.name] ?? "";
+    for (const input of this.form.querySelectorAll("input"))
+      if (document.activeElement !== input) input.value = query[input.name] ?? "";
     this.action.value = ACTIONS.includes(query.action) ? query.action : "";
     const wanted = this.wanted();
     const key = JSON.stringify(wanted);
@@ -108,10 +152,23 @@ export class EventsTable {
     this.giveUp?.abort();
     this.giveUp = new AbortController();
     const { signal } = this.giveUp;
-    const wrong = Object.entries({ least: wanted.least_bytes, most: wanted.most_bytes, since: wanted.from_seconds, until: wanted.to_seconds }).filter(([, value]) => value === undefined);
-    for (const input of this.form.querySelectorAll("input")) input.setAttribute("aria-invalid", String(wrong.some(([name]) => name === input.name)));
+    const wrong = Object.entries({
+      least: wanted.least_bytes,
+      most: wanted.most_bytes,
+      since: wanted.from_seconds,
+      until: wanted.to_seconds,
+    }).filter(([, value]) => value === undefined);
+    for (const input of this.form.querySelectorAll("input"))
+      input.setAttribute("aria-invalid", String(wrong.some(([name]) => name === input.name)));
     if (wrong.length > 0) {
-      fill(this.trouble, h("div", { class: "banner bad", role: "alert" }, h("span", {}, "Sizes: a number with a unit, such as 512, 20 MiB or 1.5 GiB. Seconds: a number.")));
+      fill(
+        this.trouble,
+        h(
+          "div",
+          { class: "banner bad", role: "alert" },
+          h("span", {}, "Sizes: a number with a unit, such as 512, 20 MiB or 1.5 GiB. Seconds: a number."),
+        ),
+      );
       return;
     }
     try {
@@ -128,30 +185,107 @@ export class EventsTable {
     const last = Math.max(0, Math.ceil(matching / PAGE) - 1);
     const page = offset / PAGE;
     const narrowed = wanted.from !== null || wanted.to !== null;
-    fill(this.window, narrowed && h("p", { class: "muted" }, `Within the timeline's window, events ${count(wanted.from ?? 0)} to ${count(wanted.to ?? events)}. `, h("button", { class: "button small quiet", type: "button", onclick: () => setQuery({ from: null, to: null, page: null }) }, "All events")));
-    this.words.textContent = matching === 0 ? "no matching event" : `${count(offset + 1)} – ${count(offset + rows.length)} of ${count(matching)}${matching < events ? ` that match, of ${count(events)}` : " events"}`;
-    const to = (label, at, off) => h("button", { class: "button small", type: "button", disabled: off, onclick: () => setQuery({ page: at || null }) }, label);
-    fill(this.pages, matching > PAGE && [to("First", 0, page <= 0), to("Back", page - 1, page <= 0), to("On", page + 1, page >= last), to("Last", last, page >= last)]);
+    fill(
+      this.window,
+      narrowed &&
+        h(
+          "p",
+          { class: "muted" },
+          `Within the timeline's window, events ${count(wanted.from ?? 0)} to ${count(wanted.to ?? events)}. `,
+          h(
+            "button",
+            {
+              class: "button small quiet",
+              type: "button",
+              onclick: () => setQuery({ from: null, to: null, page: null }),
+            },
+            "All events",
+          ),
+        ),
+    );
+    this.words.textContent =
+      matching === 0
+        ? "no matching event"
+        : `${count(offset + 1)} – ${count(offset + rows.length)} of ${count(matching)}${matching < events ? ` that match, of ${count(events)}` : " events"}`;
+    const to = (label, at, off) =>
+      h(
+        "button",
+        { class: "button small", type: "button", disabled: off, onclick: () => setQuery({ page: at || null }) },
+        label,
+      );
+    fill(
+      this.pages,
+      matching > PAGE && [
+        to("First", 0, page <= 0),
+        to("Back", page - 1, page <= 0),
+        to("On", page + 1, page >= last),
+        to("Last", last, page >= last),
+      ],
+    );
     const pools = new Map(told.pools.map((one) => [one.pool, one.id]));
-    fill(this.table, rows.length > 0 && h("table", { class: "plain events-table" },
-      h("thead", {}, h("tr", {}, ["Event", "Time", "Action", "Size", "Address", "Stream", "Pool", "From"].map((head, at) => h("th", { class: [0, 1, 3].includes(at) ? "number" : null, scope: "col" }, head)))),
-      h("tbody", {}, rows.map((row) => this.row(row, pools, told.frees_told)))));
+    fill(
+      this.table,
+      rows.length > 0 &&
+        h(
+          "table",
+          { class: "plain events-table" },
+          h(
+            "thead",
+            {},
+            h(
+              "tr",
+              {},
+              ["Event", "Time", "Action", "Size", "Address", "Stream", "Pool", "From"].map((head, at) =>
+                h("th", { class: [0, 1, 3].includes(at) ? "number" : null, scope: "col" }, head),
+              ),
+            ),
+          ),
+          h(
+            "tbody",
+            {},
+            rows.map((row) => this.row(row, pools, told.frees_told)),
+          ),
+        ),
+    );
   }
 
   /** `freesTold`: else PyTorch repeats, where something is let go, the stack that had asked for it. */
   row(row, pools, freesTold) {
     const pool = row.pool === null ? "—" : row.pool === 0 ? "default" : `private ${pools.get(row.pool)?.join(",")}`;
-    const pick = () => (row.allocation !== null ? this.onAllocation(row.allocation, row.event) : this.onEvent(row.event));
+    const pick = () =>
+      row.allocation !== null ? this.onAllocation(row.allocation, row.event) : this.onEvent(row.event);
     const title = row.allocation !== null ? "show this allocation in the timeline" : "show this event in the timeline";
-    return h("tr", { "data-action": row.action },
-      h("td", { class: "number tabular" }, h("button", { class: "link", type: "button", title, onclick: pick }, count(row.event))),
+    return h(
+      "tr",
+      { "data-action": row.action },
+      h(
+        "td",
+        { class: "number tabular" },
+        h("button", { class: "link", type: "button", title, onclick: pick }, count(row.event)),
+      ),
       h("td", { class: "number tabular" }, isKnown(row.seconds) ? `${row.seconds.toFixed(6)} s` : "—"),
       h("td", {}, h("span", { class: `chip action-${row.action}` }, row.action)),
       h("td", { class: "number tabular", title: `${count(row.size_bytes)} B` }, bytes(row.size_bytes)),
-      h("td", { class: "tabular" }, row.action === "oom" ? isKnown(row.address) ? `${bytes(row.address)} free` : "free bytes unknown" : h("code", {}, `0x${BigInt(row.address).toString(16)}`)),
+      h(
+        "td",
+        { class: "tabular" },
+        row.action === "oom"
+          ? isKnown(row.address)
+            ? `${bytes(row.address)} free`
+            : "free bytes unknown"
+          : h("code", {}, `0x${BigInt(row.address).toString(16)}`),
+      ),
       h("td", { class: "tabular" }, row.stream === 0 ? "default" : h("code", {}, String(row.stream))),
       h("td", { class: "tabular" }, pool),
-      h("td", { class: "from" }, [row.user_metadata, row.compile_context].map((words) => words && h("span", { class: "chip", title: words }, words)), stack(row.stack, !freesTold && row.action.startsWith("free_") ? "allocated by " : "")));
+      h(
+        "td",
+        { class: "from" },
+        [row.user_metadata, row.compile_context].map(
+          (words) => words && h("span", { class: "chip", title: words }, words),
+        ),
+        stack(row.stack, !freesTold && row.action.startsWith("free_") ? "allocated by " : ""),
+      ),
+    );
   }
 }
 
@@ -162,5 +296,14 @@ function stack(frames, what) {
   const own = frames.find(({ library }) => !library) ?? frames[0];
   const said = [what && h("span", { class: "muted" }, what), words(own)];
   if (frames.length === 1) return h("span", { title: own.file }, said);
-  return h("details", {}, h("summary", {}, said), h("ol", { class: "stack" }, frames.map((frame) => h("li", { title: frame.file, class: frame === own ? "own" : null }, words(frame)))));
+  return h(
+    "details",
+    {},
+    h("summary", {}, said),
+    h(
+      "ol",
+      { class: "stack" },
+      frames.map((frame) => h("li", { title: frame.file, class: frame === own ? "own" : null }, words(frame))),
+    ),
+  );
 }

@@ -6,18 +6,31 @@ import { count } from "vramscope/format.js";
 import { windowIn } from "vramscope/parts/event_window.js";
 import { store } from "vramscope/store.js";
 
-const FORMATS = [["csv", "CSV"], ["parquet", "Parquet"], ["perfetto", "Perfetto (JSON)"], ["html", "Standalone page (HTML)"]];
+const FORMATS = [
+  ["csv", "CSV"],
+  ["parquet", "Parquet"],
+  ["perfetto", "Perfetto (JSON)"],
+  ["html", "Standalone page (HTML)"],
+];
 const CANNOT_PARQUET = "Parquet: needs pyarrow on the server";
 
 export class ExportMenu {
   constructor() {
     this.list = h("div", { class: "menu-list" });
-    this.element = h("details", { class: "menu" }, h("summary", { class: "button small" }, "Export the window"), this.list);
+    this.element = h(
+      "details",
+      { class: "menu" },
+      h("summary", { class: "button small" }, "Export the window"),
+      this.list,
+    );
     this.parquet = null; // whether the server can write it is not known yet
-    api.server().then(({ parquet }) => {
-      this.parquet = parquet;
-      if (this.recording) this.show(this.recording);
-    }).catch(() => {});
+    api
+      .server()
+      .then(({ parquet }) => {
+        this.parquet = parquet;
+        if (this.recording) this.show(this.recording);
+      })
+      .catch(() => {});
   }
 
   /** Of this recording, the window that the URL tells. */
@@ -27,7 +40,14 @@ export class ExportMenu {
     const window = { from: from === null ? null : Math.max(0, from), to };
     const words = to === null ? "all events" : `events ${count(window.from)} to ${count(to)}`;
     const formats = FORMATS.filter(([format]) => format !== "parquet" || this.parquet);
-    const links = formats.map(([format, label]) => h("a", { class: "menu-item", href: api.exportUrl(recording, { format, ...window }), download: true }, label));
-    fill(this.list, h("span", { class: "muted menu-words" }, words), links, this.parquet === false && h("span", { class: "muted menu-words" }, CANNOT_PARQUET));
+    const links = formats.map(([format, label]) =>
+      h("a", { class: "menu-item", href: api.exportUrl(recording, { format, ...window }), download: true }, label),
+    );
+    fill(
+      this.list,
+      h("span", { class: "muted menu-words" }, words),
+      links,
+      this.parquet === false && h("span", { class: "muted menu-words" }, CANNOT_PARQUET),
+    );
   }
 }

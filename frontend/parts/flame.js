@@ -11,7 +11,8 @@ const [LEAST_PX, MOST_PX] = [120, 900];
 /** Said where stacks were not recorded all the time. */
 function missing({ stacks_from: from, total_bytes: total, without_stack_bytes: without }) {
   if (without === 0 || total === 0) return null;
-  const since = from > 0 ? `stacks are recorded from event ${count(from)} on` : "some was allocated before the recording";
+  const since =
+    from > 0 ? `stacks are recorded from event ${count(from)} on` : "some was allocated before the recording";
   const why = from === null ? "no stacks were recorded" : `${since}; autograd threads have no Python frames`;
   return h("span", { class: "muted flame-missing" }, `${bytes(without)} without a stack: ${why}.`);
 }
@@ -26,10 +27,17 @@ export class Flame {
       numbers: false,
       load: async (signal) => {
         const { event, by, focus, libraries } = view();
-        const told = await load("flame", { event, by, focus, libraries: libraries || null, width: this.chart.wide }, signal);
+        const told = await load(
+          "flame",
+          { event, by, focus, libraries: libraries || null, width: this.chart.wide },
+          signal,
+        );
         this.told = told;
         const levels = told.figure.layout.meta?.levels ?? 1;
-        this.frame.style.setProperty("min-height", `${Math.max(LEAST_PX, Math.min(MOST_PX, levels * LEVEL_PX + 56))}px`);
+        this.frame.style.setProperty(
+          "min-height",
+          `${Math.max(LEAST_PX, Math.min(MOST_PX, levels * LEVEL_PX + 56))}px`,
+        );
         this.draw();
         return told;
       },
@@ -55,16 +63,56 @@ export class Flame {
     const { told } = this;
     const { event, by, focus, libraries } = this.view();
     const whole = told.total_bytes;
-    fill(this.bar,
-      h("span", {}, h("strong", {}, bytes(whole)), ` alive ${event === null ? `at ${this.peakWords()}, ` : "after "}${momentWords(told.moment)}`),
+    fill(
+      this.bar,
+      h(
+        "span",
+        {},
+        h("strong", {}, bytes(whole)),
+        ` alive ${event === null ? `at ${this.peakWords()}, ` : "after "}${momentWords(told.moment)}`,
+      ),
       h("span", { class: "spring" }),
-      choice("Flamegraph by", [["stack", "By line"], ["module", "By module"]], by, (value) => this.onView({ flame: value === "stack" ? null : value, focus: null })),
-      by === "stack" && h("label", { class: "check" }, h("input", { type: "checkbox", checked: libraries, onchange: (change) => this.onView({ libraries: change.target.checked ? "1" : null, focus: null }) }), " libraries' frames"),
-      told.focus_names.length > 0 && h("div", { class: "crumbs" },
-        h("button", { class: "chip zoom-chip", type: "button", title: "show everything", onclick: () => this.onView({ focus: null }) }, "all  ✕"),
-        h("span", { class: "muted" }, `${told.focus_names.join(" › ")}: ${bytes(told.focus_bytes)}`)),
+      choice(
+        "Flamegraph by",
+        [
+          ["stack", "By line"],
+          ["module", "By module"],
+        ],
+        by,
+        (value) => this.onView({ flame: value === "stack" ? null : value, focus: null }),
+      ),
+      by === "stack" &&
+        h(
+          "label",
+          { class: "check" },
+          h("input", {
+            type: "checkbox",
+            checked: libraries,
+            onchange: (change) => this.onView({ libraries: change.target.checked ? "1" : null, focus: null }),
+          }),
+          " libraries' frames",
+        ),
+      told.focus_names.length > 0 &&
+        h(
+          "div",
+          { class: "crumbs" },
+          h(
+            "button",
+            {
+              class: "chip zoom-chip",
+              type: "button",
+              title: "show everything",
+              onclick: () => this.onView({ focus: null }),
+            },
+            "all  ✕",
+          ),
+          h("span", { class: "muted" }, `${told.focus_names.join(" › ")}: ${bytes(told.focus_bytes)}`),
+        ),
       by === "stack" && missing(told),
-      focus && told.focus_lost && h("span", { class: "muted" }, "The selection is not alive at this event. Showing everything."));
+      focus &&
+        told.focus_lost &&
+        h("span", { class: "muted" }, "The selection is not alive at this event. Showing everything."),
+    );
   }
 
   sentence() {

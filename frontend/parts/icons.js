@@ -17,7 +17,15 @@ const PATHS = {
 export function icon(name) {
   return svg(
     "svg",
-    { viewBox: "0 0 24 24", fill: "none", stroke: "currentColor", "stroke-width": "1.8", "stroke-linecap": "round", "stroke-linejoin": "round", "aria-hidden": "true" },
+    {
+      viewBox: "0 0 24 24",
+      fill: "none",
+      stroke: "currentColor",
+      "stroke-width": "1.8",
+      "stroke-linecap": "round",
+      "stroke-linejoin": "round",
+      "aria-hidden": "true",
+    },
     svg("path", { d: PATHS[name] }),
   );
 }
@@ -26,7 +34,13 @@ export function icon(name) {
 export function logo() {
   return svg(
     "svg",
-    { viewBox: "0 0 40 22", fill: "none", "aria-hidden": "true", "stroke-linejoin": "round", "stroke-linecap": "round" },
+    {
+      viewBox: "0 0 40 22",
+      fill: "none",
+      "aria-hidden": "true",
+      "stroke-linejoin": "round",
+      "stroke-linecap": "round",
+    },
     svg("path", { d: "M2 3h36", stroke: "var(--role-capacity)", "stroke-width": "1.6", "stroke-dasharray": "3 3" }),
     svg("path", { d: "M2 20l8-12 2 12 8-12 2 12 8-12 2 12h6", stroke: "var(--role-allocated)", "stroke-width": "2.2" }),
   );

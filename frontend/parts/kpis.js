@@ -27,10 +27,18 @@ export class Kpis {
       cell("allocated", "Allocated now", "bytes in blocks that tensors own"),
       cell("reserved", "Reserved now", "bytes that PyTorch took from the device"),
       cell("peak", "Peak allocated", "exact peak of the allocator's counter"),
-      cell("headroom", "Headroom", "capacity minus the highest use of the device, with context and other processes; without NVML, minus peak reserved"),
+      cell(
+        "headroom",
+        "Headroom",
+        "capacity minus the highest use of the device, with context and other processes; without NVML, minus peak reserved",
+      ),
       cell("fragmentation", "Never needed", "peak reserved minus peak allocated, as a share of peak reserved"),
       cell("step", "Step time", "median over the run"),
-      cell("alerts", "Alerts", "leaks, out-of-memory errors, known pitfalls, peaks that are lower bounds; rules are in Settings"),
+      cell(
+        "alerts",
+        "Alerts",
+        "leaks, out-of-memory errors, known pitfalls, peaks that are lower bounds; rules are in Settings",
+      ),
       cell("cost", "Agent overhead", "measured in this run: watched against unwatched steps"),
     );
   }
@@ -76,19 +84,61 @@ export class Kpis {
     const { allocated_bytes: allocated, reserved_bytes: reserved } = this.now;
     setText(this.cells.allocated.name, ended ? "Allocated at the end" : "Allocated now");
     setText(this.cells.reserved.name, ended ? "Reserved at the end" : "Reserved now");
-    this.put("allocated", bytes(allocated), isKnown(allocated) && isKnown(capacity) ? `${percent(allocated / capacity, 0)} of the device` : "", allocated, capacity);
-    this.put("reserved", bytes(reserved), isKnown(capacity) ? `of ${bytes(capacity)}` : "capacity unknown", reserved, capacity);
-    this.put("peak", `${run.lower_bound_steps > 0 && isKnown(run.peak_allocated_bytes) ? "≥ " : ""}${bytes(run.peak_allocated_bytes)}`, peakNote(run), run.peak_allocated_bytes, capacity);
+    this.put(
+      "allocated",
+      bytes(allocated),
+      isKnown(allocated) && isKnown(capacity) ? `${percent(allocated / capacity, 0)} of the device` : "",
+      allocated,
+      capacity,
+    );
+    this.put(
+      "reserved",
+      bytes(reserved),
+      isKnown(capacity) ? `of ${bytes(capacity)}` : "capacity unknown",
+      reserved,
+      capacity,
+    );
+    this.put(
+      "peak",
+      `${run.lower_bound_steps > 0 && isKnown(run.peak_allocated_bytes) ? "≥ " : ""}${bytes(run.peak_allocated_bytes)}`,
+      peakNote(run),
+      run.peak_allocated_bytes,
+      capacity,
+    );
     const { room, used, whole } = roomOf(run);
-    this.put("headroom", bytes(room), isKnown(used) ? `above ${bytes(used)} ${whole ? "in use on the device" : "reserved, without CUDA's context"}` : "peak reserved unknown", used, capacity);
-    this.put("fragmentation", percent(run.fragmentation_fraction), isKnown(run.fragmentation_fraction) ? `${bytes(run.fragmentation?.never_needed_bytes)} of reserved; ${isKnown(run.fragmentation?.unusable_bytes) ? `${bytes(run.fragmentation.unusable_bytes)} unusable` : "unusable: unknown"}` : run.steps > 0 ? "no step peaks yet" : "no steps");
+    this.put(
+      "headroom",
+      bytes(room),
+      isKnown(used)
+        ? `above ${bytes(used)} ${whole ? "in use on the device" : "reserved, without CUDA's context"}`
+        : "peak reserved unknown",
+      used,
+      capacity,
+    );
+    this.put(
+      "fragmentation",
+      percent(run.fragmentation_fraction),
+      isKnown(run.fragmentation_fraction)
+        ? `${bytes(run.fragmentation?.never_needed_bytes)} of reserved; ${isKnown(run.fragmentation?.unusable_bytes) ? `${bytes(run.fragmentation.unusable_bytes)} unusable` : "unusable: unknown"}`
+        : run.steps > 0
+          ? "no step peaks yet"
+          : "no steps",
+    );
     this.put("step", seconds(run.step_seconds_median), stepNote(run, this.place));
     this.drawAlerts();
     const cost = run.agent_overhead;
     const words = overhead(cost);
     const figure = words.match(/(below )?[\d.]+ %/)?.[0];
     const note = words.includes("measured)") ? "of step time, measured" : "of step time: below the noise";
-    this.put("cost", figure ?? (ended ? "not measured" : "not yet measured"), figure ? note : isKnown(cost?.hook_seconds) ? `${seconds(cost.hook_seconds)} in total; needs a longer run to estimate per step` : "needs a longer run to estimate");
+    this.put(
+      "cost",
+      figure ?? (ended ? "not measured" : "not yet measured"),
+      figure
+        ? note
+        : isKnown(cost?.hook_seconds)
+          ? `${seconds(cost.hook_seconds)} in total; needs a longer run to estimate per step`
+          : "needs a longer run to estimate",
+    );
     this.cells.cost.value.classList.toggle("unknown", !figure);
     this.cells.cost.note.title = words;
     if (run.dropped_samples > 0) setText(this.cells.cost.note, `${count(run.dropped_samples)} samples dropped`);

@@ -12,27 +12,68 @@ export function leakDetail(leak, { several, replay, run }) {
     "section",
     { class: "card leak-detail", "aria-label": `Detail of ${leak.name}` },
     h("header", {}, h("h2", {}, leak.name), h("span", { class: leak.on_host ? "chip" : "chip leak" }, leak.kind_words)),
-    h("div", { class: "leak-parts" },
-      h("div", { class: "pad" },
+    h(
+      "div",
+      { class: "leak-parts" },
+      h(
+        "div",
+        { class: "pad" },
         h("h3", {}, "Fix"),
         snippet(leak.advice),
         h("p", { class: "effect" }, effectWords(leak)),
-        leak.peak_effect && h("p", { class: "muted" }, isKnown(leak.peak_effect_bytes) && [h("span", { class: "chip tag" }, "measured"), " "], leak.peak_effect),
+        leak.peak_effect &&
+          h(
+            "p",
+            { class: "muted" },
+            isKnown(leak.peak_effect_bytes) && [h("span", { class: "chip tag" }, "measured"), " "],
+            leak.peak_effect,
+          ),
         onGpu(leak, replay) && h("div", { class: "replay", "aria-live": "polite" }, replayed(replay, run)),
         h("h3", {}, "Held by"),
-        chain(leak)),
-      h("div", { class: "pad" },
+        chain(leak),
+      ),
+      h(
+        "div",
+        { class: "pad" },
         h("h3", {}, "Retained"),
-        h("dl", { class: "facts" },
-          fact("held", [leak.emptied_after !== null && "at most ", bytes(leak.held_bytes), h("span", { class: "muted" }, ` · ${bytes(leak.exclusive_bytes)} by this holder only`)]),
-          leak.node_bytes > 0 && fact("autograd nodes", [bytes(leak.node_bytes), h("span", { class: "muted" }, " of host memory, estimated")]),
+        h(
+          "dl",
+          { class: "facts" },
+          fact("held", [
+            leak.emptied_after !== null && "at most ",
+            bytes(leak.held_bytes),
+            h("span", { class: "muted" }, ` · ${bytes(leak.exclusive_bytes)} by this holder only`),
+          ]),
+          leak.node_bytes > 0 &&
+            fact("autograd nodes", [
+              bytes(leak.node_bytes),
+              h("span", { class: "muted" }, " of host memory, estimated"),
+            ]),
           leak.emptied_after === null && fact("grows by", known(perStep(leak.growth_bytes_per_step, leak.per))),
           leak.emptied && fact("emptied", leak.emptied),
-          fact("how many", [count(leak.count), isKnown(leak.age_steps) && h("span", { class: "muted" }, ` · oldest ${ageOf(leak)} ago`)]),
-          fact("seen", leak.last_step > 0 ? `first at step ${count(leak.first_step)}, last at step ${count(leak.last_step)}` : "before the first step"),
+          fact("how many", [
+            count(leak.count),
+            isKnown(leak.age_steps) && h("span", { class: "muted" }, ` · oldest ${ageOf(leak)} ago`),
+          ]),
+          fact(
+            "seen",
+            leak.last_step > 0
+              ? `first at step ${count(leak.first_step)}, last at step ${count(leak.last_step)}`
+              : "before the first step",
+          ),
           several && fact("ranks", rankWords(leak.ranks)),
-          fact("where", where(leak))),
-        leak.examples.length > 0 && [h("h3", {}, "Examples"), h("ul", { class: "examples" }, leak.examples.map((example) => h("li", {}, h("code", {}, example))))])),
+          fact("where", where(leak)),
+        ),
+        leak.examples.length > 0 && [
+          h("h3", {}, "Examples"),
+          h(
+            "ul",
+            { class: "examples" },
+            leak.examples.map((example) => h("li", {}, h("code", {}, example))),
+          ),
+        ],
+      ),
+    ),
   );
 }
 
@@ -46,7 +87,8 @@ function effectWords(leak) {
 }
 
 /** On the CPU there is no peak and no recorded step: nothing to say of them. */
-const onGpu = (leak, replay) => Boolean(replay?.effect) || !leak.examples.length || !leak.examples.every((example) => example.endsWith(" on cpu"));
+const onGpu = (leak, replay) =>
+  Boolean(replay?.effect) || !leak.examples.length || !leak.examples.every((example) => example.endsWith(" on cpu"));
 
 /** The recorded step as it was, and with each release where the fix would put it. */
 function replayed(replay, run) {
@@ -55,25 +97,73 @@ function replayed(replay, run) {
   const { effect, recording } = replay;
   if (!effect) return h("p", { class: "muted" }, head, "unknown: ", replay.problem ?? replay.reason, ".");
   const [low, high] = effect.peak_reserved_after_band;
-  const row = (name, before, after, band) => h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "number tabular" }, bytes(before)), h("td", { class: "number tabular" }, bytes(after), band && h("span", { class: "below" }, band)));
+  const row = (name, before, after, band) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, name),
+      h("td", { class: "number tabular" }, bytes(before)),
+      h("td", { class: "number tabular" }, bytes(after), band && h("span", { class: "below" }, band)),
+    );
   return [
-    h("p", {}, head, effect.words, " ", h("a", { href: `/runs/${encodeURIComponent(run)}/anatomy?recording=${encodeURIComponent(recording)}` }, "the recording")),
-    h("table", { class: "plain" },
-      h("thead", {}, h("tr", {}, h("th", {}, `step ${count(effect.step)}`), h("th", { class: "number" }, "before the fix"), h("th", { class: "number" }, "after the fix"))),
-      h("tbody", {},
+    h(
+      "p",
+      {},
+      head,
+      effect.words,
+      " ",
+      h(
+        "a",
+        { href: `/runs/${encodeURIComponent(run)}/anatomy?recording=${encodeURIComponent(recording)}` },
+        "the recording",
+      ),
+    ),
+    h(
+      "table",
+      { class: "plain" },
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          h("th", {}, `step ${count(effect.step)}`),
+          h("th", { class: "number" }, "before the fix"),
+          h("th", { class: "number" }, "after the fix"),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
         row("peak allocated", effect.peak_allocated_bytes, effect.peak_allocated_after_bytes),
-        row("peak reserved", effect.peak_reserved_bytes, effect.peak_reserved_after_bytes, low !== high && `${bytes(low)} to ${bytes(high)}`))),
+        row(
+          "peak reserved",
+          effect.peak_reserved_bytes,
+          effect.peak_reserved_after_bytes,
+          low !== high && `${bytes(low)} to ${bytes(high)}`,
+        ),
+      ),
+    ),
   ];
 }
 
 function chain(leak) {
   const links = leak.chain.length ? leak.chain : [leak.holder];
-  return h("ol", { class: "chain" }, links.map((link, depth) => h("li", { style: { "--depth": String(Math.min(depth, 7)) } }, h("code", {}, link))));
+  return h(
+    "ol",
+    { class: "chain" },
+    links.map((link, depth) => h("li", { style: { "--depth": String(Math.min(depth, 7)) } }, h("code", {}, link))),
+  );
 }
 
 function where(leak) {
   const short = placeOf(leak);
   if (!short) return known("unknown");
   const full = leak.line ? `${leak.file}:${leak.line}` : leak.file;
-  return [h("code", {}, full), leak.function && h("span", { class: "muted" }, ` in ${called(leak.function)}`), " ", copyButton("Copy", () => full)];
+  return [
+    h("code", {}, full),
+    leak.function && h("span", { class: "muted" }, ` in ${called(leak.function)}`),
+    " ",
+    copyButton("Copy", () => full),
+  ];
 }

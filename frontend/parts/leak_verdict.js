@@ -6,11 +6,23 @@ import { ago, bytes, count, duration, graphs, isKnown, perStep, UNKNOWN } from "
 /** An end further off than this is not told to the step: no training is so long. */
 const FAR_STEPS = 1_000_000;
 const BANNERS = { leak: "bad", held: "warn", host: "quiet", growth: "warn", none: "good", unknown: "quiet" };
-const HEADS = { leak: "Leaking.", held: "Retained too long.", host: "Retained on the host.", growth: "Growing.", none: "No leak found.", unknown: "Unknown." };
+const HEADS = {
+  leak: "Leaking.",
+  held: "Retained too long.",
+  host: "Retained on the host.",
+  growth: "Growing.",
+  none: "No leak found.",
+  unknown: "Unknown.",
+};
 
 /** The sentence, said to screen readers when it changes. */
 export function verdictBanner({ level, sentence }) {
-  return h("div", { class: `banner verdict ${BANNERS[level]}`, "data-level": level }, h("strong", {}, HEADS[level]), h("span", {}, sentence));
+  return h(
+    "div",
+    { class: `banner verdict ${BANNERS[level]}`, "data-level": level },
+    h("strong", {}, HEADS[level]),
+    h("span", {}, sentence),
+  );
 }
 
 /** Banner for memory that the scans could not search. */
@@ -18,7 +30,17 @@ export function omissions(scans) {
   const left = scans.filter((scan) => scan.not_scanned);
   if (left.length === 0) return null;
   const of = (scan) => (scans.length > 1 ? `rank ${scan.rank}: ` : "");
-  return h("div", { class: "banner warn", "data-omissions": true }, h("strong", {}, "Not scanned:"), h("span", {}, left.map((scan, i) => [i > 0 && "; ", of(scan), scan.not_scanned]), ". There may be more leaks."));
+  return h(
+    "div",
+    { class: "banner warn", "data-omissions": true },
+    h("strong", {}, "Not scanned:"),
+    h(
+      "span",
+      {},
+      left.map((scan, i) => [i > 0 && "; ", of(scan), scan.not_scanned]),
+      ". There may be more leaks.",
+    ),
+  );
 }
 
 /** The strip of numbers, for an answer of `/leaks`. */
@@ -29,18 +51,50 @@ export function figures({ leaks: listed, scans, leaked_bytes: held, graphs_alive
   return h(
     "section",
     { class: "card kpis", "aria-label": "Key figures of the leaks" },
-    cell("held", "Retained", scanned ? (leaks.length ? bytes(held) : "nothing") : UNKNOWN, leaks.length ? heldBy(leaks) : scanned ? (listed.length ? "on the device" : "from earlier steps") : "no scan"),
-    cell("saved", "Fix lowers the peak by", worst ? bytes(worst.peak_effect_bytes) : scanned ? "nothing" : UNKNOWN, worst ? `fix of ${worst.name}` : "", worst?.peak_effect),
-    cell("graphs", "Graphs alive", graphs(alive), isKnown(alive) ? "from earlier steps, at the newest step" : "not reported"),
-    cell("slope", "Growth per step", isKnown(floor.slope_bytes_per_step) ? perStep(floor.slope_bytes_per_step) : UNKNOWN, slopeNote(floor)),
-    cell("end", isKnown(floor.ran_out_step) ? "Out of memory" : "Time to OOM", endOf(floor), endNote(floor, state, leaks)),
+    cell(
+      "held",
+      "Retained",
+      scanned ? (leaks.length ? bytes(held) : "nothing") : UNKNOWN,
+      leaks.length ? heldBy(leaks) : scanned ? (listed.length ? "on the device" : "from earlier steps") : "no scan",
+    ),
+    cell(
+      "saved",
+      "Fix lowers the peak by",
+      worst ? bytes(worst.peak_effect_bytes) : scanned ? "nothing" : UNKNOWN,
+      worst ? `fix of ${worst.name}` : "",
+      worst?.peak_effect,
+    ),
+    cell(
+      "graphs",
+      "Graphs alive",
+      graphs(alive),
+      isKnown(alive) ? "from earlier steps, at the newest step" : "not reported",
+    ),
+    cell(
+      "slope",
+      "Growth per step",
+      isKnown(floor.slope_bytes_per_step) ? perStep(floor.slope_bytes_per_step) : UNKNOWN,
+      slopeNote(floor),
+    ),
+    cell(
+      "end",
+      isKnown(floor.ran_out_step) ? "Out of memory" : "Time to OOM",
+      endOf(floor),
+      endNote(floor, state, leaks),
+    ),
     cell("scan", "Last scan", scanned ? lastScan(scans) : "none", scanned ? scanNote(scans) : ""),
   );
 }
 
 function cell(key, label, value, note, title = null) {
   const unknown = value === UNKNOWN || value === "none";
-  return h("div", { class: "kpi", "data-kpi": key, title: title || null }, h("div", { class: "label" }, label), h("div", { class: `value${unknown ? " unknown" : ""}` }, value), h("div", { class: "note", title: note }, note));
+  return h(
+    "div",
+    { class: "kpi", "data-kpi": key, title: title || null },
+    h("div", { class: "label" }, label),
+    h("div", { class: `value${unknown ? " unknown" : ""}` }, value),
+    h("div", { class: "note", title: note }, note),
+  );
 }
 
 /** How many hold it; and the host memory of autograd nodes, where that is more than the tensors are. */
@@ -66,7 +120,10 @@ function endOf(floor) {
 function endNote(floor, state, leaks) {
   if (isKnown(floor.ran_out_step)) return "the run ran out of memory";
   if (isKnown(floor.steps_to_out_of_memory)) {
-    const time = isKnown(floor.seconds_to_out_of_memory) && floor.steps_to_out_of_memory <= FAR_STEPS ? `${duration(floor.seconds_to_out_of_memory)}, ` : "";
+    const time =
+      isKnown(floor.seconds_to_out_of_memory) && floor.steps_to_out_of_memory <= FAR_STEPS
+        ? `${duration(floor.seconds_to_out_of_memory)}, `
+        : "";
     const emptied = leaks.some((leak) => leak.emptied_at) ? ", unless it is emptied first" : "";
     return `${time}${bytes(floor.room_bytes)} free${state === "running" ? emptied : ", if it had continued"}`;
   }

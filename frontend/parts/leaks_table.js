@@ -15,12 +15,17 @@ export function placeOf(leak) {
 const rounds = (per) => (per === "batch" ? "batches" : `${per}s`);
 
 /** `12 steps`; where nothing trains, batches of a loader or calls of the model. */
-export const ageOf = (leak) => (leak.age_steps === 1 ? `1 ${leak.per}` : `${count(leak.age_steps)} ${rounds(leak.per)}`);
+export const ageOf = (leak) =>
+  leak.age_steps === 1 ? `1 ${leak.per}` : `${count(leak.age_steps)} ${rounds(leak.per)}`;
 
 /** Class, head, what a cell holds, and whether it is only for runs of several ranks. */
 const COLUMNS = [
   ["holder", "Holder", (leak) => leak.name],
-  ["kind", "What", (leak) => [h("span", { class: "kind-words" }, leak.kind_words), h("span", { class: "below" }, leak.kind)]],
+  [
+    "kind",
+    "What",
+    (leak) => [h("span", { class: "kind-words" }, leak.kind_words), h("span", { class: "below" }, leak.kind)],
+  ],
   ["where", "Where", (leak) => h("code", { title: leak.file }, placeOf(leak) ?? known("unknown", { short: true }))],
   ["number many", "Count", (leak) => count(leak.count)],
   ["number age", "Age", (leak) => known(leak.age_steps === null ? "unknown" : ageOf(leak), { short: true })],
@@ -44,7 +49,8 @@ export function rankWords(ranks) {
 
 /** What is emptied when an epoch is over does not grow: after how many steps that is. */
 function growthOf(leak) {
-  if (leak.emptied_after !== null) return ["none", h("span", { class: "below" }, `emptied after ${count(leak.emptied_after)} ${rounds(leak.per)}`)];
+  if (leak.emptied_after !== null)
+    return ["none", h("span", { class: "below" }, `emptied after ${count(leak.emptied_after)} ${rounds(leak.per)}`)];
   return known(perStep(leak.growth_bytes_per_step, leak.per), { short: true });
 }
 
@@ -54,16 +60,56 @@ export function leaksTable(leaks, { chosen, several, onChoose }) {
   const row = (leak) =>
     h(
       "tr",
-      { class: leak.id === chosen ? "selected" : null, "data-leak": leak.id, onclick: (event) => event.target.closest("button") || onChoose(leak.id) },
+      {
+        class: leak.id === chosen ? "selected" : null,
+        "data-leak": leak.id,
+        onclick: (event) => event.target.closest("button") || onChoose(leak.id),
+      },
       columns.map(([kind, , content], i) =>
         i === 0
-          ? h("th", { scope: "row", class: kind }, h("button", { class: "pick", type: "button", "aria-pressed": String(leak.id === chosen), onclick: () => onChoose(leak.id) }, content(leak)))
-          : h("td", { class: kind }, content(leak))),
+          ? h(
+              "th",
+              { scope: "row", class: kind },
+              h(
+                "button",
+                {
+                  class: "pick",
+                  type: "button",
+                  "aria-pressed": String(leak.id === chosen),
+                  onclick: () => onChoose(leak.id),
+                },
+                content(leak),
+              ),
+            )
+          : h("td", { class: kind }, content(leak)),
+      ),
     );
   return h(
     "section",
     { class: "card leaks" },
-    h("header", {}, h("h2", {}, "Held by"), h("span", { class: "muted" }, several ? "highest values of all ranks" : "")),
-    h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, columns.map(([kind, label]) => h("th", { class: kind, scope: "col" }, label)))), h("tbody", {}, leaks.map(row)))),
+    h(
+      "header",
+      {},
+      h("h2", {}, "Held by"),
+      h("span", { class: "muted" }, several ? "highest values of all ranks" : ""),
+    ),
+    h(
+      "div",
+      { class: "scroll", tabindex: "0" },
+      h(
+        "table",
+        { class: "plain" },
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            columns.map(([kind, label]) => h("th", { class: kind, scope: "col" }, label)),
+          ),
+        ),
+        h("tbody", {}, leaks.map(row)),
+      ),
+    ),
   );
 }

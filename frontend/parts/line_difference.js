@@ -25,8 +25,12 @@ export class SiteDifference {
     this.timelines.dataset.figure = "step_timelines";
     this.charts = h("div", { class: "charts", hidden: true }, this.timelines);
     this.body = h("div");
-    this.element = h("section", { class: "card site-difference", hidden: true },
-      h("header", {}, h("h2", {}, "Memory by source line"), this.said, h("span", { class: "spring" }), this.choice), this.body);
+    this.element = h(
+      "section",
+      { class: "card site-difference", hidden: true },
+      h("header", {}, h("h2", {}, "Memory by source line"), this.said, h("span", { class: "spring" }), this.choice),
+      this.body,
+    );
     this.parts = [this.charts, this.element];
   }
 
@@ -46,7 +50,10 @@ export class SiteDifference {
       return;
     }
     const other = others.find((row) => row.run === chosen) ?? others[0];
-    fill(this.choice, others.map((row) => h("option", { value: row.run, selected: row === other }, `${row.name} against ${base.name}`)));
+    fill(
+      this.choice,
+      others.map((row) => h("option", { value: row.run, selected: row === other }, `${row.name} against ${base.name}`)),
+    );
     this.choice.disabled = others.length === 1;
     const key = `${base.run} ${base.recordings} ${other.run} ${other.recordings}`;
     if (key === this.key) return;
@@ -80,15 +87,56 @@ export class SiteDifference {
     this.said.textContent = `at their peaks: ${bytes(told.a.allocated_bytes)} and ${bytes(told.b.allocated_bytes)}, ${signed(told.difference_bytes)}`;
     const rest = told.difference_bytes - shown.reduce((sum, row) => sum + row.difference_bytes, 0);
     const hidden = differing.length - shown.length;
-    fill(this.body,
+    fill(
+      this.body,
       h("p", { class: "pad muted" }, moment(names[0], told.a), " ", moment(names[1], told.b)),
       differing.length === 0 && h("p", { class: "pad" }, "No difference by source line."),
-      differing.length > 0 && h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" },
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Line"), h("th", { scope: "col", class: "number" }, "Difference"), ["Module", "For"].map((name) => h("th", { scope: "col" }, name)), names.map((name) => h("th", { scope: "col", class: "number" }, name)))),
-        h("tbody", {}, shown.map((row) => line(row, most)),
-          (hidden > 0 || rest !== 0) && h("tr", { class: "muted" }, h("th", { scope: "row" }, hidden > 0 ? `${count(hidden + told.left_out.sites)} more` : "not listed"), h("td", { class: "number" }, signed(rest)), h("td", { colspan: 4 }))))),
-      hidden > 0 && h("p", { class: "pad" }, h("button", { class: "button small", type: "button", onclick: () => this.showAll() }, `Show all ${count(differing.length)}`)),
-      categories(told));
+      differing.length > 0 &&
+        h(
+          "div",
+          { class: "scroll", tabindex: "0" },
+          h(
+            "table",
+            { class: "plain" },
+            h(
+              "thead",
+              {},
+              h(
+                "tr",
+                {},
+                h("th", { scope: "col" }, "Line"),
+                h("th", { scope: "col", class: "number" }, "Difference"),
+                ["Module", "For"].map((name) => h("th", { scope: "col" }, name)),
+                names.map((name) => h("th", { scope: "col", class: "number" }, name)),
+              ),
+            ),
+            h(
+              "tbody",
+              {},
+              shown.map((row) => line(row, most)),
+              (hidden > 0 || rest !== 0) &&
+                h(
+                  "tr",
+                  { class: "muted" },
+                  h("th", { scope: "row" }, hidden > 0 ? `${count(hidden + told.left_out.sites)} more` : "not listed"),
+                  h("td", { class: "number" }, signed(rest)),
+                  h("td", { colspan: 4 }),
+                ),
+            ),
+          ),
+        ),
+      hidden > 0 &&
+        h(
+          "p",
+          { class: "pad" },
+          h(
+            "button",
+            { class: "button small", type: "button", onclick: () => this.showAll() },
+            `Show all ${count(differing.length)}`,
+          ),
+        ),
+      categories(told),
+    );
   }
 
   showAll() {
@@ -97,14 +145,22 @@ export class SiteDifference {
   }
 }
 
-const signed = (difference) => (difference === 0 ? "no difference" : `${difference > 0 ? "+" : "−"}${bytes(Math.abs(difference))}`);
+const signed = (difference) =>
+  difference === 0 ? "no difference" : `${difference > 0 ? "+" : "−"}${bytes(Math.abs(difference))}`;
 
 /** When a side is told, where that is not its run's highest peak, or without lines. */
 function moment(name, side) {
   const where = [isKnown(side.step) && `step ${count(side.step)}`, side.phase].filter(Boolean).join(", ");
   const peak = isKnown(side.run_peak_allocated_bytes) ? side.run_peak_allocated_bytes : side.peak_bytes;
   const below = peak - side.allocated_bytes > 0.005 * peak;
-  return [name, where && ` in ${where}`, below && `: ${bytes(side.allocated_bytes)} of the run’s peak of ${bytes(peak)}; no recording of the peak has stacks`, !side.stacks && ": no stacks recorded, source lines unknown", "."];
+  return [
+    name,
+    where && ` in ${where}`,
+    below &&
+      `: ${bytes(side.allocated_bytes)} of the run’s peak of ${bytes(peak)}; no recording of the peak has stacks`,
+    !side.stacks && ": no stacks recorded, source lines unknown",
+    ".",
+  ];
 }
 
 function line(row, most) {
@@ -112,16 +168,38 @@ function line(row, most) {
   const name = row.file ? `${row.file.split(/[\\/]/).slice(-2).join("/")}:${numbers}` : row.without_stack;
   const share = (Math.abs(row.difference_bytes) / most).toFixed(4);
   const more = row.difference_bytes > 0;
-  return h("tr", {},
-    h("th", { scope: "row", title: row.file ?? null }, row.file ? h("code", {}, name) : name, row.function && h("span", { class: "below" }, row.function)),
-    h("td", { class: "number" }, h("span", { class: more ? "more" : "less" }, signed(row.difference_bytes)), h("span", { class: `meter difference ${more ? "more" : "less"}`, style: { "--share": share } }, h("span"))),
+  return h(
+    "tr",
+    {},
+    h(
+      "th",
+      { scope: "row", title: row.file ?? null },
+      row.file ? h("code", {}, name) : name,
+      row.function && h("span", { class: "below" }, row.function),
+    ),
+    h(
+      "td",
+      { class: "number" },
+      h("span", { class: more ? "more" : "less" }, signed(row.difference_bytes)),
+      h("span", { class: `meter difference ${more ? "more" : "less"}`, style: { "--share": share } }, h("span")),
+    ),
     h("td", { class: "module" }, row.module ? h("code", {}, row.module) : known("unknown", { short: true })),
     h("td", {}, row.category_words ?? known("unknown", { short: true })),
     h("td", { class: "number" }, row.a_allocations ? bytes(row.a_bytes) : "—"),
-    h("td", { class: "number" }, row.b_allocations ? bytes(row.b_bytes) : "—"));
+    h("td", { class: "number" }, row.b_allocations ? bytes(row.b_bytes) : "—"),
+  );
 }
 
 function categories(told) {
   const differing = told.categories.filter((one) => one.difference_bytes !== 0);
-  return differing.length > 0 && h("p", { class: "pad muted" }, "By category: ", differing.map((one, i) => [i > 0 && ", ", `${one.category} ${signed(one.difference_bytes)}`]), ".");
+  return (
+    differing.length > 0 &&
+    h(
+      "p",
+      { class: "pad muted" },
+      "By category: ",
+      differing.map((one, i) => [i > 0 && ", ", `${one.category} ${signed(one.difference_bytes)}`]),
+      ".",
+    )
+  );
 }

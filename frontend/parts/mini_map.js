@@ -24,14 +24,41 @@ export class MiniMap {
   constructor({ onWindow, words, ticks, whole = "The whole run" }) {
     Object.assign(this, { onWindow, words, ticks, whole });
     const part = (name, label) =>
-      h("div", { class: `brush-${name}`, "data-part": name, role: "slider", tabindex: "0", "aria-label": label, onkeydown: (event) => this.press(name, event) });
-    this.drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" });
+      h("div", {
+        class: `brush-${name}`,
+        "data-part": name,
+        role: "slider",
+        tabindex: "0",
+        "aria-label": label,
+        onkeydown: (event) => this.press(name, event),
+      });
+    this.drawing = svg("svg", {
+      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+      preserveAspectRatio: "none",
+      "aria-hidden": "true",
+    });
     this.brush = part("window", "Window in view");
     this.start = part("start", "Start of the window");
     this.end = part("end", "End of the window");
     this.scale = h("div", { class: "mini-scale", "aria-hidden": "true" });
-    this.field = h("div", { class: "mini-field", title: "drag to zoom, double-click to reset", onpointerdown: (event) => this.take(event), onpointermove: (event) => this.drag(event), onpointerup: () => this.drop(), onpointercancel: () => this.drop(), ondblclick: () => this.onWindow(null) },
-      this.drawing, h("div", { class: "brush-shade before" }), h("div", { class: "brush-shade after" }), this.brush, this.start, this.end);
+    this.field = h(
+      "div",
+      {
+        class: "mini-field",
+        title: "drag to zoom, double-click to reset",
+        onpointerdown: (event) => this.take(event),
+        onpointermove: (event) => this.drag(event),
+        onpointerup: () => this.drop(),
+        onpointercancel: () => this.drop(),
+        ondblclick: () => this.onWindow(null),
+      },
+      this.drawing,
+      h("div", { class: "brush-shade before" }),
+      h("div", { class: "brush-shade after" }),
+      this.brush,
+      this.start,
+      this.end,
+    );
     this.element = h("section", { class: "card mini-map", role: "group", "aria-label": whole }, this.field, this.scale);
   }
 
@@ -42,11 +69,18 @@ export class MiniMap {
     const low = (name) => series[name]?.min ?? series[name]?.value ?? [];
     const high = (name) => series[name]?.max ?? series[name]?.value ?? [];
     const knows = (name) => highest(high(name)) !== null;
-    const names = knows("allocated_bytes") ? ["reserved_bytes", "allocated_bytes"].filter(knows) : ["process_rss_bytes"].filter(knows);
+    const names = knows("allocated_bytes")
+      ? ["reserved_bytes", "allocated_bytes"].filter(knows)
+      : ["process_rss_bytes"].filter(knows);
     const top = highest(names.map((name) => highest(high(name)))) ?? 0;
-    const path = (name, from) => svg("path", { class: name, d: envelopePath(at, from, high(name), this.extent, top, WIDTH, HEIGHT) });
+    const path = (name, from) =>
+      svg("path", { class: name, d: envelopePath(at, from, high(name), this.extent, top, WIDTH, HEIGHT) });
     // a faint ground from zero up to the highest, and on it the span between lowest and highest
-    this.drawing.replaceChildren(...names.flatMap((name) => [path(name, null), path(name, low(name))]).map((one, i) => (one.classList.add(i % 2 ? "span" : "ground"), one)));
+    this.drawing.replaceChildren(
+      ...names
+        .flatMap((name) => [path(name, null), path(name, low(name))])
+        .map((one, i) => (one.classList.add(i % 2 ? "span" : "ground"), one)),
+    );
     this.element.hidden = names.length === 0;
     this.about = `${this.whole}, up to ${bytes(top)} ${names.at(-1) === "process_rss_bytes" ? "resident" : "reserved"}`;
     this.element.setAttribute("aria-label", this.about);
@@ -74,7 +108,12 @@ export class MiniMap {
     this.field.style.setProperty("--to", share(to));
     this.field.classList.toggle("all", !this.window && !this.held);
     const tell = (element, value, text) => {
-      for (const [name, number] of [["valuemin", first], ["valuemax", last], ["valuenow", value]]) element.setAttribute(`aria-${name}`, String(Number(number.toFixed(3))));
+      for (const [name, number] of [
+        ["valuemin", first],
+        ["valuemax", last],
+        ["valuenow", value],
+      ])
+        element.setAttribute(`aria-${name}`, String(Number(number.toFixed(3))));
       element.setAttribute("aria-valuetext", text);
     };
     tell(this.brush, (from + to) / 2, `${this.words(from)} to ${this.words(to)}`);
@@ -82,11 +121,15 @@ export class MiniMap {
     tell(this.end, to, this.words(to));
     const { values, texts } = this.ticks(first, last, Math.max(2, Math.floor((this.field.clientWidth || 900) / 110)));
     // at the edges a word stays inside
-    const at = (value) => (value < first + (last - first) * 0.04 ? "0" : value > last - (last - first) * 0.04 ? "-100%" : "-50%");
+    const at = (value) =>
+      value < first + (last - first) * 0.04 ? "0" : value > last - (last - first) * 0.04 ? "-100%" : "-50%";
     const key = texts.join("|") + last;
     if (key === this.scaleKey) return;
     this.scaleKey = key;
-    fill(this.scale, values.map((value, i) => h("span", { style: { left: share(value), translate: `${at(value)} 0` } }, texts[i])));
+    fill(
+      this.scale,
+      values.map((value, i) => h("span", { style: { left: share(value), translate: `${at(value)} 0` } }, texts[i])),
+    );
   }
 
   placeOf(event) {
@@ -110,14 +153,18 @@ export class MiniMap {
     const here = this.placeOf(event);
     this.held.moved ||= Math.abs(here - at) > (this.extent[1] - this.extent[0]) / 400;
     if (!this.held.moved) return;
-    this.held.window = part === "new" ? { from: Math.min(at, here), to: Math.max(at, here) } : slid(before, part, here - at, this.extent, this.least);
+    this.held.window =
+      part === "new"
+        ? { from: Math.min(at, here), to: Math.max(at, here) }
+        : slid(before, part, here - at, this.extent, this.least);
     this.draw();
   }
 
   drop() {
     const held = this.held;
     this.held = null;
-    if (held?.moved) this.choose(held.part === "new" ? slid(held.window, "end", 0, this.extent, this.least) : held.window);
+    if (held?.moved)
+      this.choose(held.part === "new" ? slid(held.window, "end", 0, this.extent, this.least) : held.window);
     else this.draw();
   }
 
@@ -128,7 +175,9 @@ export class MiniMap {
     const { from, to } = this.covered;
     const whole = this.extent[1] - this.extent[0];
     const by = part === "window" ? (to - from) / 10 : whole / (event.shiftKey ? 20 : 100);
-    this.choose(slid({ from, to }, part, Number.isFinite(way) ? way * by : Math.sign(way) * whole, this.extent, this.least));
+    this.choose(
+      slid({ from, to }, part, Number.isFinite(way) ? way * by : Math.sign(way) * whole, this.extent, this.least),
+    );
   }
 
   get least() {

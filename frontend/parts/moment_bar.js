@@ -4,7 +4,14 @@ import { h, setText } from "vramscope/dom.js";
 import { bytes, count, isKnown, percent } from "vramscope/format.js";
 import { known } from "vramscope/parts/ui.js";
 
-const cell = (name, label, value, note) => h("div", { class: "kpi", "data-kpi": name }, h("span", { class: "label" }, label), h("span", { class: "value" }, value === "…" ? value : known(value)), h("span", { class: "note" }, note));
+const cell = (name, label, value, note) =>
+  h(
+    "div",
+    { class: "kpi", "data-kpi": name },
+    h("span", { class: "label" }, label),
+    h("span", { class: "value" }, value === "…" ? value : known(value)),
+    h("span", { class: "note" }, note),
+  );
 
 /** The strips of numbers. `peak`: the parts of reserved at the peak, null while they are not known; `ends`: where memory ran out. */
 export function figuresOf(told, peak, ends) {
@@ -12,13 +19,36 @@ export function figuresOf(told, peak, ends) {
   const of = (part) => (peak && peak.reserved_bytes > 0 ? `${percent(part / peak.reserved_bytes)} of reserved` : "");
   return [
     peak && peak.reserved_bytes > 0 && freeVerdict(peak),
-    h("section", { class: "card kpis", "aria-label": "Key figures of the recording" },
-      cell("reserved", "Peak reserved", bytes(told.peak_reserved_bytes), isKnown(told.device_total_bytes) ? `of ${bytes(told.device_total_bytes)}` : "capacity unknown"),
-      cell("requested", "Requested", peak ? bytes(peak.requested_bytes) : "…", peak ? `plus ${bytes(peak.rounding_bytes)} rounding` : ""),
+    h(
+      "section",
+      { class: "card kpis", "aria-label": "Key figures of the recording" },
+      cell(
+        "reserved",
+        "Peak reserved",
+        bytes(told.peak_reserved_bytes),
+        isKnown(told.device_total_bytes) ? `of ${bytes(told.device_total_bytes)}` : "capacity unknown",
+      ),
+      cell(
+        "requested",
+        "Requested",
+        peak ? bytes(peak.requested_bytes) : "…",
+        peak ? `plus ${bytes(peak.rounding_bytes)} rounding` : "",
+      ),
       cell("free", "Free", peak ? bytes(free) : "…", peak ? of(free) : ""),
       cell("unusable", "Unusable", peak ? bytes(peak.unusable_bytes) : "…", peak ? of(peak.unusable_bytes) : ""),
-      cell("oom", "Out of memory", told.out_of_memory_events.length === 0 ? "never" : count(told.out_of_memory_events.length), "in this recording"),
-      cell("settings", "Allocator settings", h("code", {}, told.settings || "default settings"), `PyTorch ${told.torch}`)),
+      cell(
+        "oom",
+        "Out of memory",
+        told.out_of_memory_events.length === 0 ? "never" : count(told.out_of_memory_events.length),
+        "in this recording",
+      ),
+      cell(
+        "settings",
+        "Allocator settings",
+        h("code", {}, told.settings || "default settings"),
+        `PyTorch ${told.torch}`,
+      ),
+    ),
     ends.length > 0 && whenItRanOut(ends.at(-1), ends.length),
     notes(told),
   ];
@@ -27,12 +57,20 @@ export function figuresOf(told, peak, ends) {
 /** The parts of reserved when memory ran out last: what the request that failed could not have. */
 function whenItRanOut(end, times) {
   const of = (part) => (end.reserved_bytes > 0 ? `${percent(part / end.reserved_bytes)} of reserved` : "");
-  return h("section", { class: "card kpis", "aria-label": "Out of memory" },
-    cell("oom-asked", times > 1 ? "Last failed request" : "Failed request", bytes(end.asked_bytes), `event ${count(end.event + 1)}`),
+  return h(
+    "section",
+    { class: "card kpis", "aria-label": "Out of memory" },
+    cell(
+      "oom-asked",
+      times > 1 ? "Last failed request" : "Failed request",
+      bytes(end.asked_bytes),
+      `event ${count(end.event + 1)}`,
+    ),
     cell("oom-reserved", "Reserved", bytes(end.reserved_bytes), "after cached memory was released"),
     cell("oom-requested", "Requested", bytes(end.requested_bytes), `plus ${bytes(end.rounding_bytes)} rounding`),
     cell("oom-usable", "Free", bytes(end.usable_bytes), of(end.usable_bytes)),
-    cell("oom-unusable", "Unusable", bytes(end.unusable_bytes), of(end.unusable_bytes)));
+    cell("oom-unusable", "Unusable", bytes(end.unusable_bytes), of(end.unusable_bytes)),
+  );
 }
 
 const [LITTLE, MUCH] = [0.05, 0.15]; // of reserved
@@ -41,44 +79,89 @@ const [LITTLE, MUCH] = [0.05, 0.15]; // of reserved
 function freeVerdict({ usable_bytes: usable, unusable_bytes: unusable, reserved_bytes: reserved }) {
   const free = usable + unusable;
   const share = free / reserved;
-  const [level, head] = share < LITTLE ? ["good", "Hardly fragmented."] : share < MUCH ? ["quiet", "Somewhat fragmented."] : ["warn", "Fragmented."];
-  return h("div", { class: `banner verdict ${level}`, "data-verdict": true }, h("strong", {}, head), h("span", {}, `At peak reserved, ${bytes(free)} of ${bytes(reserved)} (${percent(share)}) were free, of which ${bytes(unusable)} unusable. See the what-if below for other allocator settings.`));
+  const [level, head] =
+    share < LITTLE
+      ? ["good", "Hardly fragmented."]
+      : share < MUCH
+        ? ["quiet", "Somewhat fragmented."]
+        : ["warn", "Fragmented."];
+  return h(
+    "div",
+    { class: `banner verdict ${level}`, "data-verdict": true },
+    h("strong", {}, head),
+    h(
+      "span",
+      {},
+      `At peak reserved, ${bytes(free)} of ${bytes(reserved)} (${percent(share)}) were free, of which ${bytes(unusable)} unusable. See the what-if below for other allocator settings.`,
+    ),
+  );
 }
 
 function notes(told) {
   const said = [...told.notes];
   if (told.lost_events === null) said.unshift("An unknown number of events was lost. Values may not be exact.");
   else if (told.lost_events > 0) said.unshift(`${count(told.lost_events)} events were lost. Values are not exact.`);
-  return said.length > 0 && h("div", { class: "banner warn", "data-notes": true }, h("strong", {}, "Incomplete."), h("span", {}, said.join(" ")));
+  return (
+    said.length > 0 &&
+    h(
+      "div",
+      { class: "banner warn", "data-notes": true },
+      h("strong", {}, "Incomplete."),
+      h("span", {}, said.join(" ")),
+    )
+  );
 }
 
 /** `{element, draw({event, playing})}`: slider, places to go to, play. */
 export function momentBar(told, { onEvent, onPlay }) {
-  const slider = h("input", { type: "range", min: "-1", max: String(told.events - 1), step: "1", "aria-label": "Event", oninput: (event) => onEvent(Number(event.target.value)) });
+  const slider = h("input", {
+    type: "range",
+    min: "-1",
+    max: String(told.events - 1),
+    step: "1",
+    "aria-label": "Event",
+    oninput: (event) => onEvent(Number(event.target.value)),
+  });
   const words = h("span", { class: "tabular moment-words", "aria-live": "off" });
-  const play = h("button", { class: "button small", type: "button", onclick: onPlay, title: "play the recording from here" }, "Play");
-  const to = (label, event, title) => h("button", { class: "button small quiet", type: "button", title, "data-event": event, onclick: () => onEvent(event) }, label);
-  const element = h("div", { class: "view-bar moment-bar" },
+  const play = h(
+    "button",
+    { class: "button small", type: "button", onclick: onPlay, title: "play the recording from here" },
+    "Play",
+  );
+  const to = (label, event, title) =>
+    h(
+      "button",
+      { class: "button small quiet", type: "button", title, "data-event": event, onclick: () => onEvent(event) },
+      label,
+    );
+  const element = h(
+    "div",
+    { class: "view-bar moment-bar" },
     h("span", { class: "muted" }, "Moment"),
     to("start", -1, "before the first event"),
-    told.growth_event >= 0 && to("last growth", told.growth_event, "peak reserved: free memory did not fit this request"),
+    told.growth_event >= 0 &&
+      to("last growth", told.growth_event, "peak reserved: free memory did not fit this request"),
     to("peak", told.peak_event, "peak reserved"),
     told.out_of_memory_events.slice(0, 3).map((event) => to("out of memory", event, `event ${count(event)}`)),
     to("end", told.events - 1, "after the last event"),
     slider,
     words,
-    play);
+    play,
+  );
   return {
     element,
     draw({ event, playing }) {
       if (Number(slider.value) !== event) slider.value = String(event);
       const step = told.steps.findLast((begun) => begun.event <= event)?.step;
-      const place = event < 0 ? "the start" : `event ${count(event + 1)} of ${count(told.events)}${isKnown(step) ? ` · step ${count(step)}` : ""}`;
+      const place =
+        event < 0
+          ? "the start"
+          : `event ${count(event + 1)} of ${count(told.events)}${isKnown(step) ? ` · step ${count(step)}` : ""}`;
       setText(words, place);
       slider.setAttribute("aria-valuetext", place);
       setText(play, playing ? "Stop" : "Play");
-      for (const button of element.querySelectorAll("[data-event]")) button.setAttribute("aria-pressed", String(Number(button.dataset.event) === event));
+      for (const button of element.querySelectorAll("[data-event]"))
+        button.setAttribute("aria-pressed", String(Number(button.dataset.event) === event));
     },
   };
 }
-

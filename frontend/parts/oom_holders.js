@@ -5,57 +5,250 @@ import { bytes, count, isKnown, percent, seconds, UNKNOWN } from "vramscope/form
 import { known } from "vramscope/parts/ui.js";
 
 const OWNERS = ["parameters", "gradients", "optimizer", "buffers", "other models"];
-const COLOURS = { "other models": "workspaces", "activations, batch, temporaries": "activations", "used by tensors": "allocated", "reserved, not used": "usable", "this process outside PyTorch": "other", "other processes": "retries", "unknown owner, not PyTorch": "other" };
+const COLOURS = {
+  "other models": "workspaces",
+  "activations, batch, temporaries": "activations",
+  "used by tensors": "allocated",
+  "reserved, not used": "usable",
+  "this process outside PyTorch": "other",
+  "other processes": "retries",
+  "unknown owner, not PyTorch": "other",
+};
 
 export function holders(error, run) {
-  return h("div", { class: "panels oom-panels" }, card(error), error.by_site?.length ? sites(error, run) : noSites(error), modules(error));
+  return h(
+    "div",
+    { class: "panels oom-panels" },
+    card(error),
+    error.by_site?.length ? sites(error, run) : noSites(error),
+    modules(error),
+  );
 }
 
 /** The card as one bar, and what is in it. */
 function card({ by_category: rows, message }) {
   const total = rows.reduce((sum, row) => sum + row.bytes, 0);
   const role = (row) => COLOURS[row.name] ?? (OWNERS.includes(row.name) ? row.name : null);
-  if (!rows.length) return h("section", { class: "card" }, h("header", {}, h("h2", {}, "Device memory")), h("p", { class: "pad muted" }, "unknown: the device could not be read"));
-  return h("section", { class: "card" },
+  if (!rows.length)
+    return h(
+      "section",
+      { class: "card" },
+      h("header", {}, h("h2", {}, "Device memory")),
+      h("p", { class: "pad muted" }, "unknown: the device could not be read"),
+    );
+  return h(
+    "section",
+    { class: "card" },
     h("header", {}, h("h2", {}, "Device memory"), h("span", { class: "muted" }, bytes(message.total_bytes))),
-    h("div", { class: "pad" },
-      h("div", { class: "oom-card", role: "img", "aria-label": rows.map((row) => `${row.name} ${bytes(row.bytes)}`).join(", ") }, rows.map((row) => h("span", { class: "part", title: `${row.name}: ${bytes(row.bytes)}`, style: { "flex-grow": String(row.bytes / total), "--colour": role(row) ? `var(--role-${role(row)})` : "transparent" } }))),
-      h("table", { class: "plain oom-list" }, h("tbody", {}, rows.map((row) => h("tr", {}, h("th", { scope: "row" }, h("span", { class: "swatch", style: { "--colour": role(row) ? `var(--role-${role(row)})` : "transparent" } }), row.name), h("td", { class: "number" }, bytes(row.bytes)), h("td", { class: "number muted" }, percent(row.bytes / total))))))));
+    h(
+      "div",
+      { class: "pad" },
+      h(
+        "div",
+        {
+          class: "oom-card",
+          role: "img",
+          "aria-label": rows.map((row) => `${row.name} ${bytes(row.bytes)}`).join(", "),
+        },
+        rows.map((row) =>
+          h("span", {
+            class: "part",
+            title: `${row.name}: ${bytes(row.bytes)}`,
+            style: {
+              "flex-grow": String(row.bytes / total),
+              "--colour": role(row) ? `var(--role-${role(row)})` : "transparent",
+            },
+          }),
+        ),
+      ),
+      h(
+        "table",
+        { class: "plain oom-list" },
+        h(
+          "tbody",
+          {},
+          rows.map((row) =>
+            h(
+              "tr",
+              {},
+              h(
+                "th",
+                { scope: "row" },
+                h("span", {
+                  class: "swatch",
+                  style: { "--colour": role(row) ? `var(--role-${role(row)})` : "transparent" },
+                }),
+                row.name,
+              ),
+              h("td", { class: "number" }, bytes(row.bytes)),
+              h("td", { class: "number muted" }, percent(row.bytes / total)),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 function sites({ by_site: rows, by_site_words: why, window }, run) {
   const most = Math.max(...rows.map((row) => row.bytes), 1);
-  return h("section", { class: "card" },
-    h("header", {}, h("h2", {}, "By line of code"), window && h("a", { class: "muted", href: `/runs/${encodeURIComponent(run)}/anatomy?recording=${encodeURIComponent(window)}` }, "open the recording")),
-    h("div", { class: "scroll oom-scroll", tabindex: "0" }, h("table", { class: "plain oom-list" }, h("tbody", {}, rows.map((row) => h("tr", {},
-      h("th", { scope: "row" }, row.file ? h("code", { title: `${row.file}:${row.line} in ${row.function}` }, `${row.file.split("/").at(-1)}:${row.line}`) : h("span", { class: "muted" }, row.function ?? "no source line known"), row.category && h("span", { class: "below" }, row.category), bar(row.bytes / most, row.category)),
-      h("td", { class: "number" }, bytes(row.bytes), h("span", { class: "below" }, `${count(row.count)} ×`))))))),
-    why && h("p", { class: "pad muted" }, why));
+  return h(
+    "section",
+    { class: "card" },
+    h(
+      "header",
+      {},
+      h("h2", {}, "By line of code"),
+      window &&
+        h(
+          "a",
+          { class: "muted", href: `/runs/${encodeURIComponent(run)}/anatomy?recording=${encodeURIComponent(window)}` },
+          "open the recording",
+        ),
+    ),
+    h(
+      "div",
+      { class: "scroll oom-scroll", tabindex: "0" },
+      h(
+        "table",
+        { class: "plain oom-list" },
+        h(
+          "tbody",
+          {},
+          rows.map((row) =>
+            h(
+              "tr",
+              {},
+              h(
+                "th",
+                { scope: "row" },
+                row.file
+                  ? h(
+                      "code",
+                      { title: `${row.file}:${row.line} in ${row.function}` },
+                      `${row.file.split("/").at(-1)}:${row.line}`,
+                    )
+                  : h("span", { class: "muted" }, row.function ?? "no source line known"),
+                row.category && h("span", { class: "below" }, row.category),
+                bar(row.bytes / most, row.category),
+              ),
+              h("td", { class: "number" }, bytes(row.bytes), h("span", { class: "below" }, `${count(row.count)} ×`)),
+            ),
+          ),
+        ),
+      ),
+    ),
+    why && h("p", { class: "pad muted" }, why),
+  );
 }
 
 function noSites({ by_site_words: why }) {
-  return h("section", { class: "card", "data-sites": "unknown" }, h("header", {}, h("h2", {}, "By line of code")), h("p", { class: "pad muted" }, `unknown: ${why}`));
+  return h(
+    "section",
+    { class: "card", "data-sites": "unknown" },
+    h("header", {}, h("h2", {}, "By line of code")),
+    h("p", { class: "pad muted" }, `unknown: ${why}`),
+  );
 }
 
 function modules({ by_module: rows }) {
   if (!rows.length) return null;
   const most = Math.max(...rows.map((row) => row.bytes));
-  return h("section", { class: "card" },
+  return h(
+    "section",
+    { class: "card" },
     h("header", {}, h("h2", {}, "By module"), h("span", { class: "muted" }, "weights, gradients and state")),
-    h("div", { class: "scroll oom-scroll", tabindex: "0" }, h("table", { class: "plain oom-list" }, h("tbody", {}, rows.map((row) => h("tr", {},
-      h("th", { scope: "row" }, h("code", {}, row.module), h("span", { class: "oom-bar" }, OWNERS.map((name) => row[name] && h("span", { title: `${name}: ${bytes(row[name])}`, style: { width: `${((row[name] / most) * 100).toFixed(2)}%`, "--colour": `var(--role-${COLOURS[name] ?? name})` } })))),
-      h("td", { class: "number" }, bytes(row.bytes))))))));
+    h(
+      "div",
+      { class: "scroll oom-scroll", tabindex: "0" },
+      h(
+        "table",
+        { class: "plain oom-list" },
+        h(
+          "tbody",
+          {},
+          rows.map((row) =>
+            h(
+              "tr",
+              {},
+              h(
+                "th",
+                { scope: "row" },
+                h("code", {}, row.module),
+                h(
+                  "span",
+                  { class: "oom-bar" },
+                  OWNERS.map(
+                    (name) =>
+                      row[name] &&
+                      h("span", {
+                        title: `${name}: ${bytes(row[name])}`,
+                        style: {
+                          width: `${((row[name] / most) * 100).toFixed(2)}%`,
+                          "--colour": `var(--role-${COLOURS[name] ?? name})`,
+                        },
+                      }),
+                  ),
+                ),
+              ),
+              h("td", { class: "number" }, bytes(row.bytes)),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
-const bar = (share, category) => h("span", { class: "oom-bar" }, h("span", { style: { width: `${(share * 100).toFixed(2)}%`, "--colour": `var(--role-${COLOURS[category] ?? (OWNERS.includes(category) || category === "activations" ? category : "allocated")})` } }));
+const bar = (share, category) =>
+  h(
+    "span",
+    { class: "oom-bar" },
+    h("span", {
+      style: {
+        width: `${(share * 100).toFixed(2)}%`,
+        "--colour": `var(--role-${COLOURS[category] ?? (OWNERS.includes(category) || category === "activations" ? category : "allocated")})`,
+      },
+    }),
+  );
 
 export function stackPanel({ stack, node, phase }) {
-  const frame = ({ file, line, function: name, own }) => h("li", { class: own ? "own" : "" }, h("code", {}, `${file}:${line}`), h("span", { class: "muted" }, ` in ${name}`));
-  const folded = (frames) => h("li", { class: "folded" }, h("details", {}, h("summary", { class: "muted" }, frames.length === 1 ? "1 frame of a library" : `${count(frames.length)} frames of libraries`), h("ol", {}, frames.map(frame))));
+  const frame = ({ file, line, function: name, own }) =>
+    h(
+      "li",
+      { class: own ? "own" : "" },
+      h("code", {}, `${file}:${line}`),
+      h("span", { class: "muted" }, ` in ${name}`),
+    );
+  const folded = (frames) =>
+    h(
+      "li",
+      { class: "folded" },
+      h(
+        "details",
+        {},
+        h(
+          "summary",
+          { class: "muted" },
+          frames.length === 1 ? "1 frame of a library" : `${count(frames.length)} frames of libraries`,
+        ),
+        h("ol", {}, frames.map(frame)),
+      ),
+    );
   const frames = inRuns(stack).map((run) => (run[0].own ? run.map(frame) : folded(run)));
-  return h("section", { class: "card" },
-    h("header", {}, h("h2", {}, "Where it happened"), h("span", { class: "muted" }, [phase, node].filter(Boolean).join(" · "))),
-    frames.length ? h("ol", { class: "oom-stack" }, frames) : h("p", { class: "pad muted" }, "no Python ran on that thread"));
+  return h(
+    "section",
+    { class: "card" },
+    h(
+      "header",
+      {},
+      h("h2", {}, "Where it happened"),
+      h("span", { class: "muted" }, [phase, node].filter(Boolean).join(" · ")),
+    ),
+    frames.length
+      ? h("ol", { class: "oom-stack" }, frames)
+      : h("p", { class: "pad muted" }, "no Python ran on that thread"),
+  );
 }
 
 /** Neighbours of one kind together: yours, and the libraries'. */
@@ -70,34 +263,136 @@ function inRuns(stack) {
 
 export function words({ message, settings, neighbours, techniques }) {
   const fact = (name, value) => [h("dt", {}, name), h("dd", {}, value)];
-  return h("section", { class: "card" },
+  return h(
+    "section",
+    { class: "card" },
     h("header", {}, h("h2", {}, "Error message")),
-    h("div", { class: "pad" },
-      message.text ? h("pre", { class: "oom-words" }, message.text) : h("p", { class: "muted" }, "Not received: the error was caught, or the process ended first. Numbers are from the allocator."),
-      h("dl", { class: "facts" },
+    h(
+      "div",
+      { class: "pad" },
+      message.text
+        ? h("pre", { class: "oom-words" }, message.text)
+        : h(
+            "p",
+            { class: "muted" },
+            "Not received: the error was caught, or the process ended first. Numbers are from the allocator.",
+          ),
+      h(
+        "dl",
+        { class: "facts" },
         fact("allocator settings", settings ? h("code", {}, settings) : "the defaults"),
-        fact("other processes", neighbours === null ? known("unknown") : neighbours.length ? neighbours.map((other) => `pid ${other.pid}: ${bytes(other.used_bytes)}`).join(", ") : "none"),
-        techniques.length > 0 && fact("trained with", techniques.join(", ")))));
+        fact(
+          "other processes",
+          neighbours === null
+            ? known("unknown")
+            : neighbours.length
+              ? neighbours.map((other) => `pid ${other.pid}: ${bytes(other.used_bytes)}`).join(", ")
+              : "none",
+        ),
+        techniques.length > 0 && fact("trained with", techniques.join(", ")),
+      ),
+    ),
+  );
 }
 
 /** Beside the last step that reached its end. */
 export function lastGoodStep({ now, last_step: last, step }) {
   if (!last) return null;
-  const row = (name, then, at) => h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "number" }, known(bytes(then), { short: true })), h("td", { class: "number" }, known(bytes(at), { short: true })), h("td", { class: "number" }, isKnown(then) && isKnown(at) && then > 0 ? `${at >= then ? "+" : "−"}${bytes(Math.abs(at - then))}` : ""));
-  return h("section", { class: "card" },
+  const row = (name, then, at) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, name),
+      h("td", { class: "number" }, known(bytes(then), { short: true })),
+      h("td", { class: "number" }, known(bytes(at), { short: true })),
+      h(
+        "td",
+        { class: "number" },
+        isKnown(then) && isKnown(at) && then > 0 ? `${at >= then ? "+" : "−"}${bytes(Math.abs(at - then))}` : "",
+      ),
+    );
+  return h(
+    "section",
+    { class: "card" },
     h("header", {}, h("h2", {}, "Compared with the last good step")),
-    h("div", { class: "scroll" }, h("table", { class: "plain oom-list" },
-      h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { class: "number" }, `step ${count(last.step)}`), h("th", { class: "number" }, `at the error, step ${count(step + 1)}`), h("th", { class: "number" }, "difference"))),
-      h("tbody", {}, row("peak allocated", last.peak_allocated_bytes, Math.max(now.peak_allocated_bytes ?? 0, now.allocated_bytes ?? 0) || null), row("peak reserved", last.peak_reserved_bytes, now.reserved_bytes), row("allocated at the end", last.end_allocated_bytes, now.allocated_bytes)))));
+    h(
+      "div",
+      { class: "scroll" },
+      h(
+        "table",
+        { class: "plain oom-list" },
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            h("th", {}, ""),
+            h("th", { class: "number" }, `step ${count(last.step)}`),
+            h("th", { class: "number" }, `at the error, step ${count(step + 1)}`),
+            h("th", { class: "number" }, "difference"),
+          ),
+        ),
+        h(
+          "tbody",
+          {},
+          row(
+            "peak allocated",
+            last.peak_allocated_bytes,
+            Math.max(now.peak_allocated_bytes ?? 0, now.allocated_bytes ?? 0) || null,
+          ),
+          row("peak reserved", last.peak_reserved_bytes, now.reserved_bytes),
+          row("allocated at the end", last.end_allocated_bytes, now.allocated_bytes),
+        ),
+      ),
+    ),
+  );
 }
 
 /** The allocator's counters and the machine's, as the newest sample had them and as they were then. */
 export function counters({ counters: { before_seconds: taken, rows } }) {
   if (!rows.length) return null;
-  const cell = (name, value) => h("td", { class: "number" }, known(isKnown(value) ? (name.endsWith("_bytes") ? bytes(value) : count(value)) : UNKNOWN, { short: true }));
-  return h("section", { class: "card", "data-counters": "" },
+  const cell = (name, value) =>
+    h(
+      "td",
+      { class: "number" },
+      known(isKnown(value) ? (name.endsWith("_bytes") ? bytes(value) : count(value)) : UNKNOWN, { short: true }),
+    );
+  return h(
+    "section",
+    { class: "card", "data-counters": "" },
     h("header", {}, h("h2", {}, "Counters before and at the error")),
-    h("div", { class: "scroll" }, h("table", { class: "plain oom-list" },
-      h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { class: "number" }, isKnown(taken) ? `${seconds(taken)} before` : "before"), h("th", { class: "number" }, "at the error"))),
-      h("tbody", {}, rows.map(({ name, before, at }) => h("tr", { "data-counter": name }, h("th", { scope: "row" }, name.replace(/_bytes$/, "").replaceAll("_", " ")), cell(name, before), cell(name, at)))))));
+    h(
+      "div",
+      { class: "scroll" },
+      h(
+        "table",
+        { class: "plain oom-list" },
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            h("th", {}, ""),
+            h("th", { class: "number" }, isKnown(taken) ? `${seconds(taken)} before` : "before"),
+            h("th", { class: "number" }, "at the error"),
+          ),
+        ),
+        h(
+          "tbody",
+          {},
+          rows.map(({ name, before, at }) =>
+            h(
+              "tr",
+              { "data-counter": name },
+              h("th", { scope: "row" }, name.replace(/_bytes$/, "").replaceAll("_", " ")),
+              cell(name, before),
+              cell(name, at),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
 }

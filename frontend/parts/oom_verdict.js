@@ -18,39 +18,98 @@ export const CAUSES = {
 /** Nothing where there is one error alone. */
 export function errorBar(errors, { chosen, several, onChoose }) {
   if (errors.length < 2) return null;
-  const label = (error) => [
-    isKnown(error.time_seconds) ? clock(error.time_seconds) : "unknown time",
-    isKnown(error.step) && `step ${count(error.step + 1)}`,
-    several && `rank ${error.rank}`,
-    isKnown(error.asked_bytes) && bytes(error.asked_bytes),
-    error.survived ? "survived" : error.survived === false ? "ended the run" : null,
-    !error.whole && "still coming",
-  ].filter(Boolean).join(" · ");
-  const select = h("select", { "aria-label": "Error", onchange: (event) => onChoose(event.target.value) }, errors.map((error) => h("option", { value: error.record, disabled: !error.whole }, label(error))));
+  const label = (error) =>
+    [
+      isKnown(error.time_seconds) ? clock(error.time_seconds) : "unknown time",
+      isKnown(error.step) && `step ${count(error.step + 1)}`,
+      several && `rank ${error.rank}`,
+      isKnown(error.asked_bytes) && bytes(error.asked_bytes),
+      error.survived ? "survived" : error.survived === false ? "ended the run" : null,
+      !error.whole && "still coming",
+    ]
+      .filter(Boolean)
+      .join(" · ");
+  const select = h(
+    "select",
+    { "aria-label": "Error", onchange: (event) => onChoose(event.target.value) },
+    errors.map((error) => h("option", { value: error.record, disabled: !error.whole }, label(error))),
+  );
   select.value = chosen;
   const survived = errors.filter((error) => error.survived).length;
-  return h("div", { class: "view-bar" }, h("label", {}, h("span", { class: "muted" }, "Error"), select), h("span", { class: "muted" }, `${count(errors.length)} in this run, ${count(survived)} of them survived`));
+  return h(
+    "div",
+    { class: "view-bar" },
+    h("label", {}, h("span", { class: "muted" }, "Error"), select),
+    h("span", { class: "muted" }, `${count(errors.length)} in this run, ${count(survived)} of them survived`),
+  );
 }
 
 /** What an evaluation gathers is wanted, and no leak to its user. */
-const heading = ({ cause, phase }) => (cause === "leak" && phase === "eval" ? "The evaluation keeps results on the device" : CAUSES[cause] ?? "Unknown cause");
+const heading = ({ cause, phase }) =>
+  cause === "leak" && phase === "eval"
+    ? "The evaluation keeps results on the device"
+    : (CAUSES[cause] ?? "Unknown cause");
 
 export function verdict(error) {
   const where = error.culprit.file ? `${error.culprit.file.split("/").at(-1)}:${error.culprit.line}` : null;
   const pieces = error.pieces;
   return [
-    h("div", { class: `banner verdict ${error.survived ? "warn" : "bad"}`, "data-cause": error.cause ?? "unknown", "aria-live": "polite" },
-      h("strong", {}, `${heading(error)}.`), " ", h("span", {}, error.sentence),
-      error.survived && h("span", { class: "chip good" }, "the run survived it")),
-    h("section", { class: "card kpis", "aria-label": "Key figures of the error" },
-      cell("asked", "Asked for", bytes(error.message.asked_bytes), where ? h("code", { title: `${error.culprit.file}:${error.culprit.line}` }, where) : "source line unknown"),
-      cell("free", "Free on the device", bytes(error.message.free_bytes), isKnown(error.message.total_bytes) ? `of ${bytes(error.message.total_bytes)}` : ""),
-      cell("room", "Available to PyTorch", bytes(error.room_bytes), isKnown(error.message.limit_bytes) ? `limit ${bytes(error.message.limit_bytes)}` : "reserved plus free on the device"),
-      cell("largest", "Largest free block", pieces ? bytes(pieces.largest_free_bytes) : UNKNOWN, pieces ? `of ${count(pieces.free_pieces)}, ${bytes(pieces.free_bytes)} in total` : "memory layout unknown"),
+    h(
+      "div",
+      {
+        class: `banner verdict ${error.survived ? "warn" : "bad"}`,
+        "data-cause": error.cause ?? "unknown",
+        "aria-live": "polite",
+      },
+      h("strong", {}, `${heading(error)}.`),
+      " ",
+      h("span", {}, error.sentence),
+      error.survived && h("span", { class: "chip good" }, "the run survived it"),
+    ),
+    h(
+      "section",
+      { class: "card kpis", "aria-label": "Key figures of the error" },
+      cell(
+        "asked",
+        "Asked for",
+        bytes(error.message.asked_bytes),
+        where ? h("code", { title: `${error.culprit.file}:${error.culprit.line}` }, where) : "source line unknown",
+      ),
+      cell(
+        "free",
+        "Free on the device",
+        bytes(error.message.free_bytes),
+        isKnown(error.message.total_bytes) ? `of ${bytes(error.message.total_bytes)}` : "",
+      ),
+      cell(
+        "room",
+        "Available to PyTorch",
+        bytes(error.room_bytes),
+        isKnown(error.message.limit_bytes)
+          ? `limit ${bytes(error.message.limit_bytes)}`
+          : "reserved plus free on the device",
+      ),
+      cell(
+        "largest",
+        "Largest free block",
+        pieces ? bytes(pieces.largest_free_bytes) : UNKNOWN,
+        pieces ? `of ${count(pieces.free_pieces)}, ${bytes(pieces.free_bytes)} in total` : "memory layout unknown",
+      ),
       cell("needed", "Needed in total", needed(error), error.need_words ?? ""),
-      cell("step", "When", isKnown(error.step) ? `step ${count(error.step + 1)}` : UNKNOWN, [error.phase, error.culprit.module ?? error.node].filter(Boolean).join(" · "))),
-    h("p", { class: "actions" }, h("a", { class: "button small", href: exportLink(error.record), download: true }, "Export as one HTML file"),
-      h("span", { class: "muted" }, ` the record took ${(error.seconds * 1000).toFixed(0)} ms`), error.notes.map((note) => h("span", { class: "muted" }, ` · ${note}`))),
+      cell(
+        "step",
+        "When",
+        isKnown(error.step) ? `step ${count(error.step + 1)}` : UNKNOWN,
+        [error.phase, error.culprit.module ?? error.node].filter(Boolean).join(" · "),
+      ),
+    ),
+    h(
+      "p",
+      { class: "actions" },
+      h("a", { class: "button small", href: exportLink(error.record), download: true }, "Export as one HTML file"),
+      h("span", { class: "muted" }, ` the record took ${(error.seconds * 1000).toFixed(0)} ms`),
+      error.notes.map((note) => h("span", { class: "muted" }, ` · ${note}`)),
+    ),
   ];
 }
 
@@ -61,15 +120,42 @@ function needed({ needed_least_bytes: least, needed_bytes: most }) {
 }
 
 function cell(key, label, value, note) {
-  return h("div", { class: "kpi", "data-kpi": key }, h("div", { class: "label" }, label), h("div", { class: `value${value === UNKNOWN ? " unknown" : ""}` }, value), h("div", { class: "note" }, note));
+  return h(
+    "div",
+    { class: "kpi", "data-kpi": key },
+    h("div", { class: "label" }, label),
+    h("div", { class: `value${value === UNKNOWN ? " unknown" : ""}` }, value),
+    h("div", { class: "note" }, note),
+  );
 }
 
 /** No error: a good sign, or the host's memory. */
 export function noErrors(run, list) {
   if (list.vanished) {
-    return h("div", { class: "banner verdict bad", "data-cause": "outside_pytorch" }, h("strong", {}, "The host's memory."), " ", h("span", {}, list.vanished.sentence, " ", list.vanished.first_aid));
+    return h(
+      "div",
+      { class: "banner verdict bad", "data-cause": "outside_pytorch" },
+      h("strong", {}, "The host's memory."),
+      " ",
+      h("span", {}, list.vanished.sentence, " ", list.vanished.first_aid),
+    );
   }
   const coming = list.errors.some((error) => !error.whole);
-  const counted = run.out_of_memory_count > 0 && "Out-of-memory errors were counted, but no record arrived: the process may have ended first. Run `vramscope sync` on its machine.";
-  return h("div", { class: `banner verdict ${counted ? "warn" : "quiet"}`, "data-cause": "none" }, h("strong", {}, coming ? "A record is coming." : "No out-of-memory error."), " ", h("span", {}, counted || (run.state === "running" ? "An error would be explained here within seconds." : "This run did not run out of GPU memory.")));
+  const counted =
+    run.out_of_memory_count > 0 &&
+    "Out-of-memory errors were counted, but no record arrived: the process may have ended first. Run `vramscope sync` on its machine.";
+  return h(
+    "div",
+    { class: `banner verdict ${counted ? "warn" : "quiet"}`, "data-cause": "none" },
+    h("strong", {}, coming ? "A record is coming." : "No out-of-memory error."),
+    " ",
+    h(
+      "span",
+      {},
+      counted ||
+        (run.state === "running"
+          ? "An error would be explained here within seconds."
+          : "This run did not run out of GPU memory."),
+    ),
+  );
 }

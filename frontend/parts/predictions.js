@@ -23,7 +23,9 @@ export class Predictions extends ComparedCard {
     this.told = told;
     const settings = new Set(told.rows.map((row) => row.conf).filter((conf) => conf !== null));
     if (settings.size < 2) return false;
-    this.question = told.recording ? new Question(told.recording.recording, { confs: [...settings] }, () => this.draw()) : null;
+    this.question = told.recording
+      ? new Question(told.recording.recording, { confs: [...settings] }, () => this.draw())
+      : null;
     this.draw();
     return true;
   }
@@ -31,19 +33,80 @@ export class Predictions extends ComparedCard {
   draw() {
     const { told, question } = this;
     const result = question?.answer?.result;
-    const steps = told.steps && (told.steps.first === told.steps.last ? `step ${count(told.steps.first)}` : `steps ${count(told.steps.first)} to ${count(told.steps.last)}`);
-    const reasons = [...new Set((result ? told.rows : []).flatMap((row) => this.predictedFor(row, result)?.reasons ?? []))];
-    fill(this.element,
-      h("header", {}, h("h2", {}, "Allocator settings: predicted and measured"), h("span", { class: "muted" }, steps && `peak reserved in ${steps}`)),
-      h("div", { class: "pad" },
-        !told.recording && h("p", { class: "muted" }, "The runs differ in allocator settings. Predictions need a recording of the baseline."),
+    const steps =
+      told.steps &&
+      (told.steps.first === told.steps.last
+        ? `step ${count(told.steps.first)}`
+        : `steps ${count(told.steps.first)} to ${count(told.steps.last)}`);
+    const reasons = [
+      ...new Set((result ? told.rows : []).flatMap((row) => this.predictedFor(row, result)?.reasons ?? [])),
+    ];
+    fill(
+      this.element,
+      h(
+        "header",
+        {},
+        h("h2", {}, "Allocator settings: predicted and measured"),
+        h("span", { class: "muted" }, steps && `peak reserved in ${steps}`),
+      ),
+      h(
+        "div",
+        { class: "pad" },
+        !told.recording &&
+          h(
+            "p",
+            { class: "muted" },
+            "The runs differ in allocator settings. Predictions need a recording of the baseline.",
+          ),
         question?.problem && h("p", { class: "more" }, question.problem.detail),
         question && progressOf(question),
-        result && h("p", { class: "muted" }, "From ", h("a", { href: `/runs/${encodeURIComponent(told.recording.run_id)}/fragmentation?recording=${told.recording.recording}` }, "a recording of the baseline"), ", replayed under each run’s settings. ", result.residual.words)),
-      told.recording && h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" },
-        h("thead", {}, h("tr", {}, ["Run", "Settings"].map((label) => h("th", { scope: "col" }, label)), ["Predicted", "Measured", "Error"].map((label) => h("th", { scope: "col", class: "number" }, label)))),
-        h("tbody", {}, told.rows.map((row) => this.line(row, result))))),
-      reasons.length > 0 && h("ul", { class: "whatif-notes muted" }, reasons.map((reason) => h("li", {}, reason))));
+        result &&
+          h(
+            "p",
+            { class: "muted" },
+            "From ",
+            h(
+              "a",
+              {
+                href: `/runs/${encodeURIComponent(told.recording.run_id)}/fragmentation?recording=${told.recording.recording}`,
+              },
+              "a recording of the baseline",
+            ),
+            ", replayed under each run’s settings. ",
+            result.residual.words,
+          ),
+      ),
+      told.recording &&
+        h(
+          "div",
+          { class: "scroll", tabindex: "0" },
+          h(
+            "table",
+            { class: "plain" },
+            h(
+              "thead",
+              {},
+              h(
+                "tr",
+                {},
+                ["Run", "Settings"].map((label) => h("th", { scope: "col" }, label)),
+                ["Predicted", "Measured", "Error"].map((label) => h("th", { scope: "col", class: "number" }, label)),
+              ),
+            ),
+            h(
+              "tbody",
+              {},
+              told.rows.map((row) => this.line(row, result)),
+            ),
+          ),
+        ),
+      reasons.length > 0 &&
+        h(
+          "ul",
+          { class: "whatif-notes muted" },
+          reasons.map((reason) => h("li", {}, reason)),
+        ),
+    );
   }
 
   /** The baseline's is the recorded one, by whatever name it goes. */
@@ -56,17 +119,31 @@ export class Predictions extends ComparedCard {
     const value = predicted ? predicted.peak_reserved_bytes : null;
     const measured = row.measured_peak_reserved_bytes;
     const error = isKnown(value) && measured > 0 ? value / measured - 1 : null;
-    return h("tr", { "data-run": row.run },
+    return h(
+      "tr",
+      { "data-run": row.run },
       h("th", { scope: "row" }, h("a", { href: `/runs/${encodeURIComponent(row.run)}` }, row.name)),
       h("td", {}, row.conf === null ? known("unknown") : h("code", {}, row.conf || "default settings")),
-      h("td", { class: "number" }, result ? known(bytes(value)) : "…", predicted && bandOf(predicted), predicted && certainty(predicted), predicted?.out_of_memory && h("span", { class: "more" }, " out of memory")),
+      h(
+        "td",
+        { class: "number" },
+        result ? known(bytes(value)) : "…",
+        predicted && bandOf(predicted),
+        predicted && certainty(predicted),
+        predicted?.out_of_memory && h("span", { class: "more" }, " out of memory"),
+      ),
       h("td", { class: "number" }, known(bytes(measured))),
-      h("td", { class: "number" }, result ? known(signedPercent(error)) : ""));
+      h("td", { class: "number" }, result ? known(signedPercent(error)) : ""),
+    );
   }
 }
 
 /** Where what was predicted may lie; of a card that is never full. */
 function bandOf(row) {
   const { band } = row;
-  return band && band[0] !== band[1] && h("span", { class: "below", title: bandMeans(row) }, `${bytes(band[0])} – ${bytes(band[1])}`);
+  return (
+    band &&
+    band[0] !== band[1] &&
+    h("span", { class: "below", title: bandMeans(row) }, `${bytes(band[0])} – ${bytes(band[1])}`)
+  );
 }

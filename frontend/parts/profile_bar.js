@@ -9,37 +9,93 @@ export function profileBar(profiles, { chosen, several, live, asked, onChoose, o
   const wholes = profiles.filter((profile) => profile.whole);
   const coming = profiles.filter((profile) => !profile.whole);
   const shown = wholes.find((profile) => profile.profile === chosen);
-  const select = wholes.length > 0 && h("select", { "aria-label": "Profile", onchange: (event) => onChoose(event.target.value) }, wholes.map((profile) => h("option", { value: profile.profile }, recordingWords(profile, several))));
+  const select =
+    wholes.length > 0 &&
+    h(
+      "select",
+      { "aria-label": "Profile", onchange: (event) => onChoose(event.target.value) },
+      wholes.map((profile) => h("option", { value: profile.profile }, recordingWords(profile, several))),
+    );
   if (select) select.value = chosen;
-  return h("div", { class: "view-bar recording-bar" },
+  return h(
+    "div",
+    { class: "view-bar recording-bar" },
     select && h("label", {}, h("span", { class: "muted" }, "Profile"), select),
     shown && h("span", { class: "muted" }, `recorded ${ago(shown.received_seconds, Date.now() / 1000)}`),
-    coming.map((profile) => h("span", { class: "chip", "data-coming": profile.profile, title: "sent slowly, so as not to delay samples" }, `${recordingWords(profile, several)}: ${percent(profile.pieces_received / profile.pieces, 0)} received`)),
+    coming.map((profile) =>
+      h(
+        "span",
+        { class: "chip", "data-coming": profile.profile, title: "sent slowly, so as not to delay samples" },
+        `${recordingWords(profile, several)}: ${percent(profile.pieces_received / profile.pieces, 0)} received`,
+      ),
+    ),
     h("span", { class: "spring" }),
     shown && traceLink(shown),
     shown && h("button", { class: "button small quiet", type: "button", onclick: () => onDelete(chosen) }, "Delete"),
-    live && (asked
-      ? h("span", { class: "muted", role: "status", "data-asked": true }, waiting(coming))
-      : [
-        h("button", { class: "button small", type: "button", onclick: () => onAsk(false), title: "Profiles the next two steps with Python stacks and shapes. They are slower, and a short pause follows." }, "Profile the next steps"),
-        h("button", { class: "button small quiet", type: "button", onclick: () => onAsk(true), title: "with PyTorch's full trace, for Perfetto" }, "… with the trace"),
-      ]));
+    live &&
+      (asked
+        ? h("span", { class: "muted", role: "status", "data-asked": true }, waiting(coming))
+        : [
+            h(
+              "button",
+              {
+                class: "button small",
+                type: "button",
+                onclick: () => onAsk(false),
+                title:
+                  "Profiles the next two steps with Python stacks and shapes. They are slower, and a short pause follows.",
+              },
+              "Profile the next steps",
+            ),
+            h(
+              "button",
+              {
+                class: "button small quiet",
+                type: "button",
+                onclick: () => onAsk(true),
+                title: "with PyTorch's full trace, for Perfetto",
+              },
+              "… with the trace",
+            ),
+          ]),
+  );
 }
 
 function waiting(coming) {
-  return h("span", {}, h("progress", { "aria-label": "receiving the profile" }), coming.length ? " receiving…" : " requested; waiting for the next steps…");
+  return h(
+    "span",
+    {},
+    h("progress", { "aria-label": "receiving the profile" }),
+    coming.length ? " receiving…" : " requested; waiting for the next steps…",
+  );
 }
 
 function traceLink({ profile, trace }) {
   if (trace === null) return null;
   if (!trace.whole) return h("span", { class: "chip" }, "receiving the trace");
-  return h("a", { class: "button small quiet", href: `/api/v1/profiles/${encodeURIComponent(profile)}/trace`, download: true, title: "Chrome's JSON, gzipped: open it at ui.perfetto.dev or chrome://tracing" }, `Trace (${bytes(trace.bytes)})`);
+  return h(
+    "a",
+    {
+      class: "button small quiet",
+      href: `/api/v1/profiles/${encodeURIComponent(profile)}/trace`,
+      download: true,
+      title: "Chrome's JSON, gzipped: open it at ui.perfetto.dev or chrome://tracing",
+    },
+    `Trace (${bytes(trace.bytes)})`,
+  );
 }
 
 /** What the profile cost the training, in words. */
 export function costWords({ cost, steps }) {
-  const slower = cost.step_before !== null && cost.step_within !== null ? Math.max(0, cost.step_within - cost.step_before) * steps : null;
-  const parts = [slower !== null && `${seconds(slower)} of slower steps`, `${seconds(cost.opening)} to open it`, `${seconds(cost.closing)} to close it`].filter(Boolean);
+  const slower =
+    cost.step_before !== null && cost.step_within !== null
+      ? Math.max(0, cost.step_within - cost.step_before) * steps
+      : null;
+  const parts = [
+    slower !== null && `${seconds(slower)} of slower steps`,
+    `${seconds(cost.opening)} to open it`,
+    `${seconds(cost.closing)} to close it`,
+  ].filter(Boolean);
   const held = (slower ?? 0) + cost.opening + cost.closing;
   return { held, text: `${parts.join(", ")}; ${seconds(cost.packing)} CPU on another thread` };
 }
@@ -53,5 +109,10 @@ export function nothingProfiled(run, profiles) {
     : live
       ? "“Profile the next steps” profiles two steps of this run. A run also profiles one step by itself once that costs less than 1 % of its time. In a short script, call session.profile() on the session that agent.attach() returns."
       : "This run ended without a profile. A run profiles one step once that costs less than 1 % of its time, unless VRAMSCOPE_PROFILE=0. In a short script, call session.profile() on the session that agent.attach() returns.";
-  return h("section", { class: "card empty" }, h("h2", {}, coming ? "Receiving a profile" : "No profile"), h("p", {}, words));
+  return h(
+    "section",
+    { class: "card empty" },
+    h("h2", {}, coming ? "Receiving a profile" : "No profile"),
+    h("p", {}, words),
+  );
 }

@@ -7,9 +7,14 @@ import { known } from "vramscope/parts/ui.js";
 
 const PAGE = 50;
 const TYPING_MS = 160;
-const TABS = [["operations", "Operations"], ["modules", "Modules"], ["lines", "Lines"]];
+const TABS = [
+  ["operations", "Operations"],
+  ["modules", "Modules"],
+  ["lines", "Lines"],
+];
 const nought = () => h("span", { class: "muted" }, "0");
-const time = (value) => (value === 0 ? nought() : known(isKnown(value) ? seconds(value / 1e9) : "unknown", { short: true }));
+const time = (value) =>
+  value === 0 ? nought() : known(isKnown(value) ? seconds(value / 1e9) : "unknown", { short: true });
 const size = (value) => (value === 0 ? nought() : known(bytes(value), { short: true }));
 const times = (value) => (value === 0 ? nought() : known(count(value), { short: true }));
 
@@ -32,10 +37,21 @@ export class ProfileTable {
 
   constructor() {
     this.tabs = h("div", { class: "segmented", role: "group", "aria-label": "Rows by" });
-    this.search = h("input", { type: "search", placeholder: "search names…", "aria-label": "Search names", maxlength: "200", oninput: () => this.typed() });
+    this.search = h("input", {
+      type: "search",
+      placeholder: "search names…",
+      "aria-label": "Search names",
+      maxlength: "200",
+      oninput: () => this.typed(),
+    });
     this.said = h("span", { class: "muted", role: "status" });
     this.body = h("div");
-    this.element = h("section", { class: "card profile-rows" }, h("header", {}, this.tabs, this.search, h("span", { class: "spring" }), this.said), this.body);
+    this.element = h(
+      "section",
+      { class: "card profile-rows" },
+      h("header", {}, this.tabs, this.search, h("span", { class: "spring" }), this.said),
+      this.body,
+    );
   }
 
   /** Show a profile; `told`: its facts. */
@@ -74,7 +90,22 @@ export class ProfileTable {
   }
 
   drawTabs() {
-    fill(this.tabs, TABS.map(([name, label]) => h("button", { type: "button", "aria-pressed": String(name === this.state.table), "data-table": name, onclick: () => this.set({ table: name, limit: PAGE }) }, label, h("span", { class: "muted" }, ` ${count(this.told.tables[name].rows)}`))));
+    fill(
+      this.tabs,
+      TABS.map(([name, label]) =>
+        h(
+          "button",
+          {
+            type: "button",
+            "aria-pressed": String(name === this.state.table),
+            "data-table": name,
+            onclick: () => this.set({ table: name, limit: PAGE }),
+          },
+          label,
+          h("span", { class: "muted" }, ` ${count(this.told.tables[name].rows)}`),
+        ),
+      ),
+    );
   }
 
   draw({ rows, matched, total }) {
@@ -85,29 +116,111 @@ export class ProfileTable {
       return;
     }
     const columns = COLUMNS.filter(([name]) => this.told.device_time || !name.includes("device"));
-    const head = ([name, label, title, , less]) => h("th", { class: `number ${less}`, scope: "col", "aria-sort": name === sort ? (order === "falling" ? "descending" : "ascending") : null },
-      h("button", { class: "sort", type: "button", title, onclick: () => this.set({ sort: name, order: name === sort && order === "falling" ? "rising" : "falling" }) }, label, name === sort && (order === "falling" ? " ▾" : " ▴")));
+    const head = ([name, label, title, , less]) =>
+      h(
+        "th",
+        {
+          class: `number ${less}`,
+          scope: "col",
+          "aria-sort": name === sort ? (order === "falling" ? "descending" : "ascending") : null,
+        },
+        h(
+          "button",
+          {
+            class: "sort",
+            type: "button",
+            title,
+            onclick: () => this.set({ sort: name, order: name === sort && order === "falling" ? "rising" : "falling" }),
+          },
+          label,
+          name === sort && (order === "falling" ? " ▾" : " ▴"),
+        ),
+      );
     const whole = this.told.tables[table].sums[sort];
-    const row = (one) => h("tr", { class: one.special ? "special" : null },
-      h("th", { scope: "row" }, nameOf(table, one)),
-      columns.map(([name, , , words, less]) => h("td", { class: `number ${less}`, title: name === sort && whole > 0 && isKnown(one[name]) ? `${percent(one[name] / whole)} of all` : null }, words(one[name]))));
+    const row = (one) =>
+      h(
+        "tr",
+        { class: one.special ? "special" : null },
+        h("th", { scope: "row" }, nameOf(table, one)),
+        columns.map(([name, , , words, less]) =>
+          h(
+            "td",
+            {
+              class: `number ${less}`,
+              title: name === sort && whole > 0 && isKnown(one[name]) ? `${percent(one[name] / whole)} of all` : null,
+            },
+            words(one[name]),
+          ),
+        ),
+      );
     const sums = this.told.tables[table].sums;
-    fill(this.body,
-      h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" },
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, TABS.find(([name]) => name === table)[1].slice(0, -1)), columns.map(head))),
-        h("tbody", {}, rows.map(row)),
-        h("tfoot", {}, h("tr", {}, h("th", { scope: "row", title: "each byte and each time counts in one row" }, "All rows"), columns.map(([name, , , words, less]) => h("td", { class: `number ${less}` }, name in sums ? words(sums[name]) : "")))))),
+    fill(
+      this.body,
+      h(
+        "div",
+        { class: "scroll", tabindex: "0" },
+        h(
+          "table",
+          { class: "plain" },
+          h(
+            "thead",
+            {},
+            h(
+              "tr",
+              {},
+              h("th", { scope: "col" }, TABS.find(([name]) => name === table)[1].slice(0, -1)),
+              columns.map(head),
+            ),
+          ),
+          h("tbody", {}, rows.map(row)),
+          h(
+            "tfoot",
+            {},
+            h(
+              "tr",
+              {},
+              h("th", { scope: "row", title: "each byte and each time counts in one row" }, "All rows"),
+              columns.map(([name, , , words, less]) =>
+                h("td", { class: `number ${less}` }, name in sums ? words(sums[name]) : ""),
+              ),
+            ),
+          ),
+        ),
+      ),
       rows.length === 0 && h("p", { class: "pad muted" }, "No matching name."),
-      rows.length < matched && h("p", { class: "pad" }, h("button", { class: "button small", type: "button", onclick: () => this.set({ limit: Math.min(5000, this.state.limit * 4) }) }, `Show more of ${count(matched)}`)));
+      rows.length < matched &&
+        h(
+          "p",
+          { class: "pad" },
+          h(
+            "button",
+            {
+              class: "button small",
+              type: "button",
+              onclick: () => this.set({ limit: Math.min(5000, this.state.limit * 4) }),
+            },
+            `Show more of ${count(matched)}`,
+          ),
+        ),
+    );
   }
 }
 
 function nameOf(table, row) {
-  if (row.special) return h("span", { class: "muted" }, row.name, row.phase && h("span", { class: "below" }, `in ${row.phase}`));
-  if (table === "operations") return [h("code", {}, row.name), h("span", { class: "below" }, [row.phase && `in ${row.phase}`, row.shapes].filter(Boolean).join(" · "))];
-  if (table === "modules") return [h("code", {}, row.name), row.kind !== row.name && h("span", { class: "below" }, row.kind)];
+  if (row.special)
+    return h("span", { class: "muted" }, row.name, row.phase && h("span", { class: "below" }, `in ${row.phase}`));
+  if (table === "operations")
+    return [
+      h("code", {}, row.name),
+      h("span", { class: "below" }, [row.phase && `in ${row.phase}`, row.shapes].filter(Boolean).join(" · ")),
+    ];
+  if (table === "modules")
+    return [h("code", {}, row.name), row.kind !== row.name && h("span", { class: "below" }, row.kind)];
   const short = row.file.split("/").at(-1);
-  return [h("code", { title: row.file }, `${short}:${lineWords(row)}`), h("span", { class: "below" }, called(row.name))];
+  return [
+    h("code", { title: row.file }, `${short}:${lineWords(row)}`),
+    h("span", { class: "below" }, called(row.name)),
+  ];
 }
 
 /** 57, or 57–60 where the profiler tells no more than that it lies between the two; "57 or later" where not even that. */
@@ -117,7 +230,9 @@ function lineWords({ line, last_line: last }) {
 }
 
 function missing(table, told) {
-  if (table === "lines" && !told.stacks) return "No source lines: this profile has no Python stacks. A requested profile has them.";
-  if (table === "modules" && !told.modules_known) return "Modules are unknown under torch.compile. A requested profile has them.";
+  if (table === "lines" && !told.stacks)
+    return "No source lines: this profile has no Python stacks. A requested profile has them.";
+  if (table === "modules" && !told.modules_known)
+    return "Modules are unknown under torch.compile. A requested profile has them.";
   return "Nothing was recorded.";
 }

@@ -46,16 +46,44 @@ export class RanksPanel {
     this.canvases = new Map();
     const rows = run.ranks.map((rank) => {
       const worst = isKnown(top) && rank.peak_allocated_bytes === top && spread > 0;
-      const canvas = h("canvas", { role: "img", "aria-label": `step peaks of rank ${rank.rank} over the run`, width: STRIP_POINTS, height: 1 });
+      const canvas = h("canvas", {
+        role: "img",
+        "aria-label": `step peaks of rank ${rank.rank} over the run`,
+        width: STRIP_POINTS,
+        height: 1,
+      });
       this.canvases.set(rank.rank, canvas);
       const total = rank.devices[0]?.total_bytes ?? run.capacity_bytes;
       return h(
         "tr",
         { class: [worst && "worst", rank.rank === view.rank && "selected"].filter(Boolean).join(" ") },
-        h("td", {}, h("button", { class: "button quiet small", type: "button", onclick: () => this.onPick(rank.rank), title: "show this rank in the charts" }, `rank ${rank.rank}`), worst && h("span", { class: "chip", title: "highest peak of all ranks" }, "highest")),
+        h(
+          "td",
+          {},
+          h(
+            "button",
+            {
+              class: "button quiet small",
+              type: "button",
+              onclick: () => this.onPick(rank.rank),
+              title: "show this rank in the charts",
+            },
+            `rank ${rank.rank}`,
+          ),
+          worst && h("span", { class: "chip", title: "highest peak of all ranks" }, "highest"),
+        ),
         h("td", {}, stateBadge(rank.state)),
-        h("td", { class: "muted where" }, `${rank.host}${rank.devices[0] && rank.devices[0].index >= 0 ? ` · GPU ${rank.devices[0].index}` : ""}`),
-        h("td", { class: "number peak" }, known(bytes(rank.peak_allocated_bytes)), meter(rank.peak_allocated_bytes, total)),
+        h(
+          "td",
+          { class: "muted where" },
+          `${rank.host}${rank.devices[0] && rank.devices[0].index >= 0 ? ` · GPU ${rank.devices[0].index}` : ""}`,
+        ),
+        h(
+          "td",
+          { class: "number peak" },
+          known(bytes(rank.peak_allocated_bytes)),
+          meter(rank.peak_allocated_bytes, total),
+        ),
         h("td", { class: "number reserved" }, known(bytes(rank.peak_reserved_bytes))),
         h("td", { class: "number steps" }, known(count(rank.steps))),
         h("td", { class: "number muted seen" }, rank.error_type ?? ago(rank.last_seen_seconds, Date.now() / 1000)),
@@ -64,10 +92,58 @@ export class RanksPanel {
     });
     fill(
       this.element,
-      h("header", {}, h("h2", {}, "Ranks"), h("span", { class: "muted" }, `${run.ranks.length} of ${run.world_size} reporting${spread === null ? "" : `; peaks differ by ${percent(spread)}`}`), h("span", { class: "spring" }),
-        h("span", { class: "heat-scale", title: "Strip colour: peak allocated per step, from the lowest to the highest of all ranks" }, (this.lowWords = h("span")), h("i"), (this.topWords = h("span")))),
-      missing.length > 0 && h("p", { class: "pad muted" }, `No data yet: rank${missing.length > 1 ? "s" : ""} ${missing.slice(0, 24).join(", ")}${missing.length > 24 ? ", …" : ""}.`),
-      h("div", { class: "scroll ranks-frame" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["Rank", "State", "Where"].map((name) => h("th", { class: name.toLowerCase(), scope: "col" }, name)), [["Peak allocated", "peak"], ["Peak reserved", "reserved"], ["Steps", "steps"], ["Last seen", "seen"]].map(([name, kind]) => h("th", { class: `number ${kind}`, scope: "col" }, name)), h("th", { scope: "col" }, "Step peaks over the run"))), h("tbody", {}, rows))),
+      h(
+        "header",
+        {},
+        h("h2", {}, "Ranks"),
+        h(
+          "span",
+          { class: "muted" },
+          `${run.ranks.length} of ${run.world_size} reporting${spread === null ? "" : `; peaks differ by ${percent(spread)}`}`,
+        ),
+        h("span", { class: "spring" }),
+        h(
+          "span",
+          {
+            class: "heat-scale",
+            title: "Strip colour: peak allocated per step, from the lowest to the highest of all ranks",
+          },
+          (this.lowWords = h("span")),
+          h("i"),
+          (this.topWords = h("span")),
+        ),
+      ),
+      missing.length > 0 &&
+        h(
+          "p",
+          { class: "pad muted" },
+          `No data yet: rank${missing.length > 1 ? "s" : ""} ${missing.slice(0, 24).join(", ")}${missing.length > 24 ? ", …" : ""}.`,
+        ),
+      h(
+        "div",
+        { class: "scroll ranks-frame" },
+        h(
+          "table",
+          { class: "plain" },
+          h(
+            "thead",
+            {},
+            h(
+              "tr",
+              {},
+              ["Rank", "State", "Where"].map((name) => h("th", { class: name.toLowerCase(), scope: "col" }, name)),
+              [
+                ["Peak allocated", "peak"],
+                ["Peak reserved", "reserved"],
+                ["Steps", "steps"],
+                ["Last seen", "seen"],
+              ].map(([name, kind]) => h("th", { class: `number ${kind}`, scope: "col" }, name)),
+              h("th", { scope: "col" }, "Step peaks over the run"),
+            ),
+          ),
+          h("tbody", {}, rows),
+        ),
+      ),
     );
     this.paint();
     if (performance.now() - this.fetchedAt > STRIPS_EVERY_MS) this.fetchStrips();
@@ -80,7 +156,14 @@ export class RanksPanel {
     const take = async () => {
       for (let rank = queue.shift(); rank; rank = queue.shift()) {
         try {
-          const answer = await api.series(run.run_id, { stream: "steps", names: "peak_allocated_bytes", rank: rank.rank, device: rank.devices[0].index, x: "step", points: STRIP_POINTS });
+          const answer = await api.series(run.run_id, {
+            stream: "steps",
+            names: "peak_allocated_bytes",
+            rank: rank.rank,
+            device: rank.devices[0].index,
+            x: "step",
+            points: STRIP_POINTS,
+          });
           const series = answer.series.peak_allocated_bytes;
           this.strips.set(rank.rank, series?.max ?? series?.value ?? []);
           this.paint(rank.rank);
@@ -108,7 +191,9 @@ export class RanksPanel {
     this.lowWords.textContent = bytes(low);
     this.topWords.textContent = bytes(top);
     const style = getComputedStyle(document.documentElement);
-    const stops = [0, 1, 2].map((i) => style.getPropertyValue(`--heat-${i}`).trim()).map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+    const stops = [0, 1, 2]
+      .map((i) => style.getPropertyValue(`--heat-${i}`).trim())
+      .map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
     for (const [rank, canvas] of this.canvases) {
       if (only !== null && rank !== only) continue;
       const values = this.strips.get(rank);

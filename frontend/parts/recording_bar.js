@@ -7,7 +7,11 @@ import { snippet } from "vramscope/parts/ui.js";
 /** "steps 1 – 3, the first steps" of what the agent told. */
 export function recordingWords({ about, rank }, several) {
   const { first_step: first, last_step: last, reason, device } = about;
-  const steps = isKnown(first) ? (first === last || !isKnown(last) ? `step ${count(first)}` : `steps ${count(first)} – ${count(last)}`) : "some steps";
+  const steps = isKnown(first)
+    ? first === last || !isKnown(last)
+      ? `step ${count(first)}`
+      : `steps ${count(first)} – ${count(last)}`
+    : "some steps";
   const where = [several && `rank ${rank}`, device > 0 && `GPU ${device}`].filter(Boolean);
   return [steps, reason, ...where].filter(Boolean).join(" · ");
 }
@@ -16,17 +20,48 @@ export function recordingBar(recordings, { chosen, several, live, asked, onChoos
   const wholes = recordings.filter((recording) => recording.whole);
   const coming = recordings.filter((recording) => !recording.whole);
   const shown = wholes.find((recording) => recording.recording === chosen);
-  const select = wholes.length > 0 && h("select", { "aria-label": "Recording", onchange: (event) => onChoose(event.target.value) }, wholes.map((recording) => h("option", { value: recording.recording }, recordingWords(recording, several))));
+  const select =
+    wholes.length > 0 &&
+    h(
+      "select",
+      { "aria-label": "Recording", onchange: (event) => onChoose(event.target.value) },
+      wholes.map((recording) => h("option", { value: recording.recording }, recordingWords(recording, several))),
+    );
   if (select) select.value = chosen;
-  return h("div", { class: "view-bar recording-bar" },
+  return h(
+    "div",
+    { class: "view-bar recording-bar" },
     select && h("label", {}, h("span", { class: "muted" }, "Recording"), select),
-    shown && h("span", { class: "muted" }, isKnown(shown.about.events) && `${count(shown.about.events)} events · `, `${bytes(shown.bytes)} · recorded ${ago(shown.received_seconds, Date.now() / 1000)}`),
-    coming.map((recording) => h("span", { class: "chip", "data-coming": recording.recording, title: "sent slowly, so as not to delay samples" }, `${recordingWords(recording, several)}: ${percent(recording.pieces_received / recording.pieces, 0)} received`)),
+    shown &&
+      h(
+        "span",
+        { class: "muted" },
+        isKnown(shown.about.events) && `${count(shown.about.events)} events · `,
+        `${bytes(shown.bytes)} · recorded ${ago(shown.received_seconds, Date.now() / 1000)}`,
+      ),
+    coming.map((recording) =>
+      h(
+        "span",
+        { class: "chip", "data-coming": recording.recording, title: "sent slowly, so as not to delay samples" },
+        `${recordingWords(recording, several)}: ${percent(recording.pieces_received / recording.pieces, 0)} received`,
+      ),
+    ),
     h("span", { class: "spring" }),
     shown && h("button", { class: "button small quiet", type: "button", onclick: () => onDelete(chosen) }, "Delete"),
-    live && (asked
-      ? h("span", { class: "muted", role: "status" }, "requested; recording the next steps…")
-      : h("button", { class: "button small", type: "button", onclick: onAsk, title: "Records the allocator in the next two steps, with stacks of allocations and frees." }, "Record a window")));
+    live &&
+      (asked
+        ? h("span", { class: "muted", role: "status" }, "requested; recording the next steps…")
+        : h(
+            "button",
+            {
+              class: "button small",
+              type: "button",
+              onclick: onAsk,
+              title: "Records the allocator in the next two steps, with stacks of allocations and frees.",
+            },
+            "Record a window",
+          )),
+  );
 }
 
 /** Whether a rank has a CUDA device; the CPU of a run without one is device -1. */
@@ -44,8 +79,16 @@ export function nothingRecorded(run, recordings) {
       : live
         ? "“Record a window” records the next steps of this run."
         : "This run ended without a recording. Runs record their first steps and a later window, unless VRAMSCOPE_WINDOWS=0.";
-  return h("section", { class: "card empty" },
+  return h(
+    "section",
+    { class: "card empty" },
     h("h2", {}, coming ? "Receiving a recording" : "No recording"),
     h("p", {}, words),
-    hasGpu && !live && !coming && [h("p", { class: "or" }, "For a snapshot file of PyTorch:"), h("div", { class: "narrow" }, snippet("vramscope whatif snapshot.pickle"))]);
+    hasGpu &&
+      !live &&
+      !coming && [
+        h("p", { class: "or" }, "For a snapshot file of PyTorch:"),
+        h("div", { class: "narrow" }, snippet("vramscope whatif snapshot.pickle")),
+      ],
+  );
 }

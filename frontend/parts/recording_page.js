@@ -49,7 +49,14 @@ export class RecordingPage extends RunPage {
   }
 
   build() {
-    const { stale, head, ended, bar, trouble, empty } = this.divide("stale", "head", "ended", "bar", "trouble", "empty");
+    const { stale, head, ended, bar, trouble, empty } = this.divide(
+      "stale",
+      "head",
+      "ended",
+      "bar",
+      "trouble",
+      "empty",
+    );
     this.view = this.makeView();
     fill(this.root, stale, head, ended, bar, trouble, empty, this.view.element, this.below());
     this.show();
@@ -80,7 +87,12 @@ export class RecordingPage extends RunPage {
     this.view.element.hidden = !chosen || !this.opened; // until it has something to show; then it stays while the next is opened
     fill(this.parts.trouble);
     if (!chosen) return;
-    const opening = h("div", { class: "job", role: "status" }, h("progress", { "aria-hidden": "true" }), h("span", { class: "muted" }, "opening the recording…"));
+    const opening = h(
+      "div",
+      { class: "job", role: "status" },
+      h("progress", { "aria-hidden": "true" }),
+      h("span", { class: "muted" }, "opening the recording…"),
+    );
     const slow = setTimeout(() => this.shown === chosen.recording && fill(this.parts.trouble, opening), SLOW_MS);
     try {
       const told = await api.recording(chosen.recording, "moments", {}, this.opening.signal);
@@ -156,7 +168,12 @@ export class RecordingPage extends RunPage {
         onChoose: (recording) => this.choose(recording, { push: true }),
         onAsk: () => this.ask(),
         onDelete: (recording) => this.remove(recording),
-      }));
-    this.put("empty", [recordings, run.state, run.ranks.length], () => !this.chosen && nothingRecorded(run, recordings));
+      }),
+    );
+    this.put(
+      "empty",
+      [recordings, run.state, run.ranks.length],
+      () => !this.chosen && nothingRecorded(run, recordings),
+    );
   }
 }

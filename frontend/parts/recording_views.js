@@ -19,18 +19,44 @@ export class RecordingViews {
     this.views = [...views, ["events", "Events", () => this.events()]];
     this.instead = instead;
     this.made = {};
-    this.tabs = h("nav", { class: "tabs", "aria-label": "Views" }, this.views.map(([name, label]) => h("a", { "data-tab": name, href: "#", onclick: (event) => { event.preventDefault(); setQuery({ tab: this.inQuery(name) }, { push: true }); } }, label)));
+    this.tabs = h(
+      "nav",
+      { class: "tabs", "aria-label": "Views" },
+      this.views.map(([name, label]) =>
+        h(
+          "a",
+          {
+            "data-tab": name,
+            href: "#",
+            onclick: (event) => {
+              event.preventDefault();
+              setQuery({ tab: this.inQuery(name) }, { push: true });
+            },
+          },
+          label,
+        ),
+      ),
+    );
     this.exports = new ExportMenu();
     this.place = h("div");
     this.body = h("div");
-    this.element = h("div", {}, h("div", { class: "view-bar recording-views" }, this.tabs, beside, this.exports.element), this.place, this.body);
+    this.element = h(
+      "div",
+      {},
+      h("div", { class: "view-bar recording-views" }, this.tabs, beside, this.exports.element),
+      this.place,
+      this.body,
+    );
     this.markTab();
   }
 
   /** What the table of events points at is looked at in the first view. */
   events() {
     const look = (view) => setQuery({ tab: null, ...view, from: null, to: null }, { push: true });
-    return new EventsTable({ onEvent: (event) => look({ event }), onAllocation: (allocation, event) => look({ allocation, event }) });
+    return new EventsTable({
+      onEvent: (event) => look({ event }),
+      onAllocation: (allocation, event) => look({ allocation, event }),
+    });
   }
 
   /** A view's name as the URL has it: nothing for the first. */

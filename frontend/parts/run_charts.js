@@ -59,7 +59,8 @@ export class RunCharts {
   /** On a step axis, charts of samples are fetched again now and then: many samples share a step. */
   reloadStepSamples() {
     if (!this.page.drawsLive || this.page.view.x !== "step" || document.hidden) return;
-    for (const name of ["memory", "fragmentation", "device", "utilization", "host"]) if (!this.elements.get(name).request) this.elements.get(name).reload();
+    for (const name of ["memory", "fragmentation", "device", "utilization", "host"])
+      if (!this.elements.get(name).request) this.elements.get(name).reload();
   }
 
   makeChart(spec) {
@@ -72,7 +73,11 @@ export class RunCharts {
       scale: spec.scale,
       view: () => (own ? this.stepsView(spec) : this.commonView()),
       onZoom: spec.summary || own ? null : (range) => this.page.zoom(range),
-      peers: spec.summary || own ? null : () => CHARTS.filter((other) => !other.summary && !other.ownSteps).map((other) => this.elements.get(other.name)),
+      peers:
+        spec.summary || own
+          ? null
+          : () =>
+              CHARTS.filter((other) => !other.summary && !other.ownSteps).map((other) => this.elements.get(other.name)),
     });
     element.dataset.figure = spec.name;
     return element;
@@ -84,7 +89,8 @@ export class RunCharts {
   }
 
   stepsView(spec) {
-    if (this.page.view.x === "step" && this.page.view.from !== null) return { from: this.page.view.from, to: this.page.view.to };
+    if (this.page.view.x === "step" && this.page.view.from !== null)
+      return { from: this.page.view.from, to: this.page.view.to };
     return { last: spec.ownSteps };
   }
 
@@ -97,10 +103,16 @@ export class RunCharts {
       return { ...common, x: "step", from: Math.max(0, newest - spec.ownSteps + 1) };
     }
     // a chart that is drawn twice a second pays for each point each time
-    const points = Math.max(240, Math.round(this.elements.get(spec.name).points * (this.page.running && from === null ? 0.7 : 1)));
+    const points = Math.max(
+      240,
+      Math.round(this.elements.get(spec.name).points * (this.page.running && from === null ? 0.7 : 1)),
+    );
     if (from !== null) return { ...common, points, from, to };
     if (last) {
-      const end = x === "time" ? (this.page.newestTime ?? this.page.run.window?.last_seconds ?? this.page.zero) - this.page.zero : (this.page.newestStep ?? this.page.run.window?.last_step ?? 0);
+      const end =
+        x === "time"
+          ? (this.page.newestTime ?? this.page.run.window?.last_seconds ?? this.page.zero) - this.page.zero
+          : (this.page.newestStep ?? this.page.run.window?.last_step ?? 0);
       return { ...common, points, from: Math.max(0, end - last) };
     }
     return { ...common, points };

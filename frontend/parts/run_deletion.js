@@ -10,7 +10,9 @@ import { go } from "vramscope/store.js";
 export class RunDeletion {
   constructor(run) {
     this.run = run; // its id
-    this.button = confirmButton("Delete run", "Delete this run permanently?", () => this.remove(), { title: "this run and all its data" });
+    this.button = confirmButton("Delete run", "Delete this run permanently?", () => this.remove(), {
+      title: "this run and all its data",
+    });
     this.said = h("div", { class: "refusal" });
   }
 

@@ -14,21 +14,67 @@ export function headline(run, { base, onBaseline, share, tab, deletion }) {
     h(
       "div",
       { class: "page-head" },
-      h("div", { class: "run-title" }, h("h1", {}, run.name), stateBadge(run.state, { badge: true }), run.baseline && h("span", { class: "chip baseline" }, "baseline"), base && h("a", { class: "chip", href: `/compare?runs=${run.run_id},${base.run_id}&base=${base.run_id}`, title: `compare with the baseline ${base.name}` }, "peak vs baseline ", delta(run.peak_allocated_bytes, base.peak_allocated_bytes)), run.tags.map((tag) => h("a", { class: "chip tag", href: `/runs?tag=${encodeURIComponent(tag)}` }, tag))),
+      h(
+        "div",
+        { class: "run-title" },
+        h("h1", {}, run.name),
+        stateBadge(run.state, { badge: true }),
+        run.baseline && h("span", { class: "chip baseline" }, "baseline"),
+        base &&
+          h(
+            "a",
+            {
+              class: "chip",
+              href: `/compare?runs=${run.run_id},${base.run_id}&base=${base.run_id}`,
+              title: `compare with the baseline ${base.name}`,
+            },
+            "peak vs baseline ",
+            delta(run.peak_allocated_bytes, base.peak_allocated_bytes),
+          ),
+        run.tags.map((tag) => h("a", { class: "chip tag", href: `/runs?tag=${encodeURIComponent(tag)}` }, tag)),
+      ),
       h("span", { class: "spring" }),
-      onBaseline && h("button", { class: "button small", type: "button", onclick: onBaseline, title: "baseline for the deltas of this project (b)" }, run.baseline ? "Unset baseline" : "Make baseline"),
+      onBaseline &&
+        h(
+          "button",
+          {
+            class: "button small",
+            type: "button",
+            onclick: onBaseline,
+            title: "baseline for the deltas of this project (b)",
+          },
+          run.baseline ? "Unset baseline" : "Make baseline",
+        ),
       h("a", { class: "button small", href: `/compare?runs=${run.run_id}` }, "Compare…"),
       copyButton("Copy link", share, { title: "The link opens this view." }),
       deletion.button,
       deletion.said,
-      h("div", { class: "run-sub" },
+      h(
+        "div",
+        { class: "run-sub" },
         h("span", {}, h("a", { href: `/runs?project=${encodeURIComponent(run.project)}` }, run.project)),
-        device && h("span", { title: emulated(run) ? "Memory is exact. Timing and losses are not meaningful." : null }, device),
-        run.framework && h("span", {}, { loop: "plain loop", huggingface: "Hugging Face Trainer", lightning: "Lightning", accelerate: "Accelerate" }[run.framework] ?? run.framework),
-        h("span", { class: "tabular" }, run.steps > 0 ? `step ${count(run.steps)}` : run.state === "running" ? "no step yet" : "no step"),
+        device &&
+          h("span", { title: emulated(run) ? "Memory is exact. Timing and losses are not meaningful." : null }, device),
+        run.framework &&
+          h(
+            "span",
+            {},
+            {
+              loop: "plain loop",
+              huggingface: "Hugging Face Trainer",
+              lightning: "Lightning",
+              accelerate: "Accelerate",
+            }[run.framework] ?? run.framework,
+          ),
+        h(
+          "span",
+          { class: "tabular" },
+          run.steps > 0 ? `step ${count(run.steps)}` : run.state === "running" ? "no step yet" : "no step",
+        ),
         h("span", { class: "tabular", "data-age": true }),
         of && h("span", {}, of),
-        h("span", { class: "tabular" }, `started ${moment(run.started_seconds)}`)),
+        h("span", { class: "tabular" }, `started ${moment(run.started_seconds)}`),
+      ),
       techniqueChips(run.techniques),
       tabs(run, tab),
     ),
@@ -49,12 +95,25 @@ const TABS = [
 
 function tabs(run, current) {
   const to = `/runs/${encodeURIComponent(run.run_id)}`;
-  return h("nav", { class: "tabs", "aria-label": "Views of this run" },
+  return h(
+    "nav",
+    { class: "tabs", "aria-label": "Views of this run" },
     TABS.map(([name, path, words, of, number, bad]) => {
       const many = number?.(run);
-      return h("a", { href: to + path, "aria-current": name === current ? "page" : null }, words,
-        isKnown(many) && h("span", { class: `tab-count${bad && many ? " bad" : ""}`, title: `${of}: ${many}` }, many, h("span", { class: "offscreen" }, ` ${of}`)));
-    }));
+      return h(
+        "a",
+        { href: to + path, "aria-current": name === current ? "page" : null },
+        words,
+        isKnown(many) &&
+          h(
+            "span",
+            { class: `tab-count${bad && many ? " bad" : ""}`, title: `${of}: ${many}` },
+            many,
+            h("span", { class: "offscreen" }, ` ${of}`),
+          ),
+      );
+    }),
+  );
 }
 
 /** How long it has been running, or ran; called every second, writes only what is new. */
@@ -66,15 +125,29 @@ export function drawAge(head, { started_seconds: started, ended_seconds: ended, 
 }
 
 /** To where an out-of-memory error is explained. */
-const whyLink = (run) => run.oom_records > 0 && h("a", { class: "nowrap", href: `/runs/${encodeURIComponent(run.run_id)}/oom` }, "Cause and remedies");
+const whyLink = (run) =>
+  run.oom_records > 0 &&
+  h("a", { class: "nowrap", href: `/runs/${encodeURIComponent(run.run_id)}/oom` }, "Cause and remedies");
 
 /** How it ended, where that is worth a banner. */
 export function endBanner(run) {
   if (run.state === "failed") {
-    return h("div", { class: "banner bad" }, h("strong", {}, run.error_type ?? "Failed"), h("span", {}, run.error_line ?? "the exception has no message"), whyLink(run), run.ended_seconds && h("span", { class: "muted nowrap" }, `at ${clock(run.ended_seconds)}`));
+    return h(
+      "div",
+      { class: "banner bad" },
+      h("strong", {}, run.error_type ?? "Failed"),
+      h("span", {}, run.error_line ?? "the exception has no message"),
+      whyLink(run),
+      run.ended_seconds && h("span", { class: "muted nowrap" }, `at ${clock(run.ended_seconds)}`),
+    );
   }
   if (run.state === "lost") {
-    return h("div", { class: "banner warn" }, h("strong", {}, `No signal since ${clock(run.last_seen_seconds)}.`), h("span", {}, "Killed or disconnected. If it still runs, its data arrives when it can connect."));
+    return h(
+      "div",
+      { class: "banner warn" },
+      h("strong", {}, `No signal since ${clock(run.last_seen_seconds)}.`),
+      h("span", {}, "Killed or disconnected. If it still runs, its data arrives when it can connect."),
+    );
   }
   return null;
 }

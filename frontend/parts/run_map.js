@@ -26,7 +26,14 @@ export class RunMap {
     const { id, view, zero } = this.page;
     const { x, rank, device } = view;
     try {
-      const answer = await api.series(id, { stream: "samples", names: MiniMap.FIELDS.join(","), rank, device, x, points: POINTS });
+      const answer = await api.series(id, {
+        stream: "samples",
+        names: MiniMap.FIELDS.join(","),
+        rank,
+        device,
+        x,
+        points: POINTS,
+      });
       const now = this.page.view;
       if (this.page.closed || x !== now.x || rank !== now.rank || device !== now.device) return;
       this.map.setRows(answer, x === "step" ? 0 : zero, this.extent);
@@ -47,7 +54,9 @@ export class RunMap {
   draw() {
     const { from, to, last } = this.page.view;
     const [first, end] = this.extent;
-    this.map.show(from !== null ? { from, to: to ?? end } : last && last < end - first ? { from: end - last, to: end } : null);
+    this.map.show(
+      from !== null ? { from, to: to ?? end } : last && last < end - first ? { from: end - last, to: end } : null,
+    );
   }
 
   ticks(from, to, most) {

@@ -42,7 +42,21 @@ export function showTab(head) {
 }
 
 /** What of a run its head tells. */
-const IN_THE_HEAD = ["name", "state", "steps", "baseline", "tags", "framework", "ranks_reporting", "techniques", "leak_count", "profiles", "recordings", "oom_records", "out_of_memory_count"];
+const IN_THE_HEAD = [
+  "name",
+  "state",
+  "steps",
+  "baseline",
+  "tags",
+  "framework",
+  "ranks_reporting",
+  "techniques",
+  "leak_count",
+  "profiles",
+  "recordings",
+  "oom_records",
+  "out_of_memory_count",
+];
 
 /** A run in full with what is new in its row of the list. What the row has less of stays: leaks, errors and techniques themselves. */
 export function withRow(run, { leaks, out_of_memory: errors, techniques, ...rest }) {
@@ -53,11 +67,13 @@ export function withRow(run, { leaks, out_of_memory: errors, techniques, ...rest
 export const headOf = (run) => IN_THE_HEAD.map((name) => run[name]);
 
 /** The `open` of a page's module. A page begins when all its fields are there, not in its constructor. */
-export const opens = (Page) => (root, { run }) => {
-  const page = new Page(root, run);
-  page.start();
-  return page;
-};
+export const opens =
+  (Page) =>
+  (root, { run }) => {
+    const page = new Page(root, run);
+    page.start();
+    return page;
+  };
 
 export class RunPage {
   parts = {};
@@ -111,7 +127,8 @@ export class RunPage {
       [this.run] = await Promise.all([api.run(this.name), this.fetch(this.name), anchored()]);
     } catch (error) {
       if (this.closed || error.status === 401) return;
-      if (this.isUnknown(error)) this.inner = unknownPage.open(this.root, { path: `/runs/${encodeURIComponent(this.name)}`, problem: error });
+      if (this.isUnknown(error))
+        this.inner = unknownPage.open(this.root, { path: `/runs/${encodeURIComponent(this.name)}`, problem: error });
       else fill(this.root, problemBanner(error), this.wayOn());
       return;
     }
@@ -202,7 +219,12 @@ export class RunPage {
   drawHead() {
     const { run } = this;
     this.drawTitle(run.name);
-    if (this.put("head", headOf(run), () => headline(run, { share: () => location.href, tab: this.tab, deletion: this.deletion }))) showTab(this.parts.head);
+    if (
+      this.put("head", headOf(run), () =>
+        headline(run, { share: () => location.href, tab: this.tab, deletion: this.deletion }),
+      )
+    )
+      showTab(this.parts.head);
     this.drawAge();
     this.drawEnd();
   }

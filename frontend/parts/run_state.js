@@ -6,7 +6,16 @@ const SHAPES = {
   running: () => svg("circle", { cx: 8, cy: 8, r: 5, fill: "currentColor" }),
   finished: () => svg("path", { d: "M3 8.5l3.2 3.2L13 5", fill: "none", stroke: "currentColor", "stroke-width": 2 }),
   failed: () => svg("path", { d: "M4 4l8 8M12 4l-8 8", fill: "none", stroke: "currentColor", "stroke-width": 2.2 }),
-  lost: () => svg("circle", { cx: 8, cy: 8, r: 5, fill: "none", stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": "2.6 2.6" }),
+  lost: () =>
+    svg("circle", {
+      cx: 8,
+      cy: 8,
+      r: 5,
+      fill: "none",
+      stroke: "currentColor",
+      "stroke-width": 2,
+      "stroke-dasharray": "2.6 2.6",
+    }),
 };
 
 const MEANINGS = {
@@ -18,5 +27,10 @@ const MEANINGS = {
 
 export function stateBadge(state, { badge = false } = {}) {
   const shape = SHAPES[state];
-  return h("span", { class: `state ${state}${badge ? " badge" : ""}`, title: MEANINGS[state] ?? null }, shape && svg("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, shape()), state);
+  return h(
+    "span",
+    { class: `state ${state}${badge ? " badge" : ""}`, title: MEANINGS[state] ?? null },
+    shape && svg("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, shape()),
+    state,
+  );
 }

@@ -14,7 +14,11 @@ const MANY = 64 * 2 ** 20; // bytes: less is a segment or two
 export function roomOf({ capacity_bytes: capacity, peak_reserved_bytes: reserved, ranks }) {
   const told = ranks.map((rank) => rank.peak_device_used_bytes).filter(isKnown);
   const used = isKnown(reserved) ? Math.max(reserved, ...told) : null;
-  return { room: isKnown(capacity) && isKnown(used) ? Math.max(0, capacity - used) : null, used, whole: told.length > 0 };
+  return {
+    room: isKnown(capacity) && isKnown(used) ? Math.max(0, capacity - used) : null,
+    used,
+    whole: told.length > 0,
+  };
 }
 
 /** The banner; null where the peak or the card is unknown, and where the run failed or was lost: that is told instead. */
@@ -23,25 +27,50 @@ export function runVerdict(run) {
   if (room === null || run.state === "failed" || run.state === "lost") return null;
   const tight = room < run.capacity_bytes * TIGHT;
   const leaks = run.leak_count > 0;
-  const head = leaks ? "Leak found." : tight ? `Only ${bytes(room)} of headroom.` : `It fits, with ${bytes(room)} of headroom.`;
-  return h("div", { class: `banner verdict ${leaks ? "bad" : tight ? "warn" : "good"}`, "data-verdict": true },
+  const head = leaks
+    ? "Leak found."
+    : tight
+      ? `Only ${bytes(room)} of headroom.`
+      : `It fits, with ${bytes(room)} of headroom.`;
+  return h(
+    "div",
+    { class: `banner verdict ${leaks ? "bad" : tight ? "warn" : "good"}`, "data-verdict": true },
     h("strong", {}, run.state === "running" && !leaks ? `So far: ${head[0].toLowerCase()}${head.slice(1)}` : head),
-    h("span", {}, parts(run).flatMap((part) => [part, " "])));
+    h(
+      "span",
+      {},
+      parts(run).flatMap((part) => [part, " "]),
+    ),
+  );
 }
 
 function parts(run) {
   const link = (words, page) => h("a", { href: `/runs/${encodeURIComponent(run.run_id)}${page}` }, words);
   const idle = run.fragmentation?.never_needed_bytes;
   return [
-    run.leak_count > 0 && [link(run.leak_count === 1 ? "1 variable" : `${count(run.leak_count)} holders`, "/leaks"), run.leak_count === 1 ? " retains memory from earlier steps." : " retain memory from earlier steps."],
+    run.leak_count > 0 && [
+      link(run.leak_count === 1 ? "1 variable" : `${count(run.leak_count)} holders`, "/leaks"),
+      run.leak_count === 1 ? " retains memory from earlier steps." : " retain memory from earlier steps.",
+    ],
     peak(run, link),
     run.leak_count === 0 && "No leak found.",
-    run.fragmentation_fraction > MUCH && idle > MANY && [link(`${bytes(idle)} of reserved memory`, "/fragmentation"), " was never needed."],
+    run.fragmentation_fraction > MUCH &&
+      idle > MANY && [link(`${bytes(idle)} of reserved memory`, "/fragmentation"), " was never needed."],
   ].filter(Boolean);
 }
 
 /** Where the highest of all was, and what most of it is; what is none of the named, a recorded step tells. */
-function peak({ peak_allocated_bytes: most, peak_step: step, peak_phase: phase, peak_categories: categories, lower_bound_steps: bounds, recordings }, link) {
+function peak(
+  {
+    peak_allocated_bytes: most,
+    peak_step: step,
+    peak_phase: phase,
+    peak_categories: categories,
+    lower_bound_steps: bounds,
+    recordings,
+  },
+  link,
+) {
   if (!isKnown(most)) return null;
   const where = [phase && `in ${phase}`, isKnown(step) && `of step ${count(step)}`].filter(Boolean).join(" ");
   const held = Object.entries(categories ?? {}).filter(([, value]) => isKnown(value));
@@ -50,6 +79,11 @@ function peak({ peak_allocated_bytes: most, peak_step: step, peak_phase: phase, 
   const so = `The peak is ${bounds > 0 ? "at least " : ""}${bytes(most)}${where && `, ${where}`}`;
   if (!(all > 0)) return `${so}.`;
   const much = `${so}; ${percent(part / all, 0)} of it`;
-  if (name === "other") return [`${much} is other`, recordings > 0 && [": ", link("See the breakdown of a recorded step", "/anatomy")], "."];
+  if (name === "other")
+    return [
+      `${much} is other`,
+      recordings > 0 && [": ", link("See the breakdown of a recorded step", "/anatomy")],
+      ".",
+    ];
   return `${much} ${{ optimizer: "is optimizer state", activations: "are activations and temporaries" }[name] ?? `are ${name}`}.`;
 }

@@ -8,8 +8,18 @@ import { stackList } from "vramscope/parts/allocation.js";
 const CLOSER = 8; // a click shows so much less of the memory around it
 const HOVER_MS = 70;
 const LINES = 48;
-const STATES = { active_allocated: "used", active_pending_free: "freed; another stream still uses it", inactive: "free" };
-const KEY = [["block-used", "used"], ["block-free", "free"], ["block-pending", "waiting for a stream"], ["block-rounding", "rounding"], ["border", "start of a segment"]];
+const STATES = {
+  active_allocated: "used",
+  active_pending_free: "freed; another stream still uses it",
+  inactive: "free",
+};
+const KEY = [
+  ["block-used", "used"],
+  ["block-free", "free"],
+  ["block-pending", "waiting for a stream"],
+  ["block-rounding", "rounding"],
+  ["border", "start of a segment"],
+];
 
 export class SegmentMap {
   /** `load(part, parameters, signal)` asks for a part of the recording; `view()` and `onView({from, to} | null)`: what is shown. */
@@ -22,12 +32,18 @@ export class SegmentMap {
       load: async (signal) => {
         const { from, to } = view();
         const wide = this.chart.plot.clientWidth || 800;
-        const answer = await load("map", { from, to, lines: LINES, columns: Math.min(2048, Math.max(64, Math.round(wide))) }, signal);
+        const answer = await load(
+          "map",
+          { from, to, lines: LINES, columns: Math.min(2048, Math.max(64, Math.round(wide))) },
+          signal,
+        );
         this.told = answer.read === false ? null : answer;
         fill(this.words);
         if (this.told) this.drawWords();
         const text = this.told ? "nothing is reserved at this event" : "unknown: segments were not read";
-        return answer.figure ? answer : { figure: { data: [], layout: { annotations: [{ name: "statement", text }] } } };
+        return answer.figure
+          ? answer
+          : { figure: { data: [], layout: { annotations: [{ name: "statement", text }] } } };
       },
       onPlace: (place, how) => (how === "click" ? this.closer(place) : this.point(place)),
       describe: () => this.sentence(),
@@ -35,8 +51,18 @@ export class SegmentMap {
     this.chart.dataset.figure = "map";
     this.chart.classList.add("segment-map");
     this.words = h("div", { class: "map-words" });
-    this.place = h("div", { class: "map-place" }, h("span", { class: "muted" }, "Point at a block to see its owner. Click to zoom."));
-    const key = h("div", { class: "map-key" }, KEY.map(([role, label]) => h("span", {}, h("span", { class: "swatch", style: { "--swatch": `var(--role-${role})` } }), label)));
+    this.place = h(
+      "div",
+      { class: "map-place" },
+      h("span", { class: "muted" }, "Point at a block to see its owner. Click to zoom."),
+    );
+    const key = h(
+      "div",
+      { class: "map-key" },
+      KEY.map(([role, label]) =>
+        h("span", {}, h("span", { class: "swatch", style: { "--swatch": `var(--role-${role})` } }), label),
+      ),
+    );
     this.chart.insertBefore(this.words, this.chart.querySelector(".chart-body"));
     this.chart.append(key, this.place);
   }
@@ -97,7 +123,16 @@ export class SegmentMap {
     const { segment } = block;
     const home = `${segment.private_pool ? `private pool ${segment.private_pool.join(".")}` : `${segment.pool} pool`}${segment.expandable ? ", expandable" : ""}${segment.stream ? `, stream ${segment.stream}` : ""}`;
     return [
-      h("p", {}, h("strong", {}, bytes(block.size_bytes)), ` ${STATES[block.state]}`, block.requested_bytes !== null && block.requested_bytes !== block.size_bytes && h("span", { class: "muted" }, ` · ${bytes(block.requested_bytes)} requested`), h("span", { class: "muted" }, ` · in a segment of ${bytes(segment.size_bytes)} (${home})`)),
+      h(
+        "p",
+        {},
+        h("strong", {}, bytes(block.size_bytes)),
+        ` ${STATES[block.state]}`,
+        block.requested_bytes !== null &&
+          block.requested_bytes !== block.size_bytes &&
+          h("span", { class: "muted" }, ` · ${bytes(block.requested_bytes)} requested`),
+        h("span", { class: "muted" }, ` · in a segment of ${bytes(segment.size_bytes)} (${home})`),
+      ),
       block.stack.length > 0
         ? stackList(block.stack)
         : block.state !== "inactive" && h("p", { class: "muted" }, "stack not recorded"),
@@ -107,14 +142,27 @@ export class SegmentMap {
   drawWords() {
     const { told } = this;
     const part = told.to - told.from < told.reserved_bytes;
-    fill(this.words,
-      h("span", {}, `${bytes(told.reserved_bytes)} in ${count(told.segments)} segments · ${bytes(told.free_bytes)} free in ${count(told.free_pieces)} blocks, the largest ${bytes(told.largest_free_bytes)}`),
-      part && h("button", { class: "chip zoom-chip", type: "button", title: "reset the zoom (Esc)", onclick: () => this.onView(null) }, `${bytes(told.from)} – ${bytes(told.to)}  ✕`),
-      h("span", { class: "muted" }, told.exact ? "every block drawn" : "cells: share in use"));
+    fill(
+      this.words,
+      h(
+        "span",
+        {},
+        `${bytes(told.reserved_bytes)} in ${count(told.segments)} segments · ${bytes(told.free_bytes)} free in ${count(told.free_pieces)} blocks, the largest ${bytes(told.largest_free_bytes)}`,
+      ),
+      part &&
+        h(
+          "button",
+          { class: "chip zoom-chip", type: "button", title: "reset the zoom (Esc)", onclick: () => this.onView(null) },
+          `${bytes(told.from)} – ${bytes(told.to)}  ✕`,
+        ),
+      h("span", { class: "muted" }, told.exact ? "every block drawn" : "cells: share in use"),
+    );
   }
 
   sentence() {
     const { told } = this;
-    return told ? `Segment map: ${bytes(told.reserved_bytes)} reserved in ${told.segments} segments, ${bytes(told.free_bytes)} free in ${told.free_pieces} blocks, the largest ${bytes(told.largest_free_bytes)}.` : "Segment map";
+    return told
+      ? `Segment map: ${bytes(told.reserved_bytes)} reserved in ${told.segments} segments, ${bytes(told.free_bytes)} free in ${told.free_pieces} blocks, the largest ${bytes(told.largest_free_bytes)}.`
+      : "Segment map";
   }
 }

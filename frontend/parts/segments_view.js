@@ -55,7 +55,15 @@ export class SegmentsView {
     this.whatIf = new WhatIf({ onEvent: (event) => this.goTo(event) });
     this.figures = h("div");
     this.moment = h("div");
-    this.element = h("div", {}, this.figures, h("div", { class: "charts" }, this.strip.element), this.moment, h("div", { class: "charts" }, this.map.element, this.sizes), this.whatIf.element);
+    this.element = h(
+      "div",
+      {},
+      this.figures,
+      h("div", { class: "charts" }, this.strip.element),
+      this.moment,
+      h("div", { class: "charts" }, this.map.element, this.sizes),
+      this.whatIf.element,
+    );
   }
 
   /** Show a recording; `told`: its moments. */

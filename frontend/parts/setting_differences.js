@@ -27,13 +27,22 @@ export class Settings {
     // made once: a button that is made anew under the pointer or the focus loses the click and the focus
     this.differing = h("button", { type: "button", onclick: () => setQuery({ diff: null }) });
     this.every = h("button", { type: "button", onclick: () => setQuery({ diff: "all" }) });
-    this.kinds = h("div", { class: "segmented", role: "group", "aria-label": "Which settings" }, this.differing, this.every);
+    this.kinds = h(
+      "div",
+      { class: "segmented", role: "group", "aria-label": "Which settings" },
+      this.differing,
+      this.every,
+    );
     this.search = h("input", { type: "search", placeholder: "Find a setting", "aria-label": "Find a setting" });
     this.search.addEventListener("input", () => setQuery({ find: this.search.value.trim() || null }));
     this.said = h("span", { class: "muted", role: "status" });
     this.body = h("div");
-    this.element = h("section", { class: "card settings-of-runs", hidden: true },
-      h("header", {}, h("h2", {}, "Settings"), this.said, h("span", { class: "spring" }), this.search, this.kinds), this.body);
+    this.element = h(
+      "section",
+      { class: "card settings-of-runs", hidden: true },
+      h("header", {}, h("h2", {}, "Settings"), this.said, h("span", { class: "spring" }), this.search, this.kinds),
+      this.body,
+    );
   }
 
   /** `settings`: [{name, values: [one a run]}]; `all`: also those that are the same in all; `find`: words to look for. */
@@ -51,10 +60,35 @@ export class Settings {
     this.every.setAttribute("aria-pressed", String(all));
     this.said.textContent = find ? `${shown.length} of ${kind.length} found` : "";
     const none = find ? "No matching setting." : "All settings are equal.";
-    const head = rows.map((row, position) => h("th", { scope: "col" }, h("span", { class: "swatch marker", style: { "--swatch": colourOf(position) } }), " ", row.name));
-    fill(this.body, shown.length === 0
-      ? h("p", { class: "pad muted" }, none, find && !all && !alone && found(settings, find).length > 0 && " Equal in all runs: see All settings.")
-      : h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain differences" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Setting"), head)), grouped(shown).map((group) => body(group, rows.length)))));
+    const head = rows.map((row, position) =>
+      h(
+        "th",
+        { scope: "col" },
+        h("span", { class: "swatch marker", style: { "--swatch": colourOf(position) } }),
+        " ",
+        row.name,
+      ),
+    );
+    fill(
+      this.body,
+      shown.length === 0
+        ? h(
+            "p",
+            { class: "pad muted" },
+            none,
+            find && !all && !alone && found(settings, find).length > 0 && " Equal in all runs: see All settings.",
+          )
+        : h(
+            "div",
+            { class: "scroll", tabindex: "0" },
+            h(
+              "table",
+              { class: "plain differences" },
+              h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Setting"), head)),
+              grouped(shown).map((group) => body(group, rows.length)),
+            ),
+          ),
+    );
   }
 }
 
@@ -69,11 +103,37 @@ function grouped(settings) {
 
 function body([title, settings], runs) {
   const line = ({ name, values }) =>
-    h("tr", {}, h("th", { scope: "row" }, nameText(name)), values.map((value, i) => h("td", { class: [i && !same(value, values[0]) ? "differs" : "", value === null || value === "" ? "muted" : ""].join(" ").trim() || null }, settingText(name, value))));
-  return h("tbody", {}, h("tr", { class: "group" }, h("th", { colspan: runs + 1, scope: "rowgroup" }, title)), settings.map(line));
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, nameText(name)),
+      values.map((value, i) =>
+        h(
+          "td",
+          {
+            class:
+              [i && !same(value, values[0]) ? "differs" : "", value === null || value === "" ? "muted" : ""]
+                .join(" ")
+                .trim() || null,
+          },
+          settingText(name, value),
+        ),
+      ),
+    );
+  return h(
+    "tbody",
+    {},
+    h("tr", { class: "group" }, h("th", { colspan: runs + 1, scope: "rowgroup" }, title)),
+    settings.map(line),
+  );
 }
 
-const nameText = (name) => (name.startsWith("config.") ? name.slice("config.".length) : name === "capacity_bytes" ? "capacity" : name.replaceAll("_", " "));
+const nameText = (name) =>
+  name.startsWith("config.")
+    ? name.slice("config.".length)
+    : name === "capacity_bytes"
+      ? "capacity"
+      : name.replaceAll("_", " ");
 
 function settingText(name, value) {
   if (value === undefined || value === null) return name.startsWith("config.") ? "not set" : "unknown";

@@ -12,12 +12,21 @@ export class SnapshotUpload {
   /** `onTaken(snapshot)`: the server has the file. */
   constructor({ onTaken }) {
     this.onTaken = onTaken;
-    this.input = h("input", { type: "file", class: "offscreen", multiple: true, "aria-label": "Snapshot files", onchange: () => this.add(this.input.files) });
+    this.input = h("input", {
+      type: "file",
+      class: "offscreen",
+      multiple: true,
+      "aria-label": "Snapshot files",
+      onchange: () => this.add(this.input.files),
+    });
     this.going = h("div", { class: "uploads" });
-    this.zone = h("label", { class: "drop-zone" },
+    this.zone = h(
+      "label",
+      { class: "drop-zone" },
       this.input,
       h("strong", {}, "Drop a snapshot here, or select a file"),
-      h("span", { class: "muted" }, "from torch.cuda.memory._dump_snapshot(), plain or .gz, up to 16 GiB"));
+      h("span", { class: "muted" }, "from torch.cuda.memory._dump_snapshot(), plain or .gz, up to 16 GiB"),
+    );
     this.element = h("section", { class: "card pad", "aria-label": "Upload" }, this.zone, this.going);
     // Files that miss the zone would otherwise take the place of the page.
     this.dragging = (event) => {
@@ -70,16 +79,31 @@ export class SnapshotUpload {
     const { file } = this;
     this.bar = file && h("progress", { max: String(Math.max(file.size, 1)), "aria-label": `Upload of ${file.name}` });
     this.words = file && h("span", { class: "muted tabular" });
-    fill(this.going,
-      file && h("div", { class: "job" }, h("span", { class: "file-name" }, file.name), this.bar, this.words, h("button", { class: "button small quiet", type: "button", onclick: () => this.giveUp?.abort() }, "Cancel")),
+    fill(
+      this.going,
+      file &&
+        h(
+          "div",
+          { class: "job" },
+          h("span", { class: "file-name" }, file.name),
+          this.bar,
+          this.words,
+          h("button", { class: "button small quiet", type: "button", onclick: () => this.giveUp?.abort() }, "Cancel"),
+        ),
       this.waiting.length > 0 && h("p", { class: "muted" }, `then: ${this.waiting.map((one) => one.name).join(", ")}`),
-      this.problems.map(({ name, error }) => h("div", { class: "upload-problem" }, h("p", { class: "file-name" }, name), problemBanner(error))));
+      this.problems.map(({ name, error }) =>
+        h("div", { class: "upload-problem" }, h("p", { class: "file-name" }, name), problemBanner(error)),
+      ),
+    );
     this.drawProgress();
   }
 
   drawProgress() {
     if (!this.file || !this.bar) return;
     this.bar.value = this.sent;
-    this.words.textContent = this.sent >= this.file.size ? "checking…" : `${bytes(this.sent)} of ${bytes(this.file.size)} (${percent(this.sent / Math.max(this.file.size, 1), 0)})`;
+    this.words.textContent =
+      this.sent >= this.file.size
+        ? "checking…"
+        : `${bytes(this.sent)} of ${bytes(this.file.size)} (${percent(this.sent / Math.max(this.file.size, 1), 0)})`;
   }
 }

@@ -15,22 +15,67 @@ export class TechniquePredictions extends ComparedCard {
 
   hear({ recording, step, rows }) {
     if (rows.length === 0) return false;
-    fill(this.element,
-      h("header", {}, h("h2", {}, "Techniques: predicted and measured"), h("span", { class: "muted" }, "peak allocated")),
-      h("div", { class: "pad" }, h("p", { class: "muted" }, "From ", h("a", { href: `/runs/${encodeURIComponent(recording.run_id)}/anatomy?recording=${recording.recording}` }, "a recording of the baseline"), isKnown(step) && `, its step ${count(step)}`, ". Error: share of the measured peak.")),
-      h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" },
-        h("thead", {}, h("tr", {}, ["Run", "Trained with"].map((label) => h("th", { scope: "col" }, label)), ["Predicted", "Measured", "Error"].map((label) => h("th", { scope: "col", class: "number" }, label)))),
-        h("tbody", {}, rows.map(line)))));
+    fill(
+      this.element,
+      h(
+        "header",
+        {},
+        h("h2", {}, "Techniques: predicted and measured"),
+        h("span", { class: "muted" }, "peak allocated"),
+      ),
+      h(
+        "div",
+        { class: "pad" },
+        h(
+          "p",
+          { class: "muted" },
+          "From ",
+          h(
+            "a",
+            { href: `/runs/${encodeURIComponent(recording.run_id)}/anatomy?recording=${recording.recording}` },
+            "a recording of the baseline",
+          ),
+          isKnown(step) && `, its step ${count(step)}`,
+          ". Error: share of the measured peak.",
+        ),
+      ),
+      h(
+        "div",
+        { class: "scroll", tabindex: "0" },
+        h(
+          "table",
+          { class: "plain" },
+          h(
+            "thead",
+            {},
+            h(
+              "tr",
+              {},
+              ["Run", "Trained with"].map((label) => h("th", { scope: "col" }, label)),
+              ["Predicted", "Measured", "Error"].map((label) => h("th", { scope: "col", class: "number" }, label)),
+            ),
+          ),
+          h("tbody", {}, rows.map(line)),
+        ),
+      ),
+    );
     return true;
   }
 }
 
 function line(row) {
   const { predicted_peak_allocated_bytes: predicted, measured_peak_allocated_bytes: measured } = row;
-  return h("tr", {},
+  return h(
+    "tr",
+    {},
     h("th", { scope: "row" }, h("a", { href: `/runs/${encodeURIComponent(row.run)}` }, row.name)),
     h("td", {}, wayWords(row)),
     h("td", { class: "number" }, known(bytes(predicted), { short: true })),
     h("td", { class: "number" }, known(bytes(measured), { short: true })),
-    h("td", { class: "number" }, known(isKnown(predicted) && measured ? signedPercent(predicted / measured - 1) : "unknown", { short: true })));
+    h(
+      "td",
+      { class: "number" },
+      known(isKnown(predicted) && measured ? signedPercent(predicted / measured - 1) : "unknown", { short: true }),
+    ),
+  );
 }

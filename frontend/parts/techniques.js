@@ -21,7 +21,10 @@ const NAMES = {
   fused_kernels: "fused kernels",
   quantized_weights: "quantized weights",
 };
-const PAGES = { "evaluation-with-graphs": ["leaks", "Leaks"], "split-and-expandable": ["fragmentation", "Fragmentation"] };
+const PAGES = {
+  "evaluation-with-graphs": ["leaks", "Leaks"],
+  "split-and-expandable": ["fragmentation", "Fragmentation"],
+};
 
 const missing = (technique) => technique.observed === "";
 const waiting = (technique) => technique.observed === null;
@@ -33,25 +36,70 @@ function inWords({ declared, observed }) {
 }
 
 /** The shortest words for each, as a row of the list has them. */
-export const shortWords = (techniques) => techniques?.map((technique) => technique.chip + (missing(technique) ? " not seen" : "")) ?? null;
+export const shortWords = (techniques) =>
+  techniques?.map((technique) => technique.chip + (missing(technique) ? " not seen" : "")) ?? null;
 
 /** One chip a technique; null where the agent tells of none. One that is declared and not seen looks like it. */
 export function techniqueChips(techniques) {
   if (!techniques?.length) return null;
-  return h("div", { class: "techniques-line", "aria-label": "Techniques", role: "list" },
-    techniques.map((technique) => h("span", { class: `chip technique${missing(technique) ? " missing" : waiting(technique) ? " waiting" : ""}`, role: "listitem", title: inWords(technique) },
-      technique.chip, missing(technique) && [" ", h("span", { class: "mark" }, "not seen")])));
+  return h(
+    "div",
+    { class: "techniques-line", "aria-label": "Techniques", role: "list" },
+    techniques.map((technique) =>
+      h(
+        "span",
+        {
+          class: `chip technique${missing(technique) ? " missing" : waiting(technique) ? " waiting" : ""}`,
+          role: "listitem",
+          title: inWords(technique),
+        },
+        technique.chip,
+        missing(technique) && [" ", h("span", { class: "mark" }, "not seen")],
+      ),
+    ),
+  );
 }
 
 /** The traps, each with its line and what to do; null where there is none. */
 export function findingsPanel({ findings, run_id: run }) {
   if (!findings?.length) return null;
-  return h("section", { class: "card findings", "aria-label": "Findings" },
-    h("header", {}, h("h2", {}, findings.length === 1 ? "A finding" : `${findings.length} findings`), h("span", { class: "muted" }, "known pitfalls, and techniques that are declared but not observed")),
-    h("ul", {}, findings.map((finding) => h("li", { "data-finding": finding.kind },
-      h("p", {}, finding.text),
-      h("p", { class: "advice" }, h("strong", {}, "Fix: "), finding.advice, PAGES[finding.kind] && [" ", h("a", { href: `/runs/${encodeURIComponent(run)}/${PAGES[finding.kind][0]}` }, PAGES[finding.kind][1])]),
-      h("p", { class: "muted" }, place(finding), finding.first_step > 0 && `since step ${count(finding.first_step)}`)))));
+  return h(
+    "section",
+    { class: "card findings", "aria-label": "Findings" },
+    h(
+      "header",
+      {},
+      h("h2", {}, findings.length === 1 ? "A finding" : `${findings.length} findings`),
+      h("span", { class: "muted" }, "known pitfalls, and techniques that are declared but not observed"),
+    ),
+    h(
+      "ul",
+      {},
+      findings.map((finding) =>
+        h(
+          "li",
+          { "data-finding": finding.kind },
+          h("p", {}, finding.text),
+          h(
+            "p",
+            { class: "advice" },
+            h("strong", {}, "Fix: "),
+            finding.advice,
+            PAGES[finding.kind] && [
+              " ",
+              h("a", { href: `/runs/${encodeURIComponent(run)}/${PAGES[finding.kind][0]}` }, PAGES[finding.kind][1]),
+            ],
+          ),
+          h(
+            "p",
+            { class: "muted" },
+            place(finding),
+            finding.first_step > 0 && `since step ${count(finding.first_step)}`,
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 function place({ file, line }) {
@@ -63,19 +111,59 @@ function place({ file, line }) {
 
 /** What is declared beside what was seen. */
 export function techniquesPanel({ techniques, state }) {
-  return h("section", { class: "card techniques", "aria-label": "Techniques" },
+  return h(
+    "section",
+    { class: "card techniques", "aria-label": "Techniques" },
     h("header", {}, h("h2", {}, "Techniques")),
     techniques?.length
-      ? h("div", { class: "scroll" }, h("table", { class: "plain" },
-          h("thead", {}, h("tr", {}, ["Technique", "Declared", "Observed"].map((name) => h("th", { scope: "col" }, name)))),
-          h("tbody", {}, techniques.map((technique) => h("tr", { "data-technique": technique.kind },
-            h("th", { scope: "row" }, NAMES[technique.kind] ?? technique.kind.replaceAll("_", " ")),
-            h("td", { "data-label": "declared" }, technique.declared === null ? h("span", { class: "muted" }, "—", h("span", { class: "offscreen" }, "nowhere")) : h("code", {}, technique.declared)),
-            h("td", { class: missing(technique) ? "missing" : "", "data-label": "observed" }, missing(technique) ? "not seen" : (technique.observed ?? known("unknown"))))))))
-      : h("div", { class: "pad" }, h("p", { class: "muted" }, nothing(techniques, state))));
+      ? h(
+          "div",
+          { class: "scroll" },
+          h(
+            "table",
+            { class: "plain" },
+            h(
+              "thead",
+              {},
+              h(
+                "tr",
+                {},
+                ["Technique", "Declared", "Observed"].map((name) => h("th", { scope: "col" }, name)),
+              ),
+            ),
+            h(
+              "tbody",
+              {},
+              techniques.map((technique) =>
+                h(
+                  "tr",
+                  { "data-technique": technique.kind },
+                  h("th", { scope: "row" }, NAMES[technique.kind] ?? technique.kind.replaceAll("_", " ")),
+                  h(
+                    "td",
+                    { "data-label": "declared" },
+                    technique.declared === null
+                      ? h("span", { class: "muted" }, "—", h("span", { class: "offscreen" }, "nowhere"))
+                      : h("code", {}, technique.declared),
+                  ),
+                  h(
+                    "td",
+                    { class: missing(technique) ? "missing" : "", "data-label": "observed" },
+                    missing(technique) ? "not seen" : (technique.observed ?? known("unknown")),
+                  ),
+                ),
+              ),
+            ),
+          ),
+        )
+      : h("div", { class: "pad" }, h("p", { class: "muted" }, nothing(techniques, state))),
+  );
 }
 
 function nothing(techniques, state) {
-  if (techniques) return state === "running" ? "None declared, none observed yet. The agent observes from step 2 on." : "None declared. The run had no second step to observe.";
+  if (techniques)
+    return state === "running"
+      ? "None declared, none observed yet. The agent observes from step 2 on."
+      : "None declared. The run had no second step to observe.";
   return "Not reported. Is VRAMSCOPE_TECHNIQUES=0?";
 }

@@ -8,18 +8,49 @@ import { ALL, drawEventsMap, eventsMap, moved, windowOf } from "vramscope/parts/
 
 const SETTLED_MS = 150; // after the last change of the window it is fetched
 const HOVER_MS = 70;
-export const COLOURINGS = [["category", "Category"], ["site", "Your line"], ["module", "Module"], ["phase", "Phase"]];
-const DETAILS = [["areas", "Areas"], ["allocations", "Allocations"]];
+export const COLOURINGS = [
+  ["category", "Category"],
+  ["site", "Your line"],
+  ["module", "Module"],
+  ["phase", "Phase"],
+];
+const DETAILS = [
+  ["areas", "Areas"],
+  ["allocations", "Allocations"],
+];
 
 /** A moment in words: "event 1 234 · step 3 · backward · block.0.mlp · 1.2 ms". */
 export function momentWords({ event, step, phase, module, seconds: after }) {
   const place = event < 0 ? "before the first event" : `event ${count(event)}`;
-  return [place, isKnown(step) && `step ${count(step)}`, phase, module, isKnown(after) && `${seconds(after)} after the first`].filter(Boolean).join(" · ");
+  return [
+    place,
+    isKnown(step) && `step ${count(step)}`,
+    phase,
+    module,
+    isKnown(after) && `${seconds(after)} after the first`,
+  ]
+    .filter(Boolean)
+    .join(" · ");
 }
 
 /** Buttons of which one is chosen. */
 export function choice(label, options, chosen, onChoose) {
-  return h("div", { class: "segmented", role: "group", "aria-label": label }, options.map(([value, words]) => h("button", { type: "button", "data-value": value, "aria-pressed": String(value === chosen), onclick: () => onChoose(value) }, words)));
+  return h(
+    "div",
+    { class: "segmented", role: "group", "aria-label": label },
+    options.map(([value, words]) =>
+      h(
+        "button",
+        {
+          type: "button",
+          "data-value": value,
+          "aria-pressed": String(value === chosen),
+          onclick: () => onChoose(value),
+        },
+        words,
+      ),
+    ),
+  );
 }
 
 export class Timeline {
@@ -45,9 +76,22 @@ export class Timeline {
     this.chart.dataset.figure = "timeline";
     this.bar = h("div", { class: "view-bar timeline-bar" });
     this.words = h("div", { class: "map-words", "aria-live": "off" });
-    this.place = h("div", { class: "timeline-place" }, h("span", { class: "muted" }, "Point at an allocation to see its owner. Click to select, drag to zoom."));
+    this.place = h(
+      "div",
+      { class: "timeline-place" },
+      h("span", { class: "muted" }, "Point at an allocation to see its owner. Click to select, drag to zoom."),
+    );
     this.miniMap = eventsMap((range) => this.zoom(range));
-    this.lines = Object.fromEntries(["a", "b", "moment"].map((name) => [name, h("div", { class: `cursor at-${name}`, hidden: true, "data-name": name === "moment" ? null : name.toUpperCase() })]));
+    this.lines = Object.fromEntries(
+      ["a", "b", "moment"].map((name) => [
+        name,
+        h("div", {
+          class: `cursor at-${name}`,
+          hidden: true,
+          "data-name": name === "moment" ? null : name.toUpperCase(),
+        }),
+      ]),
+    );
     this.chart.querySelector(".plot-frame").append(...Object.values(this.lines));
     this.chart.insertBefore(this.bar, this.chart.querySelector(".chart-body"));
     this.chart.insertBefore(this.words, this.chart.querySelector(".chart-body"));
@@ -117,7 +161,10 @@ export class Timeline {
 
   zoom(range) {
     clearTimeout(this.settling);
-    this.settling = setTimeout(() => this.onView(windowOf(range, this.told?.events ?? Infinity)), range ? SETTLED_MS : 0);
+    this.settling = setTimeout(
+      () => this.onView(windowOf(range, this.told?.events ?? Infinity)),
+      range ? SETTLED_MS : 0,
+    );
   }
 
   /** By so much of itself to the right (or, below 0, to the left). */
@@ -131,7 +178,9 @@ export class Timeline {
     if (!place || !this.told || place.y < 0) return null;
     const { figure } = this.chart;
     const { from, to, by } = this.view();
-    const hidden = this.chart.traces.some(({ meta }) => (meta?.kind === "area" || meta?.kind === "polygon") && hiddenRoles.has(meta.role));
+    const hidden = this.chart.traces.some(
+      ({ meta }) => (meta?.kind === "area" || meta?.kind === "polygon") && hiddenRoles.has(meta.role),
+    );
     const event = Math.max(this.told.from, Math.min(this.told.to - 1, Math.floor(place.x)));
     const height = Math.floor(place.y * figure.layout.meta.divisor);
     return { event, by, from, to, detail: this.told.detail, ...(hidden ? {} : { bytes: height }) };
@@ -198,7 +247,10 @@ export class Timeline {
       const at = meta?.rows?.indexOf(this.chosen) ?? -1;
       if (at < 0) continue;
       const [begin, end] = [at ? meta.ends[at - 1] + 1 : 0, meta.ends[at]];
-      [outline.x, outline.y] = [[...x.slice(begin, end), x[begin]], [...y.slice(begin, end), y[begin]]];
+      [outline.x, outline.y] = [
+        [...x.slice(begin, end), x[begin]],
+        [...y.slice(begin, end), y[begin]],
+      ];
     }
     if (before || outline.x.length) this.chart.redraw();
   }
@@ -208,34 +260,60 @@ export class Timeline {
     const key = `${by} ${this.detail} ${this.view().from}`;
     if (key === this.barKey) return;
     this.barKey = key;
-    fill(this.bar,
+    fill(
+      this.bar,
       h("span", { class: "muted" }, "Colour by"),
       choice("Colour by", COLOURINGS, by, (value) => this.onView({ by: value })),
       h("span", { class: "muted" }, "drawn as"),
-      choice("Draw as", DETAILS, this.detail, (value) => this.onView({ detail: value })));
+      choice("Draw as", DETAILS, this.detail, (value) => this.onView({ detail: value })),
+    );
   }
 
   drawWords() {
     const { told } = this;
     const part = told.from > -1 || told.to < told.events;
     const left = told.detail === "allocations" ? told.left_out : null;
-    fill(this.words,
-      h("span", {}, h("strong", {}, bytes(told.peak.allocated_bytes)), ` at the peak ${part ? "in view" : "of the recording"}: ${momentWords(told.peak)}`),
-      part && h("button", { class: "chip zoom-chip", type: "button", title: "reset the zoom (Esc)", onclick: () => this.onView(ALL) }, `events ${count(Math.max(0, told.from))} – ${count(told.to)}  ✕`),
-      h("span", { class: "muted", "data-drawn": true },
+    fill(
+      this.words,
+      h(
+        "span",
+        {},
+        h("strong", {}, bytes(told.peak.allocated_bytes)),
+        ` at the peak ${part ? "in view" : "of the recording"}: ${momentWords(told.peak)}`,
+      ),
+      part &&
+        h(
+          "button",
+          { class: "chip zoom-chip", type: "button", title: "reset the zoom (Esc)", onclick: () => this.onView(ALL) },
+          `events ${count(Math.max(0, told.from))} – ${count(told.to)}  ✕`,
+        ),
+      h(
+        "span",
+        { class: "muted", "data-drawn": true },
         left === null
-          ? told.joined > 0 && `the largest ${told.series.length - 1} of ${told.series.length - 1 + told.joined} drawn separately`
+          ? told.joined > 0 &&
+              `the largest ${told.series.length - 1} of ${told.series.length - 1 + told.joined} drawn separately`
           : left === 0
             ? `all ${count(told.drawn)} allocations in view are drawn`
-            : `the ${count(told.drawn)} largest allocations in view are drawn; ${count(left)} smaller ones, at most ${bytes(told.left_out_peak_bytes)} together, form the band on top`));
+            : `the ${count(told.drawn)} largest allocations in view are drawn; ${count(left)} smaller ones, at most ${bytes(told.left_out_peak_bytes)} together, form the band on top`,
+      ),
+    );
   }
 
   drawPlace({ moment, allocated_bytes: allocated, series, allocation, in_band: inBand, band }) {
-    fill(this.place,
+    fill(
+      this.place,
       h("span", { class: "tabular" }, momentWords(moment), " · ", h("strong", {}, bytes(allocated)), " allocated"),
       allocation
-        ? h("span", {}, h("strong", {}, bytes(allocation.size_bytes)), ` ${series.name}`, allocation.site && [" · ", h("code", {}, allocation.site)])
-        : inBand && h("span", {}, `one of ${count(band.allocations)} smaller ones, ${bytes(band.bytes)} together`));
+        ? h(
+            "span",
+            {},
+            h("strong", {}, bytes(allocation.size_bytes)),
+            ` ${series.name}`,
+            allocation.site && [" · ", h("code", {}, allocation.site)],
+          )
+        : inBand && h("span", {}, `one of ${count(band.allocations)} smaller ones, ${bytes(band.bytes)} together`),
+    );
   }
 
   sentence() {

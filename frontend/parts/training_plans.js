@@ -6,8 +6,16 @@ import { bytes, count, isKnown, percent } from "vramscope/format.js";
 import { problemBanner } from "vramscope/parts/ui.js";
 
 const COSTS = [
-  ["accumulation", ({ gradient_accumulation: parts }) => parts > 1, "smaller batches use the GPU less; batch normalization sees fewer rows"],
-  ["checkpointing", ({ gradient_checkpointing: used }) => used, "an extra forward pass of the blocks in each backward pass"],
+  [
+    "accumulation",
+    ({ gradient_accumulation: parts }) => parts > 1,
+    "smaller batches use the GPU less; batch normalization sees fewer rows",
+  ],
+  [
+    "checkpointing",
+    ({ gradient_checkpointing: used }) => used,
+    "an extra forward pass of the blocks in each backward pass",
+  ],
   ["8-bit state", ({ optimizer_8bit: used }) => used, "rounded optimizer state"],
   ["foreach=False", ({ no_foreach: used }) => used, "more, smaller kernels in the optimizer step"],
 ];
@@ -16,9 +24,12 @@ export class OtherWays {
   constructor() {
     this.body = h("div", {});
     this.from = h("span", { class: "muted" });
-    this.element = h("section", { class: "card other-ways", "aria-label": "Predictions for other techniques", "aria-live": "polite" },
+    this.element = h(
+      "section",
+      { class: "card other-ways", "aria-label": "Predictions for other techniques", "aria-live": "polite" },
       h("header", {}, h("h2", {}, "Predictions for other techniques"), h("span", { class: "spring" }), this.from),
-      this.body);
+      this.body,
+    );
   }
 
   /** Ask what other ways would need and show it; only the newest question is answered. */
@@ -33,7 +44,8 @@ export class OtherWays {
       fill(this.from, isKnown(told.step) && `predicted from step ${count(told.step)}`);
       fill(this.body, shown(told));
     } catch (error) {
-      if (this.asking === asking && error.name !== "AbortError") fill(this.body, h("div", { class: "pad" }, problemBanner(error)));
+      if (this.asking === asking && error.name !== "AbortError")
+        fill(this.body, h("div", { class: "pad" }, problemBanner(error)));
     }
   }
 
@@ -45,34 +57,83 @@ export class OtherWays {
 export function shown({ rows, furthest_rows: furthest, notes }) {
   const others = rows.slice(1);
   return [
-    others.length > 0 ? table(rows, furthest) : rows.length > 0 && h("p", { class: "pad muted", "data-none": true }, "No predictable technique lowers the peak by 1 % or more."),
-    h("ul", { class: "other-ways-notes" },
-      COSTS.filter(([, uses]) => others.some((row) => uses(row.techniques))).map(([name, , costs]) => h("li", {}, h("strong", {}, name), `: ${costs}.`)),
+    others.length > 0
+      ? table(rows, furthest)
+      : rows.length > 0 &&
+        h("p", { class: "pad muted", "data-none": true }, "No predictable technique lowers the peak by 1 % or more."),
+    h(
+      "ul",
+      { class: "other-ways-notes" },
+      COSTS.filter(([, uses]) => others.some((row) => uses(row.techniques))).map(([name, , costs]) =>
+        h("li", {}, h("strong", {}, name), `: ${costs}.`),
+      ),
       notes.map((note) => h("li", {}, note)),
-      others.length > 0 && isKnown(furthest) && rows.every((row) => row.rows_that_fit >= furthest) && h("li", {}, `${count(furthest)} rows fit on this device with each of them. Larger batches were not predicted.`),
-      others.length > 0 && h("li", {}, "Predicted by replay (allocated memory only). Mixed precision is not predicted.")),
+      others.length > 0 &&
+        isKnown(furthest) &&
+        rows.every((row) => row.rows_that_fit >= furthest) &&
+        h("li", {}, `${count(furthest)} rows fit on this device with each of them. Larger batches were not predicted.`),
+      others.length > 0 &&
+        h("li", {}, "Predicted by replay (allocated memory only). Mixed precision is not predicted."),
+    ),
   ];
 }
 
 function table(rows, furthest) {
   const fitting = rows.some((row) => isKnown(row.rows_that_fit) && row.rows_that_fit < furthest); // (else all are alike)
   const most = rows[0].peak_allocated_bytes;
-  return h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" },
-    h("thead", {}, h("tr", {},
-      h("th", { scope: "col" }, "Trained with"),
-      h("th", { scope: "col", class: "number" }, "Peak allocated"),
-      h("th", { scope: "col", class: "number" }, "Saved"),
-      fitting && h("th", { scope: "col", class: "number", title: "on the recorded device, with 5 % left for fragmentation" }, "Rows that fit"))),
-    h("tbody", {}, rows.map((row, at) => line(row, { recorded: at === 0, most, fitting, furthest })))));
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0" },
+    h(
+      "table",
+      { class: "plain" },
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          h("th", { scope: "col" }, "Trained with"),
+          h("th", { scope: "col", class: "number" }, "Peak allocated"),
+          h("th", { scope: "col", class: "number" }, "Saved"),
+          fitting &&
+            h(
+              "th",
+              { scope: "col", class: "number", title: "on the recorded device, with 5 % left for fragmentation" },
+              "Rows that fit",
+            ),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        rows.map((row, at) => line(row, { recorded: at === 0, most, fitting, furthest })),
+      ),
+    ),
+  );
 }
 
 function line(row, { recorded, most, fitting, furthest }) {
   const { peak_allocated_bytes: peak, saved_bytes: saved } = row;
-  return h("tr", { class: recorded ? "recorded" : null },
+  return h(
+    "tr",
+    { class: recorded ? "recorded" : null },
     h("th", { scope: "row" }, recorded ? "as recorded" : wayWords(row)),
-    h("td", { class: "number" }, bytes(peak), h("span", { class: "share", style: { "--share": String(peak / most) }, "aria-hidden": "true" })),
-    h("td", { class: "number" }, recorded ? h("span", { class: "muted" }, "—") : [bytes(saved), " ", h("span", { class: "muted" }, percent(saved / most, 0))]),
-    fitting && h("td", { class: "number" }, fits(row.rows_that_fit, furthest)));
+    h(
+      "td",
+      { class: "number" },
+      bytes(peak),
+      h("span", { class: "share", style: { "--share": String(peak / most) }, "aria-hidden": "true" }),
+    ),
+    h(
+      "td",
+      { class: "number" },
+      recorded
+        ? h("span", { class: "muted" }, "—")
+        : [bytes(saved), " ", h("span", { class: "muted" }, percent(saved / most, 0))],
+    ),
+    fitting && h("td", { class: "number" }, fits(row.rows_that_fit, furthest)),
+  );
 }
 
 /** Beyond `furthest` nothing was reckoned. */
@@ -83,11 +144,21 @@ function fits(rows, furthest) {
 }
 
 /** accumulation 4 × 16 rows + checkpointing */
-export function wayWords({ rows, techniques: { gradient_accumulation: parts, gradient_checkpointing: checkpointing, optimizer_8bit: eightBit, no_foreach: loop } }) {
+export function wayWords({
+  rows,
+  techniques: {
+    gradient_accumulation: parts,
+    gradient_checkpointing: checkpointing,
+    optimizer_8bit: eightBit,
+    no_foreach: loop,
+  },
+}) {
   return [
     parts > 1 && `accumulation ${parts}${isKnown(rows) ? ` × ${count(rows)} ${rows === 1 ? "row" : "rows"}` : ""}`,
     checkpointing && "checkpointing",
     eightBit && "8-bit state",
     loop && "foreach=False",
-  ].filter(Boolean).join(" + ");
+  ]
+    .filter(Boolean)
+    .join(" + ");
 }

@@ -7,21 +7,39 @@ import { shareOf, sparklinePaths } from "vramscope/series.js";
 /** Text of a quantity; unknown looks unlike a number. `short`: a dash with "unknown" as its title, for dense tables. */
 export function known(text, { short = false } = {}) {
   if (text !== UNKNOWN) return text;
-  return h("span", { class: "unknown", title: "unknown" }, short ? "—" : UNKNOWN, short && h("span", { class: "offscreen" }, "unknown"));
+  return h(
+    "span",
+    { class: "unknown", title: "unknown" },
+    short ? "—" : UNKNOWN,
+    short && h("span", { class: "offscreen" }, "unknown"),
+  );
 }
 
 /** A bar of `value` against `ceiling`; nothing where either is unknown. */
 export function meter(value, ceiling) {
   const share = shareOf(value, ceiling);
   if (share === null) return null;
-  return h("span", { class: `meter${share > 0.9 ? " high" : ""}`, title: `${percent(share)} of the capacity`, style: { "--share": share.toFixed(4) } }, h("span"));
+  return h(
+    "span",
+    {
+      class: `meter${share > 0.9 ? " high" : ""}`,
+      title: `${percent(share)} of the capacity`,
+      style: { "--share": share.toFixed(4) },
+    },
+    h("span"),
+  );
 }
 
 /** Peaks over a run's life, 84 by 26, from zero to its own highest: the shape. The level is what the meter shows. */
 export function sparkline(values) {
   if (!values || !values.some(isKnown)) return null;
   const { line, area } = sparklinePaths(values, 84, 26);
-  return svg("svg", { viewBox: "0 0 84 26", role: "img", "aria-label": "peak allocated over the run" }, svg("path", { class: "area", d: area }), svg("path", { class: "line", d: line }));
+  return svg(
+    "svg",
+    { viewBox: "0 0 84 26", role: "img", "aria-label": "peak allocated over the run" },
+    svg("path", { class: "area", d: area }),
+    svg("path", { class: "line", d: line }),
+  );
 }
 
 /** A change against a baseline, with its sign; coloured from half a percent on: less memory is good. */
@@ -33,7 +51,12 @@ export function delta(value, base) {
 }
 
 export function snippet(text) {
-  return h("div", { class: "snippet" }, h("pre", {}, h("code", {}, text)), copyButton("Copy", () => text));
+  return h(
+    "div",
+    { class: "snippet" },
+    h("pre", {}, h("code", {}, text)),
+    copyButton("Copy", () => text),
+  );
 }
 
 /** What went wrong, in a banner; suggestions become links to runs. */
@@ -43,7 +66,15 @@ export function problemBanner(problem) {
     { class: "banner bad", role: "alert" },
     h("strong", {}, problem.title ?? "Something went wrong"),
     h("span", {}, problem.detail || (problem.message !== problem.title && problem.message)),
-    problem.suggestions?.length ? h("span", {}, "Did you mean ", problem.suggestions.map((run, i) => [i ? ", " : "", suggestion(run)]), "?") : null,
+    problem.suggestions?.length
+      ? h(
+          "span",
+          {},
+          "Did you mean ",
+          problem.suggestions.map((run, i) => [i ? ", " : "", suggestion(run)]),
+          "?",
+        )
+      : null,
   );
 }
 
@@ -55,5 +86,10 @@ function suggestion(run) {
 
 /** The server does not answer; `live` is the state of the stream. */
 export function staleBanner(live) {
-  return h("div", { class: "banner warn", role: "status", "data-stale": true }, h("strong", {}, `Data stale since ${clock(live.staleSince)}.`), "The server does not answer. The training continues and its data is sent later.");
+  return h(
+    "div",
+    { class: "banner warn", role: "status", "data-stale": true },
+    h("strong", {}, `Data stale since ${clock(live.staleSince)}.`),
+    "The server does not answer. The training continues and its data is sent later.",
+  );
 }

@@ -9,7 +9,15 @@ const numberOf = (text) => (text !== undefined && text !== "" && Number.isFinite
 
 /** Ranks of a run in full with their devices, in order: [{rank, device, name, total}]; never empty. */
 export function placesOf(run) {
-  const places = run.ranks.flatMap((rank) => rank.devices.map((device) => ({ rank: rank.rank, device: device.index, name: device.name, total: device.total_bytes, emulated: device.emulated })));
+  const places = run.ranks.flatMap((rank) =>
+    rank.devices.map((device) => ({
+      rank: rank.rank,
+      device: device.index,
+      name: device.name,
+      total: device.total_bytes,
+      emulated: device.emulated,
+    })),
+  );
   return places.length ? places : [{ rank: run.ranks[0]?.rank ?? 0, device: -1, name: null, total: null }];
 }
 
@@ -26,10 +34,24 @@ export function readWindow({ from, to }) {
 export function readView(places) {
   const { x, last, rank, device, smooth, loss, ...query } = store.get().query;
   const [from, to] = readWindow(query);
-  const wanted = places.find((place) => place.rank === numberOf(rank) && (numberOf(device) === null || place.device === numberOf(device)));
+  const wanted = places.find(
+    (place) => place.rank === numberOf(rank) && (numberOf(device) === null || place.device === numberOf(device)),
+  );
   const place = wanted ?? places[0];
-  const missing = rank !== undefined && !wanted ? `rank ${rank}${device === undefined ? "" : `, device ${device}`}` : null;
-  return { x: x === "step" ? "step" : "time", clock: x === "clock", smooth: smooth === "1", loss, from, to, last: numberOf(last), rank: place.rank, device: place.device, missing };
+  const missing =
+    rank !== undefined && !wanted ? `rank ${rank}${device === undefined ? "" : `, device ${device}`}` : null;
+  return {
+    x: x === "step" ? "step" : "time",
+    clock: x === "clock",
+    smooth: smooth === "1",
+    loss,
+    from,
+    to,
+    last: numberOf(last),
+    rank: place.rank,
+    device: place.device,
+    missing,
+  };
 }
 
 const deviceWords = (device) => (device < 0 ? "CPU" : `GPU ${device}`);
@@ -41,7 +63,13 @@ export function placeChoice(places, { rank, device }, { label = "Showing", quiet
     const [newRank, newDevice] = event.target.value.split("/");
     setQuery({ rank: newRank, device: newDevice });
   };
-  const select = h("select", { "aria-label": "Rank and device", onchange: choose }, places.map((place) => h("option", { value: `${place.rank}/${place.device}` }, `rank ${place.rank} · ${deviceWords(place.device)}`)));
+  const select = h(
+    "select",
+    { "aria-label": "Rank and device", onchange: choose },
+    places.map((place) =>
+      h("option", { value: `${place.rank}/${place.device}` }, `rank ${place.rank} · ${deviceWords(place.device)}`),
+    ),
+  );
   select.value = `${rank}/${device}`;
   return h("label", {}, label, select);
 }
@@ -49,20 +77,53 @@ export function placeChoice(places, { rank, device }, { label = "Showing", quiet
 /** The bar above the charts of a run. */
 export function viewBar(view, places, { onAll, onAxis, words }) {
   const { x, clock, smooth, from, last } = view;
-  const press = (label, on, action, title) => h("button", { type: "button", "aria-pressed": String(on), onclick: action, title: title ?? null }, label);
-  const spans = x === "time" ? [[60, "1 min"], [600, "10 min"], [3600, "1 h"]] : [[50, "50 steps"], [500, "500 steps"]];
+  const press = (label, on, action, title) =>
+    h("button", { type: "button", "aria-pressed": String(on), onclick: action, title: title ?? null }, label);
+  const spans =
+    x === "time"
+      ? [
+          [60, "1 min"],
+          [600, "10 min"],
+          [3600, "1 h"],
+        ]
+      : [
+          [50, "50 steps"],
+          [500, "500 steps"],
+        ];
   return [
     placeChoice(places, view),
     h("span", { class: "spring" }),
-    from !== null && h("button", { class: "chip zoom-chip", type: "button", onclick: onAll, title: "reset the zoom (Esc)" }, `${x === "time" ? "" : "steps "}${words(from)} – ${words(view.to)}  ✕`),
-    h("div", { class: "segmented", role: "group", "aria-label": "Window" },
+    from !== null &&
+      h(
+        "button",
+        { class: "chip zoom-chip", type: "button", onclick: onAll, title: "reset the zoom (Esc)" },
+        `${x === "time" ? "" : "steps "}${words(from)} – ${words(view.to)}  ✕`,
+      ),
+    h(
+      "div",
+      { class: "segmented", role: "group", "aria-label": "Window" },
       press("All", from === null && !last, () => setQuery({ from: null, to: null, last: null }), "the whole run (f)"),
-      spans.map(([size, label]) => press(`Last ${label}`, from === null && last === size, () => setQuery({ from: null, to: null, last: size })))),
-    h("div", { class: "segmented", role: "group", "aria-label": "Lines" }, press("Smooth lines", smooth, () => setQuery({ smooth: smooth ? null : 1 }), "means over 2 % of the window, measured lines behind; peaks unchanged (s)")),
-    h("div", { class: "segmented", role: "group", "aria-label": "Axis" },
+      spans.map(([size, label]) =>
+        press(`Last ${label}`, from === null && last === size, () => setQuery({ from: null, to: null, last: size })),
+      ),
+    ),
+    h(
+      "div",
+      { class: "segmented", role: "group", "aria-label": "Lines" },
+      press(
+        "Smooth lines",
+        smooth,
+        () => setQuery({ smooth: smooth ? null : 1 }),
+        "means over 2 % of the window, measured lines behind; peaks unchanged (s)",
+      ),
+    ),
+    h(
+      "div",
+      { class: "segmented", role: "group", "aria-label": "Axis" },
       press("Time", x === "time" && !clock, () => onAxis("time"), "x axis: time since the start (x)"),
       press("Clock", clock, () => onAxis("clock"), "x axis: time of day (x)"),
-      press("Steps", x === "step", () => onAxis("step"), "x axis: steps (x)")),
+      press("Steps", x === "step", () => onAxis("step"), "x axis: steps (x)"),
+    ),
   ];
 }
 

@@ -24,11 +24,36 @@ export function welcome({ token }) {
     "section",
     { class: "card welcome" },
     h("div", {}, h("h1", {}, "No runs yet"), h("p", { class: "muted" }, "Start a training. Its run appears here.")),
-    h("ol", {},
+    h(
+      "ol",
+      {},
       h("li", {}, h("p", {}, "On the training machine:"), snippet(lines.install)),
-      token && h("li", {}, h("p", {}, "This server requires a token with the scope ingest. Create one in ", h("a", { href: "/settings" }, "Settings"), " and set it in the training’s environment:"), snippet("export VRAMSCOPE_TOKEN=…")),
-      h("li", {}, h("p", {}, "One line in the script, with a Trainer, an Accelerator, a model, an optimizer, or no argument:"), snippet(lines.attach)),
-      h("li", {}, h("p", {}, "Or without code changes:"), snippet(lines.command))),
-    h("p", { class: "waiting", role: "status" }, h("span", { class: "pulse", "aria-hidden": "true" }), "waiting for the first run…"),
+      token &&
+        h(
+          "li",
+          {},
+          h(
+            "p",
+            {},
+            "This server requires a token with the scope ingest. Create one in ",
+            h("a", { href: "/settings" }, "Settings"),
+            " and set it in the training’s environment:",
+          ),
+          snippet("export VRAMSCOPE_TOKEN=…"),
+        ),
+      h(
+        "li",
+        {},
+        h("p", {}, "One line in the script, with a Trainer, an Accelerator, a model, an optimizer, or no argument:"),
+        snippet(lines.attach),
+      ),
+      h("li", {}, h("p", {}, "Or without code changes:"), snippet(lines.command)),
+    ),
+    h(
+      "p",
+      { class: "waiting", role: "status" },
+      h("span", { class: "pulse", "aria-hidden": "true" }),
+      "waiting for the first run…",
+    ),
   );
 }

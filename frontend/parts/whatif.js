@@ -14,17 +14,51 @@ const CARDS_GIB = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192];
 export class WhatIf {
   constructor({ onEvent }) {
     this.onEvent = onEvent;
-    this.card = h("select", { "aria-label": "Card", onchange: (event) => setQuery({ card: event.target.value || null }) });
-    this.field = h("input", { type: "text", "aria-label": "Your settings", placeholder: "max_split_size_mb:256,…", "aria-describedby": "own-settings-refused", spellcheck: "false", autocomplete: "off", oninput: () => this.refuse(null) });
+    this.card = h("select", {
+      "aria-label": "Card",
+      onchange: (event) => setQuery({ card: event.target.value || null }),
+    });
+    this.field = h("input", {
+      type: "text",
+      "aria-label": "Your settings",
+      placeholder: "max_split_size_mb:256,…",
+      "aria-describedby": "own-settings-refused",
+      spellcheck: "false",
+      autocomplete: "off",
+      oninput: () => this.refuse(null),
+    });
     // where the reader looks who has pressed Try: above the table it would be out of sight
     this.refused = h("span", { class: "more", id: "own-settings-refused", "aria-live": "polite" });
-    this.form = h("form", { class: "own-settings", onsubmit: (event) => this.add(event) }, h("code", { class: "muted" }, "PYTORCH_CUDA_ALLOC_CONF="), this.field, h("button", { class: "button small", type: "submit" }, "Try"), this.refused);
-    this.parts = { trouble: h("div"), residual: h("span"), notes: h("div"), progress: h("div"), advice: h("div"), table: h("div") };
-    this.element = h("section", { class: "card whatif", "aria-label": "Other allocator settings" },
-      h("header", {}, h("h2", {}, "What if: other allocator settings"), h("span", { class: "spring" }), h("label", { class: "muted" }, "On a device of ", this.card)),
+    this.form = h(
+      "form",
+      { class: "own-settings", onsubmit: (event) => this.add(event) },
+      h("code", { class: "muted" }, "PYTORCH_CUDA_ALLOC_CONF="),
+      this.field,
+      h("button", { class: "button small", type: "submit" }, "Try"),
+      this.refused,
+    );
+    this.parts = {
+      trouble: h("div"),
+      residual: h("span"),
+      notes: h("div"),
+      progress: h("div"),
+      advice: h("div"),
+      table: h("div"),
+    };
+    this.element = h(
+      "section",
+      { class: "card whatif", "aria-label": "Other allocator settings" },
+      h(
+        "header",
+        {},
+        h("h2", {}, "What if: other allocator settings"),
+        h("span", { class: "spring" }),
+        h("label", { class: "muted" }, "On a device of ", this.card),
+      ),
       h("div", { class: "pad" }, this.parts.progress, this.parts.advice, this.parts.trouble),
       this.parts.table,
-      h("div", { class: "pad whatif-foot" }, this.form, this.parts.residual, this.parts.notes));
+      h("div", { class: "pad whatif-foot" }, this.form, this.parts.residual, this.parts.notes),
+    );
     this.own = ownOf(store.get().query);
     this.stop = store.watch(({ query }) => this.device !== undefined && this.follow(query));
   }
@@ -71,14 +105,19 @@ export class WhatIf {
     this.told = told;
     const { device_total_bytes: total } = told;
     const own = total ? `${bytes(total)} (as recorded)` : "no limit (device unknown)";
-    fill(this.card, h("option", { value: "" }, own), CARDS_GIB.map((gib) => h("option", { value: String(gib) }, `${gib} GiB`)));
+    fill(
+      this.card,
+      h("option", { value: "" }, own),
+      CARDS_GIB.map((gib) => h("option", { value: String(gib) }, `${gib} GiB`)),
+    );
     this.ask();
   }
 
   ask() {
     this.device = this.cardOf(store.get().query);
     const listed = this.device === null ? "" : String(this.device / GIB);
-    if (![...this.card.options].some((option) => option.value === listed)) this.card.append(h("option", { value: listed }, bytes(this.device)));
+    if (![...this.card.options].some((option) => option.value === listed))
+      this.card.append(h("option", { value: listed }, bytes(this.device)));
     this.card.value = listed;
     this.sweep?.drop();
     this.sweep = new Question(this.told.recording, { device_bytes: this.device }, () => this.draw());
@@ -88,12 +127,18 @@ export class WhatIf {
 
   askMine() {
     this.mine?.drop();
-    this.mine = this.own.length > 0 ? new Question(this.told.recording, { confs: this.own, device_bytes: this.device }, () => this.draw()) : null;
+    this.mine =
+      this.own.length > 0
+        ? new Question(this.told.recording, { confs: this.own, device_bytes: this.device }, () => this.draw())
+        : null;
   }
 
   add(event) {
     event.preventDefault();
-    const conf = this.field.value.trim().replace(/^(export\s+)?PYTORCH_(CUDA_)?ALLOC_CONF=/, "").replace(/^(["'])(.*)\1$/, "$2");
+    const conf = this.field.value
+      .trim()
+      .replace(/^(export\s+)?PYTORCH_(CUDA_)?ALLOC_CONF=/, "")
+      .replace(/^(["'])(.*)\1$/, "$2");
     if (!conf || !this.told) return;
     this.own = [...this.own.filter((other) => other !== conf), conf];
     this.adding = conf;
@@ -132,28 +177,69 @@ export class WhatIf {
     fill(this.parts.trouble, sweep.problem && problemBanner(sweep.problem));
     fill(this.parts.advice, result && advice(result));
     const yours = mine?.answer?.result?.rows ?? [];
-    fill(this.parts.table, result && whatIfTable(result, { yours: yours.filter((row) => !row.recorded && this.own.includes(row.conf) && !result.rows.some((other) => other.conf === row.conf)), told: this.told, device: this.device, onEvent: this.onEvent, onTakeAway: (conf) => this.takeAway(conf) }));
+    fill(
+      this.parts.table,
+      result &&
+        whatIfTable(result, {
+          yours: yours.filter(
+            (row) =>
+              !row.recorded && this.own.includes(row.conf) && !result.rows.some((other) => other.conf === row.conf),
+          ),
+          told: this.told,
+          device: this.device,
+          onEvent: this.onEvent,
+          onTakeAway: (conf) => this.takeAway(conf),
+        }),
+    );
     fill(this.parts.residual, result && residual(result.residual));
     const notes = result ? [...result.notes, ...sharedNotes(result.rows)] : [];
-    fill(this.parts.notes, notes.length > 0 && h("ul", { class: "whatif-notes muted" }, notes.map((note) => h("li", {}, note))));
+    fill(
+      this.parts.notes,
+      notes.length > 0 &&
+        h(
+          "ul",
+          { class: "whatif-notes muted" },
+          notes.map((note) => h("li", {}, note)),
+        ),
+    );
   }
 }
 
 /** The reader's own settings, as the address has them. */
 function ownOf({ try: text = "" }) {
-  return [...new Set(text.split(BETWEEN).map((conf) => conf.trim()).filter(Boolean))];
+  return [
+    ...new Set(
+      text
+        .split(BETWEEN)
+        .map((conf) => conf.trim())
+        .filter(Boolean),
+    ),
+  ];
 }
 
 /** What to do, with the line to copy. */
 function advice({ recommendation }) {
   if (!recommendation) return null;
   const { conf, words } = recommendation;
-  return h("div", { class: "advice", "data-advice": conf ?? "" },
+  return h(
+    "div",
+    { class: "advice", "data-advice": conf ?? "" },
     h("p", {}, conf !== null && h("strong", {}, conf === "" ? "Use the default settings. " : "Try this. "), words),
-    conf !== null && snippet(conf === "" ? "unset PYTORCH_CUDA_ALLOC_CONF" : `export PYTORCH_CUDA_ALLOC_CONF=${/[[\]>]/.test(conf) ? `"${conf}"` : conf}`));
+    conf !== null &&
+      snippet(
+        conf === ""
+          ? "unset PYTORCH_CUDA_ALLOC_CONF"
+          : `export PYTORCH_CUDA_ALLOC_CONF=${/[[\]>]/.test(conf) ? `"${conf}"` : conf}`,
+      ),
+  );
 }
 
 /** How well the recorded settings are reproduced: what every figure above stands on. */
 function residual(told) {
-  return h("span", { class: "residual", "data-residual": told.exact ? "exact" : "differs" }, h("span", { class: "muted" }, "Replay under the recorded settings: "), h("span", { class: told.exact ? null : "more" }, told.words));
+  return h(
+    "span",
+    { class: "residual", "data-residual": told.exact ? "exact" : "differs" },
+    h("span", { class: "muted" }, "Replay under the recorded settings: "),
+    h("span", { class: told.exact ? null : "more" }, told.words),
+  );
 }

@@ -40,7 +40,8 @@ export class Question {
     try {
       this.take(await api.whatIf(this.recording, this.answer.job, this.giveUp.signal));
     } catch (error) {
-      if (error.status === 404) this.ask(); // given up meanwhile
+      if (error.status === 404)
+        this.ask(); // given up meanwhile
       else this.fail(error);
     }
   }
@@ -62,7 +63,31 @@ export class Question {
 export function progressOf(question) {
   const { answer } = question;
   if (!answer || answer.state === "done") return null;
-  if (answer.state === "failed") return h("div", { class: "banner bad", role: "alert" }, h("strong", {}, "The replay failed."), h("span", {}, answer.problem));
-  const words = answer.state === "waiting" ? (answer.place > 0 ? `waiting: ${answer.place === 1 ? "one other what-if is" : `${answer.place} other what-ifs come`} first` : "starting") : answer.compiling ? "compiling the simulator (once per installation, up to a minute)" : answer.done > 0 ? `replaying: ${count(answer.done)} of ${count(answer.total)} done` : "replaying the recorded settings…";
-  return h("div", { class: "job", role: "status" }, h("progress", { max: String(answer.total || 1), ...(answer.total > 0 ? { value: answer.done } : {}), "aria-label": "Progress of the replays" }), h("span", { class: "muted tabular" }, words));
+  if (answer.state === "failed")
+    return h(
+      "div",
+      { class: "banner bad", role: "alert" },
+      h("strong", {}, "The replay failed."),
+      h("span", {}, answer.problem),
+    );
+  const words =
+    answer.state === "waiting"
+      ? answer.place > 0
+        ? `waiting: ${answer.place === 1 ? "one other what-if is" : `${answer.place} other what-ifs come`} first`
+        : "starting"
+      : answer.compiling
+        ? "compiling the simulator (once per installation, up to a minute)"
+        : answer.done > 0
+          ? `replaying: ${count(answer.done)} of ${count(answer.total)} done`
+          : "replaying the recorded settings…";
+  return h(
+    "div",
+    { class: "job", role: "status" },
+    h("progress", {
+      max: String(answer.total || 1),
+      ...(answer.total > 0 ? { value: answer.done } : {}),
+      "aria-label": "Progress of the replays",
+    }),
+    h("span", { class: "muted tabular" }, words),
+  );
 }
