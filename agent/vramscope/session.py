@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from vramscope._build import SessionParts
 from vramscope.guard import guarded
 from vramscope.protocol import series
+from vramscope.session_parts import SessionParts
 from vramscope.steps.phase import BACKWARD, FORWARD, OPTIMIZER
 
 IN_A_STEP = (FORWARD, BACKWARD, OPTIMIZER)

@@ -23,10 +23,10 @@ def first(value: Any, *args: Any, **kwargs: Any) -> Any:
 
 LEAKS = "vramscope.leaks."
 RULES: dict[str, tuple[str, Any]] = {
-    "bounded containers of graphs": (LEAKS + "verdict.classify:_is_bounded_window", always(False)),
-    "chains must have one age": (LEAKS + "verdict.classify:_is_of_one_age", always(True)),
-    "overlap at every optimizer": (LEAKS + "verdict.classify:_at_every_optimizer", always(True)),
-    "overlap is the least of all optimizers": (LEAKS + "verdict.classify:_is_least", always(True)),
+    "bounded containers of graphs": (LEAKS + "verdict.leak_kind:_is_bounded_window", always(False)),
+    "chains must have one age": (LEAKS + "verdict.leak_kind:_is_of_one_age", always(True)),
+    "overlap at every optimizer": (LEAKS + "verdict.leak_kind:_at_every_optimizer", always(True)),
+    "overlap is the least of all optimizers": (LEAKS + "verdict.leak_kind:_is_least", always(True)),
     "growing batches": (LEAKS + "verdict.history:_input_elements", always(0)),
     "settled": (LEAKS + "verdict.judge:has_settled", always(False)),
     "shrunk": (LEAKS + "verdict.judge:has_shrunk", always(False)),

@@ -20,7 +20,7 @@ FRAMEWORKS = {"torch", "transformers", "lightning", "pytorch_lightning", "lightn
 
 # Packages of the agent from top to bottom. An import may only go down, or stay within its package.
 LAYERS = (
-    {"agent", "session", "_build", "launch"},
+    {"agent", "session", "session_parts", "launch"},
     {"leaks", "oom", "recording", "profiler", "techniques", "metrics"},
     {"integrations", "sampling"},
     {"memory", "steps", "transport"},
@@ -30,7 +30,7 @@ LAYERS = (
 )
 # Packages of one layer that may import one another; nothing else may.
 WITHIN_A_LAYER = {
-    ("agent", "session"), ("session", "_build"), ("_build", "session"), ("oom", "leaks"), ("memory", "steps"),
+    ("agent", "session"), ("session", "session_parts"), ("session_parts", "session"), ("oom", "leaks"), ("memory", "steps"),
     ("steps", "memory"), ("process", "guard"), ("process", "settings"), ("integrations", "sampling"),
 }  # fmt: skip
 

@@ -1,9 +1,8 @@
-"""Begin and end of a session with its process: an uncaught exception, an exit code, the interpreter's exit, a fork.
+"""Begin and end of a session with its process: an uncaught exception, an exit code, the interpreter's exit.
 
 In a notebook an exception ends a cell, not the run. No signal handler is installed, because it would change how the
 training dies. SIGINT raises a KeyboardInterrupt and is seen as an exception. After SIGTERM or SIGKILL the server sees no
 more signals and calls the run lost; at most one flush is missing.
-
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ class LifecycleListener(Protocol):
     def end(self, error_type: str | None = None, error_line: str | None = None) -> None: ...
     def failing(self, fault: BaseException) -> None: ...
     def cell_failed(self, error_type: str, error_line: str, cell: int | None) -> None: ...
-    def before_fork(self) -> None: ...
-    def forget_in_child(self) -> None: ...
 
 
 class Lifecycle:
@@ -46,7 +43,6 @@ class Lifecycle:
         self._exits.begin()
         self._unwatch_cells = watch_cells(self._cell_failed)
         atexit.register(self._at_exit)
-        _forkable.add(self)
 
     def release(self) -> None:
         if sys.excepthook == self._excepthook:
@@ -54,7 +50,6 @@ class Lifecycle:
         self._exits.release()
         self._unwatch_cells()
         atexit.unregister(self._at_exit)
-        _forkable.discard(self)
 
     def _excepthook(self, kind: type[BaseException], fault: BaseException, frames: TracebackType | None) -> None:
         with guarded("recording how the run ended"):
@@ -76,31 +71,3 @@ class Lifecycle:
         session = self._session()
         if session is not None and os.getpid() == self._pid:
             session.end(*(self._failure or self._exits.failure or (None, None)))
-
-    def before_fork(self) -> None:
-        session = self._session()
-        if session is not None:
-            session.before_fork()
-
-    def forget_in_child(self) -> None:
-        session = self._session()
-        if session is not None:
-            session.forget_in_child()
-
-
-_forkable: weakref.WeakSet[Lifecycle] = weakref.WeakSet()
-
-
-@guarded("the fork")
-def _before_fork() -> None:
-    for lifecycle in list(_forkable):
-        lifecycle.before_fork()
-
-
-@guarded("the fork")
-def _after_fork_in_child() -> None:
-    for lifecycle in list(_forkable):
-        lifecycle.forget_in_child()
-
-
-os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

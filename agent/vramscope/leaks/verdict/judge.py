@@ -15,7 +15,6 @@ from vramscope.leaks.holders.holder_bytes import Group
 from vramscope.leaks.holders.key import HolderKey
 from vramscope.leaks.policy import POLICY
 from vramscope.leaks.verdict import advice
-from vramscope.leaks.verdict.classify import Classification, LeakKind
 from vramscope.leaks.verdict.deduplicate import without_duplicates
 from vramscope.leaks.verdict.evaluation import EvaluationAccumulation
 from vramscope.leaks.verdict.history import (
@@ -29,6 +28,7 @@ from vramscope.leaks.verdict.history import (
     start_of_growth,
     was_renewed,
 )
+from vramscope.leaks.verdict.leak_kind import Classification, LeakKind
 from vramscope.leaks.verdict.periodic import AccumulationCycle, RestartCycle
 from vramscope.leaks.verdict.scan_context import ScanContext, iterations_since
 from vramscope.leaks.verdict.states import HolderState, Reason

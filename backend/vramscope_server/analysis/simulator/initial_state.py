@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from vramscope_server.analysis.numba_compile import inner
+from vramscope_server.analysis.simulator.allocation import join_pending
 from vramscope_server.analysis.simulator.blocks import list_free, list_unmapped
 from vramscope_server.analysis.simulator.heap import (
     ACTIVE,
@@ -50,7 +51,6 @@ from vramscope_server.analysis.simulator.heap import (
     new_record,
     pending_ring,
 )
-from vramscope_server.analysis.simulator.malloc import join_pending
 from vramscope_server.analysis.simulator.segments import GRANULE
 
 INACTIVE: Final = 0

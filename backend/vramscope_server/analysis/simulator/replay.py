@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from vramscope_server.analysis.numba_compile import entry, int64, lean_entry
 from vramscope_server.analysis.simulator import heap as h
+from vramscope_server.analysis.simulator.allocation import allocate, free_at_once, free_later, free_now
 from vramscope_server.analysis.simulator.heap import (
     FREEABLE,
     STATISTICS,
@@ -25,7 +26,6 @@ from vramscope_server.analysis.simulator.heap import (
     with_room,
 )
 from vramscope_server.analysis.simulator.initial_state import InitialState, lay
-from vramscope_server.analysis.simulator.malloc import allocate, free_at_once, free_later, free_now
 from vramscope_server.analysis.simulator.program import (
     ALLOC,
     EMPTY_CACHE,

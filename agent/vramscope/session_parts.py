@@ -23,6 +23,7 @@ from vramscope.oom.recent_samples import RecentSamples
 from vramscope.oom.record_builder import RecordBuilder
 from vramscope.oom.recorder import OomRecorder
 from vramscope.process import identity, terminal
+from vramscope.process.forks import unwatch_forks, watch_forks
 from vramscope.process.lifecycle import Lifecycle
 from vramscope.process.notices import Notice
 from vramscope.process.redaction import Secrets
@@ -190,6 +191,7 @@ class SessionParts:
         self._sender.start()
         self._oom.begin()
         self._lifecycle.begin()
+        watch_forks(self)
         self.live = True
         ended = "" if before is None else f" (run '{before.name}' has ended)"
         if sends:
@@ -225,6 +227,7 @@ class SessionParts:
         if self._profiler is not None:
             self._profiler.close()
         self._lifecycle.release()
+        unwatch_forks(self)
         if self._loss is not None:
             self._loss.finish(LAST_LOSS_S)
             self._hooks.loss = self._loss = None

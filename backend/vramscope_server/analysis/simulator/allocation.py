@@ -1,13 +1,12 @@
-"""Allocating and freeing: from the request to the block, and back."""
+"""Allocation and free of one request: what is counted, split and joined."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from vramscope_server.analysis.numba_compile import int64
-from vramscope_server.analysis.simulator.blocks import is_large, take, unlist_free
-from vramscope_server.analysis.simulator.expandable import new_expandable
-from vramscope_server.analysis.simulator.free_lists import first_of_size, following
+from vramscope_server.analysis.simulator.block_search import REJECTED, new_memory, search
+from vramscope_server.analysis.simulator.blocks import is_large, take
 from vramscope_server.analysis.simulator.heap import (
     ACTIVE,
     ACTIVE_BYTES,
@@ -15,44 +14,31 @@ from vramscope_server.analysis.simulator.heap import (
     ALLOCATED_BYTES,
     ALLOCATION,
     COLLECT_ABOVE,
-    DEVICE_ALLOCATIONS,
     DIVISIONS,
     EXPANDABLE,
     FREEABLE,
-    HAZARDS,
     ITEM,
     LEFT,
-    LIMIT,
     MAX_SPLIT,
     MIB,
-    NEXT,
-    NON_SPLIT_ROUNDING,
     OOMS,
     OVERSIZE_ALLOCATIONS,
-    PAGE,
-    PASSED_OVER,
     PEAK_ACTIVE,
     PEAK_ALLOCATED,
     PEAK_REQUESTED,
     PENDING,
     POOL_IS_CAPTURE,
-    REJECT_ABOVE,
     REJECTIONS,
     REQUESTED,
     REQUESTED_BYTES,
-    RESERVED_BYTES,
     RETRIES,
     RIGHT,
-    SEARCHES_SMALL,
     SIZE,
     STATE,
     STOPPED,
     STREAMS,
-    UNBOUNDED_GROWTH,
-    UNMAPPED,
     Heap,
     compiled,
-    free_list,
     pending_ring,
 )
 from vramscope_server.analysis.simulator.release import (
@@ -63,9 +49,7 @@ from vramscope_server.analysis.simulator.release import (
     release_oversize,
 )
 from vramscope_server.analysis.simulator.rounding import rounded
-from vramscope_server.analysis.simulator.segments import SMALL_MOST, new_segment, segment_size
-
-REJECTED = -1
+from vramscope_server.analysis.simulator.segments import SMALL_MOST
 
 
 @compiled
@@ -116,63 +100,6 @@ def allocate(heap: Heap, item: int, requested: int, stream: int, pool: int) -> A
     if size >= settings[MAX_SPLIT]:
         counts[OVERSIZE_ALLOCATIONS] += 1
     return True
-
-
-@compiled
-def search(heap: Heap, block_list: int, size: int) -> Any:
-    """The best fit among the free blocks, taken out of its list; 0: none may be used."""
-    blocks, settings, head = heap.blocks, heap.settings, free_list(block_list)
-    if settings[COLLECT_ABOVE] >= 0:
-        pool = block_list // settings[STREAMS] // 2
-        heap.pools[pool, SEARCHES_SMALL + is_large(heap, block_list)] += 1
-    block = first_of_size(heap, head, size)
-    if block and blocks[block, PAGE]:
-        if settings[EXPANDABLE]:
-            # The one that could grow least: an expandable block counts with the unmapped addresses behind it.
-            other = following(heap, head, block)
-            while blocks[block, PAGE] and other and size_if_grown(heap, other) < size_if_grown(heap, block):
-                block, other = other, following(heap, head, other)
-        else:
-            while block and blocks[block, PAGE]:
-                block = following(heap, head, block)
-    if not block:
-        return 0
-    if size < settings[MAX_SPLIT] and blocks[block, SIZE] >= settings[MAX_SPLIT]:
-        if blocks[block, PAGE]:
-            heap.counts[HAZARDS] |= UNBOUNDED_GROWTH
-            heap.counts[PASSED_OVER] += 1
-        return 0
-    if size >= settings[MAX_SPLIT] and blocks[block, SIZE] >= size + settings[NON_SPLIT_ROUNDING]:
-        return 0
-    unlist_free(heap, block)
-    return block
-
-
-@compiled
-def size_if_grown(heap: Heap, block: int) -> Any:
-    behind = heap.blocks[block, NEXT]
-    if behind and heap.blocks[behind, STATE] == UNMAPPED:
-        return heap.blocks[block, SIZE] + heap.blocks[behind, SIZE]
-    return heap.blocks[block, SIZE]
-
-
-@compiled
-def new_memory(heap: Heap, block_list: int, size: int) -> Any:
-    """A block of new memory, in no list; 0: limit or device do not allow it; REJECTED: refused before that."""
-    settings, reserved = heap.settings, heap.counts[RESERVED_BYTES]
-    asked = segment_size(settings, size)
-    if reserved + asked > settings[LIMIT]:
-        return 0
-    if reserved + asked > settings[REJECT_ABOVE]:
-        return REJECTED
-    if settings[EXPANDABLE]:
-        block = new_expandable(heap, block_list, size)
-    else:
-        block = new_segment(heap, block_list, asked)
-    pool = block_list // settings[STREAMS] // 2
-    if block and pool:
-        heap.pools[pool, DEVICE_ALLOCATIONS] += 1
-    return block
 
 
 @compiled

@@ -1,4 +1,7 @@
-"""Kind of leak of one holder at one scan, from what it retains, how old that is, and how it changed since earlier scans."""
+"""Decides whether a holder leaks, so that it is reported, and as which kind of leak.
+
+It looks at what the holder retains at one scan, how old that is, and how it changed since earlier scans.
+"""
 
 from __future__ import annotations
 
