@@ -1,6 +1,6 @@
 """Runs the corpus with each threshold halved and doubled and with each rule switched off, and writes ABLATION.md.
 
-python tests/leaks/ablation.py [--devices cpu cuda] [--minutes 25] [--table]
+python tests/leaks/ablation.py [--devices cpu cuda] [--sorts halved doubled removed] [--minutes 25] [--table]
 
 All changes of one sort run together on a loop. If its verdict changes, bisection finds a change that alone has an effect; it counts
 as active, is taken out, and the rest runs again. What is left over after all loops is inert. Inert changes of the CPU are tried
@@ -132,6 +132,7 @@ def measure(bench: Bench, device: str, sort: str, known: dict[str, Any]) -> None
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--devices", nargs="+", default=["cpu", "cuda"])
+    words.add_argument("--sorts", nargs="+", default=SORTS, choices=SORTS)
     words.add_argument("--minutes", type=float, default=25.0)
     words.add_argument("--table", action="store_true", help="write the table only")
     asked = words.parse_args()
@@ -140,7 +141,7 @@ def main() -> None:
     for device in [] if asked.table else asked.devices:
         bench = Bench(device, until)
         try:
-            for sort in SORTS:
+            for sort in asked.sorts:
                 began, runs = time.monotonic(), bench.runs
                 measure(bench, device, sort, known)
                 active, took = known[device][sort]["active"], time.monotonic() - began

@@ -18,6 +18,7 @@ from vramscope.leaks.autograd.saved_tensors import saved
 from vramscope.leaks.autograd.sentinels import OutputGraphs
 from vramscope.leaks.conclusions import conclude, measure_dropped, scan_context
 from vramscope.leaks.graph_ages import GraphAges
+from vramscope.leaks.live_blocks import LiveBlocks
 from vramscope.leaks.loop_shape import LoopKind, LoopShape
 from vramscope.leaks.policy import POLICY
 from vramscope.leaks.registry import FindingRegistry, reasons_of
@@ -67,6 +68,7 @@ class LeakDetector:
         self._evaluation = EvaluationSchedule()
         self._ages = GraphAges()
         self._baseline = baseline.Baseline()
+        self._live_blocks = LiveBlocks(clock)
         self._outputs = OutputGraphs()
         self._kinds = TensorKinds()
         self._scanner = Scanner(self._kinds, seconds)
@@ -143,7 +145,8 @@ class LeakDetector:
         if self._judge.evaluations.calls:
             self._judge.evaluations.end_step(self._clock, intervals)
         cuts = intervals[-1].cuts
-        self._end_iteration()
+        self._live_blocks.end_step()
+        self._end_iteration(may_skip=True)
         after_step_bytes = self._baseline.add(sum(map(_allocated_bytes, cuts)) if cuts else None)
         if self._baseline.rises and not self._schedule.rescan_at:  # (else the reason is known)
             self._schedule.suspect("memory after each step rises")
@@ -173,14 +176,14 @@ class LeakDetector:
             evaluations = self._judge.evaluations
             evaluations.calls += 1
             if evaluations.may_scan and evaluations.wants_scan:
-                self._scan_in_evaluation(arguments=self._storages_of(args, kwargs))
+                self._scan_in_evaluation(arguments=argument_storages(args, kwargs, self._kinds))
             return
         if self._outputs.walks or self._schedule.per == "batch" or self._loop.will_train:
             return
         self._schedule.count("call")
         self._end_iteration(between_steps=False)
         if self._schedule.suspicion or self._schedule.due:
-            self._scan_if_due(fresh=False, arguments=self._storages_of(args, kwargs))
+            self._scan_if_due(fresh=False, arguments=argument_storages(args, kwargs, self._kinds))
 
     def after_forward(self, module: Any, args: Any, output: Any) -> None:
         """A root module has returned. About 2 µs."""
@@ -265,9 +268,8 @@ class LeakDetector:
     def _recording_asks(self) -> bool:
         """True where the recorder wants to know what the known findings retain."""
         recording = self.recording  # (asked several times a step: the rest only while a recording is open)
-        if recording is None or not recording.is_open:
-            return False
-        return self._registry.names_holders and recording.asks_who_holds
+        is_open = recording is not None and recording.is_open
+        return is_open and self._registry.names_holders and recording.asks_who_holds  # type: ignore[union-attr]
 
     # -- iterations ------------------------------------------------------------------------------------------------------
 
@@ -276,11 +278,12 @@ class LeakDetector:
         self._loop.has_steps = True
         self._ages.forget(self._schedule.start_steps())
 
-    def _end_iteration(self, *, between_steps: bool = True) -> None:
+    def _end_iteration(self, *, between_steps: bool = True, may_skip: bool = False) -> None:
+        """``may_skip``: the allocator was read, so that a scan without a reason can be left out."""
         is_due = self._schedule.end()
         self._ages.end_iteration(self._schedule.number, self._sequence())
         self._loop.is_between_steps = between_steps
-        if is_due:
+        if is_due and not (may_skip and not self._ages.kept_iterations and self._live_blocks.is_unchanged()):
             self._schedule.due = set(self._loop.next_optimizers())
         if self._ages.kept_iterations >= POLICY.old_graphs:
             self._schedule.suspect("more and more graphs of earlier steps are alive")
@@ -339,10 +342,6 @@ class LeakDetector:
         may_stop = self._registry.has_open_growth or self._judge.waits_for_an_end()
         self._schedule.plan(may_stop, self._judge.next_full(self._schedule.number))
 
-    def _storages_of(self, args: Any, kwargs: Any) -> Storages:
-        with self._plainly():
-            return argument_storages(args, kwargs, self._kinds)
-
     def _scan(
         self,
         reason: str,
@@ -387,14 +386,15 @@ class LeakDetector:
             iteration = self._schedule.number + batches
             conclude(self._judge, self._registry, groups, self._scanner.live_bytes, context, iteration)
             self._registry.withdraw(reasons_of(result.named_since, Reason.NAMED_SINCE))
+            found = evaluating or self._registry.has_findings or self._judge.suspects
+            self._live_blocks.scanned(iteration, found_nothing=complete and not found)
             self._plan_rescan()
             if fresh and self._loop.optimizers:
                 self._step_graphs.begin(result.known, material_bytes(self._scanner.live_bytes), self.boundary)
         if (fresh or evaluating) and self._recording_asks:
             retained = self._registry.retained_by(result.groups, complete=complete)
             self.recording.held(retained)  # type: ignore[union-attr]
-        dropped = evaluating and self._outputs.dropped >= POLICY.dropped_graphs
-        if dropped and not self._registry.names_an_evaluation:
+        if evaluating and self._outputs.dropped >= POLICY.dropped_graphs and not self._registry.names_an_evaluation:
             self._measured = result.known
         self._registry.scanned(result.seconds, result.tensors, "; ".join(result.not_scanned))
         self._registry.send(reason)

@@ -137,6 +137,11 @@ class FindingRegistry:
             self._put(key, _emptied(leak, verdict.emptied_after))
 
     @property
+    def has_findings(self) -> bool:
+        """True while at least one leak is reported."""
+        return bool(self._leaks)
+
+    @property
     def has_open_growth(self) -> bool:
         """True while a finding claims growth that a bound reached later would refute."""
         return any(leak.kind == "tensor-growth" and leak.emptied_after is None for leak in self._leaks.values())

@@ -47,6 +47,7 @@ class Judge:
         self._histories: dict[HolderKey, HolderHistory] = {}
         self._live_bytes = 0
         self._plain: set[int] = set()
+        self._has_material_graph = False
 
     def judge(self, groups: Sequence[Group], live_bytes: int, context: ScanContext, iteration: int) -> list[Verdict]:
         """Leaks of this scan, the most important first.
@@ -103,6 +104,7 @@ class Judge:
         # The batch that a checkpoint saved exists anyway: what others have without a graph (features, detached, for the next
         # step) is no overlap.
         self._plain = {storage for group in groups if not group.graphs and group.holder.named for storage in group.own}
+        self._has_material_graph = any(group.graphs and group.bytes_beside(self._plain) >= material for group in groups)
         for group in groups:
             verdict = self._of(group, context, iteration, material)
             if verdict is not None:
@@ -161,6 +163,12 @@ class Judge:
     def _empty(self, key: HolderKey, history: HolderHistory, step: int) -> None:
         history.empty(Reason.TENSORS_DIED, step)
         self.settled[key] = Reason.TENSORS_DIED
+
+    @property
+    def suspects(self) -> bool:
+        """True where a holder may yet be reported: a suspected one, or one that retained a graph at the last scan."""
+        states = (history.state for history in self._histories.values())
+        return self._has_material_graph or HolderState.SUSPECTED in states
 
     def waits_for_an_end(self, *, evaluating: bool = False) -> bool:
         """True where a container may be emptied at the end of the epoch, or of the evaluation, and few scans saw it when full."""
