@@ -17,10 +17,10 @@ from vramscope.oom import stack
 from vramscope.oom_diagnosis.cause import Cause, CauseKind
 from vramscope.oom_diagnosis.demand import Basis, estimate_of
 from vramscope.oom_diagnosis.diagnosis import Diagnosis, diagnose
+from vramscope.oom_diagnosis.estimate_prose import basis_words
 from vramscope.oom_diagnosis.evidence import _batch_size
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.oom_diagnosis.growth import growing, growth_of, retained_by
-from vramscope.oom_diagnosis.prose import basis_words
 from vramscope.oom_diagnosis.size_curve import curve_bytes
 from vramscope.protocol import messages
 from vramscope.protocol.oom_record import COPIES, OTHER_MODELS, Frame, ModuleBytes

@@ -73,6 +73,18 @@ class OtherProcesses:
 
 
 @dataclass(frozen=True, slots=True)
+class UsedElsewhere:
+    """Device memory that neither PyTorch in this process has nor a named process: of whom is not known."""
+
+    used_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OtherSoftware:
+    """The error is not of PyTorch's allocator, and its kind says all that is known."""
+
+
+@dataclass(frozen=True, slots=True)
 class GrownOutside:
     """Memory of this process outside PyTorch has grown by enough."""
 
@@ -136,6 +148,8 @@ class Missing(Enum):
 
     NUMBERS = auto()
     """The message has too few numbers."""
+    FREE_WAS_ENOUGH = auto()
+    """The device reported more free memory than was requested."""
     PARTS = auto()
     """The need exceeds the available memory; of what it consists is not known."""
     WORKER_NOT_KILLED = auto()
@@ -148,6 +162,8 @@ class NotKnown:
 
     missing: Missing
     available_bytes: int | None = None
+    exceeds: bool = True
+    """Allocated and requested memory exceed the available memory. False: they nearly fill it."""
 
 
 Details = (
@@ -157,6 +173,8 @@ Details = (
     | MemoryLimit
     | RefusedByFraction
     | OtherProcesses
+    | UsedElsewhere
+    | OtherSoftware
     | GrownOutside
     | LibraryRequest
     | HostMemoryFull

@@ -49,7 +49,7 @@ SAME_ORDER: Final = 2.0
 
 
 class Basis(Enum):
-    """Evidence that an estimate is based on. ``prose.basis_words`` has the sentences."""
+    """Evidence that an estimate is based on. ``estimate_prose.basis_words`` has the sentences."""
 
     STATE_UNKNOWN = auto()
     OTHER_THREAD = auto()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from vramscope.oom_diagnosis import prose
+from vramscope.oom_diagnosis import estimate_prose, prose
 from vramscope.oom_diagnosis.cause import Cause, CauseKind
 from vramscope.oom_diagnosis.demand import Estimate, estimate_of
 from vramscope.oom_diagnosis.facts import Facts
@@ -38,7 +38,7 @@ class Diagnosis:
     @property
     def basis_words(self) -> str | None:
         """Evidence of the estimate."""
-        return None if self.estimate is None else prose.basis_words(self.estimate, self.facts)
+        return None if self.estimate is None else estimate_prose.basis_words(self.estimate, self.facts)
 
 
 def diagnose(facts: Facts) -> Diagnosis:

@@ -8,6 +8,8 @@ from typing import Final
 from vramscope.oom_diagnosis.facts import Facts, line_of
 from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, YOUNG_STEPS, growing, growth_of, retained_by
 from vramscope.oom_diagnosis.message import Message
+from vramscope.oom_diagnosis.message_kinds import ON_HOST
+from vramscope.oom_diagnosis.message_patterns import OLD_FORMATS, conf_of
 from vramscope.protocol.oom_record import COPIES, OTHER_MODELS, OomRecord
 
 ACCUMULATES_STATE: Final = ("LBFGS",)
@@ -21,9 +23,11 @@ FUSED: Final = ("flash", "efficient", "cuDNN")
 def facts_of_message(message: Message) -> Facts:
     """Facts from a pasted text."""
     used = message.allocated_bytes
-    reserved = message.reserved_bytes
+    reserved = message.process_bytes if message.kind == "mps" else message.reserved_bytes
     if message.kind == "cudaMallocAsync" and used is not None:
         reserved = used
+    if message.kind in ON_HOST:
+        return _facts_of_host(message)
     others = [process.used_bytes for process in message.processes if not process.mine]
     if others and reserved is not None and not any(process.mine for process in message.processes):
         # In a container NVML reports the host's pids, so that PyTorch does not find itself among them. One of these is
@@ -41,9 +45,38 @@ def facts_of_message(message: Message) -> Facts:
         reserved_bytes=reserved,
         used_bytes=used,
         others_bytes=sum(others) if others else None,
-        worker=message.worker,
-        expandable="expandable_segments" not in message.text and message.wording not in ("", "1.11 to 2.0", "2.1"),
+        outside_pytorch_bytes=_outside_pytorch(message, sum(others)),
+        fragmentation_setting=conf_of(message.text, old=message.wording in OLD_FORMATS),
+        from_text=True,
+        certain=message.certain,
     )
+
+
+def _facts_of_host(message: Message) -> Facts:
+    """Facts from a text about the host's memory."""
+    free, total = message.free_bytes, message.total_bytes
+    return Facts(
+        kind=message.kind,
+        asked_bytes=message.asked_bytes,
+        worker=message.worker,
+        rss_bytes=next((process.used_bytes for process in message.processes if process.mine), None),
+        host_total_bytes=total,
+        host_used_bytes=None if total is None or free is None else total - free,
+        from_text=True,
+        certain=message.certain,
+    )
+
+
+def _outside_pytorch(message: Message, listed_bytes: int) -> int | None:
+    """Bytes of the device that are neither free, nor reserved by PyTorch in this process, nor of a process in the text.
+
+    None where the text has too few numbers, or where PyTorch has reserved more than the device has.
+    """
+    own = message.reserved_bytes if message.process_bytes is None else message.process_bytes
+    if own is None or message.total_bytes is None or message.free_bytes is None:
+        return None
+    rest = message.total_bytes - message.free_bytes - own - listed_bytes
+    return rest if rest > 0 else None
 
 
 def facts_of_record(record: OomRecord, message: Message | None = None, *, growth_bytes: int | None = None) -> Facts:

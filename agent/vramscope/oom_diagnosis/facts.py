@@ -25,6 +25,14 @@ class Facts:
     others_bytes: int | None = None
     outside_bytes: int | None = None
     """Device memory of this process that PyTorch did not reserve."""
+    outside_pytorch_bytes: int | None = None
+    """Of a text: device memory that is neither free, nor PyTorch's, nor of a process that the text names."""
+    from_text: bool = False
+    """The facts come from a text alone."""
+    certain: bool = True
+    """False: other errors use the same text."""
+    fragmentation_setting: str = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    """Setting against fragmentation that version and backend know; empty where there is none."""
     outside_before_bytes: int | None = None
     """The lowest value of it that was sampled before."""
     parameters_bytes: int | None = None

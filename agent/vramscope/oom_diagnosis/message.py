@@ -1,4 +1,4 @@
-"""Parser of out-of-memory messages: every format of PyTorch since 1.11, and of the libraries it uses.
+"""Parser of out-of-memory messages: every format of PyTorch, of the libraries it uses, and of what ends a process.
 
     message = parse("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 15.78 GiB of which ...")
     message.kind, message.asked_bytes, message.free_bytes       # "pytorch", 20971520, ...
@@ -16,12 +16,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
+from vramscope.oom_diagnosis.log_text import all_joined, exception_name, joined, plain, without_prefixes
+from vramscope.oom_diagnosis.message_kinds import BEGINNINGS, IN_TEXTS_ONLY, KINDS, OTHER_SOFTWARE, OWN_WORDS
 from vramscope.oom_diagnosis.message_patterns import (  # fmt: skip
+    ASKED_ELSEWHERE,
     ASYNC,
-    BEGINNINGS,
     DEVICE,
     FIELDS,
     HOST_ASKED,
+    KILLED_PROCESS,
+    KILLED_PROCESS_MEMORY,
+    MPS,
+    NODE_MEMORY,
     PREEMPTIVE,
     PROCESS,
     WORKER,
@@ -35,25 +41,6 @@ MAX_CHARACTERS: Final = 1 << 20
 MAX_KEPT: Final = 8192
 """Characters of the text that are kept, from the beginning of the error."""
 MAX_PROCESSES: Final = 64
-
-KINDS: Final = {
-    "pytorch": "PyTorch's caching allocator could not get memory",
-    "preemptive": "PyTorch refused before trying: the request exceeds the memory fraction",
-    "cudaMallocAsync": "CUDA's own pool (backend:cudaMallocAsync) could not get memory",
-    "cuda": "a CUDA call outside PyTorch's allocator ran out of memory",
-    "cublas": "cuBLAS could not get its workspace",
-    "cudnn": "cuDNN could not get memory",
-    "nccl": "NCCL reports a CUDA error",
-    "bitsandbytes": "bitsandbytes could not get memory",
-    "host": "the host's memory ran out, not the GPU's",
-    "worker_killed": "a DataLoader worker was killed, as Linux does when the host's memory runs out",
-    "shared_memory": "the host's shared memory (/dev/shm) ran out",
-    "unknown": "no known out-of-memory error",
-}
-"""Description of each kind."""
-
-OUTSIDE_PYTORCH: Final = frozenset({"cuda", "cublas", "cudnn", "nccl", "bitsandbytes"})
-ON_HOST: Final = frozenset({"host", "worker_killed", "shared_memory"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +73,10 @@ class Message:
     """Device memory of this process, with CUDA's context."""
     allocated_bytes: int | None = None
     private_pools_bytes: int | None = None
-    """Free blocks in the private pools of CUDA graphs. The message calls them allocated."""
+    """Free blocks in the private pools of CUDA graphs. ``allocated_bytes`` contains them."""
     reserved_bytes: int | None = None
     unallocated_bytes: int | None = None
-    """Reserved, not allocated, and not in a private pool."""
+    """Reserved and not allocated."""
     processes: tuple[Process, ...] = ()
     rounding_bytes: dict[str, int] = field(default_factory=dict)
     """Error of each number, because the text has two decimals."""
@@ -116,8 +103,8 @@ class Message:
         }
 
 
-_OWN_WORDS: Final = frozenset({"preemptive", "pytorch", "cudaMallocAsync"})
-"""Kinds whose words occur once in each error."""
+_FULL: Final = 2
+"""Weight of an error that is certain and has its own words."""
 _NEAR: Final = 1000
 """Most characters between two words of one error."""
 _CHAINED: Final = (
@@ -136,6 +123,8 @@ def parse(text: str, error_type: str = "") -> Message:
     """
     starts = range(0, max(len(text), 1), MAX_CHARACTERS)
     message = parse_parts(text[start : start + MAX_CHARACTERS] for start in starts)
+    if error_type and message.kind in IN_TEXTS_ONLY:
+        message = Message(kind="unknown", text=text[:MAX_KEPT].rstrip(), shortened=len(text) > MAX_KEPT, errors=0)
     if not message.is_known and error_type == "MemoryError":
         message = replace(message, kind="host", errors=1)
     return message
@@ -145,7 +134,7 @@ def parse_parts(parts: Iterable[str]) -> Message:
     """Last error of a text that comes in parts, such as a large log. At most one part is in memory."""
     last: Message | None = None
     count, head, kept = 0, "", ""
-    for part in parts:
+    for part in map(plain, parts):
         head = head or part[: MAX_KEPT + 1]
         text = kept + part
         until = max(0, len(text) - _OVERLAP)
@@ -156,6 +145,11 @@ def parse_parts(parts: Iterable[str]) -> Message:
         begun = min([until, *(error.start for error in errors[len(over) :])])
         kept = text[max(begun, until - _OVERLAP, 0) :]
     errors = _errors(kept)
+    if last is None and len(kept) <= _OVERLAP and _highest(errors) < _FULL:
+        whole = all_joined(kept)  # a terminal may have broken the words themselves
+        found = _errors(whole)
+        if _highest(found) == _FULL:
+            kept, errors = whole, found
     last, count = _later(last, kept, errors), count + len(errors)
     if last is None:
         return Message(kind="unknown", text=head[:MAX_KEPT].rstrip(), shortened=len(head) > MAX_KEPT, errors=0)
@@ -176,17 +170,19 @@ class _Error(NamedTuple):
 def _errors(text: str) -> list[_Error]:
     """Errors by position. The most specific words of an error name its kind; a chain of exceptions is one error."""
     found = sorted(
-        (match.start(), order, kind)
-        for order, (kind, pattern) in enumerate(BEGINNINGS)
-        for match in pattern.finditer(text)
+        (match.start(), order)
+        for order, one in enumerate(BEGINNINGS)
+        for match in one.words.finditer(text)
+        if one.unless is None or one.unless.search(text, match.start(), match.start() + _NEAR) is None
     )
     errors: list[_Error] = []
     ranks: list[tuple[bool, int]] = []
-    for start, order, kind in found:
-        certain = _is_certain(kind, text, start)
+    for start, order in found:
+        kind, _, is_certain, proof, _ = BEGINNINGS[order]
+        certain = is_certain and (not proof or text.find(proof, start, start + MAX_KEPT) >= 0)
         rank = (not certain, order)
         before = errors[-1] if errors else None
-        if before is None or kind in _OWN_WORDS or not _belongs(text, before.end, start):
+        if before is None or kind in OWN_WORDS or not _belongs(text, before.end, start):
             errors.append(_Error(kind, start, start, certain))
             ranks.append(rank)
         elif rank < ranks[-1]:
@@ -202,26 +198,42 @@ def _belongs(text: str, end: int, start: int) -> bool:
     )
 
 
-def _is_certain(kind: str, text: str, start: int) -> bool:
-    """Whether the text proves a lack of memory. NCCL and DataLoader use the same words for other errors."""
-    proof = {"nccl": "out of memory", "worker_killed": "Killed"}.get(kind)
-    return proof is None or text.find(proof, start, start + MAX_KEPT) >= 0
-
-
 def _later(before: Message | None, text: str, errors: list[_Error]) -> Message | None:
-    """Last certain error of those before and these; where none is certain, the last."""
-    error = next((error for error in reversed(errors) if error.certain), errors[-1] if errors else None)
-    if error is None or (before is not None and before.certain and not error.certain):
+    """Last error with numbers of those before and these; where there is none, the last certain one, or the last."""
+    error = max(reversed(errors), key=lambda one: _weight(one.kind, certain=one.certain), default=None)
+    if error is None:
+        return before
+    if before is not None and _weight(before.kind, certain=before.certain) > _weight(error.kind, certain=error.certain):
         return before
     return _read(text, error)
 
 
+def _highest(errors: list[_Error]) -> int:
+    return max((_weight(one.kind, certain=one.certain) for one in errors), default=-1)
+
+
+def _weight(kind: str, *, certain: bool) -> int:
+    """An error that is certain explains more than one that is not, and words without numbers explain least of these."""
+    return 0 if not certain else 1 if kind == "pytorch_bare" else _FULL
+
+
 def _read(text: str, error: _Error) -> Message:
-    kind, start = error.kind, error.start
+    """Message of an error: of its text as it is, or with its broken lines joined where that has more numbers."""
+    start = error.start
+    before = text[text.rfind("\n", 0, start) + 1 : start][-MAX_KEPT:]
     part = text[start : start + MAX_KEPT]
-    numbers = Numbers()
+    plainer = without_prefixes(before, part)
+    readings = dict.fromkeys((part, plainer, joined(before, part), joined(exception_name(before), plainer)))
     worker = WORKER.search(text, max(0, start - MAX_KEPT), start + MAX_KEPT)
-    more: dict[str, Any] = {"worker": int(worker.group(1)) if worker else None}
+    shortened = len(text) > start + MAX_KEPT
+    messages = [_message(error, one, int(worker.group(1)) if worker else None, shortened=shortened) for one in readings]
+    return max(messages, key=lambda message: len(message.rounding_bytes) + len(message.processes))
+
+
+def _message(error: _Error, part: str, worker: int | None, *, shortened: bool) -> Message:
+    kind = error.kind
+    numbers = Numbers()
+    more: dict[str, Any] = {"worker": worker}
     if kind == "pytorch":
         more |= _read_pytorch(part, numbers)
     elif kind == "preemptive":
@@ -231,17 +243,44 @@ def _read(text: str, error: _Error) -> Message:
         _read_async(part, numbers)
         device = re.search(r"Allocation on device (\d{1,4})", part)
         more["device"] = int(device.group(1)) if device else None
+    elif kind == "mps":
+        for name, pattern in MPS.items():
+            numbers.take(name, [pattern], part)
+        if "process_bytes" in numbers.values:  # (the text has what it holds beside its tensors)
+            numbers.values["process_bytes"] += numbers.values.get("allocated_bytes", 0)
     elif kind == "host":
         numbers.take("asked_bytes", HOST_ASKED, part)
+    elif kind == "kernel":
+        more |= _read_kernel(part)
+    elif kind == "ray":
+        _read_node(part, numbers)
+    elif kind in OTHER_SOFTWARE:
+        numbers.take("asked_bytes", ASKED_ELSEWHERE, part)
     found: dict[str, Any] = {**numbers.values, **more}
     return Message(
         kind=kind,
         text=part.rstrip(),
         certain=error.certain,
-        shortened=len(text) > start + MAX_KEPT,
+        shortened=shortened,
         rounding_bytes=numbers.rounding,
         **found,
     )
+
+
+def _read_kernel(part: str) -> dict[str, Any]:
+    pid, used = KILLED_PROCESS.search(part), KILLED_PROCESS_MEMORY.search(part)
+    if pid is None or used is None:
+        return {}
+    return {"processes": (Process(int(pid.group(1)), amount(used.group(1), used.group(2))[0], True),)}
+
+
+def _read_node(part: str, numbers: Numbers) -> None:
+    node = NODE_MEMORY.search(part)
+    if node is not None:
+        used, off = amount(node.group(1), node.group(2))
+        total, _ = amount(node.group(3), node.group(4))
+        numbers.values |= {"total_bytes": total, "free_bytes": total - used}
+        numbers.rounding |= {"total_bytes": off, "free_bytes": 2 * off}
 
 
 def _read_pytorch(part: str, numbers: Numbers) -> dict[str, Any]:
@@ -255,14 +294,14 @@ def _read_pytorch(part: str, numbers: Numbers) -> dict[str, Any]:
     ]
     if "process_bytes" in values:
         processes.insert(0, Process(None, values["process_bytes"], True))
-    before_2_1 = "reserved_bytes" in values
-    if before_2_1:
+    before_2_1 = "reserved_bytes" in values or "already allocated" in part
+    if "reserved_bytes" in values:
         # 1.x reports all reserved bytes; from 2.1 on, the part of them that is not allocated.
         if "allocated_bytes" in values:
             values["unallocated_bytes"] = max(0, values["reserved_bytes"] - values["allocated_bytes"])
             rounding["unallocated_bytes"] = rounding.get("reserved_bytes", 0) + rounding.get("allocated_bytes", 0)
     elif "allocated_bytes" in values and "unallocated_bytes" in values:
-        parts = ("allocated_bytes", "unallocated_bytes", "private_pools_bytes")
+        parts = ("allocated_bytes", "unallocated_bytes")  # (private pools are part of the first)
         values["reserved_bytes"] = sum(values.get(name, 0) for name in parts)
         rounding["reserved_bytes"] = sum(rounding.get(name, 0) for name in parts)
     return {

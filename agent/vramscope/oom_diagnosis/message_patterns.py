@@ -1,4 +1,4 @@
-"""Patterns of out-of-memory messages: their beginnings, their amounts, and which version of PyTorch writes them."""
+"""Amounts in out-of-memory messages, and which version of PyTorch writes a message."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Final
 
 _UNITS: Final = {"bytes": 1, "byte": 1} | {f"{unit}ib": 1 << 10 * power for power, unit in enumerate("kmgtpe", 1)}
 _UNITS_OF_OTHERS: Final = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
-_SIZE: Final = r"(\d{1,20}(?:\.\d{1,4})?)\s?(bytes?|[KMGTPE]iB|[KMGT]?B)\b"
+_SIZE: Final = r"(?<![\d.])(?<![\d.]\n)(\d{1,20}(?:\.\d{1,4})?)\s?(bytes?|[KMGTPE]iB|[KMGT]?B)\b"
+"""An amount, and never the second half of one that a line break has cut."""
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -25,11 +26,11 @@ FIELDS: Final = {
     "process_bytes": [_pattern("this process has SIZE memory in use")],
     "allocated_bytes": [_pattern("memory SIZE is allocated by PyTorch"), _pattern("; SIZE already allocated")],
     "private_pools_bytes": [_pattern("with SIZE allocated in private pools")],
-    "unallocated_bytes": [_pattern("SIZE is reserved by PyTorch but unallocated")],
+    "unallocated_bytes": [_pattern("SIZE is reserved by PyTorch but unallocated"), _pattern("; SIZE cached")],
     "reserved_bytes": [_pattern("; SIZE reserved in total by PyTorch")],
 }
 PROCESS: Final = _pattern(r"Process (\d{1,12}) has SIZE memory in use")
-DEVICE: Final = re.compile(r"GPU (\d{1,4})\b")
+DEVICE: Final = re.compile(r"(?:GPU|NPU|XPU|MLU)\s{1,40}(\d{1,4})\b")
 WORKER: Final = re.compile(r"DataLoader worker process (\d{1,6})")
 ASYNC: Final = {
     "allocated_bytes": _pattern("Currently allocated ?: SIZE"),
@@ -39,28 +40,24 @@ ASYNC: Final = {
     "limit_bytes": _pattern(r"PyTorch limit \(set by user-supplied memory fraction\) ?: SIZE"),
 }
 PREEMPTIVE: Final = _pattern("Requested size: SIZE")
+MPS: Final = {
+    "asked_bytes": _pattern("Tried to allocate SIZE"),
+    "allocated_bytes": _pattern("MPS allocated: SIZE"),
+    "process_bytes": _pattern("other allocations: SIZE"),
+    "limit_bytes": _pattern("max allowed: SIZE"),
+}
+KILLED_PROCESS: Final = re.compile(r"Kill(?:ed)? process (\d{1,12})")
+KILLED_PROCESS_MEMORY: Final = re.compile(r"anon-rss:(\d{1,15})(kB)")
+NODE_MEMORY: Final = re.compile(r"node was (\d{1,12}\.\d{1,4})(GB) / (\d{1,12}\.\d{1,4})(GB)")
+ASKED_ELSEWHERE: Final = (
+    _pattern("trying to allocate SIZE"),
+    re.compile(r"trying to allocate (\d{1,20}) (bytes)"),
+    _pattern(r"\(SIZE KV cache is needed"),
+)
 HOST_ASKED: Final = (
-    re.compile(r"[Yy]ou tried to allocate (\d{1,20}) (bytes)"),
+    re.compile(r"[Yy]ou tried to allocate (\d{1,20}) ?(bytes|[KMGT]B)"),
     _pattern("Unable to allocate SIZE for an array"),
 )
-
-_WORDS: Final = {
-    "preemptive": r"(?:CUDA|HIP|XPU) out of memory\. Allocation was preemptively rejected",
-    "pytorch": r"(?:CUDA|HIP|XPU) out of memory\.\s{0,4}Tried to allocate",
-    "cudaMallocAsync": r"Allocation on device \d{1,4} would exceed allowed memory",
-    "cublas": r"(?:CUBLAS|HIPBLAS)_STATUS_ALLOC_FAILED|rocblas_status_memory_error",
-    "cudnn": r"CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)|miopenStatusAllocFailed",
-    "bitsandbytes": r"Error out of memory at line \d{1,6} in file [^\n]{0,300}",
-    "nccl": r"ncclUnhandledCudaError|unhandled cuda error|NCCL WARN Cuda failure|RCCL error",
-    "worker_killed": r"DataLoader worker \(pid\(?s?\)?:? ?[\d, ]{1,200}\) (?:is killed by signal: Killed|exited unexpectedly)",
-    "shared_memory": r"workers? (?:are|is) out of shared memory|unable to (?:mmap|open shared memory|write to file)[^\n]{0,200}",
-    "host": r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|Unable to allocate [^\n]{1,60} for an array"
-    r"|\bMemoryError\b|Cannot allocate memory|std::bad_alloc",
-    "cuda": r"(?:CUDA|HIP|CUDA driver) error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY"
-    r"|hipErrorOutOfMemory",
-}
-"""Words that begin an error of each kind, the most specific first."""
-BEGINNINGS: Final = [(kind, re.compile(words)) for kind, words in _WORDS.items()]
 
 
 class Numbers:
@@ -89,11 +86,29 @@ def amount(number: str, unit: str) -> tuple[int, int]:
     return round(float(number) * size), -(-size // (2 * 10**decimals))
 
 
+OLD_FORMATS: Final = ("1.0 to 1.4", "1.5 to 2.0", "1.11 to 2.0")
+"""Versions that do not know expandable_segments: it ends the program there."""
+
+
 def wording_of(part: str, *, before_2_1: bool) -> str:
     if before_2_1:
-        return "1.11 to 2.0"
+        if re.search(r"\bcached\)", part):
+            return "1.0 to 1.4"
+        return "1.11 to 2.0" if "max_split_size_mb" in part else "1.5 to 2.0"
     if "capacty" in part:
         return "2.1"
-    if "docs.pytorch.org" in part:
+    if "docs.pytorch.org" in part or "PYTORCH_ALLOC_CONF" in part:
         return "2.9 and later"
     return "2.2 to 2.8" if "expandable_segments" in part else "2.1 and later"
+
+
+def conf_of(part: str, *, old: bool) -> str:
+    """Setting against fragmentation that the version and the backend of this message know; empty where there is none."""
+    if "XPU out of memory" in part:
+        return ""
+    named = re.search(r"PYTORCH_(?:\w{2,8}_)?ALLOC_CONF", part)
+    backend = re.search(r"\b(HIP|NPU|MLU) out of memory", part)
+    variable = named.group() if named else f"PYTORCH_{backend.group(1) if backend else 'CUDA'}_ALLOC_CONF"
+    if backend and backend.group(1) == "HIP" and variable == "PYTORCH_CUDA_ALLOC_CONF":
+        variable = "PYTORCH_HIP_ALLOC_CONF"
+    return f"{variable}={'max_split_size_mb:128' if old else 'expandable_segments:True'}"

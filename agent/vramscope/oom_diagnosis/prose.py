@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from vramscope.oom_diagnosis import other_errors
 from vramscope.oom_diagnosis.cause import (
     Cause,
     CauseKind,
@@ -19,17 +20,13 @@ from vramscope.oom_diagnosis.cause import (
     Missing,
     NotKnown,
     OtherProcesses,
+    OtherSoftware,
     RefusedByFraction,
     RetainedLeak,
+    UsedElsewhere,
 )
-from vramscope.oom_diagnosis.demand import (
-    Basis,
-    Estimate,
-    forward_rest_bytes,
-    has_larger_input,
-    is_longer_input,
-    waits_for_backward,
-)
+from vramscope.oom_diagnosis.demand import has_larger_input, is_longer_input, waits_for_backward
+from vramscope.oom_diagnosis.estimate_prose import input_words
 from vramscope.oom_diagnosis.facts import Facts
 
 FIRST_AID: Final = {
@@ -65,11 +62,9 @@ _PHASES: Final = {
     "data": "the data loading of ",
     "eval": "the evaluation of ",
 }
-_LIBRARIES: Final = {"cublas": "cuBLAS", "cudnn": "cuDNN", "nccl": "NCCL", "bitsandbytes": "bitsandbytes"}
-_HOST_KINDS: Final = {
-    "worker_killed": "A DataLoader worker was killed. Linux does that when the host's memory runs out.",
-    "shared_memory": "The host's shared memory (/dev/shm) ran out. DataLoader workers pass batches through it.",
-}
+_LIBRARIES: Final = {
+    "cublas": "cuBLAS", "cudnn": "cuDNN", "nccl": "NCCL", "bitsandbytes": "bitsandbytes", "xpu": "Intel's driver"
+}  # fmt: skip
 
 
 def sentence_of(cause: Cause, facts: Facts) -> str:
@@ -79,19 +74,27 @@ def sentence_of(cause: Cause, facts: Facts) -> str:
         return _host(facts)
     if isinstance(details, LibraryRequest):
         return _library(facts, pinned=details.pinned)
+    if isinstance(details, OtherSoftware):
+        asked = f"{amount(facts.asked_bytes)} were requested." if facts.asked_bytes is not None else ""
+        return _joined(other_errors.HEADLINES[facts.kind], asked)
     if isinstance(details, NotKnown) and details.missing is Missing.WORKER_NOT_KILLED:
         ended = "A DataLoader worker ended, but Linux has ended no process for lack of memory during the run."
         return _joined(ended, "The reason is something else.", _on_which_rank(facts))
-    return _joined(_why(cause, facts), _request(facts))
+    request = "" if facts.from_text and facts.asked_bytes is None else _request(facts)
+    return _joined(_why(cause, facts), _beyond_device(facts), request)
 
 
 def first_aid_of(cause: Cause, facts: Facts) -> str:
     """What to try first; empty where nothing is known."""
     kind, details = cause.kind, cause.details
-    if isinstance(details, HostMemoryFull):
-        return HOST
     if isinstance(details, LibraryRequest) and details.pinned:
         return PINNED
+    if (known := other_errors.FIRST_AID.get(facts.kind)) is not None:
+        return known
+    if isinstance(details, HostMemoryFull):
+        return HOST
+    if kind is CauseKind.FRAGMENTATION:
+        return facts.fragmentation_setting
     if kind is CauseKind.WEIGHTS and facts.is_reading:
         return MAP_LOCATION
     if kind is CauseKind.WEIGHTS and facts.other_models_bytes >= (facts.shortfall_bytes or 0) > 0:
@@ -119,6 +122,9 @@ def _why(cause: Cause, facts: Facts) -> str:
                 f"Memory leak: memory has grown by {amount(leak.growth_bytes)} {where}. Without that, the step fits."
             )
             return _joined(grown, f"{_holder(leak)} retains about as much." if leak.holder else "")
+        case MemoryLimit() if facts.kind == "mps":
+            used, most = amount(facts.reserved_bytes), amount(facts.limit_bytes)
+            return f"The limit of MPS is reached: this process uses {used}, and {most} are allowed."
         case MemoryLimit() as limit:
             return (
                 f"The memory limit of this process is too low: it may reserve {amount(limit.limit_bytes)} and has reserved "
@@ -127,7 +133,13 @@ def _why(cause: Cause, facts: Facts) -> str:
         case RefusedByFraction():
             return "The memory fraction of this process does not allow the request."
         case OtherProcesses() as others:
-            return f"Other processes use {amount(others.used_bytes)} of the device. Without them, the step fits."
+            fits = "request" if facts.from_text else "step"
+            return f"Other processes use {amount(others.used_bytes)} of the device. Without them, the {fits} fits."
+        case UsedElsewhere(used_bytes=used):
+            return (
+                f"{amount(used)} of the device are used by other processes, or by CUDA itself: they are neither free nor reserved "
+                "by PyTorch here. Without them, the request fits."
+            )
         case GrownOutside() as outside:
             return (
                 f"This process uses {amount(outside.outside_bytes)} of the device outside PyTorch, "
@@ -137,10 +149,34 @@ def _why(cause: Cause, facts: Facts) -> str:
             return _fragmentation(blocks)
         case MemoryParts() as parts:
             return _parts(cause.kind, parts, facts)
-        case NotKnown(missing=Missing.PARTS, available_bytes=available):
-            return f"Allocated and requested memory exceed the {amount(available)} that PyTorch can use."
+        case NotKnown(missing=Missing.PARTS, available_bytes=available, exceeds=exceeds):
+            full = f"Nearly all of the {amount(available)} that PyTorch can use is allocated."
+            return (
+                f"Allocated and requested memory exceed the {amount(available)} that PyTorch can use."
+                if exceeds
+                else full
+            )
+        case NotKnown(missing=Missing.FREE_WAS_ENOUGH):
+            return (
+                "The device reported more free memory than was requested, so this is no fragmentation. Known reasons: another "
+                "process was faster, Windows or WSL limits the memory, a virtual GPU has a quota, or a driver handle is missing."
+            )
         case _:
             return "The message has too few numbers to know the cause."
+
+
+def _beyond_device(facts: Facts) -> str:
+    """Only a driver that uses the host's memory too lets PyTorch reserve more than the device has."""
+    if (
+        not facts.from_text
+        or facts.reserved_bytes is None
+        or facts.reserved_bytes <= (facts.total_bytes or facts.reserved_bytes)
+    ):
+        return ""
+    return (
+        f"PyTorch has reserved {amount(facts.reserved_bytes)}, more than the device's {amount(facts.total_bytes)}: the driver "
+        "uses the host's memory too (Windows, WSL)."
+    )
 
 
 def _holder(leak: RetainedLeak | GrowthLeak) -> str:
@@ -227,14 +263,8 @@ def _remark(parts: MemoryParts, facts: Facts) -> str:
     if waits_for_backward(facts):
         remarks.append(f"{facts.forwards} forwards of this step have had no backward: their graphs are alive together.")
     if has_larger_input(facts):
-        remarks.append(f"{_input(facts)}.")
+        remarks.append(f"{input_words(facts)}.")
     return " ".join(remarks)
-
-
-def _input(facts: Facts) -> str:
-    """Both shapes of a larger input."""
-    now, before = (" x ".join(f"{size:,}" for size in shape) for shape in (facts.input_shape, facts.input_shape_before))
-    return f"This step's input is {now}, {facts.input_ratio:.3g} times as large as the last one's ({before} at most)"
 
 
 def _on_rank(facts: Facts) -> str:
@@ -272,8 +302,9 @@ def _library(facts: Facts, *, pinned: bool) -> str:
         unused = "" if facts.idle_bytes is None else f", {amount(facts.idle_bytes)} of it unused"
         reserved = f"PyTorch had reserved {amount(facts.reserved_bytes)}{unused}."
     free = _free(facts, "")
+    doubt = f"{library} reports an error{where}. Too little device memory is a common reason. It does not use PyTorch's allocator."
     return _joined(
-        f"{library} could not get memory{where}. It does not use PyTorch's allocator.",
+        f"{library} could not get memory{where}. It does not use PyTorch's allocator." if facts.certain else doubt,
         "So much was free that the host's pinned memory most likely ran out, not the device's." if pinned else "",
         f"{free}." if free else "",
         reserved,
@@ -291,63 +322,12 @@ def _host(facts: Facts) -> str:
     if facts.host_kills:
         processes = "1 process" if facts.host_kills == 1 else f"{facts.host_kills:,} processes"
         kills = f"Linux has ended {processes} for lack of memory during the run."
-    headline = _HOST_KINDS.get(facts.kind, "The host's memory ran out, not the GPU's.")
+    headline = other_errors.HEADLINES.get(facts.kind, "The host's memory ran out, not the GPU's.")
     return _joined(headline, asked, worker, _on_which_rank(facts), size, kills)
 
 
 def _joined(*sentences: str) -> str:
     return " ".join(filter(None, sentences))
-
-
-# -- the evidence of an estimate -----------------------------------------------------------------------------------------------
-
-
-_BASIS: Final = {
-    Basis.STATE_UNKNOWN: "the size of the optimizer's state is not known",
-    Basis.OTHER_THREAD: "a request of another thread does not depend on the training's batch",
-    Basis.BACKWARD_DONE: "forward and backward were done",
-    Basis.FORWARD_DONE: "the forward was done",
-    Basis.EARLIER_STEP: "an earlier step was complete",
-    Basis.OTHER_SIZES: "earlier steps with inputs of other sizes were complete",
-    Basis.BETWEEN_STEPS: "earlier steps were complete",
-    Basis.BETWEEN_STEPS_NOT_THE_BATCH: "the request came between two steps and is not the batch; earlier steps were complete",
-    Basis.BETWEEN_STEPS_UNKNOWN: "the request came between two steps; it may not depend on the batch",
-    Basis.FORWARD_REST_UNKNOWN: "how much of the forward was still to come is not known",
-    Basis.NO_FORWARD: "no forward had begun",
-}
-
-
-def basis_words(estimate: Estimate, facts: Facts) -> str:
-    """Evidence of an estimate, as a clause."""
-    basis = estimate.basis
-    if basis in _BASIS:
-        return _BASIS[basis]
-    if basis is Basis.FORWARDS_WITHOUT_BACKWARD:
-        return f"{facts.forwards} forwards had no backward; which share is the last one's, and how many follow, is not known"
-    if basis is Basis.EVALUATION_GRAPHS:
-        return (
-            f"{facts.forwards} forwards of an evaluation: how many graphs are kept, and how many follow, is not known"
-        )
-    if basis is Basis.GRAPH:
-        rest = (forward_rest_bytes(facts) or 0) / (1 << 20)
-        return f"extrapolated from the completed layers: {rest:,.0f} MiB more for the rest of the forward"
-    if basis is Basis.PROGRESS:
-        return _crude(facts)
-    larger = (
-        f"an earlier step was complete. {_input(facts)}" if has_larger_input(facts) else "an earlier step was complete"
-    )
-    if basis is Basis.MORE_ROWS:
-        return f"{larger}, in more rows of the same length"
-    if basis is Basis.SQUARE_OF_INPUT:
-        return f"{larger}. Assumed: memory grows at most with the square of the input"
-    return larger  # Basis.SMALLER_INPUT
-
-
-def _crude(facts: Facts) -> str:
-    unknown = _BASIS[Basis.FORWARD_REST_UNKNOWN]
-    if facts.unexplained_bytes >> 20:
-        return f"{facts.unexplained_bytes >> 20:,} MiB do not belong to this forward; {unknown}"
-    return unknown if facts.progress is None else f"about {facts.progress:.0%} of the forward was done; {unknown}"
 
 
 # -- amounts -------------------------------------------------------------------------------------------------------------------

@@ -28,17 +28,23 @@ from vramscope.oom_diagnosis.cause import (
     Missing,
     NotKnown,
     OtherProcesses,
+    OtherSoftware,
     RefusedByFraction,
     RetainedLeak,
+    UsedElsewhere,
 )
 from vramscope.oom_diagnosis.demand import FRAGMENTATION_MARGIN, Estimate, outgrew_bytes
 from vramscope.oom_diagnosis.facts import Facts
-from vramscope.oom_diagnosis.message import ON_HOST, OUTSIDE_PYTORCH
+from vramscope.oom_diagnosis.message_kinds import ON_HOST, OTHER_SOFTWARE, OUTSIDE_PYTORCH
 
 NEARLY_ALL: Final = 0.8
 """A model below this share of the available memory is not too large where the rest of the step would have been larger."""
 LEAK_SHARE: Final = 0.02
 """A leak below this share of the available memory is no cause, even where a single request would have fitted."""
+CONTEXT_BYTES: Final = 1 << 30
+"""Device memory that CUDA itself may take in this process: its context, kernels and libraries."""
+CONTEXT_SHARE: Final = 0.05
+"""The same as a share of the device, with what the driver keeps for itself."""
 MOSTLY_FREE: Final = 0.5
 """With a larger share of the device free, a CUDA call without memory meant the host's memory."""
 
@@ -70,6 +76,16 @@ def _library_request(facts: Facts, estimate: Estimate | None) -> Cause | None:
     return Cause(CauseKind.OUTSIDE_PYTORCH, LibraryRequest(pinned))
 
 
+def _other_software(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    return Cause(CauseKind.UNKNOWN, OtherSoftware()) if facts.kind in OTHER_SOFTWARE else None
+
+
+def _limit_of_mps(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    if facts.kind != "mps":
+        return None
+    return Cause(CauseKind.LIMIT, MemoryLimit(None, facts.limit_bytes, facts.used_bytes))
+
+
 def _refused_by_fraction(facts: Facts, estimate: Estimate | None) -> Cause | None:
     if facts.kind == "preemptive" and (facts.reserved_bytes is None or facts.limit_bytes is not None):
         return Cause(CauseKind.LIMIT, RefusedByFraction())
@@ -79,6 +95,13 @@ def _refused_by_fraction(facts: Facts, estimate: Estimate | None) -> Cause | Non
 def _too_few_numbers(facts: Facts, estimate: Estimate | None) -> Cause | None:
     if None in (facts.asked_bytes, facts.shortfall_bytes, facts.available_bytes, _likely(facts, estimate)):
         return Cause(CauseKind.UNKNOWN, NotKnown(Missing.NUMBERS))
+    return None
+
+
+def _free_was_enough(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    """Of a text: the request is smaller than what was free. Neither fragmentation nor the training's own need explains that."""
+    if facts.from_text and facts.limit_bytes is None and (facts.asked_bytes or 0) <= (facts.free_bytes or 0):
+        return Cause(CauseKind.UNKNOWN, NotKnown(Missing.FREE_WAS_ENOUGH, facts.available_bytes))
     return None
 
 
@@ -121,6 +144,17 @@ def _other_processes(facts: Facts, estimate: Estimate | None) -> Cause | None:
     return None
 
 
+def _used_elsewhere(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    """Device memory that neither PyTorch has nor a named process; the part that CUDA itself may need here is left out."""
+    _, available, likely = _numbers(facts, estimate)
+    elsewhere = facts.outside_pytorch_bytes or 0
+    others = elsewhere - CONTEXT_BYTES
+    least = max(_lacking(facts, estimate), facts.idle_bytes or 0, int(CONTEXT_SHARE * (facts.total_bytes or 0)))
+    if others > least and likely <= available + others:
+        return Cause(CauseKind.OTHER_PROCESS, UsedElsewhere(elsewhere))
+    return None
+
+
 def _grown_outside(facts: Facts, estimate: Estimate | None) -> Cause | None:
     _, available, likely = _numbers(facts, estimate)
     outside, before = facts.outside_bytes, facts.outside_before_bytes
@@ -142,7 +176,9 @@ def _fragmentation(facts: Facts, estimate: Estimate | None) -> Cause | None:
 
 def _unknown_parts(facts: Facts, estimate: Estimate | None) -> Cause | None:
     if None in (facts.parameters_bytes, facts.fixed_bytes, facts.working_bytes, facts.weights_bytes):
-        return Cause(CauseKind.UNKNOWN, NotKnown(Missing.PARTS, facts.available_bytes))
+        _, available, _ = _numbers(facts, estimate)
+        exceeds = (facts.used_bytes or 0) + (facts.asked_bytes or 0) > available
+        return Cause(CauseKind.UNKNOWN, NotKnown(Missing.PARTS, available, exceeds))
     return None
 
 
@@ -194,12 +230,16 @@ RULES: Final[tuple[Rule, ...]] = (
     _worker_not_killed,
     _host_memory,
     _library_request,
+    _other_software,
+    _limit_of_mps,
     _refused_by_fraction,
     _too_few_numbers,
+    _free_was_enough,
     _retained_leak,
     _growth_leak,
     _memory_limit,
     _other_processes,
+    _used_elsewhere,
     _grown_outside,
     _fragmentation,
     _unknown_parts,
@@ -231,8 +271,7 @@ def _lacking(facts: Facts, estimate: Estimate | None) -> int:
 def _fits_in_one_block(facts: Facts, estimate: Estimate | None) -> bool:
     """Whether the free blocks would have been enough for the request and the step, had they been one block."""
     _, available, likely = _numbers(facts, estimate)
-    usual = 0.0 if estimate is None else FRAGMENTATION_MARGIN * available  # free in small blocks in any training
-    least = max(_lacking(facts, estimate), usual)
+    least = max(_lacking(facts, estimate), FRAGMENTATION_MARGIN * available)  # so much is free in any training
     return (facts.idle_bytes or 0) >= least and likely <= available and not facts.expandable
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import gzip
+import io
 import sys
 import time
 from collections.abc import Iterator
@@ -13,11 +15,13 @@ from rich.text import Text
 
 from vramscope.oom_diagnosis.diagnosis import Diagnosis, diagnose
 from vramscope.oom_diagnosis.evidence import facts_of_message
-from vramscope.oom_diagnosis.message import KINDS, MAX_CHARACTERS, Message, parse_parts
+from vramscope.oom_diagnosis.message import MAX_CHARACTERS, Message, parse_parts
+from vramscope.oom_diagnosis.message_kinds import KINDS
 from vramscope_server.cli.client import BAD_WORDS, CHECK_FAILED, Failure, address, ask, path_of, print_json
 from vramscope_server.cli.format import ABSENT, amount, count, plain
 from vramscope_server.cli.tables import Column, console, print_table
 
+GZIP: Final = b"\x1f\x8b"
 WAIT_SECONDS: Final = 5
 MOST_WAIT_SECONDS: Final = 60
 ENOUGH: Final = {True: "yes", False: "no", None: "may be"}
@@ -38,6 +42,8 @@ _RANKS: Final = (
     Column("AT", needed=1),
 )
 MOST_RANKS: Final = 32
+NUMBERS: Final = {"asked_bytes": "requested", "process_bytes": "this process", "unallocated_bytes": "reserved, unused"}
+"""Names of the numbers of a text; of the others the field's own."""
 _COUNTERS: Final = (Column("COUNTER"), Column("BEFORE", number=True), Column("AT THE ERROR", number=True))
 _KEPT: Final = ("cause", "culprit", "rank", "step", "phase", "message", "survived", "remedies")
 
@@ -164,11 +170,25 @@ def explain(file_name: str, as_json: bool) -> None:
     if diagnosis.first_aid:
         out.print(Text(diagnosis.first_aid))
     out.print()
-    for name, value in message.as_dict().items():
-        if name.endswith("_bytes") and isinstance(value, int):
-            out.print(Text(f"  {name.removesuffix('_bytes').replace('_', ' '):<16} {amount(value)}"))
+    for name, value in _rows(message, diagnosis):
+        out.print(Text(f"  {name:<16} {value}"))
     format_words = f"; format: PyTorch {message.wording}" if message.wording else ""
     out.print(Text(f"  {KINDS[message.kind]}{format_words}", style="dim"))
+
+
+def _rows(message: Message, diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
+    """Numbers of the text, and what follows from them."""
+    if message.device is not None:
+        yield "device", str(message.device)
+    for name, value in message.as_dict().items():
+        if name.endswith("_bytes") and isinstance(value, int):
+            yield NUMBERS.get(name, name.removesuffix("_bytes").replace("_", " ")), amount(value)
+    for process in message.processes:
+        if process.pid is not None:
+            yield f"process {process.pid}", amount(process.used_bytes)
+    outside = diagnosis.facts.outside_pytorch_bytes
+    if outside is not None:
+        yield "outside PyTorch", amount(outside)
 
 
 def _as_json(message: Message, diagnosis: Diagnosis | None) -> dict[str, Any]:
@@ -193,11 +213,28 @@ def _read(file: BinaryIO) -> Message:
 
 
 def _decoded(file: BinaryIO) -> Iterator[str]:
-    """Text as UTF-8, or as UTF-16 by its first bytes (PowerShell's ``>`` writes that)."""
+    """Text of a file in parts: UTF-8, or UTF-16 (PowerShell's ``>`` writes that) with or without its mark; gzip is unpacked."""
     data = file.read(MAX_CHARACTERS)
-    utf_16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    decoder = codecs.getincrementaldecoder("utf-16" if utf_16 else "utf-8-sig")(errors="replace")
+    if data.startswith(GZIP):
+        unpacked = gzip.open(io.BytesIO(data + file.read()))  # noqa: SIM115 - ends with the generator
+        try:
+            yield from _decoded(unpacked)  # type: ignore[arg-type]
+        except (EOFError, OSError) as fault:
+            raise Failure(f"this gzip file is damaged: {fault}.", BAD_WORDS) from None
+        return
+    decoder = codecs.getincrementaldecoder(_encoding(data[:1024]))(errors="replace")
     while data:
         yield decoder.decode(data)
         data = file.read(MAX_CHARACTERS)
     yield decoder.decode(b"", final=True)
+
+
+def _encoding(start: bytes) -> str:
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    # In UTF-16, every other byte of English text is 0.
+    for first, name in ((1, "utf-16-le"), (0, "utf-16-be")):
+        zeros = start[first::2].count(0)
+        if zeros > 0.8 * max(1, len(start) // 2):
+            return name
+    return "utf-8-sig"

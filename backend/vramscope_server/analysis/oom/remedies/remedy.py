@@ -8,8 +8,9 @@ from typing import Literal
 
 from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.demand import Estimate
+from vramscope.oom_diagnosis.estimate_prose import basis_words
 from vramscope.oom_diagnosis.facts import Facts
-from vramscope.oom_diagnosis.prose import amount, basis_words
+from vramscope.oom_diagnosis.prose import amount
 from vramscope.protocol.oom_record import OomRecord
 
 Source = Literal["measured", "replayed", "formula", "advice"]

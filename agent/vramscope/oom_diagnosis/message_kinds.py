@@ -1,0 +1,107 @@
+"""Kinds of errors that a text can have, and the words by which each is found."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+KINDS: Final = {
+    "pytorch": "PyTorch's caching allocator could not get memory",
+    "pytorch_bare": "PyTorch ran out of memory; the text has none of its numbers",
+    "preemptive": "PyTorch refused before trying: the request exceeds the memory fraction",
+    "cudaMallocAsync": "CUDA's own pool (backend:cudaMallocAsync) could not get memory",
+    "mps": "PyTorch's allocator for Apple GPUs (MPS) reached its limit",
+    "cuda": "a CUDA call outside PyTorch's allocator ran out of memory",
+    "cublas": "cuBLAS could not get its workspace",
+    "cudnn": "cuDNN could not get memory",
+    "nccl": "NCCL reports a CUDA error",
+    "bitsandbytes": "bitsandbytes could not get memory",
+    "xpu": "Intel's driver (SYCL, Level Zero) could not get memory",
+    "triton": "a Triton kernel needs more on-chip memory than the GPU has",
+    "vllm": "vLLM could not reserve its KV cache",
+    "jax": "JAX (XLA) ran out of memory",
+    "tensorflow": "TensorFlow ran out of memory",
+    "host": "the host's memory ran out, not the GPU's",
+    "worker_killed": "a DataLoader worker was killed, as Linux does when the host's memory runs out",
+    "shared_memory": "the host's shared memory (/dev/shm) ran out",
+    "kernel": "Linux ended a process because the host's memory ran out",
+    "slurm": "Slurm ended a process because the job's memory ran out",
+    "kubernetes": "Kubernetes ended the container because its memory ran out",
+    "ray": "Ray ended a task because the node's memory ran out",
+    "killed": "a process was killed (SIGKILL), as Linux does when the host's memory runs out",
+    "unknown": "no known out-of-memory error",
+}
+"""Description of each kind."""
+
+OUTSIDE_PYTORCH: Final = frozenset({"cuda", "cublas", "cudnn", "nccl", "bitsandbytes", "xpu"})
+ON_HOST: Final = frozenset({"host", "worker_killed", "shared_memory", "kernel", "slurm", "kubernetes", "ray", "killed"})
+OTHER_SOFTWARE: Final = frozenset({"triton", "vllm", "jax", "tensorflow"})
+"""Errors that are not of PyTorch's allocator, and of which the text alone is known."""
+IN_TEXTS_ONLY: Final = OTHER_SOFTWARE | {"pytorch_bare", "mps", "xpu", "kernel", "slurm", "kubernetes", "ray", "killed"}
+"""Kinds that are found in a pasted text, and never taken for an error of the training that the agent observes."""
+
+
+class Beginning(NamedTuple):
+    """Words that begin an error of a kind."""
+
+    kind: str
+    words: re.Pattern[str]
+    certain: bool = True
+    """False: the same words are used for other errors too."""
+    proof: str = ""
+    """Words that must follow for the kind to be certain."""
+    unless: re.Pattern[str] | None = None
+    """Words soon after it that name another reason: then it is no lack of memory."""
+
+
+_DEVICE: Final = r"(?:CUDA|HIP|XPU|NPU|MLU|MUSA)"
+_SIZE: Final = r"\d[\d.]{0,20}\s{0,4}(?:bytes|[KMGT]iB)"
+_TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
+    ("preemptive", _DEVICE + r" out of memory\. Allocation was preemptively rejected", True),
+    ("pytorch", rf"{_DEVICE} out of memory\.\s{{0,40}}Tried to allocate"
+     rf"|Tried to allocate\s{{1,40}}{_SIZE}\.?\s{{1,40}}\(?(?:GPU|NPU|XPU|MLU) \d", True),
+    ("cudaMallocAsync", r"Allocation on device \d{1,4} would exceed allowed memory", True),
+    ("mps", r"MPS backend out of memory", True),
+    ("pytorch_bare", rf"{_DEVICE} out of memory\b|OutOfMemoryError: Allocation on device", True),
+    ("cublas", r"(?:CUBLAS|HIPBLAS)_STATUS_ALLOC_FAILED|rocblas_status_memory_error", True),
+    ("cudnn", r"CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)|miopenStatusAllocFailed", True),
+    ("bitsandbytes", r"Error out of memory at line \d{1,6} in file [^\n]{0,300}", True),
+    ("xpu", r"(?:UR_RESULT|ZE_RESULT)_ERROR_OUT_OF_DEVICE_MEMORY|(?:PI|UR_RESULT)_ERROR_OUT_OF_RESOURCES", True),
+    ("triton", r"OutOfResources: out of resource", True),
+    ("vllm", r"No available memory for the cache blocks|is less than desired GPU memory utilization"
+     r"|KV cache is needed, which is larger than the available KV cache memory"
+     r"|larger than the maximum number of tokens that can be stored in KV cache", True),
+    ("jax", r"RESOURCE_EXHAUSTED: (?!OOM when)|Error: RESOURCE_EXHAUSTED", True),
+    ("tensorflow", r"OOM when allocating tensor|ResourceExhaustedError|Allocator \(GPU_\d{1,3}_bfc\) ran out of memory", True),
+    ("nccl", r"ncclUnhandledCudaError|unhandled cuda error|NCCL WARN Cuda failure|RCCL error", True),
+    ("worker_killed", r"DataLoader worker \(pid\(?s?\)?:? ?[\d, ]{1,200}\) (?:is killed by signal: Killed|exited unexpectedly)",
+     True),
+    ("shared_memory", r"workers? (?:are|is) out of shared memory|insufficient shared memory \(shm\)"
+     r"|unable to (?:mmap|open shared memory|write to file|resize file|allocate shared memory)[^\n]{0,120}"
+     r"(?:</?torch_|/dev/shm)", True),
+    ("ray", r"node running low on memory|ray\.exceptions\.OutOfMemoryError", True),
+    ("slurm", r"oom[-_]kill event|Exceeded (?:job|step) memory limit|cgroup out-of-memory handler", True),
+    ("kubernetes", r"\bOOMKilled\b", True),
+    ("kernel", r"Out of memory: Kill(?:ed)? process|[Mm]emory cgroup out of memory|oom-kill:constraint|invoked oom-killer"
+     r"|oom_reaper: reaped process", True),
+    ("cuda", r"(?:CUDA|HIP|CUDA driver) error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY"
+     r"|hipErrorOutOfMemory|cuda runtime error \(2\) ?: out of memory", True),
+    ("host", r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|Unable to allocate [^\n]{1,60} for an array"
+     r"|\$ Torch: not enough memory|posix_memalign\([^\n]{1,60} == 0\. 12 vs 0"
+     r"|(?<!except )(?<!raise )(?<![\w(.])(?:[\w]{1,40}\.){0,6}_?(?:Array)?MemoryError(?=: *\S| *$)|Caught MemoryError in"
+     r"|Cannot allocate memory|std::bad_alloc", True),
+    ("cublas", r"CUBLAS_STATUS_NOT_INITIALIZED", False),
+    ("cudnn", r"CUDNN_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR\b(?!_)", False),
+    ("killed", r"^[ \t]{0,40}(?:\S{1,40}: line \d{1,9}: +\d{1,9} )?Killed\b(?! by)|exitcode ?: -9\b|Signal 9 \(SIGKILL\)"
+     r"|exit(?:ed)?(?: with)? (?:code|status):? 137\b", False),
+)  # fmt: skip
+"""Kind, words and whether they are certain; the most specific first."""
+_PROOFS: Final = {"nccl": "out of memory", "worker_killed": "Killed"}
+_OTHER_REASONS: Final = {"nccl": re.compile(r"Cuda failure \d{0,5} ?'(?!out of memory)")}
+
+BEGINNINGS: Final = tuple(
+    Beginning(kind, re.compile(words, re.MULTILINE), certain, _PROOFS.get(kind, ""), _OTHER_REASONS.get(kind))
+    for kind, words, certain in _TABLE
+)
+OWN_WORDS: Final = frozenset({"preemptive", "pytorch", "cudaMallocAsync", "mps"})
+"""Kinds whose words occur once in each error."""

@@ -1,0 +1,74 @@
+"""Pasted texts are explained rightly, or not at all: kind, cause, numbers, remedy."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from error_texts import TEXTS, ErrorText
+
+from vramscope.oom_diagnosis.message import MAX_CHARACTERS, parse
+from vramscope_server.cli.client import Failure
+from vramscope_server.cli.oom import explain
+
+
+def answer(text: str, folder: Path, capsys: pytest.CaptureFixture[str], encoding: str = "utf-8") -> str:
+    """What ``vramscope oom --message`` prints."""
+    file = folder / "error.txt"
+    file.write_bytes(text.encode(encoding))
+    try:
+        explain(str(file), as_json=False)
+    except Failure as failure:
+        return str(failure)
+    return " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("case", TEXTS, ids=lambda case: case.name)
+def test_a_pasted_text_gets_the_right_answer(
+    case: ErrorText, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from vramscope.oom_diagnosis.diagnosis import diagnose
+    from vramscope.oom_diagnosis.evidence import facts_of_message
+
+    message = parse(case.text)
+    assert (message.kind, message.certain) == (case.kind, case.certain)
+    assert message.device == case.device
+    assert {process.pid for process in message.processes if not process.mine} >= set(case.pids)
+    if case.asked is None:
+        assert case.kind == "unknown" or message.asked_bytes is None
+    else:
+        assert abs((message.asked_bytes or 0) - case.asked) <= message.rounding_bytes.get("asked_bytes", 0) + 1
+    if case.kind != "unknown":
+        assert diagnose(facts_of_message(message)).kind.value == case.cause
+    said = answer(case.text, tmp_path, capsys)
+    assert [words for words in case.says if words not in said] == []
+    assert [words for words in case.never if words in said] == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
+def test_other_encodings_are_read(encoding: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a mark, UTF-16 is known by its zeros."""
+    assert "fragmented" in answer(TEXTS[1].text, tmp_path, capsys, encoding)
+
+
+def test_gzip_is_read_and_a_damaged_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packed = gzip.compress(TEXTS[1].text.encode())
+    (tmp_path / "log.gz").write_bytes(packed)
+    explain(str(tmp_path / "log.gz"), as_json=False)
+    assert "fragmented" in capsys.readouterr().out
+    (tmp_path / "log.gz").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(Failure, match="damaged"):
+        explain(str(tmp_path / "log.gz"), as_json=False)
+
+
+def test_the_agent_takes_none_of_these_for_its_trainings_error() -> None:
+    """An exception that only quotes such words is no out-of-memory error of the training."""
+    for text in ("exit code 137", "Reason: OOMKilled", "OutOfResources: out of resource: shared memory"):
+        assert parse(text).is_known
+        assert not parse(text, "RuntimeError").is_known
+    assert len(TEXTS) >= 60 and MAX_CHARACTERS > 0
