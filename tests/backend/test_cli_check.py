@@ -65,12 +65,14 @@ def test_a_peak_may_exceed_the_baselines_by_so_much(server: RunningServer, cli: 
     assert code == 1 and "101.0 %" in told["against main"]["words"]
 
 
-def test_what_is_not_known_passes_nothing(server: RunningServer, cli: Cli) -> None:
+def test_an_unknown_value_fails_only_with_strict(server: RunningServer, cli: Cli) -> None:
     nothing, bound = Agent(name="nothing"), Agent(name="bound")
     server.send(nothing, nothing.ended())
-    code, told = checked(cli, server, nothing.run, "--peak-allocated", "1GiB", "--baseline", nothing.run)
-    assert code == 1
-    assert [name for name, one in told.items() if not one["passed"]] == [
+    words = (nothing.run, "--peak-allocated", "1GiB", "--baseline", nothing.run)
+    assert checked(cli, server, *words, "--strict")[0] == 1
+    code, told = checked(cli, server, *words)
+    assert code == 0
+    assert [name for name, one in told.items() if one["passed"] is None] == [
         "oom",
         "leaks",
         "peak allocated",
@@ -79,7 +81,9 @@ def test_what_is_not_known_passes_nothing(server: RunningServer, cli: Cli) -> No
     assert told["peak allocated"]["words"] == "unknown"
     server.send(bound, bound.steps(9, peak_allocated_bytes=GIB, foreign_reset=2), scan(), bound.ended())
     code, told = checked(cli, server, bound.run, "--peak-allocated", "2GiB")
-    assert code == 1 and told["peak allocated"]["words"].startswith("at least 1.0 GiB")
+    assert code == 0 and told["peak allocated"]["passed"] is None
+    assert told["peak allocated"]["words"].startswith("at least 1.0 GiB")
+    assert checked(cli, server, bound.run, "--peak-allocated", "0.5GiB")[1]["peak allocated"]["passed"] is False
     zero = make_run(server, "zero", peak=0, rows=1)
     assert not checked(cli, server, bound.run, "--baseline", zero.run)[1]["against zero"]["passed"]
 

@@ -153,13 +153,14 @@ def check(
     skip: Annotated[
         list[str] | None, typer.Option(help="Skip finished, oom or leaks (repeatable)", metavar="CHECK")
     ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail on unknown values too")] = False,
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
     """Check a run in CI: exit 1 if it failed, leaked or exceeded a limit."""
     from vramscope_server.cli.check import Limits, show
 
-    show(server, as_json, run, Limits(peak_allocated, peak_reserved, baseline, tolerance), skip or [])
+    show(server, as_json, run, Limits(peak_allocated, peak_reserved, baseline, tolerance), skip or [], strict)
 
 
 @app.command()

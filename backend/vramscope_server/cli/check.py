@@ -15,9 +15,14 @@ from vramscope_server.cli.tables import Column, console, print_table
 
 CHECKS: Final = ("finished", "oom", "leaks")
 """Checks of every run, unless skipped with --skip."""
-LEAKING: Final = ("leak", "growth", "unknown")
-"""Levels of the leak verdict that fail. Without a scan, the verdict is unknown and fails."""
+LEAKING: Final = ("leak", "growth")
+"""Levels of the leak verdict that fail. Without a scan, the verdict is unknown."""
 _SIZE: Final = re.compile(r"\s*\d*\.?\d+\s*[A-Za-z]*\s*")
+_MARKS: Final = {
+    True: Text("ok", style="green"),
+    False: Text("failed", style="bold red"),
+    None: Text("unknown", style="yellow"),
+}
 _COLUMNS: Final = (Column(""), Column("CHECK"), Column("SEEN"), Column("AT MOST", number=True))
 
 
@@ -38,14 +43,15 @@ class Check:
     """Result of one check."""
 
     check: str
-    passed: bool
+    passed: bool | None
+    """None: unknown. An unknown value fails only with --strict."""
     words: str
     """The observed value, as text."""
     seen_bytes: int | None = None
     limit_bytes: int | None = None
 
 
-def show(server: str, as_json: bool, run: str, limits: Limits, skip: list[str]) -> None:
+def show(server: str, as_json: bool, run: str, limits: Limits, skip: list[str], strict: bool = False) -> None:
     """Print the checks, or JSON. Raises client.Failure with code 1 if one failed."""
     if unknown := [name for name in skip if name not in CHECKS]:
         raise Failure(f"--skip: {plain(unknown[0])!r} is not one of {', '.join(CHECKS)}", BAD_WORDS)
@@ -57,7 +63,7 @@ def show(server: str, as_json: bool, run: str, limits: Limits, skip: list[str]) 
         checks.append(
             _against(told, ask(server, f"/runs/{path_of(server, limits.baseline)}"), limits.tolerance_percent)
         )
-    failed = [one.check for one in checks if not one.passed]
+    failed = [one.check for one in checks if one.passed is False or (strict and one.passed is None)]
     if as_json:
         print_json({"run_id": told["run_id"], "passed": not failed, "checks": [asdict(one) for one in checks]})
     else:
@@ -71,31 +77,34 @@ def _of_every_run(server: str, told: dict[str, Any]) -> Iterator[Check]:
     yield Check("finished", state == "finished", plain(f"{state}: {error}" if error else state))
     yield _oom(told)
     verdict = ask(server, f"/runs/{told['run_id']}/leaks")["verdict"]
-    yield Check("leaks", verdict["level"] not in LEAKING, plain(verdict["sentence"]))
+    level = verdict["level"]
+    yield Check("leaks", None if level == "unknown" else level not in LEAKING, plain(verdict["sentence"]))
 
 
 def _oom(told: dict[str, Any]) -> Check:
     times = told["out_of_memory_count"]
     if times is None:
-        return Check("oom", has_no_device(told), "no CUDA device was used" if has_no_device(told) else UNKNOWN)
+        if has_no_device(told):
+            return Check("oom", True, "no CUDA device was used")
+        return Check("oom", None, UNKNOWN)
     words = "once" if times == 1 else f"{count(times)} times"
     return Check("oom", times == 0, f"out of memory {words}" if times else "never")
 
 
 def _peak(told: dict[str, Any], name: str, limit_bytes: int) -> Check:
-    """Compare a peak with its limit. A lower bound (other code reset PyTorch's counter) never passes."""
+    """Compare a peak with its limit. A lower bound (other code reset PyTorch's counter) below it is unknown."""
     seen, label = told[f"{name}_bytes"], name.replace("_", " ")
     if seen is None:
-        return Check(label, False, UNKNOWN, None, limit_bytes)
+        return Check(label, None, UNKNOWN, None, limit_bytes)
     if told["lower_bound_steps"] and seen <= limit_bytes:
-        return Check(label, False, f"at least {amount(seen)} (lower bound)", seen, limit_bytes)
+        return Check(label, None, f"at least {amount(seen)} (lower bound)", seen, limit_bytes)
     return Check(label, seen <= limit_bytes, amount(seen), seen, limit_bytes)
 
 
 def _against(told: dict[str, Any], base: dict[str, Any], tolerance_percent: float) -> Check:
     name, most = f"against {plain(base['name'])}", base["peak_allocated_bytes"]
     if most is None:
-        return Check(name, False, "unknown peak of the baseline")
+        return Check(name, None, "unknown peak of the baseline")
     one = _peak(told, "peak_allocated", int(most * (1 + tolerance_percent / 100)))
     seen, least = one.seen_bytes, "at least " if base["lower_bound_steps"] else ""
     share = f", {percent(seen / most)} of {least}{amount(most)}" if seen is not None and most else ""
@@ -117,5 +126,5 @@ def _bytes(name: str, words: str | None) -> int | None:
 
 
 def _cells(one: Check) -> list[str | Text]:
-    mark = Text("ok", style="green") if one.passed else Text("failed", style="bold red")
+    mark = _MARKS[one.passed].copy()
     return [mark, one.check, one.words, "" if one.limit_bytes is None else amount(one.limit_bytes)]
