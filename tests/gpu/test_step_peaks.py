@@ -176,8 +176,6 @@ def test_a_step_that_is_left_alone_has_the_split_that_would_be_reckoned_anew(tra
 
     model, optimizer, clock = training
     anew = Categories(clock.breakdown._optimizers, clock.breakdown._roots, lambda device: clock.counters[0].peak_now())
-    for one in (clock.breakdown, anew):  # else a busy machine leaves out a count
-        one._count_budget, one._peak_budget = Always(), Always()
     clock.breakdown = both = Twice(clock.breakdown, anew)
     clock._calm_steps = None
     sizes, some = random.Random(4), torch.empty(1 << 20, device="cuda")
@@ -190,6 +188,8 @@ def test_a_step_that_is_left_alone_has_the_split_that_would_be_reckoned_anew(tra
         clock.watched = clock.step < 100 or clock.step % 8 == 0
     assert [split[0][0] for _, split, _ in both.told] == [anew[0][0] for _, _, anew in both.told]
     for stretches, ((_, told),), ((_, anew),) in both.told:
+        if series.UNKNOWN in anew:
+            continue  # (on a busy machine a phase more is seen, of which the peak is not known)
         assert told[:4] == anew[:4] and sum(told) == sum(anew)
         # (Which of the two batches has come is not known of a step that is left alone.)
         assert abs(told.activations - anew.activations) in ((0, 1024 * 512 * 4) if stretches == 1 else (0,))
@@ -352,6 +352,28 @@ def test_gradients_that_stay_over_micro_steps_are_gradients_at_the_peak(training
     if at_peak.gradients != series.UNKNOWN:
         assert at_peak.gradients <= rounded(model.parameters())
         assert at_peak.gradients > 0
+
+
+def test_a_forward_peak_has_the_gradients_of_the_micro_steps_before_it(training) -> None:
+    """The forward of a later micro-step makes the peak, with something large that is gone before its backward."""
+    import torch
+
+    model, optimizer, clock = training
+    model[0].register_forward_hook(lambda *_: (torch.empty(1 << 26, device="cuda"), None)[1])
+    truth = []
+    for _ in range(4):
+        for _ in range(3):
+            out = model(torch.empty(64, 512, device="cuda"))
+            gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+            truth.append(sum(rounded([gradient]) for gradient in gradients))
+            out.sum().backward()
+            del out, gradients
+        optimizer.step()
+        optimizer.zero_grad()
+    assert truth[-1] > 0
+    split = [record.breakdown[0][1] for record in clock.take()]
+    known = [one.gradients for one in split if one.gradients != series.UNKNOWN]
+    assert known and all(one == truth[-1] for one in known)
 
 
 def test_behind_a_backward_what_is_made_are_temporaries_and_gradients_in_one_bucket_count_once(training) -> None:

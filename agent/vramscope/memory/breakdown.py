@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vramscope.memory.gradient_peak import BackwardPeaks
 from vramscope.memory.peak_counters import Interval
-from vramscope.memory.step_splits import allocated_before_forward, at_end_split, behind_backward, closed
+from vramscope.memory.step_splits import allocated_before_forward, at_end_split, behind_backward, closed, forward_of
 from vramscope.memory.tensor_bytes import Held, Standing, count, parameters_of, standing
 from vramscope.protocol.series import CPU, UNKNOWN
 from vramscope.steps.phase import BACKWARD, FORWARD, OPTIMIZER, OTHER
@@ -46,6 +46,8 @@ class Course(NamedTuple):
     batch."""
     phase: int
     """Forward or backward, whichever had the higher peak."""
+    forward: int
+    """Position of the forward pass at that peak, or before it, in the step."""
     behind: int
     """Height of the peak after backward, without activations, above the bytes at the step's end; -1: no such peak."""
     gradients_behind: int
@@ -101,7 +103,8 @@ class Categories:
         self._sampling = False
         self._began = False
         self._before_forward: dict[int, Held] = {}
-        self._gradients_before_forward: dict[int, int] = {}
+        self._gradients_before_forwards: dict[int, list[int]] = {}
+        """Gradients when each forward pass of the last sampled step began, by device. Under accumulation they grow."""
         self._counted: dict[int, tuple[Standing, Held]] = {}
         self._last: dict[int, tuple[int, Held]] = {}
         self._ended: dict[int, tuple[int, CategoryBytes]] = {}
@@ -128,11 +131,13 @@ class Categories:
         start = self._now()
         if self._backward.following:
             self._backward.stop(devices, cuts)
-        if phase == FORWARD and not self._before_forward:
+        if phase == FORWARD:
             for device in devices:
                 held = self._count(device)
-                self._before_forward[device] = held
-                self._gradients_before_forward[device] = held.gradients
+                if device not in self._before_forward:
+                    self._before_forward[device] = held
+                    self._gradients_before_forwards[device] = []
+                self._gradients_before_forwards[device].append(held.gradients)
         elif phase == BACKWARD:
             begun_with = {device: self._count(device).gradients for device in devices}
             self._backward.follow(begun_with, parameters_of(self._optimizers, self._roots))
@@ -248,7 +253,8 @@ class Categories:
         if peak == behind:
             return closed(held, course.gradients_behind, course.temporaries_behind, peak)
         base = held.lasting + other + course.arrived
-        gradients = self._gradients_in(course.phase, device, base + self._gradients_before_forward[device], peak)
+        at_forward = self._gradients_before_forwards[device][0]
+        gradients = self._gradients_in(course.phase, course.forward, device, base + at_forward, peak)
         if peak < behind or gradients is None:
             return closed(held, UNKNOWN, UNKNOWN, peak)
         return closed(held, gradients, max(peak - base - gradients, UNKNOWN), peak)
@@ -257,23 +263,22 @@ class Categories:
         if device not in self._read:
             return None
         position, stretches, held, other_before = self._read[device]
-        allocated, at_forward = (
-            allocated_before_forward(stretches, position),
-            self._gradients_before_forward.get(device),
-        )
+        allocated = allocated_before_forward(stretches, position)
+        at_forward = next(iter(self._gradients_before_forwards.get(device, ())), None)
         if allocated is None or at_forward is None or other_before == UNKNOWN:
             return None
         arrived = allocated - held.lasting - at_forward - other_before
         peaks = [stretch.cuts[position].peak_allocated_bytes for stretch in stretches]
         ahead = [place for place, one in enumerate(stretches) if one.phase in (FORWARD, BACKWARD)]
-        phase = stretches[max(ahead, key=peaks.__getitem__)].phase
+        highest = max(ahead, key=peaks.__getitem__)
+        phase, forward = stretches[highest].phase, forward_of(stretches, highest)
         behind = behind_backward(stretches)
         if not behind:
-            return Course(held, arrived, phase, UNKNOWN, UNKNOWN, UNKNOWN)
+            return Course(held, arrived, phase, forward, UNKNOWN, UNKNOWN, UNKNOWN)
         place = max(behind, key=peaks.__getitem__)
         split = self._split_behind(device, position, stretches, place, held)
         above_end = peaks[place] - stretches[-1].cuts[position].allocated_bytes
-        return Course(held, arrived, phase, above_end, split.gradients, split.activations)
+        return Course(held, arrived, phase, forward, above_end, split.gradients, split.activations)
 
     def _split_behind(
         self, device: int, position: int, stretches: list[PhaseInterval], place: int, held: Held
@@ -304,25 +309,27 @@ class Categories:
         before = self._before_forward.get(device)
         # The optimizer makes its state at its first step: until then the peak is without it.
         held = held if before is None else held._replace(optimizer=before.optimizer)
-        allocated, at_forward = (
-            allocated_before_forward(stretches, position),
-            self._gradients_before_forward.get(device),
-        )
+        allocated = allocated_before_forward(stretches, position)
+        at_forward = next(iter(self._gradients_before_forwards.get(device, ())), None)
         if allocated is None or at_forward is None:
             return closed(held, UNKNOWN, UNKNOWN, peak)
-        gradients = self._gradients_in(stretches[place].phase, device, allocated, peak)
+        gradients = self._gradients_in(stretches[place].phase, forward_of(stretches, place), device, allocated, peak)
         if gradients is None:
             return closed(held, UNKNOWN, UNKNOWN, peak)
         others = allocated - held.lasting - at_forward
         activations = peak - held.lasting - gradients - others
         return closed(held, gradients, activations if others >= 0 and activations >= 0 else UNKNOWN, peak)
 
-    def _gradients_in(self, phase: int, device: int, allocated: int, peak: int) -> int | None:
-        """Breakdown at the peak of this phase, in a step whose forward pass began with ``allocated`` bytes; None if
-        unknown."""
-        if phase != BACKWARD:
-            return self._gradients_before_forward.get(device) if phase in (FORWARD, OTHER) else None
-        return None if self._backward is None else self._backward.at(device, peak - allocated, peak)
+    def _gradients_in(self, phase: int, forward: int, device: int, allocated: int, peak: int) -> int | None:
+        """Gradients at the peak of this phase; None if unknown.
+
+        forward     position of the forward pass at the peak, or before it, in the step
+        allocated   bytes when the step's first forward pass began
+        """
+        if phase == BACKWARD:
+            return None if self._backward is None else self._backward.at(device, peak - allocated, peak)
+        before = self._gradients_before_forwards.get(device, [])
+        return before[forward] if phase in (FORWARD, OTHER) and forward < len(before) else None
 
     def _count(self, device: int) -> Held:
         return count(self._optimizers, self._roots, device)

@@ -39,3 +39,12 @@ def closed(held: Held, gradients: int, activations: int, allocated: int) -> Cate
     parts = (held.parameters, gradients, held.optimizer, held.buffers, activations)
     rest = allocated - sum(parts) if UNKNOWN not in parts else UNKNOWN
     return CategoryBytes(*parts, max(rest, UNKNOWN))
+
+
+def forward_of(stretches: list[PhaseInterval], place: int) -> int:
+    """Position of the forward pass at this interval, or before it, among those of the step; 0 where there is none before."""
+    begun = sum(
+        one.phase == FORWARD and (at == 0 or stretches[at - 1].phase != FORWARD)
+        for at, one in enumerate(stretches[: place + 1])
+    )
+    return max(0, begun - 1)
