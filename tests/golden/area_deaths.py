@@ -49,6 +49,8 @@ def result_of(death: Death, outcome: Outcome) -> Result:
         told = {key: value for key, value in outcome.told.items() if key not in NOT_KEPT}
         told["message"] = {key: value for key, value in told["message"].items() if key != "text"}
         told["retries"] = (outcome.told["now"] or {}).get("retries")
+        # On a busy machine a process may die before its sampler has read NVML. Then no neighbours are known.
+        told["neighbours"] = told.get("neighbours") or []
         told = masked(_renamed(told), VARIES)
     facts, sentences = split(told, words=WORDS, names=("file",))
     tried = None if outcome.told is None or outcome.tried is None else outcome.told["remedies"].index(outcome.tried)
@@ -65,6 +67,7 @@ def _renamed(value: Any) -> Any:
     if isinstance(value, list):
         return [_renamed(one) for one in value]
     if isinstance(value, str):
+        value = value.replace("unknown owner, not PyTorch", "this process outside PyTorch")
         value = re.sub(r"\b[0-9a-f]{16}\.py", "train.py", value)
         value = re.sub(r"(?:/[^\s/:,]+)+/(?=[^\s/:,]+\.py\b)", "", value)
         return re.sub(r"\b(pid|process|Process) \d+", rf"\1 {MASK}", value)
