@@ -17,7 +17,7 @@ from vramscope_server.analysis.snapshot_format.reader import read
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.units import amount
 from vramscope_server.analysis.whatif.confidence import OWN_LIMIT
-from vramscope_server.analysis.whatif.recommendation import Risk, recommend, risk_of
+from vramscope_server.analysis.whatif.recommendation import Risk, recommend, risk_of, without_evidence
 from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, predict, smallest_card, sweep
 
 DOCUMENT = Path(__file__).parent / "RESULTS.md"
@@ -268,3 +268,10 @@ def test_it_is_left_as_it_is_when_nothing_helps_for_certain() -> None:
     assert recommend(own, [tried("a", 9, uncertainty=GIB)]).conf is None
     assert recommend(tried("", None), [tried("a", 5)]).conf is None
     assert recommend(own, []).words.startswith("Keep the settings")
+
+
+def test_a_recording_that_cannot_support_it_has_no_recommendation() -> None:
+    few, elsewhere = without_evidence(1, GIB, None), without_evidence(1000, GIB, 2 * GIB)
+    assert few is not None and few.conf is None and "only 1 event" in few.words
+    assert elsewhere is not None and elsewhere.conf is None and "does not contain the run's peak" in elsewhere.words
+    assert without_evidence(1000, GIB, GIB) is None and without_evidence(1000, GIB, None) is None

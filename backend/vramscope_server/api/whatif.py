@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from vramscope.oom_diagnosis.demand import FRAGMENTATION_MARGIN
 from vramscope_server.analysis.numba_compile import compiling
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
 from vramscope_server.analysis.simulator.versions import AllocatorVersion, profile_of
 from vramscope_server.analysis.units import amount
+from vramscope_server.analysis.whatif.recommendation import LEAST_EVENTS, without_evidence
 from vramscope_server.answers.whatif import SweepAnswer, WhatifJob
 from vramscope_server.api.dependencies import open_recording, readable
 from vramscope_server.api.problems import Busy, InvalidParameter, NotFound
@@ -142,17 +142,19 @@ def sweep_answer(made: Sweep, *more_notes: str) -> SweepAnswer:
     return cast("SweepAnswer", answered)
 
 
-def _beyond(services: Services, made: Sweep, recording: str) -> str:
-    """A note if the run reserved more outside this window, on any rank; else empty."""
+def _with_run(services: Services, made: Sweep, recording: str) -> SweepAnswer:
+    """The answer in view of the whole run, which may have reserved more outside this window, on any rank."""
     with reader(services) as connection:
         stored = require_recording(connection, recording)
         most = require_run(connection, stored.run_id).peak_reserved_bytes if stored.run_id else None
     here = made.rows[0].prediction.peak_reserved_bytes
-    if most is None or most <= (1 + FRAGMENTATION_MARGIN) * here:
-        return ""
-    return (
+    missing = without_evidence(LEAST_EVENTS, here, most)
+    if missing is None or most is None:
+        return sweep_answer(made)
+    return sweep_answer(
+        dataclasses.replace(made, recommendation=missing),
         f"Outside this window the run reserved up to {amount(most)}, {amount(most - here)} more. "
-        "The predictions do not cover that."
+        "The predictions do not cover that.",
     )
 
 
@@ -169,6 +171,6 @@ def _job(services: Services, job: Job, recording: str) -> WhatifJob:
         total=job.total,
         compiling=job.state == "running" and compiling(),
         seconds=job.seconds,
-        result=None if job.result is None else sweep_answer(job.result, _beyond(services, job.result, recording)),
+        result=None if job.result is None else _with_run(services, job.result, recording),
         problem=problem,
     )

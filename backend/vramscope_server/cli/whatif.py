@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from vramscope_server.cli.client import BAD_WORDS, Failure, print_json
+from vramscope_server.cli.client import BAD_WORDS, Failure, ask, path_of, print_json
 from vramscope_server.cli.format import ABSENT, amount, count, plain
 from vramscope_server.cli.progress import Bar
 from vramscope_server.cli.tables import Column, console, print_table
@@ -40,7 +40,12 @@ NOTICED_FRACTION: Final = 1 / 256
 
 def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_bytes: int | None) -> None:
     """Print a ranked table of settings per device, or a JSON array of rows. Raises client.Failure."""
-    traces = of_file(Path(target)) if is_file(target) else [of_run(server, target)]
+    peak: int | None = None
+    if is_file(target):
+        traces = of_file(Path(target))
+    else:
+        traces = [of_run(server, target)]
+        peak = ask(server, f"/runs/{path_of(server, target)}")["peak_reserved_bytes"]
     from vramscope_server.analysis.simulator.settings import BadSetting
     from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, sweep
 
@@ -50,7 +55,10 @@ def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_b
             raise Failure(f"{plain(target)}: {' '.join(trace.notes)}", BAD_WORDS)
         with Bar("replaying settings", of_bytes=False) as tell:
             try:
-                told.append((trace, sweep(trace, confs or DEFAULT_SWEEP, device_bytes=device_bytes, progress=tell)))
+                made = sweep(
+                    trace, confs or DEFAULT_SWEEP, device_bytes=device_bytes, run_peak_bytes=peak, progress=tell
+                )
+                told.append((trace, made))
             except BadSetting as refusal:
                 raise Failure(f"--conf: PyTorch would refuse it: {plain(str(refusal))}", BAD_WORDS) from None
             except ValueError as fault:

@@ -18,6 +18,11 @@ WORTH_FRACTION: Final = 0.01
 MUCH_FRACTION: Final = 0.1
 """Minimum saving as a fraction of reserved memory where there is room: cached memory is returned when it is needed."""
 
+LEAST_EVENTS: Final = 20
+"""Events from which a recording may say something about other settings. A training step has hundreds."""
+COVERED_FRACTION: Final = 0.05
+"""By how much the run may have reserved more than the recording: more in small blocks is free in any training."""
+
 
 @dataclass(frozen=True)
 class Risk:
@@ -113,6 +118,24 @@ def risk_of(settings: AllocatorSettings) -> Risk:
     if settings.per_process_memory_fraction < 1:
         return Risk(1, "per_process_memory_fraction makes the run fail before the device is full.", _DOCS)
     return Risk(0, "", "")
+
+
+def without_evidence(events: int, recorded_bytes: int, run_peak_bytes: int | None) -> Recommendation | None:
+    """Recommendation of a recording that cannot support one; None where it can.
+
+    recorded_bytes   peak reserved in the recording
+    run_peak_bytes   peak reserved of the whole run; None if it is not known
+    """
+    if events < LEAST_EVENTS:
+        number = "1 event" if events == 1 else f"{events:,} events"
+        return Recommendation(None, f"No recommendation: the recording has only {number}, too few to compare settings.")
+    if run_peak_bytes is not None and run_peak_bytes > (1 + COVERED_FRACTION) * recorded_bytes:
+        return Recommendation(
+            None,
+            f"No recommendation: this recording does not contain the run's peak. The run reserved up to "
+            f"{amount(run_peak_bytes)}, here only {amount(recorded_bytes)}. Record a window at the peak.",
+        )
+    return None
 
 
 def recommend(recorded: Candidate, others: Sequence[Candidate]) -> Recommendation:

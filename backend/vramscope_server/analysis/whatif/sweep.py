@@ -17,7 +17,7 @@ from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.whatif.baseline_replay import Residual, check
 from vramscope_server.analysis.whatif.device import TargetDevice, card_of
 from vramscope_server.analysis.whatif.program import derivation_of
-from vramscope_server.analysis.whatif.recommendation import Recommendation, Risk, recommend, risk_of
+from vramscope_server.analysis.whatif.recommendation import Recommendation, Risk, recommend, risk_of, without_evidence
 from vramscope_server.analysis.whatif.scenario import Prediction, Scenario
 from vramscope_server.analysis.whatif.window_start import beginning_of
 
@@ -113,9 +113,13 @@ def sweep(
     confs: Sequence[str] = DEFAULT_SWEEP,
     *,
     device_bytes: int | None = None,
+    run_peak_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Sweep:
-    """All settings, and the recorded ones first, on as many threads as there are cores. Raises as predict."""
+    """All settings, and the recorded ones first, on as many threads as there are cores. Raises as predict.
+
+    run_peak_bytes   peak reserved of the whole run, which may be outside the recording
+    """
     tell = progress or (lambda done, total: None)
     in_force = trace.parsed_settings[0].text
     # (what held in the last part only is another setting where it holds throughout)
@@ -139,9 +143,9 @@ def sweep(
         else replace(row, saved_bytes=base - row.smallest_card_bytes)
         for row in rows
     ]
-    return Sweep(
-        rows, residual, recommend(rows[0], rows[1:]), card.total_bytes, card.outside_bytes, _notes(trace, card)
-    )
+    missing = without_evidence(len(trace.events), rows[0].reserved_bytes, run_peak_bytes)
+    advice = missing or recommend(rows[0], rows[1:])
+    return Sweep(rows, residual, advice, card.total_bytes, card.outside_bytes, _notes(trace, card))
 
 
 def _row(case: Scenario, card: TargetDevice, *, recorded: bool) -> Row:
