@@ -547,6 +547,24 @@ def make_contrastive_more_rows() -> Training:
     return contrastive(3 * 2048)
 
 
+def make_as_wide_as_the_batch() -> Training:
+    """A classifier of 1,024 rows: its layer's output of 512 values has the bytes of 1,024 x 1,024 values of 16 bits. Two tensors
+    that are no weights have the sizes of its two weights."""
+    model = on_gpu(lambda: nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 64)))
+    optimizer = torch.optim.AdamW(model.parameters())
+    tables = [torch.zeros(512, 256, device="cuda"), torch.zeros(64, 512, device="cuda")]
+
+    def step() -> None:
+        x, y = torch.zeros(1024, 256, device="cuda"), torch.zeros(1024, 64, device="cuda")
+        loss = functional.binary_cross_entropy_with_logits(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert len(tables) == 2
+
+    return Training([model], [optimizer], step)
+
+
 def wide(*, foreach: bool | None = None, fused: bool | None = None) -> Training:
     """Many weights and a small batch: the peak is in the optimizer."""
     model = on_gpu(lambda: nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(32))))

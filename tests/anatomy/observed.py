@@ -47,6 +47,7 @@ REMEDIES = (
     "t5_checkpointed",
     "contrastive",
     "contrastive_more_rows",
+    "as_wide_as_the_batch",
     "ema",
     "lora",
     "best_state",

@@ -11,7 +11,7 @@ import pytest
 
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.advice.facts import StepFacts
-from vramscope_server.analysis.advice.rules import batch, weight_copies
+from vramscope_server.analysis.advice.rules import batch, kept_copies, weight_copies
 from vramscope_server.analysis.ownership.amounts import known_peak_event, peak_event
 from vramscope_server.analysis.techniques import changes as techniques
 from vramscope_server.analysis.techniques.memory_curve import recorded_curve
@@ -194,6 +194,16 @@ def test_pairwise_loss_has_no_micro_batches(observed) -> None:
     )
     assert {row.plan.gradient_accumulation for row in told.rows} == {1}
     assert any("compares samples within a batch" in note for note in told.notes)
+
+
+def test_a_layer_as_wide_as_the_batch_is_no_pairwise_loss(observed) -> None:
+    """Sizes alone prove nothing: neither a loss that compares samples, nor copies of the weights."""
+    known = observed["as_wide_as_the_batch"]
+    facts = StepFacts(known.trace, techniques=[{"kind": "batch", "detail": {"batch_size": 1024}}])
+    told = predict(facts)
+    assert not any("compares samples" in note for note in told.notes)
+    assert max(row.plan.gradient_accumulation for row in told.rows) > 1
+    assert kept_copies.advise(facts) is None
 
 
 def test_unknown_phases_have_no_prediction(observed) -> None:

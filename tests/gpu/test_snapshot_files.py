@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from vramscope.protocol.window import ACTIONS
+from vramscope_server.analysis.ownership.categories import WORKSPACES, categories_of
 from vramscope_server.analysis.snapshot_format.reader import read
+from vramscope_server.analysis.trace.frames import is_native
 from vramscope_server.analysis.trace.missing_events import missing_event_notes
 from vramscope_server.analysis.trace.trace import Trace, reserved_after
 from vramscope_server.analysis.whatif.baseline_replay import check
@@ -180,3 +182,32 @@ def test_small_pages_that_are_unmapped_at_once_are_those_of_a_small_segment(reco
         held.clear()
     finally:
         sets("expandable_segments:False")
+
+
+def test_many_blocks_of_a_workspaces_size_are_no_workspaces(record) -> None:
+    """Weights of a layer 4,096 wide in 16 bits have the size of a cuBLAS workspace."""
+    weights = [taken(32) for _ in range(6)]
+    record()
+    for _ in range(4):
+        taken(1)
+    found = categories_of(trace_of(snapshot())) == WORKSPACES
+    lives = trace_of(snapshot()).lives
+    assert not found[lives.requested_bytes == 32 << 20].any()
+    assert len(weights) == 6
+
+
+def snapshot() -> Any:
+    import torch
+
+    return torch.cuda.memory._snapshot()
+
+
+@pytest.mark.parametrize(
+    ("file", "native"),
+    [
+        *(("thread48.o", True), ("libtorch_cpu.so.2", True), ("model.cxx", True), ("??", True)),
+        *(("train.py", False), ("<stdin>", False), ("/usr/local/bin/train", False)),
+    ],
+)
+def test_object_files_are_no_python(file: str, native: bool) -> None:
+    assert is_native(file) == native

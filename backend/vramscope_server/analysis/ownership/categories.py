@@ -16,8 +16,8 @@ micro-batch, its backward pass), and by whether it outlives this interval:
     other
 
 Allocations by a module's call within backward are recomputed, by any checkpoint. Allocations by PyTorch's optimizers there
-belong to the optimizer. Workspaces are those of cuBLAS: they have the sizes that PyTorch uses, are made in a forward or backward
-pass, and are never freed.
+belong to the optimizer. Workspaces are those of cuBLAS: they have the sizes that PyTorch uses, are never freed, and there are no
+more than one per thread and stream.
 A snapshot without phases is read by its stacks (``stack_categories``). Allocations by ``.to()`` or a module's ``__init__`` that
 are never freed count as parameters there, because buffers look the same. All else is unknown.
 """
@@ -59,6 +59,9 @@ OTHER, DATA, FORWARD, BACKWARD, STEPPING, EVAL = range(len(PHASES))
 
 CUBLAS_BYTES: Final = (4096 * 2048 + 16 * 8192, 4096 * 8192)
 """Sizes of a cuBLAS workspace, before Hopper and since (the default of CUBLAS_WORKSPACE_CONFIG)."""
+
+CUBLAS_THREADS: Final = 2
+"""Threads of a process that use cuBLAS on one device: the training's, and autograd's."""
 
 _OF_OWNERS: Final = np.array([CATEGORIES.index(word) for word in OWNER_CATEGORIES], np.int8)
 
@@ -127,7 +130,17 @@ def has_owned_states(trace: Trace) -> bool:
 
 
 def workspaces(trace: Trace, intervals: PhaseIntervals) -> Flags:
-    """Whether each allocation is a cuBLAS workspace: one per thread and stream, for the life of the process."""
+    """Whether each allocation is a cuBLAS workspace: one per thread and stream, for the life of the process.
+
+    More blocks of one size than threads and streams are something else, such as weights of a layer 4,096 wide. Then the size
+    proves nothing, and none of them counts.
+    """
     lives = trace.lives
     stays = lives.requested_event >= len(trace.events)
-    return np.isin(lives.requested_bytes, CUBLAS_BYTES) & stays & ((intervals.age >= 1) | (lives.alloc_event < 0))
+    found = np.zeros(len(lives), np.bool_)
+    most = CUBLAS_THREADS * max(1, len(np.unique(trace.events.stream)))
+    for size in CUBLAS_BYTES:
+        of_size = (lives.requested_bytes == size) & stays & ((intervals.age >= 1) | (lives.alloc_event < 0))
+        if np.count_nonzero(of_size) <= most:
+            found |= of_size
+    return found

@@ -59,9 +59,26 @@ def accumulation(facts: StepFacts) -> Change | None:
 
 
 def compares_rows(facts: StepFacts) -> bool:
-    """Whether a tensor has one value per pair of rows, as in a contrastive loss."""
+    """Whether tensors have one value per pair of rows, as in a contrastive loss.
+
+    Their size alone proves nothing, because a layer may be as wide as the batch: no layer may make tensors of that size.
+    """
     rows = batch.rows_of(facts)
-    return rows is not None and bool(batch.pair_bytes(facts, rows).max() >= batch.MIN_PAIRS * facts.peak_bytes)
+    if rows is None or batch.pair_bytes(facts, rows).max() < batch.MIN_PAIRS * facts.peak_bytes:
+        return False
+    return not np.isin(batch.pair_sizes(rows), sizes_of_layers(facts)).any()
+
+
+def sizes_of_layers(facts: StepFacts) -> Whole:
+    """Sizes of the tensors that modules without parts of their own allocate in their forward passes."""
+    lives, events, modules = facts.trace.lives, facts.trace.events, facts.trace.modules
+    parents = {name[:at] for name in modules for at, letter in enumerate(name) if letter == "."}
+    is_layer = np.array(
+        [name.rpartition(".")[2] != "" and name not in parents for name in modules] or [False], np.bool_
+    )
+    made = np.flatnonzero(lives.alloc_event >= 0)
+    module = events.module[lives.alloc_event[made]]
+    return np.unique(lives.requested_bytes[made[(module >= 0) & is_layer[np.maximum(module, 0)]]])
 
 
 def eight_bit_state(facts: StepFacts) -> Change | None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_FILE: Final = re.compile(r"^(\?\?|unknown|)$|\.(so|[csS]|cpp|cc|cu|h|hpp|cuh)(\.\d+)*$")
+_FILE: Final = re.compile(
+    r"^(\?\?|unknown|)$|\.(so|o|obj|a|lib|dll|exe|dylib|pyd|[csS]|asm|cpp|cxx|cc|cu|h|hpp|hxx|hh|cuh|inl|ipp|tcc)(\.\d+)*$"
+)
+"""Sources, headers, objects and libraries of C and C++. Any other file is Python's; a script may have no suffix."""
 _LIBRARY: Final = re.compile(
     r"^<|(^|/)(site|dist)-packages/|(^|/)lib(64)?/python\d|(^|/)agent/vramscope/"
     r"|(^|/)torch/(_\w+|nn|optim|autograd|utils|cuda|amp|distributed|functional|random|fx|jit|csrc)\b"

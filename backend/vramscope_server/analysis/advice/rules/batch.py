@@ -136,9 +136,12 @@ def _gradient_addends(facts: StepFacts, temporary: Flags) -> Flags:
 
 def pair_bytes(facts: StepFacts, rows: int) -> Whole:
     """Scaling bytes of tensors with one value per pair of rows, or of twice the rows (two views), after each event."""
-    requested = facts.trace.lives.requested_bytes
-    pairs = np.isin(requested, [(views * rows) ** 2 * size for views in (1, 2) for size in VALUE_BYTES])
-    return -facts.without(_scales(facts) & pairs)
+    return -facts.without(_scales(facts) & np.isin(facts.trace.lives.requested_bytes, pair_sizes(rows)))
+
+
+def pair_sizes(rows: int) -> list[int]:
+    """Bytes of a tensor with one value per pair of rows, or of twice the rows."""
+    return [(views * rows) ** 2 * size for views in (1, 2) for size in VALUE_BYTES]
 
 
 def times_with_pairs(usable: int, step: Whole, scaled: Whole, pairs: Whole) -> float:

@@ -2,6 +2,8 @@
 
 Condition: tensors at the peak that are older than the step, neither gradients nor optimizer state, have the sizes of nine
 tenths of the trained parameters, once or several times. They belong to another module with the same names, or to no known owner.
+Without an owner the sizes are the only evidence: nine tenths of all tensors must be there too, the small ones included.
+Workspaces of cuBLAS or a replay buffer have the size of a large weight by chance, and never the sizes of all its biases.
 Calculation: the step's peak without them. Their purpose is unknown: a teacher must stay, and an average that is updated in
 each step is cheaper on the device.
 """
@@ -21,6 +23,9 @@ SOURCE: Final = "tensors that no step uses need not be on the device"
 COVERED: Final = 0.9
 """Minimum share of the trained bytes that a copy covers. A copy may lack tied embeddings, or buffers."""
 
+LEAST_COPIED: Final = 8
+"""Tensors of a copy without an owner. Fewer may have these sizes by chance."""
+
 
 def advise(facts: StepFacts) -> Advice | None:
     """Advice, or None if there is no whole copy."""
@@ -29,7 +34,13 @@ def advise(facts: StepFacts) -> Advice | None:
     if not len(trained):
         return None
     unowned = facts.at_peak[(facts.ownership.category == NOBODY)[facts.at_peak] & ~facts.in_step()[facts.at_peak]]
-    found = [(_copies(lives.requested_bytes, trained, pool), pool is others) for pool in (others, unowned)]
+    found = [(_copies(lives.requested_bytes, trained, others), True)]
+    without_owner = _copies(lives.requested_bytes, trained, unowned)
+    if (
+        len(without_owner) >= max(LEAST_COPIED, COVERED * len(trained))
+        and len(np.unique(lives.requested_bytes[trained])) > 1
+    ):
+        found.append((without_owner, False))
     copies = np.concatenate([of_pool for of_pool, _ in found])
     if not len(copies):
         return None
