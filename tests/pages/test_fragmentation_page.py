@@ -160,12 +160,9 @@ def test_the_sweep_runs_at_once_ranks_and_says_what_to_do(page: Any, recorded: S
     assert "default settings as recorded" in " ".join(rows.first.inner_text().split())
     assert rows.count() >= 12
     assert page.locator("[data-residual]").get_attribute("data-residual") == "exact"
-    conf = page.locator(".advice").get_attribute("data-advice")
-    if conf:
-        assert page.locator(".advice code").inner_text() == f"export PYTORCH_CUDA_ALLOC_CONF={conf}"
-        assert "recommended" in table.locator(f"[data-conf='{conf}']").inner_text()
-    else:
-        assert "Keep the settings" in page.locator(".advice").inner_text()
+    # The run of these pages reserves more than its recording.
+    assert page.locator(".advice").get_attribute("data-advice") in (None, "")
+    assert "does not contain the run's peak" in page.locator(".advice").inner_text()
     assert "expandable_segments is experimental" in page.locator(".risks").inner_text()
     cards = table.locator("td.smallest").all_inner_texts()
     assert cards[1:] == sorted(cards[1:], key=lambda text: float(text.split()[0])), "ranked by the smallest card"
