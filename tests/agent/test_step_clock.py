@@ -272,6 +272,61 @@ def test_forward_passes_of_a_models_copy_are_detected(clock, hooks) -> None:
     assert len(hooks.roots) <= 4
 
 
+class ActorCritic(nn.Module):
+    """Its own forward is never called: a method calls its children, as reinforcement learning does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actor, self.critic = nn.Sequential(nn.Linear(8, 2), nn.Tanh()), nn.Linear(8, 1)
+
+    def act(self, x: torch.Tensor) -> torch.Tensor:
+        return self.actor(x).sum() + self.critic(x).sum()
+
+
+def test_forward_passes_of_parts_that_a_method_calls_are_detected(clock, hooks) -> None:
+    model = ActorCritic()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install([model])
+    for _ in range(3):
+        with torch.no_grad():
+            model.act(torch.randn(4, 8))
+        model.act(torch.randn(16, 8)).backward()
+        optimizer.step()
+    _, second, third = map(phases_of, clock.take())
+    assert second == ["data", "forward", "backward", "optimizer"], "all that built the graph counts as forward"
+    assert third == ["data", "eval", "forward", "backward", "optimizer"]
+    assert clock.batch.rows == 16
+    assert not module_calls.listens_to_all
+    assert len(hooks.roots) == 1, "a part is no model"
+
+
+def test_a_part_within_a_call_of_its_model_begins_nothing(clock, hooks) -> None:
+    """A loop that calls a part in one step and the model in the next: the batch is that of the outermost call."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.Flatten(0), nn.Unflatten(0, (32, 2)), nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install([model])
+
+    def step(call) -> None:
+        call().sum().backward()
+        optimizer.step()
+
+    for _ in range(3):
+        step(lambda: model[3](torch.randn(32, 2)))
+    step(lambda: model(torch.randn(8, 8)))
+    assert phases_of(clock.take()[-1]) == ["data", "forward", "backward", "optimizer"]
+    assert clock.batch.rows == 8
+
+
+def test_what_builds_a_graph_without_a_module_is_the_forward(clock, hooks) -> None:
+    weight = nn.Parameter(torch.ones(8, 2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    hooks.install()
+    for _ in range(2):
+        (torch.randn(4, 8) @ weight).sum().backward()
+        optimizer.step()
+    assert [phases_of(step) for step in clock.take()] == [["forward", "backward", "optimizer"]] * 2
+
+
 def test_evaluation_without_gradients_is_its_own_phase(clock, hooks) -> None:
     model = nn.Linear(8, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

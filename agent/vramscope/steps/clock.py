@@ -59,6 +59,8 @@ class StepClock:
         """True if the phases of the running step are read."""
         self.is_control_step = False
         """True in an unwatched control step, which measures the agent's own cost."""
+        self.saw_forward = False
+        """True if a forward pass of a root module has begun in the running step."""
         self._control_steps = ControlSteps(random) if phases and not in_every_step else None
         self.counters: list[PeakCounter] = []
         self.batch = BatchContext()
@@ -135,6 +137,10 @@ class StepClock:
                 continued()
             return
         began = self._now()
+        if phase == FORWARD:
+            self.saw_forward = True
+        elif phase == BACKWARD and not self.saw_forward and self.phase in (OTHER, DATA):
+            self.phase = FORWARD  # no module's call began it, but whatever built this graph ran since the last phase
         if self.phase != OTHER or not self._intervals or began - self._entered_ns > SAME_INSTANT_NS:
             self._close(began)
         self.phase = phase
@@ -177,6 +183,7 @@ class StepClock:
         )
         self._finished.append(record)
         self._micro_steps = 0
+        self.saw_forward = False
         self.phase = DATA
         if self._control_steps is not None:
             self.is_control_step = self._control_steps.next_is_control(

@@ -144,9 +144,9 @@ class LoopHooks:
         """True until the first step has ended, where a model may still appear."""
         return self.on_first_step is not None
 
-    def search_model_copy(self) -> None:
+    def search_called_model(self) -> None:
         """A backward pass begins, with no forward pass of a known model in its step."""
-        self.models.search_copy()
+        self.models.search_called()
 
     def find_models_in_first_step(self) -> None:
         """Find the models that were made after attach, once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
 from vramscope.process.live_objects import living
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST_ROOTS: Final = 16
 OUTSIDE_OF_BACKWARD: Final = -1
 MOST_FRUITLESS: Final = 8
-"""Steps without a forward pass of a known model, one after the other, after which a copy of one is searched for."""
+"""Steps without a forward pass of a known model, one after the other, after which no called module is searched for."""
 
 
 class RootHooks:
@@ -30,11 +30,18 @@ class RootHooks:
     def __init__(self, hooks: StepHooks, listener: CallListener) -> None:
         self._hooks = hooks
         self._listener = listener
+        self._root_listener = CallListener(self._before_root, self._after_root, self._root_failed)
+        self._part_listener = CallListener(self._before_part, self._after_part, self._part_failed)
+        self._running: int | None = None
+        """Root, by id, whose call is the outermost that runs."""
         self._are_given = False
         self._found_once = False
         self._kinds: weakref.WeakSet[type] = weakref.WeakSet()
         """Classes of the models that were found."""
-        self._inner: set[int] = set()
+        self._parts: set[int] = set()
+        """Known models and the modules in them, by id, when a search began."""
+        self._called_parts: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        """Parts of models that the loop calls by themselves."""
         self._fruitless = 0
         self._end_search: Callable[[], None] | None = None
 
@@ -79,35 +86,40 @@ class RootHooks:
             self._found_once = True
             self.find_if_unheard()
 
-    def search_copy(self) -> None:
-        """Take the next module that is called, of a known model's class and within none, for a model that trains.
+    def search_called(self) -> None:
+        """Take the next module that is called for one that trains: a part of a known model, or a copy of one.
 
-        A backward pass begins, and no known model had a forward pass in its step: a copy may train, one for each fold, say.
+        A backward pass begins, and no known model had a forward pass in its step. Then the loop calls a model's parts, as
+        ``agent.actor(x)`` does, or a copy trains, one for each fold, say. Outside of any call, the next one is an outermost one.
         """
         self.end_search()
         if self._fruitless < MOST_FRUITLESS and self._kinds:
             self._fruitless += 1
-            self._inner = {id(module) for root in list(self._hooks.roots) for module in root.modules()}
+            self._parts = {id(module) for root in list(self._hooks.roots) for module in root.modules()}
             self._end_search = module_calls.listen_to_all(CallListener(guarded("model hook")(self._called)))
 
     def end_search(self) -> None:
-        """End the search for a copy."""
+        """End the search for the module that is called."""
         if self._end_search is not None:
             self._end_search()
             self._end_search = None
 
     def _called(self, module: torch.nn.Module, *_: object) -> None:
         hooks = self._hooks
-        if type(module) not in self._kinds or id(module) in self._inner or not hooks.grad_enabled():
+        if not hooks.grad_enabled() or (type(module) not in self._kinds and id(module) not in self._parts):
             return
         if (
-            len(hooks.roots) < MOST_ROOTS
+            len(hooks.roots) + len(self._called_parts) < MOST_ROOTS
             and hooks.graph_task() == OUTSIDE_OF_BACKWARD
             and hooks.clock.is_training_thread()
         ):
             self._fruitless = 0
             self.end_search()
-            self._hook(module)
+            if id(module) not in self._parts:
+                self._hook(module)
+            elif module not in hooks.roots and module not in self._called_parts:
+                self._called_parts.add(module)
+                hooks.when_removed(module_calls.listen(module, self._part_listener))
 
     def _hook(self, module: torch.nn.Module) -> None:
         hooks = self._hooks
@@ -117,7 +129,38 @@ class RootHooks:
             extension.found_root(module)
         hooks.roots.add(module)
         self._kinds.add(type(module))
-        hooks.when_removed(module_calls.listen(module, self._listener))
+        hooks.when_removed(module_calls.listen(module, self._root_listener))
+
+    # -- calls of the roots: on the training thread -----------------------------------------------------------------
+
+    def _before_root(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        if self._running is None:
+            self._running = id(module)
+        self._listener.before(module, args, kwargs)
+
+    def _after_root(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if self._running == id(module):
+            self._running = None
+        if self._listener.after is not None:
+            self._listener.after(module, args, output)
+
+    def _root_failed(self, module: torch.nn.Module) -> None:
+        if self._running == id(module):
+            self._running = None
+        if self._listener.failed is not None:
+            self._listener.failed(module)
+
+    def _before_part(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        if self._running is None:
+            self._before_root(module, args, kwargs)
+
+    def _after_part(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if self._running == id(module):
+            self._after_root(module, args, output)
+
+    def _part_failed(self, module: torch.nn.Module) -> None:
+        if self._running == id(module):
+            self._root_failed(module)
 
 
 def outermost_modules(modules: list[torch.nn.Module] | None = None) -> list[torch.nn.Module]:

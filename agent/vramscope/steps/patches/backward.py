@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
 from vramscope.steps.patches.caught_errors import OF_MEMORY
-from vramscope.steps.phase import BACKWARD, DATA
+from vramscope.steps.phase import BACKWARD, DATA, OTHER
 
 if TYPE_CHECKING:
     from vramscope.steps.hook_interface import StepHooks
@@ -30,7 +30,7 @@ class BackwardFront:
         graph_task = torch._C._current_graph_task_id
         enter = guarded("backward hook")(clock.enter)
         extensions = guarded("a framework's backward pass")(hooks.before_backward)
-        search_copy = guarded("model hook")(hooks.search_model_copy)
+        search_caller = guarded("model hook")(hooks.search_called_model)
         passes = hooks.error_passes
         walk, loss = guarded("graph watch")(self._before_walk), guarded("the loss")(self._before_backward)
 
@@ -38,8 +38,8 @@ class BackwardFront:
             if graph_task() != OUTSIDE:  # reentrant checkpointing calls backward within backward
                 return False
             extensions()
-            if clock.phase == DATA and clock.watched and hooks.heard_forward:
-                search_copy()
+            if clock.watched and not clock.saw_forward and clock.phase in (DATA, OTHER):
+                search_caller()
             enter(BACKWARD)
             if hooks.graphs is not None or hooks.techniques is not None or not clock.step:
                 walk(args, kwargs, "tensors", 2)
