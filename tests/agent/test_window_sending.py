@@ -197,6 +197,7 @@ for _ in range(40):
     assert about["reason"] == "the first steps" and about["events"] == len(first.events["action"]) // 8
     assert set(about) == {
         "device", "first_step", "last_step", "reason", "events", "lost_events", "bytes", "torch", "settings", "leaks",
+        "peak_allocated_bytes",
     }  # fmt: skip
     assert isinstance(arrived.messages[-1][1], wire_messages.Ended), "nothing comes after the end"
 

@@ -193,6 +193,21 @@ def test_run_uses_the_recording_with_its_peak_step(server: RunningServer, peak_s
     assert told["a"]["recording"] == windows[(20, 20) if peak_step == 20 else (1, 3)]
 
 
+def test_of_two_devices_the_recording_of_the_one_with_the_peak_is_used(server: RunningServer) -> None:
+    agent = Agent()
+    server.send(agent, agent.steps(5))
+    data = pack(training(steps=1, layers=3))
+    windows = {(first, device): new_id("w") for first in (2, 20) for device in (0, 1, 2)}
+    peaks = {0: GIB, 1: 3 * GIB, 2: 2 * GIB}
+    for (first, device), ident in windows.items():
+        about: dict[str, messages.Scalar] = {"device": device, "first_step": first, "last_step": first + 2}
+        about["peak_allocated_bytes"] = peaks[device]
+        server.send(agent, messages.Piece(artifact=ident, kind="window", number=0, pieces=1, about=about, data=data))
+    listed = [one["recording"] for one in server.get(f"/runs/{agent.run}/recordings")["recordings"]]
+    assert listed == [windows[first, device] for first in (20, 2) for device in (1, 2, 0)]
+    assert server.get("/compare/sites", a=agent.run, b=agent.run)["a"]["recording"] == windows[20, 1]
+
+
 def test_two_windows_of_one_training_differ_by_allocations() -> None:
     small, large = (peak_allocations_of(from_window(training(steps=2, layers=layers))) for layers in (4, 9))
     for a, b in ((small, large), (large, small), (small, small)):

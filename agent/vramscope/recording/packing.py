@@ -61,4 +61,5 @@ def about_of(window: Window, packed_bytes: int) -> dict[str, messages.Scalar]:
         "torch": window.torch,
         "settings": window.settings,
         "leaks": len(window.holdings),
+        "peak_allocated_bytes": window.end.counters.get(PEAKS[0], 0),
     }

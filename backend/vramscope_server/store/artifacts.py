@@ -6,7 +6,7 @@ agree. A run keeps its newest artifacts, within :data:`MAX_ARTIFACTS` and :data:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -166,10 +166,25 @@ _FACTS: Final = sa.select(
 
 
 def list_artifacts(connection: Connection, run: StoredRun) -> list[StoredArtifact]:
-    """Artifacts of a run, newest first."""
+    """Artifacts of a run, newest first. Of devices that one process recorded at a time, the one with the highest peak is first."""
     newest = (artifacts.c.received_ns.desc(), artifacts.c.id)
     query = _FACTS.where(artifacts.c.run_key == run.key).order_by(*newest)
-    return [_stored(row) for row in connection.execute(query).mappings()]
+    found = [_stored(row) for row in connection.execute(query).mappings()]
+    places: dict[Hashable, int] = {}
+    for place, stored in enumerate(found):
+        places.setdefault(_recorded_together(stored), place)
+    return sorted(found, key=lambda one: (places[_recorded_together(one)], -_peak_bytes(one)))
+
+
+def _recorded_together(stored: StoredArtifact) -> Hashable:
+    """What the recordings of several devices of one process have in common; of its own for everything else."""
+    steps = stored.about.get("first_step"), stored.about.get("last_step")
+    return stored.id if None in steps else (stored.kind, stored.rank, *steps)
+
+
+def _peak_bytes(stored: StoredArtifact) -> int:
+    peak = stored.about.get("peak_allocated_bytes")
+    return peak if isinstance(peak, int) else 0
 
 
 def find_artifact(connection: Connection, ident: str) -> StoredArtifact | None:
