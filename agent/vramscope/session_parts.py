@@ -218,6 +218,8 @@ class SessionParts:
         if error_type in (None, "SystemExit") and self._failed is not None:  # a framework may say why it left
             error_type, error_line = self._failed
         tails: list[messages.Tail] = []
+        with guarded("the last step"):
+            self._hooks.end_last_step_by_hand()
         with guarded("the peak behind the last step"):
             tails = self._clock.tails()
         self._hooks.remove()

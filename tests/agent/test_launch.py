@@ -127,6 +127,47 @@ assert len(list(data)) == 2
     assert len({batch.run for batch in collector.batches}) == 1
 
 
+def test_a_training_without_an_optimizer_is_a_run_with_all_its_steps(desk, collector):
+    script = desk.script(
+        """
+import torch
+from torch import nn
+walk = torch.autograd.backward.__wrapped__
+model = nn.Linear(8, 2)
+for _ in range(5):
+    model.zero_grad()
+    for _ in range(2):
+        model(torch.ones(2, 8)).sum().backward()
+    for weight in model.parameters():
+        weight.data.add_(weight.grad, alpha=-0.1)
+assert torch.autograd.backward is walk
+"""
+    )
+    done = desk.run("--", sys.executable, script)
+    assert done.returncode == 0, done.stderr
+    assert len(attached_in(collector)) == 1
+    assert sum(m.rows for m in collector.messages if isinstance(m, messages.Block) and m.stream == "steps") == 5
+
+
+@pytest.mark.gpu
+def test_a_program_that_runs_out_of_memory_before_its_optimizer_is_a_run(desk, collector, emulated_gpu):
+    script = desk.script(
+        "import torch\ntorch.cuda.set_per_process_memory_fraction(1e-3)\ntorch.ones(1 << 34, device='cuda')\n"
+    )
+    done = desk.run("--", sys.executable, script)
+    assert done.returncode == 1
+    assert done.stderr.count("torch.OutOfMemoryError: ") == 1, "the error is shown once, as without the agent"
+    [ended] = [message for message in collector.messages if isinstance(message, messages.Ended)]
+    assert (ended.state, ended.error_type) == ("failed", "OutOfMemoryError")
+    assert any(isinstance(message, messages.Piece) and message.kind == "oom" for message in collector.messages)
+
+
+def test_an_error_that_is_not_about_memory_makes_no_run(desk, collector):
+    done = desk.run("--", sys.executable, desk.script("import torch\nraise ValueError('x')\n"))
+    assert done.returncode == 1 and done.stderr.endswith("ValueError: x\n")
+    assert not attached_in(collector)
+
+
 # --- where and when it attaches -----------------------------------------------------------------------------------
 
 

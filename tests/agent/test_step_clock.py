@@ -272,6 +272,47 @@ def test_forward_passes_of_a_models_copy_are_detected(clock, hooks) -> None:
     assert len(hooks.roots) <= 4
 
 
+def update_by_hand(model, how: str) -> None:
+    with torch.no_grad():
+        for weight in model.parameters():
+            (weight.data if how == "data" else weight).sub_(weight.grad, alpha=0.1)
+            if how == "zeroed":
+                weight.grad.zero_()
+
+
+@pytest.mark.parametrize("how", ["weight", "data", "zeroed"])
+@pytest.mark.parametrize("clears_before", ["forward", "backward", None])
+def test_a_step_without_an_optimizer_ends_with_its_update(clock, hooks, how: str, clears_before: str | None) -> None:
+    model = nn.Linear(8, 2)
+    hooks.install([model])
+    if how == "data" and clears_before is None:
+        return  # nothing of PyTorch's shows this update
+    for _ in range(3):
+        for micro_step in range(2):
+            if clears_before == "forward" and not micro_step:
+                model.zero_grad()
+            loss = model(torch.randn(4, 8)).sum()
+            if clears_before == "backward" and not micro_step:
+                model.zero_grad()
+            loss.backward()
+        update_by_hand(model, how)
+    hooks.end_last_step_by_hand()
+    assert [step.micro_steps for step in clock.take()] == [2, 2, 2]
+
+
+def test_gradients_that_are_dropped_end_no_step_where_there_is_an_optimizer(clock, hooks) -> None:
+    """The first steps of a GradScaler are skipped, say."""
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install([model])
+    for skipped in (True, True, False):
+        model(torch.randn(4, 8)).sum().backward()
+        if not skipped:
+            optimizer.step()
+        optimizer.zero_grad()
+    assert [step.micro_steps for step in clock.take()] == [3]
+
+
 class ActorCritic(nn.Module):
     """Its own forward is never called: a method calls its children, as reinforcement learning does."""
 

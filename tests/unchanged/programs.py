@@ -91,6 +91,20 @@ train(model, optimizer, 120)
 show_state(model, optimizer)
 """
 
+BY_HAND = """
+model = Model()
+attach()
+for _ in range(120):
+    for _ in range(2):
+        model(torch.randn(4, 8)).square().mean().backward()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.sub_(weight.grad, alpha=0.01)
+    model.zero_grad()
+    show("versions", [weight._version for weight in model.parameters()])
+show_state(model)
+"""
+
 SAVED = """
 model = Model().cuda()
 optimizer = torch.optim.AdamW(model.parameters())
@@ -545,6 +559,7 @@ IN_PLACE = '(model.compile(backend="eager"), model)[1]'
 
 PROGRAMS = {
     "plain loop": PLAIN,
+    "updated by hand": BY_HAND,
     "objects saved, target given": SAVED % "model",
     "objects saved, nothing given": SAVED % "",
     "exported, traced and scripted": EXPORTED,

@@ -2,8 +2,9 @@
 
 Most of those processes train nothing (pip, compile workers, data loaders, the launcher itself), and many have no torch. So
 this file uses only the standard library, imports almost nothing, and waits. When ``torch.optim.optimizer`` was imported it
-wraps ``Optimizer.__init__``. When the first optimizer was made it removes the wrapper and attaches. That is before the
-first step, so that no peak is missed, and a process that only imports torch becomes no run.
+wraps ``Optimizer.__init__`` and ``torch.autograd.backward``. When the first optimizer was made, or where there is none the
+first backward pass begins, it removes the wrappers and attaches. That is before the first step, so that no peak is missed,
+and a process that only imports torch becomes no run. One that runs out of device memory before is attached when it fails.
 
 If the script attaches by itself, ``attach()`` here returns the session that runs already.
 
@@ -36,7 +37,7 @@ class _WaitForOptimizers:
 
 
 def _after_import(loader: "Any") -> None:
-    """Call :func:`_attach_at_first_optimizer` when the loader has run the module; the loader itself does not change."""
+    """Call :func:`_attach_when_training_begins` when the loader has run the module; the loader itself does not change."""
     run = getattr(loader, "exec_module", None)
     if run is None:
         return
@@ -44,7 +45,7 @@ def _after_import(loader: "Any") -> None:
     def exec_module(module: "Any") -> None:
         del loader.exec_module
         run(module)
-        _attach_at_first_optimizer(module)
+        _attach_when_training_begins(module)
 
     try:
         loader.exec_module = exec_module
@@ -52,26 +53,53 @@ def _after_import(loader: "Any") -> None:
         return  # a loader that cannot be changed: no agent in this process
 
 
-def _attach_at_first_optimizer(module: "Any") -> None:
+def _attach_when_training_begins(module: "Any") -> None:
+    """Attach at the first optimizer or backward pass, or when an out-of-memory error ends the program before."""
     optimizer_class = getattr(module, "Optimizer", None)
+    autograd = sys.modules.get("torch.autograd")
     if optimizer_class is None:
         return
-    original = optimizer_class.__init__
+    make, walk, report = optimizer_class.__init__, getattr(autograd, "backward", None), sys.excepthook
     waiting = True
 
-    def __init__(self: "Any", *args: "Any", **kwargs: "Any") -> None:  # noqa: N807
+    def begin() -> None:
         nonlocal waiting
-        original(self, *args, **kwargs)
-        # After it, so that the agent finds no incomplete optimizer.
         if waiting:
             waiting = False
             if optimizer_class.__init__ is __init__:
-                optimizer_class.__init__ = original
+                optimizer_class.__init__ = make
+            if autograd is not None and getattr(autograd, "backward", None) is backward:
+                autograd.backward = walk  # type: ignore[attr-defined]
+            if sys.excepthook is excepthook:
+                sys.excepthook = report
             _attach()
 
-    __init__.__wrapped__ = original  # type: ignore[attr-defined]
-    __init__.__doc__ = original.__doc__
+    def __init__(self: "Any", *args: "Any", **kwargs: "Any") -> None:  # noqa: N807
+        make(self, *args, **kwargs)
+        begin()  # after it, so that the agent finds no incomplete optimizer
+
+    def backward(*args: "Any", **kwargs: "Any") -> "Any":
+        begin()
+        return walk(*args, **kwargs)
+
+    def excepthook(kind: "Any", error: "Any", trace: "Any") -> None:
+        ours = sys.excepthook is excepthook
+        if waiting and kind.__name__ == "OutOfMemoryError":
+            begin()
+            if ours and sys.excepthook is not report:
+                sys.excepthook(kind, error, trace)  # the agent's, which passes the error on
+                return
+        report(kind, error, trace)
+
+    __init__.__wrapped__ = make  # type: ignore[attr-defined]
+    __init__.__doc__ = make.__doc__
     optimizer_class.__init__ = __init__
+    if walk is not None:
+        backward.__wrapped__ = walk  # type: ignore[attr-defined]
+        backward._torchdynamo_inline = walk  # type: ignore[attr-defined]  # Dynamo looks through it
+        backward.__doc__, backward.__module__, backward.__qualname__ = walk.__doc__, walk.__module__, walk.__qualname__
+        autograd.backward = backward  # type: ignore[union-attr]
+    sys.excepthook = excepthook
 
 
 def _attach() -> None:

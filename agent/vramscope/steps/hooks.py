@@ -29,6 +29,7 @@ from vramscope.process.untraced import skip_own_frames
 from vramscope.steps.call_stack import steps_within_its_own_step
 from vramscope.steps.clock import StepClock
 from vramscope.steps.events import GraphListener, LoopExtension, LossListener, WalkListener
+from vramscope.steps.hand_steps import HandSteps
 from vramscope.steps.patches.backward import OUTSIDE, BackwardFront
 from vramscope.steps.patches.caught_errors import OF_MEMORY, CaughtErrors
 from vramscope.steps.patches.dataloader import LoaderFront
@@ -62,6 +63,7 @@ class LoopHooks:
         self._forward_of: int | None = None  # whose forward it was: an id, compared and never used
         self.models = RootHooks(self, CallListener(self._before_forward, self._after_forward, self._forward_failed))
         self.loader = LoaderFront(self)
+        self.hand_steps = HandSteps(lambda: list(self.roots))
         self.extensions: list[LoopExtension] = []
         """Frameworks whose steps differ from PyTorch's."""
         self.on_first_step: Callable[[], None] | None = None
@@ -168,6 +170,7 @@ class LoopHooks:
     def lead(self, optimizer: torch.optim.Optimizer) -> None:
         """Steps are this optimizer's steps."""
         self.optimizers.add(optimizer)
+        self.hand_steps.is_off = True
         self._leader = weakref.ref(optimizer)
 
     # -- the hooks: on the training thread, many times a second ------------------------------------------------------
@@ -190,6 +193,7 @@ class LoopHooks:
             return  # (a root inside backward is being recomputed: activation checkpointing)
         if get_ident() != clock.thread and not clock.is_training_thread():
             return
+        self.end_step_by_hand()
         before = clock.phase
         if self.grad_enabled():
             # (beside a reference in evaluation mode there is another that trains)
@@ -260,6 +264,7 @@ class LoopHooks:
             self.caught.scan()
         if self._leader is None or self._leader() is not optimizer:
             self.optimizers.add(optimizer)
+            self.hand_steps.is_off = True
         self._nests = self._nests or id(optimizer) in self._in_step
         self._in_step.add(id(optimizer))
         self._runs_closure = kwargs.get("closure") is not None or (len(args) > 1 and callable(args[1]))
@@ -282,6 +287,20 @@ class LoopHooks:
             return
         if not any(extension.takes_step(optimizer) for extension in self.extensions):
             self.stepped(optimizer)
+
+    def end_step_by_hand(self) -> None:
+        """End the step if its weights were updated without an optimizer. The training is about to begin something else."""
+        if self.clock.micro_steps and self._leader is None and self.hand_steps.is_over():
+            self._end_step()
+
+    def end_last_step_by_hand(self) -> None:
+        """The same at the end of the session. PyTorch does not show an update of ``weight.data``: then the step is over if it has
+        as many backward passes as the one before."""
+        self.end_step_by_hand()
+        clock, before = self.clock, self.clock.newest
+        if self._leader is None and not self.hand_steps.is_off and before is not None:
+            if clock.micro_steps == before.micro_steps:
+                self._end_step()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer's step is over: the training's, if it is the one that leads."""
@@ -312,8 +331,10 @@ class LoopHooks:
         """One that was called by itself, and not by another's walk."""
         if self._stepped_in_backward:
             self._end_step()
-        else:
-            self.clock.enter(OPTIMIZER if self._runs_closure else OTHER)
+            return
+        self.clock.enter(OPTIMIZER if self._runs_closure else OTHER)
+        if self._leader is None and self.clock.is_training_thread():
+            self.hand_steps.after_backward()
 
     def _end_step(self) -> None:
         self._others_steps, self._others_after, self._stepped_in_backward = 0, -1, False

@@ -31,6 +31,7 @@ class BackwardFront:
         enter = guarded("backward hook")(clock.enter)
         extensions = guarded("a framework's backward pass")(hooks.before_backward)
         search_caller = guarded("model hook")(hooks.search_called_model)
+        end_step = guarded("the end of a step by hand")(hooks.end_step_by_hand)
         passes = hooks.error_passes
         walk, loss = guarded("graph watch")(self._before_walk), guarded("the loss")(self._before_backward)
 
@@ -38,6 +39,7 @@ class BackwardFront:
             if graph_task() != OUTSIDE:  # reentrant checkpointing calls backward within backward
                 return False
             extensions()
+            end_step()
             if clock.watched and not clock.saw_forward and clock.phase in (DATA, OTHER):
                 search_caller()
             enter(BACKWARD)

@@ -52,6 +52,7 @@ class LoaderFront:
         self.batches += 1
         if not clock.is_training_thread(loads=True):
             return
+        hooks.end_step_by_hand()
         if clock.phase != EVAL:
             clock.enter(DATA)
             size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)

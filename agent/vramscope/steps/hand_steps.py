@@ -1,0 +1,80 @@
+"""Ends the steps of a training that updates its weights by hand, without an optimizer.
+
+After a backward pass some weights are noted. Their step is over once one of them was written to, or its gradient was
+written to, replaced or dropped: accumulation alone does none of that between two backward passes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from vramscope.process.live_objects import living
+
+if TYPE_CHECKING:
+    import torch
+
+MOST_WEIGHTS: Final = 3
+"""Number of noted weights. More than one, as a loop may skip some of its weights."""
+MOST_SEARCHED: Final = 200
+"""Number of weights among which those with gradients are searched."""
+
+
+class NotedWeight(NamedTuple):
+    """A weight and its gradient as a backward pass left them. Versions count PyTorch's writes in place."""
+
+    weight: weakref.ref[torch.Tensor]
+    version: int
+    gradient_version: int
+    gradient_address: int
+
+
+class HandSteps:
+    """Of one session, until an optimizer steps.
+
+    roots   modules whose parameters are noted
+    """
+
+    def __init__(self, roots: Callable[[], Iterable[torch.nn.Module]]) -> None:
+        self._roots = roots
+        self._noted: list[NotedWeight] = []
+        self._searched_optimizers = False
+        self.is_off = False
+        """True once the training is known to have an optimizer."""
+
+    def after_backward(self) -> None:
+        """Note weights. Costs 3 µs and 0.2 µs for each parameter without a gradient, up to MOST_SEARCHED."""
+        if self.is_off:
+            return
+        self._noted.clear()
+        weights = (weight for root in self._roots() for weight in root.parameters())
+        for weight in itertools.islice(weights, MOST_SEARCHED):
+            if weight.is_leaf and weight.grad is not None:
+                noted = (weight._version, weight.grad._version, weight.grad.data_ptr())
+                self._noted.append(NotedWeight(weakref.ref(weight), *noted))
+                if len(self._noted) == MOST_WEIGHTS:
+                    return
+
+    def is_over(self) -> bool:
+        """True if the noted weights were updated since the backward pass. The first time, optimizers are searched: 30 ms."""
+        if self.is_off or not any(map(_was_updated, self._noted)):
+            return False
+        self._noted.clear()
+        if not self._searched_optimizers:
+            import torch
+
+            self._searched_optimizers = True
+            self.is_off = bool(living(torch.optim.Optimizer))
+        return not self.is_off
+
+
+def _was_updated(noted: NotedWeight) -> bool:
+    weight = noted.weight()
+    if weight is None:
+        return False
+    gradient = weight.grad
+    if gradient is None or weight._version != noted.version:
+        return True
+    return gradient._version != noted.gradient_version or gradient.data_ptr() != noted.gradient_address
