@@ -77,4 +77,4 @@ def _was_updated(noted: NotedWeight) -> bool:
     gradient = weight.grad
     if gradient is None or weight._version != noted.version:
         return True
-    return gradient._version != noted.gradient_version or gradient.data_ptr() != noted.gradient_address
+    return bool(gradient._version != noted.gradient_version or gradient.data_ptr() != noted.gradient_address)

@@ -298,9 +298,9 @@ class LoopHooks:
         as many backward passes as the one before."""
         self.end_step_by_hand()
         clock, before = self.clock, self.clock.newest
-        if self._leader is None and not self.hand_steps.is_off and before is not None:
-            if clock.micro_steps == before.micro_steps:
-                self._end_step()
+        is_by_hand = self._leader is None and not self.hand_steps.is_off
+        if is_by_hand and before is not None and clock.micro_steps == before.micro_steps:
+            self._end_step()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer's step is over: the training's, if it is the one that leads."""
