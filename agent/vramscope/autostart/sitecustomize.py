@@ -59,9 +59,9 @@ def _attach_when_training_begins(module: "Any") -> None:
     autograd = sys.modules.get("torch.autograd")
     if optimizer_class is None:
         return
-    make: "Any" = optimizer_class.__init__
-    walk: "Any" = getattr(autograd, "backward", None)
-    report: "Any" = sys.excepthook
+    make: Any = optimizer_class.__init__
+    walk: Any = getattr(autograd, "backward", None)
+    report: Any = sys.excepthook
     waiting = True
 
     def begin() -> None:
