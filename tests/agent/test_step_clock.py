@@ -313,6 +313,28 @@ def test_gradients_that_are_dropped_end_no_step_where_there_is_an_optimizer(cloc
     assert [step.micro_steps for step in clock.take()] == [3]
 
 
+@pytest.mark.parametrize(("kind", "first"), [(torch.optim.AdamW, 4), (torch.optim.SGD, 1)])
+def test_steps_continue_where_the_optimizers_state_was_saved(clock, hooks, kind, first: int) -> None:
+    """SGD does not count its steps."""
+
+    def made() -> tuple[nn.Module, torch.optim.Optimizer]:
+        model = nn.Linear(8, 2)
+        return model, kind(model.parameters(), lr=0.1)
+
+    model, optimizer = made()
+    for _ in range(3):
+        train_once(model, optimizer)
+    checkpoint = pickle.loads(pickle.dumps(optimizer.state_dict()))
+    model, optimizer = made()
+    optimizer.load_state_dict(checkpoint)
+    hooks.install([model])
+    train_once(model, optimizer)
+    other = nn.Linear(8, 2)
+    train_once(other, torch.optim.AdamW(other.parameters()))
+    train_once(model, optimizer)
+    assert [step.number for step in clock.take()] == [first, first + 1]
+
+
 class ActorCritic(nn.Module):
     """Its own forward is never called: a method calls its children, as reinforcement learning does."""
 

@@ -48,7 +48,7 @@ from vramscope.launch import AUTOSTART
 os.environ["VRAMSCOPE_DISABLED"] = "1"  # so that it waits for no import, which was long ago
 autostart = runpy.run_path(str(AUTOSTART / "sitecustomize.py"))
 del os.environ["VRAMSCOPE_DISABLED"]
-autostart["_attach_at_first_optimizer"](sys.modules["torch.optim.optimizer"])
+autostart["_attach_when_training_begins"](sys.modules["torch.optim.optimizer"])
 """
 """Code that ``vramscope run`` runs in the process that it starts."""
 

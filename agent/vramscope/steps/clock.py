@@ -53,7 +53,8 @@ class StepClock:
     ) -> None:
         self._now = now
         self.step = 0
-        """Number of optimizer steps that have ended."""
+        """Number of optimizer steps that have ended, those before a resume included."""
+        self._steps_here = 0
         self.phase: int = OTHER
         self.watched = phases
         """True if the phases of the running step are read."""
@@ -165,6 +166,7 @@ class StepClock:
         intervals, self._intervals = self._intervals, []
         breakdown = self.breakdown.end_step(intervals, self._devices) if self.breakdown is not None else None
         self.step += 1
+        self._steps_here += 1
         after = self.retention.end_step(intervals) if self.retention is not None else UNKNOWN_AFTER_STEP
         if len(self._finished) == _MOST_FINISHED:
             self.lost_steps += 1
@@ -187,7 +189,7 @@ class StepClock:
         self.phase = DATA
         if self._control_steps is not None:
             self.is_control_step = self._control_steps.next_is_control(
-                self.step, self.watched, self._agent_ns, began - self._end_ns
+                self._steps_here, self.watched, self._agent_ns, began - self._end_ns
             )
             self.watched = not self.is_control_step
         self._end_ns = began

@@ -38,7 +38,7 @@ class ControlSteps:
     def next_is_control(self, step: int, watched: bool, agent_ns: int, duration_ns: int) -> bool:
         """True if the step after this one is a control step.
 
-        step      Number of the step that has just ended.
+        step      Number of steps that have ended in this session.
         watched   True if its phases were read.
         agent_ns  Agent time within duration_ns.
         """

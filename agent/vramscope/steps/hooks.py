@@ -35,6 +35,7 @@ from vramscope.steps.patches.caught_errors import OF_MEMORY, CaughtErrors
 from vramscope.steps.patches.dataloader import LoaderFront
 from vramscope.steps.patches.grad_scaler import ScalerFront
 from vramscope.steps.phase import DATA, EVAL, FORWARD, OPTIMIZER, OTHER
+from vramscope.steps.resumed_steps import steps_made
 from vramscope.steps.root_modules import RootHooks
 
 if TYPE_CHECKING:
@@ -176,8 +177,16 @@ class LoopHooks:
     # -- the hooks: on the training thread, many times a second ------------------------------------------------------
 
     @guarded("forward hook")
+    def part_called(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        """A part of a model is called outside of any call of the model. The leak detector finds such calls itself."""
+        self._forward_begins_in(module, args, kwargs, None)
+
+    @guarded("forward hook")
     def _before_forward(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        clock, graphs, batch = self.clock, self.graphs, self.clock.batch
+        self._forward_begins_in(module, args, kwargs, self.graphs)
+
+    def _forward_begins_in(self, module: torch.nn.Module, args: Any, kwargs: Any, graphs: GraphListener | None) -> None:
+        clock, batch = self.clock, self.clock.batch
         if sys.exc_info()[1] is not None:
             self.caught.scan()
         if self.loss is not None:
@@ -265,6 +274,8 @@ class LoopHooks:
         if self._leader is None or self._leader() is not optimizer:
             self.optimizers.add(optimizer)
             self.hand_steps.is_off = True
+        if not self.clock.step and self.clock.is_training_thread():
+            self.clock.begin_again(steps_made(optimizer))
         self._nests = self._nests or id(optimizer) in self._in_step
         self._in_step.add(id(optimizer))
         self._runs_closure = kwargs.get("closure") is not None or (len(args) > 1 and callable(args[1]))

@@ -31,9 +31,9 @@ class RootHooks:
         self._hooks = hooks
         self._listener = listener
         self._root_listener = CallListener(self._before_root, self._after_root, self._root_failed)
-        self._part_listener = CallListener(self._before_part, self._after_part, self._part_failed)
+        self._part_listener = CallListener(self._before_part)
         self._running: int | None = None
-        """Root, by id, whose call is the outermost that runs."""
+        """Root, by id, whose call runs."""
         self._are_given = False
         self._found_once = False
         self._kinds: weakref.WeakSet[type] = weakref.WeakSet()
@@ -104,7 +104,7 @@ class RootHooks:
             self._end_search()
             self._end_search = None
 
-    def _called(self, module: torch.nn.Module, *_: object) -> None:
+    def _called(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         hooks = self._hooks
         if not hooks.grad_enabled() or (type(module) not in self._kinds and id(module) not in self._parts):
             return
@@ -113,8 +113,10 @@ class RootHooks:
             and hooks.graph_task() == OUTSIDE_OF_BACKWARD
             and hooks.clock.is_training_thread()
         ):
-            self._fruitless = 0
             self.end_search()
+            if _continues_graph(args, kwargs):
+                return
+            self._fruitless = 0
             if id(module) not in self._parts:
                 self._hook(module)
             elif module not in hooks.roots and module not in self._called_parts:
@@ -131,7 +133,7 @@ class RootHooks:
         self._kinds.add(type(module))
         hooks.when_removed(module_calls.listen(module, self._root_listener))
 
-    # -- calls of the roots: on the training thread -----------------------------------------------------------------
+    # -- calls of roots and parts: on the training thread ------------------------------------------------------------
 
     def _before_root(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         if self._running is None:
@@ -139,28 +141,30 @@ class RootHooks:
         self._listener.before(module, args, kwargs)
 
     def _after_root(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if self._running == id(module):
-            self._running = None
+        self._returned(module)
         if self._listener.after is not None:
             self._listener.after(module, args, output)
 
     def _root_failed(self, module: torch.nn.Module) -> None:
-        if self._running == id(module):
-            self._running = None
+        self._returned(module)
         if self._listener.failed is not None:
             self._listener.failed(module)
 
     def _before_part(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         if self._running is None:
-            self._before_root(module, args, kwargs)
+            self._hooks.part_called(module, args, kwargs)
 
-    def _after_part(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+    def _returned(self, module: torch.nn.Module) -> None:
         if self._running == id(module):
-            self._after_root(module, args, output)
+            self._running = None
 
-    def _part_failed(self, module: torch.nn.Module) -> None:
-        if self._running == id(module):
-            self._root_failed(module)
+
+def _continues_graph(args: Any, kwargs: Any) -> bool:
+    """True if the first argument was computed from weights: then the forward pass did not begin with this call."""
+    import torch
+
+    given = args[0] if args else next(iter(kwargs.values()), None)
+    return isinstance(given, torch.Tensor) and given.grad_fn is not None
 
 
 def outermost_modules(modules: list[torch.nn.Module] | None = None) -> list[torch.nn.Module]:
