@@ -125,9 +125,10 @@ function endNote(floor, state, leaks) {
         ? `${duration(floor.seconds_to_out_of_memory)}, `
         : "";
     const emptied = leaks.some((leak) => leak.emptied_at) ? ", unless it is emptied first" : "";
-    return `${time}${bytes(floor.room_bytes)} free${state === "running" ? emptied : ", if it had continued"}`;
+    return `${time}${bytes(floor.room_bytes)} free${emptied}`;
   }
   if (floor.growing === false) return "memory after each step does not grow";
+  if (floor.growing === true) return state === "running" ? "what grows has a bound that fits" : "the run has ended";
   return isKnown(floor.capacity_bytes) ? "" : "capacity unknown";
 }
 

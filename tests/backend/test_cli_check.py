@@ -25,7 +25,11 @@ def with_look(server: RunningServer, name: str, *leaks: Any, **told: Any) -> Age
     """A finished run in which somebody looked for leaks."""
     agent = Agent(name=name)
     server.send(
-        agent, agent.samples(ooms=0), agent.steps(30, peak_allocated_bytes=3 * GIB), scan(*leaks), agent.ended(**told)
+        agent,
+        agent.samples(ooms=0),
+        agent.steps(30, peak_allocated_bytes=3 * GIB, after_step_bytes=[GIB] * 30),
+        scan(*leaks),
+        agent.ended(**told),
     )
     return agent
 

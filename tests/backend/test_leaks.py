@@ -237,6 +237,48 @@ def test_the_floors_slope_and_the_steps_until_memory_ends(server: RunningServer)
     assert re.search(r"out of memory after about 1\d,\d{3} more steps", slow["verdict"]["sentence"])
 
 
+def test_a_run_that_has_ended_gets_no_forecast(server: RunningServer) -> None:
+    agent = growing_run(server, 64 * MIB)
+    server.send(agent, scan(leak(growth_bytes_per_step=60.0 * MIB)), agent.ended(), sequence=5)
+    told = leaks_of(server, agent)
+    assert told["floor"]["growing"] is True and told["floor"]["steps_to_out_of_memory"] is None
+    assert told["verdict"]["sentence"].endswith("It grows by 60.0 MiB a step.")
+
+
+@pytest.mark.parametrize(("full_gib", "forecast"), [(5, False), (100, True), (None, True)])
+def test_a_bound_that_fits_the_card_ends_the_growth(
+    server: RunningServer, full_gib: int | None, forecast: bool
+) -> None:
+    """A deque with maxlen, say."""
+    agent = growing_run(server, 64 * MIB)
+    full_bytes = None if full_gib is None else full_gib * GIB
+    server.send(agent, scan(leak(growth_bytes_per_step=60.0 * MIB, full_bytes=full_bytes)))
+    told = leaks_of(server, agent)
+    assert (told["floor"]["steps_to_out_of_memory"] is not None) == forecast
+    sentence = told["verdict"]["sentence"]
+    assert ("out of memory after about" in sentence) == forecast
+    assert (f"up to about {full_gib}.0 GiB when it is full" in sentence) == (full_gib is not None)
+
+
+@pytest.mark.parametrize(("factor", "level"), [(1, "growth"), (3, "growth"), (20, "none")])
+def test_a_batch_that_is_longer_in_each_step_is_no_leak(server: RunningServer, factor: int, level: str) -> None:
+    """Lengths in rising order: the last batch is still referred to when a step ends, and its activations were larger still."""
+    agent = Agent()
+    at = np.arange(100)
+    floor, peak = GIB + at * MIB, 2 * GIB + at * MIB * factor
+    server.send(agent, agent.steps(100, after_step_bytes=floor.tolist(), peak_allocated_bytes=peak.tolist()), scan())
+    told = leaks_of(server, agent)
+    assert told["verdict"]["level"] == level
+    assert (told["floor"]["steps_to_out_of_memory"] is None) == (level == "none")
+    assert ("A longer batch does that." in told["verdict"]["sentence"]) == (level == "none")
+
+
+def test_too_few_steps_tell_nothing(server: RunningServer) -> None:
+    agent = Agent()
+    server.send(agent, agent.steps(10, after_step_bytes=[GIB] * 10), scan())
+    assert leaks_of(server, agent)["verdict"]["level"] == "unknown"
+
+
 @pytest.mark.parametrize(("share", "level"), [(1.0, "none"), (0.9, "none"), (0.5, "growth"), (0.0, "growth")])
 def test_a_floor_that_rises_with_the_models_is_told_as_theirs(server: RunningServer, share: float, level: str) -> None:
     """Layers that are added as the training goes on; counted in every fourth step only."""

@@ -52,6 +52,8 @@ def findings(device: str, loop: str, answers: Answers) -> tuple[list[dict[str, A
     for leak in scans[-1][1].leaks if scans else []:
         told = msgspec.to_builtins(leak)
         told.pop("why")  # depends on the steps of earlier scans
+        if leak.full_bytes is None:
+            told.pop("full_bytes")
         told["file"] = Path(told["file"]).name if told["file"] else None
         # a key of a dictionary may be an address, or the number of a hook in this process
         told["chain"] = [re.sub(r"\[\d+\]", f"[{MASK}]", link) for link in told["chain"]]

@@ -220,7 +220,9 @@ def test_a_larger_input_likely_needs_more_than_the_last() -> None:
 def test_growth_rises_in_every_interval() -> None:
     rising = growth_of(steps([100, 200, 300, 400, 500], [1000, 1100, 1200, 1300, 1400]))
     assert rising is not None
-    assert rising == (400, 1000, 4)
+    assert rising == (400, 1000, 4, False)
+    longer = growth_of(steps([100, 200, 300, 400, 500], [1000, 2000, 3000, 4000, 5000]))
+    assert longer is not None and longer.of_work, "a batch that is longer in each step, and referred to after it"
     for floors in (
         [100, 200, 300],
         [100, 100, 100, 500, 500, 500],

@@ -26,7 +26,7 @@ def figure(page: Any, key: str) -> str:
     return " ".join(page.locator(f"[data-kpi={key}]").inner_text().split())
 
 
-def test_the_verdict_says_who_where_how_much_and_how_long(page: Any, server: Any) -> None:
+def test_the_verdict_says_who_where_and_how_much(page: Any, server: Any) -> None:
     page.goto(server.url + LEAKY)
     verdict = page.locator(".verdict")
     verdict.wait_for()
@@ -34,13 +34,13 @@ def test_the_verdict_says_who_where_how_much_and_how_long(page: Any, server: Any
     text = verdict.inner_text()
     assert "history (train.py:87) keeps the graphs of 900 earlier steps" in text
     assert re.search(r"It holds 19\.3 GiB; after the fix the peak falls by 19\.3 GiB", text)
-    assert re.search(r"grows by 22\.0 MiB a step: out of memory after about [\d,]+ more steps \(\d+ min", text)
+    assert "It grows by 22.0 MiB a step." in text and "out of memory" not in text, "the run has ended"
     assert "3 of 41 holders: 250 ms were over" in page.locator("[data-omissions]").inner_text()
     assert figure(page, "held").startswith("Retained 20.9 GiB by 3 holders")
     assert "fix of history" in figure(page, "saved")
     assert figure(page, "graphs").startswith("Graphs alive 900")
     assert re.search(r"22\.0 MiB/step ± \d+(\.\d+)? KiB over 900 steps", figure(page, "slope"))
-    assert re.search(r"\d \d{3} steps .* GiB free", figure(page, "end"))
+    assert figure(page, "end").endswith("the run has ended")
 
 
 def test_the_floor_is_drawn_with_its_fit_and_zooming_judges_the_window(page: Any, server: Any) -> None:

@@ -93,6 +93,8 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
     if record.trainable_bytes is not None and record.state_bytes_per_parameter_byte is not None:
         expected_state = int(record.trainable_bytes * record.state_bytes_per_parameter_byte)
     growth = growth_of(record.steps)
+    if growth is not None and growth.of_work and worst is None:
+        growth = growth_bytes = None
     # No step ends in an evaluation: what a container has accumulated there is the growth.
     accumulated = record.last_look[0].held_bytes if growth is None and record.last_look else 0
     facts = Facts(

@@ -25,6 +25,10 @@ LEAST_SHARE: Final = 0.25
 LEAKS_THAT_GROW: Final = ("growing", "growing-eval", "tensor-growth", "cycle", "overlap", "overlap-unfreed")
 
 
+WORK_GROWS: Final = 4.0
+"""Ratio of the rise of the peaks to the rise of the memory after the steps, from which on the steps themselves need more."""
+
+
 class Growth(NamedTuple):
     """A rise of the memory after each step, in every interval from the first known step to the last."""
 
@@ -33,6 +37,8 @@ class Growth(NamedTuple):
     """Peak allocated of the first known step, before anything had grown."""
     steps: int
     """Steps over which it rose."""
+    of_work: bool
+    """True if the peaks rose far more: a longer batch needs more in its step, and is itself still there after it."""
 
 
 def growth_of(steps: Mapping[str, bytes]) -> Growth | None:
@@ -50,7 +56,9 @@ def growth_of(steps: Mapping[str, bytes]) -> Growth | None:
     least = LEAST_SHARE * (lows[-1] - lows[0]) / (intervals - 1)
     if least <= 0 or any(b - a < least for a, b in pairwise(lows)):
         return None
-    return Growth(floor[count - 1] - floor[0], peak[0], number[count - 1] - number[0])
+    risen = floor[count - 1] - floor[0]
+    of_work = peak[count - 1] - peak[0] >= WORK_GROWS * risen
+    return Growth(risen, peak[0], number[count - 1] - number[0], of_work)
 
 
 def growing(record: OomRecord) -> list[Any]:

@@ -151,6 +151,8 @@ class Leak(msgspec.Struct, frozen=True, kw_only=True):
     emptied_after: Annotated[int, msgspec.Meta(ge=1, le=MAX_VALUE)] | None = None
     """Iterations until the holder is emptied. Count, bytes and effect are then those of its fullest scan. None: never seen
     to be emptied."""
+    full_bytes: Whole | None = None
+    """Bytes that it retains once it is full: a deque's maxlen, a cached function's maxsize. None: it has no bound."""
     peak_effect_bytes: Whole | None = None
     """Reduction of the step's peak by the fix; None: not known."""
     peak_effect: Text = ""

@@ -59,6 +59,8 @@ class Leak(TypedDict):
     """Source line that empties the container; empty if none is known."""
     emptied_after: int | None
     """Number of iterations after which the container is emptied."""
+    full_bytes: int | None
+    """Memory that the container retains once it is full; null if it has no bound."""
     peak_effect_bytes: int | None
     """Bytes by which the peak falls when the memory is freed."""
     peak_effect: str

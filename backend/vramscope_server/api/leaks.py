@@ -12,7 +12,13 @@ from sqlalchemy.engine import Connection
 from vramscope.protocol import series
 from vramscope_server.analysis.leaks.leaked_allocations import CannotTell
 from vramscope_server.analysis.series.trend import Trend, trend, until_full
-from vramscope_server.analysis.series.verdicts import emptied_words, kind_words, leak_verdict
+from vramscope_server.analysis.series.verdicts import (
+    emptied_words,
+    fits_when_full,
+    kind_words,
+    leak_verdict,
+    work_grows,
+)
 from vramscope_server.answers.leaks import LeakReplay, LeakReport
 from vramscope_server.api.dependencies import readable
 from vramscope_server.api.problems import BadRecording, NotFound
@@ -44,6 +50,8 @@ router = APIRouter(tags=["leaks"])
 _MOST_TRIED: Final = 8
 """Maximum number of recordings that are opened to find one with a leak's allocations."""
 
+FORECAST: Final = ("steps_to_out_of_memory", "steps_to_out_of_memory_at_least", "seconds_to_out_of_memory")
+
 _RECENT: Final = 0.1
 """Share of the steps whose highest peak counts as the peak of now."""
 
@@ -60,13 +68,20 @@ def get_leaks(
         looked = load_scans(connection, record)
         fit, damaged = _fit(connection, record, place, *window.bounds(record, place))
         models = _fit_of_models(connection, record, place, *window.bounds(record, place))
+        peaks = _fit_of_peaks(connection, record, place, *window.bounds(record, place))
         used_bytes = _used_bytes(connection, record, place)
         outside_bytes = _outside_bytes(connection, record, place)
     leaks = [
         leak | {"kind_words": kind_words(leak), "emptied": emptied_words(leak)}
         for leak in merge_leaks({r: x.scan for r, x in looked.items()})
     ]
-    floor = _floor(record, place, fit, used_bytes, outside_bytes) | {"damaged": damage_rows(damaged, place)}
+    if fit is not None and peaks is not None and work_grows(fit, peaks) and all(leak["on_host"] for leak in leaks):
+        floor = _floor(record, place, dataclasses.replace(fit, growing=False), used_bytes, outside_bytes)
+    else:
+        floor = _floor(record, place, fit, used_bytes, outside_bytes)
+    if fits_when_full(leaks, floor["room_bytes"]):
+        floor |= dict.fromkeys(FORECAST)
+    floor["damaged"] = damage_rows(damaged, place)
     died = record.state == "failed" and "OutOfMemory" in (record.error_type or "")
     floor["ran_out_step"] = (record.last_step or 0) + 1 if died else None
     verdict = leak_verdict(
@@ -79,6 +94,9 @@ def get_leaks(
         seconds_left=floor["seconds_to_out_of_memory"],
         ran_out_step=floor["ran_out_step"],
         models=models,
+        peaks=peaks,
+        room_bytes=floor["room_bytes"],
+        not_scanned=next((told.scan.not_scanned for told in looked.values() if told.scan.not_scanned), ""),
     )
     return answer(
         {
@@ -188,6 +206,17 @@ def _fit_of_models(
     return trend(told.columns["step"].astype(np.float64), together)
 
 
+def _fit_of_peaks(
+    connection: Connection, run: StoredRun, place: RankDevice, first: int | None, last: int | None
+) -> Trend | None:
+    """The fit of the highest allocated memory of each step."""
+    names = ["peak_allocated_bytes"]
+    told = load_columns(
+        connection, run, place, "steps", names, x="step", first=first, last=last, since_ns=place.started_ns
+    )
+    return trend(told.columns["step"].astype(np.float64), floats(told.columns[names[0]]))
+
+
 def _used_bytes(connection: Connection, run: StoredRun, place: RankDevice) -> int | None:
     """What the newest steps need at their peak, whatever window is shown; where that is not known, at their floor."""
     newest = run.last_step or 0
@@ -225,7 +254,8 @@ def _floor(
     known_room = place.capacity_bytes is not None and used_bytes is not None
     # What is outside is not known without NVML: then the room is too large by CUDA's context, some 500 MiB.
     room = place.capacity_bytes - used_bytes - (outside_bytes or 0) if known_room else None  # type: ignore[operator]
-    steps_left, soonest = until_full(fit, room)
+    # A run that has ended does not run out any more.
+    steps_left, soonest = until_full(fit, room) if run.state == "running" else (None, None)
     step_seconds = seconds(run.step_median_ns)
     known = steps_left is not None and step_seconds is not None
     return {

@@ -118,13 +118,13 @@ def get_techniques(
 
 
 def _recording(connection: Connection, run: StoredRun) -> StoredArtifact | None:
-    """The recording that begins first: no earlier reservation of the run can be missing in a prediction. Of several devices
-    the one with the highest peak."""
+    """The recording that begins first, and of several the longest: no earlier reservation of the run can be missing in a
+    prediction. Of several devices the one with the highest peak."""
     wholes = [stored for stored in list_artifacts(connection, run) if stored.kind == "window" and stored.whole]
 
-    def begins(stored: StoredArtifact) -> float:
-        first = stored.about.get("first_step")
-        return first if isinstance(first, int) else float("inf")
+    def begins(stored: StoredArtifact) -> tuple[float, float]:
+        first, last = (stored.about.get(name) for name in ("first_step", "last_step"))
+        return first if isinstance(first, int) else float("inf"), -last if isinstance(last, int) else 0.0
 
     return min(wholes, key=begins, default=None)
 

@@ -118,6 +118,15 @@ class Group:
     def held_bytes(self) -> int:
         return int((self.own_bytes + self.saved_bytes) * self.factor)
 
+    @property
+    def full_bytes(self) -> int | None:
+        """Bytes that it retains once its container is full; None without a bound."""
+        bound, size = self.holder.bound, self.holder.size
+        if bound is None or not size:
+            return None
+        elements = min(size, self.tensors or size)  # (the newest may not count yet)
+        return int(self.held_bytes * max(1.0, bound / elements))
+
     def bytes_beside(self, others: set[int]) -> int:
         """Retained storages, without those of ``others``."""
         beside = sum(size for key, size in {**self.saved, **self.own}.items() if key not in others)
@@ -135,6 +144,7 @@ class Group:
             line=holder.line or None,
             function=holder.function,
             held_bytes=self.held_bytes,
+            full_bytes=self.full_bytes,
             node_bytes=self.nodes * NODE_BYTES,
             examples=self.examples,
             **told,

@@ -21,6 +21,9 @@ SEVERAL_A_STEP: Final = 1.5
 THE_MODELS_SHARE: Final = 0.8
 """Share of the slope of memory after each step from which on the models themselves grow."""
 
+WORK_GROWS: Final = 4.0
+"""Ratio of the rise of the steps' peaks to the rise of the memory after them, from which on the steps themselves need more."""
+
 _NO_STEPS: Final = "No optimizer step has ended, so there is no floor whose growth could be told."
 
 KIND_WORDS: Final = {
@@ -53,7 +56,7 @@ class Verdict:
     host     what is named lies in the host's memory alone
     growth   nobody is named, but the floor rises
     none     looked, and nothing grows as far as can be seen
-    unknown  nobody has looked, and the floor does not rise as far as is known
+    unknown  nobody has looked, or there are too few steps to tell growth
     """
 
     level: Literal["leak", "held", "host", "growth", "none", "unknown"]
@@ -71,6 +74,9 @@ def leak_verdict(
     seconds_left: float | None,
     ran_out_step: int | None = None,
     models: Trend | None = None,
+    peaks: Trend | None = None,
+    room_bytes: float | None = None,
+    not_scanned: str = "",
 ) -> Verdict:
     """What a run's leaks come to.
 
@@ -82,7 +88,12 @@ def leak_verdict(
     steps_left    until out of memory at this slope; None where not known, or where nothing grows
     ran_out_step  in which it came to that; None: it did not
     models        the fit of parameters, gradients, buffers and optimizer state at the end of steps; None: not known
+    peaks         the fit of the highest allocated memory of steps; None: not known
+    room_bytes    free for growth; None: not known
+    not_scanned   what the newest scan left out; "": nothing
     """
+    if ended or fits_when_full(leaks, room_bytes):
+        steps_left = seconds_left = None
     end = _end(steps_left, seconds_left) if ran_out_step is None else f": memory ran out in step {count(ran_out_step)}"
     on_card = [leak for leak in leaks if not leak["on_host"]]
     if on_card:
@@ -96,11 +107,18 @@ def leak_verdict(
             said.append("It does not grow." if leaks[0]["kind"] in STEADY else "It does not grow beyond that.")
         return Verdict("leak" if not steady else "growth" if rises else "held", " ".join(filter(None, said)))
     kept = "" if not leaks else f" {_kept_on_host(leaks)}"
-    scans = "A scan found no holder." if looked else f"The agent has not scanned{'' if ended else ' yet'}."
+    left_out = f" The last scan left out {not_scanned}." if not_scanned else ""
+    scans = f"A scan found no holder.{left_out}" if looked else f"The agent has not scanned{'' if ended else ' yet'}."
     if floor is not None and floor.growing and models is not None and _is_of_models(floor, models):
         own = f"parameters, gradients, buffers and optimizer state take {amount(models.slope)} more a step"
         return Verdict(
             "none", f"The models themselves grow: {own}, and the floor rises by {_slope(floor)}{end}. {scans}{kept}"
+        )
+    if floor is not None and peaks is not None and work_grows(floor, peaks):
+        of_peaks = f"{amount(peaks.slope)} a step, memory after each step by {_slope(floor)}"
+        return Verdict(
+            "none",
+            f"The steps themselves need more and more: their peak rises by {of_peaks}. A longer batch does that. {scans}{kept}",
         )
     if floor is not None and floor.growing:
         return Verdict("growth", f"The floor rises by {_slope(floor)}{end}. {scans}{kept}")
@@ -108,8 +126,25 @@ def leak_verdict(
         return Verdict("host", kept.strip())
     if steps == 0:
         return Verdict("none" if looked else "unknown", f"{scans} {_NO_STEPS}")
-    still = _still(floor)
-    return Verdict("none", still) if looked else Verdict("unknown", f"{scans} {still}")
+    still = f"{_still(floor)}{left_out}"
+    return Verdict("unknown" if floor is None else "none", still) if looked else Verdict("unknown", f"{scans} {still}")
+
+
+def work_grows(floor: Trend, peaks: Trend) -> bool:
+    """True if memory after each step rises because the steps grow: a batch that is still referred to, and longer each time.
+
+    What is retained from step to step raises the peak by as much as the memory after a step. A longer batch raises the peak by its
+    activations too, which are many times the batch.
+    """
+    return floor.growing and peaks.growing and peaks.slope >= WORK_GROWS * floor.slope
+
+
+def fits_when_full(leaks: Sequence[Mapping[str, Any]], room_bytes: float | None) -> bool:
+    """True if all that grows has a bound, and there is room for it: then memory does not run out."""
+    rising = [leak for leak in leaks if not leak["on_host"] and (leak["growth_bytes_per_step"] or 0) > 0]
+    if room_bytes is None or not rising or any(leak["full_bytes"] is None for leak in rising):
+        return False
+    return bool(sum(leak["full_bytes"] - leak["held_bytes"] for leak in rising) <= room_bytes)
 
 
 def _who(leak: Mapping[str, Any]) -> str:
@@ -186,6 +221,9 @@ def _growth(leaks: Sequence[Mapping[str, Any]], floor: Trend | None, end: str) -
     nodes, held = leaks[0]["node_bytes"], leaks[0]["held_bytes"]
     if said and nodes > held > 0:  # (each graph has as many)
         said += f" and about {amount(nodes * own / held)} of nodes"
+    full = leaks[0]["full_bytes"]
+    if said and full is not None:
+        said += f", up to about {amount(full)} when it is full"
     if end and leaks[0]["emptied_at"] and leaks[0]["emptied_after"] is None:
         end += ", if it is not emptied before"
     if rises and floor is not None:

@@ -18,6 +18,7 @@ from vramscope_server.analysis.oom.remedies.remedy import ReplayFn
 from vramscope_server.analysis.oom.report import OomReport, as_json, report_of
 from vramscope_server.analysis.oom.segments import trace_of
 from vramscope_server.analysis.series.trend import trend
+from vramscope_server.analysis.series.verdicts import work_grows
 from vramscope_server.analysis.trace.segment_map import LinearLayout, block_at, describe
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.answers.figures_and_windows import FigureAnswer
@@ -278,13 +279,14 @@ def _growth(connection: Connection, run: StoredRun, oom: OomRecord) -> int | Non
         return None
     try:
         place = find_rank_device(connection, run, oom.rank, oom.device)
+        names = ["after_step_bytes", "peak_allocated_bytes"]
         loaded = load_columns(
-            connection, run, place, "steps", ["after_step_bytes"], x="step", last=oom.step, since_ns=place.started_ns
+            connection, run, place, "steps", names, x="step", last=oom.step, since_ns=place.started_ns
         )
     except UnknownRankDevice:
         return None
-    fit = trend(loaded.columns["step"].astype(np.float64), floats(loaded.columns["after_step_bytes"]))
-    if fit is None or not fit.growing:
+    fit, peaks = (trend(loaded.columns["step"].astype(np.float64), floats(loaded.columns[name])) for name in names)
+    if fit is None or not fit.growing or (not oom.leaks and peaks is not None and work_grows(fit, peaks)):
         return None
     return int(fit.slope * (fit.last - fit.begin))
 
