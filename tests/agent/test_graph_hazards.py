@@ -976,7 +976,7 @@ def train_parts(steps):
 
 
 def test_all_modules_are_listened_to_only_while_something_waits():
-    """A scan, or the search for the part that is called. Nothing of it is left when the session ends, and there is never a hook in PyTorch's own lists."""
+    """Nothing of it is left when the session ends, and there is never a hook in PyTorch's own lists."""
     with watched() as scans:
         assert [at for at, waits in enumerate(train_parts(10)) if waits] == [2, 3, 7]
     assert len(scans) == 2
