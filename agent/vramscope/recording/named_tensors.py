@@ -48,6 +48,11 @@ class NamedTensors:
         return self._optimizers()
 
     @property
+    def roots(self) -> list[torch.nn.Module]:
+        """The models that take part in steps."""
+        return list(self._roots)
+
+    @property
     def wrappers(self) -> list[torch.nn.Module]:
         """Roots and other models that are DDP wrappers."""
         return self._wrappers.living()

@@ -30,7 +30,7 @@ MAX_OWNED: Final = 100_000
 """Maximum number of addresses of one window: 2.4 MB, and 0.1 s to record them."""
 MAX_INPUTS: Final = 1000
 
-PARAMETERS, GRADIENTS, OPTIMIZER, BUFFERS, INPUT = range(len(OWNER_CATEGORIES))
+PARAMETERS, GRADIENTS, OPTIMIZER, BUFFERS, INPUT, COPIES = range(len(OWNER_CATEGORIES))
 NO_BUCKETS: Final[Counter[int]] = Counter()
 NO_ID: Final = 0
 """Stands for a parameter's id where there is none, as for an input."""
@@ -74,6 +74,8 @@ class Owners:
     def __init__(self, roots: Collection[torch.nn.Module], other_models: UntrackedModels) -> None:
         import torch
 
+        self._copies_of = other_models.copies_of
+
         self._has = NamedTensors(other_models.optimizers, roots, other_models.models())
         self._tensor = torch.Tensor
         self._plain = frozenset((torch.Tensor, torch.nn.Parameter))
@@ -111,6 +113,7 @@ class Owners:
         with self._plainly():
             self._buckets = self._bucket_sizes()
             self._record_all(mark)
+            self._record_copies(mark)
 
     @guarded("recording owners")
     def step_ended(self, mark: int) -> None:
@@ -146,6 +149,11 @@ class Owners:
         self._record_zero(mark)
         self._record_buffers(mark, buffers)
         self._sampled = self._sample()
+
+    def _record_copies(self, mark: int) -> None:
+        parameters = {name: one for root in self._has.roots for name, one in root.named_parameters()}
+        copies = list(self._copies_of(parameters))
+        self._record(mark, [self._owner(COPIES, name, NO_ID) for name, _ in copies], [tensor for _, tensor in copies])
 
     def _bucket_sizes(self) -> Counter[int]:
         wrappers = self._has.wrappers

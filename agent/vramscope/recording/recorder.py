@@ -26,7 +26,7 @@ from vramscope.recording.packing import WindowPacker
 from vramscope.recording.plan import LEAK, WindowPlan, WindowRequest
 from vramscope.recording.pytorch_history import PytorchHistory
 from vramscope.recording.raw_window import Mark, RawWindow
-from vramscope.recording.untracked_models import UntrackedModels
+from vramscope.recording.untracked_models import CopiesOf, UntrackedModels
 from vramscope.recording.user_history import window_of_history
 from vramscope.recording.window_state import DisableOnError, OpenWindow, highest_peaks
 from vramscope.steps.events import Order, StepListener
@@ -51,10 +51,9 @@ USERS_HISTORY: Final = "this process records its own memory history, so vramscop
 class WindowRecorder(StepListener):
     """Records windows, one recorder a session. All calls except :meth:`ask` are on the training thread.
 
-    roots           the models, for the names of modules and their tensors
-    optimizers      for the names of their state
+    roots, optimizers   for the names of modules, their tensors and their state
     on_window       called on the agent's own thread with each packed window
-    other_is_open   returns whether a profile is being recorded: never both at once
+    other_is_open   returns whether a profile is being recorded: never both at once; ``copies_of`` is as for UntrackedModels
     """
 
     order = Order.RECORDING
@@ -71,6 +70,7 @@ class WindowRecorder(StepListener):
         plan: WindowPlan | None = None,
         most_events: int = MAX_EVENTS,
         other_is_open: Callable[[], bool] = lambda: False,
+        copies_of: CopiesOf = lambda _: (),
     ) -> None:
         import torch
 
@@ -93,7 +93,7 @@ class WindowRecorder(StepListener):
         self.window: OpenWindow | None = None
         """The window that is being recorded."""
         self._off = False
-        self._untracked_models = UntrackedModels(roots, optimizers)
+        self._untracked_models = UntrackedModels(roots, optimizers, copies_of)
         self._all_or_nothing = DisableOnError(self._failed)
 
     @property

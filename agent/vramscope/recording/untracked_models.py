@@ -4,8 +4,8 @@ another (SAM)."""
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from vramscope.process.gc_pause import collector_paused
 from vramscope.process.live_objects import living
@@ -19,13 +19,23 @@ MAX_SWEEPS: Final = 2
 """Maximum number of sweeps in a session."""
 
 
+CopiesOf: TypeAlias = "Callable[[Mapping[str, torch.Tensor]], Iterable[tuple[str, torch.Tensor]]]"
+
+
 class UntrackedModels:
     """Finds untracked models at attach and, for later ones, at a later window. Retains none of them.
 
     roots, optimizers   those that are known already
+    copies_of           returns (variable, tensor) of the copies of these parameters, given by name
     """
 
-    def __init__(self, roots: Collection[torch.nn.Module], optimizers: Collection[torch.optim.Optimizer]) -> None:
+    def __init__(
+        self,
+        roots: Collection[torch.nn.Module],
+        optimizers: Collection[torch.optim.Optimizer],
+        copies_of: CopiesOf = lambda _: (),
+    ) -> None:
+        self.copies_of = copies_of
         self._roots = roots
         self._known_optimizers = optimizers
         self._outermost: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()

@@ -63,7 +63,10 @@ CUBLAS_BYTES: Final = (4096 * 2048 + 16 * 8192, 4096 * 8192)
 CUBLAS_THREADS: Final = 2
 """Threads of a process that use cuBLAS on one device: the training's, and autograd's."""
 
-_OF_OWNERS: Final = np.array([CATEGORIES.index(word) for word in OWNER_CATEGORIES], np.int8)
+_OF_OWNERS: Final = np.array(
+    [CATEGORIES.index("unknown" if word == "copies" else word) for word in OWNER_CATEGORIES], np.int8
+)
+"""Category of each of OWNER_CATEGORIES. Copies of the weights have no purpose that is known."""
 
 
 def categories_of(trace: Trace) -> Codes:

@@ -1,9 +1,8 @@
-"""Advice for copies of the weights on the device: an average, the best checkpoint so far, or a reference model.
+"""Advice for copies of the weights on the device: a checkpoint, an average, the best state so far, or a reference model.
 
-Condition: tensors at the peak that are older than the step, neither gradients nor optimizer state, have the sizes of nine
-tenths of the trained parameters, once or several times. They belong to another module with the same names, or to no known owner.
-Without an owner the sizes are the only evidence: nine tenths of all tensors must be there too, the small ones included.
-Workspaces of cuBLAS or a replay buffer have the size of a large weight by chance, and never the sizes of all its biases.
+Condition: tensors at the peak that are older than the step and belong to another module with the same names, or to a dict that
+has the parameters by name and shape, as the agent found by the user's variables. Sizes alone are no evidence: workspaces of
+cuBLAS or a replay buffer have the size of a large weight by chance.
 Calculation: the step's peak without them. Their purpose is unknown: a teacher must stay, and an average that is updated in
 each step is cheaper on the device.
 """
@@ -15,16 +14,14 @@ from typing import Final
 
 import numpy as np
 
+from vramscope.protocol.window import OWNER_CATEGORIES
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts, Whole
-from vramscope_server.analysis.ownership.owners import NOBODY
 from vramscope_server.analysis.units import amount, percent
 
 SOURCE: Final = "tensors that no step uses need not be on the device"
+COPIES: Final = OWNER_CATEGORIES.index("copies")
 COVERED: Final = 0.9
 """Minimum share of the trained bytes that a copy covers. A copy may lack tied embeddings, or buffers."""
-
-LEAST_COPIED: Final = 8
-"""Tensors of a copy without an owner. Fewer may have these sizes by chance."""
 
 
 def advise(facts: StepFacts) -> Advice | None:
@@ -33,15 +30,9 @@ def advise(facts: StepFacts) -> Advice | None:
     trained, others = _parameters(facts)
     if not len(trained):
         return None
-    unowned = facts.at_peak[(facts.ownership.category == NOBODY)[facts.at_peak] & ~facts.in_step()[facts.at_peak]]
-    found = [(_copies(lives.requested_bytes, trained, others), True)]
-    without_owner = _copies(lives.requested_bytes, trained, unowned)
-    if (
-        len(without_owner) >= max(LEAST_COPIED, COVERED * len(trained))
-        and len(np.unique(lives.requested_bytes[trained])) > 1
-    ):
-        found.append((without_owner, False))
-    copies = np.concatenate([of_pool for of_pool, _ in found])
+    of_modules = _copies(lives.requested_bytes, trained, others)
+    in_dicts = facts.at_peak[(facts.ownership.category == COPIES)[facts.at_peak]]
+    copies = np.concatenate([of_modules, in_dicts])
     if not len(copies):
         return None
     mask = np.zeros(len(lives), np.bool_)
@@ -50,16 +41,19 @@ def advise(facts: StepFacts) -> Advice | None:
     saves = facts.peak_bytes - after
     if saves < WORTH_FRACTION * facts.peak_bytes:
         return None
-    named = [of_pool for of_pool, is_named in found if is_named and len(of_pool)]
-    where = (
-        f"{_root(facts.owner(int(named[0][0])))}, another model" if named else "tensors of no module and no optimizer"
+    holders = list(dict.fromkeys(facts.owner(int(life)) or "" for life in in_dicts))
+    models = [f"{_root(facts.owner(int(of_modules[0])))}, another model"] if len(of_modules) else []
+    where = ", ".join([*models, *holders])
+    fix = (
+        'read a checkpoint with map_location="cpu" or delete it after use; an average or the best state can stay on the host'
+        if holders
+        else "a weight average or the best checkpoint so far can stay on the host (tensor.cpu())"
     )
     return Advice(
         rule="kept_copies",
         sentence=(
             f"Copies of the trained weights ({where}) are {amount(copied)} of {amount(facts.peak_bytes)} "
-            f"({percent(copied / facts.peak_bytes)}). A weight average or the best checkpoint so far can stay on the host "
-            f"(tensor.cpu()): the peak falls by {amount(saves)}."
+            f"({percent(copied / facts.peak_bytes)}). Without them the peak falls by {amount(saves)}: {fix}."
         ),
         saves_bytes=saves,
         evidence={
