@@ -28,10 +28,20 @@ def test_a_growing_tensor_is_found_by_the_request_size() -> None:
     found = asked_for(on_card(60), on_card(5), 66)  # (65, rounded up as the allocator does)
     assert found is not None
     assert (found.name, found.held_bytes, found.piece_bytes, found.function) == ("long", 60 * MIB, 5 * MIB, "asked_for")
-    leak = as_leak(found, 3)
+    leak = as_leak(found, 3, found.held_bytes)
     assert (leak.kind, leak.count, leak.held_bytes) == ("tensor-growth", 1, 60 * MIB)
     assert "It was being extended by 5.0 MiB, and the old tensor stays until the new one exists" in leak.advice
     assert leak.examples == ["float32[60, 262144] on cuda:0"]
+
+
+def test_tensors_that_are_extended_in_turn_are_counted() -> None:
+    """Hidden states of several layers, say: each is as long as the one that the request extends."""
+
+    def gather(kept: tuple[torch.Tensor, ...], new: tuple[torch.Tensor, ...]) -> GrowingTensor | None:
+        return growing_tensor([sys._getframe()], 66 * MIB)
+
+    found = gather((on_card(60), on_card(60), on_card(7)), (on_card(5), on_card(5)))
+    assert found is not None and found.alike == 2
 
 
 @pytest.mark.parametrize(

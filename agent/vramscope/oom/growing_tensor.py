@@ -36,6 +36,10 @@ MOST_IN_ALL: Final = 4096
 class GrowingTensor(NamedTuple):
     """The tensor, and the outermost variable that leads to it."""
 
+    alike: int
+    """Tensors that the same frames lead to and that are as long in the same dimension, itself included: hidden states of several
+    layers, each of which is extended in turn."""
+
     name: str
     held_bytes: int
     piece_bytes: int
@@ -58,16 +62,21 @@ def growing_tensor(frames: Sequence[FrameType], asked_bytes: int | None) -> Grow
     if pair is None:
         return None
     long, piece = pair
+    axis = next(at for at, (a, b) in enumerate(zip(long.shape, piece.shape, strict=True)) if a != b)
+    alike: set[int] = set()
     holder = None
     globals_ = {id(frame.f_globals) for frame in frames}
     for frame in frames:
-        name = next((name for name, tensor in _tensors(frame, globals_) if tensor is long), None)
+        found = list(_tensors(frame, globals_))
+        alike |= {id(one) for _, one in found if one.dim() > axis and one.shape[axis] == long.shape[axis]}
+        name = next((name for name, tensor in found if tensor is long), None)
         # (A function that runs a file's code in its own namespace has the same names, but does not use them.)
         if name is not None and not (holder and holder[0] == name and holder[1].f_globals is frame.f_locals):
             holder = name, frame
     assert holder is not None  # the frame of the pair has one
     name, frame = holder
     return GrowingTensor(
+        alike=len(alike),
         name=name,
         held_bytes=long.nbytes,
         piece_bytes=piece.nbytes,
@@ -78,8 +87,8 @@ def growing_tensor(frames: Sequence[FrameType], asked_bytes: int | None) -> Grow
     )
 
 
-def as_leak(found: GrowingTensor, step: int) -> messages.Leak:
-    """A leak of the kind tensor-growth."""
+def as_leak(found: GrowingTensor, step: int, held_bytes: int) -> messages.Leak:
+    """A leak of the kind tensor-growth. Its growth per step is not known: nothing was scanned before."""
     at = line_of(found.file, found.line)
     aid = "keep the parts in a list on the host (.cpu()) and join them once, at the end"
     if "transformers" in found.file:
@@ -95,11 +104,11 @@ def as_leak(found: GrowingTensor, step: int) -> messages.Leak:
         file=found.file,
         line=found.line,
         function=found.function,
-        count=1,
+        count=found.alike,
         first_step=step,
         last_step=step,
-        held_bytes=found.held_bytes,
-        exclusive_bytes=found.held_bytes,
+        held_bytes=held_bytes,
+        exclusive_bytes=held_bytes,
         peak_effect="memory ran out while it was extended",
         advice=f"{aid}. It was being extended by {amount(found.piece_bytes)}, and the old tensor stays until the new one exists",
         examples=[found.shape],

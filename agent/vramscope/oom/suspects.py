@@ -74,7 +74,10 @@ class Suspects:
             is_training = trigger.running is None and not trigger.thread
             tensor = growing_tensor(trigger.frames, trigger.asked_bytes) if is_training else None
             if tensor is not None and late_suspects.fits(tensor.held_bytes, grown_bytes):
-                return [as_leak(tensor, self._clock.step)]
+                return [as_leak(tensor, self._clock.step, tensor.held_bytes)]
+            if tensor is not None and tensor.alike > 1 and accumulated_bytes:
+                # Each of them exists twice while it is extended, and only some of the new ones can be reached.
+                return [as_leak(tensor, self._clock.step, grown_bytes)]
             return late_suspects.holders_of(grown_bytes, self._clock.step)
         return []
 

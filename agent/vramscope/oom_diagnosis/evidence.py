@@ -210,6 +210,6 @@ def _scales_with_length(record: OomRecord) -> bool:
 
 
 def _growing_tensor_advice(record: OomRecord) -> str:
-    """Advice of a late suspect that is one single tensor: only the failed request proves that it was being extended."""
+    """Advice of a late suspect that no scan found: only the failed request proves that it was being extended."""
     first = record.last_look[0]
-    return first.advice if first.kind == "tensor-growth" and first.count == 1 else ""
+    return first.advice if first.kind == "tensor-growth" and first.growth_bytes_per_step is None else ""
