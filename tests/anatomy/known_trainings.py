@@ -403,6 +403,43 @@ def make_offloaded() -> Training:
     return Training([model], [optimizer], plain_step(forward, optimizer, rows=4))
 
 
+class Policy(nn.Module):
+    """Blocks, and a head over a vocabulary for the last positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = transformer()[:-1], nn.Linear(512, 32000, bias=False)
+
+    def forward(self, x: Tensor, last: int) -> Tensor:
+        return self.head(self.body(x)[:, -last:])
+
+
+def policy(positions: int) -> Training:
+    """Log-probabilities over a vocabulary, by tensor methods and ``gather``, as policy optimization takes them."""
+    model = on_gpu(Policy)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step() -> None:
+        x, chosen = torch.zeros(8, 256, 512).cuda(), torch.zeros(8, 64, 1, dtype=torch.long).cuda()
+        logits = model(x, positions)
+        log_probabilities = logits.log_softmax(-1)[:, -64:]
+        log_probabilities.gather(-1, chosen).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return Training([model], [optimizer], step)
+
+
+def make_policy() -> Training:
+    """Of the whole sequence, though only its end counts."""
+    return policy(positions=256)
+
+
+def make_policy_of_the_completion() -> Training:
+    """Of the end only."""
+    return policy(positions=64)
+
+
 def make_ema() -> Training:
     """An average of the weights by torch.optim.swa_utils."""
     from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn

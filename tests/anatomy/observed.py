@@ -52,6 +52,8 @@ REMEDIES = (
     "lora",
     "best_state",
     "best_state_on_the_host",
+    "policy",
+    "policy_of_the_completion",
 )
 
 WAYS = (

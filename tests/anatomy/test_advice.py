@@ -187,6 +187,17 @@ def test_fragmentation_advice_replays_expandable_segments(observed) -> None:
     assert abs(said(before)["fragmentation"].saves_bytes - measured) <= 0.02 * before.peak_reserved_bytes
 
 
+def test_logits_are_found_by_what_the_loss_makes_of_them(observed) -> None:
+    """No function of torch.nn.functional is in the stack of ``logits.log_softmax(-1)``."""
+    before, after = observed["policy"], observed["policy_of_the_completion"]
+    advice = said(before)["loss_head"]
+    assert "of head. Its output and what the loss makes of it, 4 blocks of" in advice.sentence
+    measured = before.peak_allocated_bytes - after.peak_allocated_bytes
+    assert 0.5 * advice.saves_bytes < measured <= advice.saves_bytes
+    for name in ("wide", "transformer", "ema", "accumulated", "zeros", "contrastive"):
+        assert name not in observed or "loss_head" not in said(observed[name])
+
+
 def replay_saves_little(trace: Any, reserved: int) -> bool:
     from vramscope_server.analysis.whatif.sweep import predict
 

@@ -1,7 +1,9 @@
 """Advice for the head of the loss: logits, their log-softmax and its gradient, several blocks of one size at the peak.
 
 Condition: the largest blocks of the step at the peak are three or more of one size. The first of them was allocated in the
-last quarter of a forward pass, and one of them by a cross-entropy or log-softmax, according to its stack. Blocks of half the
+last quarter of a forward pass, and one of them by a cross-entropy or log-softmax, according to its stack. Tensor methods
+(``logits.log_softmax(-1)``) have no function in the stack; there one block must have been allocated outside of any module, and
+all other activations of the forward pass must be far smaller, as beside a vocabulary. Blocks of half the
 size are logits and their gradient in 16 bits (autocast), if the body of the model allocated none of that size.
 Calculation: the step's peak without all of them. A chunked or fused cross-entropy never allocates them as a whole. This is
 the maximum saving ("up to"), because a chunk remains.
@@ -13,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
+from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts, Whole
 from vramscope_server.analysis.units import amount
 
 SOURCE: Final = "https://arxiv.org/abs/2411.09009"
@@ -21,6 +23,8 @@ SOURCE: Final = "https://arxiv.org/abs/2411.09009"
 LOSSES: Final = frozenset(("cross_entropy", "log_softmax", "nll_loss"))
 """Functions of torch.nn.functional."""
 MIN_BLOCKS: Final = 3
+AS_WIDE_AS_A_VOCABULARY: Final = 4
+"""Ratio of such a block to the largest other activation of the forward pass."""
 TAIL: Final = 0.25
 """Last share of the forward's allocations, which belongs to the head and the loss."""
 
@@ -39,7 +43,7 @@ def advise(facts: StepFacts) -> Advice | None:
     same = unowned & (lives.requested_bytes == size)
     of_forward = np.flatnonzero(same & forward)
     in_loss = np.flatnonzero(same & facts.goes_through(LOSSES))
-    if not len(of_forward) or not len(in_loss):
+    if not len(of_forward):
         return None
     last_forward = intervals.born[of_forward] == intervals.born[of_forward[-1]]  # of several micro-batches
     made = np.flatnonzero(forward & (intervals.born == intervals.born[of_forward[-1]]))
@@ -47,6 +51,18 @@ def advise(facts: StepFacts) -> Advice | None:
     tail = np.count_nonzero(made >= first_of_head) / len(made)
     if tail > TAIL:
         return None  # blocks of the whole forward pass: activations of the model's body
+    if not len(in_loss):
+        in_loss = _of_loss_code(facts, made[made > first_of_head], size)
+        others = lives.requested_bytes[made][lives.requested_bytes[made] != size]
+        if (
+            facts.module_of(first_of_head) is None
+            or not len(in_loss)
+            or AS_WIDE_AS_A_VOCABULARY * others.max(initial=0) > size
+        ):
+            return None
+        is_named = False
+    else:
+        is_named = True
     halves = unowned & (lives.requested_bytes * 2 == size)
     if not halves[made[: len(made) - int(len(made) * TAIL)]].any():  # (otherwise they may belong to the body)
         same |= halves
@@ -63,12 +79,13 @@ def advise(facts: StepFacts) -> Advice | None:
     file, line = facts.line_of(int(in_loss[-1]))
     where = f" of {module}" if module else ""
     phase = facts.peak_phase or "step"
+    what = "Logits, log-softmax and their gradient" if is_named else "Its output and what the loss makes of it"
+    fix = "A fused or chunked cross-entropy" if is_named else "A loss in chunks, or of only the positions that matter,"
     return Advice(
         rule="loss_head",
         sentence=(
-            f"The peak is in the {phase}{where}. Logits, log-softmax and their gradient, {whole} blocks of {amount(size)}"
-            f"{half or ','} are {amount(total)} of {amount(facts.peak_bytes)}. A fused or chunked cross-entropy saves up to "
-            f"{amount(saves)}."
+            f"The peak is in the {phase}{where}. {what}, {whole} blocks of {amount(size)}"
+            f"{half or ','} are {amount(total)} of {amount(facts.peak_bytes)}. {fix} saves up to {amount(saves)}."
         ),
         saves_bytes=saves,
         evidence={
@@ -84,3 +101,10 @@ def advise(facts: StepFacts) -> Advice | None:
         line=line,
         module=module,
     )
+
+
+def _of_loss_code(facts: StepFacts, allocations: Whole, size: int) -> Whole:
+    """Those of this size that were allocated outside of any module."""
+    of_size = allocations[facts.trace.lives.requested_bytes[allocations] == size]
+    outside: Whole = of_size[np.array([not facts.module_of(int(row)) for row in of_size], np.bool_)]
+    return outside

@@ -65,13 +65,23 @@ def moments(facts: StepFacts) -> Whole:
     """Allocations of 32-bit moments at the peak; none if the state has 8 bits, or may have 16."""
     owned = facts.at_peak[facts.is_of("optimizer")[facts.at_peak]]
     state = owned[np.array([is_moment(facts.owner(int(row))) for row in owned], np.bool_)]
-    parameters = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
-    # (smaller than one 32-bit copy of the weights: it may not have 32 bits)
-    if facts.bytes_of(state) < facts.bytes_of(parameters) or any(
+    # (smaller than one 32-bit copy of the weights that it belongs to: it may not have 32 bits)
+    if facts.bytes_of(state) < facts.bytes_of(_updated(facts, state)) or any(
         one["kind"] == "optimizer_8bit" for one in facts.techniques
     ):
         return state[:0]
     return state
+
+
+def _updated(facts: StepFacts, state: Whole) -> Whole:
+    """Parameters that this state belongs to, by name; all parameters where names are unknown.
+
+    A reference model has none, and may have the same names: each name counts once.
+    """
+    parameters = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
+    names = {(facts.owner(int(row)) or "").partition(" of ")[2] for row in state}
+    named = {facts.owner(int(row)): int(row) for row in parameters if facts.owner(int(row)) in names}
+    return np.array(list(named.values()), np.int64) if named else parameters
 
 
 def eight_bit_bytes(facts: StepFacts, state: Whole) -> Whole:
