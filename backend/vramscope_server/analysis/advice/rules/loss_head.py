@@ -71,7 +71,10 @@ def advise(facts: StepFacts) -> Advice | None:
     whole = np.count_nonzero(lives.requested_bytes[blocks] == size)
     half = f" and {len(blocks) - whole} of half that size, in 16 bits," if len(blocks) > whole else ""
     total = facts.bytes_of(blocks)
-    after = facts.peak_after(facts.without(same))
+    in_any_step = facts.is_of("activations", "temporaries") & np.isin(
+        lives.requested_bytes, lives.requested_bytes[np.flatnonzero(same)]
+    )
+    after = facts.peak_after(facts.without(in_any_step))
     saves = facts.peak_bytes - after
     if saves < WORTH_FRACTION * facts.peak_bytes:
         return None
