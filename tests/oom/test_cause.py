@@ -217,6 +217,21 @@ def test_a_larger_input_likely_needs_more_than_the_last() -> None:
     assert diagnose(replace(died, input_shape=(128, 8), input_shape_before=(64, 8))).kind == "activations"
 
 
+@pytest.mark.parametrize(
+    ("kind", "update", "copies"),
+    [("AdamW", "foreach", 1), ("AdamW", "fused", 0), ("SGD", "foreach", 0), ("RAdam", "foreach", 2), (None, None, 0)],
+)
+def test_a_smaller_batch_does_not_make_the_update_smaller(kind: str | None, update: str | None, copies: int) -> None:
+    """256 rows were called enough, and ran out in opt.step()."""
+    died = replace(DIED, progress=0.7, used_bytes=1150 * MIB, optimizer_kind=kind, update=update)
+    need = estimate_of(died)
+    assert need is not None and need.update_bytes == copies * (died.trainable_bytes or 0)
+    least = need.fixed_bytes + need.constant_bytes + need.update_bytes
+    assert need.high_with(share=0.0) is None or (need.high_with(share=0.0) or 0) >= least
+    share = need.largest_share(int(1.04 * least))
+    assert share is None or not need.update_bytes
+
+
 def test_growth_rises_in_every_interval() -> None:
     rising = growth_of(steps([100, 200, 300, 400, 500], [1000, 1100, 1200, 1300, 1400]))
     assert rising is not None

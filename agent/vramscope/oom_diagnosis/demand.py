@@ -48,6 +48,13 @@ SAME_ORDER: Final = 2.0
 """A crude extrapolation says no more than this factor."""
 
 
+COPIES: Final = {"AdamW": 1, "Adam": 1, "SGD": 0}
+"""Copies of the parameters that an optimizer's foreach update makes, with its defaults."""
+MOST_COPIES: Final = 2
+FIRST_WORKSPACES: Final = 64 << 20
+"""cuBLAS workspaces of the training's thread and of autograd's, on Hopper; 16 MiB on older devices."""
+
+
 class Basis(Enum):
     """Evidence that an estimate is based on. ``estimate_prose.basis_words`` has the sentences."""
 
@@ -86,7 +93,11 @@ class Estimate:
     """Need of the whole step without error and margin; ``low_bytes`` where that is not known."""
     basis: Basis
     update_bytes: int = 0
-    """Copies that ``foreach`` makes of all that it updates, where the optimizer failed."""
+    """Temporaries of the optimizer's update: copies that ``foreach`` makes of all that it updates. No batch changes them."""
+    in_update: bool = False
+    """The optimizer failed: the batch is not what has to shrink."""
+    workspace_bytes: int = 0
+    """Workspaces of cuBLAS that the first step may still allocate."""
     in_flight_bytes: int = 0
     """One more gradient where micro-batches accumulate: it is made before it is added."""
     is_crude: bool = False
@@ -107,7 +118,7 @@ class Estimate:
         if self.working_bytes is None or self.is_crude or (self.may_grow and not without_growth):
             return None
         working = max((self.working_bytes + self.error_bytes) * share, self.update_bytes)
-        more = self.in_flight_bytes if share < 1 else 0
+        more = self.workspace_bytes + (self.in_flight_bytes if share < 1 else 0)
         most = self.fixed_bytes + self.constant_bytes + more + working - less
         return int(max(most, 0) * (1 + FRAGMENTATION_MARGIN))
 
@@ -123,9 +134,12 @@ class Estimate:
 
     def largest_share(self, available_bytes: int) -> float | None:
         """Largest share of the batch that certainly fits; above 1 a larger batch does. None: none, or not known."""
-        if self.working_bytes is None or self.is_crude or self.update_bytes:
+        if self.working_bytes is None or self.is_crude or self.in_update:
             return None
         left = available_bytes / (1 + FRAGMENTATION_MARGIN) - self.fixed_bytes - self.constant_bytes
+        left -= self.workspace_bytes
+        if left < self.update_bytes:
+            return None
         left -= self.in_flight_bytes
         working = self.working_bytes + self.error_bytes
         return left / working if left > 0 and working > 0 else None
@@ -173,7 +187,14 @@ def estimate_of(facts: Facts) -> Estimate | None:
     if state is None:
         return None
     estimate = _estimate(facts, state)
-    estimate = replace(estimate, in_flight_bytes=min(facts.largest_parameter_bytes or 0, facts.full_gradients_bytes))
+    estimate = replace(
+        estimate,
+        in_flight_bytes=min(facts.largest_parameter_bytes or 0, facts.full_gradients_bytes),
+        update_bytes=_update_bytes(facts),
+        workspace_bytes=FIRST_WORKSPACES
+        if facts.phase == "forward" and not facts.step and facts.trainable_bytes
+        else 0,
+    )
     if facts.evaluates and facts.forwards > 1:
         return replace(estimate, likely_bytes=estimate.low_bytes, basis=Basis.EVALUATION_GRAPHS, may_grow=True)
     return estimate
@@ -269,9 +290,16 @@ def _in_optimizer(facts: Facts, state: _State) -> Estimate:
     """The peak of this step's forward and backward, and the state that was not allocated then."""
     there = facts.optimizer_bytes or 0 if facts.step else 0
     full = max(0, (facts.peak_now_bytes or 0) + facts.full_state_bytes - there - state.resting)
-    copies = facts.update in ("foreach", None)
-    estimate = state.known(full, AFTER_FORWARD_ERROR, full, Basis.BACKWARD_DONE)
-    return replace(estimate, update_bytes=(facts.trainable_bytes or 0) if copies else 0)
+    return replace(state.known(full, AFTER_FORWARD_ERROR, full, Basis.BACKWARD_DONE), in_update=True)
+
+
+def _update_bytes(facts: Facts) -> int:
+    """Copies of what ``foreach`` updates: none of SGD's, one of AdamW's, and two at most of others'."""
+    if facts.update not in ("foreach", None):
+        return 0
+    others = 0 if facts.optimizer_kind is None else MOST_COPIES
+    copies = 1 if facts.phase == "optimizer" else COPIES.get(facts.optimizer_kind or "", others)
+    return copies * (facts.trainable_bytes or 0)
 
 
 def _between_steps(facts: Facts, state: _State) -> Estimate:

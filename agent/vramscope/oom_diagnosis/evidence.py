@@ -147,6 +147,7 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         step=record.step,
         phase=record.phase,
         update=record.update,
+        optimizer_kind=record.optimizer_kind,
         thread=record.thread,
         is_reading=any(frame.file.replace("\\", "/").endswith(READERS) for frame in record.stack),
         forwards=record.forwards,

@@ -101,6 +101,8 @@ class Facts:
     """A model in evaluation mode runs after a step of training, with gradients on."""
     update: str | None = None
     """Update loop of the optimizer, as oom_record.Update."""
+    optimizer_kind: str | None = None
+    """Name of the optimizer's class."""
     thread: str | None = None
     """Name of the thread that requested the memory, unless it is the training's or autograd's."""
     source_line: str = ""
