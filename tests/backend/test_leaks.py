@@ -273,6 +273,15 @@ def test_a_batch_that_is_longer_in_each_step_is_no_leak(server: RunningServer, f
     assert ("A longer batch does that." in told["verdict"]["sentence"]) == (level == "none")
 
 
+def test_without_a_scan_the_verdict_points_to_the_error(server: RunningServer) -> None:
+    """The diagnosis of an error in the first step names a holder where no scan was made."""
+    agent = Agent()
+    server.send(agent, agent.samples(ooms=2), agent.ended())
+    sentence = leaks_of(server, agent)["verdict"]["sentence"]
+    assert sentence.startswith("The agent has not scanned.")
+    assert "`vramscope oom`" in sentence
+
+
 def test_too_few_steps_tell_nothing(server: RunningServer) -> None:
     agent = Agent()
     server.send(agent, agent.steps(10, after_step_bytes=[GIB] * 10), scan())

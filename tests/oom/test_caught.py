@@ -214,6 +214,8 @@ def test_a_caught_library_error_is_recorded_and_survived(
     run, code, said = staged.run(CAUGHT, server.url, tmp_path)
     assert code == 0, said[-2000:]
     script = str(tmp_path / f"{run}.py")
+    assert said.count("vramscope: the training caught an out-of-memory error. ") == 1, "the first only"
+    assert "vramscope: 2 out-of-memory errors were caught in this run: " in said
     forward, backward = explained(server, run)
     assert (forward["survived"], backward["survived"]) == (True, True)
     assert (forward["message"]["kind"], forward["cause"]) == ("cublas", "outside_pytorch")

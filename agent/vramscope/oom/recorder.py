@@ -61,6 +61,10 @@ class OomRecorder:
         self._open: OomRecord | None = None
         """Latest record whose outcome (survived or not) is still open."""
         self._records = 0
+        self._caught = 0
+        """Errors that the training caught."""
+        self._first_caught: OomRecord | None = None
+        """The first of them, until it is printed."""
         self._is_listening = False
         self.bystander = None if peer_signal is None else Bystander(clock, builder, peer_signal, self._send)
 
@@ -70,7 +74,12 @@ class OomRecorder:
         self._is_listening = observer.listen(self)
 
     def end(self) -> None:
-        """End with the session."""
+        """End with the session, and print how many errors were caught."""
+        if self._open is not None:
+            self._note_caught(self._open)
+        self._print_first_caught()
+        if self._caught > 1:
+            terminal.say(f"{self._caught} out-of-memory errors were caught in this run: {self._url}/oom")
         if self._is_listening:
             observer.stop()
         self._is_listening = False
@@ -217,6 +226,7 @@ class OomRecorder:
     def check(self) -> None:
         """Has the run continued since the last error, and has another rank run out? On the sampler's thread, and at the end."""
         record = self._open
+        self._print_first_caught()
         if self.bystander is not None:
             self.bystander.check(ran_out=record is not None)
         if record is not None and self._clock.step > record.step:
@@ -233,7 +243,20 @@ class OomRecorder:
         }
         self._put(wire_messages.Event(time_ns=time.time_ns(), kind=MESSAGE_EVENT, step=record.step, data=data))
 
+    def _note_caught(self, record: OomRecord) -> None:
+        self._caught += 1
+        if self._caught == 1:
+            self._first_caught = record
+
+    def _print_first_caught(self) -> None:
+        """Print one line about the first error that was caught. Not on the training's thread, where it is found."""
+        record, self._first_caught = self._first_caught, None
+        if record is not None:
+            sentence = diagnose(facts_of_record(record)).sentence
+            terminal.say(f"the training caught an out-of-memory error. {sentence} {self._url}/oom")
+
     def _survived(self, record: OomRecord) -> None:
+        self._note_caught(record)
         data: dict[str, wire_messages.Scalar] = {"record": record.record, "step": self._clock.step}
         self._put(wire_messages.Event(time_ns=time.time_ns(), kind=SURVIVED_EVENT, step=self._clock.step, data=data))
 

@@ -96,6 +96,7 @@ def get_leaks(
         models=models,
         peaks=peaks,
         room_bytes=floor["room_bytes"],
+        ran_out=bool(record.out_of_memory or record.oom_records),
         not_scanned=next((told.scan.not_scanned for told in looked.values() if told.scan.not_scanned), ""),
     )
     return answer(

@@ -77,6 +77,7 @@ def leak_verdict(
     peaks: Trend | None = None,
     room_bytes: float | None = None,
     not_scanned: str = "",
+    ran_out: bool = False,
 ) -> Verdict:
     """What a run's leaks come to.
 
@@ -91,6 +92,7 @@ def leak_verdict(
     peaks         the fit of the highest allocated memory of steps; None: not known
     room_bytes    free for growth; None: not known
     not_scanned   what the newest scan left out; "": nothing
+    ran_out       there was an out-of-memory error, whose own diagnosis searches for holders
     """
     if ended or fits_when_full(leaks, room_bytes):
         steps_left = seconds_left = None
@@ -109,6 +111,8 @@ def leak_verdict(
     kept = "" if not leaks else f" {_kept_on_host(leaks)}"
     left_out = f" The last scan left out {not_scanned}." if not_scanned else ""
     scans = f"A scan found no holder.{left_out}" if looked else f"The agent has not scanned{'' if ended else ' yet'}."
+    if not looked and ran_out:
+        scans += " What was retained at the out-of-memory error stands with it (`vramscope oom`, page Out of memory)."
     if floor is not None and floor.growing and models is not None and _is_of_models(floor, models):
         own = f"parameters, gradients, buffers and optimizer state take {amount(models.slope)} more a step"
         return Verdict(
