@@ -5,6 +5,9 @@ import { bytes, called, count, isKnown, perStep } from "vramscope/format.js";
 import { ageOf, placeOf, rankWords } from "vramscope/parts/leaks_table.js";
 import { known, snippet } from "vramscope/parts/ui.js";
 
+/** Kinds whose memory can be freed at two times, with two effects on the peak. */
+const OVERLAPS = new Set(["overlap", "overlap-unfreed"]);
+
 /** `replay`: what `/leaks/LEAK/replay` told; null while it is on its way, `{problem}` where it was refused. */
 export function leakDetail(leak, { several, replay, run }) {
   const fact = (name, value) => [h("dt", {}, name), h("dd", {}, value)];
@@ -28,7 +31,7 @@ export function leakDetail(leak, { several, replay, run }) {
             isKnown(leak.peak_effect_bytes) && [h("span", { class: "chip tag" }, "measured"), " "],
             leak.peak_effect,
           ),
-        onGpu(leak, replay) && h("div", { class: "replay", "aria-live": "polite" }, replayed(replay, run)),
+        onGpu(leak, replay) && h("div", { class: "replay", "aria-live": "polite" }, replayed(replay, run, leak.kind)),
         h("h3", {}, "Held by"),
         chain(leak),
       ),
@@ -83,7 +86,13 @@ function effectWords(leak) {
   if (leak.on_host) return [held, " of host memory. Device memory is not affected."];
   if (!isKnown(leak.peak_effect_bytes)) return [held, " retained. Effect on the peak: ", known("unknown"), "."];
   if (leak.peak_effect_bytes === 0) return [held, " retained. Freeing it does not lower the peak."];
-  return [held, " retained. Freeing it lowers the peak by ", h("strong", {}, bytes(leak.peak_effect_bytes)), "."];
+  const when = OVERLAPS.has(leak.kind) ? " at the end of its step" : "";
+  return [
+    held,
+    ` retained. Freeing it${when} lowers the peak by `,
+    h("strong", {}, bytes(leak.peak_effect_bytes)),
+    ".",
+  ];
 }
 
 /** On the CPU there is no peak and no recorded step: nothing to say of them. */
@@ -91,8 +100,9 @@ const onGpu = (leak, replay) =>
   Boolean(replay?.effect) || !leak.examples.length || !leak.examples.every((example) => example.endsWith(" on cpu"));
 
 /** The recorded step as it was, and with each release where the fix would put it. */
-function replayed(replay, run) {
-  const head = [h("span", { class: "chip tag" }, "by replay"), " "];
+function replayed(replay, run, kind) {
+  const when = OVERLAPS.has(kind) ? "Freed after its last use within the step: " : "";
+  const head = [h("span", { class: "chip tag" }, "by replay"), ` ${when}`];
   if (!replay) return h("p", { class: "muted" }, head, "replaying the recorded step…");
   const { effect, recording } = replay;
   if (!effect) return h("p", { class: "muted" }, head, "unknown: ", replay.problem ?? replay.reason, ".");

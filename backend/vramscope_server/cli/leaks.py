@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from vramscope_server.analysis.series.verdicts import place, rounds
+from vramscope_server.analysis.series.verdicts import AFTER_LAST_USE, AT_THE_END, OVERLAPS, place, rounds
 from vramscope_server.cli.client import address, ask, path_of, print_json
 from vramscope_server.cli.format import ABSENT, amount, count, duration, plain
 from vramscope_server.cli.tables import Column, console, print_table
@@ -104,11 +104,21 @@ def _print_detail(out: Console, leak: dict[str, Any]) -> None:
     if leak["examples"]:
         out.print(Text(f"  examples: {plain(', '.join(leak['examples']))}", style="dim"))
     if leak["peak_effect"]:
-        measured = "measured: " if leak["peak_effect_bytes"] is not None else ""
-        out.print(Text(f"  {measured}{plain(leak['peak_effect'])}", style="dim"))
+        out.print(Text(f"  {_measured(leak)}{plain(leak['peak_effect'])}", style="dim"))
     if leak["replay"]["effect"] is not None or not _is_on_cpu(leak):
-        out.print(Text(f"  by replay: {plain(_replayed(leak['replay']))}", style="dim"))
+        when = f"freed {AFTER_LAST_USE}, " if leak["kind"] in OVERLAPS else ""
+        out.print(Text(f"  {when}by replay: {plain(_replayed(leak['replay']))}", style="dim"))
     out.print(Text.assemble("  ", ("fix: ", "bold green"), plain(leak["advice"])))
+
+
+def _measured(leak: dict[str, Any]) -> str:
+    """What the measured effect belongs to."""
+    effect = leak["peak_effect_bytes"]
+    if effect is None:
+        return ""
+    if leak["kind"] not in OVERLAPS:
+        return "measured: "
+    return f"freed {AT_THE_END}, measured: the peak falls by {amount(effect) if effect else '0'}. "
 
 
 def _is_on_cpu(leak: dict[str, Any]) -> bool:

@@ -19,6 +19,7 @@ log = logging.getLogger("vramscope_server.leaks")
 
 GROWING: Final = frozenset({"growing", "growing-eval", "tensor-growth"})
 """Kinds that end in an out-of-memory error if the training is long enough."""
+STEP_TOO_LONG: Final = ("overlap", "overlap-unfreed")
 _WORST_FIRST: Final = (
     "growing", "growing-eval", "tensor-growth", "cycle", "overlap-unfreed", "overlap", "no_grad-missing",
 )  # fmt: skip
@@ -59,20 +60,28 @@ def merge_leaks(scans: Mapping[int, messages.Scan]) -> list[dict[str, Any]]:
 def leak_columns(scans: Mapping[int, messages.Scan]) -> dict[str, Any]:
     """Columns of a run's row about leaks (``tables.runs``); all None before the first scan.
 
-    leaks         how many; what a training on a card keeps on the host is none of them
+    leaks         how many; what a training on a card keeps on the host is none of them, and what lives a step too long is one
+                  only if it raises the peak
     leaked_bytes  what they hold together, on the rank where that is most
     worst_leak    kind of the worst
     """
     if not scans:
         return {"leaks": None, "leaked_bytes": None, "worst_leak": None}
     merged = [entry for entry in merge_leaks(scans) if not entry["on_host"]]
+    merged = [entry for entry in merged if entry["kind"] not in STEP_TOO_LONG or entry["peak_effect_bytes"]]
     return {
         "leaks": len(merged),
         "leaked_bytes": max(
-            held_together(leak for leak in scan.leaks if not is_on_host(leak)) for scan in scans.values()
+            held_together(leak for leak in scan.leaks if not is_on_host(leak) and not _is_a_note(leak))
+            for scan in scans.values()
         ),
         "worst_leak": merged[0]["kind"] if merged else None,
     }
+
+
+def _is_a_note(leak: messages.Leak) -> bool:
+    """A result that lives into the next step and does not raise the peak, as far as is known: most loops have one."""
+    return leak.kind in STEP_TOO_LONG and not leak.peak_effect_bytes
 
 
 def held_together(leaks: Iterable[messages.Leak]) -> int:

@@ -38,6 +38,11 @@ KIND_WORDS: Final = {
 """Each of ``series.LEAK_KINDS`` in a few words."""
 NEWER_WORDS: Final = "found by a newer agent"
 """Words for a kind that is none of them."""
+OVERLAPS: Final = ("overlap", "overlap-unfreed")
+"""Kinds whose memory can be freed at two times: when its step ends, as is measured, or after its last use in the next one, as a
+replay assumes. They lower the peak by different amounts."""
+AT_THE_END: Final = "at the end of its step (del)"
+AFTER_LAST_USE: Final = "after its last use within the step"
 STEADY: Final = ("overlap", "overlap-unfreed", "no_grad-missing")
 """Of these there is as much in each step."""
 GATHERED_WORDS: Final = "tensors are gathered, and let go together"
@@ -244,7 +249,8 @@ def _how_much(leak: Mapping[str, Any]) -> str:
         return f"{held}; by how much the peak would fall is not known."
     if effect == 0:
         return f"{held}, and the peak would not fall without it: held is not saved."
-    return f"{held}; after the fix the peak falls by {amount(effect)}."
+    when = f"if it is freed {AT_THE_END}," if leak["kind"] in OVERLAPS else "after the fix"
+    return f"{held}; {when} the peak falls by {amount(effect)}."
 
 
 def place(leak: Mapping[str, Any]) -> str:
