@@ -48,11 +48,8 @@ SAME_ORDER: Final = 2.0
 """A crude extrapolation says no more than this factor."""
 
 
-COPIES: Final = {"AdamW": 1, "Adam": 1, "SGD": 0}
-"""Copies of the parameters that an optimizer's foreach update makes, with its defaults."""
-MOST_COPIES: Final = 2
 FIRST_WORKSPACES: Final = 64 << 20
-"""cuBLAS workspaces of the training's thread and of autograd's, on Hopper; 16 MiB on older devices."""
+"""Workspaces of cuBLAS, one for the training's thread and one for autograd's, on Hopper; 16 MiB on older devices."""
 
 
 class Basis(Enum):
@@ -190,7 +187,7 @@ def estimate_of(facts: Facts) -> Estimate | None:
     estimate = replace(
         estimate,
         in_flight_bytes=min(facts.largest_parameter_bytes or 0, facts.full_gradients_bytes),
-        update_bytes=_update_bytes(facts),
+        update_bytes=facts.update_copies_bytes,
         workspace_bytes=FIRST_WORKSPACES
         if facts.phase == "forward" and not facts.step and facts.trainable_bytes
         else 0,
@@ -291,15 +288,6 @@ def _in_optimizer(facts: Facts, state: _State) -> Estimate:
     there = facts.optimizer_bytes or 0 if facts.step else 0
     full = max(0, (facts.peak_now_bytes or 0) + facts.full_state_bytes - there - state.resting)
     return replace(state.known(full, AFTER_FORWARD_ERROR, full, Basis.BACKWARD_DONE), in_update=True)
-
-
-def _update_bytes(facts: Facts) -> int:
-    """Copies of what ``foreach`` updates: none of SGD's, one of AdamW's, and two at most of others'."""
-    if facts.update not in ("foreach", None):
-        return 0
-    others = 0 if facts.optimizer_kind is None else MOST_COPIES
-    copies = 1 if facts.phase == "optimizer" else COPIES.get(facts.optimizer_kind or "", others)
-    return copies * (facts.trainable_bytes or 0)
 
 
 def _between_steps(facts: Facts, state: _State) -> Estimate:

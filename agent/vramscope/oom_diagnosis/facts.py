@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Final
+
+COPIES: Final = {"AdamW": 1, "Adam": 1, "SGD": 0}
+"""Copies of the parameters that an optimizer's foreach update makes, with its defaults."""
+MOST_COPIES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +159,15 @@ class Facts:
     def full_state_bytes(self) -> int:
         """All of the optimizer's state, made or expected."""
         return max(self.optimizer_bytes or 0, self.expected_state_bytes or 0)
+
+    @property
+    def update_copies_bytes(self) -> int:
+        """Copies of what ``foreach`` updates: none of SGD's, one of AdamW's, and two at most of others'."""
+        if self.update not in ("foreach", None):
+            return 0
+        others = 0 if self.optimizer_kind is None else MOST_COPIES
+        copies = 1 if self.phase == "optimizer" else COPIES.get(self.optimizer_kind or "", others)
+        return copies * (self.trainable_bytes or 0)
 
     @property
     def weights_bytes(self) -> int | None:

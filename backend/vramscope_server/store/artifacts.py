@@ -6,7 +6,7 @@ agree. A run keeps its newest artifacts, within :data:`MAX_ARTIFACTS` and :data:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -170,16 +170,22 @@ def list_artifacts(connection: Connection, run: StoredRun) -> list[StoredArtifac
     newest = (artifacts.c.received_ns.desc(), artifacts.c.id)
     query = _FACTS.where(artifacts.c.run_key == run.key).order_by(*newest)
     found = [_stored(row) for row in connection.execute(query).mappings()]
-    places: dict[Hashable, int] = {}
-    for place, stored in enumerate(found):
-        places.setdefault(_recorded_together(stored), place)
-    return sorted(found, key=lambda one: (places[_recorded_together(one)], -_peak_bytes(one)))
+    together: list[list[StoredArtifact]] = []
+    for stored in found:
+        if together and _recorded_together(stored, together[-1]):
+            together[-1].append(stored)
+        else:
+            together.append([stored])
+    return [stored for several in together for stored in sorted(several, key=_peak_bytes, reverse=True)]
 
 
-def _recorded_together(stored: StoredArtifact) -> Hashable:
-    """What the recordings of several devices of one process have in common; of its own for everything else."""
-    steps = stored.about.get("first_step"), stored.about.get("last_step")
-    return stored.id if None in steps else (stored.kind, stored.rank, *steps)
+def _recorded_together(stored: StoredArtifact, others: Sequence[StoredArtifact]) -> bool:
+    """True if it is the recording of another device of the same process and the same steps."""
+    names = ("first_step", "last_step")
+    first = others[0]
+    same = (stored.kind, stored.rank) == (first.kind, first.rank)
+    same &= all(stored.about.get(name) is not None and stored.about[name] == first.about.get(name) for name in names)
+    return same and all(stored.about.get("device") != other.about.get("device") for other in others)
 
 
 def _peak_bytes(stored: StoredArtifact) -> int:
