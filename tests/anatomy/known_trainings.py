@@ -7,7 +7,8 @@ GPU.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -438,6 +439,34 @@ def make_policy() -> Training:
 def make_policy_of_the_completion() -> Training:
     """Of the end only."""
     return policy(positions=64)
+
+
+def rollouts(cache_enabled: bool) -> Training:
+    """One autocast region around rollouts without gradients and the training: the rollouts' copies of weights stay in its cache."""
+    layers_and_activations = [part for _ in range(layers(12)) for part in (nn.Linear(2048, 2048), nn.GELU())]
+    model = nn.Sequential(*layers_and_activations).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def steps() -> Iterator[None]:
+        with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=cache_enabled):
+            while True:
+                seen = torch.zeros(64, 2048).cuda()
+                with torch.no_grad():
+                    seen = model(seen).float()
+                model(seen).float().square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                yield
+
+    return Training([model], [optimizer], partial(next, steps()))
+
+
+def make_rollouts() -> Training:
+    return rollouts(cache_enabled=True)
+
+
+def make_rollouts_without_cache() -> Training:
+    return rollouts(cache_enabled=False)
 
 
 def make_ema() -> Training:

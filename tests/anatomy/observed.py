@@ -53,6 +53,8 @@ REMEDIES = (
     "best_state",
     "best_state_on_the_host",
     "policy",
+    "rollouts",
+    "rollouts_without_cache",
     "policy_of_the_completion",
 )
 

@@ -151,6 +151,15 @@ def test_autocast_copies_are_found_by_module(observed) -> None:
         )
 
 
+def test_autocasts_cache_is_promised_what_a_run_without_it_saves(observed) -> None:
+    before, after = observed["rollouts"], observed["rollouts_without_cache"]
+    advice = said(before)["autocast_cache"]
+    measured = before.peak_allocated_bytes - after.peak_allocated_bytes
+    assert advice.saves_bytes == pytest.approx(measured, rel=0.05)
+    for name in ("gpt2_autocast", "wide_autocast", "evaluation", "evaluation_no_grad"):
+        assert "autocast_cache" not in said(observed[name])
+
+
 def test_weight_copies_name_their_owner(observed) -> None:
     before, after = observed["best_state"], observed["best_state_on_the_host"]
     advice = said(before)["kept_copies"]
@@ -213,6 +222,7 @@ SPEAKS_OF = {
     "evaluation": ("evaluation", "evaluation_no_grad"),
     "optimizer_state": ("wide", "zeros"),
     "weight_copies": ("wide_autocast", "gpt2"),
+    "autocast_cache": ("rollouts", "rollouts_without_cache"),
     "kept_copies": ("best_state", "best_state_on_the_host"),
     "fragmentation": ("gpt2", "gpt2.expandable"),
 }

@@ -7,6 +7,7 @@ from typing import Final
 
 from vramscope_server.analysis.advice.facts import Advice, StepFacts
 from vramscope_server.analysis.advice.rules import (
+    autocast_cache,
     batch,
     checkpointing,
     evaluation,
@@ -33,6 +34,7 @@ RULES: Final[tuple[Rule, ...]] = (
     evaluation_batch.advise,
     optimizer_state.advise,
     weight_copies.advise,
+    autocast_cache.advise,
     kept_copies.advise,
     fragmentation.advise,
     retries.advise,
