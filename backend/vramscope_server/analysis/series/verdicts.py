@@ -117,7 +117,7 @@ def leak_verdict(
     left_out = f" The last scan left out {not_scanned}." if not_scanned else ""
     scans = f"A scan found no holder.{left_out}" if looked else f"The agent has not scanned{'' if ended else ' yet'}."
     if not looked and ran_out:
-        scans += " What was retained at the out-of-memory error stands with it (`vramscope oom`, page Out of memory)."
+        scans += " What was retained at the out-of-memory error: see `vramscope oom`, or the page Out of memory."
     if floor is not None and floor.growing and models is not None and _is_of_models(floor, models):
         own = f"parameters, gradients, buffers and optimizer state take {amount(models.slope)} more a step"
         return Verdict(
