@@ -300,6 +300,35 @@ def test_a_step_without_an_optimizer_ends_with_its_update(clock, hooks, how: str
     assert [step.micro_steps for step in clock.take()] == [2, 2, 2]
 
 
+def test_sparse_gradients_end_steps_too(clock, hooks) -> None:
+    """They have no address. Every training is asked about its gradients until its optimizer steps first."""
+    model = nn.Embedding(100, 8, sparse=True)
+    hooks.install([model])
+    for _ in range(3):
+        model.zero_grad()
+        model(torch.arange(4)).sum().backward()
+        with torch.no_grad():
+            model.weight.add_(model.weight.grad, alpha=-0.1)
+    hooks.end_last_step_by_hand()
+    assert [step.micro_steps for step in clock.take()] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_recomputation_ends_no_step_by_hand(clock, hooks, reentrant: bool) -> None:
+    """Within a backward pass gradients are written to, and modules are called."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2))
+    hooks.install([model, *model])
+    for _ in range(2):
+        for _ in range(2):
+            x = torch.randn(4, 8, requires_grad=True)
+            hidden = torch.utils.checkpoint.checkpoint(model[0], x, use_reentrant=reentrant)
+            model[1](hidden).sum().backward()
+        update_by_hand(model, "weight")
+        model.zero_grad()
+    hooks.end_last_step_by_hand()
+    assert [step.micro_steps for step in clock.take()] == [2, 2]
+
+
 def test_gradients_that_are_dropped_end_no_step_where_there_is_an_optimizer(clock, hooks) -> None:
     """The first steps of a GradScaler are skipped, say."""
     model = nn.Linear(8, 2)

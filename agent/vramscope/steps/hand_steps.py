@@ -1,14 +1,15 @@
 """Ends the steps of a training that updates its weights by hand, without an optimizer.
 
 After a backward pass some weights are noted. Their step is over once one of them was written to, or its gradient was
-written to, replaced or dropped: accumulation alone does none of that between two backward passes.
+written to or dropped: accumulation alone does none of that between two backward passes. Only PyTorch's counts of writes are
+compared: a sparse gradient has no address, and to ask for one would copy a storage that is shared until it is written to.
 """
 
 from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vramscope.process.live_objects import living
@@ -28,16 +29,15 @@ class NotedWeight(NamedTuple):
     weight: weakref.ref[torch.Tensor]
     version: int
     gradient_version: int
-    gradient_address: int
 
 
 class HandSteps:
     """Of one session, until an optimizer steps.
 
-    roots   modules whose parameters are noted
+    roots   modules whose parameters are noted: a live view (a weak set)
     """
 
-    def __init__(self, roots: Callable[[], Iterable[torch.nn.Module]]) -> None:
+    def __init__(self, roots: Iterable[torch.nn.Module]) -> None:
         self._roots = roots
         self._noted: list[NotedWeight] = []
         self._searched_optimizers = False
@@ -49,11 +49,10 @@ class HandSteps:
         if self.is_off:
             return
         self._noted.clear()
-        weights = (weight for root in self._roots() for weight in root.parameters())
+        weights = (weight for root in list(self._roots) for weight in root.parameters())
         for weight in itertools.islice(weights, MOST_SEARCHED):
             if weight.is_leaf and weight.grad is not None:
-                noted = (weight._version, weight.grad._version, weight.grad.data_ptr())
-                self._noted.append(NotedWeight(weakref.ref(weight), *noted))
+                self._noted.append(NotedWeight(weakref.ref(weight), weight._version, weight.grad._version))
                 if len(self._noted) == MOST_WEIGHTS:
                     return
 
@@ -77,4 +76,4 @@ def _was_updated(noted: NotedWeight) -> bool:
     gradient = weight.grad
     if gradient is None or weight._version != noted.version:
         return True
-    return bool(gradient._version != noted.gradient_version or gradient.data_ptr() != noted.gradient_address)
+    return bool(gradient._version != noted.gradient_version)

@@ -64,7 +64,7 @@ class LoopHooks:
         self._forward_of: int | None = None  # whose forward it was: an id, compared and never used
         self.models = RootHooks(self, CallListener(self._before_forward, self._after_forward, self._forward_failed))
         self.loader = LoaderFront(self)
-        self.hand_steps = HandSteps(lambda: list(self.roots))
+        self.hand_steps = HandSteps(self.roots)
         self.extensions: list[LoopExtension] = []
         """Frameworks whose steps differ from PyTorch's."""
         self.on_first_step: Callable[[], None] | None = None
@@ -187,6 +187,7 @@ class LoopHooks:
 
     def _forward_begins_in(self, module: torch.nn.Module, args: Any, kwargs: Any, graphs: GraphListener | None) -> None:
         clock, batch = self.clock, self.clock.batch
+        self.end_step_by_hand()
         if sys.exc_info()[1] is not None:
             self.caught.scan()
         if self.loss is not None:
@@ -202,7 +203,6 @@ class LoopHooks:
             return  # (a root inside backward is being recomputed: activation checkpointing)
         if get_ident() != clock.thread and not clock.is_training_thread():
             return
-        self.end_step_by_hand()
         before = clock.phase
         if self.grad_enabled():
             # (beside a reference in evaluation mode there is another that trains)
@@ -301,7 +301,9 @@ class LoopHooks:
 
     def end_step_by_hand(self) -> None:
         """End the step if its weights were updated without an optimizer. The training is about to begin something else."""
-        if self.clock.micro_steps and self._leader is None and self.hand_steps.is_over():
+        if not self.clock.micro_steps or self._leader is not None or self.graph_task() != OUTSIDE:
+            return  # (within a backward pass gradients are written to)
+        if self.clock.is_training_thread() and self.hand_steps.is_over():
             self._end_step()
 
     def end_last_step_by_hand(self) -> None:
