@@ -82,3 +82,14 @@ def test_tensors_of_the_same_sizes_under_other_names_are_no_copies(model: nn.Mod
     results = {name: weight * 2 for name, weight in model.named_parameters()}
     assert found(model) == []
     del replay, gradients, results
+
+
+def test_large_objects_leave_room_for_other_variables(model: nn.Module) -> None:
+    large = [{str(n): [[n]] for n in range(200)} for _ in range(200)]
+    many = [[[] for _ in range(90)] for _ in range(90)]
+    CHECKPOINT["model"] = copy.deepcopy(model.state_dict())
+    try:
+        assert [name for name, _ in found(model)] == ["CHECKPOINT['model']"]
+    finally:
+        CHECKPOINT.clear()
+    del large, many

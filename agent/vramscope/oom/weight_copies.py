@@ -17,7 +17,7 @@ from vramscope.leaks.scan.object_children import Shapes, children
 from vramscope.oom.other_models import copies_by_name
 from vramscope.oom_diagnosis.facts import line_of
 from vramscope.process import type_info
-from vramscope.process.name_roots import Root, roots
+from vramscope.process.name_roots import ATOMS, Root, roots
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 DEPTH: Final = 3
 """Containers and objects that a variable may lead through: ``checkpoint["model"]``, ``average.shadow``."""
 MOST_OPENED: Final = 5_000
-"""Number of containers and objects that are opened, a few µs each."""
+"""Number of containers and objects that are opened for each group of variables, a few µs each."""
+MOST_OF_ONE: Final = 500
+"""Number of them behind one variable, so that a large object leaves room for the variables after it."""
 MOST_CHILDREN: Final = 100
 """Number of references that are followed from one of them."""
 DICTS: Final = (dict, OrderedDict)
@@ -38,28 +40,35 @@ def named_copies(weights: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.T
     """
     import torch
 
+    leaves = (*ATOMS, torch.Tensor, torch.nn.Module, torch.optim.Optimizer, type)
     found: list[tuple[str, torch.Tensor]] = []
     known: set[int] = set()
     shapes: Shapes = {}
-    for root in (root for several in roots() for root in several):
-        waiting: list[tuple[object, str, int]] = [(root.value, "", 0)]
-        while waiting and len(known) < MOST_OPENED:
-            value, path, depth = waiting.pop()
-            kind = type(value)
-            if id(value) in known or issubclass(kind, (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, type)):
-                continue
-            if type_info.module_of(kind).partition(".")[0] == "torch":
-                continue
-            known.add(id(value))
-            tensors = list(copies_by_name(weights, [value])) if kind in DICTS else []  # type: ignore[list-item]
-            if tensors:
-                name = _spoken(root, path)
-                found += [(name, tensor) for tensor in tensors]
-            elif depth < DEPTH:
-                inner = [
-                    (one, path + label, depth + 1) for label, one in islice(children(value, shapes), MOST_CHILDREN)
-                ]
-                waiting += reversed(inner)
+    for group in roots():
+        room = MOST_OPENED
+        for root in group:
+            most = min(room, MOST_OF_ONE)
+            opened = 0
+            waiting: list[tuple[object, str, int]] = [(root.value, "", 0)]
+            while waiting and opened < most:
+                value, path, depth = waiting.pop()
+                kind = type(value)
+                if id(value) in known or issubclass(kind, leaves):
+                    continue
+                if type_info.module_of(kind).partition(".")[0] == "torch":
+                    continue
+                known.add(id(value))
+                tensors = list(copies_by_name(weights, [value])) if kind in DICTS else []  # type: ignore[list-item]
+                if tensors:
+                    name = _spoken(root, path)
+                    found += [(name, tensor) for tensor in tensors]
+                elif depth < DEPTH:
+                    inner = [
+                        (one, path + label, depth + 1) for label, one in islice(children(value, shapes), MOST_CHILDREN)
+                    ]
+                    opened += bool(inner)
+                    waiting += reversed(inner)
+            room -= opened
     return found
 
 
