@@ -65,6 +65,8 @@ class OomRecorder:
         """Errors that the training caught."""
         self._first_caught: OomRecord | None = None
         """The first of them, until it is printed."""
+        self._reported: OomRecord | None = None
+        """Record of the error that ended a notebook's cell, or that a framework reported."""
         self._is_listening = False
         self.bystander = None if peer_signal is None else Bystander(clock, builder, peer_signal, self._send)
 
@@ -75,7 +77,7 @@ class OomRecorder:
 
     def end(self) -> None:
         """End with the session, and print how many errors were caught."""
-        if self._open is not None:
+        if self._open is not None and self._open is not self._reported:
             self._note_caught(self._open)
         self._print_first_caught()
         if self._caught > 1:
@@ -221,6 +223,7 @@ class OomRecorder:
         message = parse(self._hide(error_line), error_type)
         record = self._open
         if record is not None and (message.is_known or error_type in MEMORY_TYPES):
+            self._reported = record
             self._put_text(record, error_type, message)
 
     def check(self) -> None:
@@ -253,7 +256,8 @@ class OomRecorder:
         record, self._first_caught = self._first_caught, None
         if record is not None:
             sentence = diagnose(facts_of_record(record)).sentence
-            terminal.say(f"the training caught an out-of-memory error. {sentence} {self._url}/oom")
+            line = f"the training caught an out-of-memory error. {sentence} {self._url}/oom"
+            terminal.say_once(f"caught {record.record}", line, every_rank=True)
 
     def _survived(self, record: OomRecord) -> None:
         self._note_caught(record)
