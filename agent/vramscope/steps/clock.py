@@ -61,7 +61,7 @@ class StepClock:
         self.is_control_step = False
         """True in an unwatched control step, which measures the agent's own cost."""
         self.saw_forward = False
-        """True if a forward pass of a root module has begun in the running step."""
+        """True after the first forward pass of a root module in the running step."""
         self._control_steps = ControlSteps(random) if phases and not in_every_step else None
         self.counters: list[PeakCounter] = []
         self.batch = BatchContext()

@@ -163,8 +163,8 @@ def _continues_graph(args: Any, kwargs: Any) -> bool:
     """True if the first argument was computed from weights: then the forward pass did not begin with this call."""
     import torch
 
-    given = args[0] if args else next(iter(kwargs.values()), None)
-    return isinstance(given, torch.Tensor) and given.grad_fn is not None
+    given: Any = args[0] if args else next(iter(kwargs.values()), None)
+    return bool(type(given) is torch.Tensor and given.grad_fn is not None)  # (a subclass may run the user's code)
 
 
 def outermost_modules(modules: list[torch.nn.Module] | None = None) -> list[torch.nn.Module]:
