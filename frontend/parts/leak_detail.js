@@ -2,11 +2,8 @@
 
 import { copyButton, h } from "vramscope/dom.js";
 import { bytes, called, count, isKnown, perStep } from "vramscope/format.js";
-import { ageOf, placeOf, rankWords } from "vramscope/parts/leaks_table.js";
+import { ageOf, OVERLAPS, placeOf, rankWords } from "vramscope/parts/leaks_table.js";
 import { known, snippet } from "vramscope/parts/ui.js";
-
-/** Kinds whose memory can be freed at two times, with two effects on the peak. */
-const OVERLAPS = new Set(["overlap", "overlap-unfreed"]);
 
 /** `replay`: what `/leaks/LEAK/replay` told; null while it is on its way, `{problem}` where it was refused. */
 export function leakDetail(leak, { several, replay, run }) {

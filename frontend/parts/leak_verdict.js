@@ -2,6 +2,7 @@
 
 import { h } from "vramscope/dom.js";
 import { ago, bytes, count, duration, graphs, isKnown, perStep, UNKNOWN } from "vramscope/format.js";
+import { isNote } from "vramscope/parts/leaks_table.js";
 
 /** An end further off than this is not told to the step: no training is so long. */
 const FAR_STEPS = 1_000_000;
@@ -46,8 +47,6 @@ export function omissions(scans) {
 /** The strip of numbers, for an answer of `/leaks`. */
 export function figures({ leaks: listed, scans, leaked_bytes: held, graphs_alive: alive, floor, state }) {
   const scanned = scans.length > 0;
-  // (A result that lives a step too long without raising the peak is no leak, as in the list of runs.)
-  const isNote = (leak) => leak.kind.startsWith("overlap") && !leak.peak_effect_bytes;
   const leaks = listed.filter((leak) => !leak.on_host && !isNote(leak));
   const worst = leaks[0];
   return h(
@@ -130,7 +129,7 @@ function endNote(floor, state, leaks) {
     return `${time}${bytes(floor.room_bytes)} free${emptied}`;
   }
   if (floor.growing === false) return "memory after each step does not grow";
-  if (floor.growing === true) return state === "running" ? "what grows has a bound that fits" : "the run has ended";
+  if (floor.growing === true) return state === "running" ? "no forecast: see the sentence above" : "the run has ended";
   return isKnown(floor.capacity_bytes) ? "" : "capacity unknown";
 }
 

@@ -4,6 +4,12 @@ import { h } from "vramscope/dom.js";
 import { bytes, count, perStep } from "vramscope/format.js";
 import { known } from "vramscope/parts/ui.js";
 
+/** Kinds whose memory can be freed at two times, with two effects on the peak. */
+export const OVERLAPS = new Set(["overlap", "overlap-unfreed"]);
+
+/** A result that lives a step too long without raising the peak is no leak, as in the list of runs. */
+export const isNote = (leak) => OVERLAPS.has(leak.kind) && !leak.peak_effect_bytes;
+
 /** `train.py:87`, or null. */
 export function placeOf(leak) {
   if (!leak.file) return null;

@@ -270,6 +270,7 @@ def test_a_batch_that_is_longer_in_each_step_is_no_leak(server: RunningServer, f
     told = leaks_of(server, agent)
     assert told["verdict"]["level"] == level
     assert (told["floor"]["steps_to_out_of_memory"] is None) == (level == "none")
+    assert told["floor"]["growing"] is True, "the page shows the slope, and no forecast"
     assert ("A longer batch does that." in told["verdict"]["sentence"]) == (level == "none")
 
 

@@ -75,11 +75,10 @@ def get_leaks(
         leak | {"kind_words": kind_words(leak), "emptied": emptied_words(leak)}
         for leak in merge_leaks({r: x.scan for r, x in looked.items()})
     ]
-    if fit is not None and peaks is not None and work_grows(fit, peaks) and all(leak["on_host"] for leak in leaks):
-        floor = _floor(record, place, dataclasses.replace(fit, growing=False), used_bytes, outside_bytes)
-    else:
-        floor = _floor(record, place, fit, used_bytes, outside_bytes)
-    if fits_when_full(leaks, floor["room_bytes"]):
+    named = any(not leak["on_host"] for leak in leaks)
+    work = fit is not None and peaks is not None and work_grows(fit, peaks) and not named
+    floor = _floor(record, place, fit, used_bytes, outside_bytes)
+    if work or fits_when_full(leaks, floor["room_bytes"]):
         floor |= dict.fromkeys(FORECAST)
     floor["damaged"] = damage_rows(damaged, place)
     died = record.state == "failed" and "OutOfMemory" in (record.error_type or "")
@@ -94,8 +93,7 @@ def get_leaks(
         seconds_left=floor["seconds_to_out_of_memory"],
         ran_out_step=floor["ran_out_step"],
         models=models,
-        peaks=peaks,
-        room_bytes=floor["room_bytes"],
+        growing_peaks=peaks if work else None,
         ran_out=bool(record.out_of_memory or record.oom_records),
         not_scanned=next((told.scan.not_scanned for told in looked.values() if told.scan.not_scanned), ""),
     )

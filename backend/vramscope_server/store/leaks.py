@@ -14,12 +14,12 @@ from typing import Any, Final
 import msgspec
 
 from vramscope.protocol import messages
+from vramscope_server.analysis.series.verdicts import OVERLAPS
 
 log = logging.getLogger("vramscope_server.leaks")
 
 GROWING: Final = frozenset({"growing", "growing-eval", "tensor-growth"})
 """Kinds that end in an out-of-memory error if the training is long enough."""
-STEP_TOO_LONG: Final = ("overlap", "overlap-unfreed")
 _WORST_FIRST: Final = (
     "growing", "growing-eval", "tensor-growth", "cycle", "overlap-unfreed", "overlap", "no_grad-missing",
 )  # fmt: skip
@@ -68,20 +68,22 @@ def leak_columns(scans: Mapping[int, messages.Scan]) -> dict[str, Any]:
     if not scans:
         return {"leaks": None, "leaked_bytes": None, "worst_leak": None}
     merged = [entry for entry in merge_leaks(scans) if not entry["on_host"]]
-    merged = [entry for entry in merged if entry["kind"] not in STEP_TOO_LONG or entry["peak_effect_bytes"]]
+    merged = [entry for entry in merged if not is_note(entry["kind"], entry["peak_effect_bytes"])]
     return {
         "leaks": len(merged),
         "leaked_bytes": max(
-            held_together(leak for leak in scan.leaks if not is_on_host(leak) and not _is_a_note(leak))
+            held_together(
+                leak for leak in scan.leaks if not is_on_host(leak) and not is_note(leak.kind, leak.peak_effect_bytes)
+            )
             for scan in scans.values()
         ),
         "worst_leak": merged[0]["kind"] if merged else None,
     }
 
 
-def _is_a_note(leak: messages.Leak) -> bool:
+def is_note(kind: str, peak_effect_bytes: int | None) -> bool:
     """A result that lives into the next step and does not raise the peak, as far as is known: most loops have one."""
-    return leak.kind in STEP_TOO_LONG and not leak.peak_effect_bytes
+    return kind in OVERLAPS and not peak_effect_bytes
 
 
 def held_together(leaks: Iterable[messages.Leak]) -> int:

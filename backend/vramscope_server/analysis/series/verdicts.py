@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from vramscope.oom_diagnosis.growth import WORK_GROWS
 from vramscope_server.analysis.series.trend import MIN_STEPS, Trend
 from vramscope_server.analysis.units import amount, count, duration
 
@@ -20,9 +21,6 @@ SEVERAL_A_STEP: Final = 1.5
 
 THE_MODELS_SHARE: Final = 0.8
 """Share of the slope of memory after each step from which on the models themselves grow."""
-
-WORK_GROWS: Final = 4.0
-"""Ratio of the rise of the steps' peaks to the rise of the memory after them, from which on the steps themselves need more."""
 
 _NO_STEPS: Final = "No optimizer step has ended, so there is no floor whose growth could be told."
 
@@ -79,8 +77,7 @@ def leak_verdict(
     seconds_left: float | None,
     ran_out_step: int | None = None,
     models: Trend | None = None,
-    peaks: Trend | None = None,
-    room_bytes: float | None = None,
+    growing_peaks: Trend | None = None,
     not_scanned: str = "",
     ran_out: bool = False,
 ) -> Verdict:
@@ -91,16 +88,13 @@ def leak_verdict(
     steps         that have ended
     ended         the run has
     floor         the fit of the floor; None: too few steps, or not known
-    steps_left    until out of memory at this slope; None where not known, or where nothing grows
+    steps_left    until out of memory at this slope; None where not known, where nothing grows, or where it cannot come to that
     ran_out_step  in which it came to that; None: it did not
     models        the fit of parameters, gradients, buffers and optimizer state at the end of steps; None: not known
-    peaks         the fit of the highest allocated memory of steps; None: not known
-    room_bytes    free for growth; None: not known
+    growing_peaks the fit of the highest allocated memory of steps, if the steps themselves grow (:func:`work_grows`)
     not_scanned   what the newest scan left out; "": nothing
     ran_out       there was an out-of-memory error, whose own diagnosis searches for holders
     """
-    if ended or fits_when_full(leaks, room_bytes):
-        steps_left = seconds_left = None
     end = _end(steps_left, seconds_left) if ran_out_step is None else f": memory ran out in step {count(ran_out_step)}"
     on_card = [leak for leak in leaks if not leak["on_host"]]
     if on_card:
@@ -117,14 +111,14 @@ def leak_verdict(
     left_out = f" The last scan left out {not_scanned}." if not_scanned else ""
     scans = f"A scan found no holder.{left_out}" if looked else f"The agent has not scanned{'' if ended else ' yet'}."
     if not looked and ran_out:
-        scans += " What was retained at the out-of-memory error: see `vramscope oom`, or the page Out of memory."
+        scans += " For what was retained at the out-of-memory error, see `vramscope oom` or the page Out of memory."
     if floor is not None and floor.growing and models is not None and _is_of_models(floor, models):
         own = f"parameters, gradients, buffers and optimizer state take {amount(models.slope)} more a step"
         return Verdict(
             "none", f"The models themselves grow: {own}, and the floor rises by {_slope(floor)}{end}. {scans}{kept}"
         )
-    if floor is not None and peaks is not None and work_grows(floor, peaks):
-        of_peaks = f"{amount(peaks.slope)} a step, memory after each step by {_slope(floor)}"
+    if floor is not None and growing_peaks is not None:
+        of_peaks = f"{amount(growing_peaks.slope)} a step, memory after each step by {_slope(floor)}"
         return Verdict(
             "none",
             f"The steps themselves need more and more: their peak rises by {of_peaks}. A longer batch does that. {scans}{kept}",
