@@ -26,7 +26,7 @@ MIN_BYTES: Final = 64 << 10
 
 
 def advise(facts: StepFacts) -> Advice | None:
-    """Advice, or None if no copies outlive an evaluation, or modules are unknown."""
+    """Advice, or None if no copies outlive an evaluation."""
     copies = _copies(facts)
     if not copies or facts.peak_phase == "eval":
         return None

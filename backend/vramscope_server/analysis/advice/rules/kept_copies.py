@@ -45,15 +45,15 @@ def advise(facts: StepFacts) -> Advice | None:
     models = [f"{_root(facts.owner(int(of_modules[0])))}, another model"] if len(of_modules) else []
     where = ", ".join([*models, *holders])
     fix = (
-        'read a checkpoint with map_location="cpu" or delete it after use; an average or the best state can stay on the host'
+        'Read a checkpoint with map_location="cpu", or delete it after use. An average or the best state can stay on the host.'
         if holders
-        else "a weight average or the best checkpoint so far can stay on the host (tensor.cpu())"
+        else "A weight average or the best checkpoint so far can stay on the host (tensor.cpu())."
     )
     return Advice(
         rule="kept_copies",
         sentence=(
             f"Copies of the trained weights ({where}) are {amount(copied)} of {amount(facts.peak_bytes)} "
-            f"({percent(copied / facts.peak_bytes)}). Without them the peak falls by {amount(saves)}: {fix}."
+            f"({percent(copied / facts.peak_bytes)}). Without them the peak falls by {amount(saves)}. {fix}"
         ),
         saves_bytes=saves,
         evidence={

@@ -51,7 +51,8 @@ def advise(facts: StepFacts) -> Advice | None:
     tail = np.count_nonzero(made >= first_of_head) / len(made)
     if tail > TAIL:
         return None  # blocks of the whole forward pass: activations of the model's body
-    if not len(in_loss):
+    is_named = len(in_loss) > 0
+    if not is_named:
         in_loss = _of_loss_code(facts, made[made > first_of_head], size)
         others = lives.requested_bytes[made][lives.requested_bytes[made] != size]
         if (
@@ -60,9 +61,6 @@ def advise(facts: StepFacts) -> Advice | None:
             or AS_WIDE_AS_A_VOCABULARY * others.max(initial=0) > size
         ):
             return None
-        is_named = False
-    else:
-        is_named = True
     halves = unowned & (lives.requested_bytes * 2 == size)
     if not halves[made[: len(made) - int(len(made) * TAIL)]].any():  # (otherwise they may belong to the body)
         same |= halves
