@@ -47,7 +47,7 @@ def test_names_stay_as_they_are_written_and_other_words_begin_large(capsys: pyte
 
 
 def test_a_cycle_that_no_collector_sees_is_not_said_to_wait_for_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "until the garbage collector runs" in said_at_the_end(capsys, kind="cycle", holder="objects of Patch")
+    assert "until the garbage collector runs" in said_at_the_end(capsys, kind="cycle", holder="Patch.schedule")
     through = said_at_the_end(capsys, kind="cycle", holder="param.grad holds the parameter by its graph, in C++")
     assert "that no garbage collector sees" in through and "collector runs" not in through
 

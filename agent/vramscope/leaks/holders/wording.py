@@ -85,7 +85,7 @@ def telling(
     own = [code for code in line_search.codes_of_class(kind) if not frames.is_library(code.co_filename)]
     name = label.partition("[")[0].lstrip(".")
     at = line_search.attribute_kept_at([*own, *codes.all], name, container=contained) if label.startswith(".") else None
-    words = f"{'objects' if cyclic else 'an object'} of {type_info.qualified_name(kind)}{label}"
+    words = f"{'' if cyclic else 'an object of '}{type_info.qualified_name(kind)}{label}"
     return made_of(
         HolderKey(HolderKind.OBJECT, type_info.module_of(kind), name=type_info.qualified_name(kind)),
         f"{type_info.name_of(kind)}{label}",

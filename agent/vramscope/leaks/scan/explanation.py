@@ -38,7 +38,7 @@ from vramscope.leaks.scan.grouped_tensors import (
 )
 from vramscope.leaks.scan.paths import FoundPaths, Path, find, leads_through_us
 from vramscope.leaks.scan.storages import Storages, TensorKinds
-from vramscope.leaks.scan.tensors import LiveTensors, held_by_python, in_use, parameters_of, sweep, with_gradients
+from vramscope.leaks.scan.tensors import LiveTensors, held_by_python, in_use, sweep, tensors_of
 from vramscope.leaks.scan.time_budget import TimeBudget
 from vramscope.process import name_roots
 from vramscope.process.gc_pause import collector_paused
@@ -66,6 +66,8 @@ class Explanation:
     """Tensors that no variable leads to; :func:`trace` finds their holders."""
     models: dict[int, weakref.ref[Any]]
     """Outermost module of each of them that is a parameter and stands for a whole model, by id."""
+    retired: list[weakref.ref[Any]]
+    """Retired optimizers that no variable leads to."""
     known: Storages
     tensors: int
     live_bytes: int
@@ -122,11 +124,15 @@ def explain(
     wanted |= {id(optimizer) for optimizer in live.retired}
     groups: list[Group] = []
     nameless: list[weakref.ref[Any]] = []
+    retired: list[weakref.ref[Any]] = []
     complete = True
     if wanted:
         found = _search(live, wanted, time, not_scanned)
         complete = found.complete
         if live.retired:
+            retired = [
+                weakref.ref(one) for one in live.retired if id(one) not in found.paths and id(one) not in found.between
+            ]
             live, models, found = _keep_used_optimizers(live, models, found)
         grouping = grouping_of(found.paths.values())
         named, nameless = _named_tensors(live, found, wanted, grouping, time, not_scanned)
@@ -145,7 +151,16 @@ def explain(
     if orphans and create_graph_at is not None:
         groups.append(group_of_orphans(orphans, live.known, create_graph_at, chains))
     return Explanation(
-        groups, nameless, models, live.known, live.tensors, live.live_bytes, live.optimizers, not_scanned, complete
+        groups,
+        nameless,
+        models,
+        retired,
+        live.known,
+        live.tensors,
+        live.live_bytes,
+        live.optimizers,
+        not_scanned,
+        complete,
     )
 
 
@@ -321,8 +336,8 @@ def trace(
     if not tensors or time.over():
         return Traced([], not tensors, keys)
     budget = NodeBudget(chains)
+    groups, tensors = _of_dead_owners(explanation, tensors, budget, time)
     answers, complete = referrers.trace(tensors, Codes(), time)
-    groups = []
     for answer in answers:
         known = explanation.known
         many, times = answer.factors
@@ -332,7 +347,7 @@ def trace(
             answer.tensors = [tensor for tensor in answer.tensors if id(tensor) not in explanation.models]
         if modules and answer.cyclic:
             # No code can use these models any more: their parameters and gradients count as any other tensor does.
-            held = [one for module in modules if module is not None for one in with_gradients(parameters_of(module))]
+            held = [tensor for module in modules if module is not None for tensor in tensors_of(module)]
             known = without(known, held)
             answer.tensors += held
         may_have_a_name = (
@@ -354,4 +369,22 @@ def trace(
         group.scale(many, times)
         groups.append(group)
         answer.tensors.clear()
-    return Traced(groups, complete, keys)
+    return Traced(joined(groups), complete, keys)
+
+
+def _of_dead_owners(
+    explanation: Explanation, tensors: list[Any], budget: NodeBudget, time: TimeBudget
+) -> tuple[list[Group], list[Any]]:
+    """What optimizers and models hold that no code can use any more, by the cycle that keeps them; and the other tensors."""
+    modules = [module for tensor in tensors if (module := explanation.models.get(id(tensor))) is not None]
+    groups: list[Group] = []
+    counted: set[int] = set()
+    for holder, owners in referrers.in_cycles(alive([*explanation.retired, *modules]), Codes(), time):
+        held = list({id(tensor): tensor for owner in owners for tensor in tensors_of(owner)}.values())
+        group = group_of(holder, held, without(explanation.known, held), budget)
+        group.cyclic = True
+        groups.append(group)
+        counted.update(map(id, held))
+        held.clear()
+        owners.clear()
+    return groups, [tensor for tensor in tensors if id(tensor) not in counted]

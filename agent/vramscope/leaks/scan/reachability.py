@@ -20,6 +20,17 @@ def parents(closure: dict[int, Any]) -> dict[int, list[int]]:
     return parents
 
 
+def ancestors(start: set[int], parents: dict[int, list[int]]) -> set[int]:
+    """Objects from which these are reached, and these."""
+    found, stack = set(start), list(start)
+    while stack:
+        for parent in parents[stack.pop()]:
+            if parent not in found:
+                found.add(parent)
+                stack.append(parent)
+    return found
+
+
 def held_from_outside(
     closure: dict[int, Any], parents: dict[int, list[int]], tensors: set[int], lists: int
 ) -> set[int]:

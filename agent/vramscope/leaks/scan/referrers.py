@@ -11,6 +11,7 @@ import dataclasses
 import gc
 import sys
 import types
+from collections import Counter
 from typing import Any, Final
 
 from vramscope.leaks.holders import wording
@@ -18,6 +19,7 @@ from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.holders.user_code import Codes
 from vramscope.leaks.scan import reachability, time_budget
+from vramscope.leaks.scan.object_children import MOST_OF_A_CONTAINER, length
 from vramscope.leaks.scan.tensor_sampling import Weight, Weights, sample
 from vramscope.leaks.scan.time_budget import TimeBudget
 from vramscope.process import frames, live_objects, type_info
@@ -31,6 +33,8 @@ MOST_YOUNG: Final = 100_000
 OF_CALL: Final = 3
 """References to a tuple from our list, our variable and the call alone: from Python 3.13 on ``get_referrers`` finds its own
 arguments, which would lead from one such call to the next."""
+LISTS: Final = 4
+"""References to a traced tensor that are ours while its old ancestors are searched: three lists and the closure."""
 DEEPEST: Final = 8
 DEEPEST_OF_CYCLE: Final = 16
 """Levels of a cycle. A parameter is nine references below the model: each module has two dicts."""
@@ -64,9 +68,10 @@ class Answer:
 def trace(tensors: list[Any], codes: Codes, time: TimeBudget) -> tuple[list[Answer], bool]:
     """Holders of the tensors (some of each size are traced), and whether the search was complete.
 
-    First among the young objects, which is cheap: garbage is young, and the count of references proves that nothing old
-    refers to it. For what is left, one pass over all objects of the process a level, some 30 ms each at 300,000 objects, as
-    many as end in time.
+    First among the young objects, which is cheap: most garbage is young, and the count of references proves that nothing
+    old refers to it. For what is left, one pass over all objects of the process a level, some 30 ms each at 300,000 objects,
+    as many as end in time. There, too, the count of references tells a cycle: a garbage collection of the old generation is
+    rare, and a cycle that grew old waits long.
     """
     chosen, weights = sample(tensors, dict.fromkeys(map(id, tensors), Weight()), MOST_TENSORS)
     complete = len(chosen) == len(tensors)
@@ -90,16 +95,20 @@ def trace(tensors: list[Any], codes: Codes, time: TimeBudget) -> tuple[list[Answ
         if holder.carried and not answer.holder.carried:
             answer.holder = holder  # says more: the attribute that refers back, where the other is a list of children
     closure.clear()
+    tensor = None  # (it counts as a reference)
     if rest:
         left = len(rest)
         rest, weights = sample(rest, weights, MOST_TARGETS)
         complete = complete and len(rest) == left
-        closure, named, whole = _old_ancestors(rest, time, {id(tensors), id(chosen), id(rest)})
+        closure, named, whole = _old_ancestors(rest, time, {id(tensors), id(chosen), id(rest)}, LISTS)
         complete = complete and whole
         parents = reachability.parents(closure)
+        outside = reachability.held_from_outside(closure, parents, {id(tensor) for tensor in rest}, LISTS)
+        alive = reachability.reached(outside, closure)
         for tensor in rest:
-            holder = _holder(tensor, closure, parents, named, codes, cyclic=False)
-            answers.setdefault(holder.key, Answer(holder, [], False)).add(tensor, weights)
+            cyclic = id(tensor) not in alive and bool(parents[id(tensor)])
+            holder = _holder(tensor, closure, parents, named, codes, cyclic=cyclic)
+            answers.setdefault(holder.key, Answer(holder, [], cyclic)).add(tensor, weights)
         closure.clear()
     return list(answers.values()), complete
 
@@ -141,19 +150,53 @@ def _young_ancestors(tensors: list[Any], ours: set[int], time: TimeBudget) -> tu
     return closure, complete
 
 
+def in_cycles(owners: list[Any], codes: Codes, time: TimeBudget) -> list[tuple[Holder, list[Any]]]:
+    """Optimizers and modules of these that only a reference cycle keeps, by the holder that closes the cycle.
+
+    The search begins with what they refer to. From a tensor alone it would be longer: a state is six references below the
+    object that keeps its optimizer.
+    """
+    closure, named, _ = _old_ancestors(owners, time, {id(owners)}, 2, with_contents=True)
+    parents = reachability.parents(closure)
+    outside = reachability.held_from_outside(closure, parents, set(map(id, owners)), 2)  # (this list, and the closure)
+    alive = reachability.reached(outside, closure)
+    dead = [owner for owner in owners if id(owner) not in alive and parents[id(owner)]]
+    holders = [_holders(owner, closure, parents, named, codes, cyclic=True) for owner in dead]
+    common = Counter(holder.key for several in holders for holder in several)
+    found: dict[HolderKey, tuple[Holder, list[Any]]] = {}
+    for owner, several in zip(dead, holders, strict=True):  # one name for one cycle: the object that has most of them
+        holder = max(several, key=lambda holder: (common[holder.key], holder.key.name))
+        found.setdefault(holder.key, (holder, []))[1].append(owner)
+    dead.clear()
+    closure.clear()
+    return list(found.values())
+
+
 def _old_ancestors(
-    tensors: list[Any], time: TimeBudget, ours: set[int]
+    targets: list[Any], time: TimeBudget, ours: set[int], lists: int = LISTS, *, with_contents: bool = False
 ) -> tuple[dict[int, Any], dict[int, tuple[str, str | None]], bool]:
-    """Objects that refer to the tensors, directly or not, among all objects; and which of them are names."""
-    closure: dict[int, Any] = {id(tensor): tensor for tensor in tensors}
+    """Objects that refer to the targets, directly or not, among all objects; which of them are names; and whether these are all.
+
+    What these objects refer to is included, as a cycle leads back through it.
+
+    lists          references to a target that are ours
+    with_contents  what the targets refer to is included, too
+    """
+    closure: dict[int, Any] = {id(thing): thing for thing in targets}
     ours.add(id(closure))
     named: dict[int, tuple[str, str | None]] = {}
     costs = time.costs
     objects = costs.objects
-    frontier = tensors
+    searched: set[int] = set()
+    if with_contents:
+        _add_contents(targets, closure, ours)
     for _ in range(DEEPEST):
+        frontier = _unexplained(targets, closure, searched, lists)
+        if not frontier:
+            break
         if not time.allows(costs.of(time_budget.REFERRERS, objects, len(frontier))) or len(closure) > MOST_OBJECTS:
             return closure, named, False
+        searched.update(map(id, frontier))
         ours.add(id(frontier))
         began = time.taken
         # (A tuple that another thread is making is among these only if one of the frontier is in it already; see heap.py.)
@@ -169,16 +212,49 @@ def _old_ancestors(
                 continue
             name = wording.end_of_search(thing)
             if name is not None:
-                named.update(
-                    {id(child): name for child in frontier if id(child) not in named and _refers(thing, child)}
-                )
+                for child in frontier:  # (a comprehension would keep a reference to ``thing`` in a cell)
+                    if id(child) not in named and _refers(thing, child):
+                        named[id(child)] = name
                 continue
             closure[id(thing)] = thing
             fresh.append(thing)
-        frontier = fresh
-        if not fresh:
-            break
+        _add_contents(fresh, closure, ours)
+        thing = child = None  # (they would count as references, as these lists would)
+        for ended in (above, fresh, frontier):
+            ended.clear()
     return closure, named, True
+
+
+def _unexplained(targets: list[Any], closure: dict[int, Any], searched: set[int], lists: int) -> list[Any]:
+    """The targets and what refers to them, if it was not searched yet and has references that the closure does not explain."""
+    parents = reachability.parents(closure)
+    keys = set(map(id, targets))
+    outside = reachability.held_from_outside(closure, parents, keys, lists)
+    upwards = reachability.ancestors(keys, parents) - searched
+    return [closure[key] for key in upwards if key in outside or not parents[key]]
+
+
+def _add_contents(things: list[Any], closure: dict[int, Any], ours: set[int]) -> None:
+    """Add what these objects refer to, but for tensors, names and the contents of long containers."""
+    import torch
+
+    waiting = list(things)
+    ours.add(id(waiting))
+    while waiting and len(closure) < MOST_OBJECTS:
+        thing = waiting.pop()
+        if type(thing) is types.FrameType or (length(thing) or 0) > MOST_OF_A_CONTAINER:
+            continue
+        for child in gc.get_referents(thing):
+            if (
+                id(child) not in closure
+                and id(child) not in ours
+                and gc.is_tracked(child)
+                and not issubclass(type(child), torch.Tensor)
+                and wording.end_of_search(child) is None
+                and not _is_ours(child)
+            ):
+                closure[id(child)] = child
+                waiting.append(child)
 
 
 def _is_ours(thing: Any) -> bool:
@@ -202,7 +278,19 @@ def _holder(
     *,
     cyclic: bool,
 ) -> Holder:
-    """The nearest referrer that a user recognises: an object of the user's class, a frame, a function, a name.
+    return _holders(tensor, closure, parents, named, codes, cyclic=cyclic)[0]
+
+
+def _holders(
+    tensor: Any,
+    closure: dict[int, Any],
+    parents: dict[int, list[int]],
+    named: dict[int, tuple[str, str | None]],
+    codes: Codes,
+    *,
+    cyclic: bool,
+) -> list[Holder]:
+    """The nearest referrers that a user recognises: an object of the user's class, a frame, a function, a name.
 
     Of a cycle first its members, and only then what they refer to.
     """
@@ -210,12 +298,13 @@ def _holder(
         level, seen, chain = [id(tensor)], {id(tensor)}, [type(tensor).__name__]
         for _ in range(DEEPEST_OF_CYCLE if cyclic else DEEPEST):
             above = []
+            found = []
             for key in level:
                 if key in named:
                     words, file = named[key]
-                    return wording.made_of(
-                        HolderKey(HolderKind.NAMED, name=words), words, words, chain, file, None, None
-                    )
+                    holder_key = HolderKey(HolderKind.NAMED, name=words)
+                    found.append(wording.made_of(holder_key, words, words, chain, file, None, None))
+                    continue
                 for parent in parents[key]:
                     if parent in seen:
                         continue
@@ -225,9 +314,11 @@ def _holder(
                         closure[parent], closure[key], tensor, chain, codes, closure, cyclic=on_cycle
                     )
                     if holder is not None:
-                        return holder
+                        found.append(holder)
+            if found:
+                return found
             if not above:
                 break
             chain.append(type_info.name_of(type(closure[above[0]])))
             level = above
-    return (None if cyclic else wording.being_built(closure[level[0]], chain)) or wording.unknown(tensor)
+    return [(None if cyclic else wording.being_built(closure[level[0]], chain)) or wording.unknown(tensor)]

@@ -230,6 +230,21 @@ def parameters_of(module: Any) -> list[Any]:
     return list(found.values())
 
 
+def tensors_of(owner: Any) -> list[Any]:
+    """Parameters and gradients of a module; of an optimizer its state alone, as its parameters may be in use."""
+    import torch
+
+    if issubclass(type(owner), torch.nn.Module):
+        return with_gradients(parameters_of(owner))
+    values = [
+        value
+        for state in list(owner.__dict__.get("state", {}).values())
+        if type(state) is dict
+        for value in list(state.values())
+    ]
+    return [value for value in values if issubclass(type(value), torch.Tensor)]
+
+
 def add_with_gradient(known: Storages, tensor: Any) -> None:
     """Add a tensor's storage, and its gradient's if it has one."""
     for one in with_gradients([tensor]):
