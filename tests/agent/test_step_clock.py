@@ -171,7 +171,7 @@ def test_a_new_optimizer_leads_when_the_old_one_is_gone(clock, hooks) -> None:
 
 
 def test_of_models_that_are_trained_one_after_the_other_and_kept_each_steps(clock, hooks) -> None:
-    """k-fold with short folds: the old optimizer is alive, and steps no more. One step a fold is not told apart."""
+    """k-fold with short folds: the old optimizer is alive, and steps no more. At a fold's second step its first is known, too."""
     hooks.install()
     kept = []
     for _ in range(4):
@@ -180,7 +180,13 @@ def test_of_models_that_are_trained_one_after_the_other_and_kept_each_steps(cloc
         for _ in range(12):
             model(torch.ones(4, 2)).sum().backward()
             kept[-1].step()
-    assert clock.step == 12 + 3 * 11
+    records = clock.take()
+    assert [step.number for step in records] == list(range(1, 4 * 12 + 1)) and clock.step == 4 * 12
+    assert {step.micro_steps for step in records} == {1}
+    watched = [phases_of(step) for step in records[1:] if step.watched]
+    assert watched and all(phases == ["forward", "backward", "optimizer"] for phases in watched)
+    ends = [step.end_ns for step in records]
+    assert ends == sorted(ends) and all(step.intervals[-1].end_ns == step.end_ns for step in records)
 
 
 def test_a_critic_that_was_trained_alone_at_first_leads_its_gan(clock, hooks) -> None:

@@ -19,7 +19,7 @@ from vramscope.steps.batch_context import BatchContext
 from vramscope.steps.control_steps import ControlSteps
 from vramscope.steps.events import BreakdownSource, RetentionSource, StepListener
 from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER
-from vramscope.steps.records import UNKNOWN_AFTER_STEP, PhaseInterval, StepRecord
+from vramscope.steps.records import UNKNOWN_AFTER_STEP, AfterStep, CategoryBytes, PhaseInterval, StepRecord
 
 if TYPE_CHECKING:
     from random import Random
@@ -83,6 +83,8 @@ class StepClock:
         self._intervals: list[PhaseInterval] = []
         self._since_ns = self._entered_ns = now()
         self._micro_steps = 0
+        self._boundary: tuple[int, int, int] | None = None
+        """Intervals, backward passes and the agent's time at the last :meth:`may_end_step` of the running step."""
         self._agent_ns = self._agent_before_ns = 0
         """Agent time in the running step, and the part of it before the running phase."""
         self._end_ns = self._since_ns
@@ -157,33 +159,33 @@ class StepClock:
         for take in self._on_phase_inputs:
             take(args, kwargs)
 
-    def end_step(self) -> None:
-        """The optimizer has stepped: the step is complete, and the next one begins with DATA."""
+    def may_end_step(self) -> None:
+        """Another optimizer than the training's has stepped. ``end_step(divided=True)`` tells that a step ended here."""
+        if self.is_training_thread():
+            began = self._now()
+            self._close(began)
+            self._agent_ns += self._now() - began
+            self._boundary = len(self._intervals), self._micro_steps, self._agent_ns
+            self.phase = DATA
+
+    def end_step(self, *, divided: bool = False) -> None:
+        """The optimizer has stepped: the step is complete, and the next one begins with DATA.
+
+        divided  another step had ended before, at the last call of :meth:`may_end_step`
+        """
         if get_ident() != self.thread and not self.is_training_thread():
             return
         began = self._now()
         self._close(began)
         intervals, self._intervals = self._intervals, []
+        if divided and self._boundary is not None and self._boundary[0] < len(intervals):
+            intervals = self._end_first_part(intervals, *self._boundary)
+        self._boundary = None
         breakdown = self.breakdown.end_step(intervals, self._devices) if self.breakdown is not None else None
-        self.step += 1
-        self._steps_here += 1
+        self._count_step()
         after = self.retention.end_step(intervals) if self.retention is not None else UNKNOWN_AFTER_STEP
-        if len(self._finished) == _MOST_FINISHED:
-            self.lost_steps += 1
         # The time of this call counts for the next step: this step's record is written before the call is over.
-        record = self.newest = StepRecord(
-            self.step,
-            began,
-            intervals,
-            self._micro_steps,
-            self.watched,
-            self._agent_ns,
-            self._devices,
-            breakdown,
-            after,
-            self.batch.step_ended(),
-        )
-        self._finished.append(record)
+        record = self._record(intervals, began, breakdown, after, self._micro_steps, self._agent_ns)
         self._micro_steps = 0
         self.saw_forward = False
         self.phase = DATA
@@ -196,6 +198,52 @@ class StepClock:
         for ended in self._on_step_ended:
             ended(record)
         self._agent_ns, self._agent_before_ns = self._now() - began, 0
+
+    def _end_first_part(
+        self, intervals: list[PhaseInterval], number: int, micro_steps: int, agent_ns: int
+    ) -> list[PhaseInterval]:
+        """Record these intervals up to a number of them as a step of its own. Returns the others."""
+        first, self._end_ns = intervals[:number], intervals[number - 1].end_ns
+        self._micro_steps -= micro_steps
+        self._agent_ns -= agent_ns
+        self._count_step()
+        allocated = [cut.allocated_bytes for cut in first[-1].cuts]
+        after = AfterStep(series.UNKNOWN, sum(allocated) if allocated else series.UNKNOWN)
+        record = self._record(first, self._end_ns, None, after, micro_steps, agent_ns)
+        for ended in self._on_step_ended:
+            ended(record)
+        return intervals[number:]
+
+    def _count_step(self) -> None:
+        self.step += 1
+        self._steps_here += 1
+
+    def _record(
+        self,
+        intervals: list[PhaseInterval],
+        end_ns: int,
+        breakdown: list[tuple[CategoryBytes, CategoryBytes]] | None,
+        after: AfterStep,
+        micro_steps: int,
+        agent_ns: int,
+    ) -> StepRecord:
+        """Store the record of the step that was counted, for whoever takes it."""
+        if len(self._finished) == _MOST_FINISHED:
+            self.lost_steps += 1
+        record = self.newest = StepRecord(
+            self.step,
+            end_ns,
+            intervals,
+            micro_steps,
+            self.watched,
+            agent_ns,
+            self._devices,
+            breakdown,
+            after,
+            self.batch.step_ended(),
+        )
+        self._finished.append(record)
+        return record
 
     def mark(self) -> int | None:
         """Read the counters within a phase. Returns the position of the interval that ended; None in an unwatched step."""

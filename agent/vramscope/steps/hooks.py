@@ -327,11 +327,15 @@ class LoopHooks:
                 self.loss.other_stepped()
             needed = SUCCESSORS_STEPS if self._alone >= LEADER_SILENT_STEPS else LEADER_SILENT_STEPS
             if leader is not None and self._others_steps < needed:
+                if needed == SUCCESSORS_STEPS:
+                    self.clock.may_end_step()
                 return
+            followed = needed == SUCCESSORS_STEPS and self._others_steps == SUCCESSORS_STEPS
             self._leader = weakref.ref(optimizer)
             self._alone = self._others_steps
-        else:
-            self._alone = 0 if self._others_steps else self._alone + 1
+            self._end_step(divided=followed)
+            return
+        self._alone = 0 if self._others_steps else self._alone + 1
         self._end_step()
 
     def steps_in_this_backward(self, optimizer: torch.optim.Optimizer) -> None:
@@ -349,9 +353,9 @@ class LoopHooks:
         if self._leader is None and self.clock.is_training_thread():
             self.hand_steps.after_backward()
 
-    def _end_step(self) -> None:
+    def _end_step(self, *, divided: bool = False) -> None:
         self._others_steps, self._others_after, self._stepped_in_backward = 0, -1, False
-        self.clock.end_step()
+        self.clock.end_step(divided=divided)
         if self.on_first_step is not None:
             first, self.on_first_step = self.on_first_step, None
             first()
