@@ -224,6 +224,9 @@ class SessionParts:
             self._hooks.end_last_step_by_hand()
         with guarded("the peak behind the last step"):
             tails = self._clock.tails()
+        if self._detector is not None:
+            with guarded("the leaks at the end"):
+                self._detector.end()
         self._hooks.remove()
         self._leak_lines.ended(self._leaks)
         if self._recorder is not None:

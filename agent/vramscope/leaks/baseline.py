@@ -10,10 +10,16 @@ import ctypes
 import time
 from collections import deque
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from vramscope.leaks.end_figures import MemorySinceScan
 from vramscope.leaks.policy import POLICY
 from vramscope.protocol.series import UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vramscope.steps.records import PhaseInterval
 
 HEAP_SHARE: Final = 0.005
 """Share of the time that reading the C allocator may take."""
@@ -31,9 +37,12 @@ class Baseline:
         self._scales = [_Scale()]
         self.rises = False
         """True where at least one scale rises."""
+        self.since_scan = MemorySinceScan()
 
-    def add(self, allocated_bytes: int | None) -> int:
+    def add(self, allocated_bytes: int | None, intervals: Sequence[PhaseInterval] = ()) -> int:
         """Add a step. Returns memory after it in bytes, or UNKNOWN, and updates ``rises``."""
+        if allocated_bytes is not None:
+            self.since_scan.add(allocated_bytes, intervals)
         value = self._heap.used_bytes() if allocated_bytes is None else allocated_bytes
         if value != UNKNOWN:
             lowest, at = value, 0

@@ -147,7 +147,7 @@ class LeakDetector:
         cuts = intervals[-1].cuts
         self._live_blocks.end_step()
         self._end_iteration(may_skip=True)
-        after_step_bytes = self._baseline.add(sum(map(_allocated_bytes, cuts)) if cuts else None)
+        after_step_bytes = self._baseline.add(sum(map(_allocated_bytes, cuts)) if cuts else None, intervals)
         if self._baseline.rises and not self._schedule.rescan_at:  # (else the reason is known)
             self._schedule.suspect("memory after each step rises")
         if self._loop.has_hidden_forward and self.is_due:
@@ -241,6 +241,10 @@ class LeakDetector:
             self._scan("an epoch has ended", fresh=False, evaluating=False)
             schedule.rescan_at = schedule.number + POLICY.iterations_after_epoch
 
+    def end(self) -> None:
+        """The training has ended: report the figures of now."""
+        self._registry.end(self._baseline.since_scan)
+
     def close(self) -> None:
         """The session ends."""
         self._first_call.stop()
@@ -324,10 +328,8 @@ class LeakDetector:
         """Scan where graphs were built without a backward. Dropped ones prove an evaluation; live ones may yet be summed up."""
         if not self._evaluation.is_due:
             return
-        loop = self._loop
         dropped = self._outputs.dropped >= POLICY.dropped_graphs
-        is_evaluation = dropped or not loop.training_mode or loop.pass_ended or not loop.optimizers
-        if is_evaluation and self._schedule.may_spend():
+        if (dropped or self._loop.may_evaluate) and self._schedule.may_spend():
             self._evaluation.scanned()
             self._scan("graphs are built without a backward", fresh=False, evaluating=True)
 
@@ -335,8 +337,8 @@ class LeakDetector:
         """Scan in an evaluation without gradients. ``batches``: of one that has ended."""
         if self._schedule.may_spend():
             why = "an evaluation has ended" if batches else "an evaluation is under way"
-            done = batches or self._judge.evaluations.done
-            self._scan(why, fresh=False, evaluating=False, evaluated_batches=done, arguments=arguments)
+            batches = batches or self._judge.evaluations.done
+            self._scan(why, fresh=False, evaluating=False, evaluated_batches=batches, arguments=arguments)
 
     def _plan_rescan(self) -> None:
         may_stop = self._registry.has_open_growth or self._judge.waits_for_an_end()
@@ -367,9 +369,7 @@ class LeakDetector:
             return
         complete = not result.not_scanned
         if judging:
-            groups = result.groups
-            if arguments:
-                groups = [group for group in groups if not is_argument(group, arguments)]
+            groups = [group for group in result.groups if not (arguments and is_argument(group, arguments))]
             context = scan_context(
                 self._clock,
                 self._loop,
@@ -392,9 +392,9 @@ class LeakDetector:
             if fresh and self._loop.optimizers:
                 self._step_graphs.begin(result.known, material_bytes(self._scanner.live_bytes), self.boundary)
         if (fresh or evaluating) and self._recording_asks:
-            retained = self._registry.retained_by(result.groups, complete=complete)
-            self.recording.held(retained)  # type: ignore[union-attr]
+            self.recording.held(self._registry.retained_by(result.groups, complete=complete))  # type: ignore[union-attr]
         if evaluating and self._outputs.dropped >= POLICY.dropped_graphs and not self._registry.names_an_evaluation:
             self._measured = result.known
+        self._baseline.since_scan.scanned(self._clock.step)
         self._registry.scanned(result.seconds, result.tensors, "; ".join(result.not_scanned))
         self._registry.send(reason)

@@ -64,6 +64,11 @@ class LoopShape:
             return LoopKind.ACCUMULATION
         return LoopKind.MANUAL_UPDATE if backwards else LoopKind.NO_TRAINING
 
+    @property
+    def may_evaluate(self) -> bool:
+        """True where graphs without a backward may be those of an evaluation."""
+        return not self.training_mode or self.pass_ended or not self.optimizers
+
     def may_be_summed_up(self, optimizers: int, dropped: int) -> bool:
         """True where graphs wait for an optimizer's first step: gradient accumulation may sum up their losses."""
         pending = dropped < POLICY.dropped_graphs and self.training_mode and not self.pass_ended

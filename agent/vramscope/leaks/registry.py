@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -11,9 +10,19 @@ import msgspec
 
 from vramscope.leaks.autograd.dropped_graphs import DroppedGraph, GraphOrigin
 from vramscope.leaks.autograd.graph_walk import NODE_BYTES
+from vramscope.leaks.end_figures import MemorySinceScan, at_end
 from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.holder_bytes import MOST_WORDS, Group
 from vramscope.leaks.holders.key import HolderKey, HolderKind
+from vramscope.leaks.leak_fields import (
+    NO_STEPS,
+    OUTLIVES,
+    emptied_periodically,
+    growth_of,
+    place_in_words,
+    sent,
+    step_graph_key,
+)
 from vramscope.leaks.scan.storages import Storages
 from vramscope.leaks.verdict import advice
 from vramscope.leaks.verdict.peak_effect import NOT_ON_CPU, Effect, PeakFollower, avoidable_bytes
@@ -28,12 +37,7 @@ if TYPE_CHECKING:
     from vramscope.steps.records import PhaseInterval
 
 MOST_LEAKS: Final = 64
-NO_STEPS: Final = "Not measured: an evaluation has no steps. Without the graphs this memory would be free."
 AT_ITS_END: Final = "Not measured: an evaluation has no steps. This memory would be free at its end."
-OUTLIVES: Final = "It outlives its {per}, so every later peak includes it."
-UNTIL_EMPTIED: Final = (
-    "It outlives its {per}, so every peak includes it until it is emptied; these are its largest values."
-)
 TO_COME: Final = "Measured in the next step."
 IN_HOST_MEMORY: Final = "It is in host memory, which grows. No GPU peak falls without it."
 ON_THE_HOST: Final = "PyTorch counts no peaks on the CPU. This memory would be free in every later step."
@@ -68,6 +72,7 @@ class FindingRegistry:
         self._followers: list[tuple[FindingKey, PeakFollower, dict[int, int]]] = []
         self._unwalked_are_kept = False
         self._seconds, self._tensors, self._not_scanned = 0.0, 0, ""
+        self._scan_step, self._reason = 0, ""
 
     @property
     def names_an_evaluation(self) -> bool:
@@ -82,11 +87,23 @@ class FindingRegistry:
         self._seconds, self._tensors, self._not_scanned = seconds, tensors, not_scanned[:4096]
 
     def send(self, reason: str) -> None:
+        self._scan_step, self._reason = self._clock.step, reason
+        self._send()
+
+    def end(self, memory: MemorySinceScan) -> None:
+        """Send the findings with the figures of the end, if memory tells other ones."""
+        leaks = at_end(list(self._leaks.values()), memory, self._clock.step)
+        if leaks != list(self._leaks.values()):
+            self._leaks = dict(zip(self._leaks, leaks, strict=True))
+            self._reason += f"; figures of step {self._clock.step}, by the memory after each step"
+            self._send()
+
+    def _send(self) -> None:
         self._report(
             messages.Scan(
                 time_ns=time.time_ns(),
-                step=self._clock.step,
-                reason=reason,
+                step=self._scan_step,
+                reason=self._reason,
                 seconds=self._seconds,
                 tensors=self._tensors,
                 not_scanned=self._not_scanned,
@@ -116,13 +133,13 @@ class FindingRegistry:
             last_step=step,
             age_steps=verdict.age,
             exclusive_bytes=min(verdict.exclusive_bytes, group.held_bytes),
-            growth_bytes_per_step=_growth(verdict),
+            growth_bytes_per_step=growth_of(verdict),
             per=verdict.per,
-            emptied_at=_place_in_words(holder.emptied_at if kind in GROWS else None),
+            emptied_at=place_in_words(holder.emptied_at if kind in GROWS else None),
             peak_effect_bytes=effect.peak_bytes,
             peak_effect=effect.words,
             advice=words[:MOST_WORDS],
-            why=[_sent(one) for one in verdict.why],
+            why=[sent(one) for one in verdict.why],
         )
         is_unknown = kind == "no_grad-missing" and holder.key.kind is HolderKind.UNKNOWN
         if is_unknown and (place := frames.user_line()) is not None:
@@ -134,7 +151,7 @@ class FindingRegistry:
             self._fullest[key] = leak
         if not verdict.waits:
             self._frees_graphs_alone[key] = verdict.freed_bytes < group.held_bytes
-            self._put(key, _emptied(leak, verdict.emptied_after))
+            self._put(key, emptied_periodically(leak, verdict.emptied_after))
 
     @property
     def has_findings(self) -> bool:
@@ -188,7 +205,7 @@ class FindingRegistry:
             for kind in GROWS:
                 leak = self._leaks.get(FindingKey(kind, holder))
                 if leak is not None and leak.emptied_after != after:
-                    self._leaks[FindingKey(kind, holder)] = _emptied(leak, after)
+                    self._leaks[FindingKey(kind, holder)] = emptied_periodically(leak, after)
 
     def add_dropped_graphs(self, module: str, saved_bytes: int, nodes: int) -> None:
         """Add graphs that no variable retains: each batch builds and drops the graph of this module's output."""
@@ -208,14 +225,14 @@ class FindingRegistry:
             node_bytes=nodes * NODE_BYTES,
             peak_effect=NO_STEPS,
             advice=advice.NO_GRAD,
-            why=[_sent(Transition(HolderState.REPORTED, Reason.GRAPHS_WITHOUT_BACKWARD, step))],
+            why=[sent(Transition(HolderState.REPORTED, Reason.GRAPHS_WITHOUT_BACKWARD, step))],
         )
         self._put(FindingKey("no_grad-missing", HolderKey(HolderKind.DROPPED_GRAPH, name=module)), leak)
 
     def add_step_graph(self, found: DroppedGraph) -> None:
         """Add a graph that each step builds and no backward walks. No variable retains it when a scan runs."""
         origin, step = found.origin, self._clock.step
-        key = _key_of(origin)
+        key = step_graph_key(origin)
         known = self._leaks.get(key)
         words = f"output of {origin.module}" + (
             f", assigned to '{origin.variable}' in {origin.function}()" if origin.variable else ""
@@ -237,14 +254,14 @@ class FindingRegistry:
             peak_effect_bytes=found.effect.peak_bytes,
             peak_effect=found.effect.words,
             advice=advice.unwalked(origin.module),
-            why=[_sent(Transition(HolderState.REPORTED, Reason.GRAPHS_WITHOUT_BACKWARD, step))],
+            why=[sent(Transition(HolderState.REPORTED, Reason.GRAPHS_WITHOUT_BACKWARD, step))],
         )
         self._put(key, leak)
         self.send("a graph without a backward was measured")
 
     def withdraw_step_graph(self, origin: GraphOrigin) -> None:
         """Withdraw the finding on a graph that a backward has walked after all."""
-        if self._close(_key_of(origin), Reason.BACKWARD_FOLLOWED):
+        if self._close(step_graph_key(origin), Reason.BACKWARD_FOLLOWED):
             self.send("a backward walked a graph that had none before")
 
     def measure_effects(self, intervals: Sequence[PhaseInterval]) -> None:
@@ -309,7 +326,7 @@ class FindingRegistry:
         leak = self._leaks.pop(key, None)
         if leak is None:
             return False
-        end = _sent(Transition(ENDS[reason], reason, self._clock.step))
+        end = sent(Transition(ENDS[reason], reason, self._clock.step))
         self._closed[key] = messages.ClosedLeak(
             kind=leak.kind, name=leak.name, file=leak.file, line=leak.line, why=[*leak.why, end]
         )
@@ -351,49 +368,3 @@ class FindingRegistry:
 
 def reasons_of(holders: Iterable[HolderKey], reason: Reason) -> dict[HolderKey, Reason]:
     return dict.fromkeys(holders, reason)
-
-
-def _growth(verdict: Verdict) -> float | None:
-    """Bytes per iteration that are sent."""
-    # (Batches of varying sizes leave more at one scan than at the one before.)
-    growth = 0.0 if verdict.kind in OVERLAPS else verdict.growth
-    if verdict.kind in ("growing", "growing-eval"):
-        if growth is None:
-            growth = verdict.group.held_bytes / (verdict.age or 1)
-        if growth < 0:
-            return None  # this scan walked less of a long graph than the one before: its growth is unknown
-    return growth
-
-
-def _sent(transition: Transition) -> messages.Transition:
-    return messages.Transition(state=transition.state.value, reason=transition.reason.value, step=transition.step)
-
-
-def _emptied(leak: messages.Leak, after: int | None) -> messages.Leak:
-    """The same finding where the container is known to be emptied periodically."""
-    if after is None:
-        return leak
-    effect = Effect(leak.peak_effect_bytes, leak.peak_effect)
-    if leak.peak_effect == OUTLIVES.format(per=leak.per):
-        in_steps = leak.kind != "growing-eval"
-        effect = effect._replace(words=UNTIL_EMPTIED.format(per=leak.per)) if in_steps else Effect(None, NO_STEPS)
-    return msgspec.structs.replace(
-        leak,
-        emptied_after=after,
-        growth_bytes_per_step=0.0,
-        peak_effect_bytes=effect.peak_bytes,
-        peak_effect=effect.words,
-    )
-
-
-def _place_in_words(place: tuple[str, int, str] | None) -> str:
-    if place is None:
-        return ""
-    file, line, function = place
-    at = f"{file.replace(os.sep, '/').rpartition('/')[2]}:{line}"
-    return at if function.startswith("<") else f"{function}() ({at})"
-
-
-def _key_of(origin: GraphOrigin) -> FindingKey:
-    holder = HolderKey(HolderKind.STEP_GRAPH, origin.module, origin.file, path=(str(origin.line),))
-    return FindingKey("no_grad-missing", holder)
