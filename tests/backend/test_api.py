@@ -290,3 +290,18 @@ def test_a_database_that_cannot_be_read_is_told_as_such(server: RunningServer, m
     answer = server.http.get("/runs")
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:vramscope:problem:storage")
     assert "I/O" in answer.json()["detail"]
+
+
+def test_findings_of_every_rank_are_shown(server: RunningServer) -> None:
+    """What a rank keeps on another's device only that rank knows."""
+    ranks = [Agent(run="shared00000000ff", rank=rank, world_size=3) for rank in range(3)]
+    for agent, kinds in zip(ranks, (["empty-cache"], ["memory-on-other-ranks-device"], ["empty-cache"]), strict=True):
+        findings = [
+            messages.Finding(kind=kind, text=f"{kind} of rank {agent.rank}", advice="", first_step=2) for kind in kinds
+        ]
+        told = messages.Techniques(time_ns=agent.start_ns, step=2, techniques=[], findings=findings)
+        server.send(agent, agent.steps(3), told)
+    assert [finding["text"] for finding in server.get("/runs/shared00000000ff")["findings"]] == [
+        "empty-cache of rank 0",
+        "memory-on-other-ranks-device of rank 1",
+    ]

@@ -36,7 +36,7 @@ from vramscope.techniques.detectors import (
 from vramscope.techniques.graph_nodes import node_names
 from vramscope.techniques.observation import StepObservation, TrainingState
 from vramscope.techniques.observer import StepObserver
-from vramscope.techniques.pitfalls import eval_mode, small_pitfalls
+from vramscope.techniques.pitfalls import eval_mode, other_ranks_device, small_pitfalls
 from vramscope.techniques.pitfalls.earlier_run import EarlierRun
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ PITFALLS: Final = (
     eval_mode.find,
     small_pitfalls.empty_cache,
     small_pitfalls.grad_scaler,
+    other_ranks_device.find,
 )
 
 

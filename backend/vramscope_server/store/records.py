@@ -5,6 +5,7 @@ Nothing here writes. ``ingest_state.py`` enters batches into these records and w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
@@ -224,7 +225,8 @@ class RunRecord:
         lead = self.sessions[self.ranks[min(self.ranks)].session_id].row
         row.overhead = lead.overhead
         reported = lead.techniques or {}
-        row.techniques, row.findings = reported.get("techniques"), reported.get("findings")
+        row.techniques = reported.get("techniques")
+        row.findings = _findings([self.sessions[self.ranks[rank].session_id].row for rank in sorted(self.ranks)])
         failed = next((s.row for s in current if s.row.state == "failed"), None)
         row.error_type = failed.error_type if failed else None
         row.error_line = failed.error_line if failed else None
@@ -245,3 +247,14 @@ class RunRecord:
             rank.new = rank.dirty = False
         for artifact in self.artifacts.values():
             artifact.new = artifact.dirty = False
+
+
+def _findings(sessions: Sequence[StoredSession]) -> list[dict[str, Any]] | None:
+    """Findings of all ranks, the first rank's first; of each kind the one of the lowest rank. None: no rank has reported."""
+    reported = [found for session in sessions if (found := (session.techniques or {}).get("findings")) is not None]
+    if not reported:
+        return None
+    kinds: dict[str, dict[str, Any]] = {}
+    for finding in (finding for findings in reported for finding in findings):
+        kinds.setdefault(finding["kind"], finding)
+    return list(kinds.values())
