@@ -369,6 +369,7 @@ class LeakDetector:
             return
         complete = not result.not_scanned
         if judging:
+            self._baseline.since_scan.scanned(self._clock.step)
             groups = [group for group in result.groups if not (arguments and is_argument(group, arguments))]
             context = scan_context(
                 self._clock,
@@ -395,6 +396,5 @@ class LeakDetector:
             self.recording.held(self._registry.retained_by(result.groups, complete=complete))  # type: ignore[union-attr]
         if evaluating and self._outputs.dropped >= POLICY.dropped_graphs and not self._registry.names_an_evaluation:
             self._measured = result.known
-        self._baseline.since_scan.scanned(self._clock.step)
         self._registry.scanned(result.seconds, result.tensors, "; ".join(result.not_scanned))
         self._registry.send(reason)

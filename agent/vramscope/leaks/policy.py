@@ -117,6 +117,9 @@ class LeakPolicy:
     """Iterations over which plain tensors must grow. Higher: reported later. Lower: caches that fill up are reported."""
     tensor_growth_scans: int = 4
     """Scans over which plain tensors must grow. Higher: reported later. Lower: caches that fill up are reported."""
+    model_growth_scans: int = 3
+    """The same where whole models with their optimizers are kept, of finished folds say: a scan sees a new one rarely. Higher:
+    missed in short runs. Lower: an ensemble of three models is reported."""
     container_tensors: int = 3
     """Tensors from which a container grows by number, not by size. Higher: short lists are missed. Lower: pairs are lists."""
     drained_patience: int = 2

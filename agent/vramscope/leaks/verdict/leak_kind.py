@@ -151,7 +151,8 @@ class Classification:
     def _number_rises(self) -> bool:
         holder, now = self.group.holder, self.now
         iterations = _patience(holder, self.context.per) * (POLICY.drained_patience if holder.drained else 1)
-        steady = rises([*self.before, now], lambda seen: seen.tensors, iterations, POLICY.tensor_growth_scans)
+        scans = POLICY.model_growth_scans if self.group.models else POLICY.tensor_growth_scans
+        steady = rises([*self.before, now], lambda seen: seen.tensors, iterations, scans)
         return steady and now.tensors > self.highest_tensors and holder.container and holder.bound is None
 
 
