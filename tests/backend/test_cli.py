@@ -482,3 +482,17 @@ def test_leaks_of_a_run_that_has_none_say_what_could_not_have_been_seen(server, 
     server.send(other, scan(leak()))
     compared = cli("compare", agent.run, other.run, "--server", server.url)[1]
     assert re.search(r"clean .* none", compared)
+
+
+def test_show_agrees_with_leaks(cli: Cli, server: RunningServer) -> None:
+    """One said "none found" where the other said that memory rises."""
+    agent = Agent()
+    rising = [GIB + step * (1 << 20) for step in range(100)]
+    server.send(agent, agent.steps(100, after_step_bytes=rising), scan())
+    assert "The floor rises by" in cli("leaks", agent.run, "--server", server.url)[1]
+    assert "no holder found, but memory after each step rises" in cli("show", agent.run, "--server", server.url)[1]
+    incomplete = Agent()
+    left_out = scan(not_scanned="the older ones of 30,000 tensors")
+    server.send(incomplete, incomplete.steps(100, after_step_bytes=[GIB] * 100), left_out)
+    assert "The last scan left out the older ones" in cli("leaks", incomplete.run, "--server", server.url)[1]
+    assert "none found; the last scan left something out" in cli("show", incomplete.run, "--server", server.url)[1]

@@ -17,6 +17,7 @@ from vramscope_server.analysis.series.verdicts import (
     fits_when_full,
     kind_words,
     leak_verdict,
+    models_slope,
     work_grows,
 )
 from vramscope_server.answers.leaks import LeakReplay, LeakReport
@@ -67,7 +68,7 @@ def get_leaks(
         place = require_rank_device(connection, record, rank, device)
         looked = load_scans(connection, record)
         fit, damaged = _fit(connection, record, place, *window.bounds(record, place))
-        models = _fit_of_models(connection, record, place, *window.bounds(record, place))
+        of_models = _models_slope(connection, record, place, fit)
         peaks = _fit_of_peaks(connection, record, place, *window.bounds(record, place))
         used_bytes = _used_bytes(connection, record, place)
         outside_bytes = _outside_bytes(connection, record, place)
@@ -92,7 +93,7 @@ def get_leaks(
         steps_left=floor["steps_to_out_of_memory"],
         seconds_left=floor["seconds_to_out_of_memory"],
         ran_out_step=floor["ran_out_step"],
-        models=models,
+        models_slope=of_models,
         growing_peaks=peaks if work else None,
         ran_out=bool(record.out_of_memory or record.oom_records),
         not_scanned=next((told.scan.not_scanned for told in looked.values() if told.scan.not_scanned), ""),
@@ -193,16 +194,26 @@ def _fit(
     return trend(x, after_step_bytes, on_host=place.device == series.CPU), told.damaged
 
 
-def _fit_of_models(
-    connection: Connection, run: StoredRun, place: RankDevice, first: int | None, last: int | None
-) -> Trend | None:
-    """The fit of what the models themselves take at the end of those steps in which tensors were counted."""
+def _models_slope(connection: Connection, run: StoredRun, place: RankDevice, fit: Trend | None) -> float | None:
+    """Bytes per step that parameters, gradients, buffers and optimizer state grow by, if they are what the floor rises by."""
+    if fit is None:
+        return None
     names = [f"end_{category}_bytes" for category in ("parameters", "gradients", "buffers", "optimizer")]
     told = load_columns(
-        connection, run, place, "steps", names, x="step", first=first, last=last, since_ns=place.started_ns
+        connection,
+        run,
+        place,
+        "steps",
+        [*names, "after_step_bytes"],
+        x="step",
+        first=int(fit.first),
+        last=int(fit.last),
+        since_ns=place.started_ns,
     )
-    together = np.sum([floats(told.columns[name]) for name in names], axis=0)
-    return trend(told.columns["step"].astype(np.float64), together)
+    models = np.sum([floats(told.columns[name]) for name in names], axis=0)
+    return models_slope(
+        told.columns["step"].astype(np.float64), models, floats(told.columns["after_step_bytes"]), fit.last - fit.first
+    )
 
 
 def _fit_of_peaks(

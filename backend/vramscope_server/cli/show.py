@@ -44,7 +44,13 @@ def show(server: str, as_json: bool, run: str) -> None:
     else:
         recorded = _recorded(server, told)
         print_summary(
-            console(), told, _split_step(server, told), address(server), _advice(told, recorded), _workspaces(recorded)
+            console(),
+            told,
+            _split_step(server, told),
+            address(server),
+            _advice(told, recorded),
+            _workspaces(recorded),
+            ask(server, f"/runs/{told['run_id']}/leaks"),
         )
 
 
@@ -55,12 +61,14 @@ def print_summary(
     server: str,
     advice: Sequence[str] = (),
     workspaces_bytes: int = 0,
+    leaks: dict[str, Any] | None = None,
 ) -> None:
     """Print an answer of ``GET /runs/RUN``.
 
     split              highest step with a known breakdown, if the peak has none
     advice             sentences on how to lower the peak
     workspaces_bytes   cuBLAS workspaces in a recording; counters see them as "other"
+    leaks              answer of ``GET /runs/RUN/leaks``
     """
     out.print(
         Text.assemble(
@@ -75,7 +83,7 @@ def print_summary(
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in _facts(told):
+    for name, value in _facts(told, leaks):
         table.add_row(name, Text(value))
         if name == "peak allocated" and told["peak_categories"]:
             table.add_row(
@@ -146,7 +154,7 @@ def _instead(told: dict[str, Any], split: dict[str, Any]) -> str:
     return f"no breakdown{there}; in step {split['step']}, {height}:"
 
 
-def _facts(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(told: dict[str, Any], leaks: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
     yield "device", _device(told)
     if (told["world_size"] or 1) > 1:
         yield "ranks", f"{told['ranks_reporting']} of {told['world_size']} reporting{_highest_rank(told)}"
@@ -165,7 +173,7 @@ def _facts(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "allocator", _allocator(told["allocator_settings"])
     yield "techniques", _techniques(told["techniques"])
     yield "loss", _loss(told.get("loss"))
-    yield "leaks", _leaks(told)
+    yield "leaks", _leaks(told, leaks)
     if told.get("out_of_memory_count"):
         times = told["out_of_memory_count"]
         yield "out of memory", "once" if times == 1 else f"{count(times)} times"
@@ -240,12 +248,15 @@ def _loss(loss: dict[str, Any] | None) -> str:
     return f"{'; '.join(words)} ({loss['source']})"
 
 
-def _leaks(told: dict[str, Any]) -> str:
+def _leaks(told: dict[str, Any], leaks: dict[str, Any] | None) -> str:
     found = told["leaks"]
     if found is None:
         return f"{UNKNOWN}: no scan yet"
     if not found:
-        return "none found"
+        if leaks is not None and leaks["verdict"]["level"] == "growth":
+            return "no holder found, but memory after each step rises; see vramscope leaks"
+        left_out = leaks is not None and any(scan["not_scanned"] for scan in leaks["scans"])
+        return "none found; the last scan left something out" if left_out else "none found"
     worst = f"{found[0]['kind']}: {plain(found[0]['name'])}"
     return f"{count(len(found))}, retaining {amount(told['leaked_bytes'])} ({worst}); see vramscope leaks"
 

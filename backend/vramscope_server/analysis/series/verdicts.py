@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import numpy as np
+
 from vramscope.oom_diagnosis.growth import WORK_GROWS
-from vramscope_server.analysis.series.trend import MIN_STEPS, Trend
+from vramscope_server.analysis.series.trend import MIN_STEPS, FloatArray, Trend
 from vramscope_server.analysis.units import amount, count, duration
 
 FAR_STEPS: Final = 1_000_000
@@ -20,7 +22,9 @@ SEVERAL_A_STEP: Final = 1.5
 """Ratio of graphs to steps from which on a step adds several: a loss and its logits, say."""
 
 THE_MODELS_SHARE: Final = 0.8
-"""Share of the slope of memory after each step from which on the models themselves grow."""
+"""Share of the rise of memory after each step from which on the models themselves grow."""
+KNOWN_SHARE: Final = 1 / 3
+"""Share of the steps that must lie between the first and the last one in which the tensors of models were counted."""
 
 _NO_STEPS: Final = "No optimizer step has ended, so there is no floor whose growth could be told."
 
@@ -76,7 +80,7 @@ def leak_verdict(
     steps_left: float | None,
     seconds_left: float | None,
     ran_out_step: int | None = None,
-    models: Trend | None = None,
+    models_slope: float | None = None,
     growing_peaks: Trend | None = None,
     not_scanned: str = "",
     ran_out: bool = False,
@@ -90,7 +94,7 @@ def leak_verdict(
     floor         the fit of the floor; None: too few steps, or not known
     steps_left    until out of memory at this slope; None where not known, where nothing grows, or where it cannot come to that
     ran_out_step  in which it came to that; None: it did not
-    models        the fit of parameters, gradients, buffers and optimizer state at the end of steps; None: not known
+    models_slope  growth per step of the models themselves, if the floor rises by it (:func:`models_slope`)
     growing_peaks the fit of the highest allocated memory of steps, if the steps themselves grow (:func:`work_grows`)
     not_scanned   what the newest scan left out; "": nothing
     ran_out       there was an out-of-memory error, whose own diagnosis searches for holders
@@ -112,8 +116,8 @@ def leak_verdict(
     scans = f"A scan found no holder.{left_out}" if looked else f"The agent has not scanned{'' if ended else ' yet'}."
     if not looked and ran_out:
         scans += " For what was retained at the out-of-memory error, see `vramscope oom` or the page Out of memory."
-    if floor is not None and floor.growing and models is not None and _is_of_models(floor, models):
-        own = f"parameters, gradients, buffers and optimizer state take {amount(models.slope)} more a step"
+    if floor is not None and floor.growing and models_slope is not None:
+        own = f"parameters, gradients, buffers and optimizer state take {amount(models_slope)} more a step"
         return Verdict(
             "none", f"The models themselves grow: {own}, and the floor rises by {_slope(floor)}{end}. {scans}{kept}"
         )
@@ -140,6 +144,26 @@ def work_grows(floor: Trend, peaks: Trend) -> bool:
     activations too, which are many times the batch.
     """
     return floor.growing and peaks.growing and peaks.slope >= WORK_GROWS * floor.slope
+
+
+def models_slope(x: FloatArray, models: FloatArray, after_step_bytes: FloatArray, steps: float) -> float | None:
+    """Growth of the models in bytes per step; None if unknown, or if memory after each step rises for another reason.
+
+    Tensors are counted in a few steps only. From the first to the last of them, memory must rise by little more than the models.
+
+    x                 steps, after the warm-up
+    models            bytes of parameters, gradients, buffers and optimizer state at the end of each; NaN if unknown
+    after_step_bytes  memory after each
+    steps             number of steps whose memory rises
+    """
+    known = np.flatnonzero(np.isfinite(models) & np.isfinite(after_step_bytes))
+    if len(known) < 2:
+        return None
+    first, last = known[0], known[-1]
+    risen, of_models = (float(values[last] - values[first]) for values in (after_step_bytes, models))
+    if x[last] - x[first] < KNOWN_SHARE * steps or risen <= 0 or of_models < THE_MODELS_SHARE * risen:
+        return None
+    return of_models / float(x[last] - x[first])
 
 
 def fits_when_full(leaks: Sequence[Mapping[str, Any]], room_bytes: float | None) -> bool:
@@ -197,10 +221,6 @@ def _is_steady(leak: Mapping[str, Any]) -> bool:
     """As much in each step, or emptied again and again. Of a kind that only a newer agent knows its figure tells."""
     unknown = leak["kind"] not in KIND_WORDS and not (leak["growth_bytes_per_step"] or 0) > 0
     return leak["kind"] in STEADY or leak["emptied_after"] is not None or unknown
-
-
-def _is_of_models(floor: Trend, models: Trend) -> bool:
-    return models.growing and models.slope >= THE_MODELS_SHARE * floor.slope
 
 
 def _kept_on_host(leaks: Sequence[Mapping[str, Any]]) -> str:
