@@ -305,3 +305,27 @@ def test_findings_of_every_rank_are_shown(server: RunningServer) -> None:
         "empty-cache of rank 0",
         "memory-on-other-ranks-device of rank 1",
     ]
+
+
+@pytest.mark.parametrize("points", [20, 800])
+def test_phases_add_up_to_the_median_step(server: RunningServer, points: int) -> None:
+    """Thinned rows gave an evaluation in one step of a hundred the weight of all."""
+    agent = Agent()
+    evaluates = np.arange(3000) % 100 == 50
+    first = np.arange(3000) == 0
+    columns = {
+        "data_ns": np.full(3000, SECOND // 100),
+        "forward_ns": np.where(first, 60 * SECOND, 3 * SECOND // 100),
+        "backward_ns": np.full(3000, 6 * SECOND // 100),
+        "optimizer_ns": np.full(3000, 2 * SECOND // 100),
+        "other_ns": np.where(evaluates, SECOND // 50, -1),
+        "eval_ns": np.where(evaluates, 5 * SECOND, -1),
+    }
+    server.send(agent, agent.steps(3000, **{name: values.tolist() for name, values in columns.items()}))
+    figure = server.get(f"/runs/{agent.run}/figures/phases?x=step&points={points}")["figure"]
+    bars = {trace["meta"]["label"]: trace for trace in figure["data"] if trace.get("yaxis", "y") == "y"}
+    times = {label: float(trace["text"][0]) for label, trace in bars.items()}
+    assert {label: times[label] for label in ("data", "forward", "backward", "optimizer")} == {
+        "data": 10.0, "forward": 30.0, "backward": 60.0, "optimizer": 20.0,
+    }  # fmt: skip
+    assert sum(times.values()) == pytest.approx(120.0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -165,6 +167,8 @@ def run_window(
     window: Window,
 ) -> RunWindow:
     """Read the data that a figure draws of a run."""
+    if figure.every_row:
+        window = dataclasses.replace(window, points=sys.maxsize)
     since_ns = place.started_ns if figure.newest_session else None
     total, parts = figure.at_peak or ("", ())
     streams = {}

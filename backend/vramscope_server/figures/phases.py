@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 import numpy as np
+import numpy.typing as npt
 import plotly.graph_objects as go
 
 from vramscope.protocol.series import PHASES
-from vramscope_server.analysis.series.window import FloatArray, RunWindow
+from vramscope_server.analysis.series.window import FloatArray, RunWindow, SeriesColumn
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, known
 
 NEEDS = {"steps": [f"{phase}_{what}" for phase in PHASES for what in ("ns", "peak_allocated_bytes")]}
 
+LONG: Final = 2.0
+"""Factor on the median from which a step is not typical."""
 ORDER = ("data", "forward", "backward", "optimizer", "eval", "other")
 
 
 def draw(window: RunWindow) -> go.Figure:
-    """Draw two bars per phase over the window: mean time per step, and peak allocated."""
+    """Draw two bars per phase over the window: mean time in a typical step, and peak allocated.
+
+    The bars of time add up to about the median step time. A few long steps (the first one, one with an evaluation) would
+    otherwise make them add up to twice as much.
+    """
     drawing = Drawing.over(window)
     drawing.meta["x"] = "phase"
     drawing.meta["kind"] = "static"
     columns = window.steps.columns
-    # Mean over all steps whose phases were read, so that the bars add up to a step without us: what happens in few of them (an
-    # evaluation, the setting-up before the first forward) counts with its share.
-    read = np.any([np.isfinite(columns[f"{phase}_ns"].mean) for phase in ORDER], axis=0)
-    times = {phase: _mean(columns[f"{phase}_ns"].mean, int(read.sum())) * 1e-9 for phase in ORDER}
+    typical = _typical_steps(columns)
+    times = {phase: _mean(columns[f"{phase}_ns"].mean[typical], int(typical.sum())) * 1e-9 for phase in ORDER}
     peaks = {phase: _highest(columns[f"{phase}_peak_allocated_bytes"].max) for phase in ORDER}
     seen = [phase for phase in ORDER if times[phase] > 0 or peaks[phase] > 0]
     if not seen:
@@ -34,7 +42,7 @@ def draw(window: RunWindow) -> go.Figure:
         return drawing.done()
     seconds = _time_unit(max((times[phase] for phase in seen if np.isfinite(times[phase])), default=0.0))
     unit = byte_unit(max((peaks[phase] for phase in seen if np.isfinite(peaks[phase])), default=0.0))
-    sides: list[tuple[dict[str, float], Unit, str, str]] = [(times, seconds, "y", "time per step")]
+    sides: list[tuple[dict[str, float], Unit, str, str]] = [(times, seconds, "y", "in a typical step")]
     if any(np.isfinite(peaks[phase]) for phase in seen):
         sides.append((peaks, unit, "y2", "peak allocated"))
     else:
@@ -50,12 +58,23 @@ def draw(window: RunWindow) -> go.Figure:
             "anchor": "y2" if len(sides) > 1 else "y",
             "ticks": "",
         },
-        yaxis_title={"text": f"time ({seconds.name})"},
+        yaxis_title={"text": f"time in a step ({seconds.name})"},
     )
     if len(sides) > 1:
         drawing.y_axis(unit, "yaxis2", domain=[0, 0.43], nticks=4)
         drawing.figure.update_layout(yaxis2_title={"text": f"peak ({unit.name})"})
     return drawing.done(bargap=0.35, barmode="overlay", hovermode="closest")
+
+
+def _typical_steps(columns: Mapping[str, SeriesColumn]) -> npt.NDArray[np.bool_]:
+    """True for steps whose phases were read, and that took at most LONG times the median."""
+    of_phases = np.array([columns[f"{phase}_ns"].mean for phase in ORDER])
+    read: npt.NDArray[np.bool_] = np.isfinite(of_phases).any(axis=0)
+    if not read.any():
+        return read
+    together = np.nansum(of_phases, axis=0)
+    typical: npt.NDArray[np.bool_] = read & (together <= LONG * np.median(together[read]))
+    return typical
 
 
 def _side(drawing: Drawing, seen: list[str], values: dict[str, float], unit: Unit, axis: str, what: str) -> None:

@@ -45,6 +45,8 @@ class Figure(Generic[Shown]):
     """Column of ``steps`` through which a line is fitted before rows are thinned."""
     loss: bool = False
     """Draw the rank's loss."""
+    every_row: bool = False
+    """Draw from all rows of the window, however many: for figures whose size does not depend on them."""
 
 
 RUN_FIGURES: Final[dict[str, Figure[RunWindow]]] = {
@@ -55,7 +57,7 @@ RUN_FIGURES: Final[dict[str, Figure[RunWindow]]] = {
         Figure("fragmentation", fragmentation.draw, fragmentation.NEEDS, at_peak=fragmentation.AT_PEAK),
         Figure("device", device.draw, device.NEEDS, at_peak=device.AT_PEAK),
         Figure("step_peaks", step_peaks.draw, step_peaks.NEEDS),
-        Figure("phases", phases.draw, phases.NEEDS),
+        Figure("phases", phases.draw, phases.NEEDS, every_row=True),
         Figure("utilization", utilization.draw, utilization.NEEDS),
         Figure("host", host.draw, host.NEEDS),
         Figure("floor", floor.draw, floor.NEEDS, newest_session=True, trend="after_step_bytes"),
