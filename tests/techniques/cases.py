@@ -276,6 +276,41 @@ def checkpoint_of_frozen_blocks() -> Any:
     return loop(model, inputs=torch.zeros(8, 64, device=DEVICE))
 
 
+class Adapted(nn.Module):
+    """A frozen layer with a trained adapter beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen = nn.Linear(64, 64).requires_grad_(False)
+        self.adapter = nn.Linear(64, 64, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.frozen(x) + self.adapter(x)
+
+
+def adapters(*, reentrant: bool, needs_gradient: bool) -> Any:
+    model = Blocks(lambda block, x: checkpoint(block, x, use_reentrant=reentrant))
+    model.blocks = nn.ModuleList(Adapted() for _ in range(3))
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    inputs = torch.zeros(8, 64, device=DEVICE, requires_grad=needs_gradient)
+    return loop(model, inputs=inputs, optimizer=torch.optim.AdamW(trained))
+
+
+@case
+def checkpoint_adapters_without_gradient() -> Any:
+    return adapters(reentrant=True, needs_gradient=False)
+
+
+@case
+def checkpoint_adapters_with_gradient() -> Any:
+    return adapters(reentrant=True, needs_gradient=True)
+
+
+@case
+def checkpoint_adapters_non_reentrant() -> Any:
+    return adapters(reentrant=False, needs_gradient=False)
+
+
 class LateBinding(Blocks):
     """The article's loop: the lambda reads the loop variable, which is another block in backward."""
 

@@ -41,6 +41,27 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         set(),
     ),
     "checkpoint_reentrant": ({"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "reentrant")}, set()),
+    "checkpoint_adapters_without_gradient": ({}, {"checkpoint-without-gradient"}),
+    "checkpoint_adapters_with_gradient": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "recomputed in backward: 3 Adapted (blocks.0 to blocks.2); variant: reentrant",
+            )
+        },
+        set(),
+    ),
+    "checkpoint_adapters_non_reentrant": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "recomputed in backward: 3 Adapted (blocks.0 to blocks.2); variant: non-reentrant",
+            )
+        },
+        set(),
+    ),
     "checkpoint_unset": (
         {"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "reentrant")},
         {"use-reentrant-unset"},

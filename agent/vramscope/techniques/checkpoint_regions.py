@@ -137,6 +137,17 @@ class CheckpointRegions:
             if id(module) in self.without_gradients:
                 self._variants.setdefault(id(module), OTHER)
 
+    def not_recomputed(self, modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
+        """Modules of these that ran in a reentrant checkpoint, and not again in backward: it never reached the checkpoint."""
+        again = {self._owners.get(module, module) for module in self.again}
+        return [
+            module
+            for module in modules
+            if self._variants.get(id(module)) == REENTRANT
+            and id(module) not in self.again
+            and self._owners.get(id(module), id(module)) not in again
+        ]
+
     def variants_of(self, modules: set[int]) -> set[str]:
         """Checkpoint variants of these modules."""
         return {

@@ -74,6 +74,7 @@ DETECTORS: Final = (
 )
 PITFALLS: Final = (
     small_pitfalls.closure,
+    small_pitfalls.no_gradient,
     small_pitfalls.use_reentrant,
     eval_mode.find,
     small_pitfalls.empty_cache,

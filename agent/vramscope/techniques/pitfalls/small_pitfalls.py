@@ -6,7 +6,7 @@ from typing import Final
 
 from vramscope.protocol import messages
 from vramscope.techniques.detectors.offload import offloaded_modules
-from vramscope.techniques.observation import TrainingState, setting_text
+from vramscope.techniques.observation import TrainingState, plural, setting_text
 
 LEAK_KINDS: Final = ("no_grad-missing", "growing-eval")
 
@@ -44,6 +44,34 @@ def closure(training: TrainingState) -> messages.Finding | None:
         )
         advice = "pass the module itself: checkpoint(block, x, use_reentrant=False)"
     return training.finding("checkpoint-closure", text, advice, (problem.file, problem.line))
+
+
+def no_gradient(training: TrainingState) -> messages.Finding | None:
+    """Trained weights in a reentrant checkpoint whose inputs need no gradient: adapters in frozen blocks get none.
+
+    Backward then never reaches the checkpoint, and runs none of its modules again.
+    """
+    observation = training.module_calls
+    if observation is None or not observation.backwards or observation.regions.bindings.problem is not None:
+        return None
+    trained = {id(p) for one in training.optimizers for group in one.param_groups for p in group["params"]}
+    lost = [
+        parameter
+        for module in observation.regions.not_recomputed(training.modules)
+        for parameter in module._parameters.values()
+        if parameter is not None and parameter.requires_grad and id(parameter) in trained
+    ]
+    if not lost:
+        return None
+    size = sum(parameter.numel() for parameter in lost)
+    return training.finding(
+        "checkpoint-without-gradient",
+        f"{plural(len(lost), 'trained tensor')} ({size:,} weights) got no gradient: their blocks run in reentrant checkpoints, "
+        "and no input of these needs a gradient, as it comes from frozen weights. These weights do not learn.",
+        "pass use_reentrant=False to the checkpoint, or make its input need a gradient (model.enable_input_require_grads() in "
+        "Transformers)",
+        observation.regions.unset_at,
+    )
 
 
 def use_reentrant(training: TrainingState) -> messages.Finding | None:
