@@ -6,9 +6,11 @@ Each is recorded once and marked as survived when the run continues.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ import staged  # noqa: E402
 from deaths import Death  # noqa: E402
 from running import RunningServer  # noqa: E402
 
+from vramscope.oom.recorder import OomRecorder  # noqa: E402
 from vramscope.process.patching import Patches  # noqa: E402
 from vramscope.steps.patches.caught_errors import CaughtErrors  # noqa: E402
 
@@ -324,3 +327,25 @@ def test_an_error_handled_during_empty_cache_is_recorded(of: str) -> None:
     finally:
         patches.remove()
     assert told == [refused]
+
+
+def test_two_threads_that_see_the_run_go_on_count_an_error_once() -> None:
+    """The sampler's thread and the training's."""
+    told: list[Any] = []
+    recorder = object.__new__(OomRecorder)
+    recorder._closing, recorder._caught, recorder._first_caught = threading.Lock(), 0, None
+    recorder._clock, recorder._put = SimpleNamespace(step=5), told.append
+    for number in range(1, 200):
+        recorder._open = record = SimpleNamespace(record=f"r{number}")
+        together = threading.Barrier(2)
+
+        def survived(record: Any = record, together: threading.Barrier = together) -> None:
+            together.wait()
+            recorder._survived(record)
+
+        threads = [threading.Thread(target=survived) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (recorder._caught, len(told)) == (number, number)

@@ -60,6 +60,7 @@ class OomRecorder:
         self._busy = threading.Lock()
         self._open: OomRecord | None = None
         """Latest record whose outcome (survived or not) is still open."""
+        self._closing = threading.Lock()
         self._records = 0
         self._caught = 0
         """Errors that the training caught."""
@@ -77,8 +78,9 @@ class OomRecorder:
 
     def end(self) -> None:
         """End with the session, and print how many errors were caught."""
-        if self._open is not None and self._open is not self._reported:
-            self._note_caught(self._open)
+        record = self._open
+        if record is not None and record is not self._reported and self._take(record):
+            self._note_caught(record)
         self._print_first_caught()
         if self._caught > 1:
             terminal.say(f"{self._caught} out-of-memory errors were caught in this run: {self._url}/oom")
@@ -94,8 +96,9 @@ class OomRecorder:
             return
         try:
             self._records += 1
-            if self._open is not None:
-                self._survived(self._open)  # the user's code caught that one
+            before = self._open
+            if before is not None:
+                self._survived(before)  # the user's code caught that one
             total, _ = self._builder.memory_of(device)
             frames, roots = stack.frames_now(), self._builder.roots()
             moving = other_models.being_moved(frames)
@@ -233,7 +236,6 @@ class OomRecorder:
         if self.bystander is not None:
             self.bystander.check(ran_out=record is not None)
         if record is not None and self._clock.step > record.step:
-            self._open = None
             self._survived(record)
 
     # -- messages ----------------------------------------------------------------------------------------------------------
@@ -259,7 +261,17 @@ class OomRecorder:
             line = f"the training caught an out-of-memory error. {sentence} {self._url}/oom"
             terminal.say_once(f"caught {record.record}", line, every_rank=True)
 
+    def _take(self, record: OomRecord) -> bool:
+        """Close the open record. False if another thread has: the training's and the sampler's both see that the run goes on."""
+        with self._closing:
+            if self._open is not record:
+                return False
+            self._open = None
+            return True
+
     def _survived(self, record: OomRecord) -> None:
+        if not self._take(record):
+            return
         self._note_caught(record)
         data: dict[str, wire_messages.Scalar] = {"record": record.record, "step": self._clock.step}
         self._put(wire_messages.Event(time_ns=time.time_ns(), kind=SURVIVED_EVENT, step=self._clock.step, data=data))
