@@ -76,7 +76,7 @@ def _bytes(case: Case, leak: messages.Leak, scans: list[tuple[int, messages.Scan
     expected = case.truth.expected_bytes(case.truth.epoch - 1 if leak.emptied_after else steps[0], rounding_bytes)
     if expected is None:
         return problems
-    slack = max(SMALL_BYTES, case.truth.share * expected, case.truth.item_bytes(rounding_bytes))
+    slack = max(SMALL_BYTES, SHARE * expected, case.truth.item_bytes(rounding_bytes))
     if abs(leak.held_bytes - expected) > slack:
         problems.append(f"held {leak.held_bytes} bytes, but {expected} are right after {steps[0]} steps")
     return problems

@@ -28,8 +28,6 @@ class Truth:
     """held at each step's start, the same at all times"""
     bytes_each: int | tuple[int, ...] | None = None
     """or: that one more item holds, with ``every`` so many steps adding one; a tuple has one entry a tensor"""
-    share: float = 0.1
-    """by which the finding's bytes may differ: more where graphs of two kinds take turns, as only some of them are walked"""
     every: int = 1
     """optimizer steps; in a loop without an optimizer, calls of the model"""
     epoch: int = 0
