@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, Final, NamedTuple
@@ -170,19 +171,19 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
         if not tensor.is_leaf and tensor.requires_grad:
             with_graph.append(tensor)
     chosen = _runs(with_graph, MOST_GRAPHS_WALKED)
-    nodes = [[node for tensor in run if (node := tensor.grad_fn) is not None] for run in chosen]
-    births = sorted(node._sequence_nr() for run in nodes for node in run)
+    nodes = [[(node, tensor.numel()) for tensor in run if (node := tensor.grad_fn) is not None] for run in chosen]
+    births = sorted(node._sequence_nr() for run in nodes for node, _ in run)
     saved: Storages = {}
     leaves: set[int] = set()
     oldest, visited, cut_short = min(births, default=2**64), 0, False
     attributes: dict[tuple[type, str], int] = {}
     firsts: list[int] = []
-    others: list[int] = []
-    """Bytes of a group's first graph, and the additional bytes of each further one."""
+    others: dict[int, list[int]] = {}
+    """Bytes of a group's first graph, and the additional bytes of each further one by the size of its result."""
     walks: list[Walk] = []
     for run in nodes:
         of_run: Storages = {}
-        for node in run:
+        for node, size in run:
             if budget.left <= 0:
                 break
             graph: Graph = walk(node, budget)
@@ -192,18 +193,18 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
             leaves |= graph.parameters.keys() - graph.saved.keys()
             its = {key: size for key, size in {**graph.saved, **graph.parameters}.items() if key not in known}
             beside = sum(size for key, size in its.items() if key not in of_run)
-            (others if of_run else firsts).append(beside)
+            (others.setdefault(size, []) if of_run else firsts).append(beside)
             walks.append(Walk(beside, max(1, node._sequence_nr() - graph.oldest), graph.complete))
             of_run |= its
-            for function, name, size in graph.attributes:
-                attributes[function, name] = max(size, attributes.get((function, name), 0))
+            for function, name, held in graph.attributes:
+                attributes[function, name] = max(held, attributes.get((function, name), 0))
         saved |= of_run
-    walked = len(firsts) + len(others)
+    walked = len(walks)
     factor = len(with_graph) / walked if walked else 1.0
     saved_factor = factor
     if factor > 1 and others and (counted := sum(saved.values())):
         # Losses of one step share its activations: what one more graph adds is less than what a graph has.
-        saved_factor = (fmean(firsts) + fmean(others) * (len(with_graph) - 1)) / counted
+        saved_factor = (fmean(firsts) + _mean_of_all(others, with_graph) * (len(with_graph) - 1)) / counted
     if births and births[-1] - births[0] <= budget.chains.step_numbers:
         unequal = _of_unequal_walks(walks)
         saved_factor, visited = saved_factor * unequal, round(visited * unequal)
@@ -230,6 +231,16 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
         on_cpu=all(tensor.device.type == "cpu" for tensor in tensors[:16]),
         rows=sum(map(_rows_of, tensors)),
     )
+
+
+def _mean_of_all(by_size: dict[int, list[int]], tensors: list[Any]) -> float:
+    """Mean bytes of graphs, from those of some, by the size of their results. Each size counts as often as it occurs: a step's
+    loss and its logits have graphs of two kinds, and of one kind more may have been walked."""
+    if len(by_size) == 1:
+        return fmean(*by_size.values())
+    occurs = Counter(tensor.numel() for tensor in tensors)
+    number = sum(occurs[size] for size in by_size)
+    return sum(occurs[size] * fmean(held) for size, held in by_size.items()) / number
 
 
 def _rows_of(tensor: Any) -> int:
