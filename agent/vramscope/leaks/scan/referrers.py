@@ -89,7 +89,7 @@ def trace(tensors: list[Any], codes: Codes, time: TimeBudget) -> tuple[list[Answ
             continue
         if not parents[id(tensor)]:
             continue  # another thread has freed it since it was listed
-        holder = _holder(tensor, closure, parents, {}, codes, cyclic=True)
+        holder = _holders(tensor, closure, parents, {}, codes, cyclic=True)[0]
         answer = answers.setdefault(holder.key, Answer(holder, [], True))
         answer.add(tensor, weights)
         if holder.carried and not answer.holder.carried:
@@ -107,7 +107,7 @@ def trace(tensors: list[Any], codes: Codes, time: TimeBudget) -> tuple[list[Answ
         alive = reachability.reached(outside, closure)
         for tensor in rest:
             cyclic = id(tensor) not in alive and bool(parents[id(tensor)])
-            holder = _holder(tensor, closure, parents, named, codes, cyclic=cyclic)
+            holder = _holders(tensor, closure, parents, named, codes, cyclic=cyclic)[0]
             answers.setdefault(holder.key, Answer(holder, [], cyclic)).add(tensor, weights)
         closure.clear()
     return list(answers.values()), complete
@@ -267,18 +267,6 @@ def _is_ours(thing: Any) -> bool:
 
 def _refers(parent: Any, child: Any) -> bool:
     return any(thing is child for thing in gc.get_referents(parent))
-
-
-def _holder(
-    tensor: Any,
-    closure: dict[int, Any],
-    parents: dict[int, list[int]],
-    named: dict[int, tuple[str, str | None]],
-    codes: Codes,
-    *,
-    cyclic: bool,
-) -> Holder:
-    return _holders(tensor, closure, parents, named, codes, cyclic=cyclic)[0]
 
 
 def _holders(
