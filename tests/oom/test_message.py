@@ -109,10 +109,6 @@ def test_kinds_of_memory_errors_are_distinguished(text: str, kind: str) -> None:
         assert told.asked_bytes is None
 
 
-SECONDS = 20.0
-"""Far above the second that each takes, and far below the minutes of an expression that backtracks."""
-
-
 def test_a_megabyte_of_other_text_is_parsed_quickly() -> None:
     """Texts made to be slow included."""
     for unit in (
@@ -124,9 +120,14 @@ def test_a_megabyte_of_other_text_is_parsed_quickly() -> None:
         "x",
     ):
         text = unit * (2 * MAX_CHARACTERS // len(unit))
-        began = time.process_time()
-        told = parse(text)
-        assert time.process_time() - began < SECONDS, unit
+        times = []
+        for _ in range(3):  # the shortest: other processes lengthen the others
+            began = time.process_time()
+            told = parse(text)
+            times.append(time.process_time() - began)
+            if times[-1] < 1.0:
+                break
+        assert min(times) < 1.0, unit
         assert len(told.text) <= 8192
         assert told.shortened or text.rstrip().endswith(told.text), "it ends where the text does"
 
