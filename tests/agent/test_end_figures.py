@@ -1,4 +1,4 @@
-"""What memory after each step tells of findings since the last scan."""
+"""Figures of findings at the end of a run, from the memory after each step."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_two_findings_share_what_fits_their_growth() -> None:
         ([leak(emptied_after=4)], [120 * MIB] * 20),
         ([leak(peak_effect_bytes=0)], [120 * MIB] * 20),  # on the host
         ([leak(last_step=4)], [120 * MIB] * 20),  # the last scan did not see it
-        ([leak("cycle"), leak()], [120 * MIB] * 20),  # whose it is is unknown
+        ([leak("cycle"), leak()], [120 * MIB] * 20),  # either may have it
         ([leak("overlap")], [120 * MIB] * 20),
     ],
 )

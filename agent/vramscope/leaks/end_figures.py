@@ -22,7 +22,9 @@ DOUBT: Final = 0.25
 """Share by which the rise of memory may differ from the growth of the findings."""
 CHANGES: Final = ("growing", "tensor-growth", "cycle")
 """Kinds whose bytes change from step to step."""
-BY_MEMORY: Final = "At the run's highest peak, by the memory after each step: nothing else that grows was found."
+BY_MEMORY: Final = (
+    "This is its part of the run's highest peak, by the memory after each step. Nothing else that grows was found."
+)
 
 
 class MemorySinceScan:
