@@ -59,8 +59,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 FAST_LEAVES_OUT = ("browser", "frameworks", "gpu", "postgres", "realgpu", "slow")
 """Markers of tests that ``--fast`` leaves out."""
-FAST_LEAVES_OUT_FOLDERS = ("anatomy", "emulated_gpu", "golden", "journey", "leaks", "techniques", "unchanged")
-"""Folders whose tests train or start a server for each case."""
+FAST_LEAVES_OUT_FOLDERS = ("anatomy", "emulated_gpu", "golden", "journey", "leaks", "pages", "techniques", "unchanged")
+"""Folders whose tests train, start a server or drive a browser for each case."""
 FAST_LEAVES_OUT_FILES = frozenset(
     {
         "test_access.py", "test_bystanders.py", "test_caught.py", "test_cli_server.py", "test_compiled.py", "test_damage.py",
@@ -71,9 +71,10 @@ FAST_LEAVES_OUT_FILES = frozenset(
         "test_warming.py", "test_wheel.py", "test_against_the_allocator.py", "test_trainings.py", "test_cli_whatif.py",
         "test_docs_and_code.py", "test_recordings.py", "test_recordings_seen.py", "test_sweeps.py", "test_timeline.py",
         "test_leak_replay.py", "test_prediction.py", "test_deepspeed.py", "test_lost_run.py", "test_deaths.py",
+        "test_beginning.py", "test_counting.py", "test_graph_allowance.py", "test_graph_elements.py", "test_old_cycles.py",
     }
 )  # fmt: skip
-"""Files whose tests start processes or wait for real time."""
+"""Files whose tests start processes, wait for real time or make very many objects."""
 CORPUS_FILES = frozenset({"test_corpus.py", "test_truths.py", "test_promises.py", "test_leaks.py", "test_deaths.py"})
 """Files with one test for each case of a large corpus. CI runs a random sample of the cases, the nightly job all."""
 CORPUS_FOLDERS = frozenset({"leaks", "golden", "oom"})
