@@ -7,6 +7,7 @@
 
 import { themedLayout, themedTraces } from "vramscope/charts/theming.js";
 import { drawLegend } from "vramscope/charts/legend.js";
+import { chartTools } from "vramscope/charts/tools.js";
 import { drawTable, exportChart } from "vramscope/charts/numbers.js";
 import { loadPlotly } from "vramscope/charts/plotly.js";
 import { drawPolygons, isPolygons, placePolygons } from "vramscope/charts/polygons.js";
@@ -74,50 +75,9 @@ export class ChartElement extends HTMLElement {
     this.notes = h("p", { class: "chart-notes", hidden: true });
     this.legend = h("div", { class: "legend" });
     this.table = h("div", { class: "chart-table", hidden: true });
-    this.tableButton = h(
-      "button",
-      {
-        class: "button quiet small",
-        type: "button",
-        "aria-pressed": "false",
-        title: "view as table",
-        onclick: () => this.toggleTable(),
-      },
-      "Table",
-    );
-    this.scaleButton =
-      options.scale &&
-      h(
-        "button",
-        { class: "button quiet small", type: "button", "aria-pressed": "false", onclick: () => this.turnScale() },
-        "Log axis",
-      );
-    const item = (label, kind) =>
-      h("button", { type: "button", class: "menu-item", onclick: (event) => this.export(kind, event) }, label);
+    Object.assign(this, chartTools(this));
     this.append(
-      h(
-        "header",
-        { class: "chart-head" },
-        h("h3", {}, options.title),
-        h(
-          "span",
-          { class: "chart-tools" },
-          this.scaleButton,
-          options.numbers !== false && this.tableButton,
-          h(
-            "details",
-            { class: "menu" },
-            h("summary", { class: "button quiet small", title: "export" }, "Export"),
-            h(
-              "div",
-              { class: "menu-list" },
-              item("PNG picture", "png"),
-              item("SVG picture", "svg"),
-              options.numbers !== false && item("CSV numbers", "csv"),
-            ),
-          ),
-        ),
-      ),
+      this.head,
       this.notes,
       h(
         "div",

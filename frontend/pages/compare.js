@@ -3,7 +3,7 @@
 import { api } from "vramscope/api.js";
 import { chart, loadPlotly } from "vramscope/chart.js";
 import { copyButton, download, fill, h } from "vramscope/dom.js";
-import { bytes, count } from "vramscope/format.js";
+import { count } from "vramscope/format.js";
 import { onAction } from "vramscope/keys.js";
 import { subscribe } from "vramscope/live.js";
 import { addressNote, anything, isNumber, oneOf } from "vramscope/parts/address.js";
@@ -12,6 +12,7 @@ import { compareVerdict } from "vramscope/parts/compare_verdict.js";
 import { Settings } from "vramscope/parts/setting_differences.js";
 import { lossScale } from "vramscope/parts/loss_scale.js";
 import { Predictions } from "vramscope/parts/predictions.js";
+import { RunPicker } from "vramscope/parts/run_picker.js";
 import { problemBanner } from "vramscope/parts/ui.js";
 import { SiteDifference } from "vramscope/parts/line_difference.js";
 import { TechniquePredictions } from "vramscope/parts/technique_predictions.js";
@@ -30,7 +31,6 @@ const CHARTS = [
 class ComparePage {
   charts = new Map();
   stops = [];
-  rows = new Map(); // run_id -> row of the runs list
 
   constructor(root) {
     this.root = root;
@@ -56,7 +56,7 @@ class ComparePage {
     this.sites.close();
     clearTimeout(this.zooming);
     clearTimeout(this.again);
-    clearTimeout(this.typing);
+    this.picker.close();
   }
 
   readView() {
@@ -99,7 +99,10 @@ class ComparePage {
       repeats: oneOf("each"),
     });
     this.stops.push(this.address.stop);
-    this.picker = h("div", { class: "picker" });
+    this.picker = new RunPicker({
+      colourOf: (position) => this.colourOf(position),
+      onRuns: (runs) => this.setRuns(runs),
+    });
     this.warnings = h("div");
     this.table = h("section", { class: "card compared", hidden: true });
     this.grid = h("div", { class: "charts", hidden: true });
@@ -146,7 +149,7 @@ class ComparePage {
       h("div", { class: "page-head" }, h("h1", {}, "Compare")),
       this.address.element,
       this.trouble,
-      this.picker,
+      this.picker.element,
       this.warnings,
       this.nothing,
       this.table,
@@ -186,7 +189,7 @@ class ComparePage {
   async load() {
     this.request?.abort();
     const request = (this.request = new AbortController());
-    this.drawPicker();
+    this.picker.draw(this.answer?.rows ?? [], this.ordered());
     if (this.view.runs.length === 0) {
       this.answer = null;
       this.draw();
@@ -237,7 +240,7 @@ class ComparePage {
     const some = rows.length > 0;
     this.table.hidden = this.grid.hidden = !some;
     for (const spec of CHARTS) this.charts.get(spec.name).hidden = Boolean(spec.only && !rows.some(spec.only));
-    this.drawPicker();
+    this.picker.draw(this.answer?.rows ?? [], this.ordered());
     fill(
       this.nothing,
       this.view.runs.length === 0 &&
@@ -248,20 +251,20 @@ class ComparePage {
           h("p", {}, "Search above, or select runs in the ", h("a", { href: "/runs" }, "list of runs"), "."),
         ),
     );
-    const told = this.told();
-    const weak = comparability(told);
+    const shown = this.tableRows();
+    const weak = comparability(shown);
     fill(
       this.warnings,
-      compareVerdict(told),
+      compareVerdict(shown),
       weak &&
         h(
           "div",
           { class: "banner warn" },
-          h("strong", {}, told.length === 1 ? "Caution." : "Not fully comparable."),
+          h("strong", {}, shown.length === 1 ? "Caution." : "Not fully comparable."),
           h("span", {}, weak),
         ),
     );
-    if (some) this.drawTable(told);
+    if (some) this.drawTable(shown);
     this.predictions.show(rows);
     this.techniquePredictions.show(rows);
     this.sites.show(rows, this.view.sites);
@@ -274,7 +277,7 @@ class ComparePage {
   }
 
   /** The rows of the table: repeats of one configuration in one, or each run in its own. */
-  told() {
+  tableRows() {
     const { rows = [], together = rows } = this.answer ?? {};
     return this.view.each ? rows : together;
   }
@@ -313,96 +316,6 @@ class ComparePage {
 
   colourOf(position) {
     return position === 0 ? "var(--role-baseline)" : `var(--role-run-${(position - 1) % COLOURS})`;
-  }
-
-  drawPicker() {
-    const rows = this.answer?.rows ?? [];
-    const chips = this.ordered().map((run, position) => {
-      const row = rows.find((candidate) => candidate.run === run || candidate.name === run);
-      return h(
-        "span",
-        { class: "picked" },
-        h("span", { class: "swatch marker", style: { "--swatch": this.colourOf(position) } }),
-        h(
-          "a",
-          { class: "legend-name", href: `/runs/${encodeURIComponent(run)}`, title: row?.name ?? run },
-          row?.name ?? run,
-        ),
-        position === 0
-          ? h("span", { class: "chip baseline" }, "baseline")
-          : h(
-              "button",
-              {
-                type: "button",
-                title: "make it the baseline of this comparison",
-                onclick: () => setQuery({ base: run }),
-              },
-              "set baseline",
-            ),
-        h(
-          "button",
-          {
-            type: "button",
-            "aria-label": `remove ${row?.name ?? run}`,
-            onclick: () => this.setRuns(this.view.runs.filter((other) => other !== run)),
-          },
-          "✕",
-        ),
-      );
-    });
-    if (!this.search) {
-      this.search = h("input", {
-        type: "search",
-        "data-search": true,
-        list: "runs-to-add",
-        placeholder: "Add a run  ( / )",
-        "aria-label": "Add a run",
-      });
-      this.options = h("datalist", { id: "runs-to-add" });
-      this.search.addEventListener("input", () => {
-        clearTimeout(this.typing);
-        this.typing = setTimeout(() => this.offer(), 150);
-      });
-      this.search.addEventListener("keydown", (event) => event.key === "Enter" && this.add());
-      this.search.addEventListener("focus", () => this.offer());
-    }
-    if (!this.chips) {
-      this.chips = h("span", { class: "picker" });
-      this.chips.style.margin = "0";
-      fill(this.picker, this.chips, this.search, this.options);
-    }
-    fill(this.chips, chips);
-  }
-
-  async offer() {
-    const text = this.search.value.trim();
-    const exact = this.offered?.find((row) => label(row) === text);
-    if (exact) {
-      this.search.value = "";
-      this.setRuns([...this.view.runs, exact.run_id]);
-      return;
-    }
-    try {
-      this.offered = (await api.runs({ query: text, limit: 20 })).runs.filter(
-        (row) => !this.view.runs.includes(row.run_id),
-      );
-      fill(
-        this.options,
-        this.offered.map((row) =>
-          h("option", { value: label(row) }, `${row.state}, ${bytes(row.peak_allocated_bytes)}`),
-        ),
-      );
-    } catch {
-      // nothing to offer
-    }
-  }
-
-  async add() {
-    const text = this.search.value.trim();
-    if (!text) return;
-    const found = this.offered?.find((row) => label(row) === text) ?? this.offered?.[0];
-    this.search.value = "";
-    if (found) this.setRuns([...this.view.runs, found.run_id]);
   }
 
   setRuns(runs) {
@@ -481,7 +394,5 @@ class ComparePage {
     }
   }
 }
-
-const label = (row) => `${row.name} (${row.run_id.slice(0, 8)})`;
 
 export const open = (root) => new ComparePage(root);

@@ -7,7 +7,7 @@ import { RunPage, headOf, opens, withRow } from "vramscope/parts/run_page.js";
 import { addressNote, anything, isNumber, oneOf } from "vramscope/parts/address.js";
 import { Kpis } from "vramscope/parts/kpis.js";
 import { RunCharts } from "vramscope/parts/run_charts.js";
-import { eventsPanel, whoPanel } from "vramscope/parts/run_facts.js";
+import { eventsPanel, whoKey, whoPanel } from "vramscope/parts/run_facts.js";
 import { RanksPanel } from "vramscope/parts/ranks.js";
 import { problemBanner } from "vramscope/parts/ui.js";
 import { findingsPanel, shortWords, techniquesPanel } from "vramscope/parts/techniques.js";
@@ -255,23 +255,8 @@ class MemoryPage extends RunPage {
   /** The newest values before the first live row, and all there ever will be of a run that ended. */
   async fetchLast() {
     const { rank, device } = this.view;
-    try {
-      const end = this.run.window?.last_seconds;
-      if (!end) return;
-      const answer = await api.series(this.id, {
-        stream: "samples",
-        names: Kpis.FIELDS.join(","),
-        rank,
-        device,
-        x: "time",
-        from: Math.max(0, end - this.zero - 60),
-        points: 4000,
-      });
-      if (this.closed || rank !== this.view.rank || device !== this.view.device) return;
-      this.kpis.seed(answer);
-    } catch {
-      // unknown stays shown as unknown
-    }
+    const isInView = () => !this.closed && rank === this.view.rank && device === this.view.device;
+    await this.kpis.fetchLast({ rank, device }, isInView);
   }
 
   async toggleBaseline() {
@@ -325,31 +310,9 @@ class MemoryPage extends RunPage {
 
   /** Who and events; built anew only when something in them is new. */
   drawFacts() {
-    const {
-      ranks,
-      config,
-      command,
-      agent_overhead: cost,
-      dropped_samples: dropped,
-      foreign_reset_steps: resets,
-      lower_bound_steps: bounds,
-      state,
-      events,
-      ended_seconds: ended,
-    } = this.run;
-    const rank = ranks.find((candidate) => candidate.rank === this.view.rank) ?? ranks[0];
-    const who = [
-      rank && { ...rank, last_seen_seconds: 0, steps: 0, clock_skew_seconds: 0 },
-      config,
-      command,
-      cost,
-      dropped,
-      resets,
-      bounds,
-      ranks.length,
-    ];
-    this.put("who", who, () => whoPanel(this.run, this.view.rank));
-    const trained = [this.run.techniques, this.run.findings, state];
+    this.put("who", whoKey(this.run, this.view.rank), () => whoPanel(this.run, this.view.rank));
+    const { techniques, findings, state, ended_seconds: ended, events } = this.run;
+    const trained = [techniques, findings, state];
     this.put("findings", trained, () => findingsPanel(this.run));
     this.put("techniques", trained, () => techniquesPanel(this.run));
     this.put("events", [state, ended, events], () => eventsPanel(this.run));

@@ -10,14 +10,12 @@ import { addressNote, anything, oneOf } from "vramscope/parts/address.js";
 import { icon } from "vramscope/parts/icons.js";
 import { problemBanner } from "vramscope/parts/ui.js";
 import { RUNS_COLUMNS as COLUMNS, runsCsv } from "vramscope/parts/runs_columns.js";
+import { RunsFilters, STATES } from "vramscope/parts/runs_filters.js";
+import { RunsSorting, isSort } from "vramscope/parts/runs_sorting.js";
 import { welcome } from "vramscope/parts/welcome.js";
-import { go, setQuery, store } from "vramscope/store.js";
+import { go, store } from "vramscope/store.js";
 
 const PAGE_ROWS = 100;
-const STATES = ["running", "finished", "failed", "lost"];
-
-/** A column as the URL names it: "Peak allocated" is `peak_allocated`, with a minus before it where the highest stand first. */
-const inUrl = (label) => label.toLowerCase().replace(/\W+/g, "_").replace(/_$/, "");
 
 class RunsPage {
   rows = new Map(); // run_id -> {row, element}
@@ -26,16 +24,15 @@ class RunsPage {
   baselines = new Map(); // project -> row
   total = 0;
   cursor = null;
-  sort = null; // {column, descending}, as the URL has it
-  choices = {}; // filter -> what it was last drawn from
+  filters = new RunsFilters();
+  sorting = new RunsSorting();
 
   constructor(root) {
     this.root = root;
     document.title = "Runs · vramscope";
     this.build();
-    this.filters = this.readFilters();
-    this.sort = this.readSort();
-    this.markSorted();
+    this.filters.read();
+    this.sorting.read();
     this.load();
     this.stops = [
       subscribe([], (message) => this.hear(message)),
@@ -51,91 +48,31 @@ class RunsPage {
     for (const stop of this.stops) stop();
     clearInterval(this.clock);
     clearTimeout(this.again);
-    clearTimeout(this.typing);
+    this.filters.close();
     this.loader?.disconnect();
   }
 
   update() {
     if (this.welcomed) this.drawWelcome();
-    const [filters, sort] = [this.readFilters(), this.readSort()];
-    const sameFilters = JSON.stringify(filters) === JSON.stringify(this.filters);
-    if (JSON.stringify(sort) !== JSON.stringify(this.sort)) {
-      this.sort = sort;
-      this.markSorted();
-      if (sameFilters) {
-        this.arrange();
-        if (sort) this.loadMore();
-      }
+    const [filtersChanged, sortingChanged] = [this.filters.read(), this.sorting.read()];
+    if (filtersChanged) this.load();
+    else if (sortingChanged) {
+      this.arrange();
+      if (this.sorting.isOn) this.loadMore();
     }
-    if (sameFilters) return;
-    this.filters = filters;
-    this.syncFields();
-    this.load();
-  }
-
-  readFilters() {
-    const { q = "", project = "", state = "", device = "", tag = "" } = store.get().query;
-    return { query: q, project, state: STATES.includes(state) ? state : "", device, tag };
-  }
-
-  readSort() {
-    const { sort = "" } = store.get().query;
-    const wanted = sort.replace(/^-/, "");
-    const column = COLUMNS.find(([, label, key]) => key && inUrl(label) === wanted)?.[1];
-    return column ? { column, descending: sort !== wanted } : null;
-  }
-
-  get filtered() {
-    return Object.values(this.filters).some(Boolean);
   }
 
   build() {
-    const changed = (name) => (event) => setQuery({ [name]: event.target.value || null });
-    this.search = h("input", {
-      type: "search",
-      "data-search": true,
-      placeholder: "Search name, project, tag, device  ( / )",
-      "aria-label": "Search runs",
-    });
-    this.search.addEventListener("input", () => {
-      clearTimeout(this.typing);
-      this.typing = setTimeout(() => setQuery({ q: this.search.value }), 180);
-    });
-    this.project = h("select", { "aria-label": "Project", onchange: changed("project") });
-    this.device = h("select", { "aria-label": "Device", onchange: changed("device") });
-    this.tag = h("select", { "aria-label": "Tag", onchange: changed("tag") });
-    this.state = h(
-      "select",
-      { "aria-label": "State", onchange: changed("state") },
-      h("option", { value: "" }, "Any state"),
-      STATES.map((state) => h("option", { value: state }, state)),
-    );
-    const sorts = COLUMNS.filter(([, , key]) => key).flatMap(([, label]) => [inUrl(label), `-${inUrl(label)}`]);
     this.address = addressNote({
       q: anything,
       project: anything,
       state: oneOf(...STATES),
       device: anything,
       tag: anything,
-      sort: (text) => sorts.includes(text),
+      sort: isSort,
     });
-    this.filterBar = h(
-      "div",
-      { class: "filters", role: "search" },
-      this.search,
-      this.project,
-      this.state,
-      this.device,
-      this.tag,
-    );
     this.trouble = h("div");
     this.body = h("tbody");
-    this.heads = COLUMNS.map(([kind, label, key, , meaning]) => {
-      const button = key
-        ? h("button", { class: "sorter", type: "button", onclick: () => this.sortBy(label) }, label)
-        : label;
-      return h("th", { class: kind, scope: "col", title: meaning ?? null }, button);
-    });
     this.summary = h("span");
     this.more = h(
       "button",
@@ -161,7 +98,7 @@ class RunsPage {
             "tr",
             {},
             h("th", { class: "tick" }, h("span", { class: "offscreen" }, "choose")),
-            this.heads,
+            this.sorting.heads,
             h("th", { class: "row-tools" }, h("span", { class: "offscreen" }, "pin")),
           ),
         ),
@@ -187,7 +124,7 @@ class RunsPage {
       h("div", { class: "page-head" }, h("h1", {}, "Runs")),
       this.address.element,
       this.trouble,
-      this.filterBar,
+      this.filters.element,
       this.frame,
       this.nothing,
       this.compareBar,
@@ -197,13 +134,6 @@ class RunsPage {
       { rootMargin: "600px" },
     );
     this.loader.observe(this.more);
-    this.syncFields();
-  }
-
-  syncFields() {
-    const { query, state } = this.filters ?? this.readFilters();
-    if (document.activeElement !== this.search) this.search.value = query;
-    this.state.value = state;
   }
 
   async load() {
@@ -212,15 +142,15 @@ class RunsPage {
     this.loading = true;
     try {
       // while runs are sorted by a column, all of them are here; otherwise as many as were already shown
-      const limit = this.sort ? 1000 : Math.min(1000, Math.max(PAGE_ROWS, this.order.length));
+      const limit = this.sorting.isOn ? 1000 : Math.min(1000, Math.max(PAGE_ROWS, this.order.length));
       await anchored();
-      const answer = await api.runs({ ...this.filters, limit }, request.signal);
-      if (this.filtered && this.baselines.size === 0) {
+      const answer = await api.runs({ ...this.filters.chosen, limit }, request.signal);
+      if (this.filters.isOn && this.baselines.size === 0) {
         for (const row of (await api.runs({ limit: 50 }, request.signal)).runs) this.learn(row);
       }
       this.loading = false;
       this.take(answer, true);
-      if (this.sort) this.loadMore();
+      if (this.sorting.isOn) this.loadMore();
     } catch (error) {
       this.loading = false;
       if (error.name === "AbortError" || error.status === 401) return;
@@ -233,12 +163,12 @@ class RunsPage {
     this.loading = true;
     try {
       const answer = await api.runs(
-        { ...this.filters, limit: this.sort ? 1000 : PAGE_ROWS, cursor: this.cursor },
+        { ...this.filters.chosen, limit: this.sorting.isOn ? 1000 : PAGE_ROWS, cursor: this.cursor },
         this.request?.signal,
       );
       this.loading = false;
       this.take(answer, false);
-      if (this.sort) this.loadMore(); // an order of some of the runs would be a wrong order
+      if (this.sorting.isOn) this.loadMore(); // an order of some of the runs would be a wrong order
     } catch (error) {
       this.loading = false;
       if (error.name !== "AbortError") fill(this.trouble, problemBanner(error));
@@ -254,9 +184,7 @@ class RunsPage {
     fill(this.trouble);
     this.total = total;
     this.cursor = next_cursor;
-    this.drawChoices("project", "All projects", projects);
-    this.drawChoices("device", "Any device", devices);
-    this.drawChoices("tag", "Any tag", tags);
+    this.filters.offer({ project: projects, device: devices, tag: tags });
     for (const row of runs) this.learn(row);
     if (fresh) {
       this.order = [];
@@ -328,68 +256,24 @@ class RunsPage {
     }
   }
 
-  /** What the list can be narrowed to. What was chosen stays to be seen, also where no run has it any more. */
-  drawChoices(filter, all, stored) {
-    const chosen = this.filters[filter];
-    const names = chosen && !stored.includes(chosen) ? [...stored, chosen] : stored;
-    const key = names.join("\n");
-    if (this.choices[filter] !== key) {
-      this.choices[filter] = key;
-      fill(
-        this[filter],
-        h("option", { value: "" }, all),
-        names.map((name) => h("option", { value: name }, name)),
-      );
-      this[filter].hidden = names.length === 0;
-    }
-    this[filter].value = chosen;
+  /** The run ids as the table shows them. */
+  arranged() {
+    return this.sorting.sorted(this.order, (id) => this.rows.get(id).row);
   }
 
   arrange() {
-    const ids = this.sort ? this.sorted() : this.order;
-    const elements = ids.map((id) => this.rows.get(id).element);
+    const elements = this.arranged().map((id) => this.rows.get(id).element);
     // only touch the table where its order differs
     const before = this.body.children;
     if (before.length === elements.length && elements.every((element, i) => before[i] === element)) return;
     this.body.replaceChildren(...elements);
   }
 
-  sorted() {
-    const key = COLUMNS.find(([, label]) => label === this.sort.column)[2];
-    const sign = this.sort.descending ? -1 : 1;
-    return [...this.order].sort((a, b) => {
-      const [x, y] = [key(this.rows.get(a).row), key(this.rows.get(b).row)];
-      if (x === y) return 0;
-      if (x === null || x === undefined) return 1; // unknown last, whichever way
-      if (y === null || y === undefined) return -1;
-      return x < y ? -sign : sign;
-    });
-  }
-
-  /** By a column, the other way round, and as the server has them again. */
-  sortBy(label) {
-    const first = label !== "Run" && label !== "Device";
-    const again = this.sort?.column === label;
-    if (again && this.sort.descending !== first) setQuery({ sort: null });
-    else setQuery({ sort: `${(again ? !first : first) ? "-" : ""}${inUrl(label)}` });
-  }
-
-  /** The heads tell the order. */
-  markSorted() {
-    COLUMNS.forEach(([, name], i) => {
-      const button = this.heads[i].querySelector(".sorter");
-      if (!button) return;
-      if (this.sort?.column === name)
-        button.setAttribute("aria-sort", this.sort.descending ? "descending" : "ascending");
-      else button.removeAttribute("aria-sort");
-    });
-  }
-
   drawFoot() {
     const shown = this.order.length;
     const none = shown === 0;
     this.frame.hidden = none;
-    this.filterBar.hidden = none && !this.filtered;
+    this.filters.element.hidden = none && !this.filters.isOn;
     this.summary.textContent =
       shown < this.total
         ? `${count(shown)} of ${count(this.total)} runs`
@@ -398,7 +282,7 @@ class RunsPage {
     if (!none) {
       fill(this.nothing);
       this.welcomed = false;
-    } else if (this.filtered) {
+    } else if (this.filters.isOn) {
       this.welcomed = false;
       fill(
         this.nothing,
@@ -472,8 +356,7 @@ class RunsPage {
   }
 
   exportCsv() {
-    const ids = this.sort ? this.sorted() : this.order;
-    download("vramscope-runs.csv", runsCsv(ids.map((id) => this.rows.get(id).row)), "text/csv");
+    download("vramscope-runs.csv", runsCsv(this.arranged().map((id) => this.rows.get(id).row)), "text/csv");
   }
 }
 

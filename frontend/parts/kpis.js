@@ -1,14 +1,16 @@
 /** The strip of numbers above the charts: now, at the peak, and how far the card still reaches. */
 
+import { api } from "vramscope/api.js";
 import { fill, h, setText } from "vramscope/dom.js";
 import { bytes, count, stepCount, isKnown, overhead, percent, seconds, UNKNOWN } from "vramscope/format.js";
 import { alertsCell } from "vramscope/parts/alerts.js";
 import { meter } from "vramscope/parts/ui.js";
 import { roomOf } from "vramscope/parts/run_verdict.js";
 
-export class Kpis {
-  static FIELDS = ["allocated_bytes", "reserved_bytes", "device_used_bytes"];
+const FIELDS = ["allocated_bytes", "reserved_bytes", "device_used_bytes"];
+const LAST_SECONDS = 60; // of the run, in which the last values are looked for
 
+export class Kpis {
   constructor(run) {
     this.run = run;
     this.now = {};
@@ -54,9 +56,29 @@ export class Kpis {
     this.draw();
   }
 
+  /** Fetch the last known values of a rank's device. `isInView` says whether the page still shows it when they come. */
+  async fetchLast({ rank, device }, isInView) {
+    const end = this.run.window?.last_seconds;
+    if (!end) return;
+    try {
+      const answer = await api.series(this.run.run_id, {
+        stream: "samples",
+        names: FIELDS.join(","),
+        rank,
+        device,
+        x: "time",
+        from: Math.max(0, end - this.run.started_seconds - LAST_SECONDS),
+        points: 4000,
+      });
+      if (isInView()) this.seed(answer);
+    } catch {
+      // unknown stays shown as unknown
+    }
+  }
+
   /** A series answer: the last known value of each. */
   seed({ series }) {
-    for (const name of Kpis.FIELDS) {
+    for (const name of FIELDS) {
       const values = series[name]?.value ?? series[name]?.mean ?? [];
       if (!isKnown(this.now[name])) this.now[name] = values.findLast(isKnown) ?? null;
     }
@@ -66,7 +88,7 @@ export class Kpis {
   /** Live rows of the rank and device in view. */
   feed({ stream, columns }) {
     if (stream !== "samples") return;
-    for (const name of Kpis.FIELDS) {
+    for (const name of FIELDS) {
       const value = columns[name]?.at(-1);
       if (value !== undefined) this.now[name] = isKnown(value) && value >= 0 ? value : null;
     }

@@ -9,6 +9,21 @@ const fact = (name, value) =>
     ? []
     : [h("dt", {}, name), h("dd", {}, value === null ? known("unknown") : value)];
 
+/** What the panel of `whoPanel` shows, without what changes in every live row: it is drawn anew when this changes. */
+export function whoKey(run, rankNumber) {
+  const rank = run.ranks.find((candidate) => candidate.rank === rankNumber) ?? run.ranks[0];
+  return [
+    rank && { ...rank, last_seen_seconds: 0, steps: 0, clock_skew_seconds: 0 },
+    run.config,
+    run.command,
+    run.agent_overhead,
+    run.dropped_samples,
+    run.foreign_reset_steps,
+    run.lower_bound_steps,
+    run.ranks.length,
+  ];
+}
+
 export function whoPanel(run, rankNumber) {
   const rank = run.ranks.find((candidate) => candidate.rank === rankNumber) ?? run.ranks[0];
   const config = Object.entries(run.config ?? {});

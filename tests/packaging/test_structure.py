@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(
     [*(ROOT / "agent" / "vramscope").rglob("*.py"), *(ROOT / "backend" / "vramscope_server").rglob("*.py")]
 )
+SCRIPTS = sorted((ROOT / "frontend").rglob("*.js"))
 MOST_LINES = 400
 MOST_BROAD_HANDLERS = 10
 UNSPECIFIC = {"utils", "util", "helpers", "helper", "common", "misc", "core", "base"}
@@ -25,7 +26,7 @@ def package_of(path: Path) -> str:
     return "/".join(parts[:depth]) if len(parts) > depth else "/".join(parts[:2])
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", [*SOURCES, *SCRIPTS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_file_is_long(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= MOST_LINES
 

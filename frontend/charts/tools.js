@@ -1,0 +1,38 @@
+/** The head of a chart: its title and the buttons beside it. */
+
+import { h } from "vramscope/dom.js";
+
+/** The head and the two buttons that a chart changes later; `scaleButton` only where the axis may be logarithmic. */
+export function chartTools(chart) {
+  const { title, scale, numbers } = chart.options;
+  const button = (label, hint, onclick) =>
+    h(
+      "button",
+      { class: "button quiet small", type: "button", "aria-pressed": "false", title: hint, onclick },
+      label,
+    );
+  const item = (label, kind) =>
+    h("button", { type: "button", class: "menu-item", onclick: (event) => chart.export(kind, event) }, label);
+  const hasNumbers = numbers !== false;
+  const tableButton = button("Table", "view as table", () => chart.toggleTable());
+  const scaleButton = scale && button("Log axis", null, () => chart.turnScale());
+  const exports = h(
+    "details",
+    { class: "menu" },
+    h("summary", { class: "button quiet small", title: "export" }, "Export"),
+    h(
+      "div",
+      { class: "menu-list" },
+      item("PNG picture", "png"),
+      item("SVG picture", "svg"),
+      hasNumbers && item("CSV numbers", "csv"),
+    ),
+  );
+  const head = h(
+    "header",
+    { class: "chart-head" },
+    h("h3", {}, title),
+    h("span", { class: "chart-tools" }, scaleButton, hasNumbers && tableButton, exports),
+  );
+  return { head, tableButton, scaleButton };
+}

@@ -1,0 +1,78 @@
+/** What narrows the runs list: a search and four choices, kept in the address. */
+
+import { fill, h } from "vramscope/dom.js";
+import { setQuery, store } from "vramscope/store.js";
+
+export const STATES = ["running", "finished", "failed", "lost"];
+
+const TYPING_MS = 180;
+const LISTS = { project: "All projects", device: "Any device", tag: "Any tag" };
+
+export class RunsFilters {
+  chosen = {}; // as `api.runs` takes them; "" is no filter
+  offered = {}; // filter -> the names that its list was last drawn from
+
+  constructor() {
+    const list = (name) =>
+      h("select", {
+        "aria-label": name[0].toUpperCase() + name.slice(1),
+        onchange: (event) => setQuery({ [name]: event.target.value || null }),
+      });
+    this.search = h("input", {
+      type: "search",
+      "data-search": true,
+      placeholder: "Search name, project, tag, device  ( / )",
+      "aria-label": "Search runs",
+      oninput: () => {
+        clearTimeout(this.typing);
+        this.typing = setTimeout(() => setQuery({ q: this.search.value }), TYPING_MS);
+      },
+    });
+    this.lists = { project: list("project"), state: list("state"), device: list("device"), tag: list("tag") };
+    fill(
+      this.lists.state,
+      h("option", { value: "" }, "Any state"),
+      STATES.map((state) => h("option", { value: state }, state)),
+    );
+    this.element = h("div", { class: "filters", role: "search" }, this.search, Object.values(this.lists));
+  }
+
+  close() {
+    clearTimeout(this.typing);
+  }
+
+  get isOn() {
+    return Object.values(this.chosen).some(Boolean);
+  }
+
+  /** Take the filters from the address. True: they changed. */
+  read() {
+    const { q = "", project = "", state = "", device = "", tag = "" } = store.get().query;
+    const chosen = { query: q, project, state: STATES.includes(state) ? state : "", device, tag };
+    const changed = JSON.stringify(chosen) !== JSON.stringify(this.chosen);
+    this.chosen = chosen;
+    if (changed && document.activeElement !== this.search) this.search.value = chosen.query;
+    this.lists.state.value = chosen.state;
+    return changed;
+  }
+
+  /** Offer the names that the stored runs have. A chosen name stays in its list when no run has it any more. */
+  offer(stored) {
+    for (const [filter, all] of Object.entries(LISTS)) {
+      const chosen = this.chosen[filter];
+      const names = chosen && !stored[filter].includes(chosen) ? [...stored[filter], chosen] : stored[filter];
+      const key = names.join("\n");
+      const list = this.lists[filter];
+      if (this.offered[filter] !== key) {
+        this.offered[filter] = key;
+        fill(
+          list,
+          h("option", { value: "" }, all),
+          names.map((name) => h("option", { value: name }, name)),
+        );
+        list.hidden = names.length === 0;
+      }
+      list.value = chosen;
+    }
+  }
+}
