@@ -172,6 +172,7 @@ export class ChartElement extends HTMLElement {
     this.figure = figure;
     this.stale = false;
     this.traces = figure.data.map((trace) => ({ ...trace, x: decode(trace.x), y: decode(trace.y) }));
+    this.fetched = this.traces.map((trace) => trace.x.length);
     this.stream = layout.meta?.stream ?? [];
     this.feeds = new Set(this.stream.map((entry) => entry.stream));
     if (layout.meta?.awaits) this.feeds.add(layout.meta.awaits); // nothing of it was there yet

@@ -87,6 +87,22 @@ export function stats(values) {
   return n ? { last, min, max, mean: sum / n } : { last: null, min: null, max: null, mean: null };
 }
 
+/**
+ * The same over every row of a window that is drawn from fewer points: `whole` is that of the rows that were fetched, `live`
+ * are the values that came since, one each.
+ */
+export function wholeStats(whole, live) {
+  const since = stats(live);
+  if (since.last === null) return whole;
+  const rows = live.filter(known).length;
+  return {
+    last: since.last,
+    min: Math.min(whole.min, since.min),
+    max: Math.max(whole.max, since.max),
+    mean: (whole.mean * whole.rows + since.mean * rows) / (whole.rows + rows),
+  };
+}
+
 /** Highest known value, or null. */
 export function highest(values) {
   let best = null;

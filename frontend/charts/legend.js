@@ -3,7 +3,7 @@
 import { hiddenRoles, toggleRole } from "vramscope/charts/roles.js";
 import { fill, h, setText } from "vramscope/dom.js";
 import { quantity } from "vramscope/format.js";
-import { highest, stats } from "vramscope/series.js";
+import { highest, stats, wholeStats } from "vramscope/series.js";
 
 /** One row a role; a click switches the role off in all charts. */
 export function drawLegend(chart, colors) {
@@ -71,17 +71,33 @@ export function drawLegend(chart, colors) {
     row.toggle.setAttribute("aria-pressed", String(!off));
     row.swatch.style.setProperty("--swatch", colors.role(meta.colour ?? role));
     if (row.cells.length === 0) continue;
-    const main = stats(within(parts.mean ?? parts.value ?? Object.values(parts)[0]));
-    const low = parts.min ? stats(within(parts.min)).min : main.min;
-    const high = parts.max ? stats(within(parts.max)).max : main.max;
+    const trace = parts.mean ?? parts.value ?? Object.values(parts)[0];
+    const { last, min, mean, max } = ofEveryRow(chart, trace, from, to) ?? ofDrawn(parts, trace, within);
     const divisor = meta.divisor ?? 1;
-    [main.last, low, main.mean, high].forEach((value, i) => {
+    [last, min, mean, max].forEach((value, i) => {
       setText(row.cells[i], value === null ? "—" : quantity(value * divisor, meta.unit));
     });
   }
   const sentence = chart.options.describe?.(chart) ?? inWords(chart, roles, within);
   if (chart.getAttribute("aria-label") !== sentence) chart.setAttribute("aria-label", sentence);
   chart.setAttribute("role", "figure");
+}
+
+/** The numbers over every row of the window; null where it is drawn row by row, or only a part of it is in view. */
+function ofEveryRow(chart, trace, from, to) {
+  const whole = trace.meta?.whole;
+  if (!whole || from > trace.x[0] || to < trace.x.at(-1)) return null;
+  return wholeStats(whole, trace.y.slice(chart.fetched[chart.traces.indexOf(trace)]));
+}
+
+/** The numbers of what is drawn in view. */
+function ofDrawn(parts, trace, within) {
+  const main = stats(within(trace));
+  return {
+    ...main,
+    min: parts.min ? stats(within(parts.min)).min : main.min,
+    max: parts.max ? stats(within(parts.max)).max : main.max,
+  };
 }
 
 function inWords(chart, roles, within) {

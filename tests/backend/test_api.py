@@ -161,6 +161,24 @@ def test_each_figure_is_drawn_for_a_run_with_data_and_for_one_without(
     assert "figure" in server.get(f"/runs/{empty.run}/figures/{name}", x=x)
 
 
+def test_a_thinned_figure_has_the_numbers_of_every_row(server: RunningServer, long_run: Agent) -> None:
+    peaks = [step["peak_allocated_bytes"] / GIB for step in server.get(f"/runs/{long_run.run}/steps")]
+
+    def peak_trace(points: int) -> Any:
+        drawn = server.get(f"/runs/{long_run.run}/figures/categories", x="step", points=points)
+        (trace,) = (trace for trace in drawn["figure"]["data"] if trace["meta"]["role"] == "peak")
+        return trace
+
+    assert peak_trace(20)["meta"]["whole"] == {
+        "last": peaks[-1],
+        "min": min(peaks),
+        "mean": pytest.approx(sum(peaks) / len(peaks)),
+        "max": max(peaks),
+        "rows": len(peaks),
+    }
+    assert "whole" not in peak_trace(4000)["meta"], "each row is drawn"
+
+
 @pytest.mark.parametrize("name", COMPARE_FIGURES)
 def test_each_figure_of_several_runs_is_drawn(server: RunningServer, long_run: Agent, name: str) -> None:
     other = Agent(name="other")

@@ -220,6 +220,12 @@ def test_statistics_leave_unknown_out(call: Any) -> None:
     assert call("series", "stats", [None]) == {"last": None, "min": None, "max": None, "mean": None}
 
 
+def test_statistics_of_a_thinned_window_count_every_row(call: Any) -> None:
+    whole = {"last": 4, "min": 1, "max": 9, "mean": 3, "rows": 6}
+    assert call("series", "wholeStats", whole, [])["mean"] == 3
+    assert call("series", "wholeStats", whole, [None, 11, 7]) == {"last": 7, "min": 1, "max": 11, "mean": 4.5}
+
+
 @pytest.mark.parametrize(
     ("from_", "to", "texts"),
     [

@@ -9,6 +9,7 @@ part      value | min | mean | max: one role may have several traces
 unit      bytes | percent | watts | celsius | seconds | count
 divisor   what the drawn values times this give the unit
 smooths   a line that the page may smooth for the eye; peaks never are
+whole     the legend's numbers over all rows (figures/whole_window.py), where the trace is drawn from fewer
 
 ``layout.meta``: ``stream`` lists what live rows feed (trace, stream, field, scale; ``minus``: a field, or several, to
 take off; ``where``: only rows with this code; ``needs``: only rows in which this field is known), ``x`` is time or step,
@@ -20,12 +21,14 @@ close around what comes after it.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
 
 from vramscope_server.analysis.series.window import FloatArray, RunWindow, StreamWindow
+from vramscope_server.figures.whole_window import IntArray, whole_window
 
 
 class Unit(NamedTuple):
@@ -88,6 +91,7 @@ class Drawing:
         )
         self.meta: dict[str, Any] = {"x": x, "x0_seconds": x0_seconds, "kind": "series"}
         self.stream: list[dict[str, Any]] = []
+        self.every_row: dict[str, Mapping[str, IntArray]] = {}
         self.statements: list[str] = []
         self.missing: list[str] = []
         self.where = "here"
@@ -109,6 +113,7 @@ class Drawing:
     def over(cls, window: RunWindow) -> Drawing:
         """Create a figure over the time or the steps of one run."""
         drawing = cls(window.x, window.x0_seconds)
+        drawing.every_row = {stream: rows.every_row for stream, rows in window.streams.items() if rows.every_row}
         drawing.where = "on this device" if window.device >= 0 else "on the CPU (no CUDA device)"
         for part in (part for stream in window.streams.values() for part in stream.damaged):
             drawing.say(
@@ -178,7 +183,10 @@ class Drawing:
             **(shown or {}),
         }
         if feed is not None:
-            self.stream.append({"trace": len(self.figure.data), "scale": 1.0 / unit.divisor, **feed})
+            entry = {"trace": len(self.figure.data), "scale": 1.0 / unit.divisor, **feed}
+            self.stream.append(entry)
+            if not silent and feed["stream"] in self.every_row:
+                meta["whole"] = whole_window(self.every_row[feed["stream"]], feed, entry["scale"])
         self.figure.add_trace(
             maker(x=x, y=y / unit.divisor, name=escaped(label), yaxis=axis, meta=meta, showlegend=False, **options)
         )
