@@ -44,6 +44,7 @@ const VERDICT_OF = [
 class MemoryPage extends RunPage {
   tab = "memory";
   drawsAtOnce = false; // the charts fetch it when they do
+  leaks = null; // answer of /leaks
 
   get subject() {
     return null; // it is the run's first page: its title is the name
@@ -130,6 +131,7 @@ class MemoryPage extends RunPage {
     );
     this.drawAll();
     this.fetchLast();
+    this.fetchLeaks();
     this.map.load();
     this.timers.push(
       setInterval(() => this.running && (this.charts.get("phases").reload(), this.map.load()), SUMMARY_EVERY_MS),
@@ -233,6 +235,7 @@ class MemoryPage extends RunPage {
           if (this.closed) return;
           this.run = full;
           this.drawAll();
+          this.fetchLeaks();
           if (withCharts) {
             this.charts.reload();
             this.fetchLast();
@@ -257,6 +260,18 @@ class MemoryPage extends RunPage {
     const { rank, device } = this.view;
     const isInView = () => !this.closed && rank === this.view.rank && device === this.view.device;
     await this.kpis.fetchLast({ rank, device }, isInView);
+  }
+
+  /** What the page Leaks says of this run, for the banner. */
+  async fetchLeaks() {
+    try {
+      const leaks = await api.leaks(this.id, {});
+      if (this.closed) return;
+      this.leaks = leaks;
+      this.drawHead();
+    } catch {
+      // the banner says nothing about growth then
+    }
   }
 
   async toggleBaseline() {
@@ -321,7 +336,8 @@ class MemoryPage extends RunPage {
   drawHead() {
     const { run, base } = this;
     this.drawTitle(run.name);
-    this.put("verdict", [roomOf(run), ...VERDICT_OF.map((name) => run[name])], () => runVerdict(run));
+    const known = [roomOf(run), this.leaks?.verdict, this.leaks?.scans, ...VERDICT_OF.map((name) => run[name])];
+    this.put("verdict", known, () => runVerdict(run, this.leaks));
     const drawn = this.put(
       "head",
       [headOf(run), base?.run_id, base?.peak_allocated_bytes, run.peak_allocated_bytes],

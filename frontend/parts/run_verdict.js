@@ -21,30 +21,36 @@ export function roomOf({ capacity_bytes: capacity, peak_reserved_bytes: reserved
   };
 }
 
-/** The banner; null where the peak or the card is unknown, and where the run failed or was lost: that is told instead. */
-export function runVerdict(run) {
+/**
+ * The banner; null where the peak or the card is unknown, and where the run failed or was lost: that is told instead.
+ * `leaks` is the answer of `/leaks`; null before it has come: then the banner says nothing about growth.
+ */
+export function runVerdict(run, leaks = null) {
   const { room } = roomOf(run);
   if (room === null || run.state === "failed" || run.state === "lost") return null;
   const tight = room < run.capacity_bytes * TIGHT;
-  const leaks = run.leak_count > 0;
-  const head = leaks
+  const found = run.leak_count > 0;
+  const grows = !found && leaks?.verdict.level === "growth";
+  const head = found
     ? "Leak found."
-    : tight
-      ? `Only ${bytes(room)} of headroom.`
-      : `It fits, with ${bytes(room)} of headroom.`;
+    : grows
+      ? "Memory grows."
+      : tight
+        ? `Only ${bytes(room)} of headroom.`
+        : `It fits, with ${bytes(room)} of headroom.`;
   return h(
     "div",
-    { class: `banner verdict ${leaks ? "bad" : tight ? "warn" : "good"}`, "data-verdict": true },
-    h("strong", {}, run.state === "running" && !leaks ? `So far: ${head[0].toLowerCase()}${head.slice(1)}` : head),
+    { class: `banner verdict ${found ? "bad" : grows || tight ? "warn" : "good"}`, "data-verdict": true },
+    h("strong", {}, run.state === "running" && !found ? `So far: ${head[0].toLowerCase()}${head.slice(1)}` : head),
     h(
       "span",
       {},
-      parts(run).flatMap((part) => [part, " "]),
+      parts(run, leaks).flatMap((part) => [part, " "]),
     ),
   );
 }
 
-function parts(run) {
+function parts(run, leaks) {
   const link = (words, page) => h("a", { href: `/runs/${encodeURIComponent(run.run_id)}${page}` }, words);
   const idle = run.fragmentation?.never_needed_bytes;
   return [
@@ -53,10 +59,22 @@ function parts(run) {
       run.leak_count === 1 ? " retains memory from earlier steps." : " retain memory from earlier steps.",
     ],
     peak(run, link),
-    run.leak_count === 0 && "No leak found.",
+    run.leak_count > 0 ? null : withoutLeak(leaks, link),
     run.fragmentation_fraction > MUCH &&
       idle > MANY && [link(`${bytes(idle)} of reserved memory`, "/fragmentation"), " was never needed."],
   ].filter(Boolean);
+}
+
+/** What is known of leaks where none counts as one, as the page Leaks says it. Unknown is not "none". */
+function withoutLeak(leaks, link) {
+  const incomplete = leaks?.scans.some((scan) => scan.not_scanned) ? " The last scan was not complete." : "";
+  return {
+    growth: [link("Memory after each step rises", "/leaks"), ". No scan found the cause.", incomplete],
+    held: [link("A value", "/leaks"), " is retained one step longer than needed. No effect on the peak was seen.", incomplete],
+    host: `No leak found on the device.${incomplete}`,
+    none: `No leak found.${incomplete}`,
+    unknown: [link("Leaks", "/leaks"), ": not known.", incomplete],
+  }[leaks?.verdict.level];
 }
 
 /** Where the highest of all was, and what most of it is; what is none of the named, a recorded step tells. */

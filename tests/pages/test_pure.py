@@ -326,6 +326,14 @@ def test_a_band_with_gaps_is_a_shape_for_each_stretch(call: Any) -> None:
     assert call("series", "stretches", [0, 1], [None, None], [1, 1]) == {"x": [], "y": []}
 
 
+RUN_VERDICT = """async ([run, leaks]) => {
+  const { runVerdict } = await import('vramscope/parts/run_verdict.js');
+  const banner = runVerdict(run, leaks);
+  return [banner.textContent, [...banner.querySelectorAll('a')].map((link) => link.getAttribute('href'))];
+}"""
+NO_LEAK = {"verdict": {"level": "none"}, "scans": [{"not_scanned": ""}]}
+
+
 @pytest.mark.parametrize(
     ("categories", "recordings", "words", "leads_to"),
     [
@@ -354,13 +362,36 @@ def test_a_runs_verdict_says_what_most_of_the_peak_is(
         "ranks": [], "peak_allocated_bytes": 2 << 30, "peak_step": 3, "peak_phase": "optimizer",
         "peak_categories": categories, "recordings": recordings, "fragmentation_fraction": None,
     }  # fmt: skip
-    said, links = loaded.evaluate(
-        "async (run) => { const { runVerdict } = await import('vramscope/parts/run_verdict.js'); const banner = runVerdict(run);"
-        " return [banner.textContent, [...banner.querySelectorAll('a')].map((link) => link.getAttribute('href'))]; }",
-        run,
-    )
+    said, links = loaded.evaluate(RUN_VERDICT, [run, NO_LEAK])
     assert f"{words} No leak found." in said
     assert links == ([leads_to] if leads_to else [])
+
+
+@pytest.mark.parametrize(
+    ("level", "left_out", "head", "words"),
+    [
+        ("none", "", "It fits", "No leak found."),
+        ("none", "3 modules", "It fits", "No leak found. The last scan was not complete."),
+        ("host", "", "It fits", "No leak found on the device."),
+        ("held", "", "It fits", "A value is retained one step longer than needed. No effect on the peak was seen."),
+        ("growth", "", "Memory grows.", "Memory after each step rises. No scan found the cause."),
+        ("unknown", "", "It fits", "Leaks: not known."),
+        (None, "", "It fits", "step 3."),
+    ],
+)
+def test_a_runs_verdict_says_of_leaks_what_the_page_leaks_says(
+    loaded: Any, level: str | None, left_out: str, head: str, words: str
+) -> None:
+    run = {
+        "run_id": "r", "state": "finished", "capacity_bytes": 80 << 30, "peak_reserved_bytes": 3 << 30, "leak_count": 0,
+        "ranks": [], "peak_allocated_bytes": 2 << 30, "peak_step": 3, "peak_phase": None, "peak_categories": {},
+        "recordings": 0, "fragmentation_fraction": None,
+    }  # fmt: skip
+    leaks = level and {"verdict": {"level": level}, "scans": [{"not_scanned": left_out}]}
+    said, links = loaded.evaluate(RUN_VERDICT, [run, leaks])
+    assert said.startswith(head)
+    assert said.strip().endswith(words)
+    assert links == (["/runs/r/leaks"] if level in ("held", "growth", "unknown") else [])
 
 
 @pytest.mark.parametrize(
