@@ -19,7 +19,7 @@ import httpx
 import msgspec
 import pytest
 from running import RunningServer
-from wire_maker import GIB, Agent, leak, scan
+from wire_maker import GIB, Agent, leak, new_id, scan
 
 from vramscope import __version__
 from vramscope.protocol import messages, series
@@ -174,6 +174,24 @@ def test_a_peak_that_was_not_taken_apart_is_told_with_the_highest_step_that_was(
     _, out, _ = cli("show", agent.run, "--server", server.url)
     assert "no breakdown in step 3; in step 2, with 2.0 GiB:" in out
     assert re.search(r"parameters +128\.0 MiB", out)
+
+
+def test_a_value_retained_one_step_too_long_is_no_leak(server, cli):
+    agent = make_run(server, "last result")
+    server.send(agent, scan(leak("overlap", "loss", growth_bytes_per_step=None, peak_effect_bytes=None)))
+    _, out, _ = cli("show", agent.run, "--server", server.url)
+    assert re.search(r"leaks +none found, but a value is retained one step longer than needed", out)
+
+
+def test_advice_from_an_unreadable_recording_is_unknown(server, cli):
+    agent = make_run(server, "damaged recording")
+    about = {"device": 0, "first_step": 1, "last_step": 3, "reason": "the first steps", "events": 12}
+    server.send(
+        agent, messages.Piece(artifact=new_id("w"), kind="window", number=0, pieces=1, data=b"not one", about=about)
+    )
+    code, out, _ = cli("show", agent.run, "--server", server.url)
+    assert code == 0
+    assert re.search(r"advice +unknown: .*not a recording", out)
 
 
 def test_what_is_not_known_is_called_so(server, cli):

@@ -28,6 +28,12 @@ _CALLED: Final = {"optimizer": "optimizer state", "activations": "activations, t
 """Names as on the pages. Activations and temporaries are one sum; a recorded step separates them."""
 PARTS: Final = {"unusable": "unusable", "usable": "free", "rounding": "rounding", "requested": "requested"}
 """Parts of reserved memory (docs/fragmentation.md)."""
+_NO_LEAK: Final = {
+    "growth": "no holder found, but memory after each step rises",
+    "held": "none found, but a value is retained one step longer than needed",
+    "host": "none found on the device",
+}
+"""What is said of leaks where none counts as one, by the level of the leak verdict."""
 _BAR: Final = 32
 _BESIDE_BAR: Final = 50
 """Characters before a bar."""
@@ -42,13 +48,17 @@ def show(server: str, as_json: bool, run: str) -> None:
     if as_json:
         print_json(told)
     else:
-        recorded = _recorded(server, told)
+        try:
+            recorded = _recorded(server, told)
+            advice = _advice(told, recorded)
+        except Failure as failure:
+            recorded, advice = None, [f"{UNKNOWN}: {failure}"]
         print_summary(
             console(),
             told,
             _split_step(server, told),
             address(server),
-            _advice(told, recorded),
+            advice,
             _workspaces(recorded),
             ask(server, f"/runs/{told['run_id']}/leaks"),
         )
@@ -112,15 +122,12 @@ def _split_step(server: str, told: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _recorded(server: str, told: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the anatomy of the newest complete recording; None if there is none or it cannot be read."""
+    """Return the anatomy of the newest complete recording; None if there is none. Raises Failure if it cannot be read."""
     if not told.get("recordings"):
         return None
-    try:
-        listed = ask(server, f"/runs/{told['run_id']}/recordings")["recordings"]
-        newest = next((one["recording"] for one in listed if one["whole"]), None)
-        anatomy: dict[str, Any] | None = ask(server, f"/recordings/{newest}/anatomy") if newest else None
-    except Failure:
-        return None
+    listed = ask(server, f"/runs/{told['run_id']}/recordings")["recordings"]
+    newest = next((one["recording"] for one in listed if one["whole"]), None)
+    anatomy: dict[str, Any] | None = ask(server, f"/recordings/{newest}/anatomy") if newest else None
     return anatomy
 
 
@@ -252,13 +259,14 @@ def _leaks(told: dict[str, Any], leaks: dict[str, Any] | None) -> str:
     found = told["leaks"]
     if found is None:
         return f"{UNKNOWN}: no scan yet"
-    if not found:
-        if leaks is not None and leaks["verdict"]["level"] == "growth":
-            return "no holder found, but memory after each step rises; see vramscope leaks"
+    if not told["leak_count"]:
+        level = None if leaks is None else leaks["verdict"]["level"]
+        if level in _NO_LEAK:
+            return f"{_NO_LEAK[level]}; see vramscope leaks"
         left_out = leaks is not None and any(scan["not_scanned"] for scan in leaks["scans"])
         return "none found; the last scan left something out" if left_out else "none found"
     worst = f"{found[0]['kind']}: {plain(found[0]['name'])}"
-    return f"{count(len(found))}, retaining {amount(told['leaked_bytes'])} ({worst}); see vramscope leaks"
+    return f"{count(told['leak_count'])}, retaining {amount(told['leaked_bytes'])} ({worst}); see vramscope leaks"
 
 
 def _techniques(techniques: list[dict[str, Any]] | None) -> str:
