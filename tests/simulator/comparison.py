@@ -18,6 +18,7 @@ from scripts import Script
 from vramscope_server.analysis.simulator.initial_state import InitialState
 from vramscope_server.analysis.simulator.program import Program
 from vramscope_server.analysis.simulator.replay import STATISTICS, Replay, replay
+from vramscope_server.analysis.simulator.segments import GRANULE
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
 from vramscope_server.analysis.simulator.versions import profile_of
 
@@ -44,6 +45,7 @@ class Oracle:
             "streams": script.streams,
             "async_us": script.async_us,
             "scope_is_capture": self.profile.pool_is_capture,
+            "reservation_bytes": reservation_bytes(script, script.total_mib << 20, self.profile),
             "environment": {
                 "PYTORCH_CUDA_ALLOC_CONF": script.conf,
                 "EMULATED_GPU_TOTAL_MEM": f"{script.total_mib}M",
@@ -82,13 +84,19 @@ def oracle(python: str = sys.executable) -> Iterator[Oracle]:
         asked.close()
 
 
-def segment_addresses(answer: dict[str, Any], until: int = 1 << 62) -> tuple[list[int], list[int]]:
+def reservation_bytes(script: Script, total_bytes: int, profile: Any) -> int:
+    return AllocatorSettings.parse(script.conf, profile).reservation_bytes(total_bytes)
+
+
+def segment_addresses(
+    answer: dict[str, Any], settings: AllocatorSettings, until: int = 1 << 62
+) -> tuple[list[int], list[int]]:
     """Where each new segment lay, in the order in which they were made or, of expandable ones, reserved.
 
     Those before so many device allocations, and those from then on.
     """
     before: list[int] | None = None
-    total = answer["total_bytes"]
+    reserved = settings.reservation_bytes(answer["total_bytes"])
     addresses: list[int] = []
     stretches: dict[int, tuple[int, int]] = {}
     """begin -> (end, bytes that have memory)"""
@@ -118,7 +126,8 @@ def segment_addresses(answer: dict[str, Any], until: int = 1 << 62) -> tuple[lis
                     told.remove(begin)
                 else:
                     addresses.append(begin)
-                stretches[begin] = begin + total + total // 8, 0  # a few pages more in truth
+                page = GRANULE if size == GRANULE else settings.large_segment_bytes
+                stretches[begin] = begin + -(-reserved // page) * page, 0
             end, mapped = stretches[begin]
             mapped += size if action == "segment_map" else -size
             if mapped:
@@ -139,6 +148,7 @@ def replayed(
     addresses: list[int] | None = None,
 ) -> Replay:
     """The simulator's answer; from ``first_row`` on with what lay there then."""
+    settings = AllocatorSettings.parse(script.conf, profile)
     rows = np.array(answer["rows"], np.int64).reshape(-1, 5)[first_row:]
     program = Program(
         rows[:, 0].astype(np.uint8),
@@ -150,13 +160,13 @@ def replayed(
     )
     return replay(
         program,
-        AllocatorSettings.parse(script.conf, profile),
+        settings,
         profile=profile,
         device_bytes=answer["device_bytes"],
         device_total_bytes=answer["total_bytes"],
         limit_bytes=None if script.fraction is None else int(script.fraction * answer["total_bytes"]),
         initial=initial,
-        segment_addresses=segment_addresses(answer)[0] if addresses is None else addresses,
+        segment_addresses=segment_addresses(answer, settings)[0] if addresses is None else addresses,
         readings=True,
         stop_at_oom=False,
     )
@@ -195,7 +205,8 @@ def difference_from_the_middle(script: Script, asked: Oracle, at: int) -> str:
     answer = asked.ask(script, at)
     middle = answer["middle"]
     then = dict(zip(STATISTICS, middle["statistics"], strict=True))
-    before, after = segment_addresses(answer, then["num_device_alloc"])
+    settings = AllocatorSettings.parse(script.conf, asked.profile)
+    before, after = segment_addresses(answer, settings, then["num_device_alloc"])
     segments = np.array(middle["segments"], np.int64).reshape(-1, 6).T
     blocks = np.array(middle["blocks"], np.int64).reshape(-1, 6).T
     # A range of an expandable segment is as old as the stretch in which it lies.

@@ -70,6 +70,7 @@ class Session:
         """no event may become ready so shortly after we have looked: else one would not know whether malloc saw it"""
         self.scope_is_capture = job["scope_is_capture"]
         """in the scope of a pool nothing that is pending is looked at"""
+        self.reservation_bytes = job["reservation_bytes"]
         self.snapshot_at = job["snapshot_at"]
         self.middle: dict[str, Any] = {}
         self.pool_ids: dict[tuple[int, int], int] = {(0, 0): 0}
@@ -180,7 +181,7 @@ class Session:
         """Look for reservations whose first mapping failed: nobody may touch them, and they are that long."""
         told = re.search(r"large_segment_size_mb:(\d+)", self.conf)
         pages = (2 << 20, int(told[1]) << 20 if told else 20 << 20)
-        lengths = {-(-(self.total_bytes + self.total_bytes // 8) // page) * page for page in pages}
+        lengths = {-(-self.reservation_bytes // page) * page for page in pages}
         with open("/proc/self/maps") as maps:
             for line in maps:
                 limits, rights = line.split()[:2]

@@ -119,5 +119,7 @@ def _conf(luck: random.Random, newer_keys: tuple[str, ...]) -> str:
         keys.append(f"per_process_memory_fraction:{luck.choice([0.3, 0.5, 0.8])}")
     if "throw_on_cudamalloc_oom" in newer_keys and luck.random() < 0.1:
         keys.append("throw_on_cudamalloc_oom:True")
+    if "expandable_segments_reserve" in newer_keys and luck.random() < 0.3:
+        keys.append(f"expandable_segments_reserve:{luck.choice(['0.4', '0.1', '0.02', '1G', '0.5g', '3', 'nothing'])}")
     luck.shuffle(keys)
     return ",".join(keys)

@@ -69,6 +69,7 @@ def random_text(luck: random.Random) -> str:
     words = ["max_split_size_mb", "large_segment_size_mb", "max_non_split_rounding_mb", "garbage_collection_threshold"]
     words += ["roundup_power2_divisions", "expandable_segments", "per_process_memory_fraction", "backend", "max_split"]
     words += ["throw_on_cudamalloc_oom", "pinned_use_cuda_host_register", "pinned_num_register_threads"]
+    words += ["expandable_segments_reserve", "expandable_segments_reserve_by_class"]
     words += ["release_lock_on_cudamalloc", "pinned_use_background_threads", "pinned_max_cached_size_mb"]
     values = [
         "True",
@@ -142,6 +143,18 @@ def test_a_larger_segment_moves_what_is_measured_by_it():
     assert settings.max_non_split_rounding_bytes == settings.large_segment_bytes == 64 * MIB
 
 
+@pytest.mark.parametrize(
+    ("word", "gib"),
+    [("1.5G", 1.5), ("2g", 2), ("0.25", 20), ("3", 90), ("-1", 90), ("G", 90), ("nothing", 90)],
+)
+def test_a_reserve_is_a_share_of_the_card_or_gib_and_never_more_than_the_default(word: str, gib: float):
+    settings = AllocatorSettings.parse(f"expandable_segments_reserve:{word}")
+    assert settings.reservation_bytes(80 << 30) == int(gib * (1 << 30))
+    assert replace(AllocatorSettings.parse(words_of(replace(settings, expandable_segments=True))), text="") == replace(
+        settings, expandable_segments=True, text=""
+    )
+
+
 def test_each_version_knows_its_own_keys():
     with pytest.raises(BadSetting, match="throw_on_cudamalloc_oom"):
         AllocatorSettings.parse("throw_on_cudamalloc_oom:True", profile_of("2.11.0")[0])
@@ -154,8 +167,10 @@ def test_each_version_knows_its_own_keys():
         ("2.11.0+cu130", "2.11", False),
         ("2.12.0", "2.12", False),
         ("2.6.0+cu124", "2.11", True),
-        ("3.0", "2.13", True),
-        ("?", "2.13", True),
+        ("2.14.1+cu130", "2.14", False),
+        ("2.15.0+cu132", "2.15", False),
+        ("3.0", "2.15", True),
+        ("?", "2.15", True),
     ],
 )
 def test_an_unchecked_version_is_replayed_as_the_nearest_and_says_so(version: str, name: str, is_noted: bool):

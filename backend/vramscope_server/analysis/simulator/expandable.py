@@ -31,6 +31,7 @@ from vramscope_server.analysis.simulator.heap import (
     PREVIOUS,
     RANK,
     RESERVATION_BYTES,
+    RESERVE_BOUNDS_REQUESTS,
     SIZE,
     STATE,
     STOPPED,
@@ -61,6 +62,8 @@ def new_expandable(heap: Heap, block_list: int, size: int) -> Any:
     blocks = heap.blocks
     block = spare_stretch(heap, block_list, size)
     if not block:
+        if heap.settings[RESERVE_BOUNDS_REQUESTS] and size > reserved_bytes(heap, block_list):
+            return 0
         block = new_reservation(heap, block_list)
     if blocks[block, STATE] == UNMAPPED and not map_pages(heap, block, min(blocks[block, SIZE], size)):
         return 0
@@ -95,13 +98,20 @@ def spare_stretch(heap: Heap, block_list: int, size: int) -> Any:
 
 
 @compiled
+def reserved_bytes(heap: Heap, block_list: int) -> Any:
+    """Addresses that a new expandable segment of this list reserves: whole pages."""
+    page = heap.settings[LARGE_SEGMENT] if is_large(heap, block_list) else GRANULE
+    return (heap.settings[RESERVATION_BYTES] + page - 1) // page * page
+
+
+@compiled
 def new_reservation(heap: Heap, block_list: int) -> Any:
-    """A stretch of addresses of one and an eighth times the device, without memory, as one listed block."""
+    """A stretch of addresses without memory, as one listed block."""
     blocks, settings = heap.blocks, heap.settings
     page = settings[LARGE_SEGMENT] if is_large(heap, block_list) else GRANULE
     block = new_record(heap)
     blocks[block, ADDRESS] = next_address(heap)
-    blocks[block, SIZE] = (settings[RESERVATION_BYTES] + page - 1) // page * page
+    blocks[block, SIZE] = reserved_bytes(heap, block_list)
     blocks[block, LIST] = block_list
     blocks[block, RANK] = next_rank(heap)
     blocks[block, PAGE] = page

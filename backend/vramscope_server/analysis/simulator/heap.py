@@ -136,9 +136,10 @@ POOL_IS_CAPTURE: Final = 10
 STREAMS: Final = 11
 POOLS: Final = 12
 ADDRESS_ORDER: Final = 13
-DIVISIONS: Final = 14
+RESERVE_BOUNDS_REQUESTS: Final = 14
+DIVISIONS: Final = 15
 """16 of them from here on"""
-SETTINGS: Final = 30
+SETTINGS: Final = 31
 
 BY_ADDRESS: Final = 0
 BY_SEGMENT: Final = 1

@@ -241,9 +241,10 @@ def _settings_row(
     row[h.COLLECT_ABOVE] = int(threshold * limit_bytes) if threshold > 0 and limit_bytes < UNLIMITED else -1
     row[h.REJECT_ABOVE] = int(fraction * total) if settings.throw_on_cudamalloc_oom else UNLIMITED
     row[h.DEVICE_BYTES] = device_bytes
-    row[h.RESERVATION_BYTES] = min(total, MOST_RESERVATION) + min(total, MOST_RESERVATION) // 8
+    row[h.RESERVATION_BYTES] = settings.reservation_bytes(min(total, MOST_RESERVATION))
     row[h.TIES] = ("address", "segment", "block").index(profile.ties)
     row[h.POOL_IS_CAPTURE] = profile.pool_is_capture
+    row[h.RESERVE_BOUNDS_REQUESTS] = profile.reserve_bounds_requests
     row[h.STREAMS] = 1 + program.stream.max(initial=0)
     row[h.POOLS] = 1 + program.pool.max(initial=0)
     if initial is not None:

@@ -11,6 +11,7 @@ from typing import Final
 from vramscope_server.analysis.simulator.versions import NEWEST, PROFILES, AllocatorVersion
 
 MIB: Final = 1 << 20
+GIB: Final = 1 << 30
 SLOTS: Final = 16
 """Slots of roundup_power2_divisions: slot 0 for requests under 2 MiB, slot i from 2**i MiB on, the last one unbounded."""
 UNLIMITED: Final = 1 << 62
@@ -43,6 +44,20 @@ class NotReplayable(ValueError):
 
 
 @dataclass(frozen=True)
+class AddressReserve:
+    """Addresses that one expandable segment reserves: a share of the device's memory, or GiB."""
+
+    value: float
+    in_gib: bool = False
+
+    def bytes_on(self, device_bytes: int) -> int:
+        return min(int(self.value * (GIB if self.in_gib else device_bytes)), UNLIMITED)
+
+    def __str__(self) -> str:
+        return f"{self.value!r}{'G' if self.in_gib else ''}"
+
+
+@dataclass(frozen=True)
 class AllocatorSettings:
     """The settings in force in a process that was started with ``text``."""
 
@@ -57,8 +72,16 @@ class AllocatorSettings:
     divisions: tuple[int, ...] = (0,) * SLOTS
     """Values of roundup_power2_divisions, one per slot; 0 and 1: round to 512 B."""
     expandable_segments: bool = False
+    expandable_segments_reserve: AddressReserve | None = None
+    """None: one and an eighth times the device's memory."""
     per_process_memory_fraction: float = 1.0
     throw_on_cudamalloc_oom: bool = False
+
+    def reservation_bytes(self, device_bytes: int) -> int:
+        """Addresses that one expandable segment reserves on a device, before they are rounded up to whole pages."""
+        whole = device_bytes + device_bytes // 8
+        reserve = self.expandable_segments_reserve
+        return whole if reserve is None else min(whole, reserve.bytes_on(device_bytes))
 
     @classmethod
     def parse(cls, text: str, profile: AllocatorVersion = NEWEST) -> AllocatorSettings:
@@ -88,7 +111,8 @@ class AllocatorSettings:
             key = tokens.words[tokens.at]
             tokens.key = key
             if key not in _KEYS and key not in profile.newer_keys:
-                raise BadSetting(key, f"Unrecognized key '{key}' in Accelerator allocator config.")
+                parser = "CUDA" if readers is _CUDA else "Accelerator"
+                raise BadSetting(key, f"Unrecognized key '{key}' in {parser} allocator config.")
             if key in readers:
                 settings = readers[key](tokens, settings)
             else:
@@ -254,6 +278,27 @@ def _register_threads(tokens: _Tokens, settings: AllocatorSettings) -> Allocator
     return settings
 
 
+def _reserve(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
+    """A fraction, or GiB with a G behind them. Anything else is ignored with a warning."""
+    word = tokens.value()
+    number, in_gib = (word[:-1], True) if word[-1:] in ("G", "g") else (word, False)
+    value = tokens.real(number) if _REAL.fullmatch(number) else 0.0
+    reserve = AddressReserve(value, in_gib) if 0 < value < math.inf else None
+    return replace(settings, expandable_segments_reserve=reserve)
+
+
+def _reserve_by_class(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
+    """A list of classes of streams, which a program names itself; other streams are not affected."""
+    tokens.value()
+    tokens.at += 1
+    while tokens.word(tokens.at) != "]":
+        tokens.value()
+        tokens.at += 1
+        if tokens.word(tokens.at) == ",":
+            tokens.at += 1
+    return settings
+
+
 def _backend(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
     name = tokens.value()
     if name not in ("native", "cudaMallocAsync"):
@@ -283,6 +328,8 @@ _CUDA: Final[dict[str, _Reader]] = {
     "pinned_num_register_threads": _register_threads,
     "throw_on_cudamalloc_oom": _truth("throw_on_cudamalloc_oom"),
     "pinned_free_catch_all": _truth(""),
+    "expandable_segments_reserve": _reserve,
+    "expandable_segments_reserve_by_class": _reserve_by_class,
 }
 _NEWER: Final = {key for profile in PROFILES for key in profile.newer_keys}
 _KEYS: Final = ({*_COMMON, *_CUDA} - _NEWER) | {"release_lock_on_hipmalloc", "pinned_use_hip_host_register"}

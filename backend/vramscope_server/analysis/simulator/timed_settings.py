@@ -108,6 +108,8 @@ def words_of(settings: AllocatorSettings) -> str:
         words.append(f"roundup_power2_divisions:{_divisions(settings.divisions)}")
     if settings.expandable_segments:
         words.append("expandable_segments:True")
+    if settings.expandable_segments_reserve is not None:
+        words.append(f"expandable_segments_reserve:{settings.expandable_segments_reserve}")
     if settings.per_process_memory_fraction < 1:
         words.append(f"per_process_memory_fraction:{settings.per_process_memory_fraction!r}")
     if settings.throw_on_cudamalloc_oom:

@@ -20,15 +20,26 @@ class AllocatorVersion:
     """True if a private pool behaves like a graph capture: no cached memory is returned for it."""
     newer_keys: tuple[str, ...]
     """Settings that 2.11 does not know."""
+    reserve_bounds_requests: bool = False
+    """True if a request for more than an expandable segment reserves is refused at once. Otherwise memory is mapped first."""
 
 
 _SINCE_2_12: Final = ("throw_on_cudamalloc_oom", "pinned_free_catch_all")
 _SINCE_2_13: Final = ("pinned_max_round_threshold_mb", "pinned_max_cached_size_mb")
+_SINCE_2_15: Final = ("expandable_segments_reserve", "expandable_segments_reserve_by_class")
 
 PROFILES: Final = (
     AllocatorVersion("2.11", ties="address", pool_is_capture=True, newer_keys=()),
     AllocatorVersion("2.12", ties="block", pool_is_capture=True, newer_keys=_SINCE_2_12),
     AllocatorVersion("2.13", ties="segment", pool_is_capture=False, newer_keys=(*_SINCE_2_12, *_SINCE_2_13)),
+    AllocatorVersion("2.14", ties="segment", pool_is_capture=False, newer_keys=(*_SINCE_2_12, *_SINCE_2_13)),
+    AllocatorVersion(
+        "2.15",
+        ties="segment",
+        pool_is_capture=False,
+        newer_keys=(*_SINCE_2_12, *_SINCE_2_13, *_SINCE_2_15),
+        reserve_bounds_requests=True,
+    ),
 )
 NEWEST: Final = PROFILES[-1]
 

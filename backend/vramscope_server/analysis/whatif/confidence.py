@@ -62,7 +62,7 @@ def doubts_of_others(trace: Trace, told: Derivation, *, by_address: bool) -> Ite
     if unknown:
         yield Caveat(unknown)
     _, other = profile_of(trace.torch)
-    if other and not trace.torch.endswith("or newer"):  # (2.15 was checked, by the rules of the newest known here)
+    if other and not trace.torch.endswith("or newer"):  # (all versions from 2.13 on have the same rules)
         yield Caveat(f"{other}.")
     if told.unseen_empty_caches:
         yield Caveat(
