@@ -75,9 +75,18 @@ FAST_LEAVES_OUT_FILES = frozenset(
     }
 )  # fmt: skip
 """Files whose tests start processes, wait for real time or make very many objects."""
-CORPUS_FILES = frozenset({"test_corpus.py", "test_truths.py", "test_promises.py", "test_leaks.py", "test_deaths.py"})
+CORPUS_FILES = frozenset(
+    {
+        "test_corpus.py",
+        "test_truths.py",
+        "test_promises.py",
+        "test_leaks.py",
+        "test_deaths.py",
+        "test_random_programs.py",
+    }
+)
 """Files with one test for each case of a large corpus. CI runs a random sample of the cases, the nightly job all."""
-CORPUS_FOLDERS = frozenset({"leaks", "golden", "oom"})
+CORPUS_FOLDERS = frozenset({"leaks", "golden", "oom", "simulator"})
 CI_SHARE = 0.3
 PYTEST_PACKAGES = ("_pytest", "pluggy", "xdist", "execnet")
 

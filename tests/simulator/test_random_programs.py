@@ -1,0 +1,39 @@
+"""Random programs replay to the byte: every address, every statistic, after each operation.
+
+``fuzz.py`` beside this file does the same for hours, and with other versions of torch.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from comparison import difference, shrunk
+from scripts import draw
+
+RUNS_A_TEST = 20
+
+
+def compare(seed: int, asked: Any) -> None:
+    script = draw(seed, newer_keys=asked.profile.newer_keys)
+    told = difference(script, asked)
+    if told:
+        shorter = shrunk(script, asked)
+        pytest.fail(f"seed {seed}: {told}\nshrunk to\n{shorter}\n{difference(shorter, asked)}")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("first", range(0, 200, RUNS_A_TEST))
+def test_random_programs_of_known_seeds_replay_to_the_byte(first: int, asked: Any):
+    """Streams, record_stream, private pools, limits, small devices, settings at random: 2,500 operations each."""
+    for seed in range(first, first + RUNS_A_TEST):
+        compare(seed, asked)
+
+
+@pytest.mark.gpu
+def test_random_programs_of_fresh_seeds_replay_to_the_byte(asked: Any):
+    """Other ones each time; a failure tells its seed."""
+    fresh = random.SystemRandom()
+    for _ in range(RUNS_A_TEST):
+        compare(fresh.randrange(1 << 40), asked)
