@@ -95,9 +95,24 @@ def wants_gradients(frames: Iterable[FrameType]) -> bool:
     if torch.is_grad_enabled():
         return True
     frames = list(frames)
-    code = torch.autograd.Function.apply.__func__.__code__
     models = [module for frame in reversed(frames) if (module := module_of(frame)) is not None]
-    return any(frame.f_code is code for frame in frames) and bool(models) and models[0].training
+    return bool(models) and models[0].training and any(map(_runs_autograd_function, frames))
+
+
+def _runs_autograd_function(frame: FrameType) -> bool:
+    """Whether the frame is the forward of an autograd function. Its first argument is the function's context.
+
+    A forward without that argument is recognized up to PyTorch 2.14, where its caller is a Python function.
+    """
+    from torch.autograd import Function
+    from torch.autograd.function import FunctionCtx
+
+    code = frame.f_code
+    if code is getattr(getattr(Function.apply, "__func__", None), "__code__", None):
+        return True
+    if not code.co_argcount or frame.f_trace is not None:
+        return False
+    return issubclass(type(locals_of(frame).get(code.co_varnames[0])), FunctionCtx)
 
 
 def arguments_of(frame: FrameType) -> list[Any]:

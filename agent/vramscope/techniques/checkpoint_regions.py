@@ -45,7 +45,9 @@ class CheckpointRegions:
         from torch.utils._python_dispatch import _get_current_dispatch_mode
 
         self._dispatch_mode: Callable[[], object] = _get_current_dispatch_mode
-        self._checkpoint: CodeType = inspect.unwrap(library.checkpoint).__code__
+        # From PyTorch 2.15 on, ``checkpoint`` passes its arguments on to a function that sets the default of use_reentrant.
+        runs = getattr(library, "_checkpoint_impl", library.checkpoint)
+        self._checkpoint: CodeType = inspect.unwrap(runs).__code__
         self.inside: set[int] = set()
         self.without_gradients: set[int] = set()
         self.again: Counter[int] = Counter()
