@@ -7,7 +7,7 @@
 
 import { themedLayout, themedTraces } from "vramscope/charts/theming.js";
 import { drawLegend } from "vramscope/charts/legend.js";
-import { chartTools } from "vramscope/charts/tools.js";
+import { chartHead } from "vramscope/charts/head.js";
 import { drawTable, exportChart } from "vramscope/charts/numbers.js";
 import { loadPlotly } from "vramscope/charts/plotly.js";
 import { drawPolygons, isPolygons, placePolygons } from "vramscope/charts/polygons.js";
@@ -75,7 +75,7 @@ export class ChartElement extends HTMLElement {
     this.notes = h("p", { class: "chart-notes", hidden: true });
     this.legend = h("div", { class: "legend" });
     this.table = h("div", { class: "chart-table", hidden: true });
-    Object.assign(this, chartTools(this));
+    Object.assign(this, chartHead(this));
     this.append(
       this.head,
       this.notes,

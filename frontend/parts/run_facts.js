@@ -9,7 +9,7 @@ const fact = (name, value) =>
     ? []
     : [h("dt", {}, name), h("dd", {}, value === null ? known("unknown") : value)];
 
-/** What the panel of `whoPanel` shows, without what changes in every live row: it is drawn anew when this changes. */
+/** The values that `whoPanel` shows. The page draws the panel again when one of them changes. */
 export function whoKey(run, rankNumber) {
   const rank = run.ranks.find((candidate) => candidate.rank === rankNumber) ?? run.ranks[0];
   return [

@@ -22,7 +22,7 @@ export function roomOf({ capacity_bytes: capacity, peak_reserved_bytes: reserved
 }
 
 /**
- * The banner; null where the peak or the card is unknown, and where the run failed or was lost: that is told instead.
+ * The banner; null where the peak or the card is unknown, and where the run failed or was lost: the page says that instead.
  * `leaks` is the answer of `/leaks`; null before it has come: then the banner says nothing about growth.
  */
 export function runVerdict(run, leaks = null) {
@@ -68,9 +68,14 @@ function parts(run, leaks) {
 /** What is known of leaks where none counts as one, as the page Leaks says it. Unknown is not "none". */
 function withoutLeak(leaks, link) {
   const incomplete = leaks?.scans.some((scan) => scan.not_scanned) ? " The last scan was not complete." : "";
+  const cause = leaks?.scans.length ? ". No scan found the cause." : ". The agent has not scanned for the cause.";
   return {
-    growth: [link("Memory after each step rises", "/leaks"), ". No scan found the cause.", incomplete],
-    held: [link("A value", "/leaks"), " is retained one step longer than needed. No effect on the peak was seen.", incomplete],
+    growth: [link("Memory after each step rises", "/leaks"), cause, incomplete],
+    held: [
+      link("A value", "/leaks"),
+      " is retained one step longer than needed. No effect on the peak was seen.",
+      incomplete,
+    ],
     host: `No leak found on the device.${incomplete}`,
     none: `No leak found.${incomplete}`,
     unknown: [link("Leaks", "/leaks"), ": not known.", incomplete],

@@ -45,7 +45,9 @@ class Oracle:
             "streams": script.streams,
             "async_us": script.async_us,
             "scope_is_capture": self.profile.pool_is_capture,
-            "reservation_bytes": reservation_bytes(script, script.total_mib << 20, self.profile),
+            "reservation_bytes": AllocatorSettings.parse(script.conf, self.profile).reservation_bytes(
+                script.total_mib << 20
+            ),
             "environment": {
                 "PYTORCH_CUDA_ALLOC_CONF": script.conf,
                 "EMULATED_GPU_TOTAL_MEM": f"{script.total_mib}M",
@@ -82,10 +84,6 @@ def oracle(python: str = sys.executable) -> Iterator[Oracle]:
         yield asked
     finally:
         asked.close()
-
-
-def reservation_bytes(script: Script, total_bytes: int, profile: Any) -> int:
-    return AllocatorSettings.parse(script.conf, profile).reservation_bytes(total_bytes)
 
 
 def segment_addresses(

@@ -261,7 +261,7 @@ def _stream_window(
         rows=thinned.rows,
         columns=columns,
         at_peak=peak,
-        every_row={} if buckets is None else thinned.columns,
+        all_rows={} if buckets is None else thinned.columns,
         damaged=damage_rows(thinned.damaged, place),
     )
 

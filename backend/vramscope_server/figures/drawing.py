@@ -91,7 +91,7 @@ class Drawing:
         )
         self.meta: dict[str, Any] = {"x": x, "x0_seconds": x0_seconds, "kind": "series"}
         self.stream: list[dict[str, Any]] = []
-        self.every_row: dict[str, Mapping[str, IntArray]] = {}
+        self.all_rows: dict[str, Mapping[str, IntArray]] = {}
         self.statements: list[str] = []
         self.missing: list[str] = []
         self.where = "here"
@@ -113,7 +113,7 @@ class Drawing:
     def over(cls, window: RunWindow) -> Drawing:
         """Create a figure over the time or the steps of one run."""
         drawing = cls(window.x, window.x0_seconds)
-        drawing.every_row = {stream: rows.every_row for stream, rows in window.streams.items() if rows.every_row}
+        drawing.all_rows = {stream: rows.all_rows for stream, rows in window.streams.items() if rows.all_rows}
         drawing.where = "on this device" if window.device >= 0 else "on the CPU (no CUDA device)"
         for part in (part for stream in window.streams.values() for part in stream.damaged):
             drawing.say(
@@ -185,8 +185,8 @@ class Drawing:
         if feed is not None:
             entry = {"trace": len(self.figure.data), "scale": 1.0 / unit.divisor, **feed}
             self.stream.append(entry)
-            if not silent and feed["stream"] in self.every_row:
-                meta["whole"] = whole_window(self.every_row[feed["stream"]], feed, entry["scale"])
+            if not silent and feed["stream"] in self.all_rows:
+                meta["whole"] = whole_window(self.all_rows[feed["stream"]], feed, entry["scale"])
         self.figure.add_trace(
             maker(x=x, y=y / unit.divisor, name=escaped(label), yaxis=axis, meta=meta, showlegend=False, **options)
         )

@@ -39,7 +39,7 @@ class StreamWindow:
     columns    name -> :class:`SeriesColumn`, for each column that the figure needs; a column that was never sent is all NaN
     at_peak    name -> values in the row of each bucket where the total was highest: the total and the parts of
                ``Figure.at_peak``; empty if the figure has none, and for the other stream
-    every_row  name -> all ``rows`` values as the wire has them, before downsampling; empty without downsampling
+    all_rows   name -> all ``rows`` values as the wire has them, before downsampling; empty without downsampling
     damaged    unreadable rows of the window, which are omitted: ``rows``, ``first_step``, ``last_step``,
                ``first_seconds``, ``last_seconds``
     """
@@ -50,7 +50,7 @@ class StreamWindow:
     rows: int
     columns: dict[str, SeriesColumn]
     at_peak: dict[str, FloatArray] = field(default_factory=dict)
-    every_row: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    all_rows: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     damaged: list[dict[str, Any]] = field(default_factory=list)
 
 

@@ -3,7 +3,7 @@
 import { h } from "vramscope/dom.js";
 
 /** The head and the two buttons that a chart changes later; `scaleButton` only where the axis may be logarithmic. */
-export function chartTools(chart) {
+export function chartHead(chart) {
   const { title, scale, numbers } = chart.options;
   const button = (label, hint, onclick) =>
     h(
