@@ -46,6 +46,8 @@ class Session(SessionParts):
         name   One of ``other``, ``data``, ``forward``, ``backward``, ``optimizer``, ``eval``. Any other name is reported once
                and ignored.
         """
+        if self.live:
+            self._hooks.interrupt_plain_steps()
         before = self._clock.phase if self.live else None
         with guarded("the phase"):
             if self.live:

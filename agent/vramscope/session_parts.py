@@ -37,6 +37,7 @@ from vramscope.settings import Settings
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
 from vramscope.steps.patches.cuda_graphs import UNSEEN, ReplayFront
+from vramscope.steps.tails import tails as tails_of
 from vramscope.techniques.detector import TechniqueDetector
 from vramscope.transport.ring import Ring
 from vramscope.transport.sender import Sender
@@ -85,7 +86,9 @@ class SessionParts:
         self.name = identity.run_name(settings.run_name)
         self._start_ns = time.time_ns()
 
-        self._clock = StepClock(phases=bool(settings.phases), in_every_step=settings.phases == "every")
+        self._clock = StepClock(
+            phases=bool(settings.phases), in_every_step=settings.phases == "every", budget=settings.budget
+        )
         self._hooks = LoopHooks(self._clock)
         self._ring = Ring()
         session_id = identity.random_id()
@@ -188,7 +191,7 @@ class SessionParts:
         if self._recorder is not None:
             self._recorder.begin()
             if self._detector is not None:
-                self._detector.recording = self._recorder
+                self._detector.questions.recording = self._recorder
         self._profiler.begin()
         self._sender.start()
         self._oom.begin()
@@ -223,7 +226,8 @@ class SessionParts:
         with guarded("the last step"):
             self._hooks.end_last_step_by_hand()
         with guarded("the peak behind the last step"):
-            tails = self._clock.tails()
+            self._clock.end_plain_steps()
+            tails = tails_of(self._clock)
         if self._detector is not None:
             with guarded("the leaks at the end"):
                 self._detector.end()

@@ -133,6 +133,13 @@ def _seconds(low: float, high: float) -> Callable[[Any], float]:
     return read
 
 
+def _share(value: Any) -> float:
+    text = str(value).strip()
+    if isinstance(value, bool) or not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or not 0 < float(text) <= 1:
+        raise InvalidValue("a share above 0 and up to 1, such as 0.02")
+    return float(text)
+
+
 def _bytes(value: Any) -> int:
     found = re.fullmatch(r"([0-9]{1,15})\s*(|B|KiB|MiB|GiB|TiB)", str(value).strip(), re.IGNORECASE)
     units = {"": 1, "b": 1, "kib": 1024, "mib": MIB, "gib": 1024 * MIB, "tib": 1024 * 1024 * MIB}
@@ -236,6 +243,13 @@ class Settings:
         "0: only whole steps are measured, not their phases; costs less. 1: phases are measured in every step while that "
         "takes less than 2 % of its time, else in some steps. every: in every step; the overhead is then not measured.",
         "1",
+    )
+    budget: float = _setting(
+        "VRAMSCOPE_BUDGET",
+        0.02,
+        _share,
+        "Share of the training's time that watching may take, besides 0.3 s in a run. Where steps are so short that it would "
+        "take more, most steps are plain: only their ends are seen, and one exact peak covers a group of them.",
     )
     spool_dir: Path = _setting(  # noqa: RUF009 - makes a dataclass field
         "VRAMSCOPE_SPOOL_DIR",

@@ -31,7 +31,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
         "power_milliwatts", "process_rss_bytes", "host_used_bytes", "alloc_retries", "ooms",
     ),
     "steps": (
-        "step", "duration_ns", "peak_allocated_bytes", "peak_reserved_bytes", "peak_phase", "end_allocated_bytes",
+        "step", "first_step", "duration_ns", "peak_allocated_bytes", "peak_reserved_bytes", "peak_phase", "end_allocated_bytes",
         "end_reserved_bytes", "after_step_bytes", "graphs_alive", "foreign_reset",
         *(f"peak_{category}_bytes" for category in series.CATEGORIES),
         *(f"end_{category}_bytes" for category in series.CATEGORIES),

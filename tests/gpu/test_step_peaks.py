@@ -177,7 +177,7 @@ def test_a_step_that_is_left_alone_has_the_split_that_would_be_reckoned_anew(tra
     model, optimizer, clock = training
     anew = Categories(clock.breakdown._optimizers, clock.breakdown._roots, lambda device: clock.counters[0].peak_now())
     clock.breakdown = both = Twice(clock.breakdown, anew)
-    clock._control_steps = None
+    clock._plan = None
     sizes, some = random.Random(4), torch.empty(1 << 20, device="cuda")
     for step in range(400):
         if step % 30 == 0:  # as much is allocated as before, and it is something else
@@ -203,7 +203,7 @@ def of_varying_length(training, budget, watched) -> list:
 
     model, optimizer, clock = training
     clock.breakdown._count_budget, clock.breakdown._peak_budget = budget(), budget()
-    clock._control_steps = None
+    clock._plan = None
     lengths = random.Random(5)
     for _ in range(90):
         kept = model(torch.empty(lengths.randrange(100, 4000), 512, device="cuda"))
@@ -264,7 +264,7 @@ def test_the_peak_of_a_step_that_evaluates_unheard_is_not_split(training, calm: 
 
     model, optimizer, clock = training
     clock.breakdown._count_budget, clock.breakdown._peak_budget = Seldom(), Seldom()
-    clock._control_steps = None
+    clock._plan = None
     for step in range(30):
         optimizer.zero_grad()
         if step == 25:
@@ -287,7 +287,7 @@ def test_a_teacher_behind_the_forward_leaves_the_split_of_a_step_that_is_left_al
     model, optimizer, clock = training
     model.train(mode)
     clock.breakdown._count_budget, clock.breakdown._peak_budget = Seldom(), Seldom()
-    clock._control_steps = None
+    clock._plan = None
     for step in range(30):
         optimizer.zero_grad()
         x = torch.empty(4000 + step, 512, device="cuda")

@@ -59,7 +59,7 @@ def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[s
     plain.connect(None, hooks)
     if windows:
         recorder.begin()
-        detector.recording = recorder
+        detector.questions.recording = recorder
     try:
         with steps.watched(), contextlib.redirect_stdout(io.StringIO()):
             loop(device)

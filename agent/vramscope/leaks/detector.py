@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from vramscope.leaks import baseline
 from vramscope.leaks.autograd.dropped_graphs import StepGraphs
-from vramscope.leaks.autograd.graph_walk import NodeBudget, walk
 from vramscope.leaks.autograd.saved_tensors import saved
 from vramscope.leaks.autograd.sentinels import OutputGraphs
 from vramscope.leaks.conclusions import conclude, measure_dropped, scan_context
@@ -21,8 +20,8 @@ from vramscope.leaks.graph_ages import GraphAges
 from vramscope.leaks.live_blocks import LiveBlocks
 from vramscope.leaks.loop_shape import LoopKind, LoopShape
 from vramscope.leaks.policy import POLICY
+from vramscope.leaks.recording_questions import RecordingQuestions
 from vramscope.leaks.registry import FindingRegistry, reasons_of
-from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.call_arguments import argument_storages, is_argument
 from vramscope.leaks.scan.first_call import FirstCall
 from vramscope.leaks.scan.scanner import SCAN_SECONDS, Scanner
@@ -32,7 +31,6 @@ from vramscope.leaks.verdict.judge import Judge, material_bytes
 from vramscope.leaks.verdict.states import Reason
 from vramscope.process import frames
 from vramscope.protocol import messages
-from vramscope.steps.events import RetentionRecording
 from vramscope.steps.phase import EVAL, FORWARD
 from vramscope.steps.records import AfterStep
 
@@ -86,8 +84,8 @@ class LeakDetector:
         """Known storages for the measurement of the next output; None where none is wanted."""
         self._create_graph_at: tuple[str, int, str] | None = None
         """File, line and function of the last backward(create_graph=True)."""
-        self.recording: RetentionRecording | None = None
-        """Recording of allocator history that may ask what the findings retain."""
+        self.questions = RecordingQuestions(self._registry)
+        self._context = partial(scan_context, clock, self._loop, self._schedule, self._evaluation, self._ages)
         saved.listen()
         clock.retention = self
 
@@ -122,10 +120,14 @@ class LeakDetector:
                 if create_graph and root.device.type != "cpu":
                     loop.ages_are_sure = False
                 self._ages.backward_begins(root, schedule.number)
-                if self._recording_asks and root.grad_fn is not None:
-                    needed = walk(root.grad_fn, NodeBudget(self._scanner.chains)).saved
-                    storages.add(needed, root)  # the caller of backward has it
-                    self.recording.needed(needed)  # type: ignore[union-attr]
+                if self.questions.are_open:
+                    self.questions.needed(root, self._scanner.chains)
+
+    def plain_step_ended(self) -> None:
+        """A step has ended for which nothing was read. 1 µs."""
+        self._schedule.end_unseen()
+        self._ages.boundaries.append(self._sequence())
+        self._baseline.since_scan.steps += 1
 
     def stepped(self, optimizer: object) -> None:
         """An optimizer has stepped; several step in turn."""
@@ -266,14 +268,14 @@ class LeakDetector:
     def is_due(self) -> bool:
         """True where a scan waits for the next forward."""
         schedule = self._schedule
-        return bool(schedule.suspicion or schedule.due or self._step_graphs.waits or self._recording_asks)
+        return bool(schedule.suspicion or schedule.due or self._step_graphs.waits or self.questions.are_open)
 
     @property
-    def _recording_asks(self) -> bool:
-        """True where the recorder wants to know what the known findings retain."""
-        recording = self.recording  # (asked several times a step: the rest only while a recording is open)
-        is_open = recording is not None and recording.is_open
-        return is_open and self._registry.names_holders and recording.asks_who_holds  # type: ignore[union-attr]
+    def is_calm(self) -> bool:
+        """True while no scan is due, nothing is followed and no holder is suspected: the next steps need not be seen."""
+        if self.is_due or self._step_graphs.follows or self._ages.kept_iterations or self._baseline.rises:
+            return False
+        return not (self._registry.has_open_growth or self._judge.suspects or self._judge.waits_for_an_end())
 
     # -- iterations ------------------------------------------------------------------------------------------------------
 
@@ -321,7 +323,7 @@ class LeakDetector:
             schedule.due.discard(optimizer)
             why = f"the scan after {schedule.per} {self._clock.step or schedule.number}"
             self._scan(why, fresh=fresh, evaluating=False, arguments=arguments)
-        elif fresh and self._recording_asks and schedule.may_spend():
+        elif fresh and self.questions.are_open and schedule.may_spend():
             self._scan("a window is recorded", fresh=True, evaluating=False, judging=False)
 
     def _scan_graphs_of_evaluation(self) -> None:
@@ -371,12 +373,7 @@ class LeakDetector:
         if judging:
             self._baseline.since_scan.scanned(self._clock.step)
             groups = [group for group in result.groups if not (arguments and is_argument(group, arguments))]
-            context = scan_context(
-                self._clock,
-                self._loop,
-                self._schedule,
-                self._evaluation,
-                self._ages,
+            context = self._context(
                 fresh=fresh,
                 evaluating=evaluating,
                 complete=complete,
@@ -392,8 +389,8 @@ class LeakDetector:
             self._plan_rescan()
             if fresh and self._loop.optimizers:
                 self._step_graphs.begin(result.known, material_bytes(self._scanner.live_bytes), self.boundary)
-        if (fresh or evaluating) and self._recording_asks:
-            self.recording.held(self._registry.retained_by(result.groups, complete=complete))  # type: ignore[union-attr]
+        if (fresh or evaluating) and self.questions.are_open:
+            self.questions.held(self._registry.retained_by(result.groups, complete=complete))
         if evaluating and self._outputs.dropped >= POLICY.dropped_graphs and not self._registry.names_an_evaluation:
             self._measured = result.known
         self._registry.scanned(result.seconds, result.tensors, "; ".join(result.not_scanned))

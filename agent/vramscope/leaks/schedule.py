@@ -37,6 +37,7 @@ class ScanSchedule:
         self._next_suspicion = POLICY.last_early_scan + 1
         self._started = time.monotonic()
         self._spent_seconds = 0.0
+        self._was_due = False
 
     def count(self, per: str) -> None:
         """Change the unit of an iteration."""
@@ -49,8 +50,16 @@ class ScanSchedule:
         self.due.clear()
         return ended
 
+    def end_unseen(self) -> None:
+        """Count an iteration after which no scan can follow. One that is due follows the next iteration."""
+        self._was_due = self._is_due() or self._was_due
+
     def end(self) -> bool:
         """Count an iteration. True if a scan follows in any case."""
+        was_due, self._was_due = self._was_due, False
+        return self._is_due() or was_due
+
+    def _is_due(self) -> bool:
         self.number += 1
         if 0 < self.rescan_at <= self.number:
             self.suspicion = "whether it still grows"

@@ -47,6 +47,7 @@ class ModuleCalls:
         """By the module's identity."""
         self._known: dict[int, weakref.ref[Any]] = {}
         self._of_all: tuple[CallListener, ...] = ()
+        self._is_paused = False
         self._is_compiling: Callable[[], bool] = lambda: False
         self._is_tracing: Callable[[], bool] = lambda: False
 
@@ -80,6 +81,16 @@ class ModuleCalls:
 
         return end
 
+    def pause(self) -> None:
+        """Call no listener until :meth:`resume`."""
+        self._is_paused = True
+        self._update()
+
+    def resume(self) -> None:
+        """Call the listeners again."""
+        self._is_paused = False
+        self._update()
+
     @property
     def listens(self) -> bool:
         """True if there is a listener for any module."""
@@ -99,7 +110,7 @@ class ModuleCalls:
         if wants and self._calls is None:
             self._install()
         if self._calls is not None:
-            self._calls.wanted = _All() if self._of_all else self._of
+            self._calls.wanted = () if self._is_paused else _All() if self._of_all else self._of
             if not wants:
                 self._calls.restore()
                 self._calls = None

@@ -15,6 +15,7 @@ class Patches:
 
     def __init__(self) -> None:
         self._removals: list[Callable[[], None]] = []
+        self._pausable: list[watched_calls.Watch] = []
 
     def wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
         """Replace an attribute of a module or class by a call of ``around(original, *args, **kwargs)``. 0.2 µs a call."""
@@ -46,11 +47,29 @@ class Patches:
         before: Callable[..., Any],
         after: Callable[[Any, Any], None] | None = None,
         failed: Callable[[Any], None] | None = None,
+        pausable: bool = True,
     ) -> None:
-        """Watch a Python function of a module or class, which stays the same object; see :class:`watched_calls.Watcher`."""
-        self._removals.append(watched_calls.watch(owner, name, watched_calls.Watcher(before, after, failed)))
+        """Watch a Python function of a module or class, which stays the same object; see :class:`watched_calls.Watcher`.
+
+        pausable   False: it is watched while the others are paused, too
+        """
+        watch = watched_calls.watch(owner, name, watched_calls.Watcher(before, after, failed))
+        self._removals.append(watch.end)
+        if pausable:
+            self._pausable.append(watch)
+
+    def pause(self) -> None:
+        """Call no watcher that is pausable until :meth:`resume`. 1 µs each."""
+        for watch in self._pausable:
+            watch.pause()
+
+    def resume(self) -> None:
+        """Call all watchers again."""
+        for watch in self._pausable:
+            watch.resume()
 
     def remove(self) -> None:
         """Restore the originals. Where the program has patched our function, it stays and only passes the call on."""
+        self._pausable.clear()
         while self._removals:
             self._removals.pop()()

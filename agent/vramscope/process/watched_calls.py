@@ -47,10 +47,12 @@ class Watcher(NamedTuple):
 class Calls:
     """All watchers of one function, as its code sees them. Hashable by identity, since it is a constant of that code."""
 
-    __slots__ = ("after", "before", "failed", "restore", "wanted", "watchers")
+    __slots__ = ("after", "before", "failed", "paused", "restore", "wanted", "watchers")
 
     def __init__(self) -> None:
         self.watchers: list[Watcher] = []
+        self.paused: list[Watcher] = []
+        """Those of the watchers that are not called for now."""
         self.wanted: Any = ()
         """Container of ids of first arguments, for a function that is watched for some of them only."""
         self.restore: Callable[[], None] = lambda: None
@@ -58,8 +60,10 @@ class Calls:
 
     def changed(self) -> None:
         """Update the callbacks after a change of the list of watchers."""
-        watchers = tuple(self.watchers)
-        if len(watchers) == 1:
+        watchers = tuple(one for one in self.watchers if one not in self.paused)
+        if not watchers:
+            self.before = self.after = self.failed = _nothing
+        elif len(watchers) == 1:
             one = watchers[0]
             self.before, self.after, self.failed = one.before, one.after or _nothing, one.failed or _nothing
         else:
@@ -74,13 +78,13 @@ def _combined(watchers: tuple[Watcher, ...]) -> tuple[Callable[..., Any], Callab
     def before(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
         return tuple([watcher.before(*args, **kwargs) for watcher in watchers])
 
-    def after(tokens: tuple[Any, ...], result: Any) -> None:
-        for watcher, token in zip(watchers, tokens, strict=True):
+    def after(tokens: tuple[Any, ...] | None, result: Any) -> None:
+        for watcher, token in zip(watchers, tokens or (), strict=False):
             if watcher.after is not None:
                 watcher.after(token, result)
 
-    def failed(tokens: tuple[Any, ...]) -> None:
-        for watcher, token in zip(watchers, tokens, strict=True):
+    def failed(tokens: tuple[Any, ...] | None) -> None:
+        for watcher, token in zip(watchers, tokens or (), strict=False):
             if watcher.failed is not None:
                 watcher.failed(token)
 
@@ -91,9 +95,19 @@ _watched: dict[tuple[int, str], Calls] = {}
 """Calls by the id of the owner (a class or module that lives as long as the process) and the function's name."""
 
 
-def watch(owner: Any, name: str, watcher: Watcher) -> Callable[[], None]:
-    """Call a watcher with each call of ``owner.name``. Returns a function that ends this; the last one restores the
-    function."""
+class Watch(NamedTuple):
+    """Control of one watcher."""
+
+    end: Callable[[], None]
+    """Ends it. The end of a function's last watcher restores the function."""
+    pause: Callable[[], None]
+    """The watcher is not called until ``resume``; the function's code stays as it is. A call in which this changes may
+    reach ``after`` or ``failed`` with None as its token."""
+    resume: Callable[[], None]
+
+
+def watch(owner: Any, name: str, watcher: Watcher) -> Watch:
+    """Call a watcher with each call of ``owner.name``."""
     key = id(owner), name
     calls = _watched.get(key)
     if calls is None:
@@ -108,13 +122,24 @@ def watch(owner: Any, name: str, watcher: Watcher) -> Callable[[], None]:
     def end() -> None:
         if watcher not in calls.watchers:
             return
+        resume()
         calls.watchers.remove(watcher)
         calls.changed()
         if not calls.watchers and _watched.get(key) is calls:
             del _watched[key]
             calls.restore()
 
-    return end
+    def pause() -> None:
+        if watcher not in calls.paused:
+            calls.paused.append(watcher)
+            calls.changed()
+
+    def resume() -> None:
+        if watcher in calls.paused:
+            calls.paused.remove(watcher)
+            calls.changed()
+
+    return Watch(end, pause, resume)
 
 
 def is_watched(function: Any) -> bool:

@@ -139,12 +139,17 @@ class ProfileRecorder(StepListener):
         if self.window is not None and self._switch.is_ours_on_this_thread:
             self._check_limits_within_a_phase()
 
+    @property
+    def needs_detail(self) -> bool:
+        """True while steps are being profiled."""
+        return self.window is not None
+
     def step_ended(self, step: StepRecord) -> None:
         """Handle the end of a step."""
         if self._off:
             return
         now_s = time.perf_counter()
-        took_s, self._step_ended_s = now_s - self._step_ended_s, now_s
+        took_s, self._step_ended_s = (now_s - self._step_ended_s) / step.steps, now_s
         if self.window is None:
             self._steps_s.append(took_s)
             if self._plan.is_due(self._clock.step):

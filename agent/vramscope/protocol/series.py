@@ -164,8 +164,11 @@ SAMPLES: Final[dict[str, Series]] = {
 
 STEPS: Final[dict[str, Series]] = {
     "time_ns": Series("ns", "wall clock at the step's end, since 1970"),
-    "step": Series("count", "number of the optimizer step, from 1"),
-    "duration_ns": Series("ns", "from the end of the step before to the end of this one"),
+    "step": Series("count", "number of the optimizer step, from 1; of a group of steps the last"),
+    "first_step": Series(
+        "count", "first step of the row; lower than step in a group of steps with one reading of the peaks"
+    ),
+    "duration_ns": Series("ns", "from the end of the step before to the end of this one; in a group the mean"),
     "micro_steps": Series("count", "backward passes in the step"),
     "peak_allocated_bytes": Series("bytes", "highest allocated within the step (the allocator's own peak counter)"),
     "peak_reserved_bytes": Series("bytes", "highest reserved within the step (the allocator's own peak counter)"),
@@ -185,7 +188,8 @@ STEPS: Final[dict[str, Series]] = {
         "count", f"backward graphs of earlier steps still alive when the step ended, counted up to {MOST_GRAPHS:,}"
     ),
     "watched": Series(
-        "code", "1: phases were read in this step; 0: control step, left unwatched to measure the overhead"
+        "code",
+        "1: phases were read in this step; 0: they were not, to measure the overhead or to keep it low",
     ),
     "agent_ns": Series("ns", "time of the agent's hooks on the training thread in this step"),
     **{f"{phase}_ns": Series("ns", f"time in {phase}, without the agent's") for phase in PHASES},

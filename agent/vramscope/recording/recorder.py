@@ -101,6 +101,8 @@ class WindowRecorder(StepListener):
         """True while a window is being recorded."""
         return self.window is not None
 
+    needs_detail = is_open
+
     @guarded("recording windows")
     def begin(self) -> None:
         """Subscribe to the clock. The first window begins at once if CUDA is initialized, else with it."""
@@ -134,8 +136,6 @@ class WindowRecorder(StepListener):
             window.modules.end()
         self._history.forget()
         self._uploads.after_fork_in_child()
-
-    # -- events of the clock --------------------------------------------------------------------------------------------
 
     def phase_entered(self) -> None:
         """Handle the begin of a phase; its step's counters have just been read."""
@@ -220,9 +220,9 @@ class WindowRecorder(StepListener):
             or not self._clock.counters
             or self._clock.is_control_step
             or self._uploads.is_full
+            or self._is_capturing()
+            or self._other_is_open()
         ):
-            return
-        if self._is_capturing() or self._other_is_open():
             return  # retry at the next phase
         if self._history.is_users:
             self._plan.missed()

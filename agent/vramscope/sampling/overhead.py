@@ -12,8 +12,8 @@ import statistics
 from collections import deque
 
 from vramscope.protocol import messages
-from vramscope.steps.control_steps import WARM_UP_STEPS
 from vramscope.steps.records import StepRecord
+from vramscope.steps.step_plan import WARM_UP_STEPS
 
 FEWEST_STRETCHES = 8
 NEIGHBOURS = 8
@@ -40,16 +40,16 @@ class OverheadMeter:
 
     def add(self, step: StepRecord) -> None:
         """One finished step, in order."""
-        duration, self._end_ns = step.end_ns - self._end_ns, step.end_ns
+        duration, self._end_ns = (step.end_ns - self._end_ns) // step.steps, step.end_ns
         self._hook_ns += step.agent_ns
         if step.watched:
             self._watched_steps += 1
         else:
-            self._unwatched_steps += 1
+            self._unwatched_steps += step.steps
         if step.number <= WARM_UP_STEPS:
             return
         if not step.watched:
-            self._left_on.append(step.agent_ns)
+            self._left_on.append(step.agent_ns // step.steps)
             if self._after:
                 self._compare()
             self._calm.append(duration)
@@ -76,11 +76,14 @@ class OverheadMeter:
         if len(self._differences) >= FEWEST_STRETCHES:
             left_on = statistics.median(self._left_on)
             bare = max(1.0, statistics.median(self._calm_medians) - left_on)
-            cost = statistics.median(self._differences) + left_on
+            # Plain steps and control steps do not have the cost of watching.
+            watched = self._watched_steps / (self._watched_steps + self._unwatched_steps)
+            cost = statistics.median(self._differences) * watched + left_on
             low, _, high = statistics.quantiles(self._differences, n=4)
             # Two standard errors of a median, from the spread of the middle half (1.349 σ wide).
             noise_ns = 2 * 1.253 * (high - low) / 1.349 / len(self._differences) ** 0.5
             seconds, fraction, noise = cost / 1e9, cost / bare, noise_ns / bare
+            noise *= watched
             resolvable = fraction > max(noise, LEAST_FRACTION)
         return messages.Overhead(
             seconds_per_step=seconds,

@@ -33,7 +33,7 @@ def step_block(
     """
     rows = []
     for step in steps:
-        row = step_row(step, step.end_ns - before_ns, device)
+        row = step_row(step, (step.end_ns - before_ns) // step.steps, device)
         row["time_ns"] = wall_ns(step.end_ns)
         rows.append(row)
         before_ns = step.end_ns
@@ -46,16 +46,18 @@ def step_block(
 
 
 def step_row(step: StepRecord, duration_ns: int, device: int) -> dict[str, int]:
-    """One step as the columns that are known of it."""
+    """One record as the columns that are known of it. ``duration_ns``: of a step; of several the mean."""
     row = {
         "step": step.number,
         "duration_ns": duration_ns,
         "micro_steps": step.micro_steps,
         "watched": int(step.watched),
-        "agent_ns": step.agent_ns,
+        "agent_ns": step.agent_ns // step.steps,
         "graphs_alive": step.after.graphs_alive,
         "after_step_bytes": step.after.after_step_bytes,
     }
+    if step.steps > 1:
+        row["first_step"] = step.number - step.steps + 1
     position = step.devices.index(device) if device in step.devices else None
     for stretch in step.intervals:
         phase = series.PHASES[stretch.phase]

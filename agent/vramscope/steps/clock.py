@@ -14,12 +14,20 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from vramscope.memory.peak_counters import PeakCounter
-from vramscope.protocol import messages, series
+from vramscope.protocol import series
 from vramscope.steps.batch_context import BatchContext
-from vramscope.steps.control_steps import ControlSteps
 from vramscope.steps.events import BreakdownSource, RetentionSource, StepListener
-from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER
-from vramscope.steps.records import UNKNOWN_AFTER_STEP, AfterStep, CategoryBytes, PhaseInterval, StepRecord
+from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OTHER
+from vramscope.steps.records import (
+    UNKNOWN_AFTER_STEP,
+    AfterStep,
+    CategoryBytes,
+    PhaseInterval,
+    StepRecord,
+    highest_allocated,
+    merged,
+)
+from vramscope.steps.step_plan import BUDGET, EndedStep, StepPlan
 
 if TYPE_CHECKING:
     from random import Random
@@ -39,8 +47,9 @@ class StepClock:
 
     phases         False: only whole steps are read (one reading a step); phases stay unknown.
     in_every_step  Read phases in every step, whatever the cost; the cost cannot be measured then.
+    budget         As for StepPlan.
     now            Clock in nanoseconds, rising.
-    random         As for ControlSteps.
+    random         As for StepPlan.
     """
 
     def __init__(
@@ -48,6 +57,7 @@ class StepClock:
         *,
         phases: bool = True,
         in_every_step: bool = False,
+        budget: float = BUDGET,
         now: Callable[[], int] = time.perf_counter_ns,
         random: Random | None = None,
     ) -> None:
@@ -59,10 +69,18 @@ class StepClock:
         self.watched = phases
         """True if the phases of the running step are read."""
         self.is_control_step = False
-        """True in an unwatched control step, which measures the agent's own cost."""
+        """True in an unwatched control step, which measures the agent's own cost, and in plain steps."""
+        self.plain_steps_wanted = 0
+        """Number of plain steps that are to come next, by the plan."""
+        self.is_plain = False
+        """True in a group of plain steps."""
+        self._plain_steps = 0
+        """Plain steps that have ended in the running group."""
+        self._plain_intervals = 0
+        """Intervals of the running group before the hooks came back."""
         self.saw_forward = False
         """True after the first forward pass of a root module in the running step."""
-        self._control_steps = ControlSteps(random) if phases and not in_every_step else None
+        self._plan = StepPlan(random, budget) if phases and not in_every_step else None
         self.counters: list[PeakCounter] = []
         self.batch = BatchContext()
         self._listeners: tuple[StepListener, ...] = ()
@@ -93,8 +111,6 @@ class StepClock:
         """Record of the last step that ended."""
         self.lost_steps = 0
         """Number of records that were dropped because nobody took them."""
-
-    # -- listeners -------------------------------------------------------------------------------------------------
 
     def subscribe(self, listener: StepListener) -> None:
         """Publish events to this listener from now on. Subscribing twice changes nothing."""
@@ -147,7 +163,7 @@ class StepClock:
         if self.phase != OTHER or not self._intervals or began - self._entered_ns > SAME_INSTANT_NS:
             self._close(began)
         self.phase = phase
-        if self.breakdown is not None:
+        if self.breakdown is not None and not self.is_plain:
             self.breakdown.begin(phase, self._devices, self._intervals[-1].cuts)
         for entered in self._on_phase_entered:
             entered()
@@ -168,6 +184,43 @@ class StepClock:
             self._boundary = len(self._intervals), self._micro_steps, self._agent_ns
             self.phase = DATA
 
+    def begin_plain_steps(self) -> None:
+        """The next steps are plain: between their ends nothing is seen. To be called right after the end of a step."""
+        self.is_plain = self.is_control_step = True
+        self.watched = False
+
+    def plain_step_ended(self) -> None:
+        """A plain step has ended, and another one of its group follows. Reads nothing. Costs 1 µs."""
+        self._count_step()
+        self._plain_steps += 1
+        if self.retention is not None:
+            self.retention.plain_step_ended()
+
+    def hooks_are_back(self) -> None:
+        """The training does something else than plain steps. Phases are seen again; the group goes on to the step's end."""
+        if self.is_plain and not self.watched:
+            began = self._now()
+            self._close(began)
+            self._plain_intervals = len(self._intervals)
+            self.watched, self.is_control_step = True, False
+            self._agent_ns += self._now() - began
+            if self._plan is not None:
+                self._plan.interrupted()
+
+    def end_plain_steps(self) -> None:
+        """Record the plain steps that have ended since the last record, at the end of the session."""
+        if not self.is_plain or not self._plain_steps:
+            return
+        if not self._plain_intervals:
+            self._close(self._now())
+            self._plain_intervals = len(self._intervals)
+        number = self._plain_intervals
+        first, self._intervals = merged(self._intervals[:number]), self._intervals[number:]
+        allocated = [cut.allocated_bytes for cut in first.cuts]
+        after = AfterStep(series.UNKNOWN, sum(allocated) if allocated else series.UNKNOWN)
+        self._record([first], first.end_ns, None, after, series.UNKNOWN, self._agent_ns, self._plain_steps)
+        self.is_plain, self._plain_steps, self._plain_intervals = False, 0, 0
+
     def end_step(self, *, divided: bool = False) -> None:
         """The optimizer has stepped: the step is complete, and the next one begins with DATA.
 
@@ -178,21 +231,33 @@ class StepClock:
         began = self._now()
         self._close(began)
         intervals, self._intervals = self._intervals, []
-        if divided and self._boundary is not None and self._boundary[0] < len(intervals):
+        steps, was_plain = 1 + self._plain_steps, self.is_plain
+        if was_plain:
+            intervals = [merged(intervals)]
+            if self.breakdown is not None:
+                self.breakdown.evaluated()  # an evaluation in one of these steps was not seen
+            self._micro_steps = series.UNKNOWN
+            self.watched = self.is_plain = False
+            self._plain_steps = self._plain_intervals = 0
+            if divided:
+                steps += 1
+                self._count_step()
+        elif divided and self._boundary is not None and self._boundary[0] < len(intervals):
             intervals = self._end_first_part(intervals, *self._boundary)
         self._boundary = None
         breakdown = self.breakdown.end_step(intervals, self._devices) if self.breakdown is not None else None
         self._count_step()
         after = self.retention.end_step(intervals) if self.retention is not None else UNKNOWN_AFTER_STEP
         # The time of this call counts for the next step: this step's record is written before the call is over.
-        record = self._record(intervals, began, breakdown, after, self._micro_steps, self._agent_ns)
+        record = self._record(intervals, began, breakdown, after, self._micro_steps, self._agent_ns, steps)
         self._micro_steps = 0
         self.saw_forward = False
         self.phase = DATA
-        if self._control_steps is not None:
-            self.is_control_step = self._control_steps.next_is_control(
-                self._steps_here, self.watched, self._agent_ns, began - self._end_ns
-            )
+        if self._plan is not None:
+            peaks, spent_ns, took_ns = highest_allocated(intervals), self._agent_ns, began - self._end_ns
+            seen = EndedStep(self._steps_here, steps, self.watched, was_plain, peaks, spent_ns, took_ns)
+            self.is_control_step, self.plain_steps_wanted = self._plan.next_steps(seen)
+            self.is_control_step |= self.plain_steps_wanted > 0  # until the hooks make it a plain one
             self.watched = not self.is_control_step
         self._end_ns = began
         for ended in self._on_step_ended:
@@ -214,6 +279,14 @@ class StepClock:
             ended(record)
         return intervals[number:]
 
+    def stays_detailed(self) -> bool:
+        """True if a listener needs all hooks in the next step, which becomes a detailed one."""
+        needed = any(listener.needs_detail for listener in self._listeners)
+        if needed and self._plan is not None:
+            self._plan.details_needed(self._steps_here)
+            self.watched, self.is_control_step = True, False
+        return needed
+
     def _count_step(self) -> None:
         self.step += 1
         self._steps_here += 1
@@ -226,6 +299,7 @@ class StepClock:
         after: AfterStep,
         micro_steps: int,
         agent_ns: int,
+        steps: int = 1,
     ) -> StepRecord:
         """Store the record of the step that was counted, for whoever takes it."""
         if len(self._finished) == _MOST_FINISHED:
@@ -241,6 +315,7 @@ class StepClock:
             breakdown,
             after,
             self.batch.step_ended(),
+            steps,
         )
         self._finished.append(record)
         return record
@@ -255,28 +330,6 @@ class StepClock:
         return len(self._intervals) - 1
 
     # -- queries ---------------------------------------------------------------------------------------------------
-
-    def tails(self) -> list[messages.Tail]:
-        """Peaks after the last step, by device. From any thread, at the end."""
-        if not self.counters and self.find_devices is not None:
-            self.find_devices()
-        intervals = list(self._intervals)
-        found = []
-        for position, counter in enumerate(self.counters):
-            cuts = [(one.phase, one.cuts[position]) for one in intervals if position < len(one.cuts)]
-            cuts.append((self.phase, counter.so_far()))
-            phase, _ = max(cuts, key=lambda one: one[1].peak_allocated_bytes)
-            in_step = phase in (FORWARD, BACKWARD, OPTIMIZER) if self.watched else self._micro_steps > 0
-            found.append(
-                messages.Tail(
-                    device=counter.device,
-                    peak_allocated_bytes=max(cut.peak_allocated_bytes for _, cut in cuts),
-                    peak_reserved_bytes=max(cut.peak_reserved_bytes for _, cut in cuts),
-                    phase=series.PHASES[phase] if self.watched else None,
-                    step=self.step + 1 if in_step else None,
-                )
-            )
-        return found
 
     def cuts(self) -> list[PhaseInterval]:
         """Completed intervals of the running step. Read only; the list grows while the training continues."""

@@ -31,6 +31,11 @@ class StepListener:
 
     order: ClassVar[Order]
 
+    @property
+    def needs_detail(self) -> bool:
+        """True while the listener needs all hooks in each step."""
+        return False
+
     def phase_entered(self) -> None:
         """A phase has begun; the counters of the one before have just been read."""
 
@@ -60,6 +65,9 @@ class BreakdownSource(Protocol):
 class RetentionSource(Protocol):
     """Knows what is still alive after a step (leaks/detector.py)."""
 
+    def plain_step_ended(self) -> None:
+        """A plain step has ended, for which nothing was read."""
+
     def end_step(self, intervals: list[PhaseInterval]) -> AfterStep: ...
 
 
@@ -68,6 +76,8 @@ class GraphListener(RetentionSource, Protocol):
 
     @property
     def is_due(self) -> bool: ...
+    @property
+    def is_calm(self) -> bool: ...
     def before_forward(self, training: bool) -> None: ...
     def before_inference(self, args: Any, kwargs: Any) -> None: ...
     def after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None: ...

@@ -35,6 +35,7 @@ from vramscope.steps.patches.caught_errors import OF_MEMORY, CaughtErrors
 from vramscope.steps.patches.dataloader import LoaderFront
 from vramscope.steps.patches.grad_scaler import ScalerFront
 from vramscope.steps.phase import DATA, EVAL, FORWARD, OPTIMIZER, OTHER
+from vramscope.steps.plain_steps import PlainSteps
 from vramscope.steps.resumed_steps import steps_made
 from vramscope.steps.root_modules import RootHooks
 
@@ -74,6 +75,9 @@ class LoopHooks:
         for a batch. True: an ``except`` block handles it."""
         self.caught = CaughtErrors(self.error_passes)
         self.patches = Patches()
+        self.plain = PlainSteps(
+            clock, self.patches, listen=self._listen, step_ended=self._end_step, others=self._other_stepped
+        )
         self._removals: list[Callable[[], None]] = []
         self.graph_task: Callable[[], int] = lambda: OUTSIDE
         """Returns autograd's running backward pass on this thread. PyTorch's own function, so that the call makes no
@@ -102,10 +106,7 @@ class LoopHooks:
         import torch
 
         skip_own_frames()
-        self._removals += [
-            optimizer_calls.before(self._before_optimizer),
-            optimizer_calls.after(self._after_optimizer),
-        ]
+        self.plain.install()
         self._tensor = torch.Tensor
         self._plainly = torch._C.DisableTorchFunction
         self.graph_task = torch._C._current_graph_task_id
@@ -121,7 +122,16 @@ class LoopHooks:
         for root in roots:
             self.models.add(root)
 
+    def _other_stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        """Another optimizer than the leader has stepped among plain steps: nobody saw the begin of it."""
+        self.optimizers.add(optimizer)
+        self._after_optimizer(optimizer, args, kwargs)
+
+    def _listen(self) -> list[Callable[[], None]]:
+        return [optimizer_calls.before(self._before_optimizer), optimizer_calls.after(self._after_optimizer)]
+
     def remove(self) -> None:
+        self.plain.remove()
         self.patches.remove()
         if self.graphs is not None:
             self.graphs.close()
@@ -356,9 +366,24 @@ class LoopHooks:
     def _end_step(self, *, divided: bool = False) -> None:
         self._others_steps, self._others_after, self._stepped_in_backward = 0, -1, False
         self.clock.end_step(divided=divided)
+        if self.clock.plain_steps_wanted and self._may_be_plain():
+            self.plain.begin(self.clock.plain_steps_wanted, self._leader)  # type: ignore[arg-type]
+        else:
+            self.plain.end()
         if self.on_first_step is not None:
             first, self.on_first_step = self.on_first_step, None
             first()
+
+    def _may_be_plain(self) -> bool:
+        """True if the end of the next step can be seen by the leader's own hook, and nobody needs more."""
+        is_steady = self.leader is not None and self._alone >= LEADER_SILENT_STEPS and not self._nests
+        if not is_steady or any(extension.package in sys.modules for extension in self.extensions):
+            return False
+        return not self.clock.stays_detailed() and (self.graphs is None or self.graphs.is_calm)
+
+    def interrupt_plain_steps(self, *_: Any) -> None:
+        """The training does something else than its steps: an evaluation or a new epoch begins. 0.2 µs in detailed steps."""
+        self.plain.interrupt()
 
     @guarded("an error that passes")
     def error_passes(self, error: BaseException, in_except: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -25,6 +25,31 @@ class PhaseInterval(NamedTuple):
     def own_ns(self) -> int:
         """Duration without the agent's share."""
         return max(0, self.end_ns - self.start_ns - self.agent_ns)
+
+
+def merged(intervals: Sequence[PhaseInterval]) -> PhaseInterval:
+    """One interval over all of these, with the highest of each peak. Its phase is that of the last, and says nothing."""
+    last = intervals[-1]
+    cuts = []
+    for position, newest in enumerate(last.cuts):
+        of_device = [one.cuts[position] for one in intervals if position < len(one.cuts)]
+        cuts.append(
+            newest._replace(
+                peak_allocated_bytes=max(cut.peak_allocated_bytes for cut in of_device),
+                peak_reserved_bytes=max(cut.peak_reserved_bytes for cut in of_device),
+                reset_seen=max(cut.reset_seen for cut in of_device),
+            )
+        )
+    spent_ns = sum(one.agent_ns for one in intervals)
+    return PhaseInterval(last.phase, intervals[0].start_ns, last.end_ns, cuts, spent_ns)
+
+
+def highest_allocated(intervals: Sequence[PhaseInterval]) -> list[int]:
+    """Highest allocated bytes of these intervals, by the position of the device."""
+    return [
+        max(one.cuts[position].peak_allocated_bytes for one in intervals if position < len(one.cuts))
+        for position in range(len(intervals[-1].cuts))
+    ]
 
 
 class CategoryBytes(NamedTuple):
@@ -63,3 +88,5 @@ class StepRecord(NamedTuple):
     after: AfterStep = UNKNOWN_AFTER_STEP
     largest_inputs: Mapping[int, tuple[int, ...]] = MappingProxyType({})
     """Shape of the largest first argument of a forward pass with gradients, by root module (its id, never dereferenced)."""
+    steps: int = 1
+    """Number of steps that the record covers; ``number`` is the last of them. More than 1: plain steps, with one reading."""

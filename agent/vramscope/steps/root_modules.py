@@ -55,6 +55,7 @@ class RootHooks:
         def shown(module: torch.nn.Module, mode: bool = True) -> None:
             # Called for each child too, from within; the outermost comes first. A teacher's eval() makes no root of it where the
             # model that trains is known.
+            hooks.interrupt_plain_steps()
             if self._are_given or hooks.heard_forward:
                 return
             if len(hooks.roots) < MOST_ROOTS and hooks.clock.is_training_thread():
@@ -62,7 +63,7 @@ class RootHooks:
                 if id(module) not in inner and next(module.parameters(), None) is not None:
                     self._hook(module)
 
-        hooks.patches.watch(torch.nn.Module, "train", before=shown)
+        hooks.patches.watch(torch.nn.Module, "train", before=shown, pausable=False)
         hooks.when_removed(self.end_search)
 
     def add(self, module: torch.nn.Module) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vramscope.guard import guarded
 from vramscope.process.torch_compile import is_compiled
 from vramscope.protocol import messages
+from vramscope.protocol.series import UNKNOWN
 from vramscope.steps.events import Order, StepListener
 from vramscope.steps.records import StepRecord
 from vramscope.techniques.detectors import (
@@ -157,12 +158,18 @@ class TechniqueDetector(StepListener):
         elif self._steps == 0 and not self._forward_is_compiled and is_compiled():
             self._forward_is_compiled = any(compile.NODE in name for name in node_names(root))
 
+    @property
+    def needs_detail(self) -> bool:
+        """True while a step is being observed."""
+        return self._observer is not None
+
     @guarded("techniques")
     def step_ended(self, step: StepRecord) -> None:
         """Handle the end of a step. Costs 1 µs if no step is observed."""
         backwards = step.micro_steps
-        self._steps += 1
-        self._recent.append(backwards)
+        self._steps += step.steps
+        if backwards != UNKNOWN:
+            self._recent.append(backwards)
         observer, self._observer = self._observer, None
         self.reads_graphs = False
         observation = observer.end(backwards) if observer is not None else None
@@ -175,7 +182,7 @@ class TechniqueDetector(StepListener):
                 self._next = self._steps + 1  # the next step shows whether every step does it
             self._step_shape = (len(self._hooks.optimizers), backwards)
             self._summarize()
-        elif self._observation is not None and self._has_changed():
+        elif self._observation is not None and backwards != UNKNOWN and self._has_changed():
             self._plan_observation()
         if self._steps + 1 >= self._next and not self._clock.is_control_step:
             self._next = next((step for step in OBSERVED_STEPS if step > self._steps + 1), 1 << 62)

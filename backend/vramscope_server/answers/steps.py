@@ -23,13 +23,15 @@ class Step(TypedDict):
     """An optimizer step of a rank, on one device."""
 
     step: int | None
-    """Number of the step, from 1."""
+    """Number of the step, from 1; of a group the last."""
+    first_step: int | None
+    """First step of the group. Lower than `step` where the agent read the peaks once for several short steps."""
     time_seconds: float | None
     """End of the step, since 1970."""
     seconds: float | None
-    """Duration of the step."""
+    """Duration of the step; in a group the mean."""
     peak_allocated_bytes: int | None
-    """Highest allocated memory in the step."""
+    """Highest allocated memory in the step, or in the group: exact."""
     peak_reserved_bytes: int | None
     """Highest reserved memory in the step."""
     peak_phase: str | None
@@ -47,7 +49,7 @@ class Step(TypedDict):
     micro_steps: int | None
     """Number of backward passes in the step."""
     watched: bool | None
-    """Whether the agent watched the step; it leaves control steps unwatched to measure its own cost."""
+    """Whether the agent read the phases; it leaves steps unwatched to measure its own cost, and to keep it low."""
     agent_seconds: float | None
     """Time that the agent's hooks took in the step."""
     foreign_reset: int | None

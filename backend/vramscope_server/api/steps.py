@@ -74,6 +74,7 @@ def _step(row: dict[str, int | None], skew_ns: int) -> dict[str, Any]:
     time_ns = row["time_ns"]
     return {
         "step": row["step"],
+        "first_step": row["step"] if row["first_step"] is None else row["first_step"],
         "time_seconds": None if time_ns is None else (time_ns - skew_ns) / 1e9,
         "seconds": _seconds(row["duration_ns"]),
         "peak_allocated_bytes": row["peak_allocated_bytes"],

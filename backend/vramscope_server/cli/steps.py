@@ -55,13 +55,22 @@ def show(
     known = [row for row in rows if row["peak_allocated_bytes"] is not None]
     if known:
         high = max(known, key=lambda row: int(row["peak_allocated_bytes"]))
-        said = f"highest of these {count(len(rows))}: {amount(high['peak_allocated_bytes'])} in step {high['step']}"
+        said = f"highest of these {count(len(rows))}: {amount(high['peak_allocated_bytes'])} in {_named(high)}"
         out.print(Text(said, style="dim"))
+
+
+def _named(row: dict[str, Any]) -> str:
+    return f"{'step' if row['first_step'] == row['step'] else 'steps'} {_numbers(row)}"
+
+
+def _numbers(row: dict[str, Any]) -> str:
+    """The step, or the first and the last of a group."""
+    return str(row["step"]) if row["first_step"] == row["step"] else f"{row['first_step']}-{row['step']}"
 
 
 def _cells(row: dict[str, Any], phases: list[str]) -> list[str | Text]:
     return [
-        str(row["step"]),
+        _numbers(row),
         amount(row["peak_allocated_bytes"], ABSENT),
         row["peak_phase"] or ABSENT,
         amount(row["peak_reserved_bytes"], ABSENT),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import plotly.graph_objects as go
 
@@ -9,7 +11,7 @@ from vramscope.protocol.series import PHASES, STEPS, phase_name
 from vramscope_server.analysis.series.window import FloatArray, RunWindow, StreamWindow
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, highest, known
 
-NEEDS = {"steps": ["peak_allocated_bytes", "peak_reserved_bytes", "peak_phase", "foreign_reset"]}
+NEEDS = {"steps": ["peak_allocated_bytes", "peak_reserved_bytes", "peak_phase", "foreign_reset", "first_step"]}
 
 MOST_BARS = 300
 """Maximum number of bars. Each is a DOM node; more make an update slower than a frame."""
@@ -31,7 +33,10 @@ def draw(window: RunWindow) -> go.Figure:
     phase = steps.columns["peak_phase"].mean
     unit = byte_unit(highest(allocated, reserved))
     drawing.y_axis(unit)
-    bars = not steps.envelope and steps.rows <= MOST_BARS
+    grouped = known(steps.columns["first_step"].mean)
+    bars = not steps.envelope and steps.rows <= MOST_BARS and not grouped
+    # (a group is as wide as it is: from the end of the row before to its own)
+    shape: dict[str, Any] = {"line": {"shape": "vh", "width": 1.6}} if grouped and not steps.envelope else {}
     if not steps.rows:
         drawing.no_rows("steps", "no finished step in this window")
     elif not known(allocated):
@@ -48,6 +53,7 @@ def draw(window: RunWindow) -> go.Figure:
             label="peak allocated",
             unit=unit,
             meaning=STEPS["peak_allocated_bytes"].meaning,
+            **shape,
         )
     if known(reserved):
         drawing.trace(
@@ -57,7 +63,7 @@ def draw(window: RunWindow) -> go.Figure:
             label="peak reserved",
             unit=unit,
             kind="line",
-            line={"shape": "hvh" if bars else "linear", "width": 1.6},
+            line={"shape": "hvh" if bars else "vh" if shape else "linear", "width": 1.6},
             meaning=STEPS["peak_reserved_bytes"].meaning,
             feed={"stream": "steps", "field": "peak_reserved_bytes"},
         )

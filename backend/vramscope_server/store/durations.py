@@ -20,12 +20,14 @@ class Durations(msgspec.Struct):
 
     counts: dict[int, int] = {}
 
-    def add(self, duration_ns: IntArray) -> None:
-        """Count durations; unknown ones and zeros are left out."""
-        known = duration_ns[duration_ns > 0]
-        buckets, counts = np.unique(np.floor(np.log(known) / _RESOLUTION).astype(np.int64), return_counts=True)
-        for bucket, count in zip(buckets.tolist(), counts.tolist(), strict=True):
-            self.counts[bucket] = self.counts.get(bucket, 0) + count
+    def add(self, duration_ns: IntArray, steps: IntArray) -> None:
+        """Count durations, each as often as its row has steps. Unknown ones and zeros are left out."""
+        is_known = duration_ns > 0
+        buckets = np.floor(np.log(duration_ns[is_known]) / _RESOLUTION).astype(np.int64)
+        found, places = np.unique(buckets, return_inverse=True)
+        counts = np.bincount(places, weights=steps[is_known], minlength=found.size)
+        for bucket, count in zip(found.tolist(), counts.tolist(), strict=True):
+            self.counts[bucket] = self.counts.get(bucket, 0) + int(count)
 
     def median_ns(self) -> int | None:
         """Median, within 0.1 %; None before the first step has ended."""

@@ -144,7 +144,7 @@ class RankSummary(msgspec.Struct):
     def _add_steps(self, columns: Mapping[str, IntArray]) -> None:
         self._count_resets(columns.get("foreign_reset"))
         if "duration_ns" in columns:
-            self.durations.add(columns["duration_ns"])
+            self.durations.add(columns["duration_ns"], _steps_of_rows(columns))
         self.peak_reserved_bytes = _highest(self.peak_reserved_bytes, columns.get("peak_reserved_bytes"))
         self._count_graphs(columns["time_ns"], columns.get("graphs_alive"))
         for phase in series.PHASES:
@@ -280,6 +280,14 @@ def _nearest_to_peak(reserved: IntArray, allocated: IntArray) -> int:
 
 def _rank(value: int | None) -> int:
     return series.UNKNOWN if value is None else value
+
+
+def _steps_of_rows(columns: Mapping[str, IntArray]) -> IntArray:
+    """Number of steps that each row covers."""
+    step, first = columns["step"], columns.get("first_step")
+    if first is None:
+        return np.ones_like(step)
+    return np.where(first == series.UNKNOWN, 1, np.maximum(step - first + 1, 1))
 
 
 def _known(column: IntArray | None, at: int) -> int | None:

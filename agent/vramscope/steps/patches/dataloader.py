@@ -38,14 +38,18 @@ class LoaderFront:
             return iterator
 
         @guarded("data hook")
-        def failed(iterator: Any) -> None:
+        def failed(iterator: Any | None) -> None:
             error = sys.exc_info()[1]
+            if iterator is None:
+                return  # (asked in a plain step)
             if isinstance(error, StopIteration):
                 ended(getattr(iterator, "_num_yielded", 0))
             elif isinstance(error, OF_MEMORY):
                 passes(error)
 
         self._hooks.patches.watch(iterator, "__next__", before=asked, failed=failed)
+        begins = guarded("data hook")(self._hooks.interrupt_plain_steps)
+        self._hooks.patches.watch(dataloader.DataLoader, "__iter__", before=begins, pausable=False)
 
     def _asked(self, iterator: Any) -> None:
         hooks, clock = self._hooks, self._hooks.clock

@@ -31,8 +31,10 @@ class ScalerFront:
             after=guarded("the loss")(self._after_step),
         )
 
-    def _scaled(self, call: tuple[Any, Any], result: Any) -> None:
+    def _scaled(self, call: tuple[Any, Any] | None, result: Any) -> None:
         loss = self._hooks.loss
+        if call is None:
+            return  # (begun in a plain step)
         scaler, given = call
         if loss is not None and scaler.is_enabled() and self._hooks.clock.is_training_thread():
             self._hooks.timed(loss.scaled, given, result)

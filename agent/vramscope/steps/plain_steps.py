@@ -1,0 +1,105 @@
+"""Removes the hooks for stretches of steps, and puts them back.
+
+In plain steps only the end of the leading optimizer's step is seen. The watched functions keep their code, because Dynamo and
+Python's own caches depend on it; they call nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from vramscope.guard import guarded
+from vramscope.process.module_calls import module_calls
+from vramscope.process.optimizer_calls import optimizer_calls
+
+if TYPE_CHECKING:
+    import torch
+
+    from vramscope.process.patching import Patches
+    from vramscope.steps.clock import StepClock
+
+
+class PlainSteps:
+    """Of one session.
+
+    listen       puts the hooks of optimizers in place; returns functions that remove them
+    step_ended   the last step of a group has ended
+    others       another optimizer has stepped, with the arguments of its hook; the hooks are back
+    """
+
+    def __init__(
+        self,
+        clock: StepClock,
+        patches: Patches,
+        *,
+        listen: Callable[[], list[Callable[[], None]]],
+        step_ended: Callable[[], None],
+        others: Callable[[torch.optim.Optimizer, Any, Any], None],
+    ) -> None:
+        self._clock = clock
+        self._patches = patches
+        self._listen = listen
+        self._step_ended = step_ended
+        self._others = others
+        self._removals: list[Callable[[], None]] = []
+        self._leader: Callable[[], torch.optim.Optimizer | None] = lambda: None
+        self._left = 0
+        self.are_running = False
+        """True while the hooks are absent."""
+
+    def install(self) -> None:
+        """Put the hooks of optimizers in place."""
+        self._removals = self._listen()
+
+    def remove(self) -> None:
+        """Remove them, in plain steps too."""
+        self._remove_listeners()
+        if self.are_running:
+            self.are_running = False
+            module_calls.resume()
+
+    def begin(self, steps: int, leader: Callable[[], torch.optim.Optimizer | None]) -> None:
+        """The next ``steps`` steps of this optimizer are a group of plain steps. 5 µs if the hooks are still there."""
+        self._left, self._leader = steps, leader
+        self._clock.begin_plain_steps()
+        if not self.are_running:
+            self.are_running = True
+            self._patches.pause()
+            module_calls.pause()
+            self._remove_listeners()
+            self._removals = [optimizer_calls.after(self._after_optimizer)]
+
+    def end(self) -> None:
+        """Put all hooks back. Does nothing if they are there."""
+        if self.are_running:
+            self.are_running = False
+            self._patches.resume()
+            module_calls.resume()
+            self._remove_listeners()
+            self._removals = self._listen()
+
+    def interrupt(self) -> None:
+        """The same within a group: the training does something else than steps."""
+        if self.are_running and self._clock.thread == get_ident():
+            self.end()
+            self._clock.hooks_are_back()
+
+    def _remove_listeners(self) -> None:
+        while self._removals:
+            self._removals.pop()()
+
+    @guarded("optimizer hook")
+    def _after_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        clock = self._clock
+        if get_ident() != clock.thread:
+            return
+        if self._leader() is not optimizer:
+            self.interrupt()
+            self._others(optimizer, args, kwargs)
+        elif self._left > 1:
+            self._left -= 1
+            clock.plain_step_ended()
+        else:
+            self._step_ended()

@@ -1,0 +1,250 @@
+"""Plain steps: the hooks are absent, one record covers a group, and whatever is no step brings the hooks back."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from vramscope.integrations.extensions import extend
+from vramscope.leaks.detector import LeakDetector
+from vramscope.process.live_objects import living
+from vramscope.process.watched_calls import is_watched
+from vramscope.steps import step_plan
+from vramscope.steps.clock import StepClock
+from vramscope.steps.hooks import LoopHooks
+from vramscope.steps.phase import EVAL
+from vramscope.steps.step_plan import MOST_IN_GROUP, STEPS_AFTER_RISE, EndedStep, StepPlan
+
+
+class Training:
+    """A small model whose steps are plain as soon as they may be: the budget is next to nothing."""
+
+    def __init__(self) -> None:
+        if living(torch.optim.Optimizer):
+            gc.collect()
+        self.model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.clock = StepClock(budget=1e-9)
+        self.hooks = LoopHooks(self.clock)
+        extend(self.hooks)
+        self.hooks.install([self.model])
+
+    def step(self) -> None:
+        self.model(torch.ones(2, 4)).sum().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def until_plain(self) -> None:
+        for _ in range(400):
+            self.step()
+            if self.hooks.plain.are_running:
+                return
+        raise AssertionError("no step was plain")
+
+
+@pytest.fixture
+def training(monkeypatch):
+    monkeypatch.setattr(step_plan, "ALLOWANCE_NS", 0)
+    training = Training()
+    yield training
+    training.hooks.remove()
+
+
+def test_a_record_covers_each_group_and_no_step_is_missing(training) -> None:
+    for _ in range(2000):
+        training.step()
+    training.clock.end_plain_steps()
+    records = training.clock.take()
+    assert training.clock.step == 2000 == records[-1].number == sum(record.steps for record in records)
+    assert all(later.number - later.steps == earlier.number for earlier, later in itertools.pairwise(records))
+    assert {record.steps for record in records if not record.watched} >= {MOST_IN_GROUP}
+    assert all(record.micro_steps == 1 for record in records if record.watched), "a detailed step is whole"
+    assert sum(record.watched for record in records) < 300
+
+
+def test_in_plain_steps_nothing_is_called_but_at_their_ends(training, monkeypatch) -> None:
+    training.until_plain()
+    entered: list[int] = []
+    monkeypatch.setattr(training.clock, "enter", entered.append)
+    monkeypatch.setattr(training.clock, "inputs", lambda *_: entered.append(-1))
+    for _ in range(MOST_IN_GROUP - 1):
+        training.step()
+    assert not entered
+    assert training.hooks.plain.are_running
+
+
+def test_an_evaluation_is_seen(training) -> None:
+    training.until_plain()
+    for _ in range(5):
+        training.step()
+    training.model.eval()
+    with torch.no_grad():
+        training.model(torch.ones(2, 4))
+    assert training.clock.phase == EVAL
+    training.model.train()
+    training.clock.take()
+    training.step()
+    (group,) = training.clock.take()
+    assert group.steps == 6 and len(group.intervals) == 1 and not group.watched
+    training.step()
+    (detailed,) = training.clock.take()
+    assert detailed.steps == 1 and detailed.watched and detailed.micro_steps == 1
+
+
+def test_a_new_pass_over_a_loader_brings_the_hooks_back(training) -> None:
+    loader = DataLoader(torch.ones(6, 4), batch_size=2)
+    training.until_plain()
+    training.step()
+    batches = iter(loader)
+    assert not training.hooks.plain.are_running
+    next(batches)
+    assert training.hooks.loader.batches == 1
+
+
+def test_the_step_of_another_optimizer_brings_the_hooks_back(training) -> None:
+    training.until_plain()
+    steps = training.clock.step
+    other = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1)
+    other.step()
+    assert not training.hooks.plain.are_running
+    assert other in training.hooks.optimizers
+    assert training.clock.step == steps, "the leader's steps are the training's"
+    training.step()
+    assert training.clock.take()[-1].number == steps + 1
+
+
+def test_the_last_group_is_recorded_without_what_came_after_it(training) -> None:
+    training.until_plain()
+    for _ in range(7):
+        training.step()
+    training.model.eval()
+    with torch.no_grad():
+        training.model(torch.ones(2, 4))
+    training.clock.take()
+    steps = training.clock.step
+    training.clock.end_plain_steps()
+    (group,) = training.clock.take()
+    assert (group.number, group.steps) == (steps, 7)
+    assert [one.phase for one in training.clock.cuts()] and training.clock.phase == EVAL
+    training.clock.end_plain_steps()
+    assert not training.clock.take()
+
+
+def test_a_step_that_the_user_ends_closes_the_group(training) -> None:
+    training.until_plain()
+    training.step()
+    training.clock.take()
+    training.clock.end_step()
+    (group,) = training.clock.take()
+    assert group.steps == 2
+    training.step()
+    assert training.clock.take() or training.hooks.plain.are_running
+
+
+def test_functions_are_restored_when_the_session_ends_in_plain_steps(training) -> None:
+    training.until_plain()
+    training.hooks.remove()
+    assert not is_watched(torch.autograd.backward)
+    assert not is_watched(nn.Module._call_impl)
+    assert not is_watched(DataLoader.__iter__)
+    another = Training()
+    another.step()
+    assert another.clock.take()[0].micro_steps == 1, "the next session's hooks are not paused"
+    another.hooks.remove()
+
+
+def test_without_budget_for_it_every_step_is_detailed(monkeypatch) -> None:
+    monkeypatch.setattr(step_plan, "ALLOWANCE_NS", 10**12)
+    training = Training()
+    for _ in range(600):
+        training.step()
+    training.hooks.remove()
+    assert all(record.steps == 1 and record.micro_steps == 1 for record in training.clock.take())
+
+
+def test_a_compiled_model_is_not_compiled_again(training) -> None:
+    compiled = torch.compile(training.model, backend="eager")
+
+    def step() -> None:
+        compiled(torch.ones(2, 4)).sum().backward()
+        training.optimizer.step()
+        training.optimizer.zero_grad()
+
+    for _ in range(20):
+        step()
+    before = dict(torch._dynamo.utils.counters["frames"]), dict(torch._dynamo.utils.counters["stats"])
+    for _ in range(500):
+        step()
+    assert any(record.steps > 1 for record in training.clock.take())
+    assert (dict(torch._dynamo.utils.counters["frames"]), dict(torch._dynamo.utils.counters["stats"])) == before
+
+
+def test_a_leak_that_begins_in_plain_steps_is_found(training, monkeypatch) -> None:
+    scans = []
+    training.hooks.graphs = LeakDetector(training.clock, scans.append)
+    kept = []
+    for number in range(3000):
+        loss = training.model(torch.ones(2, 4)).sum()
+        loss.backward()
+        training.optimizer.step()
+        training.optimizer.zero_grad()
+        if number >= 700:
+            kept.append(loss)
+        found = [leak for leak in scans[-1].leaks if leak.kind == "growing"] if scans else []
+        if found:
+            break
+    assert any(record.steps > 1 for record in training.clock.take())
+    assert found and "kept" in found[0].holder
+    assert found[0].growth_bytes_per_step is None or found[0].count <= len(kept)
+
+
+class TestPlan:
+    """The plan alone, on steps of a chosen length and cost."""
+
+    @staticmethod
+    def run(cost_ns: int, reading_ns: int, bare_ns: int, steps: int, *, rise_at: int = 0) -> list[tuple[str, int]]:
+        plan = StepPlan()
+        planned, number, kind, count = [], 0, "detailed", 1
+        while number < steps:
+            number += count
+            spent = {"detailed": cost_ns, "control": reading_ns, "plain": reading_ns}[kind]
+            peak = 2 if rise_at and number >= rise_at else 1
+            seen = EndedStep(number, count, kind == "detailed", kind == "plain", [peak], spent, bare_ns * count + spent)
+            planned.append((kind, count))
+            following = plan.next_steps(seen)
+            kind = "control" if following.is_control else "plain" if following.plain_steps else "detailed"
+            count = max(1, following.plain_steps)
+        return planned
+
+    @pytest.mark.parametrize(
+        ("cost_us", "reading_us", "bare_us"), [(120, 35, 300), (200, 80, 2000), (400, 250, 700), (100, 30, 50)]
+    )
+    def test_watching_takes_its_share_and_no_more(self, monkeypatch, cost_us, reading_us, bare_us) -> None:
+        monkeypatch.setattr(step_plan, "ALLOWANCE_NS", 0)
+        planned = self.run(cost_us * 1000, reading_us * 1000, bare_us * 1000, 100_000)
+        spent = sum(cost_us if kind == "detailed" else reading_us for kind, _ in planned[100:])
+        share = spent / (bare_us * sum(count for _, count in planned[100:]))
+        assert 0.005 < share < 0.03
+
+    def test_long_steps_stay_detailed(self) -> None:
+        planned = self.run(120_000, 35_000, 30_000_000, 20_000)
+        assert all(kind != "plain" for kind, _ in planned)
+        assert 0 < sum(kind == "control" for kind, _ in planned) < 0.1 * len(planned)
+
+    def test_the_first_steps_are_detailed_until_the_allowance_is_spent(self) -> None:
+        planned = self.run(100_000, 30_000, 200_000, 10_000)
+        first = next(place for place, (kind, _) in enumerate(planned) if kind == "plain")
+        assert first == pytest.approx(step_plan.ALLOWANCE_NS / 100_000, rel=0.1)
+
+    def test_after_a_higher_peak_steps_are_detailed(self, monkeypatch) -> None:
+        monkeypatch.setattr(step_plan, "ALLOWANCE_NS", 0)
+        planned = self.run(120_000, 35_000, 300_000, 6_000, rise_at=3_000)
+        numbers = list(itertools.accumulate(count for _, count in planned))
+        risen = next(place for place, number in enumerate(numbers) if number >= 3_000)
+        if planned[risen][0] == "plain":
+            assert [kind for kind, _ in planned[risen + 1 :][:STEPS_AFTER_RISE]] == ["detailed"] * STEPS_AFTER_RISE
