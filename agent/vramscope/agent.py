@@ -24,6 +24,7 @@ def attach(
     config: Mapping[str, Any] | None = None,
     interval_ms: int | None = None,
     phases: bool | Literal["every"] | None = None,
+    budget: float | None = None,
     leaks: bool | None = None,
     windows: bool | None = None,
     profile: bool | None = None,
@@ -49,6 +50,8 @@ def attach(
         interval_ms: Milliseconds between two samples (100).
         phases: False: measure whole steps only, at a quarter of the cost. True: phases too, as long as they cost less than 2 %
             of the time. "every": phases in every step.
+        budget: Share of the time that watching may take (0.02). Where steps are so short that it would take more, most steps
+            are not watched, and one exact peak covers a group of them.
         leaks: False: no scans for leaks.
         windows: False: no recordings of allocator history.
         profile: False: a step is profiled only when somebody asks for it.
@@ -69,6 +72,7 @@ def attach(
         "tags": tags,
         "interval_ms": interval_ms,
         "phases": phases,
+        "budget": budget,
         "leaks": leaks,
         "windows": windows,
         "profile": profile,

@@ -5,7 +5,7 @@ import { fill, h, setText } from "vramscope/dom.js";
 import { bytes, count, stepCount, isKnown, overhead, percent, seconds, UNKNOWN } from "vramscope/format.js";
 import { alertsCell } from "vramscope/parts/alerts.js";
 import { meter } from "vramscope/parts/ui.js";
-import { roomOf } from "vramscope/parts/run_verdict.js";
+import { largestCategory, roomOf } from "vramscope/parts/run_verdict.js";
 
 const FIELDS = ["allocated_bytes", "reserved_bytes", "device_used_bytes"];
 const LAST_SECONDS = 60; // of the run, in which the last values are looked for
@@ -204,11 +204,10 @@ function peakNote(run) {
   if (run.lower_bound_steps > 0) parts.push(`lower bound: counters were reset in ${stepCount(run.lower_bound_steps)}`);
   if (isKnown(run.peak_step)) parts.push(`step ${count(run.peak_step)}`);
   if (run.peak_phase) parts.push(run.peak_phase);
-  const held = Object.entries(run.peak_categories ?? {}).filter(([, value]) => isKnown(value));
-  const all = held.reduce((sum, [, value]) => sum + value, 0);
-  if (all > 0) {
-    const [name, most] = held.reduce((a, b) => (b[1] > a[1] ? b : a));
-    parts.push(`${percent(most / all, 0)} ${name === "activations" ? "activations, temporaries" : name}`);
+  const largest = largestCategory(run);
+  if (largest) {
+    const { name, share } = largest;
+    parts.push(`${percent(share, 0)} ${name === "activations" ? "activations, temporaries" : name}`);
   }
   return parts.join(" · ");
 }

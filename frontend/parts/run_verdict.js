@@ -82,6 +82,15 @@ function withoutLeak(leaks, link) {
   }[leaks?.verdict.level];
 }
 
+/** The largest category of a run's peak and its share; null where a part that is not known could be larger. */
+export function largestCategory({ peak_allocated_bytes: peak, peak_categories: categories }) {
+  const held = Object.entries(categories ?? {}).filter(([, value]) => isKnown(value));
+  if (!held.length || !(peak > 0)) return null;
+  const [name, bytes] = held.reduce((a, b) => (b[1] > a[1] ? b : a));
+  const rest = peak - held.reduce((sum, [, value]) => sum + value, 0);
+  return bytes > 0 && bytes >= rest ? { name, share: bytes / peak } : null;
+}
+
 /** Where the highest of all was, and what most of it is; what is none of the named, a recorded step tells. */
 function peak(
   {
@@ -96,12 +105,11 @@ function peak(
 ) {
   if (!isKnown(most)) return null;
   const where = [phase && `in ${phase}`, isKnown(step) && `of step ${count(step)}`].filter(Boolean).join(" ");
-  const held = Object.entries(categories ?? {}).filter(([, value]) => isKnown(value));
-  const all = held.reduce((sum, [, value]) => sum + value, 0);
-  const [name, part] = held.length ? held.reduce((a, b) => (b[1] > a[1] ? b : a)) : [];
+  const largest = largestCategory({ peak_allocated_bytes: most, peak_categories: categories });
   const so = `The peak is ${bounds > 0 ? "at least " : ""}${bytes(most)}${where && `, ${where}`}`;
-  if (!(all > 0)) return `${so}.`;
-  const much = `${so}; ${percent(part / all, 0)} of it`;
+  if (!largest) return `${so}.`;
+  const { name, share } = largest;
+  const much = `${so}; ${percent(share, 0)} of it`;
   if (name === "other")
     return [
       `${much} is other`,

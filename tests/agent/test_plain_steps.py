@@ -87,13 +87,28 @@ def test_an_evaluation_is_seen(training) -> None:
         training.model(torch.ones(2, 4))
     assert training.clock.phase == EVAL
     training.model.train()
-    training.clock.take()
-    training.step()
-    (group,) = training.clock.take()
-    assert group.steps == 6 and len(group.intervals) == 1 and not group.watched
+    (group,) = training.clock.take()[-1:]
+    assert group.steps == 5 and not group.watched, "the group ends where the evaluation begins"
     training.step()
     (detailed,) = training.clock.take()
     assert detailed.steps == 1 and detailed.watched and detailed.micro_steps == 1
+    assert EVAL in [interval.phase for interval in detailed.intervals]
+
+
+def test_an_interruption_within_a_step_leaves_the_step_to_its_group(training) -> None:
+    """As where a teacher is switched to eval() after the forward pass: which peak was before it is not known."""
+    training.until_plain()
+    training.step()
+    training.clock.take()
+    loss = training.model(torch.ones(2, 4)).sum()
+    training.model.train()
+    assert not training.hooks.plain.are_running and not training.clock.take()
+    loss.backward()
+    training.optimizer.step()
+    (group,) = training.clock.take()
+    assert group.steps == 2 and len(group.intervals) == 1 and not group.watched
+    training.step()
+    assert training.clock.take()[0].watched
 
 
 def test_a_new_pass_over_a_loader_brings_the_hooks_back(training) -> None:
@@ -125,14 +140,21 @@ def test_the_last_group_is_recorded_without_what_came_after_it(training) -> None
     training.model.eval()
     with torch.no_grad():
         training.model(torch.ones(2, 4))
-    training.clock.take()
-    steps = training.clock.step
     training.clock.end_plain_steps()
-    (group,) = training.clock.take()
-    assert (group.number, group.steps) == (steps, 7)
-    assert [one.phase for one in training.clock.cuts()] and training.clock.phase == EVAL
+    group = training.clock.take()[-1]
+    assert (group.number, group.steps) == (training.clock.step, 7)
+    assert training.clock.phase == EVAL
     training.clock.end_plain_steps()
     assert not training.clock.take()
+
+
+def test_a_group_without_an_interruption_is_recorded_at_the_end(training) -> None:
+    training.until_plain()
+    training.step()
+    training.clock.take()
+    training.clock.end_plain_steps()
+    (group,) = training.clock.take()
+    assert (group.number, group.steps) == (training.clock.step, 1)
 
 
 def test_a_step_that_the_user_ends_closes_the_group(training) -> None:

@@ -134,6 +134,23 @@ def test_windows_may_be_asked_for_since_1970_or_since_the_runs_start(server: Run
     assert len(near["x_values"]) == 100
 
 
+def test_a_row_of_several_steps_counts_as_so_many(server: RunningServer) -> None:
+    """An agent reads the peaks of very short steps in groups: steps 1, 2 to 65, 66."""
+    agent = Agent()
+    rows = {"step": [1, 65, 66], "first_step": [-1, 2, -1], "duration_ns": [900, 100, 900], "peak_phase": [3, -1, 3]}
+    server.send(agent, agent.steps(3, **rows))
+    server.send(agent, agent.ended())
+    steps = server.get(f"/runs/{agent.run}/steps")
+    assert [(step["first_step"], step["step"]) for step in steps] == [(1, 1), (2, 65), (66, 66)]
+    run = server.get(f"/runs/{agent.run}")
+    assert run["steps"] == 66
+    assert run["step_seconds_median"] == pytest.approx(100e-9, rel=0.002), "of 66 steps, 64 took so long"
+    figure = server.get(f"/runs/{agent.run}/figures/step_peaks", x="step")["figure"]
+    (allocated,) = [trace for trace in figure["data"] if trace["name"] == "peak allocated"]
+    assert len(figure["data"]) > 1 and allocated["type"] != "bar", "bars are for single steps"
+    assert allocated["line"]["shape"] == "vh", "as wide as the group is"
+
+
 def test_steps_come_one_object_a_step(server: RunningServer, long_run: Agent) -> None:
     steps = server.get(f"/runs/{long_run.run}/steps")
     assert [step["step"] for step in steps] == list(range(1, 501))

@@ -352,15 +352,19 @@ NO_LEAK = {"verdict": {"level": "none"}, "scans": [{"not_scanned": ""}]}
             None,
         ),
         ({"parameters": None, "other": None}, 1, "The peak is 2.00 GiB, in optimizer of step 3.", None),
+        # 39 % of the peak is unknown: more than the largest that is known.
+        ({"parameters": 30, "optimizer": 31, "other": None}, 1, "The peak is 2.00 GiB, in optimizer of step 3.", None),
+        ({"optimizer": 60, "activations": None}, 1, "; 60 % of it is optimizer state.", None),
     ],
 )
 def test_a_runs_verdict_says_what_most_of_the_peak_is(
     loaded: Any, categories: dict[str, Any], recordings: int, words: str, leads_to: str | None
 ) -> None:
+    held = {name: percent and percent * (2 << 30) // 100 for name, percent in categories.items()}
     run = {
         "run_id": "r", "state": "finished", "capacity_bytes": 80 << 30, "peak_reserved_bytes": 3 << 30, "leak_count": 0,
         "ranks": [], "peak_allocated_bytes": 2 << 30, "peak_step": 3, "peak_phase": "optimizer",
-        "peak_categories": categories, "recordings": recordings, "fragmentation_fraction": None,
+        "peak_categories": held, "recordings": recordings, "fragmentation_fraction": None,
     }  # fmt: skip
     said, links = loaded.evaluate(RUN_VERDICT, [run, NO_LEAK])
     assert f"{words} No leak found." in said

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from vramscope.memory.peak_counters import PeakCounter
 from vramscope.protocol import series
 from vramscope.steps.batch_context import BatchContext
-from vramscope.steps.events import BreakdownSource, RetentionSource, StepListener
+from vramscope.steps.events import BreakdownSource, RetentionSource
 from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OTHER
+from vramscope.steps.publisher import StepPublisher
 from vramscope.steps.records import (
     UNKNOWN_AFTER_STEP,
     AfterStep,
@@ -42,7 +43,7 @@ _MOST_FINISHED = 20_000
 _cut = methodcaller("cut")
 
 
-class StepClock:
+class StepClock(StepPublisher):
     """Step and phase of one training.
 
     phases         False: only whole steps are read (one reading a step); phases stay unknown.
@@ -61,6 +62,7 @@ class StepClock:
         now: Callable[[], int] = time.perf_counter_ns,
         random: Random | None = None,
     ) -> None:
+        super().__init__()
         self._now = now
         self.step = 0
         """Number of optimizer steps that have ended, those before a resume included."""
@@ -83,12 +85,6 @@ class StepClock:
         self._plan = StepPlan(random, budget) if phases and not in_every_step else None
         self.counters: list[PeakCounter] = []
         self.batch = BatchContext()
-        self._listeners: tuple[StepListener, ...] = ()
-        self._on_phase_entered: tuple[Callable[[], None], ...] = ()
-        self._on_phase_continued: tuple[Callable[[], None], ...] = ()
-        self._on_phase_inputs: tuple[Callable[[tuple[Any, ...], dict[str, Any]], None], ...] = ()
-        self._on_step_ended: tuple[Callable[[StepRecord], None], ...] = ()
-        self._on_renumbered: tuple[Callable[[int], None], ...] = ()
         self.breakdown: BreakdownSource | None = None
         """Adds the bytes by category to each record."""
         self.retention: RetentionSource | None = None
@@ -111,29 +107,6 @@ class StepClock:
         """Record of the last step that ended."""
         self.lost_steps = 0
         """Number of records that were dropped because nobody took them."""
-
-    def subscribe(self, listener: StepListener) -> None:
-        """Publish events to this listener from now on. Subscribing twice changes nothing."""
-        if listener not in self._listeners:
-            self._set_listeners((*self._listeners, listener))
-
-    def unsubscribe(self, listener: StepListener) -> None:
-        """Publish no more events to this listener."""
-        self._set_listeners(tuple(one for one in self._listeners if one is not listener))
-
-    def _set_listeners(self, listeners: tuple[StepListener, ...]) -> None:
-        # New tuples: a hook on the training thread sees the old or the new one of each event, never one that changes.
-        self._listeners = tuple(sorted(listeners, key=lambda listener: listener.order))
-
-        def calls(event: str) -> tuple[Callable[..., None], ...]:
-            unused = getattr(StepListener, event)
-            return tuple(getattr(one, event) for one in self._listeners if getattr(type(one), event) is not unused)
-
-        self._on_phase_entered = calls("phase_entered")
-        self._on_phase_continued = calls("phase_continued")
-        self._on_phase_inputs = calls("phase_inputs")
-        self._on_step_ended = calls("step_ended")
-        self._on_renumbered = calls("steps_renumbered")
 
     def watch(self, counter: PeakCounter) -> None:
         """Include this device in all further readings."""
@@ -196,20 +169,26 @@ class StepClock:
         if self.retention is not None:
             self.retention.plain_step_ended()
 
-    def hooks_are_back(self) -> None:
-        """The training does something else than plain steps. Phases are seen again; the group goes on to the step's end."""
-        if self.is_plain and not self.watched:
-            began = self._now()
+    def hooks_are_back(self, *, between_steps: bool) -> None:
+        """The training does something else than plain steps, and phases are seen again. Within a step its group goes on to the
+        step's end."""
+        if not self.is_plain or self.watched:
+            return
+        began = self._now()
+        if between_steps:
+            self.end_plain_steps()
+        else:
             self._close(began)
             self._plain_intervals = len(self._intervals)
-            self.watched, self.is_control_step = True, False
-            self._agent_ns += self._now() - began
-            if self._plan is not None:
-                self._plan.interrupted()
+        self.watched, self.is_control_step = True, False
+        self._agent_ns += self._now() - began
+        if self._plan is not None:
+            self._plan.interrupted()
 
     def end_plain_steps(self) -> None:
-        """Record the plain steps that have ended since the last record, at the end of the session."""
+        """End a group early: record the plain steps that have ended since the last record."""
         if not self.is_plain or not self._plain_steps:
+            self.is_plain = self.is_plain and self._plain_intervals > 0
             return
         if not self._plain_intervals:
             self._close(self._now())
@@ -220,6 +199,7 @@ class StepClock:
         after = AfterStep(series.UNKNOWN, sum(allocated) if allocated else series.UNKNOWN)
         self._record([first], first.end_ns, None, after, series.UNKNOWN, self._agent_ns, self._plain_steps)
         self.is_plain, self._plain_steps, self._plain_intervals = False, 0, 0
+        self._end_ns, self._agent_ns, self._agent_before_ns = first.end_ns, 0, 0
 
     def end_step(self, *, divided: bool = False) -> None:
         """The optimizer has stepped: the step is complete, and the next one begins with DATA.
@@ -281,7 +261,7 @@ class StepClock:
 
     def stays_detailed(self) -> bool:
         """True if a listener needs all hooks in the next step, which becomes a detailed one."""
-        needed = any(listener.needs_detail for listener in self._listeners)
+        needed = self.listener_needs_detail
         if needed and self._plan is not None:
             self._plan.details_needed(self._steps_here)
             self.watched, self.is_control_step = True, False

@@ -46,11 +46,17 @@ class PlainSteps:
         self._removals: list[Callable[[], None]] = []
         self._leader: Callable[[], torch.optim.Optimizer | None] = lambda: None
         self._left = 0
+        self._sequence: Callable[[], int] = lambda: 0
+        """Number of autograd's next operation on this thread."""
+        self._at_end = 0
         self.are_running = False
         """True while the hooks are absent."""
 
     def install(self) -> None:
         """Put the hooks of optimizers in place."""
+        import torch
+
+        self._sequence = torch._C._autograd._get_sequence_nr
         self._removals = self._listen()
 
     def remove(self) -> None:
@@ -63,6 +69,7 @@ class PlainSteps:
     def begin(self, steps: int, leader: Callable[[], torch.optim.Optimizer | None]) -> None:
         """The next ``steps`` steps of this optimizer are a group of plain steps. 5 µs if the hooks are still there."""
         self._left, self._leader = steps, leader
+        self._at_end = self._sequence()
         self._clock.begin_plain_steps()
         if not self.are_running:
             self.are_running = True
@@ -84,7 +91,8 @@ class PlainSteps:
         """The same within a group: the training does something else than steps."""
         if self.are_running and self._clock.thread == get_ident():
             self.end()
-            self._clock.hooks_are_back()
+            # (A number of autograd's for each operation with gradients: none since the last step's end.)
+            self._clock.hooks_are_back(between_steps=self._sequence() == self._at_end)
 
     def _remove_listeners(self) -> None:
         while self._removals:
@@ -100,6 +108,7 @@ class PlainSteps:
             self._others(optimizer, args, kwargs)
         elif self._left > 1:
             self._left -= 1
+            self._at_end = self._sequence()
             clock.plain_step_ended()
         else:
             self._step_ended()

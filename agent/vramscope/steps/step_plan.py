@@ -31,6 +31,8 @@ MOST_PLAIN_STEPS: Final = 1024
 """Maximum number of plain steps between two detailed ones."""
 SHARE_OF_READINGS: Final = 0.5
 """Share of the budget for the readings of plain steps. The rest is for detailed steps."""
+FEWEST_TO_COMPARE: Final = 9
+"""Number of groups of plain steps from which their duration is known."""
 STEPS_AFTER_RISE: Final = 8
 """Number of detailed steps after a group of plain steps with a higher peak than all before."""
 STEPS_AFTER_REFUSAL: Final = 8
@@ -92,6 +94,8 @@ class StepPlan:
         self._group_costs_ns: deque[int] = deque(maxlen=RECENT_STEPS)
         """Agent time of whole groups of plain steps: a reading, for the most part."""
         self._durations_ns: deque[int] = deque(maxlen=RECENT_STEPS)
+        self._detailed_durations_ns: deque[int] = deque(maxlen=RECENT_STEPS)
+        self._plain_durations_ns: deque[int] = deque(maxlen=RECENT_STEPS)
         self._highest: list[int] = []
         """Highest peak so far, by device."""
 
@@ -129,7 +133,12 @@ class StepPlan:
             self._group_costs_ns.append(ended.agent_ns)
         else:
             (self._detailed_costs_ns if ended.is_detailed else self._control_costs_ns).append(ended.agent_ns)
-        self._durations_ns.append(ended.duration_ns // ended.steps)
+        took_ns = ended.duration_ns // ended.steps
+        self._durations_ns.append(took_ns)
+        if ended.is_plain:
+            self._plain_durations_ns.append(took_ns)
+        elif ended.is_detailed:
+            self._detailed_durations_ns.append(took_ns)
         known = self._highest
         if len(ended.peaks) == len(known) and not any(map(int.__gt__, ended.peaks, known)):
             return False
@@ -138,7 +147,7 @@ class StepPlan:
 
     def _plan_plain_steps(self, number: int) -> bool:
         """Plan plain steps if detailed ones cost more than the budget."""
-        cost = statistics.median(self._detailed_costs_ns)
+        cost = self._detailed_cost_ns()
         allowed = self._budget * statistics.median(self._durations_ns)
         if cost <= allowed or number * cost <= ALLOWANCE_NS:
             return False
@@ -151,6 +160,14 @@ class StepPlan:
         length = round(cost / left * self._random.uniform(0.5, 1.5))
         self._plain_left = max(1, min(MOST_PLAIN_STEPS, length))
         return True
+
+    def _detailed_cost_ns(self) -> float:
+        """What watching adds to a step: by the agent's own clock, or by comparison with plain steps if that says more."""
+        cost = statistics.median(self._detailed_costs_ns)
+        if len(self._plain_durations_ns) < FEWEST_TO_COMPARE:
+            return cost
+        longer = statistics.median(self._detailed_durations_ns) - statistics.median(self._plain_durations_ns)
+        return max(cost, longer)
 
     def _plan_control_steps_instead(self, number: int) -> None:
         """Plain steps were wanted, and the training's steps do not allow them: phases are read in some steps only."""
