@@ -48,7 +48,7 @@ def a_window(
     random = np.random.default_rng(rows)
 
     def column(stream: str, name: str) -> SeriesColumn:
-        if any(word in name for word in unknown):
+        if name == "first_step" or any(word in name for word in unknown):  # (of groups of steps only)
             values = np.full(rows, np.nan)
         elif wire_series.STREAMS[stream][name].unit == "code":
             values = random.integers(0, len(wire_series.PHASES), rows).astype(float)
@@ -263,6 +263,18 @@ def test_few_step_peaks_are_bars_by_phase() -> None:
     assert {trace.meta["role"] for trace in bars} == {f"phase-{phase}" for phase in wire_series.PHASES}
     many = RUN_FIGURES["step_peaks"].draw(a_window(rows=2000, x="step"))
     assert not [trace for trace in many.data if trace.type == "bar"]
+
+
+def test_a_group_of_steps_is_drawn_as_wide_as_it_is() -> None:
+    window = a_window(rows=200, x="step")
+    first = np.full(200, np.nan)
+    first[7] = window.steps.x_values[6] + 1
+    columns = window.steps.columns | {"first_step": SeriesColumn(first, first, first)}
+    steps = dataclasses.replace(window.steps, columns=columns)
+    figure = RUN_FIGURES["step_peaks"].draw(dataclasses.replace(window, streams=window.streams | {"steps": steps}))
+    lines = [trace for trace in figure.data if trace.meta["role"] in ("allocated", "reserved")]
+    assert [trace.line.shape for trace in lines] == ["vh", "vh"]
+    assert not [trace for trace in figure.data if trace.type == "bar"]
 
 
 def rising(rows: int, growth: float) -> RunWindow:

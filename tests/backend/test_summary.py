@@ -25,7 +25,7 @@ SECOND = 1_000_000_000
 def test_the_median_is_right_within_a_thousandth(durations: list[int], parts: int) -> None:
     counted = Durations()
     for part in np.array_split(np.array(durations, np.int64), parts):
-        counted.add(part)
+        counted.add(part, np.ones_like(part))
     found = counted.median_ns()
     assert found is not None
     ordered = sorted(durations)
@@ -35,7 +35,7 @@ def test_the_median_is_right_within_a_thousandth(durations: list[int], parts: in
 
 def test_without_a_known_duration_there_is_no_median() -> None:
     counted = Durations()
-    counted.add(np.array([-1, 0, -1]))
+    counted.add(np.array([-1, 0, -1]), np.ones(3, np.int64))
     assert counted.median_ns() is None
 
 
