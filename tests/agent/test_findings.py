@@ -46,3 +46,16 @@ def test_a_tensor_without_sizes_is_one_row_of_what_holds_it():
     bags = [torch.nested.nested_tensor([torch.zeros(2, 4), torch.zeros(3, 4)]) for _ in range(3)]
     group = group_of(holder, [*bags, torch.zeros(5, 4), torch.tensor(1.0)], {}, NodeBudget())
     assert (group.tensors, group.rows) == (5, 3 + 5 + 1)
+
+
+def test_the_nodes_of_many_graphs_do_not_depend_on_which_were_walked() -> None:
+    """A step's logits and its loss have graphs of two kinds, and only some of all are walked."""
+    key = HolderKey(HolderKind.LOCAL, "train", "train.py", "kept")
+    holder = wording.made_of(key, "kept", "local 'kept' of train()", [], "train.py", 3, "train")
+    weight = torch.ones(4, 4, requires_grad=True)
+    logits = [torch.ones(3, 4) @ weight for _ in range(40)]
+    losses = [(one * 2).sum() for one in logits]
+    of_one = [group_of(holder, [one], {}, NodeBudget()).nodes for one in (logits[0], losses[0])]
+    pairs = [one for pair in zip(logits, losses, strict=True) for one in pair]
+    for order in (pairs, pairs[1:] + pairs[:1], logits + losses, losses[:7] + logits + losses[7:]):
+        assert group_of(holder, order, {}, NodeBudget()).nodes == 40 * sum(of_one)

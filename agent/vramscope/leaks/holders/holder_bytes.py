@@ -180,6 +180,8 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
     firsts: list[int] = []
     others: dict[int, list[int]] = {}
     """Bytes of a group's first graph, and the additional bytes of each further one by the size of its result."""
+    nodes_by_size: dict[int, list[int]] = {}
+    """Nodes of the walked graphs by the size of their results."""
     walks: list[Walk] = []
     for run in nodes:
         of_run: Storages = {}
@@ -189,6 +191,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
             graph: Graph = walk(node, budget)
             oldest = min(oldest, graph.oldest)
             visited += graph.nodes
+            nodes_by_size.setdefault(size, []).append(graph.nodes)
             cut_short |= not graph.complete
             leaves |= graph.parameters.keys() - graph.saved.keys()
             its = {key: size for key, size in {**graph.saved, **graph.parameters}.items() if key not in known}
@@ -205,6 +208,8 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
     if factor > 1 and others and (counted := sum(saved.values())):
         # Losses of one step share its activations: what one more graph adds is less than what a graph has.
         saved_factor = (fmean(firsts) + _mean_of_all(others, with_graph) * (len(with_graph) - 1)) / counted
+    if factor > 1:
+        visited = round(_mean_of_all(nodes_by_size, with_graph) * len(with_graph))
     if births and births[-1] - births[0] <= budget.chains.step_numbers:
         unequal = _of_unequal_walks(walks)
         saved_factor, visited = saved_factor * unequal, round(visited * unequal)
@@ -216,7 +221,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
         own={key: size for key, size in own.items() if key not in known},
         saved=saved,
         saved_factor=saved_factor,
-        nodes=int(visited * factor),
+        nodes=visited,
         births=births,
         oldest=oldest,
         attributes=[
