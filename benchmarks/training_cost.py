@@ -112,11 +112,13 @@ class Off:
     def __exit__(self, *_: object) -> None: ...
 
 
-def measure(step: Callable[[], None], variants: dict[str, Callable[[], object]], rounds: int, seconds: float) -> dict:
+def measure(
+    step: Callable[[], None], variants: dict[str, Callable[[], object]], rounds: int, seconds: float, settle: float
+) -> dict:
     """Median step of each variant in µs, and medians over rounds of the differences to the off block of the round.
 
-    Each block runs ``seconds``, of which the first 1.5 are not counted: an attach starts threads, asks git and NVML, opens
-    a connection, once a training.
+    Each block runs ``seconds`` after ``settle`` seconds that are not counted. An attach starts threads, asks git and NVML
+    and opens a connection, once a training; and until 0.3 s were spent on watching, every step is watched.
     """
     times: dict[str, list[float]] = {name: [] for name in variants}
     cpu_times: dict[str, list[float]] = {name: [] for name in variants}
@@ -125,8 +127,8 @@ def measure(step: Callable[[], None], variants: dict[str, Callable[[], object]],
         random.shuffle(order)
         for name in order:
             with variants[name]():
-                run(step, 1.5)
-                taken, cpu = run(step, seconds - 1.5)
+                run(step, settle)
+                taken, cpu = run(step, seconds)
             times[name].append(statistics.median(taken) / 1000)
             cpu_times[name].append(cpu)
     off, cpu_off = times["off"], cpu_times["off"]
@@ -243,6 +245,7 @@ def beside_traceml(server: str, rounds: int) -> dict:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=8)
+    options.add_argument("--settle", type=float, default=8.0, help="seconds of each block that are not counted")
     options.add_argument("--without-traceml", action="store_true")
     options.add_argument("--json", action="store_true")
     chosen = options.parse_args()
@@ -263,12 +266,13 @@ def main() -> None:
         for _ in range(WARM_UP_STEPS):
             step()
         before = resident_mib()
-        result = {"mlp": measure(step, variants, chosen.rounds, 4.0)}
+        result = {"mlp": measure(step, variants, chosen.rounds, 4.0, chosen.settle)}
         result["rss_added_mib"] = round(resident_mib() - before, 1)
         large = gpt2("cuda")
         for _ in range(5):
             large()
-        result["gpt2"] = measure(large, {k: variants[k] for k in ("off", "step_peaks", "default")}, chosen.rounds, 5.0)
+        some = {name: variants[name] for name in ("off", "step_peaks", "default")}
+        result["gpt2"] = measure(large, some, chosen.rounds, 5.0, chosen.settle)
         if not chosen.without_traceml:
             with suppress(subprocess.TimeoutExpired):
                 result["processes"] = beside_traceml(serving.url, 3)

@@ -23,6 +23,7 @@ class Session(SessionParts):
     def step(self) -> None:
         """Mark the end of an optimizer step, in a loop without a torch optimizer (a replayed CUDA graph, say)."""
         if self.live:
+            self._hooks.interrupt_plain_steps()
             self._clock.end_step()
 
     @guarded("the logged numbers")

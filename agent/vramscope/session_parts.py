@@ -37,7 +37,7 @@ from vramscope.settings import Settings
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
 from vramscope.steps.patches.cuda_graphs import UNSEEN, ReplayFront
-from vramscope.steps.tails import tails as tails_of
+from vramscope.steps.tails import tails_of
 from vramscope.techniques.detector import TechniqueDetector
 from vramscope.transport.ring import Ring
 from vramscope.transport.sender import Sender

@@ -17,6 +17,8 @@ from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 MIB: Final = 1024 * 1024
+BUDGET: Final = 0.02
+"""Default share of the training's time that watching may take."""
 
 
 class Variable(NamedTuple):
@@ -246,7 +248,7 @@ class Settings:
     )
     budget: float = _setting(
         "VRAMSCOPE_BUDGET",
-        0.02,
+        BUDGET,
         _share,
         "Share of the training's time that watching may take, besides 0.3 s in a run. Where steps are so short that it would "
         "take more, most steps are plain: only their ends are seen, and one exact peak covers a group of them.",

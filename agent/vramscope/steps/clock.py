@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramscope.memory.peak_counters import PeakCounter
 from vramscope.protocol import series
+from vramscope.settings import BUDGET
 from vramscope.steps.batch_context import BatchContext
 from vramscope.steps.events import BreakdownSource, RetentionSource
 from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OTHER
@@ -25,10 +26,11 @@ from vramscope.steps.records import (
     CategoryBytes,
     PhaseInterval,
     StepRecord,
+    after_cuts,
     highest_allocated,
     merged,
 )
-from vramscope.steps.step_plan import BUDGET, EndedStep, StepPlan
+from vramscope.steps.step_plan import EndedStep, StepPlan
 
 if TYPE_CHECKING:
     from random import Random
@@ -195,8 +197,7 @@ class StepClock(StepPublisher):
             self._plain_intervals = len(self._intervals)
         number = self._plain_intervals
         first, self._intervals = merged(self._intervals[:number]), self._intervals[number:]
-        allocated = [cut.allocated_bytes for cut in first.cuts]
-        after = AfterStep(series.UNKNOWN, sum(allocated) if allocated else series.UNKNOWN)
+        after = after_cuts(first.cuts)
         self._record([first], first.end_ns, None, after, series.UNKNOWN, self._agent_ns, self._plain_steps)
         self.is_plain, self._plain_steps, self._plain_intervals = False, 0, 0
         self._end_ns, self._agent_ns, self._agent_before_ns = first.end_ns, 0, 0
@@ -252,9 +253,7 @@ class StepClock(StepPublisher):
         self._micro_steps -= micro_steps
         self._agent_ns -= agent_ns
         self._count_step()
-        allocated = [cut.allocated_bytes for cut in first[-1].cuts]
-        after = AfterStep(series.UNKNOWN, sum(allocated) if allocated else series.UNKNOWN)
-        record = self._record(first, self._end_ns, None, after, micro_steps, agent_ns)
+        record = self._record(first, self._end_ns, None, after_cuts(first[-1].cuts), micro_steps, agent_ns)
         for ended in self._on_step_ended:
             ended(record)
         return intervals[number:]

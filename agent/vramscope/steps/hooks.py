@@ -76,7 +76,7 @@ class LoopHooks:
         self.caught = CaughtErrors(self.error_passes)
         self.patches = Patches()
         self.plain = PlainSteps(
-            clock, self.patches, listen=self._listen, step_ended=self._end_step, others=self._other_stepped
+            clock, self.patches, listen=self._listen, end_step=self._end_step, other_stepped=self._other_stepped
         )
         self._removals: list[Callable[[], None]] = []
         self.graph_task: Callable[[], int] = lambda: OUTSIDE
@@ -123,7 +123,7 @@ class LoopHooks:
             self.models.add(root)
 
     def _other_stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        """Another optimizer than the leader has stepped among plain steps: nobody saw the begin of it."""
+        """Another optimizer than the leader has stepped among plain steps. The begin of its step was not seen."""
         self.optimizers.add(optimizer)
         self._after_optimizer(optimizer, args, kwargs)
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class PlainSteps:
     """Of one session.
 
-    listen       puts the hooks of optimizers in place; returns functions that remove them
-    step_ended   the last step of a group has ended
-    others       another optimizer has stepped, with the arguments of its hook; the hooks are back
+    listen          puts the hooks of optimizers in place; returns functions that remove them
+    end_step        called at the end of a group's last step
+    other_stepped   called after the step of another optimizer, with the arguments of its hook; the hooks are back by then
     """
 
     def __init__(
@@ -35,20 +35,21 @@ class PlainSteps:
         patches: Patches,
         *,
         listen: Callable[[], list[Callable[[], None]]],
-        step_ended: Callable[[], None],
-        others: Callable[[torch.optim.Optimizer, Any, Any], None],
+        end_step: Callable[[], None],
+        other_stepped: Callable[[torch.optim.Optimizer, Any, Any], None],
     ) -> None:
         self._clock = clock
         self._patches = patches
         self._listen = listen
-        self._step_ended = step_ended
-        self._others = others
+        self._end_step = end_step
+        self._other_stepped = other_stepped
         self._removals: list[Callable[[], None]] = []
         self._leader: Callable[[], torch.optim.Optimizer | None] = lambda: None
         self._left = 0
         self._sequence: Callable[[], int] = lambda: 0
         """Number of autograd's next operation on this thread."""
         self._at_end = 0
+        """That number at the end of the newest step."""
         self.are_running = False
         """True while the hooks are absent."""
 
@@ -88,10 +89,10 @@ class PlainSteps:
             self._removals = self._listen()
 
     def interrupt(self) -> None:
-        """The same within a group: the training does something else than steps."""
-        if self.are_running and self._clock.thread == get_ident():
+        """The training does something else than steps, within a group: the hooks are needed again."""
+        if self.are_running and self._clock.is_training_thread():
             self.end()
-            # (A number of autograd's for each operation with gradients: none since the last step's end.)
+            # (Autograd numbers each operation with gradients. No new one: no forward pass has begun since the step's end.)
             self._clock.hooks_are_back(between_steps=self._sequence() == self._at_end)
 
     def _remove_listeners(self) -> None:
@@ -101,14 +102,14 @@ class PlainSteps:
     @guarded("optimizer hook")
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         clock = self._clock
-        if get_ident() != clock.thread:
+        if get_ident() != clock.thread and not clock.is_training_thread():
             return
         if self._leader() is not optimizer:
             self.interrupt()
-            self._others(optimizer, args, kwargs)
+            self._other_stepped(optimizer, args, kwargs)
         elif self._left > 1:
             self._left -= 1
             self._at_end = self._sequence()
             clock.plain_step_ended()
         else:
-            self._step_ended()
+            self._end_step()

@@ -70,6 +70,11 @@ class AfterStep(NamedTuple):
     after_step_bytes: int
 
 
+def after_cuts(cuts: Sequence[Interval]) -> AfterStep:
+    """What the last readings of a step tell; UNKNOWN without a device."""
+    return AfterStep(series.UNKNOWN, sum(cut.allocated_bytes for cut in cuts) if cuts else series.UNKNOWN)
+
+
 UNKNOWN_AFTER_STEP = AfterStep(series.UNKNOWN, series.UNKNOWN)
 
 

@@ -11,8 +11,8 @@ from collections import deque
 from random import Random
 from typing import Final, NamedTuple
 
-BUDGET: Final = 0.02
-"""Default share of the time that watching may take."""
+from vramscope.settings import BUDGET
+
 ALLOWANCE_NS: Final = 300_000_000
 """Time that watching may take in a run beside that share: its first steps matter most."""
 WARM_UP_STEPS: Final = 100
@@ -73,8 +73,8 @@ DETAILED: Final = NextSteps()
 class StepPlan:
     """Plan of one session.
 
-    random   Draws the places of control steps and the lengths of plain stretches, so that neither keeps time with a period
-             of the training. Never the user's generator, whose state must not change.
+    random   Draws the places of control steps and the numbers of plain steps, so that no period of the training coincides
+             with them. Never the user's generator, whose state must not change.
     budget   share of the time that watching may take
     """
 
@@ -100,7 +100,7 @@ class StepPlan:
         """Highest peak so far, by device."""
 
     def next_steps(self, ended: EndedStep) -> NextSteps:
-        """Plan the steps after this record. Costs 1 µs, and 10 µs where a stretch or a group is planned."""
+        """Plan the steps after this record. Medians are computed where new plain or control steps are planned."""
         number = ended.number
         if self._note(ended) and ended.is_plain:
             self._detailed_until, self._plain_left = number + STEPS_AFTER_RISE, 0
@@ -146,7 +146,7 @@ class StepPlan:
         return True
 
     def _plan_plain_steps(self, number: int) -> bool:
-        """Plan plain steps if detailed ones cost more than the budget."""
+        """Plan plain steps if detailed ones cost more than the budget. False if they do not."""
         cost = self._detailed_cost_ns()
         allowed = self._budget * statistics.median(self._durations_ns)
         if cost <= allowed or number * cost <= ALLOWANCE_NS:
@@ -156,7 +156,6 @@ class StepPlan:
         for_readings = max(1.0, SHARE_OF_READINGS * allowed)
         self._in_group = max(1, min(MOST_IN_GROUP, round(reading / for_readings)))
         left = max(allowed - reading / self._in_group, SHARE_OF_READINGS * allowed, 1.0)
-        # A random length is never in step with a period of the training.
         length = round(cost / left * self._random.uniform(0.5, 1.5))
         self._plain_left = max(1, min(MOST_PLAIN_STEPS, length))
         return True
@@ -170,7 +169,7 @@ class StepPlan:
         return max(cost, longer)
 
     def _plan_control_steps_instead(self, number: int) -> None:
-        """Plain steps were wanted, and the training's steps do not allow them: phases are read in some steps only."""
+        """Plain steps were wanted, and this training does not allow them. So phases are read in some of the steps only."""
         self._plain_left = 0
         left_on = statistics.median(self._control_costs_ns) if self._control_costs_ns else 0.0
         allowed = max(1.0, self._budget * statistics.median(self._durations_ns))

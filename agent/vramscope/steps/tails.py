@@ -7,7 +7,7 @@ from vramscope.steps.clock import StepClock
 from vramscope.steps.phase import BACKWARD, FORWARD, OPTIMIZER
 
 
-def tails(clock: StepClock) -> list[messages.Tail]:
+def tails_of(clock: StepClock) -> list[messages.Tail]:
     """Peaks after the last step, by device. From any thread, at the end."""
     if not clock.counters and clock.find_devices is not None:
         clock.find_devices()

@@ -94,7 +94,7 @@ class AgentOverhead(TypedDict):
     """Cost of the agent."""
 
     seconds_per_step: float | None
-    """Time that the agent adds to a step, by comparison with unwatched control steps."""
+    """Time that the agent adds to a step, as the mean over watched and unwatched steps, by comparison of the two."""
     fraction: float | None
     """The same as a share of the step."""
     resolvable: bool
