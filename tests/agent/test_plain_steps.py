@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import gc
 import itertools
+import json
+import sys
+import textwrap
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import warm
+
 from vramscope.integrations.extensions import extend
-from vramscope.leaks.detector import LeakDetector
 from vramscope.process.live_objects import living
 from vramscope.process.watched_calls import is_watched
 from vramscope.steps import step_plan
@@ -206,23 +213,49 @@ def test_a_compiled_model_is_not_compiled_again(training) -> None:
     assert (dict(torch._dynamo.utils.counters["frames"]), dict(torch._dynamo.utils.counters["stats"])) == before
 
 
-def test_a_leak_that_begins_in_plain_steps_is_found(training, monkeypatch) -> None:
+LEAK = textwrap.dedent(
+    """
+    import json, torch
+    from torch import nn
+    from vramscope.leaks.detector import LeakDetector
+    from vramscope.steps import step_plan
+    from vramscope.steps.clock import StepClock
+    from vramscope.steps.hooks import LoopHooks
+    step_plan.ALLOWANCE_NS = 0
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    clock = StepClock(budget=1e-9)
+    hooks = LoopHooks(clock)
     scans = []
-    training.hooks.graphs = LeakDetector(training.clock, scans.append)
-    kept = []
-    for number in range(3000):
-        loss = training.model(torch.ones(2, 4)).sum()
+    hooks.graphs = LeakDetector(clock, scans.append)
+    hooks.install([model])
+    kept, growing = [], []
+    for number in range(LEAK_FROM + 3 * step_plan.MOST_PLAIN_STEPS):
+        loss = model(torch.ones(2, 4)).sum()
         loss.backward()
-        training.optimizer.step()
-        training.optimizer.zero_grad()
-        if number >= 700:
+        optimizer.step()
+        optimizer.zero_grad()
+        if number >= LEAK_FROM:
             kept.append(loss)
-        found = [leak for leak in scans[-1].leaks if leak.kind == "growing"] if scans else []
-        if found:
+        growing = [leak for leak in scans[-1].leaks if leak.kind == "growing"] if scans else []
+        if growing:
             break
-    assert any(record.steps > 1 for record in training.clock.take())
-    assert found and "kept" in found[0].holder
-    assert found[0].growth_bytes_per_step is None or found[0].count <= len(kept)
+    groups = sum(record.steps > 1 for record in clock.take())
+    print(json.dumps([groups, [[leak.holder, leak.count] for leak in growing], len(kept)]))
+    """
+)
+
+
+def test_a_leak_that_begins_in_plain_steps_is_found() -> None:
+    """Two detailed steps show that graphs are kept, and from then on no step is plain: three stretches are enough.
+
+    In a process of its own: among the objects of all other tests a scan may not come to its end.
+    """
+    done = warm.run(LEAK.replace("LEAK_FROM", "700"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    groups, growing, kept = json.loads(done.stdout)
+    ((holder, count),) = growing
+    assert groups > 0 and "kept" in holder and count <= kept
 
 
 class TestPlan:
