@@ -1,13 +1,16 @@
 """What the agent costs on the training thread: off and on interleaved, beside the floor and beside TraceML in the same run.
 
-    python benchmarks/training_cost.py [--rounds 8] [--without-traceml] [--json]
+    python benchmarks/training_cost.py [--rounds 8] [--programs mlp,layers,gpt2] [--variants floor,default] [--without-traceml]
 
-Two trainings: a tiny MLP (about half a millisecond a step: it resolves microseconds) and GPT-2 small. Blocks of steps run
+Three trainings: a tiny MLP (about half a millisecond a step: it resolves microseconds), 20 linear layers (about two
+milliseconds) and GPT-2 small. Blocks of steps run
 off, with the floor (one raw reading and one reset of the peaks a step, and nothing else), with the steps' exact peaks and
 nothing else of what the agent looks at, with the phases' peaks in every step beside them, with all but phases, with all and
 phases in every step, and as the agent is by default. The order is drawn anew in each round, and each figure is a difference
-to the blocks that ran off in the same rounds: ``added_us`` by the clock on the wall, ``added_cpu_us`` of the training
-thread's own processor time. A real server receives what is measured, in a process of its own.
+to the blocks that ran off in the same rounds. ``added_us`` and ``added_fraction``: the median step, by the clock on the wall.
+``loop``: the whole block's time a step, as a ratio to the block that ran off. ``loop_cpu``: the same of the process's
+processor time, the agent's threads included. ``added_cpu_us``: the training thread's own processor time.
+A real server receives what is measured, in a process of its own.
 TraceML traces by itself and cannot be switched off again: it runs in processes of its own, in turn with bare ones.
 """
 
@@ -22,17 +25,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from serving import Serving  # beside this file
 from torch import nn
 
 from vramscope import agent
-
-WARM_UP_STEPS = 200
 
 
 def mlp(device: str) -> Callable[[], None]:
@@ -45,6 +48,20 @@ def mlp(device: str) -> Callable[[], None]:
     def step() -> None:
         optimizer.zero_grad()
         loss(model(inputs), targets).backward()
+        optimizer.step()
+
+    step.model = model  # type: ignore[attr-defined]
+    return step
+
+
+def layers(device: str) -> Callable[[], None]:
+    model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(20))).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    inputs = torch.zeros(64, 256, device=device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
         optimizer.step()
 
     step.model = model  # type: ignore[attr-defined]
@@ -117,41 +134,72 @@ def measure(
 ) -> dict:
     """Median step of each variant in µs, and medians over rounds of the differences to the off block of the round.
 
-    Each block runs ``seconds`` after ``settle`` seconds that are not counted. An attach starts threads, asks git and NVML
-    and opens a connection, once a training; and until 0.3 s were spent on watching, every step is watched.
+    Each block runs ``seconds`` after ``settle`` seconds that are not counted (one second where no agent is).
+    An attach starts threads, asks git and NVML and opens a connection, once a training. Until 0.3 s were spent on watching,
+    every step is watched.
     """
     times: dict[str, list[float]] = {name: [] for name in variants}
-    cpu_times: dict[str, list[float]] = {name: [] for name in variants}
+    loops: dict[str, list[Block]] = {name: [] for name in variants}
     order = list(variants)
     for _ in range(rounds):
         random.shuffle(order)
         for name in order:
             with variants[name]():
-                run(step, settle)
-                taken, cpu = run(step, seconds)
-            times[name].append(statistics.median(taken) / 1000)
-            cpu_times[name].append(cpu)
-    off, cpu_off = times["off"], cpu_times["off"]
+                run(step, settle if isinstance(variants[name], partial) else min(settle, 1.0))
+                block = run(step, seconds)
+            times[name].append(block.median_us)
+            loops[name].append(block)
+    off, loop_off = times["off"], loops["off"]
     return {
         name: {
             "step_us": round(statistics.median(values), 1),
             "added_us": round(statistics.median(a - b for a, b in zip(values, off, strict=True)), 1),
             "added_fraction": round(statistics.median(a / b - 1 for a, b in zip(values, off, strict=True)), 4),
-            "added_cpu_us": round(statistics.median(a - b for a, b in zip(cpu_times[name], cpu_off, strict=True)), 1),
+            "added_cpu_us": round(
+                statistics.median(a.thread_us - b.thread_us for a, b in zip(loops[name], loop_off, strict=True)), 1
+            ),
+            "loop": ratios(a.mean_us / b.mean_us for a, b in zip(loops[name], loop_off, strict=True)),
+            "loop_cpu": ratios(a.process_us / b.process_us for a, b in zip(loops[name], loop_off, strict=True)),
+            "longest_ms": round(statistics.median(block.longest_us for block in loops[name]) / 1000, 2),
         }
         for name, values in times.items()
     }
 
 
-def run(step: Callable[[], None], seconds: float) -> tuple[list[int], float]:
-    """Steps for so long: what each took in ns, and this thread's processor time a step in µs."""
+def ratios(found: Iterable[float]) -> list[float]:
+    """Lowest, median and highest."""
+    values = sorted(found)
+    return [round(value, 4) for value in (values[0], statistics.median(values), values[-1])]
+
+
+class Block(NamedTuple):
+    """Times a step in µs: median, mean and longest by the clock; this thread's and the process's processor time."""
+
+    median_us: float
+    mean_us: float
+    longest_us: float
+    thread_us: float
+    process_us: float
+
+
+def run(step: Callable[[], None], seconds: float) -> Block:
+    """Steps for so long."""
     taken: list[int] = []
-    cpu, end = time.thread_time(), time.perf_counter() + seconds
+    thread, process, began = time.thread_time(), time.process_time(), time.perf_counter()
+    end = began + seconds
     while time.perf_counter() < end:
         start = time.perf_counter_ns()
         step()
         taken.append(time.perf_counter_ns() - start)
-    return taken, (time.thread_time() - cpu) / len(taken) * 1e6
+    torch.cuda.synchronize()
+    count = len(taken) / 1e6
+    return Block(
+        median_us=statistics.median(taken) / 1000,
+        mean_us=(time.perf_counter() - began) / count,
+        longest_us=max(taken) / 1000,
+        thread_us=(time.thread_time() - thread) / count,
+        process_us=(time.process_time() - process) / count,
+    )
 
 
 def resident_mib() -> float:
@@ -246,6 +294,9 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=8)
     options.add_argument("--settle", type=float, default=8.0, help="seconds of each block that are not counted")
+    options.add_argument("--seconds", type=float, default=5.0, help="seconds of each block that are counted")
+    options.add_argument("--programs", default="mlp,layers,gpt2")
+    options.add_argument("--variants", default="", help="those to run beside off; all by default")
     options.add_argument("--without-traceml", action="store_true")
     options.add_argument("--json", action="store_true")
     chosen = options.parse_args()
@@ -253,26 +304,29 @@ def main() -> None:
         raise SystemExit("torch sees no GPU, real or emulated: the allocator's counters cannot be timed")
     os.environ["VRAMSCOPE_QUIET"] = "1"
     with Serving() as serving:
-        variants = {
+        attached = partial(Attached, serving.url)
+        variants: dict[str, Callable[[], object]] = {
             "off": Off,
             "floor": Floor,
-            "step_peaks": lambda: Attached(serving.url, phases=False, peaks_only=True),
-            "phase_peaks": lambda: Attached(serving.url, phases=True, always=True, peaks_only=True),
-            "all_but_phases": lambda: Attached(serving.url, phases=False),
-            "all_phases": lambda: Attached(serving.url, phases=True, always=True),
-            "default": lambda: Attached(serving.url, phases=True),
+            "step_peaks": partial(attached, phases=False, peaks_only=True),
+            "phase_peaks": partial(attached, phases=True, always=True, peaks_only=True),
+            "all_but_phases": partial(attached, phases=False),
+            "all_phases": partial(attached, phases=True, always=True),
+            "default": partial(attached, phases=True),
         }
-        step = mlp("cuda")
-        for _ in range(WARM_UP_STEPS):
-            step()
-        before = resident_mib()
-        result = {"mlp": measure(step, variants, chosen.rounds, 4.0, chosen.settle)}
-        result["rss_added_mib"] = round(resident_mib() - before, 1)
-        large = gpt2("cuda")
-        for _ in range(5):
-            large()
-        some = {name: variants[name] for name in ("off", "step_peaks", "default")}
-        result["gpt2"] = measure(large, some, chosen.rounds, 5.0, chosen.settle)
+        if chosen.variants:
+            variants = {name: variants[name] for name in ("off", *chosen.variants.split(",")) if name in variants}
+        few = {name: variants[name] for name in ("off", "floor", "step_peaks", "default") if name in variants}
+        programs = {"mlp": (mlp, variants), "layers": (layers, few), "gpt2": (gpt2, few)}
+        result: dict[str, object] = {"load": os.getloadavg()[0], "cores": os.cpu_count()}
+        for name in chosen.programs.split(","):
+            make, some = programs[name]
+            step = make("cuda")
+            run(step, 2.0)
+            before = resident_mib()
+            result[name] = measure(step, some, chosen.rounds, chosen.seconds, chosen.settle)
+            result[f"{name}_rss_added_mib"] = round(resident_mib() - before, 1)
+            print(f"{name}: {json.dumps(result[name])}", file=sys.stderr, flush=True)
         if not chosen.without_traceml:
             with suppress(subprocess.TimeoutExpired):
                 result["processes"] = beside_traceml(serving.url, 3)
