@@ -118,6 +118,9 @@ def main(folder: str) -> None:
     from marks import write_mended
 
     torch.set_num_threads(1)
+    # A dataset of Python objects beside the loop: as many as LEAKS_OBJECTS says, in the process that loops run in.
+    rows = int(os.environ.get("LEAKS_OBJECTS", "0")) // 4
+    dataset = [{"words": [row], "label": (row, [row])} for row in range(rows)]  # noqa: F841
     mended = Path(folder) / "loops"
     if not mended.exists():
         write_mended(LOOPS, mended)

@@ -23,6 +23,8 @@ from vramscope.process.name_roots import ATOMS, Root
 MOST_OBJECTS: Final = 200_000
 LEAST_OBJECTS: Final = 20_000
 """Objects that a tier visits in an ordinary process whatever the time."""
+SHORT_FIRST: Final = 3 / 4
+"""Share of a tier's time before long containers are searched."""
 AT_ONCE: Final = 256
 """Objects between two readings of the clock."""
 DEEPEST: Final = 10
@@ -161,15 +163,27 @@ class _Search:
     def is_over(self, done: int, least: int) -> bool:
         return self._time.over(self._part, done, least)
 
-    def until_half_is_over(self) -> Callable[[], bool]:
-        """Returns a check whether half of the remaining time is over."""
-        end = self._time.taken + self._time.left(self._part) / 2
+    def until_over(self, share: float) -> Callable[[], bool]:
+        """Returns a check whether this share of the remaining time is over."""
+        end = self._time.taken + self._time.left(self._part) * share
         return lambda: self._time.taken > end
+
+
+class _Long(NamedTuple):
+    """A container with more elements than are read one by one, before the others are searched."""
+
+    value: Any
+    size: int
+    path: Path
+    ends: set[int]
+    """Ids of the elements that were read."""
 
 
 def _find(sources: Iterable[Root], search: _Search) -> bool:
     paths, wanted, seen = search.paths, search.wanted, search.seen
     queue: collections.deque[tuple[Any, Path]] = collections.deque()
+    rows: collections.deque[tuple[Any, Path]] = collections.deque()
+    """Elements of long containers: what they contain is searched after all else."""
     for root in sources:
         value = root.value
         path = Path(None, root, root.name, type(value), length(value), bound_of(value), 0)
@@ -183,6 +197,8 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
                 search.objects.append(path)
     looked = unhurried = 0
     around: Path | None = None
+    later: list[_Long] = []
+    is_time_for_long = search.until_over(SHORT_FIRST)
     # (When all is found, the neighbours of the last object are searched too: the newest row of a log, say.)
     while queue and (search.missing or queue[0][1].parent is around):
         value, path = queue.popleft()
@@ -191,12 +207,16 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
         if looked > unhurried:
             unhurried = looked + AT_ONCE
             if looked > MOST_OBJECTS or search.is_over(looked, LEAST_OBJECTS):
+                _look_into(later, search)
                 return False
+            if later and is_time_for_long():
+                _look_into(later, search)
         if path.depth >= DEEPEST:
             continue
         ends = set()
         takes_more = path.size is not None and path.bound is None
         is_record = not takes_more and _is_in_what_takes_more(path)
+        is_long = path.size is not None and path.size > MOST_OF_A_CONTAINER
         bound = bound_of(None, value)
         for label, child in children(value, search.shapes):
             looked += 1
@@ -222,13 +242,27 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
                     )  # one link more of a chain (``.before.before``): as deep, and called, as the last
                     continue
                 seen[key] = Path(path, path.root, label, kind, size, bound_of(child, value), path.depth + 1)
-                queue.append((child, seen[key]))
-        if ends and path.size is not None and path.size > MOST_OF_A_CONTAINER:
-            inside = contents(value, path.size, ends, search.missing, search.is_tensor, search.until_half_is_over())
-            search.missing -= inside.wanted
-            search.between.update(dict.fromkeys(inside.wanted, path))
-            search.long.append((path, inside))
+                (rows if is_long else queue).append((child, seen[key]))
+        if ends and is_long:
+            later.append(_Long(value, path.size or 0, path, ends))
+        if not queue:
+            queue, rows = rows, queue
+    _look_into(later, search)
     return True
+
+
+def _look_into(later: list[_Long], search: _Search) -> None:
+    """Search long containers, those first that have wanted objects at their ends. Each takes half of the remaining time.
+
+    They wait until everything short was searched, or SHORT_FIRST of the time is over. A dataset of a million rows would otherwise
+    leave no time for the list that grows.
+    """
+    for one in sorted(later, key=lambda one: search.wanted.isdisjoint(one.ends)):
+        inside = contents(one.value, one.size, one.ends, search.missing, search.is_tensor, search.until_over(1 / 2))
+        search.missing -= inside.wanted
+        search.between.update(dict.fromkeys(inside.wanted, one.path))
+        search.long.append((one.path, inside))
+    later.clear()
 
 
 def _is_in_what_takes_more(path: Path) -> bool:
@@ -257,9 +291,11 @@ def reachable(
     shapes: Shapes = {}
     for tier in tiers:
         queue: collections.deque[tuple[Any, int]] = collections.deque()
+        rows: collections.deque[tuple[Any, int]] = collections.deque()
         looked = unhurried = 0
         above, depth, inside = None, 0, [root.value for root in tier]
         while True:
+            take = rows if len(inside) >= MOST_OF_A_CONTAINER and above is not None else queue
             for thing in inside:
                 looked += 1
                 kind = type(thing)
@@ -271,11 +307,13 @@ def reachable(
                     if _is_bare(thing):
                         continue
                 if may_hold(thing):
-                    queue.append((thing, depth + (above is not None and kind is not type(above))))
+                    take.append((thing, depth + (above is not None and kind is not type(above))))
             if looked > unhurried:
                 unhurried = looked + AT_ONCE
                 if looked > MOST_OBJECTS or time.over(part, looked, LEAST_OBJECTS):
                     break
+            if not queue:
+                queue, rows = rows, queue
             if not queue:
                 break
             above, depth = queue.popleft()

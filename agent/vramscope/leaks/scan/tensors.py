@@ -72,7 +72,7 @@ def sweep(
     except _TooManyObjects as reason:
         left_out = str(reason)
         found = paths.reachable(
-            name_roots.roots(), tensor_types | module_types | optimizer_types, time, time_budget.TENSORS
+            name_roots.roots(), tensor_types | module_types | optimizer_types, time, time_budget.REACHABLE
         )
         tensors = [thing for thing in found if type(thing) in tensor_types]
         others = [thing for thing in found if type(thing) not in tensor_types]

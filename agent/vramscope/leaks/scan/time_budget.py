@@ -16,6 +16,9 @@ Clock = Callable[[], float]
 OBJECTS, TENSORS, WANTED, PATHS, GROUPS, HOLDERS, ALL = 0.7, 0.74, 0.77, 0.84, 0.88, 0.93, 0.97
 """Share of the time at which each stage must end: pass over all objects, retained tensors, wanted tensors, paths to them, groups,
 holders, and tensors that no variable leads to. A stage that ends early leaves its time to the next one."""
+REACHABLE: Final = PATHS / 2
+"""Share of the time for tensors that variables lead to, where a pass over all objects takes too long. The search for their paths
+goes through the same objects and needs as much."""
 
 FOR_THE_LAST: Final = 0.2
 """Share of the time reserved for the last stage in an ordinary process. Without it, no cycle would be found in a process with
@@ -23,6 +26,8 @@ FOR_THE_LAST: Final = 0.2
 
 ORDINARY: Final = 600_000
 """Number of objects of an ordinary training. Up to it every part of a scan does its minimum, however slow the machine is."""
+LARGE_SHARE: Final = 16
+"""In a process with more objects the minimum is this many times smaller: it takes some milliseconds."""
 
 PASS: Final = "pass"
 """Lists all objects, classifies them by type, and frees the list."""
@@ -105,8 +110,8 @@ class TimeBudget:
         return self.costs.clock() - self._began
 
     def over(self, part: float = ALL, done: int = 1, least: int = 0) -> bool:
-        """True if this stage's time is over; in an ordinary process not before ``least`` items are done."""
-        return (done >= least or not self.is_ordinary) and self.taken > self.seconds * part
+        """True if this stage's time is over, and its minimum of ``least`` items done (in a large process a part of them)."""
+        return done >= (least if self.is_ordinary else least // LARGE_SHARE) and self.taken > self.seconds * part
 
     def left(self, part: float = ALL) -> float:
         """Seconds until this stage must end."""
