@@ -1,6 +1,7 @@
 """Peaks of common models on this card, each in a process of its own. On the emulated GPU the same program gives its error.
 
     python benchmarks/model_peaks.py [--out FILE] [NAME ...]
+    python benchmarks/model_peaks.py --table     compares the stored results and writes the table into docs/accuracy.md
 
 For each model: allocated and reserved peak of three training steps, and what the process used beside PyTorch's reserved
 memory. For each of some convolutions and matrix products: the bytes of the library's workspace, which is the peak less the
@@ -20,7 +21,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-MIB = 2**20
+BEGIN, END = "<!-- benchmarks/model_peaks.py --table -->", "<!-- end -->"
 Training = Callable[[], Callable[[], None]]
 TRAININGS: dict[str, Training] = {}
 
@@ -431,6 +432,29 @@ def products() -> list[dict[str, Any]]:
     return rows
 
 
+def table() -> str:
+    """Third step of each model: peaks on the real card, and the emulated GPU's difference."""
+    results = Path(__file__).parent / "results"
+    real, emulated = (
+        json.loads((results / f"model_peaks_{name}_2026-11-27.json").read_text())["models"]
+        for name in ("h100", "emulated")
+    )
+    lines = ["| model | allocated, GiB | emulated | reserved, GiB | emulated |", "|---|---|---|---|---|"]
+    for name, row in real.items():
+        cells = [name]
+        for counter in ("peak_allocated_bytes", "peak_reserved_bytes"):
+            there, here = row[counter][-1], emulated.get(name, {}).get(counter)
+            cells += [f"{there / 2**30:.2f}", "no result" if here is None else f"{100 * (here[-1] / there - 1):+.2f} %"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def write_table() -> None:
+    docs = Path(__file__).parent.parent / "docs" / "accuracy.md"
+    before, _, rest = docs.read_text().partition(BEGIN)
+    docs.write_text(f"{before}{BEGIN}\n{table()}\n{END}{rest.partition(END)[2]}")
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("names", nargs="*")
@@ -439,7 +463,11 @@ def main() -> None:
         "--workers", type=int, default=1, help="processes beside each other; beside_reserved_bytes needs one"
     )
     options.add_argument("--one", action="store_true", help="in this process, as one line of JSON")
+    options.add_argument("--table", action="store_true")
     chosen = options.parse_args()
+    if chosen.table:
+        write_table()
+        return
     parts: dict[str, Callable[[], Any]] = {"convolutions": convolutions, "products": products}
     names = chosen.names or [*TRAININGS, *parts]
     if chosen.one:

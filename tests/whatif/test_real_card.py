@@ -1,7 +1,13 @@
-"""Replays of recordings from a real card, against what that card then measured.
+"""Replays of recordings from real cards, against what those cards then measured.
 
-``real_cards/h200_torch_2_11``: one NVIDIA H200, PyTorch 2.11.0 (CUDA 13.0), 2026-11-26, recorded by
-``benchmarks/gpu_check.py replays``. Each training was recorded once under the default settings and measured
+==================  ================  =============================  ==========
+folder              card              PyTorch                        date
+==================  ================  =============================  ==========
+h200_torch_2_11     NVIDIA H200       2.11.0, CUDA 13.0              2026-11-26
+h100_torch_2_11     NVIDIA H100 80GB  2.11.0, CUDA 13.0              2026-11-27
+==================  ================  =============================  ==========
+
+``benchmarks/gpu_check.py replays`` recorded them. Each training was recorded once under the default settings and measured
 again under six settings, each time in a new process.
 """
 
@@ -10,7 +16,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 
@@ -18,34 +24,64 @@ from vramscope_server.analysis.snapshot_format.reader import read
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.whatif.sweep import check, predict
 
-FOLDER = Path(__file__).parent / "real_cards" / "h200_torch_2_11"
-NAMES = sorted(path.name.removesuffix(".pickle.gz") for path in FOLDER.glob("*.pickle.gz"))
-MEASURED = [row for row in json.loads((FOLDER / "measured.json").read_text())["rows"] if row["training"] in NAMES]
+FOLDER = Path(__file__).parent / "real_cards"
+CARDS = sorted(path.name for path in FOLDER.iterdir())
+
+
+class Measured(NamedTuple):
+    card: str
+    training: str
+    settings: str
+    peak_reserved_bytes: int
+    out_of_memory: bool
+
+    def __str__(self) -> str:
+        return f"{self.card}-{self.training}-{self.settings or 'default'}"
+
+
+def measured(card: str) -> list[Measured]:
+    """What a card measured of the trainings whose recording is here."""
+    rows = json.loads((FOLDER / card / "measured.json").read_text())["rows"]
+    return [
+        Measured(
+            card,
+            row["training"],
+            row["settings"],
+            row["measured"]["peak_reserved_bytes"],
+            row["measured"]["out_of_memory"],
+        )
+        for row in rows
+        if (FOLDER / card / f"{row['training']}.pickle.gz").exists()
+    ]
 
 
 @cache
-def trace_of(name: str) -> Trace:
-    return read(str(FOLDER / f"{name}.pickle.gz")).devices[0]
+def trace_of(card: str, training: str) -> Trace:
+    return read(str(FOLDER / card / f"{training}.pickle.gz")).devices[0]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_replay_under_recorded_settings_is_identical(name: str) -> None:
-    assert check(trace_of(name)).exact
+RECORDINGS = sorted({(row.card, row.training) for card in CARDS for row in measured(card)})
 
 
-@pytest.mark.parametrize("row", MEASURED, ids=lambda row: f"{row['training']}-{row['settings'] or 'default'}")
-def test_measured_peak_lies_in_the_predicted_band(row: dict[str, Any]) -> None:
-    predicted = predict(trace_of(row["training"]), row["settings"])
+@pytest.mark.parametrize(("card", "training"), RECORDINGS)
+def test_replay_under_recorded_settings_is_identical(card: str, training: str) -> None:
+    assert check(trace_of(card, training)).exact
+
+
+@pytest.mark.parametrize("row", [row for card in CARDS for row in measured(card)], ids=str)
+def test_measured_peak_lies_in_the_predicted_band(row: Measured) -> None:
+    predicted = predict(trace_of(row.card, row.training), row.settings)
     low, high = predicted.band or (predicted.peak_reserved_bytes, predicted.peak_reserved_bytes)
-    assert low <= row["measured"]["peak_reserved_bytes"] <= high
-    assert predicted.out_of_memory == row["measured"]["out_of_memory"]
+    assert low <= row.peak_reserved_bytes <= high
+    assert predicted.out_of_memory == row.out_of_memory
 
 
-def test_most_predictions_are_exact() -> None:
-    """A wide band would pass the test above: 24 of the 30 peaks are equal to the byte."""
-    exact = sum(
-        predict(trace_of(row["training"]), row["settings"]).peak_reserved_bytes
-        == row["measured"]["peak_reserved_bytes"]
-        for row in MEASURED
+@pytest.mark.parametrize(("card", "exact", "of"), [("h200_torch_2_11", 24, 30), ("h100_torch_2_11", 28, 36)])
+def test_most_predictions_are_exact(card: str, exact: int, of: int) -> None:
+    """A wide band would pass the test above: most peaks are equal to the byte."""
+    rows = measured(card)
+    equal = sum(
+        predict(trace_of(card, row.training), row.settings).peak_reserved_bytes == row.peak_reserved_bytes
+        for row in rows
     )
-    assert (exact, len(MEASURED)) == (24, 30)
+    assert (equal, len(rows)) == (exact, of)
