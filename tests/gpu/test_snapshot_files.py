@@ -116,6 +116,8 @@ def test_events_without_a_pool_are_in_that_of_their_segment(record) -> None:
     """As before PyTorch 2.13, which tells it of segments alone. What the replay does there needs it."""
     import torch
 
+    if "max_round_threshold" not in torch.cuda.memory._snapshot()["allocator_settings"]:
+        pytest.skip("this PyTorch writes no event with a pool to compare with")
     record()
     held = [taken(3), taken(30)]
     pool = torch.cuda.MemPool()

@@ -32,6 +32,7 @@ VARIES = (
     (re.compile(r"\b\d+\.\d+ ?(s|it/s|ms)\b"), "DURATION"),
     (re.compile(r"('train_(?:runtime|samples_per_second|steps_per_second)': )'[\d.]+'"), r"\1"),
     (re.compile(r"127\.0\.0\.1:\d+"), "LOOPBACK"),
+    (re.compile(r"\(pid=\d+\)"), "(pid=)"),  # Python 3.12 and later warn of a fork beside threads
 )
 
 
