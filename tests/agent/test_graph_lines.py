@@ -318,3 +318,20 @@ def test_what_takes_an_attributes_place_empties_it_and_what_a_class_begins_with_
     net, restart = [constant for constant in code.co_consts if inspect.iscode(constant)]
     assert drains.taken_from([net], "kept", is_list=True, attribute=True).number == 8
     assert drains.taken_from([code, restart], "kept", is_list=True).number == 11
+
+
+@pytest.mark.parametrize(
+    ("body", "is_made_anew"),
+    [
+        ("def train(xs):\n layers = [x for x in xs]\n return layers\n", False),
+        ("def train(xs):\n layers = {y: 1 for x in xs for y in x}\n return layers\n", False),
+        ("def train(xs):\n layers = None\n for x in xs:\n  layers = [y for y in x]\n", True),
+        ("def train(xs):\n for x in xs:\n  layers = {y for z in x for y in z}\n  layers.pop()\n", True),
+    ],
+)
+def test_a_comprehension_is_no_loop_around_its_line(body: str, is_made_anew: bool) -> None:
+    """From Python 3.12 on it is no function of its own either."""
+    code = code_of(body)
+    depths = [line.depth for line in bytecode.lines_of(code) if "layers" in line.stores]
+    assert max(depths) == ("for x in xs:\n" in body)
+    assert line_search.made_anew(code, "layers") is is_made_anew

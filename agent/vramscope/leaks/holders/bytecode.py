@@ -11,6 +11,8 @@ import types
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from vramscope.process.frames import COMPREHENSIONS
+
 ADDERS: Final = frozenset(
     (
         "append",
@@ -39,6 +41,7 @@ FUNCTIONS: Final = frozenset(
     ("heappush", "heappop", "heappushpop", "heapreplace", "insort", "insort_left", "insort_right")
 )
 """Functions of the standard library that take the container as an argument."""
+_TAKERS: Final = frozenset(("LIST_APPEND", "SET_ADD", "MAP_ADD"))
 MOST_INSTRUCTIONS: Final = 20_000
 """Maximum number of instructions of one function that are read; generated code can be endless."""
 
@@ -126,11 +129,24 @@ class _Draft:
         """Variables of a comprehension on this line that is no function of its own (from Python 3.12 on)."""
 
 
+def _leave_out_comprehensions(loops: dict[int, int], takers: list[tuple[int, int]]) -> None:
+    """Remove the loops of comprehensions that are no functions of their own, as from Python 3.12 on.
+
+    They are around an expression, not around the line: ``layers = [Layer() for _ in range(3)]`` runs once.
+    """
+    for offset, count in takers:
+        around = sorted(start for start, end in loops.items() if start <= offset <= end)
+        for start in around[-count:]:
+            del loops[start]
+
+
 def _read(code: types.CodeType) -> Iterator[Line]:
     drafts: dict[int, _Draft] = {}
     number = code.co_firstlineno
     loops: dict[int, int] = {}
     """Offset of a loop's first instruction -> offset of its last."""
+    takers: list[tuple[int, int]] = []
+    """(offset, loops of its comprehension) of each instruction that adds an element to what a comprehension makes."""
     at: list[tuple[int, int]] = []
     just_loaded: str | None = None
     stack: list[str] = []
@@ -185,6 +201,8 @@ def _read(code: types.CodeType) -> Iterator[Line]:
         elif operation == "FOR_ITER":
             # (what it jumps to comes after the loop)
             loops[instruction.offset] = max(argument - 1, loops.get(instruction.offset, 0))
+        elif operation in _TAKERS and (instruction.arg or 0) > 1:  # (1: of a display, ``[*these, that]``)
+            takers.append((instruction.offset, (instruction.arg or 0) - 1))
         just_loaded = next((name for kind, name in reversed(named) if kind == "LOAD"), None)
         if not named:
             _follow(stack, operation, instruction.arg or 0, argument)
@@ -192,6 +210,8 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             operation.startswith(("JUMP_ABSOLUTE", "POP_JUMP")) and _is_before(instruction)
         ):
             loops[argument] = max(instruction.offset, loops.get(argument, 0))
+    if code.co_name not in COMPREHENSIONS:
+        _leave_out_comprehensions(loops, takers)
     for offset, number in at:
         depth = sum(start <= offset <= end for start, end in loops.items())
         drafts[number].depth = max(depth, drafts[number].depth)
