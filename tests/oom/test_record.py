@@ -70,6 +70,21 @@ UNTOLD = Death(
     """,
 )
 
+FIRST_STEP = {
+    phase: Death(
+        f"a first {phase}",
+        "activations",
+        f"""
+    model = stack(5, 4096)
+    optimizer = optimizer_of(model)
+    for _ in range(3):
+        out = model(torch.empty({rows}, 4096, device="cuda"))  # keeps
+        out.square().mean().backward()
+    """,
+    )
+    for phase, rows in (("forward", 12288), ("backward", 8320))
+}
+
 HELD = Death(
     "who held it",
     "activations",
@@ -147,6 +162,27 @@ def test_memory_is_listed_by_category_module_and_line(
     x, y = (np.frombuffer(base64.b64decode(drawn[axis]["bdata"]), drawn[axis]["dtype"]) for axis in "xy")
     np.testing.assert_equal(y, [2.5, np.nan, 1.25])
     assert -60 < x[0] < x[1] < x[2] <= 0
+
+
+@pytest.mark.parametrize("phase", FIRST_STEP)
+def test_a_death_in_the_first_step_has_lines_and_modules(
+    server: RunningServer, tmp_path: Path, emulated_gpu: None, phase: str
+) -> None:
+    """No model is known yet, and the sampler may not have looked. The weights are so large that stacks are recorded at once."""
+    death = FIRST_STEP[phase]
+    run_id, _, said = staged.run(death, server.url, tmp_path)
+    _, told = staged.told(server.url, run_id)
+    assert told is not None, said[-2000:]
+    assert (told["step"], told["phase"]) == (0, phase)
+    line = staged.asked_at(replace(death, line="# keeps"), str(tmp_path / f"{run_id}.py"))
+    layer = (12288 if phase == "forward" else 8320) * 4096 * 4
+    assert [row["category"] for row in told["by_site"] if row["line"] == line and row["bytes"] >= layer] == [
+        "activations"
+    ]
+    (recording,) = server.get(f"/runs/{run_id}/recordings")["recordings"]
+    boxes = server.get(f"/recordings/{recording['recording']}/flame", by="module")["figure"]["data"]
+    modules = {words.partition("<br>")[0] for box in boxes for words in box["hovertext"]}
+    assert {"0.1", "1.1"} <= modules
 
 
 def test_unknown_words_are_kept(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:

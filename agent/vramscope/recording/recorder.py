@@ -20,15 +20,17 @@ from vramscope.process.notices import Notice
 from vramscope.protocol import series
 from vramscope.recording.counters import AllocatorReader
 from vramscope.recording.event_metadata import TAG, EventMetadata
+from vramscope.recording.first_call import FirstCall
 from vramscope.recording.leaked_addresses import LeakedAddresses
 from vramscope.recording.owners import Owners
 from vramscope.recording.packing import WindowPacker
-from vramscope.recording.plan import LEAK, WindowPlan, WindowRequest
+from vramscope.recording.plan import FIRST, LEAK, WindowPlan, WindowRequest
 from vramscope.recording.pytorch_history import PytorchHistory
 from vramscope.recording.raw_window import Mark, RawWindow
+from vramscope.recording.stack_switch import StackSwitch, needs_stacks_at_once
 from vramscope.recording.untracked_models import CopiesOf, UntrackedModels
 from vramscope.recording.user_history import window_of_history
-from vramscope.recording.window_state import DisableOnError, OpenWindow, highest_peaks
+from vramscope.recording.window_state import NO_WORK, DisableOnError, OpenWindow, highest_peaks
 from vramscope.steps.events import Order, StepListener
 from vramscope.steps.phase import OPTIMIZER
 from vramscope.transport.uploads import Uploads
@@ -79,20 +81,24 @@ class WindowRecorder(StepListener):
         self._ring = ring
         self._roots = roots
         self._plan = plan or WindowPlan()
-        self._most_events = most_events
+        self._most_events, self._limit = most_events, f"limit of {most_events} events"
         self._other_is_open = other_is_open
-        self._history = PytorchHistory(self._yield_to_user, self._settings_changed, self._emptying)
+        self._history = PytorchHistory(
+            self._yield_to_user,
+            lambda: self._noted(lambda raw: raw.settings_changed),
+            lambda: self._noted(lambda raw: raw.emptied),
+        )
         self._users_history = Notice(ring.put, lambda: clock.step, USERS_HISTORY)
         self._uploads = Uploads(ring, lambda: clock.step, pace_s=pace_s, name="windows")
         self._packing = WindowPacker(on_window, self._plan.ended)
         self._metadata = EventMetadata()
-        self._is_capturing: Callable[[], bool] = getattr(
-            torch._C, "_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing
-        )
+        self._is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing)
         self._reader = AllocatorReader()
+        self._stacks = StackSwitch(self._history, self._metadata, self._reader, most_events)
         self.window: OpenWindow | None = None
         """The window that is being recorded."""
         self._off = False
+        self._first_call = FirstCall(clock, self._forward_begins)
         self._untracked_models = UntrackedModels(roots, optimizers, copies_of)
         self._all_or_nothing = DisableOnError(self._failed)
 
@@ -111,6 +117,7 @@ class WindowRecorder(StepListener):
             self._untracked_models.sweep()  # now rather than in a step
         self._clock.subscribe(self)
         self._begin_if_due()
+        self._first_call.listen()
 
     def ask(self) -> None:
         """Request a window of the next steps. From any thread."""
@@ -122,6 +129,7 @@ class WindowRecorder(StepListener):
 
     def close(self) -> None:
         """End the session: an open window is closed, and all windows go to the ring. At most 2 s."""
+        self._first_call.end()
         self._clock.unsubscribe(self)
         self._end_open_window()
         self._history.release()
@@ -131,6 +139,7 @@ class WindowRecorder(StepListener):
         """Stop recording in the child, and change nothing of CUDA's."""
         window, self.window = self.window, None
         self._off = True
+        self._first_call.end()
         self._clock.unsubscribe(self)
         if window is not None and window.modules is not None:
             window.modules.end()
@@ -140,7 +149,7 @@ class WindowRecorder(StepListener):
     def phase_entered(self) -> None:
         """Handle the begin of a phase; its step's counters have just been read."""
         if self.window is not None:
-            self._mark()
+            self._mark(begins_phase=True)
         elif self._clock.step == 0 and not self._off:
             self._begin_if_due()  # CUDA may have been initialized after attach
 
@@ -171,6 +180,7 @@ class WindowRecorder(StepListener):
 
     def step_ended(self, step: StepRecord) -> None:
         """Handle the end of a step."""
+        self._first_call.end()
         if self._off:
             return
         window = self.window
@@ -182,37 +192,25 @@ class WindowRecorder(StepListener):
     @guarded("recording windows")
     def steps_renumbered(self, by: int) -> None:
         """Raise the numbers of steps, because a run was resumed."""
-        window = self.window
-        if window is not None:
-            window.renumber(by)
+        if self.window is not None:
+            self.window.renumber(by)
 
-    def _settings_changed(self) -> None:
+    def _noted(self, marks: Callable[[RawWindow], list[int]]) -> None:
+        """Set a mark, and add its number to a list of the window. Changes of other threads get no mark."""
         window = self.window
-        # (changes of another thread get no mark; a note reports them)
         if window is not None and get_ident() == window.thread:
             self._mark(notes=False)
             if self.window is window:  # (else it has just been closed)
-                window.raw.settings_changed.append(len(window.raw.marks) - 1)
-
-    def _emptying(self) -> None:
-        window = self.window
-        if window is not None and get_ident() == window.thread:
-            self._mark(notes=False)
-            if self.window is window:
-                window.raw.emptied.append(len(window.raw.marks) - 1)
-
-    def _report_peaks(self, intervals: Sequence[PhaseInterval]) -> None:
-        allocated, reserved = highest_peaks(intervals)
-        if allocated >= 0:
-            self._plan.step_ended(self._clock.step, allocated, reserved)
+                marks(window.raw).append(len(window.raw.marks) - 1)
 
     # -- a window ------------------------------------------------------------------------------------------------------
 
     @guarded("recording windows")
     def _begin_if_due(self, ended: Sequence[PhaseInterval] = ()) -> None:
         """Begin a window if one is due. ``ended``: intervals of a step whose peaks the plan has not seen."""
-        if ended:
-            self._report_peaks(ended)
+        peaks = highest_peaks(ended)
+        if peaks[0] >= 0:
+            self._plan.step_ended(self._clock.step, *peaks)
         request = self._plan.next_request()
         if (
             request is None
@@ -231,15 +229,21 @@ class WindowRecorder(StepListener):
         with self._all_or_nothing:
             self._open(request)
 
+    def _forward_begins(self) -> None:
+        if self._clock.phase in NO_WORK:  # (else a known model's call began it)
+            self._begin_if_due() if self.window is None else self._mark(begins_phase=True)
+            if self.window is not None:
+                self.window.begins_forward()
+
     def _open(self, request: WindowRequest) -> None:
         start_ns = time.perf_counter_ns()
         clock = self._clock
         self._plan.begun(request)
-        stacks = request.stacks_from == 0
+        facts = [self._reader.facts(counter.device) for counter in clock.counters]
+        stacks = request.stacks_from == 0 or (request is FIRST and needs_stacks_at_once(facts))
         metadata = self._metadata.users_text()
         self._history.begin(self._most_events, stacks=stacks, frees=request.frees)
         start = self._reader.snapshot()
-        facts = [self._reader.facts(counter.device) for counter in clock.counters]
         raw = RawWindow(
             reason=request.reason,
             first_step=clock.step + 1,
@@ -264,7 +268,7 @@ class WindowRecorder(StepListener):
         window.spent_ns = time.perf_counter_ns() - start_ns
 
     @guarded("recording windows")
-    def _mark(self, *, notes: bool = True) -> None:
+    def _mark(self, *, notes: bool = True, begins_phase: bool = False) -> None:
         """Set a mark. ``notes``: also record owners."""
         window = self.window
         if window is not None:
@@ -273,6 +277,8 @@ class WindowRecorder(StepListener):
                     # Its allocations belong to the graph and are made once: no part of the requests of a step.
                     self._restore()
                 else:
+                    if begins_phase:
+                        self._stacks.phase_entered(window)
                     self._mark_in(window, notes=notes)
 
     def _mark_in(self, window: OpenWindow, *, notes: bool = True) -> None:
@@ -291,10 +297,7 @@ class WindowRecorder(StepListener):
         elif deepspeed_zero.takes_gradients():
             window.timed(window.owners.zero_buckets, number)
         if number % 2 and self._reader.events_since(raw.facts) > CLOSING_SHARE * self._most_events:
-            self._close(
-                f"closed in the middle of a step: limit of {self._most_events} events",
-                in_step=True,
-            )
+            self._close(f"closed in the middle of a step: {self._limit}", in_step=True)
 
     @guarded("recording windows")
     def _end_step_in_window(self, window: OpenWindow, intervals: Sequence[PhaseInterval]) -> None:
@@ -310,16 +313,9 @@ class WindowRecorder(StepListener):
             if done >= window.request.steps:
                 self._close(in_step=False)
             elif events + events / done > CLOSING_SHARE * self._most_events:
-                self._close(
-                    f"closed after step {self._clock.step}: limit of {self._most_events} events",
-                    in_step=False,
-                )
+                self._close(f"closed after step {self._clock.step}: {self._limit}", in_step=False)
             else:
-                if done == window.request.stacks_from and self._history.can_add_stacks:
-                    window.raw.stacks = True
-                    window.events_without_stacks = events
-                    self._history.add_stacks(self._most_events)
-                    window.modules = self._metadata.begin_module_tags()
+                self._stacks.step_ended(window, done)
                 self._mark_in(window)
 
     @guarded("recording windows")
@@ -337,7 +333,6 @@ class WindowRecorder(StepListener):
     @guarded("recording windows")
     def out_of_memory(self, notes: list[str]) -> dict[int, str]:
         """End the open window at an out-of-memory error, or read the user's own history. Returns artifact ids by device.
-
         Empty if neither exists; a note says if one exists and is not read.
         """
         window = self.window
@@ -374,7 +369,7 @@ class WindowRecorder(StepListener):
         if note:
             raw.notes.append(note)
         if window.modules is not None:
-            raw.modules = window.modules.names(self._roots)
+            raw.modules = window.modules.names(self._roots or self._first_call.model())
         self._restore()
         window.spent_ns += time.perf_counter_ns() - start_ns + window.recording_ns
         self._uploads.put(partial(self._packing.artifacts, raw, window.spent_ns / 1e9))

@@ -14,7 +14,7 @@ from vramscope.recording.module_tags import ModuleTags
 from vramscope.recording.owners import Owners
 from vramscope.recording.plan import WindowRequest
 from vramscope.recording.raw_window import RawWindow
-from vramscope.steps.phase import DATA, OTHER
+from vramscope.steps.phase import DATA, FORWARD, OTHER
 
 if TYPE_CHECKING:
     from vramscope.memory.peak_counters import Interval
@@ -63,6 +63,11 @@ class OpenWindow:
     def has_work(self) -> bool:
         """True if a phase in the window computes."""
         return any(mark.phase not in NO_WORK for mark in self.raw.marks)
+
+    def begins_forward(self) -> None:
+        """Correct the last mark's phase: a forward began there, though no known model's."""
+        if self.raw.marks and self.raw.marks[-1].phase == OTHER:
+            self.raw.marks[-1] = self.raw.marks[-1]._replace(phase=FORWARD)
 
     def timed(self, what: Callable[..., None], *args: Any) -> None:
         """Call a function and add its time to the window's cost."""
