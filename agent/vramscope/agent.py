@@ -24,6 +24,7 @@ def attach(
     config: Mapping[str, Any] | None = None,
     interval_ms: int | None = None,
     phases: bool | Literal["every"] | None = None,
+    detail: Literal["auto", "every", "peaks"] | None = None,
     budget: float | None = None,
     leaks: bool | None = None,
     windows: bool | None = None,
@@ -50,6 +51,8 @@ def attach(
         interval_ms: Milliseconds between two samples (100).
         phases: False: measure whole steps only, at a quarter of the cost. True: phases too, as long as they cost less than 2 %
             of the time. "every": phases in every step.
+        detail: "auto": as much as the budget allows. "every": every step in full. "peaks": only the exact peak of each step. An
+            argument of one part, such as leaks, wins.
         budget: Share of the time that watching may take (0.02). Where steps are so short that it would take more, most steps
             are not watched, and one exact peak covers a group of them.
         leaks: False: no scans for leaks.
@@ -72,6 +75,7 @@ def attach(
         "tags": tags,
         "interval_ms": interval_ms,
         "phases": phases,
+        "detail": detail,
         "budget": budget,
         "leaks": leaks,
         "windows": windows,

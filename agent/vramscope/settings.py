@@ -115,6 +115,13 @@ def _phases(value: Any) -> bool | Literal["every"]:
         raise InvalidValue("1, 0 or every") from fault
 
 
+def _detail(value: Any) -> str:
+    text = str(value).strip().lower()
+    if text not in DETAILS:
+        raise InvalidValue("auto, every or peaks")
+    return text
+
+
 def _whole(low: int, high: int) -> Callable[[Any], int]:
     def read(value: Any) -> int:
         text = str(value).strip()
@@ -177,6 +184,14 @@ def _setting(name: str, default: Any, read: Callable[[Any], Any], meaning: str, 
     if callable(default):
         return dataclasses.field(default_factory=default, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+DETAILS: Final[dict[str, dict[str, Any]]] = {
+    "auto": {},
+    "every": {"phases": "every"},
+    "peaks": dict.fromkeys(("phases", "leaks", "windows", "profile", "techniques", "loss"), False),
+}
+"""Other settings that follow from a value of ``detail``."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -245,6 +260,13 @@ class Settings:
         "0: only whole steps are measured, not their phases; costs less. 1: phases are measured in every step while that "
         "takes less than 2 % of its time, else in some steps. every: in every step; the overhead is then not measured.",
         "1",
+    )
+    detail: Literal["auto", "every", "peaks"] = _setting(
+        "VRAMSCOPE_DETAIL",
+        "auto",
+        _detail,
+        "auto: as much as the budget allows. every: every step in full, whatever it costs. peaks: only the exact peak of each "
+        "step, without phases, leaks, recordings, profiles, techniques and loss. A variable of one of these wins.",
     )
     budget: float = _setting(
         "VRAMSCOPE_BUDGET",
@@ -325,7 +347,7 @@ class Settings:
                     raise
                 wrong.append(str(fault))
                 values[field] = "" if field == "server" else None
-        return values, wrong
+        return {**DETAILS[values.get("detail", "auto")], **values}, wrong
 
     def __repr__(self) -> str:
         shown = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

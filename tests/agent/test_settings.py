@@ -54,6 +54,7 @@ def test_a_variable_that_is_set_but_empty_is_not_set():
         ("VRAMSCOPE_PROJECT", "a\nb", "printable"),
         ("VRAMSCOPE_DISABLED", "maybe", "1 or 0"),
         ("VRAMSCOPE_PHASES", "often", "1, 0 or every"),
+        ("VRAMSCOPE_DETAIL", "all", "auto, every or peaks"),
         ("VRAMSCOPE_SPOOL_BYTES", "lots", "256MiB"),
         ("VRAMSCOPE_SPOOL_BYTES", "12", "at least 1 MiB"),
         ("VRAMSCOPE_SPOOL_DIR", "a\0b", "folder"),
@@ -153,3 +154,12 @@ def test_every_variable_is_in_the_docs():
     for word in agent_part.replace("`", " ").replace(",", " ").split():
         if word.startswith("VRAMSCOPE_"):
             assert word.rstrip(".;:") in known, f"docs/settings.md names {word}, which the agent does not read"
+
+
+def test_detail_stands_for_other_settings_and_each_of_them_wins() -> None:
+    assert settings({}).detail == "auto"
+    assert settings({"VRAMSCOPE_DETAIL": "Every"}).phases == "every"
+    peaks = settings({"VRAMSCOPE_DETAIL": "peaks", "VRAMSCOPE_LEAKS": "1"})
+    assert (peaks.phases, peaks.windows, peaks.profile, peaks.techniques, peaks.loss) == (False,) * 5
+    assert peaks.leaks is True
+    assert Settings.from_environment({"VRAMSCOPE_DETAIL": "peaks"}, detail="auto").windows is True
