@@ -8,6 +8,7 @@ tests     runs tests/gpu and lists every failure
 peaks     trains a GPT-2 twice without and once with the agent; compares peaks and losses
 replays   predicts peaks under other allocator settings by replay, then measures them on the card
 story     runs a server, a training to its end and one that runs out of memory; keeps the answers
+models    peaks of common models and workspaces of libraries, by benchmarks/model_peaks.py
 cost      runs benchmarks/training_cost.py
 ========  ==========================================================================================
 
@@ -257,6 +258,16 @@ def story(folder: Path) -> dict[str, Any]:
     }
 
 
+def models(folder: Path) -> dict[str, Any]:
+    """Peaks of common models, and what convolutions and matrix products take beside their tensors."""
+    out = folder / "models.json"
+    done = child(ROOT / "benchmarks" / "model_peaks.py", "--workers", 4, "--out", out, seconds=150)
+    if not out.exists():
+        raise RuntimeError(done.stderr[-1500:])
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
 def cost(folder: Path) -> dict[str, Any]:
     """The agent's cost on the training thread, as benchmarks/training_cost.py measures it."""
     program = ROOT / "benchmarks" / "training_cost.py"
@@ -273,6 +284,7 @@ PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "story": story,
     "replays": replays,
     "tests": tests,
+    "models": models,
     "cost": cost,
 }
 

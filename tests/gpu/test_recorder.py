@@ -228,53 +228,8 @@ def test_events_know_their_step_phase_stack_and_module(training) -> None:
         for frame in recorded.stacks[row["stack"]]
     ]
     assert __file__ in files, "the stack leads to the line of the training"
-    assert all(row["stack"] == series.UNKNOWN for row in events if row["step"] < 3), "stacks in one step only"
-
-
-@contextlib.contextmanager
-def limited(room_bytes: int) -> Iterator[None]:
-    """A card on which this process can take so many bytes, what it has reserved included."""
-    import torch
-
-    total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction(room_bytes / total)
-    try:
-        yield
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0)
-
-
-@pytest.mark.parametrize(
-    ("weights_mib", "work_mib", "with_stacks"),
-    [
-        pytest.param(150, 20, [1, 2, 3], id="weights of more than a fifth"),
-        pytest.param(60, 450, [2, 3], id="a first step of more than three fifths"),
-        pytest.param(60, 100, [3], id="room enough"),
-    ],
-)
-def test_steps_that_may_run_out_of_memory_have_stacks(
-    training, weights_mib: int, work_mib: int, with_stacks: list[int]
-) -> None:
-    """What a process has before the window begins counts, and what it makes then, as where attach comes first."""
-    import torch
-
-    for is_early in (False, True):
-        run = training()
-        if is_early:
-            weights = torch.empty(weights_mib << 20, dtype=torch.uint8, device="cuda")
-        with limited(640 << 20):
-            run.recorder.begin()
-            if not is_early:
-                weights = torch.empty(weights_mib << 20, dtype=torch.uint8, device="cuda")
-            for _ in range(3):
-                run.step(within=lambda: torch.empty(work_mib << 20, dtype=torch.uint8, device="cuda").fill_(0))
-        (recorded,) = run.end()
-        del weights
-        torch.cuda.empty_cache()
-        found = {
-            row["step"] for row in rows(recorded.events) if row["stack"] != series.UNKNOWN and row["action"] == ALLOC
-        }
-        assert sorted(found) == with_stacks
+    known = {row["step"] for row in events if row["action"] == ALLOC and row["stack"] != series.UNKNOWN}
+    assert known >= {1, 2, 3}, "a death in the first step needs its lines most"
 
 
 def test_allocations_of_the_root_module_have_its_name(training) -> None:

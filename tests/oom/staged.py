@@ -127,7 +127,8 @@ def staged(death: Death, server: str, folder: Path) -> Outcome:
     script = folder / f"{run_id}.py"
     for name, seen, right in [
         ("cause", error["cause"], death.cause or None),
-        ("survived", error["survived"], None if death.killed else death.survived),
+        # (Of a process that was killed nothing is known until the server takes it for lost.)
+        ("survived", error["survived"] or death.survived if death.killed else error["survived"], death.survived),
         ("kind", error["message"].get("kind", death.kind), death.kind),
         ("phase", error["phase"], death.phase or error["phase"]),
         ("module", error["culprit"]["module"], death.module or error["culprit"]["module"]),

@@ -29,20 +29,18 @@ class WindowRequest(NamedTuple):
 
     reason: str
     steps: int
-    stacks_from: int
-    """Number of steps before Python stacks and modules are recorded: they cost more than all the rest."""
     frees: bool = False
     """True: with the stacks of frees, too."""
 
 
-FIRST: Final = WindowRequest("the first steps", FIRST_STEPS, FIRST_STEPS - 1)
-LATER: Final = WindowRequest("a later step", 1, 0)
-RISEN: Final = WindowRequest("the peak rose", 1, 0)
-RESERVED_ROSE: Final = WindowRequest("reserved rose", 1, 0)
+FIRST: Final = WindowRequest("the first steps", FIRST_STEPS)
+LATER: Final = WindowRequest("a later step", 1)
+RISEN: Final = WindowRequest("the peak rose", 1)
+RESERVED_ROSE: Final = WindowRequest("reserved rose", 1)
 """Reserved rose and allocated did not: fragmentation increased."""
-LEAK: Final = WindowRequest("a leak was found", 2, 0)
+LEAK: Final = WindowRequest("a leak was found", 2)
 """One step from scan to scan."""
-ASKED: Final = WindowRequest("asked for", ASKED_STEPS, 0, frees=True)
+ASKED: Final = WindowRequest("asked for", ASKED_STEPS, frees=True)
 """The only request with stacks of frees, whose cost (`PytorchHistory.begin`) is justified when somebody waits for it."""
 
 

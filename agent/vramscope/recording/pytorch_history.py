@@ -41,8 +41,6 @@ class PytorchHistory:
         self._on_emptying = guarded("recording an emptied cache")(on_emptying)
         known = getattr(self._memory, "_record_memory_history_impl", self._memory._record_memory_history)
         self._accepted = frozenset(inspect.signature(known).parameters)
-        self.can_add_stacks: Final = "clear_history" in self._accepted
-        """True if stacks can be switched on during a recording (torch 2.11 to 2.13); not without clear_history."""
         self.ours = False
         self._calling = False
         self._patches = Patches()
@@ -52,20 +50,14 @@ class PytorchHistory:
         """True if the program records by itself: nothing may be changed."""
         return not self.ours and bool(self._native._cuda_isHistoryEnabled())
 
-    def begin(self, most_events: int, *, stacks: bool, frees: bool = False) -> None:
-        """Record from now on, from an empty history; the newest ``most_events`` are kept. About 25 µs.
+    def begin(self, most_events: int, *, frees: bool = False) -> None:
+        """Record from now on with Python stacks, from an empty history; the newest ``most_events`` are kept. About 25 µs.
 
         frees   with the stacks of frees too: 0.1 to 0.2 µs an event more while recording, 0.15 µs more to read on the
                 training thread and 0.1 µs to pack (CPU time, on the emulated GPU)
         """
         self.ours = True
-        self._switch(
-            "all", context=None if not stacks else "all" if frees else "alloc", most_events=most_events, clear=True
-        )
-
-    def add_stacks(self, most_events: int) -> None:
-        """Record the Python stack of each allocation from now on: about 1 µs an event more."""
-        self._switch("all", context="alloc", most_events=most_events, clear=False)
+        self._switch("all", context="all" if frees else "alloc", most_events=most_events, clear=True)
 
     def end(self) -> None:
         """Stop recording and drop what was recorded. Does nothing if the history is not the agent's."""

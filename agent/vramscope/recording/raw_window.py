@@ -56,7 +56,6 @@ class RawWindow:
     marks: list[Mark]
     modules: list[str]
     notes: list[str]
-    stacks: bool
     is_users: bool = False
     """True if the history was the user's own: it began before, and continues."""
     idents: dict[int, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Records windows of allocator history: opens and closes them at the training's steps, and passes them on to be packed.
 
-A window costs the training thread a switch, a snapshot without traces, about 0.2 µs an event (1 µs with Python stacks), and
-one snapshot at its end (0.4 to 1.2 µs an event). Outside of windows there is one comparison a phase.
+A window costs the training thread a switch, a snapshot without traces, about 1 µs an event, and one snapshot at its end (0.4 to
+1.2 µs an event). Outside of windows there is one comparison a phase.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from vramscope.recording.first_call import FirstCall
 from vramscope.recording.leaked_addresses import LeakedAddresses
 from vramscope.recording.owners import Owners
 from vramscope.recording.packing import WindowPacker
-from vramscope.recording.plan import FIRST, LEAK, WindowPlan, WindowRequest
+from vramscope.recording.plan import LEAK, WindowPlan, WindowRequest
 from vramscope.recording.pytorch_history import PytorchHistory
 from vramscope.recording.raw_window import Mark, RawWindow
-from vramscope.recording.stack_switch import StackSwitch, needs_stacks_at_once
 from vramscope.recording.untracked_models import CopiesOf, UntrackedModels
 from vramscope.recording.user_history import window_of_history
 from vramscope.recording.window_state import NO_WORK, DisableOnError, OpenWindow, highest_peaks
@@ -94,7 +93,6 @@ class WindowRecorder(StepListener):
         self._metadata = EventMetadata()
         self._is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing)
         self._reader = AllocatorReader()
-        self._stacks = StackSwitch(self._history, self._metadata, self._reader, most_events)
         self.window: OpenWindow | None = None
         """The window that is being recorded."""
         self._off = False
@@ -149,7 +147,7 @@ class WindowRecorder(StepListener):
     def phase_entered(self) -> None:
         """Handle the begin of a phase; its step's counters have just been read."""
         if self.window is not None:
-            self._mark(begins_phase=True)
+            self._mark()
         elif self._clock.step == 0 and not self._off:
             self._begin_if_due()  # CUDA may have been initialized after attach
 
@@ -231,7 +229,7 @@ class WindowRecorder(StepListener):
 
     def _forward_begins(self) -> None:
         if self._clock.phase in NO_WORK:  # (else a known model's call began it)
-            self._begin_if_due() if self.window is None else self._mark(begins_phase=True)
+            self._begin_if_due() if self.window is None else self._mark()
             if self.window is not None:
                 self.window.begins_forward()
 
@@ -240,9 +238,8 @@ class WindowRecorder(StepListener):
         clock = self._clock
         self._plan.begun(request)
         facts = [self._reader.facts(counter.device) for counter in clock.counters]
-        stacks = request.stacks_from == 0 or (request is FIRST and needs_stacks_at_once(facts))
         metadata = self._metadata.users_text()
-        self._history.begin(self._most_events, stacks=stacks, frees=request.frees)
+        self._history.begin(self._most_events, frees=request.frees)
         start = self._reader.snapshot()
         raw = RawWindow(
             reason=request.reason,
@@ -256,19 +253,17 @@ class WindowRecorder(StepListener):
             marks=[],
             modules=[],
             notes=[] if self._reader.knows_limits else ["this torch does not report whether a memory limit is set"],
-            stacks=stacks,
         )
         raw.owners = owners = Owners(self._roots, self._untracked_models)
         raw.held = LeakedAddresses()
         self.window = window = OpenWindow(request, raw, metadata, len(clock.cuts()), owners)
-        if stacks:
-            window.modules = self._metadata.begin_module_tags()
+        window.modules = self._metadata.begin_module_tags()
         self._mark_in(window)
         owners.all(0)
         window.spent_ns = time.perf_counter_ns() - start_ns
 
     @guarded("recording windows")
-    def _mark(self, *, notes: bool = True, begins_phase: bool = False) -> None:
+    def _mark(self, *, notes: bool = True) -> None:
         """Set a mark. ``notes``: also record owners."""
         window = self.window
         if window is not None:
@@ -277,8 +272,6 @@ class WindowRecorder(StepListener):
                     # Its allocations belong to the graph and are made once: no part of the requests of a step.
                     self._restore()
                 else:
-                    if begins_phase:
-                        self._stacks.phase_entered(window)
                     self._mark_in(window, notes=notes)
 
     def _mark_in(self, window: OpenWindow, *, notes: bool = True) -> None:
@@ -315,7 +308,6 @@ class WindowRecorder(StepListener):
             elif events + events / done > CLOSING_SHARE * self._most_events:
                 self._close(f"closed after step {self._clock.step}: {self._limit}", in_step=False)
             else:
-                self._stacks.step_ended(window, done)
                 self._mark_in(window)
 
     @guarded("recording windows")

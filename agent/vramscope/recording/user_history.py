@@ -52,7 +52,6 @@ def window_of_history(
         marks=[Mark(0, series.UNKNOWN, series.UNKNOWN)],
         modules=[],
         notes=[],
-        stacks=True,
         is_users=True,
         idents={one.device: random_id() for one in facts},
     )

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from vramscope.memory.peak_counters import Interval
     from vramscope.steps.records import PhaseInterval
 
-RECORD_NS: Final = 200
-RECORD_STACK_NS: Final = 1200
+RECORD_NS: Final = 1200
 """Cost of one recorded event with its stack (GPT-2 on torch 2.13), to estimate a window's cost."""
 NO_WORK: Final = (OTHER, DATA)
 """Phases in which a training does not compute."""
@@ -55,8 +54,6 @@ class OpenWindow:
         """Number of intervals of the first step that ended before the window began."""
         self.modules: ModuleTags | None = None
         self.peaks: dict[int, tuple[int, int]] = {}
-        self.events_without_stacks = 0
-        """Number of events before stacks were switched on."""
         self.spent_ns = 0
 
     @property
@@ -79,8 +76,7 @@ class OpenWindow:
     def recording_ns(self) -> int:
         """Estimated time that PyTorch took for the window's events, once the end has been read."""
         events = sum(len(self.raw.end["device_traces"][facts.device]) for facts in self.raw.facts)
-        with_stacks = events - self.events_without_stacks if self.raw.stacks else 0
-        return with_stacks * RECORD_STACK_NS + (events - with_stacks) * RECORD_NS
+        return events * RECORD_NS
 
     def renumber(self, by: int) -> None:
         """Raise the numbers of the window's steps."""

@@ -63,6 +63,8 @@ CUBLAS_BYTES: Final = (4096 * 2048 + 16 * 8192, 4096 * 8192)
 CUBLAS_THREADS: Final = 2
 """Threads of a process that use cuBLAS on one device: the training's, and autograd's."""
 
+LINEAR_FILE: Final = "torch/nn/modules/linear.py"
+
 _OF_OWNERS: Final = np.array(
     [CATEGORIES.index("unknown" if word == "copies" else word) for word in OWNER_CATEGORIES], np.int8
 )
@@ -136,14 +138,19 @@ def workspaces(trace: Trace, intervals: PhaseIntervals) -> Flags:
     """Whether each allocation is a cuBLAS workspace: one per thread and stream, for the life of the process.
 
     More blocks of one size than threads and streams are something else, such as weights of a layer 4,096 wide. Then the size
-    proves nothing, and none of them counts.
+    proves nothing, and none of them counts. A block of the last step may be an activation. The first one that a linear layer
+    makes counts all the same if there is no other: the layer cannot do without.
     """
     lives = trace.lives
     stays = lives.requested_event >= len(trace.events)
     found = np.zeros(len(lives), np.bool_)
     most = CUBLAS_THREADS * max(1, len(np.unique(trace.events.stream)))
+    in_linear = lives_with(trace, stacks_through(trace, file=LINEAR_FILE))
     for size in CUBLAS_BYTES:
-        of_size = (lives.requested_bytes == size) & stays & ((intervals.age >= 1) | (lives.alloc_event < 0))
+        alive = (lives.requested_bytes == size) & stays
+        of_size = alive & ((intervals.age >= 1) | (lives.alloc_event < 0))
+        if not of_size.any() and (alive & in_linear).any():
+            of_size[np.flatnonzero(alive & in_linear)[0]] = True
         if np.count_nonzero(of_size) <= most:
             found |= of_size
     return found

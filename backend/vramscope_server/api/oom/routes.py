@@ -47,7 +47,7 @@ WAIT_SECONDS: Final = 0.3
 """Wait for the recording's evidence. Without it the answer comes at once with ``pending``."""
 MOST_WAIT_SECONDS: Final = 20.0
 _PART_HAS_STACKS: Final = (
-    "Stacks are recorded only in some steps of a recording, so allocations from other steps have no source line."
+    "Allocations from before the recording, and from its steps without stacks, have no source line."
 )
 WINDOW_COMES_NS: Final = 60_000_000_000
 """A recording that has not come so long after the record is lost, or is in a spool folder."""
