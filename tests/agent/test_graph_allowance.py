@@ -95,7 +95,7 @@ def test_one_that_turns_out_to_be_dear_is_the_last_of_its_look_and_the_next_look
     passes.seconds = 0.8 * SECONDS
     sight = passes.scan()
     assert passes.made == ["objects"]
-    assert names(sight) == set() and "the older ones" in sight.not_scanned[0]
+    assert names(sight) <= {"kept"}, "what is left of the time may do for the small minimum"
     assert "kept" in names(passes.scan()) and passes.made == ["objects"]
     assert len(kept) == 5
 
