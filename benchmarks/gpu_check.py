@@ -310,7 +310,7 @@ def main() -> None:
         except (Exception, SystemExit) as error:  # a failing part is a result; the others still run
             results[name], failed = {"error": f"{type(error).__name__}: {error}"[-3000:]}, True
         results[name]["took_seconds"] = round(time.monotonic() - began, 1)
-        (folder / "gpu_check.json").write_text(json.dumps(results, indent=1))
+        (folder / "gpu_check.json").write_text(json.dumps(results, indent=1).replace(f"{ROOT}/", ""))
         print(f"{name}: {summary(name, results[name])}", flush=True)
     sys.exit(failed)
 

@@ -232,6 +232,23 @@ def test_events_know_their_step_phase_stack_and_module(training) -> None:
     assert known >= {1, 2, 3}, "a death in the first step needs its lines most"
 
 
+def test_inference_is_not_listened_to_for_ever(training, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It builds no graph, so its calls never show a training."""
+    import torch
+
+    from vramscope.recording import first_call
+
+    monkeypatch.setattr(first_call, "MOST_CALLS", 8)
+    run, begun = training(), []
+    first_call.FirstCall(run.clock, lambda: begun.append("forward")).listen()
+    inputs = torch.empty(4, 256, device="cuda")
+    with torch.no_grad():
+        run.model(inputs)
+        assert module_calls.listens_to_all
+        run.model(inputs)  # four calls each: the model's and those of its three parts
+    assert not module_calls.listens_to_all and begun == []
+
+
 def test_allocations_of_the_root_module_have_its_name(training) -> None:
     """The loss in a model's own forward was "no module": of GPT-2's peak a third."""
     import torch

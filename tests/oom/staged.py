@@ -127,8 +127,8 @@ def staged(death: Death, server: str, folder: Path) -> Outcome:
     script = folder / f"{run_id}.py"
     for name, seen, right in [
         ("cause", error["cause"], death.cause or None),
-        # (Of a process that was killed nothing is known until the server takes it for lost.)
-        ("survived", error["survived"] or death.survived if death.killed else error["survived"], death.survived),
+        # (Of a killed process it is unknown until the server takes the run for lost.)
+        ("survived", error["survived"], None if death.killed and error["survived"] is None else death.survived),
         ("kind", error["message"].get("kind", death.kind), death.kind),
         ("phase", error["phase"], death.phase or error["phase"]),
         ("module", error["culprit"]["module"], death.module or error["culprit"]["module"]),

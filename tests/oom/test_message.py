@@ -125,9 +125,9 @@ def test_a_megabyte_of_other_text_is_parsed_quickly() -> None:
             began = time.process_time()
             told = parse(text)
             times.append(time.process_time() - began)
-            if times[-1] < 3.0:
+            if times[-1] < 1.0:
                 break
-        assert min(times) < 3.0, unit
+        assert min(times) < 1.0, unit
         assert len(told.text) <= 8192
         assert told.shortened or text.rstrip().endswith(told.text), "it ends where the text does"
 

@@ -228,19 +228,23 @@ class WindowRecorder(StepListener):
             self._open(request)
 
     def _forward_begins(self) -> None:
-        if self._clock.phase in NO_WORK:  # (else a known model's call began it)
-            self._begin_if_due() if self.window is None else self._mark()
-            if self.window is not None:
-                self.window.begins_forward()
+        if self._clock.phase not in NO_WORK:
+            return  # a known model's call began it
+        if self.window is None:
+            self._begin_if_due()
+        else:
+            self._mark()
+        if self.window is not None:
+            self.window.name_forward()
 
     def _open(self, request: WindowRequest) -> None:
         start_ns = time.perf_counter_ns()
         clock = self._clock
         self._plan.begun(request)
-        facts = [self._reader.facts(counter.device) for counter in clock.counters]
         metadata = self._metadata.users_text()
         self._history.begin(self._most_events, frees=request.frees)
         start = self._reader.snapshot()
+        facts = [self._reader.facts(counter.device) for counter in clock.counters]
         raw = RawWindow(
             reason=request.reason,
             first_step=clock.step + 1,

@@ -61,8 +61,8 @@ class OpenWindow:
         """True if a phase in the window computes."""
         return any(mark.phase not in NO_WORK for mark in self.raw.marks)
 
-    def begins_forward(self) -> None:
-        """Correct the last mark's phase: a forward began there, though no known model's."""
+    def name_forward(self) -> None:
+        """Correct the last mark's phase: a forward begins there, of a model that is not known yet."""
         if self.raw.marks and self.raw.marks[-1].phase == OTHER:
             self.raw.marks[-1] = self.raw.marks[-1]._replace(phase=FORWARD)
 
