@@ -70,13 +70,16 @@ def compares_rows(facts: StepFacts) -> bool:
 
 
 def sizes_of_layers(facts: StepFacts) -> Whole:
-    """Sizes of the tensors that modules without parts of their own allocate in their forward passes."""
+    """Sizes of the tensors that modules without parts of their own allocate in their forward passes.
+
+    Without cuBLAS's workspaces: the first layer that needs one allocates it, and it is no output.
+    """
     lives, events, modules = facts.trace.lives, facts.trace.events, facts.trace.modules
     parents = {name[:at] for name in modules for at, letter in enumerate(name) if letter == "."}
     is_layer = np.array(
         [name.rpartition(".")[2] != "" and name not in parents for name in modules] or [False], np.bool_
     )
-    made = np.flatnonzero(lives.alloc_event >= 0)
+    made = np.flatnonzero((lives.alloc_event >= 0) & ~facts.is_of("workspaces"))
     module = events.module[lives.alloc_event[made]]
     return np.unique(lives.requested_bytes[made[(module >= 0) & is_layer[np.maximum(module, 0)]]])
 
