@@ -3,6 +3,7 @@ context, a frame kept by its exception, a closure, a container that is still bei
 
 from __future__ import annotations
 
+import itertools
 import types
 from typing import Any, Final
 
@@ -11,8 +12,8 @@ from vramscope.leaks.holders import line_search
 from vramscope.leaks.holders.holder import HOOKS, Holder, leads_through_one_cache
 from vramscope.leaks.holders.key import HolderKey, HolderKind, Mechanism
 from vramscope.leaks.holders.user_code import Codes
-from vramscope.leaks.scan.object_children import children
-from vramscope.leaks.scan.reachability import reached
+from vramscope.leaks.scan.object_children import attributes_of, children
+from vramscope.leaks.scan.reachability import reached, shortest_path
 from vramscope.process import frames, name_roots, type_info
 
 NAMELESS: Final = "unknown"
@@ -80,6 +81,8 @@ def telling(
         if not back:
             return None  # it hangs on a cycle, but is no part of it
         label, contained = back[0]
+        value = next(value for way, value in children(thing) if way == label)
+        chain = types_along([thing, *shortest_path(value, tensor, closure)])[::-1] or chain
     else:
         label, contained = next((label for label, value in children(thing) if value is child), ""), True
     own = [code for code in line_search.codes_of_class(kind) if not frames.is_library(code.co_filename)]
@@ -97,6 +100,16 @@ def telling(
         carried=not contained,
         mechanism=_mechanism_of(kind, label),
     )
+
+
+def types_along(path: list[Any]) -> list[str]:
+    """Type names of the objects below the first, without the dictionaries of attributes: whether an object has one is Python's
+    choice."""
+    return [
+        type_info.name_of(type(below))
+        for above, below in itertools.pairwise(path)
+        if type(below) is not dict or below is not attributes_of(above)
+    ]
 
 
 def _mechanism_of(kind: type, label: str) -> Mechanism:
@@ -153,7 +166,7 @@ def being_built(top: Any, chain: list[str]) -> Holder | None:
         HolderKey(HolderKind.BUILT, code.co_name, code.co_filename, path=(str(line),)),
         name or f"a {kind.__name__} in {code.co_name}()",
         words,
-        [words, *chain[::-1][1:]],
+        [words, *chain[::-1]],
         code.co_filename,
         line,
         code.co_name,

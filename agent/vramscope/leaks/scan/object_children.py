@@ -212,6 +212,11 @@ def _dict_of(kind: type) -> Any:
     return None
 
 
+def attributes_of(value: Any) -> dict[str, Any] | None:
+    """An object's ``__dict__``; None if it has none that can be read without running code of its class."""
+    return _attributes(value, _dict_of(type(value)))
+
+
 def _attributes(value: Any, descriptor: Any) -> dict[str, Any] | None:
     """An object's ``__dict__``, read without running code of its class."""
     try:

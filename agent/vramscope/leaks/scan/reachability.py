@@ -57,3 +57,21 @@ def reached(start: set[int], closure: dict[int, Any]) -> set[int]:
                 reached.add(id(child))
                 stack.append(id(child))
     return reached
+
+
+def shortest_path(start: Any, end: Any, closure: dict[int, Any]) -> list[Any]:
+    """Objects from one to the other, both included, along references within the set; empty if there is no path."""
+    came_from, level = {id(start): 0}, [id(start)]
+    while level and id(end) not in came_from:
+        below = []
+        for key in level:
+            for child in gc.get_referents(closure[key]):
+                if id(child) in closure and id(child) not in came_from:
+                    came_from[id(child)] = key
+                    below.append(id(child))
+        level = below
+    path, key = [], id(end) if id(end) in came_from else 0
+    while key:
+        path.append(closure[key])
+        key = came_from[key]
+    return path[::-1]

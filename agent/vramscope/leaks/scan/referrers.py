@@ -283,7 +283,16 @@ def _holders(
     Of a cycle first its members, and only then what they refer to.
     """
     for on_cycle in (True, False) if cyclic else (False,):
-        level, seen, chain = [id(tensor)], {id(tensor)}, [type(tensor).__name__]
+        level, child_of = [id(tensor)], {id(tensor): 0}
+
+        def chain_below(key: int, child_of: dict[int, int] = child_of) -> list[str]:
+            """Names of the types from the tensor up to what this object refers to."""
+            path = []
+            while key:
+                path.append(closure[key])
+                key = child_of[key]
+            return wording.types_along(path)[::-1]
+
         for _ in range(DEEPEST_OF_CYCLE if cyclic else DEEPEST):
             above = []
             found = []
@@ -291,15 +300,15 @@ def _holders(
                 if key in named:
                     words, file = named[key]
                     holder_key = HolderKey(HolderKind.NAMED, name=words)
-                    found.append(wording.made_of(holder_key, words, words, chain, file, None, None))
+                    found.append(wording.made_of(holder_key, words, words, chain_below(key), file, None, None))
                     continue
                 for parent in parents[key]:
-                    if parent in seen:
+                    if parent in child_of:
                         continue
-                    seen.add(parent)
+                    child_of[parent] = key
                     above.append(parent)
                     holder = wording.telling(
-                        closure[parent], closure[key], tensor, chain, codes, closure, cyclic=on_cycle
+                        closure[parent], closure[key], tensor, chain_below(parent), codes, closure, cyclic=on_cycle
                     )
                     if holder is not None:
                         found.append(holder)
@@ -307,6 +316,6 @@ def _holders(
                 return found
             if not above:
                 break
-            chain.append(type_info.name_of(type(closure[above[0]])))
             level = above
-    return [(None if cyclic else wording.being_built(closure[level[0]], chain)) or wording.unknown(tensor)]
+    top = level[0]
+    return [(None if cyclic else wording.being_built(closure[top], chain_below(top))) or wording.unknown(tensor)]
