@@ -51,7 +51,7 @@ def telling(
             HolderKey(HolderKind.FRAME, getattr(code, "co_qualname", code.co_name), code.co_filename),
             name or code.co_name,
             words,
-            [words, *chain[::-1]],
+            [words, *chain],
             code.co_filename,
             at[1] if at else code.co_firstlineno,
             code.co_name,
@@ -63,7 +63,7 @@ def telling(
             HolderKey(HolderKind.FUNCTION, name=thing.__qualname__),
             thing.__name__,
             words,
-            [words, *chain[::-1]],
+            [words, *chain],
             code.co_filename,
             code.co_firstlineno,
             code.co_name,
@@ -80,9 +80,8 @@ def telling(
         back = sorted(_ways_back(thing, closure), key=lambda way: way[1])
         if not back:
             return None  # it hangs on a cycle, but is no part of it
-        label, contained = back[0]
-        value = next(value for way, value in children(thing) if way == label)
-        chain = types_along([thing, *shortest_path(value, tensor, closure)])[::-1] or chain
+        label, contained, value = back[0]
+        chain = types_below([thing, *shortest_path(value, tensor, closure)]) or chain
     else:
         label, contained = next((label for label, value in children(thing) if value is child), ""), True
     own = [code for code in line_search.codes_of_class(kind) if not frames.is_library(code.co_filename)]
@@ -93,7 +92,7 @@ def telling(
         HolderKey(HolderKind.OBJECT, type_info.module_of(kind), name=type_info.qualified_name(kind)),
         f"{type_info.name_of(kind)}{label}",
         words,
-        [words, *chain[::-1]],
+        [words, *chain],
         at[0].co_filename if at else None,
         at[1] if at else None,
         at[0].co_name if at else None,
@@ -102,9 +101,11 @@ def telling(
     )
 
 
-def types_along(path: list[Any]) -> list[str]:
-    """Type names of the objects below the first, without the dictionaries of attributes: whether an object has one is Python's
-    choice."""
+def types_below(path: list[Any]) -> list[str]:
+    """Type names of a path's objects below the first, each of which refers to the next.
+
+    Without the dictionaries of attributes: Python makes them when it needs them, so the same object may have one or none.
+    """
     return [
         type_info.name_of(type(below))
         for above, below in itertools.pairwise(path)
@@ -118,12 +119,12 @@ def _mechanism_of(kind: type, label: str) -> Mechanism:
     return Mechanism.HOOKS if label.removeprefix(".") in HOOKS else Mechanism.NONE
 
 
-def _ways_back(thing: Any, closure: dict[int, Any]) -> list[tuple[str, bool]]:
-    """(attribute, whether a container lies in between) of the references by which an object leads back to itself."""
+def _ways_back(thing: Any, closure: dict[int, Any]) -> list[tuple[str, bool, Any]]:
+    """(attribute, whether a container lies in between, value) of the references by which an object leads back to itself."""
     ways = []
     for label, value in children(thing):
         if id(value) in closure and (value is thing or id(thing) in reached({id(value)}, closure)):
-            ways.append((label, type(value) in (list, dict, set, tuple)))
+            ways.append((label, type(value) in (list, dict, set, tuple), value))
     return ways
 
 
@@ -144,7 +145,7 @@ def _of_function(node: Any, tensor: Any, chain: list[str], closure: dict[int, An
         ),
         f"{type_info.name_of(source)}.{attribute}",
         words,
-        [words, *chain[::-1]],
+        [words, *chain],
         at[0].co_filename if at else None,
         at[1] if at else None,
         at[0].co_name if at else None,
@@ -166,7 +167,7 @@ def being_built(top: Any, chain: list[str]) -> Holder | None:
         HolderKey(HolderKind.BUILT, code.co_name, code.co_filename, path=(str(line),)),
         name or f"a {kind.__name__} in {code.co_name}()",
         words,
-        [words, *chain[::-1]],
+        [words, *chain],
         code.co_filename,
         line,
         code.co_name,

@@ -284,31 +284,24 @@ def _holders(
     """
     for on_cycle in (True, False) if cyclic else (False,):
         level, child_of = [id(tensor)], {id(tensor): 0}
-
-        def chain_below(key: int, child_of: dict[int, int] = child_of) -> list[str]:
-            """Names of the types from the tensor up to what this object refers to."""
-            path = []
-            while key:
-                path.append(closure[key])
-                key = child_of[key]
-            return wording.types_along(path)[::-1]
-
         for _ in range(DEEPEST_OF_CYCLE if cyclic else DEEPEST):
             above = []
             found = []
             for key in level:
                 if key in named:
                     words, file = named[key]
+                    chain = _types_below(key, child_of, closure)
                     holder_key = HolderKey(HolderKind.NAMED, name=words)
-                    found.append(wording.made_of(holder_key, words, words, chain_below(key), file, None, None))
+                    found.append(wording.made_of(holder_key, words, words, [words, *chain], file, None, None))
                     continue
                 for parent in parents[key]:
                     if parent in child_of:
                         continue
                     child_of[parent] = key
                     above.append(parent)
+                    chain = _types_below(parent, child_of, closure)
                     holder = wording.telling(
-                        closure[parent], closure[key], tensor, chain_below(parent), codes, closure, cyclic=on_cycle
+                        closure[parent], closure[key], tensor, chain, codes, closure, cyclic=on_cycle
                     )
                     if holder is not None:
                         found.append(holder)
@@ -317,5 +310,14 @@ def _holders(
             if not above:
                 break
             level = above
-    top = level[0]
-    return [(None if cyclic else wording.being_built(closure[top], chain_below(top))) or wording.unknown(tensor)]
+    chain = _types_below(level[0], child_of, closure)
+    return [(None if cyclic else wording.being_built(closure[level[0]], chain)) or wording.unknown(tensor)]
+
+
+def _types_below(key: int, child_of: dict[int, int], closure: dict[int, Any]) -> list[str]:
+    """Type names of the objects from below this one down to the tensor, whose own child is 0."""
+    path = []
+    while key:
+        path.append(closure[key])
+        key = child_of[key]
+    return wording.types_below(path)
