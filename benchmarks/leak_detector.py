@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from training_cost import mlp  # beside this file
+from timed_trainings import mlp  # beside this file
 
 from vramscope.integrations import plain
 from vramscope.leaks.detector import LeakDetector

@@ -22,7 +22,7 @@ import timeit
 from collections.abc import Callable
 
 import torch
-from training_cost import gpt2, mlp  # beside this file
+from timed_trainings import gpt2, mlp  # beside this file
 
 from vramscope.memory.peak_counters import share_peak_counters
 from vramscope.profiler.plan import ASKED, LINES, WARM, ProfilePlan, ProfileRequest

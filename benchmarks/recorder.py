@@ -27,7 +27,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
-from training_cost import gpt2  # beside this file
+from timed_trainings import gpt2  # beside this file
 
 from vramscope import agent
 from vramscope.memory.peak_counters import share_peak_counters

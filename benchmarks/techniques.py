@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 
 import torch
-from training_cost import gpt2, mlp  # beside this file
+from timed_trainings import gpt2, mlp  # beside this file
 
 from vramscope import agent
 

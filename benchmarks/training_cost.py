@@ -1,17 +1,15 @@
-"""What the agent costs on the training thread: off and on interleaved, beside the floor and beside TraceML in the same run.
+"""Cost of the agent on the training thread, beside a floor and beside TraceML in the same run.
 
-    python benchmarks/training_cost.py [--rounds 8] [--programs mlp,layers,gpt2] [--variants floor,default] [--without-traceml]
+    python benchmarks/training_cost.py [--rounds 8] [--programs mlp,gan] [--variants floor,default] [--without-traceml]
 
-Three trainings: a tiny MLP (about half a millisecond a step: it resolves microseconds), 20 linear layers (about two
-milliseconds) and GPT-2 small. Blocks of steps run
-off, with the floor (one raw reading and one reset of the peaks a step, and nothing else), with the steps' exact peaks and
-nothing else of what the agent looks at, with the phases' peaks in every step beside them, with all but phases, with all and
-phases in every step, and as the agent is by default. The order is drawn anew in each round, and each figure is a difference
-to the blocks that ran off in the same rounds. ``added_us`` and ``added_fraction``: the median step, by the clock on the wall.
-``loop``: the whole block's time a step, as a ratio to the block that ran off. ``loop_cpu``: the same of the process's
-processor time, the agent's threads included. ``added_cpu_us``: the training thread's own processor time.
-A real server receives what is measured, in a process of its own.
-TraceML traces by itself and cannot be switched off again: it runs in processes of its own, in turn with bare ones.
+Trainings: a tiny MLP (about half a millisecond a step), 20 linear layers (about two milliseconds), GPT-2 small, a DCGAN with
+two optimizers, and PPO with 8 environments (8 forward passes without gradients before each step).
+Variants, in random order in each round: off; the floor (one raw reading and one reset of the peaks in each step); the agent
+in parts and as it is by default. Each figure compares with the block that ran off in the same round.
+``added_us`` and ``added_fraction``: the median step, in wall-clock time. ``loop``: the time of the whole block, as a ratio.
+``loop_cpu``: the same of the process's processor time, the agent's threads included. ``added_cpu_us``: the training thread's
+own processor time. A real server receives what is measured, in a process of its own.
+TraceML cannot be switched off again: it runs in processes of its own, in turn with bare ones.
 """
 
 from __future__ import annotations
@@ -33,58 +31,9 @@ from typing import NamedTuple
 
 import torch
 from serving import Serving  # beside this file
-from torch import nn
+from timed_trainings import gan, gpt2, layers, mlp, ppo
 
 from vramscope import agent
-
-
-def mlp(device: str) -> Callable[[], None]:
-    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
-    optimizer = torch.optim.AdamW(model.parameters())
-    inputs = torch.zeros(32, 64, device=device)
-    targets = torch.zeros(32, dtype=torch.long, device=device)
-    loss = nn.CrossEntropyLoss()
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss(model(inputs), targets).backward()
-        optimizer.step()
-
-    step.model = model  # type: ignore[attr-defined]
-    return step
-
-
-def layers(device: str) -> Callable[[], None]:
-    model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(20))).to(device)
-    optimizer = torch.optim.AdamW(model.parameters())
-    inputs = torch.zeros(64, 256, device=device)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        model(inputs).square().mean().backward()
-        optimizer.step()
-
-    step.model = model  # type: ignore[attr-defined]
-    return step
-
-
-def gpt2(device: str) -> Callable[[], None]:
-    sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
-    from gpt2 import GPT2, Shape
-
-    model = GPT2(Shape()).to(device)
-    optimizer = torch.optim.AdamW(model.parameters())
-    ids = torch.zeros(8, 1024, dtype=torch.long, device=device)
-
-    def step() -> None:
-        with torch.autocast(device, torch.bfloat16):
-            loss = model(ids, ids)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    step.model = model  # type: ignore[attr-defined]
-    return step
 
 
 class Floor:
@@ -212,7 +161,8 @@ def resident_mib() -> float:
 BARE = """
 import contextlib, json, os, statistics, sys, time
 sys.path.insert(0, {here!r})
-from training_cost import mlp, resident_mib
+from timed_trainings import mlp
+from training_cost import resident_mib
 {prelude}
 step = mlp("cuda")
 around = {around}
@@ -317,7 +267,13 @@ def main() -> None:
         if chosen.variants:
             variants = {name: variants[name] for name in ("off", *chosen.variants.split(",")) if name in variants}
         few = {name: variants[name] for name in ("off", "floor", "step_peaks", "default") if name in variants}
-        programs = {"mlp": (mlp, variants), "layers": (layers, few), "gpt2": (gpt2, few)}
+        programs = {
+            "mlp": (mlp, variants),
+            "layers": (layers, few),
+            "gpt2": (gpt2, few),
+            "gan": (gan, few),
+            "ppo": (ppo, few),
+        }
         result: dict[str, object] = {"load": os.getloadavg()[0], "cores": os.cpu_count()}
         for name in chosen.programs.split(","):
             make, some = programs[name]

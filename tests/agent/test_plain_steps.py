@@ -140,6 +140,46 @@ def test_the_step_of_another_optimizer_brings_the_hooks_back(training) -> None:
     assert training.clock.take()[-1].number == steps + 1
 
 
+@pytest.mark.parametrize("critic_steps", [1, 5], ids=["each step", "every fifth"])
+def test_steps_of_two_optimizers_in_turn_are_plain(training, critic_steps: int) -> None:
+    """A GAN: both optimizers step in each of its steps, or the second one in every fifth."""
+    other = torch.optim.SGD([weight := nn.Parameter(torch.ones(2))], lr=0.1)
+
+    def one_step(number: int) -> None:
+        training.step()
+        if number % critic_steps == 0:
+            weight.square().sum().backward()
+            other.step()
+
+    for number in range(2000):
+        one_step(number)
+    training.clock.end_plain_steps()
+    records = training.clock.take()
+    assert training.clock.step == 2000 == records[-1].number == sum(record.steps for record in records)
+    assert {record.steps for record in records if not record.watched} >= {MOST_IN_GROUP}
+    assert sum(record.watched for record in records) < 400
+
+
+def test_hooks_come_back_where_the_other_optimizer_goes_on_alone(training) -> None:
+    other = torch.optim.SGD([weight := nn.Parameter(torch.ones(2))], lr=0.1)
+
+    def other_step() -> None:
+        weight.square().sum().backward()
+        other.step()
+
+    for _ in range(400):
+        training.step()
+        other_step()
+        if training.hooks.plain.are_running:
+            break
+    assert training.hooks.plain.are_running
+    steps = training.clock.step
+    for _ in range(20):
+        other_step()
+    assert training.hooks.leader is other
+    assert training.clock.step > steps + 10, "the steps of the new leader count"
+
+
 def test_the_last_group_is_recorded_without_what_came_after_it(training) -> None:
     training.until_plain()
     for _ in range(7):

@@ -30,6 +30,7 @@ from vramscope.steps.call_stack import steps_within_its_own_step
 from vramscope.steps.clock import StepClock
 from vramscope.steps.events import GraphListener, LoopExtension, LossListener, WalkListener
 from vramscope.steps.hand_steps import HandSteps
+from vramscope.steps.leading_optimizer import Effect, LeadingOptimizer
 from vramscope.steps.patches.backward import OUTSIDE, BackwardFront
 from vramscope.steps.patches.caught_errors import OF_MEMORY, CaughtErrors
 from vramscope.steps.patches.dataloader import LoaderFront
@@ -41,11 +42,6 @@ from vramscope.steps.root_modules import RootHooks
 
 if TYPE_CHECKING:
     import torch
-
-LEADER_SILENT_STEPS = 8
-"""Number of backward passes followed only by other optimizers' steps, after which the leader counts as gone."""
-SUCCESSORS_STEPS = 2
-"""The same number for a leader that had stepped alone for ``LEADER_SILENT_STEPS``: folds, or models trained in turn."""
 
 
 class LoopHooks:
@@ -76,7 +72,12 @@ class LoopHooks:
         self.caught = CaughtErrors(self.error_passes)
         self.patches = Patches()
         self.plain = PlainSteps(
-            clock, self.patches, listen=self._listen, end_step=self._end_step, other_stepped=self._other_stepped
+            clock,
+            self.patches,
+            listen=self._listen,
+            end_step=self._end_step,
+            known=self.optimizers,
+            other_stepped=self._other_stepped,
         )
         self._removals: list[Callable[[], None]] = []
         self.graph_task: Callable[[], int] = lambda: OUTSIDE
@@ -87,16 +88,11 @@ class LoopHooks:
         self._plainly: Callable[[], Any] = contextlib.nullcontext
         self._transforming: Callable[[], int | None] = lambda: None
         """Returns the level of torch.func's transformations; None outside of them."""
-        self._leader: weakref.ref[torch.optim.Optimizer] | None = None
-        self._others_steps = 0
-        self._alone = 0
-        """Number of steps of the leader since another optimizer's."""
+        self._leader = LeadingOptimizer()
         self._in_step: set[int] = set()
         """Optimizers whose step has begun and not ended, by id."""
         self._nests = False
         """True once a step began within one of the same optimizer, or one was left by an exception."""
-        self._others_after = -1
-        """Number of backward passes at the last step of another optimizer."""
         self._stepped_in_backward = False
         self._runs_closure = False
         """True while an optimizer's step runs its closure: forward, backward and the rest of it."""
@@ -145,7 +141,7 @@ class LoopHooks:
     @property
     def leader(self) -> torch.optim.Optimizer | None:
         """The optimizer whose steps are the training's."""
-        return None if self._leader is None else self._leader()
+        return self._leader()
 
     @property
     def in_training_mode(self) -> bool:
@@ -182,7 +178,7 @@ class LoopHooks:
         """Steps are this optimizer's steps."""
         self.optimizers.add(optimizer)
         self.hand_steps.is_off = True
-        self._leader = weakref.ref(optimizer)
+        self._leader.set(optimizer)
 
     # -- the hooks: on the training thread, many times a second ------------------------------------------------------
 
@@ -281,7 +277,7 @@ class LoopHooks:
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if sys.exc_info()[1] is not None:
             self.caught.scan()
-        if self._leader is None or self._leader() is not optimizer:
+        if self._leader() is not optimizer:
             self.optimizers.add(optimizer)
             self.hand_steps.is_off = True
         if not self.clock.step and self.clock.is_training_thread():
@@ -311,7 +307,7 @@ class LoopHooks:
 
     def end_step_by_hand(self) -> None:
         """End the step if its weights were updated without an optimizer. The training is about to begin something else."""
-        if not self.clock.micro_steps or self._leader is not None or self.graph_task() != OUTSIDE:
+        if not self.clock.micro_steps or self._leader.is_known or self.graph_task() != OUTSIDE:
             return  # (within a backward pass gradients are written to)
         if self.clock.is_training_thread() and self.hand_steps.is_over():
             self._end_step()
@@ -321,32 +317,20 @@ class LoopHooks:
         as many backward passes as the one before."""
         self.end_step_by_hand()
         clock, before = self.clock, self.clock.newest
-        is_by_hand = self._leader is None and not self.hand_steps.is_off
+        is_by_hand = not self._leader.is_known and not self.hand_steps.is_off
         if is_by_hand and before is not None and clock.micro_steps == before.micro_steps:
             self._end_step()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer's step is over: the training's, if it is the one that leads."""
-        # With several optimizers (a GAN's two) one of them leads: a step lasts from one of its steps to the next.
-        leader = None if self._leader is None else self._leader()
-        if leader is not optimizer:
-            if self.clock.micro_steps != self._others_after:  # those that follow one backward step together
-                self._others_after = self.clock.micro_steps
-                self._others_steps += 1
-            if self.loss is not None and self.clock.is_training_thread():
-                self.loss.other_stepped()
-            needed = SUCCESSORS_STEPS if self._alone >= LEADER_SILENT_STEPS else LEADER_SILENT_STEPS
-            if leader is not None and self._others_steps < needed:
-                if needed == SUCCESSORS_STEPS:
-                    self.clock.may_end_step()
-                return
-            followed = needed == SUCCESSORS_STEPS and self._others_steps == SUCCESSORS_STEPS
-            self._leader = weakref.ref(optimizer)
-            self._alone = self._others_steps
-            self._end_step(divided=followed)
-            return
-        self._alone = 0 if self._others_steps else self._alone + 1
-        self._end_step()
+        is_other = self._leader() is not optimizer
+        effect = self._leader.stepped(optimizer, self.clock.micro_steps)
+        if is_other and self.loss is not None and self.clock.is_training_thread():
+            self.loss.other_stepped()
+        if effect is Effect.MAY_END:
+            self.clock.may_end_step()
+        elif effect is not Effect.NONE:
+            self._end_step(divided=effect is Effect.ENDS_TWO)
 
     def steps_in_this_backward(self, optimizer: torch.optim.Optimizer) -> None:
         """The backward that runs is this optimizer's step."""
@@ -360,14 +344,15 @@ class LoopHooks:
             self._end_step()
             return
         self.clock.enter(OPTIMIZER if self._runs_closure else OTHER)
-        if self._leader is None and self.clock.is_training_thread():
+        if not self._leader.is_known and self.clock.is_training_thread():
             self.hand_steps.after_backward()
 
     def _end_step(self, *, divided: bool = False) -> None:
-        self._others_steps, self._others_after, self._stepped_in_backward = 0, -1, False
+        self._leader.step_ended()
+        self._stepped_in_backward = False
         self.clock.end_step(divided=divided)
         if self.clock.plain_steps_wanted and self._may_be_plain():
-            self.plain.begin(self.clock.plain_steps_wanted, self._leader)  # type: ignore[arg-type]
+            self.plain.begin(self.clock.plain_steps_wanted, self._leader, self._leader.most_others)
         else:
             self.plain.end()
         if self.on_first_step is not None:
@@ -376,8 +361,9 @@ class LoopHooks:
 
     def _may_be_plain(self) -> bool:
         """True if the end of the next step can be seen by the leader's own hook, and nobody needs more."""
-        is_steady = self.leader is not None and self._alone >= LEADER_SILENT_STEPS and not self._nests
-        if not is_steady or any(extension.package in sys.modules for extension in self.extensions):
+        if not self._leader.is_steady or self._nests:
+            return False
+        if any(extension.package in sys.modules for extension in self.extensions):
             return False
         return not self.clock.stays_detailed() and (self.graphs is None or self.graphs.is_calm)
 

@@ -1,12 +1,12 @@
 """Removes the hooks for stretches of steps, and puts them back.
 
-In plain steps only the end of the leading optimizer's step is seen. The watched functions keep their code, because Dynamo and
-Python's own caches depend on it; they call nobody.
+In plain steps only the ends of optimizers' steps are seen, and only the leading optimizer's are counted. The watched functions
+keep their code, because Dynamo and Python's own caches depend on it; they call nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,8 @@ class PlainSteps:
 
     listen          puts the hooks of optimizers in place; returns functions that remove them
     end_step        called at the end of a group's last step
-    other_stepped   called after the step of another optimizer, with the arguments of its hook; the hooks are back by then
+    known           optimizers that have stepped before
+    other_stepped   called after an unexpected step of another optimizer, with its hook's arguments; the hooks are back by then
     """
 
     def __init__(
@@ -36,16 +37,20 @@ class PlainSteps:
         *,
         listen: Callable[[], list[Callable[[], None]]],
         end_step: Callable[[], None],
+        known: Container[torch.optim.Optimizer],
         other_stepped: Callable[[torch.optim.Optimizer, Any, Any], None],
     ) -> None:
         self._clock = clock
         self._patches = patches
         self._listen = listen
         self._end_step = end_step
+        self._known = known
         self._other_stepped = other_stepped
         self._removals: list[Callable[[], None]] = []
         self._leader: Callable[[], torch.optim.Optimizer | None] = lambda: None
         self._left = 0
+        self._others = self._others_left = 0
+        """Expected steps of other optimizers in one step, and how many of them are still to come."""
         self._sequence: Callable[[], int] = lambda: 0
         """Number of autograd's next operation on this thread."""
         self._at_end = 0
@@ -67,9 +72,13 @@ class PlainSteps:
             self.are_running = False
             module_calls.resume()
 
-    def begin(self, steps: int, leader: Callable[[], torch.optim.Optimizer | None]) -> None:
-        """The next ``steps`` steps of this optimizer are a group of plain steps. 5 µs if the hooks are still there."""
+    def begin(self, steps: int, leader: Callable[[], torch.optim.Optimizer | None], others: int) -> None:
+        """The next ``steps`` steps of this optimizer are a group of plain steps. 5 µs if the hooks are still there.
+
+        others  most steps of other optimizers that each of them has: those of a GAN's second one
+        """
         self._left, self._leader = steps, leader
+        self._others = self._others_left = others
         self._at_end = self._sequence()
         self._clock.begin_plain_steps()
         if not self.are_running:
@@ -105,10 +114,14 @@ class PlainSteps:
         if get_ident() != clock.thread and not clock.is_training_thread():
             return
         if self._leader() is not optimizer:
+            if self._others_left > 0 and optimizer in self._known:
+                self._others_left -= 1
+                return
             self.interrupt()
             self._other_stepped(optimizer, args, kwargs)
         elif self._left > 1:
             self._left -= 1
+            self._others_left = self._others
             self._at_end = self._sequence()
             clock.plain_step_ended()
         else:
