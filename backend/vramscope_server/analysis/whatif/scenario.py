@@ -242,7 +242,9 @@ class Scenario:
             elif self.courses.to_a_segment:
                 yield Caveat(IN_SOME_ORDER, bounded=True)
         if on_a_card:
-            is_full = done.out_of_memory_at >= 0 or done.retries > self.uncapped.retries
+            # Large cached segments may be returned to the device before a retry, and then no retry is counted.
+            gave_back = done.device_frees > self.uncapped.device_frees
+            is_full = done.out_of_memory_at >= 0 or done.retries > self.uncapped.retries or gave_back
             doubt = doubt_of_card(card, self.settings.per_process_memory_fraction, is_full=is_full)
             if doubt is not None:
                 yield doubt
