@@ -38,7 +38,7 @@ def recorded(emulated_gpu: None, tmp_path_factory: pytest.TempPathFactory) -> di
         "late": ("lengths", "", {"steps": 7, "from_step": 3}),
         "late texts": ("generation", "", {"steps": 4, "from_step": 2}),
         "ring": ("prefetch", "", {"steps": 4, "max_entries": 1500}),
-        "died": ("lengths", "", {"steps": 6, "total": "4G"}),
+        "died": ("lengths", "", {"steps": 6, "total": "4500M"}),
         "waits": ("prefetch", "", {"steps": 4, "async_us": 300_000}),
         "at once": ("prefetch", "max_split_size_mb:64", {"steps": 4}),
         **{kind: ("accumulation", "", {"steps": 2, "given": texts}) for kind, texts in GIVEN.items()},

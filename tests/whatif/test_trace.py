@@ -131,7 +131,10 @@ def test_empty_cache_is_told_from_a_retry(traces: dict[str, Trace], recorded: di
     assert recorded["died"].counted["out_of_memory"]
     assert died.empty_caches == 0
     assert len(died.failed) == 1
-    assert len(died.releases) == recorded["died"].counted["retries"]
+    # The failed request was retried, too. Whether that retry had a cached segment to return is not known.
+    retries = recorded["died"].counted["retries"]
+    assert retries > 0
+    assert retries - len(died.failed) <= len(died.releases) <= retries
 
 
 # ---- recorded windows ----
