@@ -405,6 +405,15 @@ def test_fragmentation_is_what_was_reserved_at_most_and_never_needed_on_the_rank
     assert store.run(ranks[0].run)["fragmentation"]["never_needed_bytes"] == 6 * GIB
 
 
+def test_never_needed_of_a_run_that_died_in_a_step_is_the_difference_of_the_peaks_shown(store: Store) -> None:
+    agent = store.agent()
+    store.send(agent, agent.steps(2, peak_reserved_bytes=8 * GIB, peak_allocated_bytes=4 * GIB))
+    store.send(agent, agent.samples(1, reserved_bytes=10 * GIB, allocated_bytes=9 * GIB))
+    run = store.run(agent.run)
+    assert (run["peak_reserved_bytes"], run["peak_allocated_bytes"]) == (10 * GIB, 9 * GIB)
+    assert run["fragmentation"]["never_needed_bytes"] == GIB
+
+
 def test_what_is_unknown_stays_unknown_and_is_not_zero(store: Store) -> None:
     agent = store.agent()
     store.send(agent, agent.samples(3, allocated_bytes=-1, reserved_bytes=-1, inactive_split_bytes=-1))

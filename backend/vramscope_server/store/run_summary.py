@@ -38,12 +38,18 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
 
 
 def _never_needed(rank: RankSummary | None) -> dict[str, float | int | None]:
-    """Highest reserved memory of all steps that no step allocated, in bytes and as a share; None before the first step.
-    Both are the allocator's exact peaks, so that equal programs have equal shares; samples miss short peaks."""
+    """Peak reserved minus peak allocated, in bytes and as a share; None before the first step.
+
+    Both are the exact peaks of all steps, so that equal programs have equal shares. A run that died in a step had its peaks there:
+    then they are those that the run shows.
+    """
     reserved = None if rank is None else rank.reserved_by_steps
     if rank is None or rank.step_peak_bytes is None or not reserved:
         return {"never_needed_bytes": None, "fragmentation_fraction": None}
-    idle = max(0, reserved - rank.step_peak_bytes)
+    allocated = rank.step_peak_bytes
+    if (rank.sample_peak_bytes or 0) > allocated:
+        reserved, allocated = max(reserved, rank.peak_reserved_bytes or 0), rank.peak_allocated_bytes or allocated
+    idle = max(0, reserved - allocated)
     return {"never_needed_bytes": idle, "fragmentation_fraction": idle / reserved}
 
 
