@@ -24,19 +24,19 @@ from vramscope.process.watched_calls import is_watched
 from vramscope.steps import step_plan
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
-from vramscope.steps.phase import EVAL
+from vramscope.steps.phase import DATA, EVAL, OTHER
 from vramscope.steps.step_plan import MOST_IN_GROUP, STEPS_AFTER_RISE, EndedStep, StepPlan
 
 
 class Training:
     """A small model whose steps are plain as soon as they may be: the budget is next to nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, phases: bool = True) -> None:
         if living(torch.optim.Optimizer):
             gc.collect()
         self.model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
-        self.clock = StepClock(budget=1e-9)
+        self.clock = StepClock(phases=phases, budget=1e-9)
         self.hooks = LoopHooks(self.clock)
         extend(self.hooks)
         self.hooks.install([self.model])
@@ -72,6 +72,22 @@ def test_a_record_covers_each_group_and_no_step_is_missing(training) -> None:
     assert {record.steps for record in records if not record.watched} >= {MOST_IN_GROUP}
     assert all(record.micro_steps == 1 for record in records if record.watched), "a detailed step is whole"
     assert sum(record.watched for record in records) < 300
+
+
+def test_without_phases_there_are_groups_too(monkeypatch) -> None:
+    monkeypatch.setattr(step_plan, "ALLOWANCE_NS", 0)
+    training = Training(phases=False)
+    try:
+        for _ in range(2000):
+            training.step()
+        training.clock.end_plain_steps()
+        records = training.clock.take()
+    finally:
+        training.hooks.remove()
+    assert training.clock.step == 2000 == records[-1].number == sum(record.steps for record in records)
+    assert {record.steps for record in records} >= {1, MOST_IN_GROUP}
+    assert not any(record.watched for record in records)
+    assert {interval.phase for record in records for interval in record.intervals} <= {OTHER, DATA}
 
 
 def test_in_plain_steps_nothing_is_called_but_at_their_ends(training, monkeypatch) -> None:

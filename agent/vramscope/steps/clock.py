@@ -48,7 +48,7 @@ _cut = methodcaller("cut")
 class StepClock(StepPublisher):
     """Step and phase of one training.
 
-    phases         False: only whole steps are read (one reading a step); phases stay unknown.
+    phases         False: only whole steps are read, or groups of short ones; phases stay unknown.
     in_every_step  Read phases in every step, whatever the cost; the cost cannot be measured then.
     budget         As for StepPlan.
     now            Clock in nanoseconds, rising.
@@ -70,6 +70,7 @@ class StepClock(StepPublisher):
         """Number of optimizer steps that have ended, those before a resume included."""
         self._steps_here = 0
         self.phase: int = OTHER
+        self._phases = phases
         self.watched = phases
         """True if the phases of the running step are read."""
         self.is_control_step = False
@@ -84,7 +85,7 @@ class StepClock(StepPublisher):
         """Intervals of the running group before the hooks came back."""
         self.saw_forward = False
         """True after the first forward pass of a root module in the running step."""
-        self._plan = StepPlan(random, budget) if phases and not in_every_step else None
+        self._plan = StepPlan(random, budget) if not in_every_step else None
         self.counters: list[PeakCounter] = []
         self.batch = BatchContext()
         self.breakdown: BreakdownSource | None = None
@@ -182,7 +183,7 @@ class StepClock(StepPublisher):
         else:
             self._close(began)
             self._plain_intervals = len(self._intervals)
-        self.watched, self.is_control_step = True, False
+        self.watched, self.is_control_step = self._phases, False
         self._agent_ns += self._now() - began
         if self._plan is not None:
             self._plan.interrupted()
@@ -236,10 +237,11 @@ class StepClock(StepPublisher):
         self.phase = DATA
         if self._plan is not None:
             peaks, spent_ns, took_ns = highest_allocated(intervals), self._agent_ns, began - self._end_ns
-            seen = EndedStep(self._steps_here, steps, self.watched, was_plain, peaks, spent_ns, took_ns)
+            is_detailed = self.watched or not (self._phases or was_plain)
+            seen = EndedStep(self._steps_here, steps, is_detailed, was_plain, peaks, spent_ns, took_ns)
             self.is_control_step, self.plain_steps_wanted = self._plan.next_steps(seen)
             self.is_control_step |= self.plain_steps_wanted > 0  # until the hooks make it a plain one
-            self.watched = not self.is_control_step
+            self.watched = self._phases and not self.is_control_step
         self._end_ns = began
         for ended in self._on_step_ended:
             ended(record)
@@ -263,7 +265,7 @@ class StepClock(StepPublisher):
         needed = self.listener_needs_detail
         if needed and self._plan is not None:
             self._plan.details_needed(self._steps_here)
-            self.watched, self.is_control_step = True, False
+            self.watched, self.is_control_step = self._phases, False
         return needed
 
     def _count_step(self) -> None:
