@@ -21,7 +21,7 @@ export class Problem extends Error {
 /** Called when a request is refused for want of a token. Set by app.js. */
 export const onUnauthorized = { call: () => {} };
 /** Called with the promise of what is asked of a recording. Set by frame.js. */
-export const onRecordingAsked = { call: () => {} };
+export const onRecordingRequest = { call: () => {} };
 
 async function request(method, path, { body, signal } = {}) {
   let response;
@@ -121,7 +121,7 @@ export const api = {
   deleteRecording: (recording) => request("DELETE", `/recordings/${at(recording)}`),
   recording: (recording, part, parameters, signal) => {
     const answer = request("GET", `/recordings/${at(recording)}/${part}${queryString(parameters)}`, { signal });
-    onRecordingAsked.call(answer);
+    onRecordingRequest.call(answer);
     return answer;
   },
   exportUrl: (recording, parameters) => `${BASE}/recordings/${at(recording)}/export${queryString(parameters)}`,

@@ -11,7 +11,7 @@ import { chartHead } from "vramscope/charts/head.js";
 import { drawTable, exportChart } from "vramscope/charts/numbers.js";
 import { loadPlotly } from "vramscope/charts/plotly.js";
 import { drawPolygons, isPolygons, placePolygons } from "vramscope/charts/polygons.js";
-import { forget, waits, wantDraw } from "vramscope/charts/schedule.js";
+import { cancelDraw, isWaiting, requestDraw } from "vramscope/charts/schedule.js";
 import { h, setText } from "vramscope/dom.js";
 import { moment } from "vramscope/format.js";
 import { appendRows, decode } from "vramscope/series.js";
@@ -32,7 +32,7 @@ const CONFIG = {
 
 const onScreen = new IntersectionObserver(
   (entries) => {
-    for (const { target, isIntersecting } of entries) target.seen(isIntersecting);
+    for (const { target, isIntersecting } of entries) target.setVisible(isIntersecting);
   },
   { rootMargin: "160px" },
 );
@@ -57,7 +57,7 @@ export class ChartElement extends HTMLElement {
   drawnAt = -Infinity;
   visible = false;
   stale = false; // what it shows is to be fetched again when it is seen
-  misfits = false; // its picture is of another size than its place: drawn anew even where nobody sees it, or it would stick out
+  hasWrongSize = false; // its picture is of another size than its place: drawn anew even where nobody sees it, or it would stick out
   figure = null;
   traces = [];
   pending = [];
@@ -101,11 +101,11 @@ export class ChartElement extends HTMLElement {
     addEventListener("pointerup", this.pointerUp);
     this.resize = new ResizeObserver(() => {
       const { width, height } = this.drawn ? this.plot.layout : {};
-      this.misfits =
+      this.hasWrongSize =
         Boolean(width) &&
         this.plot.clientWidth > 0 &&
         (width !== this.plot.clientWidth || height !== this.plot.clientHeight);
-      if (this.misfits) wantDraw(this);
+      if (this.hasWrongSize) requestDraw(this);
     });
     this.resize.observe(this.plot);
     onScreen.observe(this);
@@ -117,21 +117,23 @@ export class ChartElement extends HTMLElement {
     onScreen.unobserve(this);
     this.resize?.disconnect();
     removeEventListener("pointerup", this.pointerUp);
-    forget(this);
+    cancelDraw(this);
     if (this.drawn && window.Plotly) window.Plotly.purge(this.plot);
     this.drawn = false;
     this.gone = true;
   }
 
-  seen(isVisible) {
+  setVisible(isVisible) {
     this.visible = isVisible;
     if (!isVisible) return;
     if ((!this.figure || this.stale) && !this.request) this.reload();
-    else if (waits(this)) wantDraw(this);
+    else if (isWaiting(this)) requestDraw(this);
   }
 
   mayDraw() {
-    return (this.visible || this.misfits) && !document.hidden && !this.dragging && !this.gone && this.figure !== null;
+    return (
+      (this.visible || this.hasWrongSize) && !document.hidden && !this.dragging && !this.gone && this.figure !== null
+    );
   }
 
   /** Fetch the window again; the old picture stays until the new one is here. Off the screen: later. */
@@ -149,21 +151,21 @@ export class ChartElement extends HTMLElement {
       const [answer] = await Promise.all([this.options.load(request.signal), loadPlotly()]);
       if (this.request !== request || this.gone) return;
       this.request = null;
-      this.take(answer.figure);
+      this.setFigure(answer.figure);
     } catch (error) {
       if (error.name === "AbortError" || this.request !== request) return;
       this.request = null;
-      if (!this.figure) this.say(error.message);
+      if (!this.figure) this.showMessage(error.message);
     }
   }
 
-  say(text) {
+  showMessage(text) {
     setText(this.message, text);
     this.message.hidden = !text;
     this.plot.classList.toggle("blank", Boolean(text));
   }
 
-  take(figure) {
+  setFigure(figure) {
     const layout = figure.layout;
     const statements = (layout.annotations ?? [])
       .filter((annotation) => annotation.name === "statement")
@@ -178,22 +180,22 @@ export class ChartElement extends HTMLElement {
     if (layout.meta?.awaits) this.feeds.add(layout.meta.awaits); // nothing of it was there yet
     this.added = 0;
     const empty = this.traces.length === 0;
-    this.say(empty ? statements.join("; ") || "nothing recorded yet" : "");
+    this.showMessage(empty ? statements.join("; ") || "nothing recorded yet" : "");
     this.toggleAttribute("data-empty", empty);
     setText(this.notes, empty ? "" : statements.join(" · "));
     this.notes.hidden = empty || statements.length === 0;
     this.legend.hidden = empty || this.traces.every((trace) => trace.meta?.legend === false);
-    for (const rows of this.pending) this.append_(rows);
+    for (const rows of this.pending) this.appendMessage(rows);
     this.pending = [];
     this.builtLegend = null;
     this.drawnAt = -Infinity;
-    wantDraw(this);
+    requestDraw(this);
   }
 
   /** Draw anew what is here. */
   redraw() {
     this.drawnAt = -Infinity;
-    if (this.figure) wantDraw(this);
+    if (this.figure) requestDraw(this);
   }
 
   /** A live message. Rows that arrive while a window is on its way wait for it. */
@@ -205,13 +207,13 @@ export class ChartElement extends HTMLElement {
       return;
     }
     if (!this.figure || this.stale || !this.feeds.has(message.stream)) return;
-    if (this.append_(message)) {
+    if (this.appendMessage(message)) {
       if (this.added > TAIL_ROWS || this.traces.length === 0) this.reload();
-      else wantDraw(this);
+      else requestDraw(this);
     }
   }
 
-  append_(message) {
+  appendMessage(message) {
     const x = this.options.live(message);
     if (!x) return 0;
     if (this.traces.length === 0) return 1;
@@ -261,7 +263,7 @@ export class ChartElement extends HTMLElement {
     return this.isLogable ? (this.options.scale.chosen() ?? this.figure.layout.yaxis?.type ?? "linear") : "linear";
   }
 
-  turnScale() {
+  toggleScale() {
     const turned = this.scale === "log" ? "linear" : "log";
     this.options.scale.choose(turned === (this.figure?.layout.yaxis?.type ?? "linear") ? null : turned);
   }
@@ -282,7 +284,7 @@ export class ChartElement extends HTMLElement {
     const layout = themedLayout(this, colors);
     const data = themedTraces(this, colors);
     this.drawn = true;
-    this.misfits = false;
+    this.hasWrongSize = false;
     this.zoomGuard = true;
     const drawing = Plotly.react(
       this.plot,
@@ -330,7 +332,7 @@ export class ChartElement extends HTMLElement {
       return false;
     });
     this.plot.on("plotly_hover", (event) => {
-      this.tellMoment(event.xvals?.[0]);
+      this.setHoverTitle(event.xvals?.[0]);
       for (const peer of this.options.peers?.() ?? []) if (peer !== this) peer.showCursor(event.xvals?.[0]);
     });
     this.plot.on("plotly_unhover", () => {
@@ -340,7 +342,7 @@ export class ChartElement extends HTMLElement {
   }
 
   /** Plotly knows no clock on an axis of seconds: what heads the hover box is written here. */
-  tellMoment(x) {
+  setHoverTitle(x) {
     const { x: axis, x0_seconds: zero } = this.figure.layout.meta ?? {};
     const title =
       this.options.view?.().clock && axis === "time" ? this.plot.querySelector(".hoverlayer .legendtitletext") : null;

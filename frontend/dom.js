@@ -8,15 +8,15 @@ const SVG = "http://www.w3.org/2000/svg";
  * CSS properties, set through the CSSOM because the content-security policy forbids style attributes.
  */
 export function h(tag, attributes = {}, ...children) {
-  return furnish(document.createElement(tag), attributes, children);
+  return configure(document.createElement(tag), attributes, children);
 }
 
 /** The same for SVG. */
 export function svg(tag, attributes = {}, ...children) {
-  return furnish(document.createElementNS(SVG, tag), attributes, children);
+  return configure(document.createElementNS(SVG, tag), attributes, children);
 }
 
-function furnish(element, attributes, children) {
+function configure(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);

@@ -56,10 +56,10 @@ export function seconds(value) {
 /** A long time: 12 s, 3 min 20 s, 2 h 05 min, 3 d 4 h. */
 export function duration(value) {
   if (!isKnown(value)) return UNKNOWN;
-  const whole = Math.max(0, Math.round(value));
-  if (whole < 60) return `${whole} s`;
-  const minutes = Math.floor(whole / 60);
-  if (minutes < 60) return `${minutes} min ${String(whole % 60).padStart(2, "0")} s`;
+  const total = Math.max(0, Math.round(value));
+  if (total < 60) return `${total} s`;
+  const minutes = Math.floor(total / 60);
+  if (minutes < 60) return `${minutes} min ${String(total % 60).padStart(2, "0")} s`;
   const hours = Math.floor(minutes / 60);
   if (hours < 48) return `${hours} h ${String(minutes % 60).padStart(2, "0")} min`;
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
@@ -72,12 +72,12 @@ export function axisTime(value, step = 1) {
   const decimals = step >= 1 ? 0 : Math.min(6, Math.ceil(-Math.log10(step) - 1e-9));
   const rounded = Number(size.toFixed(decimals));
   if (decimals > 0 && rounded < 60) return `${sign}${rounded.toFixed(decimals)} s`;
-  const whole = Math.floor(rounded);
-  const rest = decimals > 0 ? (rounded - whole).toFixed(decimals).slice(1) : "";
+  const total = Math.floor(rounded);
+  const rest = decimals > 0 ? (rounded - total).toFixed(decimals).slice(1) : "";
   const two = (number) => String(number).padStart(2, "0");
-  const hours = Math.floor(whole / 3600);
-  const minutes = Math.floor((whole % 3600) / 60);
-  const text = hours > 0 ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
+  const hours = Math.floor(total / 3600);
+  const minutes = Math.floor((total % 3600) / 60);
+  const text = hours > 0 ? `${hours}:${two(minutes)}:${two(total % 60)}` : `${minutes}:${two(total % 60)}`;
   return `${sign}${text}${rest}`;
 }
 
@@ -174,9 +174,9 @@ export function overhead(cost) {
 }
 
 /** Of many parts: "7 of 8". */
-export function ofMany(part, whole) {
-  if (!isKnown(whole)) return UNKNOWN;
-  return part === whole ? String(whole) : `${isKnown(part) ? part : "?"} of ${whole}`;
+export function partOf(part, total) {
+  if (!isKnown(total)) return UNKNOWN;
+  return part === total ? String(total) : `${isKnown(part) ? part : "?"} of ${total}`;
 }
 
 /** A Python function as one reads it: train(); what is no function, as Python writes it: <module>. */

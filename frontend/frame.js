@@ -1,6 +1,6 @@
 /** The frame around every page, and which page a path shows. */
 
-import { api, onRecordingAsked, onUnauthorized } from "vramscope/api.js";
+import { api, onRecordingRequest, onUnauthorized } from "vramscope/api.js";
 import { fill, h, setText } from "vramscope/dom.js";
 import { clock } from "vramscope/format.js";
 import * as keys from "vramscope/keys.js";
@@ -97,7 +97,7 @@ class App extends HTMLElement {
     this.drawTheme();
     store.watch(() => this.show());
     onUnauthorized.call = () => this.signIn();
-    onRecordingAsked.call = showCompiling;
+    onRecordingRequest.call = showCompiling;
     addEventListener("keydown", (event) => {
       if (event.key === "Escape") for (const menu of this.querySelectorAll("details.menu[open]")) menu.open = false;
     });
@@ -110,7 +110,7 @@ class App extends HTMLElement {
 
   /** The page does not wait to hear whether a token is needed: if so, what it asks for is refused, and we ask for one. */
   async begin() {
-    this.begun = true;
+    this.started = true;
     live.anchored();
     this.show();
     try {
@@ -153,7 +153,7 @@ class App extends HTMLElement {
     const state = store.get();
     this.drawLive(state);
     this.drawProblems(state.problems);
-    if (!this.begun || this.key === "sign-in") return;
+    if (!this.started || this.key === "sign-in") return;
     if (state.path === "/") {
       go("/runs", { replace: true });
       return;
@@ -192,8 +192,8 @@ class App extends HTMLElement {
 
   /** What is wrong with the server, on every page, as long as it is. */
   drawProblems(problems) {
-    if (problems === this.told) return;
-    this.told = problems;
+    if (problems === this.drawnProblems) return;
+    this.drawnProblems = problems;
     fill(
       this.problems,
       problems.length > 0 &&

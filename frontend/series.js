@@ -91,15 +91,15 @@ export function stats(values) {
  * The same over every row of a window that is drawn from fewer points: `whole` is that of the rows that were fetched, `live`
  * are the values that came since, one each.
  */
-export function wholeStats(whole, live) {
+export function windowStats(fetched, live) {
   const since = stats(live);
-  if (since.last === null) return whole;
+  if (since.last === null) return fetched;
   const rows = live.filter(known).length;
   return {
     last: since.last,
-    min: Math.min(whole.min, since.min),
-    max: Math.max(whole.max, since.max),
-    mean: (whole.mean * whole.rows + since.mean * rows) / (whole.rows + rows),
+    min: Math.min(fetched.min, since.min),
+    max: Math.max(fetched.max, since.max),
+    mean: (fetched.mean * fetched.rows + since.mean * rows) / (fetched.rows + rows),
   };
 }
 
@@ -188,24 +188,24 @@ export function envelopePath(x, low, high, [first, last], top, width, height) {
   const across = (value) => round((Math.min(1, Math.max(0, (value - first) / (last - first))) || 0) * width);
   const up = (value) => round(height - (Math.max(0, value) / (top || 1)) * (height - 1));
   let path = "";
-  let stretch = [];
+  let points = [];
   const close = () => {
-    const there = stretch.map((i) => `${across(x[i])},${up(high[i])}`);
+    const there = points.map((i) => `${across(x[i])},${up(high[i])}`);
     // the way back a little lower: a span of nothing is a line, not invisible
-    const back = stretch
+    const back = points
       .toReversed()
       .map((i) => `${across(x[i])},${low && known(low[i]) ? Math.min(height, up(low[i]) + 1) : height}`);
-    if (stretch.length === 1) there.push(`${round(across(x[stretch[0]]) + 1)},${up(high[stretch[0]])}`);
-    if (stretch.length) path += `M${[...there, ...back].join("L")}Z`;
-    stretch = [];
+    if (points.length === 1) there.push(`${round(across(x[points[0]]) + 1)},${up(high[points[0]])}`);
+    if (points.length) path += `M${[...there, ...back].join("L")}Z`;
+    points = [];
   };
-  x.forEach((_, i) => (known(high[i]) ? stretch.push(i) : close()));
+  x.forEach((_, i) => (known(high[i]) ? points.push(i) : close()));
   close();
   return path;
 }
 
 /** The outline of each stretch in which both edges are known, one after the other with a gap between two. */
-export function stretches(x, low, high) {
+export function bandOutlines(x, low, high) {
   const out = { x: [], y: [] };
   const close = (begin, end) => {
     if (end <= begin) return;
@@ -223,7 +223,7 @@ export function stretches(x, low, high) {
 }
 
 /** A window moved by `by` within `extent`, or only its "start" or "end"; never narrower than `least`. */
-export function slid({ from, to }, part, by, [first, last], least) {
+export function shiftedWindow({ from, to }, part, by, [first, last], least) {
   if (part === "window") {
     const moved = Math.min(Math.max(by, first - from), last - to);
     return { from: from + moved, to: to + moved };

@@ -29,13 +29,13 @@ export function setTheme(name) {
 export function setPalette(name) {
   if (name) localStorage.setItem(PALETTE, name);
   else localStorage.removeItem(PALETTE);
-  wearPalette(name);
+  applyPalette(name);
   changed();
 }
 
 export const chosenPalette = () => document.documentElement.dataset.palette ?? null;
 
-function wearPalette(name) {
+function applyPalette(name) {
   if (PALETTES.includes(name)) document.documentElement.dataset.palette = name;
   else delete document.documentElement.dataset.palette;
 }
@@ -54,10 +54,10 @@ export function onThemeChange(listener) {
 export function start() {
   const stored = localStorage.getItem(KEY);
   if (stored === "dark" || stored === "light") document.documentElement.dataset.theme = stored;
-  wearPalette(localStorage.getItem(PALETTE));
+  applyPalette(localStorage.getItem(PALETTE));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
   addEventListener("storage", (event) => {
-    if (event.key === PALETTE) wearPalette(event.newValue);
+    if (event.key === PALETTE) applyPalette(event.newValue);
     else if (event.key !== KEY) return;
     else if (event.newValue) document.documentElement.dataset.theme = event.newValue;
     else delete document.documentElement.dataset.theme;

@@ -15,7 +15,7 @@ export function chartHead(chart) {
     h("button", { type: "button", class: "menu-item", onclick: (event) => chart.export(kind, event) }, label);
   const hasNumbers = numbers !== false;
   const tableButton = button("Table", "view as table", () => chart.toggleTable());
-  const scaleButton = scale && button("Log axis", null, () => chart.turnScale());
+  const scaleButton = scale && button("Log axis", null, () => chart.toggleScale());
   const exports = h(
     "details",
     { class: "menu" },

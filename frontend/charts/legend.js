@@ -3,7 +3,7 @@
 import { hiddenRoles, toggleRole } from "vramscope/charts/roles.js";
 import { fill, h, setText } from "vramscope/dom.js";
 import { quantity } from "vramscope/format.js";
-import { highest, stats, wholeStats } from "vramscope/series.js";
+import { highest, stats, windowStats } from "vramscope/series.js";
 
 /** One row a role; a click switches the role off in all charts. */
 export function drawLegend(chart, colors) {
@@ -87,7 +87,7 @@ export function drawLegend(chart, colors) {
 function ofEveryRow(chart, trace, from, to) {
   const whole = trace.meta?.whole;
   if (!whole || from > trace.x[0] || to < trace.x.at(-1)) return null;
-  return wholeStats(whole, trace.y.slice(chart.fetched[chart.traces.indexOf(trace)]));
+  return windowStats(whole, trace.y.slice(chart.fetched[chart.traces.indexOf(trace)]));
 }
 
 /** The numbers of what is drawn in view. */

@@ -7,32 +7,32 @@ import { hiddenRoles } from "vramscope/charts/roles.js";
 import { svg } from "vramscope/dom.js";
 
 /** x of a trace -> the path of its polygons, and what its x values count from: a drawing has no digits for large ones. */
-const made = new WeakMap();
+const paths = new WeakMap();
 
 export const isPolygons = (trace) => trace.meta?.kind === "polygon";
 
 /** Polygons, one after the other with a gap between two, as one path. */
 export function polygonsPath(x, y, zero) {
   const parts = [];
-  let begun = false;
+  let isOpen = false;
   for (let i = 0; i < x.length; i += 1) {
     if (!Number.isFinite(y[i])) {
-      if (begun) parts.push("Z");
-      begun = false;
+      if (isOpen) parts.push("Z");
+      isOpen = false;
       continue;
     }
-    parts.push(`${begun ? "L" : "M"}${x[i] - zero},${Math.round(y[i] * 1e5) / 1e5}`);
-    begun = true;
+    parts.push(`${isOpen ? "L" : "M"}${x[i] - zero},${Math.round(y[i] * 1e5) / 1e5}`);
+    isOpen = true;
   }
-  return parts.join("") + (begun ? "Z" : "");
+  return parts.join("") + (isOpen ? "Z" : "");
 }
 
 function pathOf({ x, y }) {
-  if (!made.has(x)) {
+  if (!paths.has(x)) {
     const zero = x[0] ?? 0;
-    made.set(x, { zero, path: svg("path", { d: polygonsPath(x, y, zero), "vector-effect": "non-scaling-stroke" }) });
+    paths.set(x, { zero, path: svg("path", { d: polygonsPath(x, y, zero), "vector-effect": "non-scaling-stroke" }) });
   }
-  return made.get(x);
+  return paths.get(x);
 }
 
 /** Draw these traces, with the colours that Plotly would have been given. */

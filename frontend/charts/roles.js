@@ -4,11 +4,11 @@ import { setQuery, store } from "vramscope/store.js";
 import { onThemeChange } from "vramscope/theme.js";
 
 export const hiddenRoles = new Set();
-let said = null;
+let knownHide = null;
 
 function read({ query: { hide = "" } }) {
-  if (hide === said) return false;
-  said = hide;
+  if (hide === knownHide) return false;
+  knownHide = hide;
   hiddenRoles.clear();
   for (const role of hide.split(",")) if (role) hiddenRoles.add(role);
   return true;

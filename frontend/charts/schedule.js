@@ -11,7 +11,7 @@ const dirty = new Set();
 let timer = null; // set until the frame that it asks for is drawn: asked twice, a frame would draw two charts
 
 /** Have a chart drawn as soon as its turn has come. */
-export function wantDraw(chart) {
+export function requestDraw(chart) {
   dirty.add(chart);
   timer ??= setTimeout(nextFrame, 0);
 }
@@ -38,9 +38,9 @@ function nextFrame() {
 const every = ({ drawMs = 0 }) => Math.min(DRAW_AT_LEAST_EVERY_MS, Math.max(DRAW_EVERY_MS, drawMs / MOST_OF_THE_TIME));
 
 /** Does this chart wait for its turn? */
-export const waits = (chart) => dirty.has(chart);
+export const isWaiting = (chart) => dirty.has(chart);
 
 /** It is gone. */
-export const forget = (chart) => dirty.delete(chart);
+export const cancelDraw = (chart) => dirty.delete(chart);
 
-document.addEventListener("visibilitychange", () => !document.hidden && [...dirty].forEach(wantDraw));
+document.addEventListener("visibilitychange", () => !document.hidden && [...dirty].forEach(requestDraw));

@@ -1,7 +1,7 @@
 /** What Python built, in the colours of the theme and with the ranges of the view: the figure's data stay as they are. */
 
 import { hiddenRoles } from "vramscope/charts/roles.js";
-import { clockTicks, closeRange, logRange, logTicks, smoothed, stretches, timeTicks } from "vramscope/series.js";
+import { clockTicks, closeRange, logRange, logTicks, smoothed, bandOutlines, timeTicks } from "vramscope/series.js";
 import { rgba } from "vramscope/theme.js";
 
 /** In fewer pixels the names beside points would lie on one another: hovering and the legend tell them. */
@@ -146,14 +146,14 @@ export function themedTraces(chart, colors) {
   const narrow = chart.plot.clientWidth < NARROW;
   const traces =
     (chart.figure.layout.meta?.kind ?? "series") === "series"
-      ? seen(chart)
-      : chart.traces.map((trace) => (trace.meta?.kind === "box" ? lettered(chart, trace) : trace));
-  const shown = chart.scale === "log" ? traces.map(aboveZero) : traces;
-  const whole = shown.map((trace, i) => (trace.meta?.kind === "band" ? bandOf(shown[i - 1], trace) : trace));
-  if (chart.scale === "log") whole.push(...atTheFoot(chart));
-  if (!chart.options.view?.().smooth) return whole.map((trace) => themedTrace(trace, colors, narrow));
+      ? visiblePoints(chart)
+      : chart.traces.map((trace) => (trace.meta?.kind === "box" ? fittingLabels(chart, trace) : trace));
+  const shown = chart.scale === "log" ? traces.map(positiveOnly) : traces;
+  const drawn = shown.map((trace, i) => (trace.meta?.kind === "band" ? bandOf(shown[i - 1], trace) : trace));
+  if (chart.scale === "log") drawn.push(...footMarkers(chart));
+  if (!chart.options.view?.().smooth) return drawn.map((trace) => themedTrace(trace, colors, narrow));
   const [from, to] = chart.xRange();
-  return whole.flatMap((trace) => {
+  return drawn.flatMap((trace) => {
     const measured = themedTrace(trace, colors, narrow);
     if (!trace.meta?.smooths) return [measured];
     const { hovertemplate, ...mean } = {
@@ -166,7 +166,7 @@ export function themedTraces(chart, colors) {
 }
 
 /** Boxes bear the words that have room in them: Python thinks of a wide chart, and Plotly would let them run over. */
-function lettered(chart, trace) {
+function fittingLabels(chart, trace) {
   const [from, to] = chart.figure.layout.xaxis?.range ?? [0, 0];
   const perUnit = chart.plot.clientWidth / (to - from);
   if (!Number.isFinite(perUnit) || !Array.isArray(trace.text)) return trace;
@@ -177,7 +177,7 @@ function lettered(chart, trace) {
 }
 
 /** A line or an area through one point would not be seen: it becomes a dot, or flat steps where nothing has more than one. */
-function seen(chart) {
+function visiblePoints(chart) {
   const flat = chart.traces.every((trace) => trace.x.length <= 1);
   return chart.traces.map((trace) => {
     if (trace.x.length !== 1 || !["line", "area", "edge", "band"].includes(trace.meta?.kind)) return trace;
@@ -192,12 +192,12 @@ function seen(chart) {
 const isBelow = (value) => Number.isFinite(value) && value <= 0;
 
 /** What a logarithmic axis can show of a trace. */
-function aboveZero(trace) {
+function positiveOnly(trace) {
   return trace.y.some(isBelow) ? { ...trace, y: trace.y.map((value) => (isBelow(value) ? null : value)) } : trace;
 }
 
 /** What it cannot show: marks at its foot, that tell the value. */
-function atTheFoot(chart) {
+function footMarkers(chart) {
   const foot = 10 ** logAxis(chart, ...chart.xRange()).range[0];
   return chart.traces.flatMap((trace) => {
     const { kind, label, role, colour } = trace.meta ?? {};
@@ -225,7 +225,7 @@ function atTheFoot(chart) {
 /** The span above an edge. Where something of it is unknown, each stretch is a shape of its own: Plotly would join the ends of the gaps. */
 function bandOf(edge, band) {
   if (band.y.every(Number.isFinite)) return band;
-  return { ...band, ...stretches(band.x, edge.y, band.y), fill: "toself" };
+  return { ...band, ...bandOutlines(band.x, edge.y, band.y), fill: "toself" };
 }
 
 /** A trace to draw: its colour by its role, its look by its kind. */

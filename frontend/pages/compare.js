@@ -9,12 +9,12 @@ import { subscribe } from "vramscope/live.js";
 import { addressNote, anything, isNumber, oneOf } from "vramscope/parts/address.js";
 import { comparability, compareTable, hasRepeats } from "vramscope/parts/compare_table.js";
 import { compareVerdict } from "vramscope/parts/compare_verdict.js";
-import { Settings } from "vramscope/parts/setting_differences.js";
+import { SettingDifferences } from "vramscope/parts/setting_differences.js";
 import { lossScale } from "vramscope/parts/loss_scale.js";
 import { Predictions } from "vramscope/parts/predictions.js";
 import { RunPicker } from "vramscope/parts/run_picker.js";
 import { problemBanner } from "vramscope/parts/ui.js";
-import { SiteDifference } from "vramscope/parts/line_difference.js";
+import { LineDifference } from "vramscope/parts/line_difference.js";
 import { TechniquePredictions } from "vramscope/parts/technique_predictions.js";
 import { setQuery, store } from "vramscope/store.js";
 
@@ -55,7 +55,7 @@ class ComparePage {
     this.techniquePredictions.close();
     this.sites.close();
     clearTimeout(this.zooming);
-    clearTimeout(this.again);
+    clearTimeout(this.refreshTimer);
     this.picker.close();
   }
 
@@ -106,7 +106,7 @@ class ComparePage {
     this.warnings = h("div");
     this.table = h("section", { class: "card compared", hidden: true });
     this.grid = h("div", { class: "charts", hidden: true });
-    this.settings = new Settings();
+    this.settings = new SettingDifferences();
     this.nothing = h("div");
     for (const spec of CHARTS) {
       const element = chart({
@@ -141,7 +141,7 @@ class ComparePage {
     }
     this.predictions = new Predictions();
     this.techniquePredictions = new TechniquePredictions();
-    this.sites = new SiteDifference();
+    this.sites = new LineDifference();
     this.axis = h("div", { class: "view-bar" });
     this.grid.append(...this.charts.values());
     fill(
@@ -216,14 +216,14 @@ class ComparePage {
     this.stopLive?.();
     const ids = new Set(this.answer.rows.map((row) => row.run));
     this.stopLive = subscribe([], ({ event, data }) => {
-      if (event === "resync" || (event === "run" && ids.has(data.run_id))) this.soon();
+      if (event === "resync" || (event === "run" && ids.has(data.run_id))) this.refreshSoon();
     });
   }
 
-  soon() {
-    if (this.again) return;
-    this.again = setTimeout(async () => {
-      this.again = null;
+  refreshSoon() {
+    if (this.refreshTimer) return;
+    this.refreshTimer = setTimeout(async () => {
+      this.refreshTimer = null;
       if (document.hidden) return;
       try {
         this.answer = await api.compare({ runs: this.ordered().join(","), base: this.view.base });
@@ -363,8 +363,8 @@ class ComparePage {
         copyButton("Copy link", () => this.permanentLink(), {
           title: "Contains run ids. Stays valid when runs are renamed.",
         }),
-        copyButton("Copy Markdown", () => api.compareTable(this.asked("markdown"))),
-        copyButton("Copy LaTeX", () => api.compareTable(this.asked("latex"))),
+        copyButton("Copy Markdown", () => api.compareTable(this.tableQuery("markdown"))),
+        copyButton("Copy LaTeX", () => api.compareTable(this.tableQuery("latex"))),
         h("button", { class: "button small", type: "button", onclick: () => this.exportCsv() }, "CSV"),
       ),
       compareTable(rows, (run) => this.colourOf(position.get(run))),
@@ -372,13 +372,13 @@ class ComparePage {
   }
 
   /** Of what is compared, by ids: names move on to newer runs. */
-  asked(format) {
+  tableQuery(format) {
     const ids = this.answer.rows.map((row) => row.run);
     return { runs: ids.join(","), base: ids[0], format, repeats: this.view.each ? "each" : null };
   }
 
   permanentLink() {
-    const { runs, base } = this.asked("");
+    const { runs, base } = this.tableQuery("");
     const link = new URL("/compare", location.origin);
     for (const [name, value] of Object.entries({ ...store.get().query, runs, base }))
       link.searchParams.set(name, value);
@@ -388,7 +388,7 @@ class ComparePage {
   async exportCsv() {
     if (!this.answer) return;
     try {
-      download("vramscope-compare.csv", await api.compareTable(this.asked("csv")), "text/csv");
+      download("vramscope-compare.csv", await api.compareTable(this.tableQuery("csv")), "text/csv");
     } catch (error) {
       fill(this.trouble, problemBanner(error));
     }

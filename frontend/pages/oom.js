@@ -13,7 +13,7 @@ import { RunPage, opens } from "vramscope/parts/run_page.js";
 import { SegmentMap } from "vramscope/parts/segment_map.js";
 import { setQuery, store } from "vramscope/store.js";
 
-const AGAIN_MS = 1_500; // after news of the run: a record comes in pieces
+const REFRESH_MS = 1_500; // after news of the run: a record comes in pieces
 const PARTS = [
   "head",
   "ended",
@@ -31,9 +31,9 @@ const PARTS = [
 
 class OomPage extends RunPage {
   tab = "oom";
-  drawsAtOnce = false; // most runs have no error to draw
-  askAfter = "recording";
-  askIfChanged = ["oom_records", "state"];
+  preloadsPlotly = false; // most runs have no error to draw
+  refreshAfter = "recording";
+  refreshIfChanged = ["oom_records", "state"];
 
   get subject() {
     return "out of memory";
@@ -66,7 +66,7 @@ class OomPage extends RunPage {
       } catch {
         // the connection's state tells it
       }
-    }, AGAIN_MS);
+    }, REFRESH_MS);
   }
 
   /** What happened grows no older while the server is away. */
@@ -107,13 +107,13 @@ class OomPage extends RunPage {
       this.draw(error);
       if (!error.pending) return;
       while (error.pending) {
-        await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+        await new Promise((resolve) => setTimeout(resolve, REFRESH_MS));
         if (!isShown()) return;
         error = await api.oomError(chosen);
       }
       if (!isShown()) return;
       fill(this.parts.trouble);
-      this.drawWhatWindowTells(error);
+      this.drawFromRecording(error);
     } catch (error) {
       if (!this.closed) fill(this.parts.trouble, problemBanner(error));
     }
@@ -142,13 +142,13 @@ class OomPage extends RunPage {
     if (loss) loss.dataset.figure = "last-losses";
     else this.minute.classList.add("wide");
     fill(parts.chart, h("div", { class: "charts" }, this.minute, loss));
-    this.drawWhatWindowTells(error);
+    this.drawFromRecording(error);
     this.drawSegments(error);
     fill(parts.where, h("div", { class: "panels" }, stackPanel(error), words(error)));
     fill(parts.step, h("div", { class: "panels" }, lastGoodStep(error), counters(error)));
   }
 
-  drawWhatWindowTells(error) {
+  drawFromRecording(error) {
     fill(this.parts.remedies, remedyTable(error));
     fill(this.parts.holders, holders(error, this.id));
   }

@@ -12,7 +12,7 @@ import { RanksPanel } from "vramscope/parts/ranks.js";
 import { problemBanner } from "vramscope/parts/ui.js";
 import { findingsPanel, shortWords, techniquesPanel } from "vramscope/parts/techniques.js";
 import { RunMap } from "vramscope/parts/run_map.js";
-import { roomOf, runVerdict } from "vramscope/parts/run_verdict.js";
+import { headroomOf, runVerdict } from "vramscope/parts/run_verdict.js";
 import { placeInWords, placesOf, readView, viewBar } from "vramscope/parts/view_bar.js";
 import { setQuery, store, togglePause } from "vramscope/store.js";
 
@@ -43,14 +43,14 @@ const VERDICT_OF = [
 
 class MemoryPage extends RunPage {
   tab = "memory";
-  drawsAtOnce = false; // the charts fetch it when they do
+  preloadsPlotly = false; // the charts fetch it when they do
   leaks = null; // answer of /leaks
 
   get subject() {
     return null; // it is the run's first page: its title is the name
   }
 
-  wayOn() {
+  errorAction() {
     return h("button", { class: "button", type: "button", onclick: () => this.begin() }, "Try again");
   }
 
@@ -190,13 +190,13 @@ class MemoryPage extends RunPage {
     setQuery({ x: x === "time" ? null : x, ...(sameUnit ? {} : { from: null, to: null, last: null }) });
   }
 
-  hear(message) {
+  onMessage(message) {
     if (message.event === "rows") {
       const { columns } = message.data;
       this.newestTime = Math.max(this.newestTime ?? 0, columns.time_seconds.at(-1));
       if (columns.step) this.newestStep = Math.max(this.newestStep ?? 0, columns.step.at(-1));
     }
-    super.hear(message);
+    super.onMessage(message);
   }
 
   feed(rows) {
@@ -309,11 +309,11 @@ class MemoryPage extends RunPage {
     fill(
       this.parts.ended,
       endBanner(this.run),
-      this.view.missing &&
+      this.view.missingPlace &&
         h(
           "div",
           { class: "banner warn", role: "status" },
-          h("strong", {}, `This run has no ${this.view.missing}.`),
+          h("strong", {}, `This run has no ${this.view.missingPlace}.`),
           `Showing rank ${this.view.rank}.`,
         ),
     );
@@ -336,7 +336,7 @@ class MemoryPage extends RunPage {
   drawHead() {
     const { run, base } = this;
     this.drawTitle(run.name);
-    const known = [roomOf(run), this.leaks?.verdict, this.leaks?.scans, ...VERDICT_OF.map((name) => run[name])];
+    const known = [headroomOf(run), this.leaks?.verdict, this.leaks?.scans, ...VERDICT_OF.map((name) => run[name])];
     this.put("verdict", known, () => runVerdict(run, this.leaks));
     const drawn = this.put(
       "head",

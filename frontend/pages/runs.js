@@ -35,7 +35,7 @@ class RunsPage {
     this.sorting.read();
     this.load();
     this.stops = [
-      subscribe([], (message) => this.hear(message)),
+      subscribe([], (message) => this.onMessage(message)),
       onAction("export", () => this.exportCsv()),
       onAction("escape", () => this.choose(null)),
     ];
@@ -47,7 +47,7 @@ class RunsPage {
     this.address.stop();
     for (const stop of this.stops) stop();
     clearInterval(this.clock);
-    clearTimeout(this.again);
+    clearTimeout(this.refreshTimer);
     this.filters.close();
     this.loader?.disconnect();
   }
@@ -146,10 +146,10 @@ class RunsPage {
       await anchored();
       const answer = await api.runs({ ...this.filters.chosen, limit }, request.signal);
       if (this.filters.isOn && this.baselines.size === 0) {
-        for (const row of (await api.runs({ limit: 50 }, request.signal)).runs) this.learn(row);
+        for (const row of (await api.runs({ limit: 50 }, request.signal)).runs) this.noteBaseline(row);
       }
       this.loading = false;
-      this.take(answer, true);
+      this.addRows(answer, true);
       if (this.sorting.isOn) this.loadMore();
     } catch (error) {
       this.loading = false;
@@ -167,7 +167,7 @@ class RunsPage {
         this.request?.signal,
       );
       this.loading = false;
-      this.take(answer, false);
+      this.addRows(answer, false);
       if (this.sorting.isOn) this.loadMore(); // an order of some of the runs would be a wrong order
     } catch (error) {
       this.loading = false;
@@ -175,17 +175,17 @@ class RunsPage {
     }
   }
 
-  learn(row) {
+  noteBaseline(row) {
     if (row.baseline) this.baselines.set(row.project, row);
     else if (this.baselines.get(row.project)?.run_id === row.run_id) this.baselines.delete(row.project);
   }
 
-  take({ runs, total, next_cursor, projects, devices, tags }, fresh) {
+  addRows({ runs, total, next_cursor, projects, devices, tags }, fresh) {
     fill(this.trouble);
     this.total = total;
     this.cursor = next_cursor;
     this.filters.offer({ project: projects, device: devices, tag: tags });
-    for (const row of runs) this.learn(row);
+    for (const row of runs) this.noteBaseline(row);
     if (fresh) {
       this.order = [];
       const kept = this.rows;
@@ -299,10 +299,10 @@ class RunsPage {
 
   /** Whether the server asks for a token may be heard after that there are no runs. */
   drawWelcome() {
-    const asked = store.get().session?.required ? "with a token" : "without";
-    if (this.welcomed === asked) return;
-    this.welcomed = asked;
-    fill(this.nothing, welcome({ token: asked === "with a token" }));
+    const mode = store.get().session?.required ? "with a token" : "without";
+    if (this.welcomed === mode) return;
+    this.welcomed = mode;
+    fill(this.nothing, welcome({ token: mode === "with a token" }));
   }
 
   choose(run, on) {
@@ -322,27 +322,27 @@ class RunsPage {
     this.compareLink.textContent = `Compare (${n})`;
   }
 
-  hear({ event, data }) {
-    if (event === "resync") this.soon();
+  onMessage({ event, data }) {
+    if (event === "resync") this.refreshSoon();
     else if (event === "run") {
       const entry = this.rows.get(data.run_id);
       if (!entry) {
-        this.soon();
+        this.refreshSoon();
         return;
       }
       const moved = entry.row.pinned !== data.pinned || entry.row.baseline !== data.baseline;
-      this.learn(data);
+      this.noteBaseline(data);
       this.draw(data);
-      if (moved) this.soon();
+      if (moved) this.refreshSoon();
       else this.arrange();
     }
   }
 
   /** Something new: fetch the list again, once for all that comes at the same time. */
-  soon() {
-    if (this.again) return;
-    this.again = setTimeout(() => {
-      this.again = null;
+  refreshSoon() {
+    if (this.refreshTimer) return;
+    this.refreshTimer = setTimeout(() => {
+      this.refreshTimer = null;
       this.load();
     }, 250);
   }

@@ -251,12 +251,12 @@ class SettingsPage {
       this.form = this.makeForm();
       this.secret = h("div", { "aria-live": "polite" });
       this.signedIn = h("span");
-      this.asked = h("p", { class: "muted" });
+      this.explanation = h("p", { class: "muted" });
       this.list = h("div", { class: "scroll" });
       fill(
         this.tokens,
         h("header", {}, h("h2", {}, "Tokens"), h("span", { class: "spring" }), this.signedIn),
-        h("div", { class: "pad stack" }, this.asked, this.secret, this.list, this.form),
+        h("div", { class: "pad stack" }, this.explanation, this.secret, this.list, this.form),
       );
     }
     const { required, authenticated } = store.get().session ?? {};
@@ -267,7 +267,7 @@ class SettingsPage {
         h("button", { class: "button small", type: "button", onclick: () => this.signOut() }, "Sign out"),
     );
     fill(
-      this.asked,
+      this.explanation,
       required
         ? "This server requires tokens: scope ingest to send runs, scope read to view them."
         : "This server listens on loopback only and requires no tokens. On another address it will: scope ingest to send runs, scope read to view them.",
@@ -308,7 +308,7 @@ class SettingsPage {
     });
     const box = (scope, checked) => h("input", { type: "checkbox", value: scope, checked });
     const [ingest, read] = [box("ingest", true), box("read", false)];
-    const said = h("span", { class: "muted", role: "status" });
+    const status = h("span", { class: "muted", role: "status" });
     const form = h(
       "form",
       { class: "token-form" },
@@ -316,13 +316,13 @@ class SettingsPage {
       h("label", { title: "may send runs" }, ingest, "ingest"),
       h("label", { title: "may view everything" }, read, "read"),
       h("button", { class: "button primary", type: "submit" }, "Create token"),
-      said,
+      status,
     );
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       const scopes = [ingest, read].filter((input) => input.checked).map((input) => input.value);
       if (scopes.length === 0) {
-        said.textContent = "A token needs a scope.";
+        status.textContent = "A token needs a scope.";
         return;
       }
       try {
@@ -343,7 +343,7 @@ class SettingsPage {
         );
         this.loadTokens();
       } catch (error) {
-        said.textContent = error.message;
+        status.textContent = error.message;
       }
     });
     return form;

@@ -13,18 +13,18 @@ export function open(root, { onSignedIn }) {
     "aria-label": "Token",
     placeholder: "token",
   });
-  const said = h("p", { class: "muted", role: "status" });
+  const status = h("p", { class: "muted", role: "status" });
   const button = h("button", { class: "button primary", type: "submit" }, "Sign in");
-  const form = h("form", {}, field, button, said);
+  const form = h("form", {}, field, button, status);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     button.disabled = true;
-    said.textContent = "";
+    status.textContent = "";
     try {
       await api.signIn(field.value.trim());
       onSignedIn();
     } catch (error) {
-      said.textContent =
+      status.textContent =
         error.status === 401 || error.status === 403
           ? "Unknown or revoked token, or one without the scope read."
           : error.message;

@@ -29,10 +29,10 @@ class SnapshotPage {
     document.title = "Snapshot · vramscope";
     fill(root, h("p", { class: "muted" }, "loading…"));
     loadPlotly().catch(() => {});
-    this.look();
+    this.load();
   }
 
-  async look() {
+  async load() {
     try {
       this.snapshot = await api.snapshot(this.ident);
     } catch (error) {
@@ -58,7 +58,7 @@ class SnapshotPage {
         h("p", {}, stateOf(this.snapshot)),
       ),
     );
-    if (this.snapshot.state !== "failed") this.waiting = setTimeout(() => this.look(), SOON_MS);
+    if (this.snapshot.state !== "failed") this.waiting = setTimeout(() => this.load(), SOON_MS);
   }
 
   close() {
@@ -149,10 +149,10 @@ class SnapshotPage {
     if (this.chooser) this.chooser.value = String(device.device);
     fill(this.parts.facts, facts(this.snapshot, device));
     try {
-      const told = await api.recording(device.recording, "moments");
+      const moments = await api.recording(device.recording, "moments");
       if (this.closed || this.shown !== device.recording) return;
       fill(this.parts.trouble);
-      this.views.open(told);
+      this.views.open(moments);
     } catch (error) {
       if (!this.closed && this.shown === device.recording) fill(this.parts.trouble, problemBanner(error));
     }
@@ -176,7 +176,7 @@ function noHistory({ events }, tab) {
 
 function facts(snapshot, device) {
   const span = isKnown(device.first_time_ns) ? seconds((device.last_time_ns - device.first_time_ns) / 1e9) : null;
-  const said = [
+  const parts = [
     `${count(device.events)} events`,
     span && `over ${span}, from ${moment(device.first_time_ns / 1e9)}`,
     `${count(device.allocations)} allocations`,
@@ -194,7 +194,7 @@ function facts(snapshot, device) {
     h(
       "p",
       { class: "snapshot-facts" },
-      said.join(" · "),
+      parts.join(" · "),
       h("br"),
       h("span", { class: "muted" }, "allocator settings: "),
       h("code", {}, device.settings || "default"),

@@ -15,33 +15,33 @@ class SnapshotsPage {
       ["trouble", "list", "runs"].map((name) => [name, h("div", { class: "snapshot-list" })]),
     );
     this.upload = new SnapshotUpload({ onTaken: (taken) => this.taken(taken) });
-    this.said = h("div", { class: "snapshot-list", role: "status", "aria-live": "polite" });
+    this.status = h("div", { class: "snapshot-list", role: "status", "aria-live": "polite" });
     document.title = "Snapshots · vramscope";
     fill(
       root,
       h("div", { class: "page-head" }, h("h1", {}, "Snapshots")),
       this.upload.element,
-      this.said,
+      this.status,
       this.parts.trouble,
       this.parts.list,
       this.parts.runs,
     );
-    this.look();
-    this.lookAtRuns();
-    this.seen = () => !document.hidden && this.look();
-    document.addEventListener("visibilitychange", this.seen);
+    this.load();
+    this.loadRuns();
+    this.onVisibilityChange = () => !document.hidden && this.load();
+    document.addEventListener("visibilitychange", this.onVisibilityChange);
   }
 
   close() {
     this.closed = true;
     clearTimeout(this.waiting);
-    document.removeEventListener("visibilitychange", this.seen);
+    document.removeEventListener("visibilitychange", this.onVisibilityChange);
     this.upload.close();
   }
 
   taken(taken) {
     fill(
-      this.said,
+      this.status,
       taken.known &&
         h(
           "div",
@@ -55,13 +55,13 @@ class SnapshotsPage {
           ),
         ),
     );
-    this.look();
+    this.load();
   }
 
-  async look() {
+  async load() {
     clearTimeout(this.waiting);
     try {
-      this.told = await api.snapshots();
+      this.list = await api.snapshots();
       if (this.closed) return;
       fill(this.parts.trouble);
       this.draw();
@@ -69,11 +69,11 @@ class SnapshotsPage {
       if (this.closed) return;
       if (error.status !== 401) fill(this.parts.trouble, problemBanner(error));
     }
-    const busy = this.told?.snapshots.some((one) => one.state === "waiting" || one.state === "converting");
-    if (!document.hidden) this.waiting = setTimeout(() => this.look(), busy ? SOON_MS : LATER_MS);
+    const busy = this.list?.snapshots.some((one) => one.state === "waiting" || one.state === "converting");
+    if (!document.hidden) this.waiting = setTimeout(() => this.load(), busy ? SOON_MS : LATER_MS);
   }
 
-  async lookAtRuns() {
+  async loadRuns() {
     try {
       const { runs } = await api.runs({ limit: 200 });
       if (this.closed) return;
@@ -90,11 +90,11 @@ class SnapshotsPage {
     } catch (error) {
       fill(this.parts.trouble, problemBanner(error));
     }
-    this.look();
+    this.load();
   }
 
   draw() {
-    const { snapshots, stored_bytes: stored, max_bytes: most } = this.told;
+    const { snapshots, stored_bytes: stored, max_bytes: most } = this.list;
     const key = JSON.stringify(snapshots);
     if (key === this.drawn) return;
     this.drawn = key;

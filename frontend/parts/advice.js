@@ -20,21 +20,21 @@ export class AdviceCard {
   /** Ask for a recording's advice and show it; only the newest question is answered. */
   async open(recording) {
     this.recording = recording;
-    this.asking?.abort(); // (a browser has six connections, and this answer may take long)
-    const asking = (this.asking = new AbortController());
+    this.request?.abort(); // (a browser has six connections, and this answer may take long)
+    const request = (this.request = new AbortController());
     fill(this.moment);
     fill(this.body, h("p", { class: "muted" }, "computing…"));
     try {
-      const told = await api.recording(recording, "anatomy", {}, asking.signal);
-      if (this.asking === asking) this.draw(told);
+      const anatomy = await api.recording(recording, "anatomy", {}, request.signal);
+      if (this.request === request) this.draw(anatomy);
     } catch (error) {
-      if (this.asking === asking && error.name !== "AbortError") fill(this.body, problemBanner(error));
+      if (this.request === request && error.name !== "AbortError") fill(this.body, problemBanner(error));
     }
   }
 
   close() {
     this.recording = null;
-    this.asking?.abort();
+    this.request?.abort();
   }
 
   draw({ moment, categories, coverage, advice, allocated_bytes: total }) {
@@ -43,15 +43,15 @@ export class AdviceCard {
       this.body,
       composition(categories, total),
       advice.length
-        ? h("ol", { class: "advice-list" }, advice.map(piece))
-        : h("p", { class: "muted", "data-no-advice": true }, nothing(coverage)),
+        ? h("ol", { class: "advice-list" }, advice.map(adviceItem))
+        : h("p", { class: "muted", "data-no-advice": true }, noAdviceText(coverage)),
       coverageNote(coverage),
     );
   }
 }
 
 /** What it brings, in a word: bytes, else time, else rows. */
-function gain({ saves_bytes: saves, seconds: shorter, evidence }) {
+function gainText({ saves_bytes: saves, seconds: shorter, evidence }) {
   if (saves)
     return `${evidence.at_most ? "up to " : ""}−${bytes(saves)} ${{ reserved: "reserved", run: "peak of the run" }[evidence.of] ?? "peak"}`;
   const most = shorter ?? evidence.at_most_seconds;
@@ -60,16 +60,16 @@ function gain({ saves_bytes: saves, seconds: shorter, evidence }) {
   return "no number";
 }
 
-function piece({ rule, sentence, source, file, line, ...told }) {
+function adviceItem({ rule, sentence, source, file, line, ...anatomy }) {
   return h(
     "li",
     { "data-rule": rule },
-    h("span", { class: "saves" }, gain(told)),
+    h("span", { class: "saves" }, gainText(anatomy)),
     h(
       "span",
       { class: "said" },
       sentence,
-      file ? [" ", h("code", { title: file }, `${short(file)}${line ? `:${line}` : ""}`)] : null,
+      file ? [" ", h("code", { title: file }, `${shortPath(file)}${line ? `:${line}` : ""}`)] : null,
       " ",
       sourceLink(source),
     ),
@@ -77,7 +77,7 @@ function piece({ rule, sentence, source, file, line, ...told }) {
 }
 
 /** train.py with the folder before it, as people know their files. */
-function short(file) {
+function shortPath(file) {
   return file.replaceAll("\\", "/").split("/").slice(-2).join("/");
 }
 
@@ -100,7 +100,7 @@ function composition(categories, total) {
   );
 }
 
-function nothing({ basis }) {
+function noAdviceText({ basis }) {
   if (basis === "owners") return "No known change would lower this peak by 2 % or more.";
   return "No advice. This recording does not name the owners of tensors, which several rules need.";
 }

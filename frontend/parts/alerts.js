@@ -5,7 +5,7 @@
 
 import { h } from "vramscope/dom.js";
 import { count, isKnown, percent, stepCount } from "vramscope/format.js";
-import { roomOf } from "vramscope/parts/run_verdict.js";
+import { headroomOf } from "vramscope/parts/run_verdict.js";
 
 const many = (number, one, more) => `${count(number)} ${number === 1 ? one : more}`;
 
@@ -36,7 +36,7 @@ export function alertsOf(run) {
     capacity_bytes: capacity,
   } = run;
   const rules = { ...ON, ...run.alert_rules };
-  const { room } = roomOf(run);
+  const { headroom } = headroomOf(run);
   const died = /OutOfMemoryError$/.test(run.error_type ?? "") ? 1 : 0; // of which no record may have come
   const errors = Math.max(run.oom_records ?? 0, run.out_of_memory_count ?? 0, died);
   const alerts = [
@@ -66,7 +66,7 @@ export function alertsOf(run) {
     },
     {
       rule: "headroom",
-      number: isKnown(room) && room < capacity * rules.headroom.below_fraction ? 1 : 0,
+      number: isKnown(headroom) && headroom < capacity * rules.headroom.below_fraction ? 1 : 0,
       words: `headroom below ${share(rules.headroom.below_fraction)}`,
       part: "[data-kpi=headroom]",
     },
@@ -81,7 +81,7 @@ export function alertsOf(run) {
     ["leaks", leaks === null, "leaks"],
     ["findings", findings === null, "traps"],
     ["resets", run.ranks.some((rank) => rank.peak_allocated_bytes !== null) && resets === null, "resets"],
-    ["headroom", !isKnown(room), "headroom"],
+    ["headroom", !isKnown(headroom), "headroom"],
     ["never_needed", !isKnown(never), "never needed"],
   ].flatMap(([rule, is, words]) => (rules[rule].on && is ? [words] : []));
   const off = Object.keys(ON)

@@ -4,7 +4,7 @@ import { fill, h } from "vramscope/dom.js";
 import { bytes, count } from "vramscope/format.js";
 import { momentWords } from "vramscope/parts/timeline.js";
 
-export class Between {
+export class AllocationDiff {
   /** load(part, parameters, signal); onAllocation(number): look at that one; onClear(). */
   constructor({ load, onAllocation, onClear }) {
     Object.assign(this, { load, onAllocation });
@@ -28,7 +28,7 @@ export class Between {
     const key = `${a} ${b} ${by}`;
     if (key === this.shown) return;
     this.shown = key;
-    this.asking?.abort();
+    this.request?.abort();
     this.element.hidden = a === null && b === null;
     if (this.element.hidden) return;
     if (a === null || b === null) {
@@ -42,20 +42,20 @@ export class Between {
       );
       return;
     }
-    const asking = (this.asking = new AbortController());
+    const request = (this.request = new AbortController());
     try {
-      const told = await this.load("between", { a, b, by }, asking.signal);
-      if (this.asking === asking) this.draw(told);
+      const difference = await this.load("between", { a, b, by }, request.signal);
+      if (this.request === request) this.draw(difference);
     } catch (problem) {
       if (problem.name !== "AbortError") fill(this.body, h("p", { class: "pad muted" }, problem.message));
     }
   }
 
   close() {
-    this.asking?.abort();
+    this.request?.abort();
   }
 
-  forget() {
+  reset() {
     this.shown = null;
   }
 

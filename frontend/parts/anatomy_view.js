@@ -8,10 +8,10 @@ import { fill, h } from "vramscope/dom.js";
 import { count } from "vramscope/format.js";
 import { AdviceCard } from "vramscope/parts/advice.js";
 import { Allocation } from "vramscope/parts/allocation.js";
-import { Between } from "vramscope/parts/allocation_diff.js";
+import { AllocationDiff } from "vramscope/parts/allocation_diff.js";
 import { Flame } from "vramscope/parts/flame.js";
-import { following, wholeOf, windowIn } from "vramscope/parts/event_window.js";
-import { OtherWays } from "vramscope/parts/training_plans.js";
+import { windowAround, integerOf, windowIn } from "vramscope/parts/event_window.js";
+import { TrainingPlans } from "vramscope/parts/training_plans.js";
 import { COLOURINGS, Timeline, momentWords } from "vramscope/parts/timeline.js";
 import { setQuery, store } from "vramscope/store.js";
 
@@ -27,10 +27,10 @@ function readView(by) {
         COLOURINGS.map(([name]) => name),
       ) ?? by,
     detail: one("detail", ["areas", "allocations"]),
-    event: wholeOf(query.event),
-    allocation: wholeOf(query.allocation),
-    a: wholeOf(query.a),
-    b: wholeOf(query.b),
+    event: integerOf(query.event),
+    allocation: integerOf(query.allocation),
+    a: integerOf(query.a),
+    b: integerOf(query.b),
     flame: one("flame", ["module"]) ?? "stack",
     focus: query.focus ?? null,
     libraries: query.libraries === "1",
@@ -55,7 +55,7 @@ export class AnatomyView {
       view: () => this.view,
       onView: (change) => setQuery(change.by === this.by ? { ...change, by: null } : change),
       onPick: ({ event, allocation }) => setQuery({ event, allocation, focus: null }),
-      onTold: (told) => this.hear(told),
+      onLoaded: (answer) => this.setAnswer(answer),
     });
     this.flame = new Flame({
       file: `${file}-flame`,
@@ -66,7 +66,7 @@ export class AnatomyView {
         focus: this.view.focus,
         libraries: this.view.libraries,
       }),
-      peakWords: () => this.timeline.lookAtWords,
+      peakWords: () => this.timeline.defaultMomentWords,
       onView: (change) => setQuery(change),
     });
     this.allocation = new Allocation({
@@ -74,22 +74,22 @@ export class AnatomyView {
       onMoment: (event) => this.goTo(event),
       onClose: () => setQuery({ allocation: null }),
     });
-    this.between = new Between({
+    this.allocationDiff = new AllocationDiff({
       load,
       onAllocation: (allocation) => setQuery({ allocation }),
       onClear: () => setQuery({ a: null, b: null }),
     });
     this.advice = new AdviceCard(); // below the picture, which does not wait for it
-    this.otherWays = new OtherWays();
+    this.trainingPlans = new TrainingPlans();
     this.moment = h("div", { class: "view-bar moment-bar", hidden: true });
     this.element = h(
       "div",
       { class: "anatomy-view" },
       h("div", { class: "charts" }, this.timeline.element),
       this.moment,
-      h("div", { class: "looked-at" }, this.allocation.element, this.between.element),
+      h("div", { class: "looked-at" }, this.allocation.element, this.allocationDiff.element),
       this.advice.element,
-      this.otherWays.element,
+      this.trainingPlans.element,
       h("div", { class: "charts" }, this.flame.element),
     );
   }
@@ -97,16 +97,16 @@ export class AnatomyView {
   /** Show a recording from its beginning; `told`: its moments. */
   open({ recording }) {
     this.recording = recording;
-    this.told = null;
+    this.answer = null;
     this.view = readView(this.by);
     this.timeline.reset();
     this.allocation.shown = undefined;
-    this.between.forget();
+    this.allocationDiff.reset();
     this.timeline.reload();
     this.flame.reload();
     this.advice.open(recording);
-    this.otherWays.open(recording);
-    this.drawLookedAt();
+    this.trainingPlans.open(recording);
+    this.drawSelection();
   }
 
   /** The URL has changed. */
@@ -116,21 +116,22 @@ export class AnatomyView {
     const differs = (...names) => names.some((name) => before[name] !== this.view[name]);
     if (differs("from", "to", "by", "detail")) this.timeline.reload();
     if (differs("event", "flame", "focus", "libraries")) this.flame.reload();
-    this.drawLookedAt();
+    this.drawSelection();
   }
 
   close() {
-    for (const part of [this.timeline, this.allocation, this.between, this.advice, this.otherWays]) part.close();
+    for (const part of [this.timeline, this.allocation, this.allocationDiff, this.advice, this.trainingPlans])
+      part.close();
   }
 
-  hear(told) {
-    this.told = told;
-    this.drawLookedAt();
+  setAnswer(answer) {
+    this.answer = answer;
+    this.drawSelection();
   }
 
   /** To a moment; out of the window's sight the window moves along. */
   goTo(event) {
-    setQuery({ event, ...following(this.view, event) });
+    setQuery({ event, ...windowAround(this.view, event) });
   }
 
   /** By so much of the window to the right, or to the left. */
@@ -138,21 +139,21 @@ export class AnatomyView {
     this.timeline.pan(by);
   }
 
-  drawLookedAt() {
+  drawSelection() {
     const { event, a, b, allocation, by } = this.view;
     this.timeline.mark({ moment: event, a, b, allocation });
     this.allocation.show(allocation);
-    this.between.show(a, b, by === "category" ? "site" : by);
+    this.allocationDiff.show(a, b, by === "category" ? "site" : by);
     this.drawMoment();
   }
 
   drawMoment() {
-    this.moment.hidden = !this.told;
-    if (!this.told) return;
+    this.moment.hidden = !this.answer;
+    if (!this.answer) return;
     const { event, a, b } = this.view;
-    const last = this.told.events - 1;
-    const { lookAt } = this.timeline;
-    const key = JSON.stringify([event, a, b, last, lookAt]);
+    const last = this.answer.events - 1;
+    const { defaultMoment } = this.timeline;
+    const key = JSON.stringify([event, a, b, last, defaultMoment]);
     if (key === this.momentKey) return;
     this.momentKey = key;
     const to = (label, at, title) =>
@@ -167,7 +168,7 @@ export class AnatomyView {
         },
         label,
       );
-    const here = event ?? lookAt.event;
+    const here = event ?? defaultMoment.event;
     const set = (name, at) =>
       h(
         "button",
@@ -184,13 +185,13 @@ export class AnatomyView {
       this.moment,
       h("span", { class: "muted" }, "Moment"),
       to("start", -1, "before the first event"),
-      to("peak", null, this.timeline.lookAtWords),
+      to("peak", null, this.timeline.defaultMomentWords),
       last >= 0 && to("end", last, "after the last event"),
       h(
         "span",
         { class: "tabular moment-words" },
         event === null
-          ? `${this.timeline.lookAtWords}: ${momentWords(lookAt)}`
+          ? `${this.timeline.defaultMomentWords}: ${momentWords(defaultMoment)}`
           : event < 0
             ? "before the first event"
             : `event ${count(event)}`,

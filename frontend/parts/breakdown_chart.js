@@ -7,24 +7,24 @@ import { ALL, drawEventsMap, eventsMap, windowOf } from "vramscope/parts/event_w
 
 const SETTLED_MS = 150; // after the last change of the window it is fetched
 
-export class Strip {
+export class BreakdownChart {
   /**
    * load(part, parameters, signal)   asks for a part of the recording
    * view()                           {from, to, event}: the window (null: all), and the moment that is looked at
    * onView(window), onMoment(event)  what the reader chose
    * onTold(answer)                   each answer
    */
-  constructor({ file, load, view, onView, onMoment, onTold }) {
+  constructor({ file, load, view, onView, onMoment, onLoaded }) {
     Object.assign(this, { view, onView });
     this.chart = chart({
       title: "Reserved memory",
       file,
       load: async (signal) => {
         const { from, to } = view();
-        this.told = await load("strip", { from, to, points: this.chart.points }, signal);
+        this.breakdown = await load("strip", { from, to, points: this.chart.points }, signal);
         this.drawWords();
-        onTold(this.told);
-        return this.told;
+        onLoaded(this.breakdown);
+        return this.breakdown;
       },
       view: () => this.shown,
       onZoom: (range) => this.zoom(range),
@@ -53,14 +53,14 @@ export class Strip {
 
   /** What the axis shows: the window of the answer, never of a question under way. */
   get shown() {
-    const { from, to, events } = this.told ?? {};
+    const { from, to, events } = this.breakdown ?? {};
     return from > -1 || to < events ? { from, to } : {};
   }
 
   zoom(range) {
     clearTimeout(this.settling);
     this.settling = setTimeout(
-      () => this.onView(windowOf(range, this.told?.events ?? Infinity)),
+      () => this.onView(windowOf(range, this.breakdown?.events ?? Infinity)),
       range ? SETTLED_MS : 0,
     );
   }
@@ -71,7 +71,7 @@ export class Strip {
   }
 
   drawWords() {
-    const { highest, from, to, events, outline } = this.told;
+    const { highest, from, to, events, outline } = this.breakdown;
     const part = from > -1 || to < events;
     const place =
       highest.event < 0

@@ -2,11 +2,11 @@
 
 export class ComparedCard {
   /** `ask(parameters, signal)`: the promise of what is told of these runs; `hear(told)`: draw it, and true to be shown. */
-  constructor(kind, ask) {
+  constructor(kind, fetchAnswer) {
     this.element = document.createElement("section");
     this.element.className = `card ${kind}`;
     this.element.hidden = true;
-    this.ask = ask;
+    this.fetchAnswer = fetchAnswer;
   }
 
   close() {
@@ -22,12 +22,12 @@ export class ComparedCard {
     this.element.hidden = true;
     if (rows.length < 2) return;
     const request = (this.request = new AbortController());
-    let told;
+    let answer;
     try {
-      told = await this.ask({ runs: key, base: rows[0].run }, request.signal);
+      answer = await this.fetchAnswer({ runs: key, base: rows[0].run }, request.signal);
     } catch {
       return; // the table above tells what is wrong with the runs; without predictions it is whole
     }
-    if (this.request === request) this.element.hidden = !this.hear(told);
+    if (this.request === request) this.element.hidden = !this.setAnswer(answer);
   }
 }

@@ -8,11 +8,11 @@ import { stepTicks } from "vramscope/series.js";
 export const ALL = { from: null, to: null };
 
 /** A whole number of the URL; null where it says none. */
-export const wholeOf = (text) => (/^-?\d{1,16}$/.test(text ?? "") ? Number(text) : null);
+export const integerOf = (text) => (/^-?\d{1,16}$/.test(text ?? "") ? Number(text) : null);
 
 /** The window that the URL tells; ALL where that is none. */
 export function windowIn({ from: first, to: end }) {
-  const [from, to] = [wholeOf(first), wholeOf(end)];
+  const [from, to] = [integerOf(first), integerOf(end)];
   return from !== null && to !== null && from < to ? { from: Math.max(-1, from), to } : ALL;
 }
 
@@ -25,14 +25,14 @@ export function windowOf(range, events) {
 }
 
 /** A window moved by so much of itself to the right (or, below 0, to the left), as far as there are events. */
-export function moved({ from, to, events }, by) {
+export function shiftedWindow({ from, to, events }, by) {
   const wide = to - from;
   const begin = Math.max(-1, Math.min(events - wide, from + Math.round(by * wide)));
   return { from: begin, to: begin + wide };
 }
 
 /** The window that has an event in sight: itself, or as much around the event. */
-export function following({ from, to }, event) {
+export function windowAround({ from, to }, event) {
   if (from === null || (event >= from && event < to)) return {};
   const begin = Math.max(-1, Math.round(event - (to - from) / 2));
   return { from: begin, to: begin + to - from };
@@ -41,7 +41,7 @@ export function following({ from, to }, event) {
 /** The whole recording, small, with the window under a brush. */
 export function eventsMap(onWindow) {
   const map = new MiniMap({
-    whole: "The whole recording",
+    label: "The whole recording",
     onWindow,
     words: (event) => `event ${count(Math.max(0, Math.round(event)))}`,
     ticks: (from, to, most) => {

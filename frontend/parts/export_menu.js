@@ -12,7 +12,7 @@ const FORMATS = [
   ["perfetto", "Perfetto (JSON)"],
   ["html", "Standalone page (HTML)"],
 ];
-const CANNOT_PARQUET = "Parquet: needs pyarrow on the server";
+const PARQUET_MISSING = "Parquet: needs pyarrow on the server";
 
 export class ExportMenu {
   constructor() {
@@ -47,7 +47,7 @@ export class ExportMenu {
       this.list,
       h("span", { class: "muted menu-words" }, words),
       links,
-      this.parquet === false && h("span", { class: "muted menu-words" }, CANNOT_PARQUET),
+      this.parquet === false && h("span", { class: "muted menu-words" }, PARQUET_MISSING),
     );
   }
 }

@@ -5,7 +5,7 @@ import { fill, h, setText } from "vramscope/dom.js";
 import { bytes, count, stepCount, isKnown, overhead, percent, seconds, UNKNOWN } from "vramscope/format.js";
 import { alertsCell } from "vramscope/parts/alerts.js";
 import { meter } from "vramscope/parts/ui.js";
-import { largestCategory, roomOf } from "vramscope/parts/run_verdict.js";
+import { largestCategory, headroomOf } from "vramscope/parts/run_verdict.js";
 
 const FIELDS = ["allocated_bytes", "reserved_bytes", "device_used_bytes"];
 const LAST_SECONDS = 60; // of the run, in which the last values are looked for
@@ -127,12 +127,12 @@ export class Kpis {
       run.peak_allocated_bytes,
       capacity,
     );
-    const { room, used, whole } = roomOf(run);
+    const { headroom, used, isDeviceUse } = headroomOf(run);
     this.put(
       "headroom",
-      bytes(room),
+      bytes(headroom),
       isKnown(used)
-        ? `above ${bytes(used)} ${whole ? "in use on the device" : "reserved, without CUDA's context"}`
+        ? `above ${bytes(used)} ${isDeviceUse ? "in use on the device" : "reserved, without CUDA's context"}`
         : "peak reserved unknown",
       used,
       capacity,
@@ -179,16 +179,16 @@ export class Kpis {
     fill(cell.note, note);
   }
 
-  put(key, value, note, part, whole) {
+  put(key, value, note, part, total) {
     const cell = this.cells[key];
     setText(cell.value, value);
     cell.value.classList.toggle("unknown", value === UNKNOWN);
     setText(cell.note, note);
     if (cell.note.title !== note) cell.note.title = note;
-    const share = isKnown(part) && isKnown(whole) && whole > 0 ? (part / whole).toFixed(3) : "";
+    const share = isKnown(part) && isKnown(total) && total > 0 ? (part / total).toFixed(3) : "";
     if (cell.share !== share) {
       cell.share = share;
-      fill(cell.bar, share && meter(part, whole));
+      fill(cell.bar, share && meter(part, total));
     }
   }
 }

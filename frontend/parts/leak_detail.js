@@ -28,7 +28,8 @@ export function leakDetail(leak, { several, replay, run }) {
             isKnown(leak.peak_effect_bytes) && [h("span", { class: "chip tag" }, "measured"), " "],
             leak.peak_effect,
           ),
-        onGpu(leak, replay) && h("div", { class: "replay", "aria-live": "polite" }, replayed(replay, run, leak.kind)),
+        isOnGpu(leak, replay) &&
+          h("div", { class: "replay", "aria-live": "polite" }, replayResult(replay, run, leak.kind)),
         h("h3", {}, "Held by"),
         chain(leak),
       ),
@@ -62,7 +63,7 @@ export function leakDetail(leak, { several, replay, run }) {
               : "before the first step",
           ),
           several && fact("ranks", rankWords(leak.ranks)),
-          fact("where", where(leak)),
+          fact("where", placeLine(leak)),
         ),
         leak.examples.length > 0 && [
           h("h3", {}, "Examples"),
@@ -79,13 +80,13 @@ export function leakDetail(leak, { several, replay, run }) {
 
 /** Two numbers, and never one for the other. */
 function effectWords(leak) {
-  const held = h("strong", {}, bytes(leak.held_bytes));
-  if (leak.on_host) return [held, " of host memory. Device memory is not affected."];
-  if (!isKnown(leak.peak_effect_bytes)) return [held, " retained. Effect on the peak: ", known("unknown"), "."];
-  if (leak.peak_effect_bytes === 0) return [held, " retained. Freeing it does not lower the peak."];
+  const retained = h("strong", {}, bytes(leak.held_bytes));
+  if (leak.on_host) return [retained, " of host memory. Device memory is not affected."];
+  if (!isKnown(leak.peak_effect_bytes)) return [retained, " retained. Effect on the peak: ", known("unknown"), "."];
+  if (leak.peak_effect_bytes === 0) return [retained, " retained. Freeing it does not lower the peak."];
   const when = OVERLAPS.has(leak.kind) ? " at the end of its step" : "";
   return [
-    held,
+    retained,
     ` retained. Freeing it${when} lowers the peak by `,
     h("strong", {}, bytes(leak.peak_effect_bytes)),
     ".",
@@ -93,11 +94,11 @@ function effectWords(leak) {
 }
 
 /** On the CPU there is no peak and no recorded step: nothing to say of them. */
-const onGpu = (leak, replay) =>
+const isOnGpu = (leak, replay) =>
   Boolean(replay?.effect) || !leak.examples.length || !leak.examples.every((example) => example.endsWith(" on cpu"));
 
 /** The recorded step as it was, and with each release where the fix would put it. */
-function replayed(replay, run, kind) {
+function replayResult(replay, run, kind) {
   const when = OVERLAPS.has(kind) ? "Freed after its last use within the step: " : "";
   const head = [h("span", { class: "chip tag" }, "by replay"), ` ${when}`];
   if (!replay) return h("p", { class: "muted" }, head, "replaying the recorded step…");
@@ -163,7 +164,7 @@ function chain(leak) {
   );
 }
 
-function where(leak) {
+function placeLine(leak) {
   const short = placeOf(leak);
   if (!short) return known("unknown");
   const full = leak.line ? `${leak.file}:${leak.line}` : leak.file;

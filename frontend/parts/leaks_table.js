@@ -18,11 +18,11 @@ export function placeOf(leak) {
 }
 
 /** Several of what age and growth are counted in. */
-const rounds = (per) => (per === "batch" ? "batches" : `${per}s`);
+const iterations = (per) => (per === "batch" ? "batches" : `${per}s`);
 
 /** `12 steps`; where nothing trains, batches of a loader or calls of the model. */
 export const ageOf = (leak) =>
-  leak.age_steps === 1 ? `1 ${leak.per}` : `${count(leak.age_steps)} ${rounds(leak.per)}`;
+  leak.age_steps === 1 ? `1 ${leak.per}` : `${count(leak.age_steps)} ${iterations(leak.per)}`;
 
 /** Class, head, what a cell holds, and whether it is only for runs of several ranks. */
 const COLUMNS = [
@@ -56,7 +56,10 @@ export function rankWords(ranks) {
 /** What is emptied when an epoch is over does not grow: after how many steps that is. */
 function growthOf(leak) {
   if (leak.emptied_after !== null)
-    return ["none", h("span", { class: "below" }, `emptied after ${count(leak.emptied_after)} ${rounds(leak.per)}`)];
+    return [
+      "none",
+      h("span", { class: "below" }, `emptied after ${count(leak.emptied_after)} ${iterations(leak.per)}`),
+    ];
   return known(perStep(leak.growth_bytes_per_step, leak.per), { short: true });
 }
 

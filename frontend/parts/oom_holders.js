@@ -19,14 +19,14 @@ export function holders(error, run) {
   return h(
     "div",
     { class: "panels oom-panels" },
-    card(error),
-    error.by_site?.length ? sites(error, run) : noSites(error),
-    modules(error),
+    deviceMemory(error),
+    error.by_site?.length ? linesTable(error, run) : noLines(error),
+    modulesTable(error),
   );
 }
 
 /** The card as one bar, and what is in it. */
-function card({ by_category: rows, message }) {
+function deviceMemory({ by_category: rows, message }) {
   const total = rows.reduce((sum, row) => sum + row.bytes, 0);
   const role = (row) => COLOURS[row.name] ?? (OWNERS.includes(row.name) ? row.name : null);
   if (!rows.length)
@@ -90,7 +90,7 @@ function card({ by_category: rows, message }) {
   );
 }
 
-function sites({ by_site: rows, by_site_words: why, window }, run) {
+function linesTable({ by_site: rows, by_site_words: why, window }, run) {
   const most = Math.max(...rows.map((row) => row.bytes), 1);
   return h(
     "section",
@@ -142,7 +142,7 @@ function sites({ by_site: rows, by_site_words: why, window }, run) {
   );
 }
 
-function noSites({ by_site_words: why }) {
+function noLines({ by_site_words: why }) {
   return h(
     "section",
     { class: "card", "data-sites": "unknown" },
@@ -151,7 +151,7 @@ function noSites({ by_site_words: why }) {
   );
 }
 
-function modules({ by_module: rows }) {
+function modulesTable({ by_module: rows }) {
   if (!rows.length) return null;
   const most = Math.max(...rows.map((row) => row.bytes));
   return h(
@@ -235,7 +235,7 @@ export function stackPanel({ stack, node, phase }) {
         h("ol", {}, frames.map(frame)),
       ),
     );
-  const frames = inRuns(stack).map((run) => (run[0].own ? run.map(frame) : folded(run)));
+  const frames = groupedFrames(stack).map((run) => (run[0].own ? run.map(frame) : folded(run)));
   return h(
     "section",
     { class: "card" },
@@ -252,7 +252,7 @@ export function stackPanel({ stack, node, phase }) {
 }
 
 /** Neighbours of one kind together: yours, and the libraries'. */
-function inRuns(stack) {
+function groupedFrames(stack) {
   const runs = [];
   for (const frame of stack) {
     if (runs.at(-1)?.[0].own === frame.own) runs.at(-1).push(frame);

@@ -59,7 +59,7 @@ function row(rank, most, { chosen, onChoose }) {
   const when = [isKnown(rank.step) && `step ${count(rank.step + 1)}`, rank.phase, rank.module]
     .filter(Boolean)
     .join(" · ");
-  const told = rank.record
+  const origin = rank.record
     ? rank.asked_by && `reported by ${rank.asked_by}, ${seconds(Math.max(0, rank.after_seconds))} later`
     : isKnown(rank.as_of_seconds) && `its newest sample, ${seconds(-rank.as_of_seconds)} before`;
   const number = (value) =>
@@ -75,7 +75,7 @@ function row(rank, most, { chosen, onChoose }) {
         ? h("code", { title: `${rank.file}:${rank.line}` }, `${rank.file.split("/").at(-1)}:${rank.line}`)
         : known(UNKNOWN, { short: true }),
       h("span", { class: "below" }, when),
-      told && h("span", { class: "below" }, told),
+      origin && h("span", { class: "below" }, origin),
     ),
     h(
       "td",
@@ -110,16 +110,16 @@ function row(rank, most, { chosen, onChoose }) {
 
 /** What held what was allocated, against the largest card. */
 function bar(rank, most) {
-  const parts = OWNERS.map((name) => [name, rank[`${name.replace(" ", "_")}_bytes`]]).filter(([, held]) => held);
-  const rest = (rank.allocated_bytes ?? 0) - parts.reduce((sum, [, held]) => sum + held, 0);
+  const parts = OWNERS.map((name) => [name, rank[`${name.replace(" ", "_")}_bytes`]]).filter(([, size]) => size);
+  const rest = (rank.allocated_bytes ?? 0) - parts.reduce((sum, [, size]) => sum + size, 0);
   if (parts.length && rest > 0) parts.push(["activations", rest]);
   return h(
     "span",
     { class: "oom-bar" },
-    parts.map(([name, held]) =>
+    parts.map(([name, size]) =>
       h("span", {
-        title: `${name}: ${bytes(held)}`,
-        style: { width: `${((held / most) * 100).toFixed(2)}%`, "--colour": `var(--role-${ROLES[name] ?? name})` },
+        title: `${name}: ${bytes(size)}`,
+        style: { width: `${((size / most) * 100).toFixed(2)}%`, "--colour": `var(--role-${ROLES[name] ?? name})` },
       }),
     ),
   );

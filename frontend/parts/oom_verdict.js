@@ -45,7 +45,7 @@ export function errorBar(errors, { chosen, several, onChoose }) {
 }
 
 /** What an evaluation gathers is wanted, and no leak to its user. */
-const heading = ({ cause, phase }) =>
+const headingText = ({ cause, phase }) =>
   cause === "leak" && phase === "eval"
     ? "The evaluation keeps results on the device"
     : (CAUSES[cause] ?? "Unknown cause");
@@ -61,7 +61,7 @@ export function verdict(error) {
         "data-cause": error.cause ?? "unknown",
         "aria-live": "polite",
       },
-      h("strong", {}, `${heading(error)}.`),
+      h("strong", {}, `${headingText(error)}.`),
       " ",
       h("span", {}, error.sentence),
       error.survived && h("span", { class: "chip good" }, "the run survived it"),
@@ -95,7 +95,7 @@ export function verdict(error) {
         pieces ? bytes(pieces.largest_free_bytes) : UNKNOWN,
         pieces ? `of ${count(pieces.free_pieces)}, ${bytes(pieces.free_bytes)} in total` : "memory layout unknown",
       ),
-      cell("needed", "Needed in total", needed(error), error.need_words ?? ""),
+      cell("needed", "Needed in total", neededText(error), error.need_words ?? ""),
       cell(
         "step",
         "When",
@@ -114,7 +114,7 @@ export function verdict(error) {
 }
 
 /** From what is certain to what is enough for sure; that nobody knows where too little of the step was over. */
-function needed({ needed_least_bytes: least, needed_bytes: most }) {
+function neededText({ needed_least_bytes: least, needed_bytes: most }) {
   if (!isKnown(most)) return isKnown(least) ? `at least ${bytes(least)}` : UNKNOWN;
   return isKnown(least) && bytes(least) !== bytes(most) ? `${bytes(least)} to ${bytes(most)}` : bytes(most);
 }

@@ -5,7 +5,7 @@ import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, signedPercent } from "vramscope/format.js";
 import { ComparedCard } from "vramscope/parts/compared_card.js";
 import { known } from "vramscope/parts/ui.js";
-import { progressOf, Question } from "vramscope/parts/whatif_question.js";
+import { jobProgress, WhatIfJob } from "vramscope/parts/whatif_question.js";
 import { bandMeans, certainty } from "vramscope/parts/whatif_table.js";
 
 /** A card that shows itself where the compared runs have different settings. */
@@ -15,31 +15,31 @@ export class Predictions extends ComparedCard {
   }
 
   close() {
-    this.question?.drop();
+    this.job?.cancel();
     super.close();
   }
 
-  hear(told) {
-    this.told = told;
-    const settings = new Set(told.rows.map((row) => row.conf).filter((conf) => conf !== null));
+  setAnswer(comparison) {
+    this.comparison = comparison;
+    const settings = new Set(comparison.rows.map((row) => row.conf).filter((conf) => conf !== null));
     if (settings.size < 2) return false;
-    this.question = told.recording
-      ? new Question(told.recording.recording, { confs: [...settings] }, () => this.draw())
+    this.job = comparison.recording
+      ? new WhatIfJob(comparison.recording.recording, { confs: [...settings] }, () => this.draw())
       : null;
     this.draw();
     return true;
   }
 
   draw() {
-    const { told, question } = this;
-    const result = question?.answer?.result;
+    const { comparison, job } = this;
+    const result = job?.answer?.result;
     const steps =
-      told.steps &&
-      (told.steps.first === told.steps.last
-        ? `step ${count(told.steps.first)}`
-        : `steps ${count(told.steps.first)} to ${count(told.steps.last)}`);
+      comparison.steps &&
+      (comparison.steps.first === comparison.steps.last
+        ? `step ${count(comparison.steps.first)}`
+        : `steps ${count(comparison.steps.first)} to ${count(comparison.steps.last)}`);
     const reasons = [
-      ...new Set((result ? told.rows : []).flatMap((row) => this.predictedFor(row, result)?.reasons ?? [])),
+      ...new Set((result ? comparison.rows : []).flatMap((row) => this.predictedFor(row, result)?.reasons ?? [])),
     ];
     fill(
       this.element,
@@ -52,14 +52,14 @@ export class Predictions extends ComparedCard {
       h(
         "div",
         { class: "pad" },
-        !told.recording &&
+        !comparison.recording &&
           h(
             "p",
             { class: "muted" },
             "The runs differ in allocator settings. Predictions need a recording of the baseline.",
           ),
-        question?.problem && h("p", { class: "more" }, question.problem.detail),
-        question && progressOf(question),
+        job?.problem && h("p", { class: "more" }, job.problem.detail),
+        job && jobProgress(job),
         result &&
           h(
             "p",
@@ -68,7 +68,7 @@ export class Predictions extends ComparedCard {
             h(
               "a",
               {
-                href: `/runs/${encodeURIComponent(told.recording.run_id)}/fragmentation?recording=${told.recording.recording}`,
+                href: `/runs/${encodeURIComponent(comparison.recording.run_id)}/fragmentation?recording=${comparison.recording.recording}`,
               },
               "a recording of the baseline",
             ),
@@ -76,7 +76,7 @@ export class Predictions extends ComparedCard {
             result.residual.words,
           ),
       ),
-      told.recording &&
+      comparison.recording &&
         h(
           "div",
           { class: "scroll", tabindex: "0" },
@@ -96,7 +96,7 @@ export class Predictions extends ComparedCard {
             h(
               "tbody",
               {},
-              told.rows.map((row) => this.line(row, result)),
+              comparison.rows.map((row) => this.line(row, result)),
             ),
           ),
         ),
@@ -111,7 +111,7 @@ export class Predictions extends ComparedCard {
 
   /** The baseline's is the recorded one, by whatever name it goes. */
   predictedFor(row, result) {
-    return result?.rows.find((other) => (row === this.told.rows[0] ? other.recorded : other.conf === row.conf));
+    return result?.rows.find((other) => (row === this.comparison.rows[0] ? other.recorded : other.conf === row.conf));
   }
 
   line(row, result) {

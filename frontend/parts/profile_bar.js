@@ -5,7 +5,7 @@ import { ago, bytes, percent, seconds } from "vramscope/format.js";
 import { recordingWords } from "vramscope/parts/recording_bar.js";
 
 /** `asked`: null, or seconds since 1970 when the run was asked. */
-export function profileBar(profiles, { chosen, several, live, asked, onChoose, onAsk, onDelete }) {
+export function profileBar(profiles, { chosen, several, live, requested, onChoose, onRequest, onDelete }) {
   const wholes = profiles.filter((profile) => profile.whole);
   const coming = profiles.filter((profile) => !profile.whole);
   const shown = wholes.find((profile) => profile.profile === chosen);
@@ -33,7 +33,7 @@ export function profileBar(profiles, { chosen, several, live, asked, onChoose, o
     shown && traceLink(shown),
     shown && h("button", { class: "button small quiet", type: "button", onclick: () => onDelete(chosen) }, "Delete"),
     live &&
-      (asked
+      (requested
         ? h("span", { class: "muted", role: "status", "data-asked": true }, waiting(coming))
         : [
             h(
@@ -41,7 +41,7 @@ export function profileBar(profiles, { chosen, several, live, asked, onChoose, o
               {
                 class: "button small",
                 type: "button",
-                onclick: () => onAsk(false),
+                onclick: () => onRequest(false),
                 title:
                   "Profiles the next two steps with Python stacks and shapes. They are slower, and a short pause follows.",
               },
@@ -52,7 +52,7 @@ export function profileBar(profiles, { chosen, several, live, asked, onChoose, o
               {
                 class: "button small quiet",
                 type: "button",
-                onclick: () => onAsk(true),
+                onclick: () => onRequest(true),
                 title: "with PyTorch's full trace, for Perfetto",
               },
               "… with the trace",
@@ -96,8 +96,8 @@ export function costWords({ cost, steps }) {
     `${seconds(cost.opening)} to open it`,
     `${seconds(cost.closing)} to close it`,
   ].filter(Boolean);
-  const held = (slower ?? 0) + cost.opening + cost.closing;
-  return { held, text: `${parts.join(", ")}; ${seconds(cost.packing)} CPU on another thread` };
+  const totalSeconds = (slower ?? 0) + cost.opening + cost.closing;
+  return { totalSeconds, text: `${parts.join(", ")}; ${seconds(cost.packing)} CPU on another thread` };
 }
 
 /** Said in the place of the figures. */

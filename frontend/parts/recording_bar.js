@@ -16,16 +16,16 @@ export function recordingWords({ about, rank }, several) {
   return [steps, reason, ...where].filter(Boolean).join(" · ");
 }
 
-export function recordingBar(recordings, { chosen, several, live, asked, onChoose, onAsk, onDelete }) {
-  const wholes = recordings.filter((recording) => recording.whole);
+export function recordingBar(recordings, { chosen, several, live, requested, onChoose, onRequest, onDelete }) {
+  const complete = recordings.filter((recording) => recording.whole);
   const coming = recordings.filter((recording) => !recording.whole);
-  const shown = wholes.find((recording) => recording.recording === chosen);
+  const shown = complete.find((recording) => recording.recording === chosen);
   const select =
-    wholes.length > 0 &&
+    complete.length > 0 &&
     h(
       "select",
       { "aria-label": "Recording", onchange: (event) => onChoose(event.target.value) },
-      wholes.map((recording) => h("option", { value: recording.recording }, recordingWords(recording, several))),
+      complete.map((recording) => h("option", { value: recording.recording }, recordingWords(recording, several))),
     );
   if (select) select.value = chosen;
   return h(
@@ -49,14 +49,14 @@ export function recordingBar(recordings, { chosen, several, live, asked, onChoos
     h("span", { class: "spring" }),
     shown && h("button", { class: "button small quiet", type: "button", onclick: () => onDelete(chosen) }, "Delete"),
     live &&
-      (asked
+      (requested
         ? h("span", { class: "muted", role: "status" }, "requested; recording the next steps…")
         : h(
             "button",
             {
               class: "button small",
               type: "button",
-              onclick: onAsk,
+              onclick: onRequest,
               title: "Records the allocator in the next two steps, with stacks of allocations and frees.",
             },
             "Record a window",
@@ -65,11 +65,11 @@ export function recordingBar(recordings, { chosen, several, live, asked, onChoos
 }
 
 /** Whether a rank has a CUDA device; the CPU of a run without one is device -1. */
-export const hasCard = (run) => run.ranks.some((rank) => rank.devices.some(({ index }) => index >= 0));
+export const hasCudaDevice = (run) => run.ranks.some((rank) => rank.devices.some(({ index }) => index >= 0));
 
 /** Said in the place of the charts. */
 export function nothingRecorded(run, recordings) {
-  const hasGpu = hasCard(run);
+  const hasGpu = hasCudaDevice(run);
   const coming = recordings.length > 0;
   const live = run.state === "running";
   const words = coming

@@ -12,15 +12,15 @@
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { problemBanner } from "vramscope/parts/ui.js";
-import { hasCard, nothingRecorded, recordingBar } from "vramscope/parts/recording_bar.js";
+import { hasCudaDevice, nothingRecorded, recordingBar } from "vramscope/parts/recording_bar.js";
 import { RunPage } from "vramscope/parts/run_page.js";
 import { setQuery, store } from "vramscope/store.js";
 
 const SLOW_MS = 600; // what takes longer is told
 
 export class RecordingPage extends RunPage {
-  askAfter = "recording";
-  askIfChanged = ["recordings"];
+  refreshAfter = "recording";
+  refreshIfChanged = ["recordings"];
   deleted = new Set();
 
   async fetch(name) {
@@ -44,8 +44,8 @@ export class RecordingPage extends RunPage {
 
   /** The recording that is shown: the one chosen, else the newest that is whole. */
   get chosen() {
-    const wholes = this.recordings.filter((recording) => recording.whole);
-    return wholes.find((recording) => recording.recording === store.get().query.recording) ?? wholes[0] ?? null;
+    const complete = this.recordings.filter((recording) => recording.whole);
+    return complete.find((recording) => recording.recording === store.get().query.recording) ?? complete[0] ?? null;
   }
 
   build() {
@@ -63,7 +63,7 @@ export class RecordingPage extends RunPage {
   }
 
   /** A view that has asked nothing, in the place of the one that is there. */
-  renew() {
+  replaceView() {
     const { element } = this.view;
     this.view.close();
     this.view = this.makeView();
@@ -95,12 +95,12 @@ export class RecordingPage extends RunPage {
     );
     const slow = setTimeout(() => this.shown === chosen.recording && fill(this.parts.trouble, opening), SLOW_MS);
     try {
-      const told = await api.recording(chosen.recording, "moments", {}, this.opening.signal);
+      const moments = await api.recording(chosen.recording, "moments", {}, this.opening.signal);
       if (this.closed || this.shown !== chosen.recording) return;
       fill(this.parts.trouble);
       this.view.element.hidden = false;
       this.opened = true;
-      this.view.open(told);
+      this.view.open(moments);
     } catch (error) {
       if (this.closed || this.shown !== chosen.recording) return;
       this.view.element.hidden = true;
@@ -116,19 +116,19 @@ export class RecordingPage extends RunPage {
   }
 
   /** Which recordings there are, anew. A new one is shown if none was chosen. */
-  async again() {
+  async refetch() {
     this.list = await api.recordings(this.id);
     if (this.closed) return;
     if (this.chosen?.recording !== this.shown) {
-      this.asked = false;
+      this.requested = false;
       this.show();
     } else this.draw();
   }
 
-  async ask() {
+  async requestRecording() {
     try {
       await api.askForRecording(this.id, {});
-      this.asked = true;
+      this.requested = true;
       fill(this.parts.trouble);
     } catch (error) {
       fill(this.parts.trouble, problemBanner(error));
@@ -139,7 +139,7 @@ export class RecordingPage extends RunPage {
   async remove(recording) {
     if (!confirm("Delete this recording? This cannot be undone.")) return;
     this.deleted.add(recording);
-    this.renew();
+    this.replaceView();
     this.choose(null);
     try {
       await api.deleteRecording(recording);
@@ -159,14 +159,14 @@ export class RecordingPage extends RunPage {
     const { run, recordings } = this;
     this.drawHead();
     const several = run.ranks.length > 1;
-    this.put("bar", [recordings, this.shown, run.state, this.asked, several], () =>
+    this.put("bar", [recordings, this.shown, run.state, this.requested, several], () =>
       recordingBar(recordings, {
         chosen: this.shown,
         several,
-        live: run.state === "running" && hasCard(run),
-        asked: this.asked,
+        live: run.state === "running" && hasCudaDevice(run),
+        requested: this.requested,
         onChoose: (recording) => this.choose(recording, { push: true }),
-        onAsk: () => this.ask(),
+        onRequest: () => this.requestRecording(),
         onDelete: (recording) => this.remove(recording),
       }),
     );

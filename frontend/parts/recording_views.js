@@ -52,10 +52,10 @@ export class RecordingViews {
 
   /** What the table of events points at is looked at in the first view. */
   events() {
-    const look = (view) => setQuery({ tab: null, ...view, from: null, to: null }, { push: true });
+    const showInFirst = (view) => setQuery({ tab: null, ...view, from: null, to: null }, { push: true });
     return new EventsTable({
-      onEvent: (event) => look({ event }),
-      onAllocation: (allocation, event) => look({ allocation, event }),
+      onEvent: (event) => showInFirst({ event }),
+      onAllocation: (allocation, event) => showInFirst({ allocation, event }),
     });
   }
 
@@ -70,25 +70,25 @@ export class RecordingViews {
   }
 
   /** Show a recording; `told`: its moments. Views look at it from its beginning, each when it is its turn. */
-  open(told) {
-    this.told = told;
+  open(moments) {
+    this.moments = moments;
     this.opened = new Set();
     this.show();
   }
 
   /** The URL has changed. */
   update() {
-    if (!this.told) return;
+    if (!this.moments) return;
     if (this.tab !== this.shown) this.show();
     else this.view?.update();
-    this.exports.show(this.told.recording);
+    this.exports.show(this.moments.recording);
   }
 
   /** Nothing is asked any more; what is opened afterwards begins anew. */
   close() {
     for (const view of Object.values(this.made)) view.close();
     this.made = {};
-    this.told = this.view = null;
+    this.moments = this.view = null;
     fill(this.place);
     fill(this.body);
   }
@@ -112,17 +112,17 @@ export class RecordingViews {
   }
 
   show() {
-    const { tab, told } = this;
+    const { tab, moments } = this;
     this.shown = tab;
     this.markTab();
-    this.exports.show(told.recording);
-    const instead = this.instead(told, tab);
+    this.exports.show(moments.recording);
+    const instead = this.instead(moments, tab);
     fill(this.place, instead);
     this.view = instead ? null : (this.made[tab] ??= this.make(tab));
     for (const view of Object.values(this.made)) view.element.hidden = view !== this.view;
     if (!this.view) return;
     if (this.opened.has(tab)) this.view.update();
-    else this.view.open(told);
+    else this.view.open(moments);
     this.opened.add(tab);
   }
 }

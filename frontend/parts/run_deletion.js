@@ -13,18 +13,18 @@ export class RunDeletion {
     this.button = confirmButton("Delete run", "Delete this run permanently?", () => this.remove(), {
       title: "this run and all its data",
     });
-    this.said = h("div", { class: "refusal" });
+    this.problem = h("div", { class: "refusal" });
   }
 
   async remove() {
     this.button.disabled = true;
-    fill(this.said);
+    fill(this.problem);
     try {
       await api.deleteRun(this.run);
       if (this.button.isConnected) go("/runs", { replace: true }); // there is nothing to come back to
     } catch (error) {
       this.button.disabled = false;
-      fill(this.said, problemBanner(error));
+      fill(this.problem, problemBanner(error));
     }
   }
 }

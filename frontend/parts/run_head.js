@@ -1,7 +1,7 @@
 /** The head of a run: name, state, what it ran on, against which baseline; and how it ended. */
 
 import { copyButton, h, setText } from "vramscope/dom.js";
-import { axisTime, clock, count, isKnown, moment, ofMany } from "vramscope/format.js";
+import { axisTime, clock, count, isKnown, moment, partOf } from "vramscope/format.js";
 import { delta } from "vramscope/parts/ui.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
 import { techniqueChips } from "vramscope/parts/techniques.js";
@@ -9,7 +9,7 @@ import { techniqueChips } from "vramscope/parts/techniques.js";
 /** `tab`: which view of the run this is: "memory", "leaks", "anatomy" or "fragmentation". Without `onBaseline` there is no button for it. `deletion`: a RunDeletion. */
 export function headline(run, { base, onBaseline, share, tab, deletion }) {
   const device = run.device ?? (run.ranks[0]?.devices.length ? null : "no CUDA device");
-  const of = run.world_size > 1 ? `${ofMany(run.ranks_reporting, run.world_size)} ranks reporting` : null;
+  const ranksReporting = run.world_size > 1 ? `${partOf(run.ranks_reporting, run.world_size)} ranks reporting` : null;
   return [
     h(
       "div",
@@ -48,7 +48,7 @@ export function headline(run, { base, onBaseline, share, tab, deletion }) {
       h("a", { class: "button small", href: `/compare?runs=${run.run_id}` }, "Compare…"),
       copyButton("Copy link", share, { title: "The link opens this view." }),
       deletion.button,
-      deletion.said,
+      deletion.problem,
       h(
         "div",
         { class: "run-sub" },
@@ -72,7 +72,7 @@ export function headline(run, { base, onBaseline, share, tab, deletion }) {
           run.steps > 0 ? `step ${count(run.steps)}` : run.state === "running" ? "no step yet" : "no step",
         ),
         h("span", { class: "tabular", "data-age": true }),
-        of && h("span", {}, of),
+        ranksReporting && h("span", {}, ranksReporting),
         h("span", { class: "tabular" }, `started ${moment(run.started_seconds)}`),
       ),
       techniqueChips(run.techniques),
@@ -98,7 +98,7 @@ function tabs(run, current) {
   return h(
     "nav",
     { class: "tabs", "aria-label": "Views of this run" },
-    TABS.map(([name, path, words, of, number, bad]) => {
+    TABS.map(([name, path, words, ranksReporting, number, bad]) => {
       const many = number?.(run);
       return h(
         "a",
@@ -107,9 +107,9 @@ function tabs(run, current) {
         isKnown(many) &&
           h(
             "span",
-            { class: `tab-count${bad && many ? " bad" : ""}`, title: `${of}: ${many}` },
+            { class: `tab-count${bad && many ? " bad" : ""}`, title: `${ranksReporting}: ${many}` },
             many,
-            h("span", { class: "offscreen" }, ` ${of}`),
+            h("span", { class: "offscreen" }, ` ${ranksReporting}`),
           ),
       );
     }),

@@ -33,9 +33,9 @@ import { RunDeletion } from "vramscope/parts/run_deletion.js";
 import { drawAge, endBanner, headline } from "vramscope/parts/run_head.js";
 import { store } from "vramscope/store.js";
 
-const AT_ONCE_MS = 150;
+const REFRESH_DELAY_MS = 150;
 /** On a narrow screen the tabs scroll: the one that is open is in sight. */
-export function showTab(head) {
+export function scrollToOpenTab(head) {
   const tabs = head.querySelector(".tabs");
   const tab = tabs?.querySelector("[aria-current]");
   if (tab) tabs.scrollLeft = tab.offsetLeft - (tabs.clientWidth - tab.offsetWidth) / 2;
@@ -80,9 +80,9 @@ export class RunPage {
   stops = [];
   timers = [];
   keys = new Map(); // what each part was last drawn from
-  drawsAtOnce = true; // Plotly is on its way before the first answer
-  askAfter = null;
-  askIfChanged = [];
+  preloadsPlotly = true; // Plotly is on its way before the first answer
+  refreshAfter = null;
+  refreshIfChanged = [];
 
   constructor(root, name) {
     this.root = root;
@@ -99,7 +99,7 @@ export class RunPage {
     return error.status === 404;
   }
 
-  wayOn() {
+  errorAction() {
     return null;
   }
 
@@ -107,7 +107,7 @@ export class RunPage {
     return {};
   }
 
-  async again() {}
+  async refetch() {}
 
   drawRun() {
     this.drawHead();
@@ -118,7 +118,7 @@ export class RunPage {
   start() {
     this.drawTitle(this.name);
     fill(this.root, h("p", { class: "muted" }, "loading…"));
-    if (this.drawsAtOnce) loadPlotly().catch(() => {});
+    if (this.preloadsPlotly) loadPlotly().catch(() => {});
     this.begin();
   }
 
@@ -129,7 +129,7 @@ export class RunPage {
       if (this.closed || error.status === 401) return;
       if (this.isUnknown(error))
         this.inner = unknownPage.open(this.root, { path: `/runs/${encodeURIComponent(this.name)}`, problem: error });
-      else fill(this.root, problemBanner(error), this.wayOn());
+      else fill(this.root, problemBanner(error), this.errorAction());
       return;
     }
     if (this.closed) return;
@@ -137,7 +137,7 @@ export class RunPage {
     this.deletion = new RunDeletion(this.id);
     this.build();
     this.stops.push(
-      subscribe([this.id], (message) => this.hear(message)),
+      subscribe([this.id], (message) => this.onMessage(message)),
       store.watch((state) => this.drawConnection(state)),
       ...Object.entries(this.actions()).map(([name, answer]) => onAction(name, answer)),
     );
@@ -172,8 +172,8 @@ export class RunPage {
     return true;
   }
 
-  hear({ event, data }) {
-    if (event === "resync" || event === this.askAfter) this.refresh();
+  onMessage({ event, data }) {
+    if (event === "resync" || event === this.refreshAfter) this.refresh();
     else if (event === "run" && data.run_id === this.id) this.takeRow(data);
     else if (event === "rows" && !store.get().paused) this.feed(data);
   }
@@ -183,16 +183,16 @@ export class RunPage {
     const before = this.run;
     this.run = withRow(before, row);
     this.drawRun();
-    if (this.askIfChanged.some((name) => this.run[name] !== before[name])) this.refresh();
+    if (this.refreshIfChanged.some((name) => this.run[name] !== before[name])) this.refresh();
   }
 
   /** Ask again, soon: once for all that comes at the same time. */
-  refresh(wait = AT_ONCE_MS) {
+  refresh(wait = REFRESH_DELAY_MS) {
     if (this.waiting) return;
     this.waiting = setTimeout(async () => {
       this.waiting = null;
       try {
-        await this.again();
+        await this.refetch();
       } catch {
         // the connection's state tells it
       }
@@ -224,7 +224,7 @@ export class RunPage {
         headline(run, { share: () => location.href, tab: this.tab, deletion: this.deletion }),
       )
     )
-      showTab(this.parts.head);
+      scrollToOpenTab(this.parts.head);
     this.drawAge();
     this.drawEnd();
   }

@@ -1,7 +1,7 @@
 /** The columns of the list of runs, on the page and as CSV. */
 
 import { h } from "vramscope/dom.js";
-import { ago, bytes, count, moment, ofMany, percent, seconds } from "vramscope/format.js";
+import { ago, bytes, count, moment, partOf, percent, seconds } from "vramscope/format.js";
 import { delta, known, meter, sparkline } from "vramscope/parts/ui.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
 import { toCsv } from "vramscope/series.js";
@@ -48,7 +48,7 @@ export const RUNS_COLUMNS = [
     "number ranks",
     "Ranks",
     (row) => row.world_size,
-    (row) => known(ofMany(row.ranks_reporting, row.world_size), { short: true }),
+    (row) => known(partOf(row.ranks_reporting, row.world_size), { short: true }),
     "processes of the run, and how many report",
   ],
   [

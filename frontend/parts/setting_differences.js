@@ -14,15 +14,15 @@ const same = (a, b) => JSON.stringify(a ?? null) === JSON.stringify(b ?? null);
 const differs = ({ values }) => values.some((value) => !same(value, values[0]));
 
 /** Rows whose name or one of whose values holds every word of `text`. */
-export function found(settings, text) {
+export function matching(settings, text) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   return settings.filter(({ name, values }) => {
-    const hay = [name, ...values.map((value) => settingText(name, value))].join("\n").toLowerCase();
-    return words.every((word) => hay.includes(word));
+    const haystack = [name, ...values.map((value) => settingText(name, value))].join("\n").toLowerCase();
+    return words.every((word) => haystack.includes(word));
   });
 }
 
-export class Settings {
+export class SettingDifferences {
   constructor() {
     // made once: a button that is made anew under the pointer or the focus loses the click and the focus
     this.differing = h("button", { type: "button", onclick: () => setQuery({ diff: null }) });
@@ -35,12 +35,12 @@ export class Settings {
     );
     this.search = h("input", { type: "search", placeholder: "Find a setting", "aria-label": "Find a setting" });
     this.search.addEventListener("input", () => setQuery({ find: this.search.value.trim() || null }));
-    this.said = h("span", { class: "muted", role: "status" });
+    this.status = h("span", { class: "muted", role: "status" });
     this.body = h("div");
     this.element = h(
       "section",
       { class: "card settings-of-runs", hidden: true },
-      h("header", {}, h("h2", {}, "Settings"), this.said, h("span", { class: "spring" }), this.search, this.kinds),
+      h("header", {}, h("h2", {}, "Settings"), this.status, h("span", { class: "spring" }), this.search, this.kinds),
       this.body,
     );
   }
@@ -51,14 +51,14 @@ export class Settings {
     const alone = rows.length === 1; // one run differs from nothing
     const differing = settings.filter(differs);
     const kind = all || alone ? settings : differing;
-    const shown = found(kind, find);
+    const shown = matching(kind, find);
     if (document.activeElement !== this.search) this.search.value = find;
     this.kinds.hidden = alone;
     setText(this.differing, `Differences only (${differing.length})`);
     setText(this.every, `All settings (${settings.length})`);
     this.differing.setAttribute("aria-pressed", String(!all));
     this.every.setAttribute("aria-pressed", String(all));
-    this.said.textContent = find ? `${shown.length} of ${kind.length} found` : "";
+    this.status.textContent = find ? `${shown.length} of ${kind.length} found` : "";
     const none = find ? "No matching setting." : "All settings are equal.";
     const head = rows.map((row, position) =>
       h(
@@ -76,7 +76,7 @@ export class Settings {
             "p",
             { class: "pad muted" },
             none,
-            find && !all && !alone && found(settings, find).length > 0 && " Equal in all runs: see All settings.",
+            find && !all && !alone && matching(settings, find).length > 0 && " Equal in all runs: see All settings.",
           )
         : h(
             "div",

@@ -4,7 +4,7 @@ import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, signedPercent } from "vramscope/format.js";
 import { ComparedCard } from "vramscope/parts/compared_card.js";
-import { wayWords } from "vramscope/parts/training_plans.js";
+import { planText } from "vramscope/parts/training_plans.js";
 import { known } from "vramscope/parts/ui.js";
 
 /** A card that shows itself where compared runs differ from the baseline in techniques that a recording predicts. */
@@ -13,7 +13,7 @@ export class TechniquePredictions extends ComparedCard {
     super("technique-predictions", api.techniquePredictions);
   }
 
-  hear({ recording, step, rows }) {
+  setAnswer({ recording, step, rows }) {
     if (rows.length === 0) return false;
     fill(
       this.element,
@@ -69,7 +69,7 @@ function line(row) {
     "tr",
     {},
     h("th", { scope: "row" }, h("a", { href: `/runs/${encodeURIComponent(row.run)}` }, row.name)),
-    h("td", {}, wayWords(row)),
+    h("td", {}, planText(row)),
     h("td", { class: "number" }, known(bytes(predicted), { short: true })),
     h("td", { class: "number" }, known(bytes(measured), { short: true })),
     h(

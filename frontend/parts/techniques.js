@@ -26,18 +26,18 @@ const PAGES = {
   "split-and-expandable": ["fragmentation", "Fragmentation"],
 };
 
-const missing = (technique) => technique.observed === "";
-const waiting = (technique) => technique.observed === null;
+const isMissing = (technique) => technique.observed === "";
+const isPending = (technique) => technique.observed === null;
 
 /** What a chip says when it is pointed at. */
-function inWords({ declared, observed }) {
+function chipTitle({ declared, observed }) {
   const seen = observed === "" ? "not observed" : (observed ?? "not observed yet, or not observable");
   return `declared: ${declared ?? "nowhere"}\nobserved: ${seen}`;
 }
 
 /** The shortest words for each, as a row of the list has them. */
 export const shortWords = (techniques) =>
-  techniques?.map((technique) => technique.chip + (missing(technique) ? " not seen" : "")) ?? null;
+  techniques?.map((technique) => technique.chip + (isMissing(technique) ? " not seen" : "")) ?? null;
 
 /** One chip a technique; null where the agent tells of none. One that is declared and not seen looks like it. */
 export function techniqueChips(techniques) {
@@ -49,12 +49,12 @@ export function techniqueChips(techniques) {
       h(
         "span",
         {
-          class: `chip technique${missing(technique) ? " missing" : waiting(technique) ? " waiting" : ""}`,
+          class: `chip technique${isMissing(technique) ? " missing" : isPending(technique) ? " waiting" : ""}`,
           role: "listitem",
-          title: inWords(technique),
+          title: chipTitle(technique),
         },
         technique.chip,
-        missing(technique) && [" ", h("span", { class: "mark" }, "not seen")],
+        isMissing(technique) && [" ", h("span", { class: "mark" }, "not seen")],
       ),
     ),
   );
@@ -148,19 +148,19 @@ export function techniquesPanel({ techniques, state }) {
                   ),
                   h(
                     "td",
-                    { class: missing(technique) ? "missing" : "", "data-label": "observed" },
-                    missing(technique) ? "not seen" : (technique.observed ?? known("unknown")),
+                    { class: isMissing(technique) ? "missing" : "", "data-label": "observed" },
+                    isMissing(technique) ? "not seen" : (technique.observed ?? known("unknown")),
                   ),
                 ),
               ),
             ),
           ),
         )
-      : h("div", { class: "pad" }, h("p", { class: "muted" }, nothing(techniques, state))),
+      : h("div", { class: "pad" }, h("p", { class: "muted" }, noTechniquesText(techniques, state))),
   );
 }
 
-function nothing(techniques, state) {
+function noTechniquesText(techniques, state) {
   if (techniques)
     return state === "running"
       ? "None declared, none observed yet. The agent observes from step 2 on."

@@ -4,7 +4,7 @@ import { hiddenRoles } from "vramscope/charts/roles.js";
 import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, seconds } from "vramscope/format.js";
-import { ALL, drawEventsMap, eventsMap, moved, windowOf } from "vramscope/parts/event_window.js";
+import { ALL, drawEventsMap, eventsMap, shiftedWindow, windowOf } from "vramscope/parts/event_window.js";
 
 const SETTLED_MS = 150; // after the last change of the window it is fetched
 const HOVER_MS = 70;
@@ -61,8 +61,8 @@ export class Timeline {
    * onPick({event, allocation})      a click: the moment, and the allocation there or null
    * onTold(answer)                   each answer, once it is drawn
    */
-  constructor({ file, load, view, onView, onPick, onTold = () => {} }) {
-    Object.assign(this, { load, view, onView, onPick, onTold });
+  constructor({ file, load, view, onView, onPick, onLoaded = () => {} }) {
+    Object.assign(this, { load, view, onView, onPick, onLoaded });
     this.chart = chart({
       title: "Allocated memory, event by event",
       file,
@@ -97,7 +97,7 @@ export class Timeline {
     this.chart.insertBefore(this.words, this.chart.querySelector(".chart-body"));
     this.chart.append(this.miniMap.element, this.place);
     this.marks = { a: null, b: null, moment: null };
-    this.asking = {};
+    this.requests = {};
   }
 
   get element() {
@@ -107,7 +107,7 @@ export class Timeline {
   /** Another recording: all that was known is forgotten. */
   reset() {
     clearTimeout(this.settling);
-    this.told = null;
+    this.answer = null;
     this.outline = null;
     this.chosen = null;
   }
@@ -115,7 +115,7 @@ export class Timeline {
   close() {
     clearTimeout(this.settling);
     clearTimeout(this.hovering);
-    for (const asking of Object.values(this.asking)) asking.abort();
+    for (const request of Object.values(this.requests)) request.abort();
   }
 
   reload() {
@@ -124,8 +124,8 @@ export class Timeline {
   }
 
   /** What the moment is that is looked at where none is chosen: the highest, or one nearly as high of which stacks are known. */
-  get lookAtWords() {
-    if (!this.lookAt || this.lookAt.event === this.highest.event) return "the peak";
+  get defaultMomentWords() {
+    if (!this.defaultMoment || this.defaultMoment.event === this.highest.event) return "the peak";
     return "near the peak, where stacks were recorded";
   }
 
@@ -139,85 +139,85 @@ export class Timeline {
     const { from, to, by } = this.view();
     const picture = this.detail;
     const areas = picture === "areas";
-    const [answer, whole] = await Promise.all([
+    const [answer, full] = await Promise.all([
       this.load(areas ? "timeline" : "allocations", { by, from, to, width: this.chart.wide }, signal),
       this.outline || (areas && from === null && to === null) ? null : this.load("timeline", { by }, signal),
     ]);
     if (!this.outline) {
-      this.outline = (whole ?? answer).outline;
-      this.lookAt = (whole ?? answer).look_at;
-      this.highest = (whole ?? answer).peak;
+      this.outline = (full ?? answer).outline;
+      this.defaultMoment = (full ?? answer).look_at;
+      this.highest = (full ?? answer).peak;
     }
     answer.detail = picture;
     this.chart.dataset.detail = picture;
-    this.told = answer;
+    this.answer = answer;
     const { event, allocated_bytes: used, reserved_bytes: reserved } = this.outline;
     drawEventsMap(this.miniMap, { event, used, reserved }, answer.events, from === null ? ALL : answer);
     this.drawBar();
     this.drawWords();
-    this.onTold(answer);
+    this.onLoaded(answer);
     return answer;
   }
 
   zoom(range) {
     clearTimeout(this.settling);
     this.settling = setTimeout(
-      () => this.onView(windowOf(range, this.told?.events ?? Infinity)),
+      () => this.onView(windowOf(range, this.answer?.events ?? Infinity)),
       range ? SETTLED_MS : 0,
     );
   }
 
   /** By so much of itself to the right (or, below 0, to the left). */
   pan(by) {
-    if (!this.told || this.view().from === null) return;
-    this.onView(moved(this.told, by));
+    if (!this.answer || this.view().from === null) return;
+    this.onView(shiftedWindow(this.answer, by));
   }
 
   /** What the place under the pointer asks of the server; null outside, and where a series is hidden. */
-  question(place) {
-    if (!place || !this.told || place.y < 0) return null;
+  placeQuery(place) {
+    if (!place || !this.answer || place.y < 0) return null;
     const { figure } = this.chart;
     const { from, to, by } = this.view();
     const hidden = this.chart.traces.some(
       ({ meta }) => (meta?.kind === "area" || meta?.kind === "polygon") && hiddenRoles.has(meta.role),
     );
-    const event = Math.max(this.told.from, Math.min(this.told.to - 1, Math.floor(place.x)));
+    const event = Math.max(this.answer.from, Math.min(this.answer.to - 1, Math.floor(place.x)));
     const height = Math.floor(place.y * figure.layout.meta.divisor);
-    return { event, by, from, to, detail: this.told.detail, ...(hidden ? {} : { bytes: height }) };
+    return { event, by, from, to, detail: this.answer.detail, ...(hidden ? {} : { bytes: height }) };
   }
 
   point(place) {
-    const asked = this.question(place);
-    const key = asked && `${asked.event} ${asked.bytes}`;
+    const query = this.placeQuery(place);
+    const key = query && `${query.event} ${query.bytes}`;
     if (key === this.pointed) return;
     this.pointed = key;
     clearTimeout(this.hovering);
-    if (!asked) return;
+    if (!query) return;
     this.hovering = setTimeout(async () => {
-      const found = await this.ask("hover", asked);
+      const found = await this.requestPlace("hover", query);
       if (found && !this.picking) this.drawPlace(found);
     }, HOVER_MS);
   }
 
   /** A click: what comes after it, the pointer's next move, does not take it back. */
   async pick(place) {
-    const asked = this.question(place);
-    if (!asked) return;
-    this.picking = asked;
-    const found = await this.ask("pick", asked);
-    if (this.picking !== asked) return;
+    const query = this.placeQuery(place);
+    if (!query) return;
+    this.picking = query;
+    const found = await this.requestPlace("pick", query);
+    if (this.picking !== query) return;
     this.picking = null;
     if (!found) return;
     this.drawPlace(found);
-    this.onPick({ event: asked.event, allocation: found.allocation?.allocation ?? null });
+    this.onPick({ event: query.event, allocation: found.allocation?.allocation ?? null });
   }
 
   /** What the server says of a place; only the newest question of a kind is answered. */
-  async ask(kind, question) {
-    this.asking[kind]?.abort();
-    const asking = (this.asking[kind] = new AbortController());
+  async requestPlace(kind, placeQuery) {
+    this.requests[kind]?.abort();
+    const request = (this.requests[kind] = new AbortController());
     try {
-      return await this.load("at", question, asking.signal);
+      return await this.load("at", placeQuery, request.signal);
     } catch {
       return null; // asked again with the next move
     }
@@ -270,32 +270,32 @@ export class Timeline {
   }
 
   drawWords() {
-    const { told } = this;
-    const part = told.from > -1 || told.to < told.events;
-    const left = told.detail === "allocations" ? told.left_out : null;
+    const { answer } = this;
+    const part = answer.from > -1 || answer.to < answer.events;
+    const left = answer.detail === "allocations" ? answer.left_out : null;
     fill(
       this.words,
       h(
         "span",
         {},
-        h("strong", {}, bytes(told.peak.allocated_bytes)),
-        ` at the peak ${part ? "in view" : "of the recording"}: ${momentWords(told.peak)}`,
+        h("strong", {}, bytes(answer.peak.allocated_bytes)),
+        ` at the peak ${part ? "in view" : "of the recording"}: ${momentWords(answer.peak)}`,
       ),
       part &&
         h(
           "button",
           { class: "chip zoom-chip", type: "button", title: "reset the zoom (Esc)", onclick: () => this.onView(ALL) },
-          `events ${count(Math.max(0, told.from))} – ${count(told.to)}  ✕`,
+          `events ${count(Math.max(0, answer.from))} – ${count(answer.to)}  ✕`,
         ),
       h(
         "span",
         { class: "muted", "data-drawn": true },
         left === null
-          ? told.joined > 0 &&
-              `the largest ${told.series.length - 1} of ${told.series.length - 1 + told.joined} drawn separately`
+          ? answer.joined > 0 &&
+              `the largest ${answer.series.length - 1} of ${answer.series.length - 1 + answer.joined} drawn separately`
           : left === 0
-            ? `all ${count(told.drawn)} allocations in view are drawn`
-            : `the ${count(told.drawn)} largest allocations in view are drawn; ${count(left)} smaller ones, at most ${bytes(told.left_out_peak_bytes)} together, form the band on top`,
+            ? `all ${count(answer.drawn)} allocations in view are drawn`
+            : `the ${count(answer.drawn)} largest allocations in view are drawn; ${count(left)} smaller ones, at most ${bytes(answer.left_out_peak_bytes)} together, form the band on top`,
       ),
     );
   }
@@ -317,9 +317,9 @@ export class Timeline {
   }
 
   sentence() {
-    const { told } = this;
-    if (!told) return "Allocated memory over the events";
-    const series = told.series.map(({ name, peak_bytes: held }) => `${name} ${bytes(held)}`).join(", ");
-    return `Allocated memory from event ${told.from} to ${told.to}: at most ${bytes(told.peak.allocated_bytes)}, at ${momentWords(told.peak)}; then ${series}.`;
+    const { answer } = this;
+    if (!answer) return "Allocated memory over the events";
+    const series = answer.series.map(({ name, peak_bytes: size }) => `${name} ${bytes(size)}`).join(", ");
+    return `Allocated memory from event ${answer.from} to ${answer.to}: at most ${bytes(answer.peak.allocated_bytes)}, at ${momentWords(answer.peak)}; then ${series}.`;
   }
 }

@@ -20,7 +20,7 @@ const COSTS = [
   ["foreach=False", ({ no_foreach: used }) => used, "more, smaller kernels in the optimizer step"],
 ];
 
-export class OtherWays {
+export class TrainingPlans {
   constructor() {
     this.body = h("div", {});
     this.from = h("span", { class: "muted" });
@@ -34,27 +34,27 @@ export class OtherWays {
 
   /** Ask what other ways would need and show it; only the newest question is answered. */
   async open(recording) {
-    this.asking?.abort();
-    const asking = (this.asking = new AbortController());
+    this.request?.abort();
+    const request = (this.request = new AbortController());
     fill(this.from);
     fill(this.body, h("p", { class: "pad muted" }, "computing…"));
     try {
-      const told = await api.recording(recording, "prediction", {}, asking.signal);
-      if (this.asking !== asking) return;
-      fill(this.from, isKnown(told.step) && `predicted from step ${count(told.step)}`);
-      fill(this.body, shown(told));
+      const prediction = await api.recording(recording, "prediction", {}, request.signal);
+      if (this.request !== request) return;
+      fill(this.from, isKnown(prediction.step) && `predicted from step ${count(prediction.step)}`);
+      fill(this.body, predictionContent(prediction));
     } catch (error) {
-      if (this.asking === asking && error.name !== "AbortError")
+      if (this.request === request && error.name !== "AbortError")
         fill(this.body, h("div", { class: "pad" }, problemBanner(error)));
     }
   }
 
   close() {
-    this.asking?.abort();
+    this.request?.abort();
   }
 }
 
-export function shown({ rows, furthest_rows: furthest, notes }) {
+export function predictionContent({ rows, furthest_rows: furthest, notes }) {
   const others = rows.slice(1);
   return [
     others.length > 0
@@ -118,7 +118,7 @@ function line(row, { recorded, most, fitting, furthest }) {
   return h(
     "tr",
     { class: recorded ? "recorded" : null },
-    h("th", { scope: "row" }, recorded ? "as recorded" : wayWords(row)),
+    h("th", { scope: "row" }, recorded ? "as recorded" : planText(row)),
     h(
       "td",
       { class: "number" },
@@ -144,7 +144,7 @@ function fits(rows, furthest) {
 }
 
 /** accumulation 4 × 16 rows + checkpointing */
-export function wayWords({
+export function planText({
   rows,
   techniques: {
     gradient_accumulation: parts,

@@ -38,7 +38,7 @@ export function readView(places) {
     (place) => place.rank === numberOf(rank) && (numberOf(device) === null || place.device === numberOf(device)),
   );
   const place = wanted ?? places[0];
-  const missing =
+  const missingPlace =
     rank !== undefined && !wanted ? `rank ${rank}${device === undefined ? "" : `, device ${device}`}` : null;
   return {
     x: x === "step" ? "step" : "time",
@@ -50,7 +50,7 @@ export function readView(places) {
     last: numberOf(last),
     rank: place.rank,
     device: place.device,
-    missing,
+    missingPlace,
   };
 }
 
