@@ -1,8 +1,8 @@
-/** The head of a chart: its title and the buttons beside it. */
+/** Head of a chart: title and buttons. */
 
 import { h } from "vramscope/dom.js";
 
-/** The head and the two buttons that a chart changes later; `scaleButton` only where the axis may be logarithmic. */
+/** Creates the head, and the two buttons that the chart updates. `scaleButton` exists only for charts with `scale`. */
 export function chartHead(chart) {
   const { title, scale, numbers } = chart.options;
   const button = (label, hint, onclick) =>

@@ -1,4 +1,4 @@
-/** Series that the reader switched off in a legend: in all charts at once, and in the address. */
+/** Series that are hidden by a click in a legend. The choice applies to all charts and is kept in the URL. */
 
 import { setQuery, store } from "vramscope/store.js";
 import { onThemeChange } from "vramscope/theme.js";
@@ -17,14 +17,14 @@ function read({ query: { hide = "" } }) {
 read(store.get());
 store.watch((state) => read(state) && redrawAll());
 
-/** Switch a series off, or on again. */
+/** Hides a series, or shows it again. */
 export function toggleRole(role) {
   const shown = new Set(hiddenRoles);
   if (!shown.delete(role)) shown.add(role);
   setQuery({ hide: [...shown].join(",") });
 }
 
-/** After a change of theme or legend: every chart, as soon as it may. */
+/** Redraws every chart, after a change of theme or legend. */
 export function redrawAll() {
   for (const chart of document.querySelectorAll("vs-chart")) {
     chart.builtLegend = null;
