@@ -1,4 +1,4 @@
-/** Runs side by side: what each saves against the baseline, what that costs in time, and what else differs. */
+/** Compare page: savings of runs against a baseline, their cost in time, and other differences. */
 
 import { api } from "vramscope/api.js";
 import { chart, loadPlotly } from "vramscope/chart.js";
@@ -18,8 +18,8 @@ import { LineDifference } from "vramscope/parts/line_difference.js";
 import { TechniquePredictions } from "vramscope/parts/technique_predictions.js";
 import { setQuery, store } from "vramscope/store.js";
 
-const MOST_RUNS = 50; // as many as api/compare.py
-const COLOURS = 7; // as many as figures/peaks_over_steps.py
+const MOST_RUNS = 50; // same limit as api/compare.py
+const COLOURS = 7; // same number as figures/peaks_over_steps.py
 
 const CHARTS = [
   { name: "peaks_over_steps", title: "Peak allocated of each step", wide: true },
@@ -163,7 +163,7 @@ class ComparePage {
     this.table.style.marginBottom = "14px";
   }
 
-  /** The baseline first: figures give it the thick line. */
+  /** Run ids with the baseline first. Figures draw the first run with a thick line. */
   ordered() {
     const { runs, base } = this.view;
     return base ? [base, ...runs.filter((run) => run !== base)] : runs;
@@ -211,7 +211,7 @@ class ComparePage {
     }
   }
 
-  /** Runs that still go: compare again every few seconds. */
+  /** Compares again, at most every few seconds, while a run changes. */
   watch() {
     this.stopLive?.();
     const ids = new Set(this.answer.rows.map((row) => row.run));
@@ -230,7 +230,7 @@ class ComparePage {
         this.draw();
         for (const element of this.charts.values()) if (!element.request) element.reload();
       } catch {
-        // asked again with the next event
+        // retried at the next event
       }
     }, 4_000);
   }
@@ -276,7 +276,7 @@ class ComparePage {
     });
   }
 
-  /** The rows of the table: repeats of one configuration in one, or each run in its own. */
+  /** Rows of the table: one for each configuration (repeats grouped), or one for each run. */
   tableRows() {
     const { rows = [], together = rows } = this.answer ?? {};
     return this.view.each ? rows : together;
@@ -371,7 +371,7 @@ class ComparePage {
     );
   }
 
-  /** Of what is compared, by ids: names move on to newer runs. */
+  /** Query of an exported table. It uses ids, because a name refers to the newest run of that name. */
   tableQuery(format) {
     const ids = this.answer.rows.map((row) => row.run);
     return { runs: ids.join(","), base: ids[0], format, repeats: this.view.each ? "each" : null };

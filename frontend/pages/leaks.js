@@ -1,4 +1,4 @@
-/** The leaks of one run: the verdict, the floor against steps, who holds what, and the fix. Live. */
+/** Page of a run's leaks: verdict, memory after each step, holders, and fixes. Live. */
 
 import { api } from "vramscope/api.js";
 import { chart } from "vramscope/chart.js";
@@ -12,13 +12,13 @@ import { RunPage, opens } from "vramscope/parts/run_page.js";
 import { placeChoice, placesOf, readWindow } from "vramscope/parts/view_bar.js";
 import { setQuery, store } from "vramscope/store.js";
 
-const REFRESH_MS = 10_000; // while it runs, the fit is made anew so often; a look is shown at once
+const REFRESH_MS = 10_000; // interval of a new fit while the run is live; new scans are shown without delay
 
 class LeaksPage extends RunPage {
   tab = "leaks";
   refreshAfter = "scan";
   refreshIfChanged = ["state", "recordings"];
-  replays = new Map(); // by leak: what the newest replay told, and how many recordings there were when it was asked for
+  replays = new Map(); // leak id -> {recordings, result}: newest replay, and the number of recordings when it was requested
 
   async fetch(name) {
     this.view = this.readView();
@@ -52,7 +52,7 @@ class LeaksPage extends RunPage {
     clearTimeout(this.zooming);
   }
 
-  /** The view, as the URL has it: steps from and to, the chosen leak, rank and device. */
+  /** View of the URL: range of steps, chosen leak, rank and device. */
   readView() {
     const { leak, rank, device, ...query } = store.get().query;
     const [first, end] = readWindow(query);
@@ -122,7 +122,7 @@ class LeaksPage extends RunPage {
       this.draw();
       this.floor.reload();
     } catch (error) {
-      // a lost connection is told in the bar; what the view asks for and is not there, here
+      // the stale banner reports a lost connection; a view that does not exist is reported here
       if (error.status === 404) fill(this.parts.ended, problemBanner(error));
     }
   }
@@ -140,7 +140,7 @@ class LeaksPage extends RunPage {
     return this.report.leaks.find((leak) => leak.id === this.view.leak) ?? this.report.leaks[0] ?? null;
   }
 
-  /** The next leak of the table, or the one before. */
+  /** Chooses another leak of the table: the next one, or the one before. */
   choose(by) {
     const { leaks } = this.report;
     const next = leaks[leaks.indexOf(this.chosen) + by];
@@ -175,8 +175,8 @@ class LeaksPage extends RunPage {
   }
 
   /**
-   * What the fix of a leak would bring, by replay; null until the answer is there, which then is drawn. When recordings have
-   * come or gone it is asked anew, and a figure that was told stands until then.
+   * Predicted effect of a leak's fix, by replay. Null until the answer arrives, which is then drawn.
+   * Requested again when the number of recordings changes. The previous effect is shown until then.
    */
   replayOf(leak) {
     const { recordings } = this.run;
@@ -215,7 +215,7 @@ class LeaksPage extends RunPage {
     ];
   }
 
-  /** The leak that had the focus has it again. */
+  /** Draws a part and restores the focus of a leak. */
   put(name, from, make) {
     const focused = this.parts[name].contains(document.activeElement)
       ? document.activeElement.closest("[data-leak]")?.dataset.leak

@@ -1,4 +1,4 @@
-/** The out-of-memory errors of one run: why, what would have been enough, what held the memory, and where it happened. */
+/** Page of a run's out-of-memory errors: cause, remedies, holders of memory, and source line. */
 
 import { api } from "vramscope/api.js";
 import { chart, loadPlotly } from "vramscope/chart.js";
@@ -13,7 +13,7 @@ import { RunPage, opens } from "vramscope/parts/run_page.js";
 import { SegmentMap } from "vramscope/parts/segment_map.js";
 import { setQuery, store } from "vramscope/store.js";
 
-const REFRESH_MS = 1_500; // after news of the run: a record comes in pieces
+const REFRESH_MS = 1_500; // delay of a refresh after a change of the run: a record arrives in pieces
 const PARTS = [
   "head",
   "ended",
@@ -31,7 +31,7 @@ const PARTS = [
 
 class OomPage extends RunPage {
   tab = "oom";
-  preloadsPlotly = false; // most runs have no error to draw
+  preloadsPlotly = false; // most runs have no error, so no chart
   refreshAfter = "recording";
   refreshIfChanged = ["oom_records", "state"];
 
@@ -64,12 +64,12 @@ class OomPage extends RunPage {
         this.shown = null;
         if (!this.closed) this.show();
       } catch {
-        // the connection's state tells it
+        // the stale banner reports it
       }
     }, REFRESH_MS);
   }
 
-  /** What happened grows no older while the server is away. */
+  /** No stale banner: records of past errors do not change. */
   drawConnection() {}
 
   get chosen() {
@@ -153,7 +153,7 @@ class OomPage extends RunPage {
     fill(this.parts.holders, holders(error, this.id));
   }
 
-  /** Of the rank that ran out, or of one that is chosen beside it. */
+  /** Draws the segments of the rank that ran out of memory, or of the chosen rank. */
   drawSegments(error) {
     this.map?.close();
     this.segmentsOf = error.record;

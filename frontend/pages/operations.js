@@ -1,4 +1,4 @@
-/** What the operations, modules and lines of a run's steps take: profiles of single steps, and a button to ask for one. */
+/** Page of a run's profiles: cost of operations, modules and source lines, and a button that requests a profile. */
 
 import { api } from "vramscope/api.js";
 import { chart } from "vramscope/chart.js";
@@ -10,7 +10,7 @@ import { ProfileTable } from "vramscope/parts/profile_table.js";
 import { RunPage, opens } from "vramscope/parts/run_page.js";
 import { setQuery, store } from "vramscope/store.js";
 
-const PATIENCE_MS = 60_000; // after that long without a profile the button comes back
+const PATIENCE_MS = 60_000; // without a profile by then, the button comes back
 const BY = [
   ["peak", "Alive at the peak"],
   ["allocated", "Allocated"],
@@ -36,13 +36,13 @@ class OperationsPage extends RunPage {
     clearTimeout(this.patience);
   }
 
-  /** The profile that is shown: the one chosen, else the newest that is whole. */
+  /** Profile to show: the chosen one, else the newest complete one. */
   get chosen() {
     const complete = this.list.profiles.filter((profile) => profile.whole);
     return complete.find((profile) => profile.profile === store.get().query.profile) ?? complete[0] ?? null;
   }
 
-  /** By which quantity the figures are drawn, as the URL has it. */
+  /** Quantity of the figures, from the URL. */
   get by() {
     const wanted = store.get().query.by;
     return this.choices.some(([name]) => name === wanted) ? wanted : "peak";
@@ -52,7 +52,7 @@ class OperationsPage extends RunPage {
     return BY.filter(([name]) => name !== "device" || this.profile?.device_time);
   }
 
-  /** Whose rows the memory is stacked by, as the URL has it. */
+  /** Table whose rows the memory chart is stacked by, from the URL. */
   get stack() {
     const wanted = store.get().query.stack;
     return this.stacks.includes(wanted) ? wanted : TABLES[0];
@@ -168,7 +168,7 @@ class OperationsPage extends RunPage {
     this.draw();
   }
 
-  /** Which profiles there are, anew. A new one is shown if none was chosen. */
+  /** Fetches the list of profiles again. Shows a new profile if none was chosen. */
   async refetch() {
     const before = this.list.profiles.filter((profile) => profile.whole).length;
     this.list = await api.profiles(this.id);
@@ -224,7 +224,7 @@ class OperationsPage extends RunPage {
         chosen: this.shown,
         several,
         live: run.state === "running",
-        requestedAt: this.requestedAt,
+        requested: this.requestedAt !== null,
         onChoose: (id) => setQuery({ profile: id }, { push: true }),
         onRequest: (trace) => this.requestProfile(trace),
         onDelete: (id) => this.remove(id),

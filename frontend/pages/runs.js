@@ -1,4 +1,4 @@
-/** All runs: what each needed, against the baseline and the capacity of its card. */
+/** List of runs: the memory of each, against its baseline and the capacity of its device. */
 
 import { api } from "vramscope/api.js";
 import { loadPlotly } from "vramscope/chart.js";
@@ -81,7 +81,7 @@ class RunsPage {
     );
     this.frame = h(
       "section",
-      // a run will be opened next: its charts' code is the slowest part of that
+      // loads Plotly before a run is opened: it is the slowest part of that page
       {
         class: "card runs-frame",
         hidden: true,
@@ -141,7 +141,7 @@ class RunsPage {
     const request = (this.request = new AbortController());
     this.loading = true;
     try {
-      // while runs are sorted by a column, all of them are here; otherwise as many as were already shown
+      // sorting needs all runs; otherwise as many as are shown
       const limit = this.sorting.isOn ? 1000 : Math.min(1000, Math.max(PAGE_ROWS, this.order.length));
       await anchored();
       const answer = await api.runs({ ...this.filters.chosen, limit }, request.signal);
@@ -168,7 +168,7 @@ class RunsPage {
       );
       this.loading = false;
       this.addRows(answer, false);
-      if (this.sorting.isOn) this.loadMore(); // an order of some of the runs would be a wrong order
+      if (this.sorting.isOn) this.loadMore(); // a sorted list of some runs would be wrong
     } catch (error) {
       this.loading = false;
       if (error.name !== "AbortError") fill(this.trouble, problemBanner(error));
@@ -256,14 +256,14 @@ class RunsPage {
     }
   }
 
-  /** The run ids as the table shows them. */
+  /** Run ids in the order of the table. */
   arranged() {
     return this.sorting.sorted(this.order, (id) => this.rows.get(id).row);
   }
 
   arrange() {
     const elements = this.arranged().map((id) => this.rows.get(id).element);
-    // only touch the table where its order differs
+    // leaves the table alone if its order is right
     const before = this.body.children;
     if (before.length === elements.length && elements.every((element, i) => before[i] === element)) return;
     this.body.replaceChildren(...elements);
@@ -297,7 +297,7 @@ class RunsPage {
     this.drawChosen();
   }
 
-  /** Whether the server asks for a token may be heard after that there are no runs. */
+  /** Draws the welcome text. Drawn again when the session says whether the server requires tokens. */
   drawWelcome() {
     const mode = store.get().session?.required ? "with a token" : "without";
     if (this.welcomed === mode) return;
@@ -338,7 +338,7 @@ class RunsPage {
     }
   }
 
-  /** Something new: fetch the list again, once for all that comes at the same time. */
+  /** Fetches the list again, once for several changes. */
   refreshSoon() {
     if (this.refreshTimer) return;
     this.refreshTimer = setTimeout(() => {

@@ -1,4 +1,4 @@
-/** The server's own page: tokens, alerts, what is stored and for how long, versions, appearance, and lines to copy. */
+/** Settings page: tokens, alerts, storage and retention, versions, appearance, and commands to copy. */
 
 import { api } from "vramscope/api.js";
 import { copyButton, fill, h } from "vramscope/dom.js";
@@ -45,7 +45,7 @@ class SettingsPage {
     let session = store.get().session;
     this.stopSession = store.watch((state) => {
       if (state.session === session) return;
-      session = state.session; // whether tokens are asked for is heard after this page is shown
+      session = state.session; // whether tokens are required is known only after the page is shown
       this.loadTokens();
     });
     this.timer = setInterval(() => !document.hidden && this.loadServer(), 15_000);
@@ -247,7 +247,7 @@ class SettingsPage {
 
   drawTokens(tokens) {
     if (!this.form) {
-      // built once: what somebody is typing stays, and so does the focus
+      // built once, to keep the typed text and the focus
       this.form = this.makeForm();
       this.secret = h("div", { "aria-live": "polite" });
       this.signedIn = h("span");

@@ -1,4 +1,4 @@
-/** Asks for a token where the server demands one. The server keeps it in a cookie that no script can read. */
+/** Sign-in page. The server keeps the token in a cookie that scripts cannot read. */
 
 import { h, fill } from "vramscope/dom.js";
 import { api } from "vramscope/api.js";

@@ -1,4 +1,4 @@
-/** One snapshot: its devices, and for each of them timeline and flamegraph, segments with what-ifs, and all events. */
+/** Page of one snapshot. For each device: timeline and flamegraph, segments with what-ifs, and all events. */
 
 import { api } from "vramscope/api.js";
 import { loadPlotly } from "vramscope/chart.js";
@@ -15,7 +15,7 @@ import { SegmentsView } from "vramscope/parts/segments_view.js";
 import { go, setQuery, store } from "vramscope/store.js";
 
 const SOON_MS = 400;
-/** The view without what belongs to one device: its moments, windows, and what is searched for. */
+/** Patch of the URL that removes the view of a device: event, windows and search. */
 const NO_VIEW = Object.fromEntries(
   [...AnatomyView.VIEW, ...SegmentsView.VIEW, ...EventsTable.VIEW, "card"].map((name) => [name, null]),
 );
@@ -96,7 +96,7 @@ class SnapshotPage {
     const file = this.snapshot.name.replace(/[^\w.-]+/g, "_");
     this.views = new RecordingViews(
       [
-        ["timeline", "Timeline and flame", () => new AnatomyView({ file, by: "site" })], // a file tells of no categories
+        ["timeline", "Timeline and flame", () => new AnatomyView({ file, by: "site" })], // snapshot files have no categories
         ["segments", "Segments and what-if", () => new SegmentsView({ file })],
       ],
       {
@@ -117,7 +117,7 @@ class SnapshotPage {
     const { name } = this.snapshot;
     const remove = async () => {
       if (!confirm(`Delete ${name}? Only a new upload brings it back.`)) return;
-      this.views?.close(); // nothing is asked about what is deleted
+      this.views?.close(); // sends no more requests for the deleted snapshot
       try {
         await api.deleteSnapshot(this.ident);
         go("/snapshots");
@@ -136,7 +136,7 @@ class SnapshotPage {
     );
   }
 
-  /** The URL has changed. */
+  /** Called when the URL changes. */
   update() {
     if (!this.parts) return;
     if (this.device.recording !== this.shown) this.show();
@@ -159,7 +159,7 @@ class SnapshotPage {
   }
 }
 
-/** What stands in the place of the views that tell a history, where there is none. */
+/** Text instead of the views of a history, for a file without one. Null otherwise. */
 function noHistory({ events }, tab) {
   if (events > 0 || tab === "segments") return null;
   return h(
@@ -206,7 +206,7 @@ function facts(snapshot, device) {
   ];
 }
 
-/** All that PyTorch tells of itself at the end, which a text of two words tells little of. */
+/** All allocator settings that PyTorch reports at the end. The settings string contains only some of them. */
 function settingsInForce(settings) {
   const rows = Object.entries(settings).sort(([one], [other]) => (one < other ? -1 : 1));
   return (

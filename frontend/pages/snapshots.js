@@ -1,4 +1,4 @@
-/** Snapshot files: dropped here, converted by the server one after the other, opened in the explorer. */
+/** Snapshots page: files are uploaded, converted by the server one by one, and opened. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
@@ -79,7 +79,7 @@ class SnapshotsPage {
       if (this.closed) return;
       fill(this.parts.runs, recordedByRuns(runs.filter((run) => run.recordings > 0)));
     } catch {
-      // the list of snapshots tells what is wrong
+      // the list of snapshots reports the problem
     }
   }
 
@@ -172,7 +172,7 @@ function row(snapshot, onDelete) {
   );
 }
 
-/** How far a snapshot is, or what is wrong with it. */
+/** State of a snapshot: progress of its conversion, or the problem with it. */
 export function stateOf({ state, place, preparing, done_bytes: done, total_bytes: total, problem }) {
   if (state === "ready") return "ready";
   if (state === "failed") return h("span", { class: "more" }, `cannot be opened: ${problem}`);

@@ -1,4 +1,4 @@
-/** What would make a recorded step need less: a sentence each, most bytes first, with where each number comes from. */
+/** Advice on lowering the peak of a recorded step, largest saving first, with sources. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
@@ -17,10 +17,10 @@ export class AdviceCard {
     );
   }
 
-  /** Ask for a recording's advice and show it; only the newest question is answered. */
+  /** Requests the advice of a recording and shows it. A later request cancels this one. */
   async open(recording) {
     this.recording = recording;
-    this.request?.abort(); // (a browser has six connections, and this answer may take long)
+    this.request?.abort(); // a browser has six connections, and this answer may take long
     const request = (this.request = new AbortController());
     fill(this.moment);
     fill(this.body, h("p", { class: "muted" }, "computing…"));
@@ -50,7 +50,7 @@ export class AdviceCard {
   }
 }
 
-/** What it brings, in a word: bytes, else time, else rows. */
+/** Saving in words: bytes, else time, else batch size. */
 function gainText({ saves_bytes: saves, seconds: shorter, evidence }) {
   if (saves)
     return `${evidence.at_most ? "up to " : ""}−${bytes(saves)} ${{ reserved: "reserved", run: "peak of the run" }[evidence.of] ?? "peak"}`;
@@ -76,7 +76,7 @@ function adviceItem({ rule, sentence, source, file, line, ...anatomy }) {
   );
 }
 
-/** train.py with the folder before it, as people know their files. */
+/** File name with its folder. */
 function shortPath(file) {
   return file.replaceAll("\\", "/").split("/").slice(-2).join("/");
 }
@@ -86,7 +86,7 @@ function sourceLink(source) {
   return h("a", { href: source, rel: "noreferrer", target: "_blank", class: "muted" }, "source");
 }
 
-/** The peak by category, in words: the picture above shows it over time. */
+/** Peak by category, in words. */
 function composition(categories, total) {
   if (!categories.length) return null;
   return h(

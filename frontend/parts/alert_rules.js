@@ -1,4 +1,4 @@
-/** Which alerts are counted, and from where on: a line each, stored by the server as soon as it is changed. */
+/** Rules of alerts, one per line. The server stores each change. */
 
 import { api } from "vramscope/api.js";
 import { fill, h, setText } from "vramscope/dom.js";
@@ -6,7 +6,7 @@ import { problemBanner } from "vramscope/parts/ui.js";
 
 const MIB = 2 ** 20;
 
-/** Name, words before its threshold, the threshold's name, how many of it make one in the field, its unit, and what it means. */
+/** Rule, label, field of its threshold, size of one unit in that field, unit, and explanation. */
 const LINES = [
   ["leaks", "Leaks, from", "least_bytes", MIB, "MiB", "retained by all leaks together, on the worst rank; 0: any"],
   ["out_of_memory", "Out-of-memory errors", null, 1, "", "including survived ones"],

@@ -1,11 +1,11 @@
-/** One allocation of a recording: how large, from when to when, for what, who asked for it and who let go of it. */
+/** Details of one allocation of a recording: size, lifetime, use, and the stacks that allocated and freed it. */
 
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, seconds } from "vramscope/format.js";
 import { known } from "vramscope/parts/ui.js";
 import { momentWords } from "vramscope/parts/timeline.js";
 
-/** A stack, innermost first; frames of libraries are quiet, and shown when asked for. */
+/** Draws a stack, innermost frame first. Frames of libraries are shown on demand. */
 export function stackList(stack) {
   const own = stack.filter((frame) => !frame.library);
   const place = (frame) =>
@@ -40,7 +40,7 @@ function noStackReason({ born, stacks_from: from }) {
     : "Unknown: no stack was recorded.";
 }
 
-/** Why nothing is known of who let go. */
+/** Reason why the stack that freed an allocation is unknown. */
 function noFreeStackReason({ freed, frees_told: life }) {
   if (!freed) return "Not freed in this recording.";
   if (life) return "No Python frame: freed by an autograd thread.";
@@ -48,7 +48,7 @@ function noFreeStackReason({ freed, frees_told: life }) {
 }
 
 export class Allocation {
-  /** load(part, parameters, signal); onMoment(event): the reader wants to see that moment; onClose(). */
+  /** load(part, parameters, signal); onMoment(event) shows an event; onClose(). */
   constructor({ load, onMoment, onClose }) {
     Object.assign(this, { load, onMoment, onClose });
     this.body = h("div", { class: "pad" });
@@ -70,7 +70,7 @@ export class Allocation {
     this.request?.abort();
   }
 
-  /** Show one by its number; null: none. */
+  /** Shows an allocation by its number. Null: none. */
   async show(allocation) {
     if (allocation === this.shown) return;
     this.shown = allocation;

@@ -1,11 +1,11 @@
-/** Two moments of a recording: what is alive at B and not at A, and what went in between. */
+/** Difference between two events of a recording: allocations that are alive at B and not at A, and the reverse. */
 
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count } from "vramscope/format.js";
 import { momentWords } from "vramscope/parts/timeline.js";
 
 export class AllocationDiff {
-  /** load(part, parameters, signal); onAllocation(number): look at that one; onClear(). */
+  /** load(part, parameters, signal); onAllocation(number) shows an allocation; onClear(). */
   constructor({ load, onAllocation, onClear }) {
     Object.assign(this, { load, onAllocation });
     this.body = h("div");
@@ -23,7 +23,7 @@ export class AllocationDiff {
     );
   }
 
-  /** `by`: what the rows are told apart by. Hidden until both are set. */
+  /** Shows the difference, with rows grouped by `by`. Hidden unless A or B is set. */
   async show(a, b, by) {
     const key = `${a} ${b} ${by}`;
     if (key === this.shown) return;

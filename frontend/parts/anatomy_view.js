@@ -1,6 +1,6 @@
 /**
- * A recording, moment by moment: timeline, allocation, two cursors, advice and flamegraph, with one view that lives in the URL.
- * Takes the id of whatever opens as a recording; pages put `element` where they want it.
+ * View of a recording: timeline, allocation, comparison of two events, advice and flamegraph. The view is in the URL.
+ * Takes the id of a recording. Pages place `element`.
  */
 
 import { api } from "vramscope/api.js";
@@ -15,7 +15,7 @@ import { TrainingPlans } from "vramscope/parts/training_plans.js";
 import { COLOURINGS, Timeline, momentWords } from "vramscope/parts/timeline.js";
 import { setQuery, store } from "vramscope/store.js";
 
-/** The view as the URL has it; null where it says nothing, or nothing that can be. */
+/** View of the URL. Null for missing or invalid values. */
 function readView(by) {
   const { query } = store.get();
   const one = (name, values) => (values.includes(query[name]) ? query[name] : null);
@@ -38,10 +38,10 @@ function readView(by) {
 }
 
 export class AnatomyView {
-  /** What of the URL belongs to this view: another recording begins without. */
+  /** Parameters of the URL that belong to this view. Another recording starts without them. */
   static VIEW = ["by", "detail", "from", "to", "event", "allocation", "a", "b", "flame", "focus", "libraries"];
 
-  /** `file`: the beginning of exported files' names; `by`: what allocations are told apart by at first. */
+  /** `file`: prefix of exported files. `by`: default grouping of allocations. */
   constructor({ file, by = "category" }) {
     this.by = by;
     this.view = readView(by);
@@ -79,7 +79,7 @@ export class AnatomyView {
       onAllocation: (allocation) => setQuery({ allocation }),
       onClear: () => setQuery({ a: null, b: null }),
     });
-    this.advice = new AdviceCard(); // below the picture, which does not wait for it
+    this.advice = new AdviceCard(); // below the charts, which do not wait for it
     this.trainingPlans = new TrainingPlans();
     this.moment = h("div", { class: "view-bar moment-bar", hidden: true });
     this.element = h(
@@ -94,7 +94,7 @@ export class AnatomyView {
     );
   }
 
-  /** Show a recording from its beginning; `told`: its moments. */
+  /** Shows a recording from its beginning. Takes the answer of `/moments`. */
   open({ recording }) {
     this.recording = recording;
     this.answer = null;
@@ -109,7 +109,7 @@ export class AnatomyView {
     this.drawSelection();
   }
 
-  /** The URL has changed. */
+  /** Called when the URL changes. */
   update() {
     const before = this.view;
     this.view = readView(this.by);
@@ -129,12 +129,12 @@ export class AnatomyView {
     this.drawSelection();
   }
 
-  /** To a moment; out of the window's sight the window moves along. */
+  /** Goes to an event. The window moves if the event is outside. */
   goTo(event) {
     setQuery({ event, ...windowAround(this.view, event) });
   }
 
-  /** By so much of the window to the right, or to the left. */
+  /** Moves the window by a share of its width: to the right, or to the left if negative. */
   pan(by) {
     this.timeline.pan(by);
   }

@@ -1,18 +1,19 @@
-/** The strip: reserved memory through a recording, in what is used, rounded up, free and of use, free and of no use. */
+/** Chart of reserved memory over a recording: requested, rounding, usable free and unusable free memory. */
 
 import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown } from "vramscope/format.js";
 import { ALL, drawEventsMap, eventsMap, windowOf } from "vramscope/parts/event_window.js";
 
-const SETTLED_MS = 150; // after the last change of the window it is fetched
+const SETTLED_MS = 150; // delay of the request after the last change of the window
 
 export class BreakdownChart {
   /**
-   * load(part, parameters, signal)   asks for a part of the recording
-   * view()                           {from, to, event}: the window (null: all), and the moment that is looked at
-   * onView(window), onMoment(event)  what the reader chose
-   * onTold(answer)                   each answer
+   * Options:
+   * load(part, parameters, signal)   requests a part of the recording
+   * view()                           {from, to, event}: window (null: all) and chosen event
+   * onView(window), onMoment(event)  called with the reader's choice
+   * onLoaded(answer)                 called with each answer
    */
   constructor({ file, load, view, onView, onMoment, onLoaded }) {
     Object.assign(this, { view, onView });
@@ -51,7 +52,7 @@ export class BreakdownChart {
     clearTimeout(this.settling);
   }
 
-  /** What the axis shows: the window of the answer, never of a question under way. */
+  /** Range of the axis: the window of the newest answer, not of a pending request. */
   get shown() {
     const { from, to, events } = this.breakdown ?? {};
     return from > -1 || to < events ? { from, to } : {};
@@ -65,7 +66,7 @@ export class BreakdownChart {
     );
   }
 
-  /** Put the line where the moment is. */
+  /** Moves the cursor to the chosen event. */
   mark() {
     this.chart.showCursor(this.view().event);
   }

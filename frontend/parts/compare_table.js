@@ -1,6 +1,6 @@
 /**
- * Runs against the baseline, as people write it down: techniques, three peaks, what is saved of each, time, batch. Repeats of one
- * configuration may stand in one row: then figures are means, and between what they lie stands below them.
+ * Table of runs against the baseline: techniques, three peaks and their savings, time, batch. Repeats of one
+ * configuration may share a row, with means and their spread.
  */
 
 import { h } from "vramscope/dom.js";
@@ -16,7 +16,9 @@ const several = (rows) => rows.length > 1;
 const someAgainst = (field) => (rows) => several(rows) && some(field)(rows);
 const place = (row, page) => `/runs/${encodeURIComponent(row.run)}${page}`;
 
-/** Head, whether it is a number, whether these rows need the column (undefined: always), what a cell holds, what its head means. */
+/**
+ * Head, whether it is a number, whether these rows need the column (undefined: always), content of a cell, explanation.
+ */
 const COLUMNS = [
   ["Technique", false, undefined, techniqueCell, "techniques that differ from the baseline; hover for all"],
   [
@@ -122,12 +124,12 @@ const COLUMNS = [
   ["State", false, undefined, (row) => stateBadge(row.state)],
 ];
 
-/** Whether some row stands for more than one run. */
+/** True if a row stands for more than one run. */
 export function hasRepeats(rows) {
   return rows.some((row) => (row.runs?.length ?? 1) > 1);
 }
 
-/** The baseline stands first. `colourOf(run)`: the colour of a run in the charts below. */
+/** Table of the rows, the baseline first. `colourOf(run)`: colour of a run in the charts. */
 export function compareTable(rows, colourOf) {
   const columns = COLUMNS.filter(([, , needed]) => !needed || needed(rows));
   const marked = (position) => position === 0 && several(rows);
@@ -174,7 +176,7 @@ export function compareTable(rows, colourOf) {
 
 const reasonsOf = (row) => row.reasons.map((reason) => reason.text).join("; ");
 
-/** Of the whole table, in one sentence; null where all of it is comparable. */
+/** Summary of what is not comparable, in one sentence. Null if all rows are comparable. */
 export function comparability(rows) {
   const marked = rows.filter((row) => row.reasons.length > 0);
   if (marked.length === 0) return null;
@@ -191,7 +193,7 @@ function inMib(value) {
   return size >= 10 || size === 0 ? count(size) : size.toPrecision(2);
 }
 
-/** What lies below the mean of repeats: "± 12" where an interval is known, else from where to where; null where one run tells it. */
+/** Spread of repeats, below their mean: "± 12" if an interval is known, else the range. Null for a single run. */
 function spreadText(row, field, words) {
   const spread = row.spreads?.[field];
   if (!spread) return null;
@@ -209,7 +211,7 @@ function spreadText(row, field, words) {
   );
 }
 
-/** Whether a figure of repeats may as well be this one: its interval holds it. */
+/** True if the spread of repeats contains `value`. */
 function isWithinSpread(row, field, value) {
   const spread = row.spreads?.[field];
   return Boolean(spread) && spread.low <= value && value <= spread.high;
@@ -259,7 +261,7 @@ function ratioCell(field) {
   };
 }
 
-/** A time, or what follows from one; of an emulated GPU it means nothing, and looks like it. */
+/** A time, or a value that depends on it. Marked as not meaningful on an emulated GPU. */
 function timeCell({ emulated }, content) {
   return emulated
     ? h(
@@ -290,7 +292,7 @@ function batchCell(row) {
   return h("span", { title: parts }, count(row.effective_batch));
 }
 
-/** Where it ended, and on hover where it came from; a loss that is no number any more says so. */
+/** Final loss, with the first loss on hover. A loss that is not a number is marked. */
 function lossCell(row) {
   if (row.loss_words) return h("span", { class: "more lost", title: row.loss_source }, row.loss_words);
   if (!isKnown(row.final_loss)) return known("unknown", SHORT);
@@ -305,7 +307,7 @@ function lossCell(row) {
 
 const lossWords = (value) => String(Number(value.toPrecision(4)));
 
-/** Nothing leaks is a finding; nobody has looked is none. */
+/** Leaked bytes. No leak is "none". No scan is "unknown". */
 function leakedCell(row) {
   if (!isKnown(row.leaks)) return known("unknown", SHORT);
   if (row.leaks === 0) return h("span", { class: "less" }, "none");

@@ -1,7 +1,10 @@
-/** A card of the comparison that asks the server about the compared runs, and shows itself where there is something to say. */
+/** Base of cards that request data about the compared runs and hide themselves if there is none. */
 
 export class ComparedCard {
-  /** `ask(parameters, signal)`: the promise of what is told of these runs; `hear(told)`: draw it, and true to be shown. */
+  /**
+   * `fetchAnswer(parameters, signal)`: promise of the answer for the runs. Subclasses define `setAnswer(answer)`, which
+   * draws it and returns whether to show the card.
+   */
   constructor(kind, fetchAnswer) {
     this.element = document.createElement("section");
     this.element.className = `card ${kind}`;
@@ -13,7 +16,7 @@ export class ComparedCard {
     this.request?.abort();
   }
 
-  /** `rows`: of the comparison, the baseline first. Only the newest question is answered. */
+  /** `rows`: rows of the comparison, the baseline first. A later request cancels this one. */
   async show(rows) {
     const key = rows.map((row) => row.run).join();
     if (key === this.key) return;
@@ -26,7 +29,7 @@ export class ComparedCard {
     try {
       answer = await this.fetchAnswer({ runs: key, base: rows[0].run }, request.signal);
     } catch {
-      return; // the table above tells what is wrong with the runs; without predictions it is whole
+      return; // the table above reports problems with the runs
     }
     if (this.request === request) this.element.hidden = !this.setAnswer(answer);
   }

@@ -1,6 +1,6 @@
 /**
- * Who waits for a recording longer than two seconds hears why, where it is that the server compiles what reads recordings: once
- * after an installation, for up to a minute.
+ * Explains a wait of more than two seconds for a recording while the server compiles its recording reader. That happens
+ * once per installation and takes up to a minute.
  */
 
 import { api } from "vramscope/api.js";
@@ -14,7 +14,7 @@ const pending = new Set();
 let note = null;
 let timer = null;
 
-/** `answer`: the promise of what was asked for. */
+/** `answer`: promise of the requested part of a recording. */
 export function showCompiling(answer) {
   pending.add(answer);
   timer ??= setTimeout(check, LONG_MS);

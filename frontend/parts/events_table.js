@@ -1,4 +1,4 @@
-/** The events of a recording, 200 at a time, with what is searched for in the URL. */
+/** Table of a recording's events, 200 per page. The search is in the URL. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
@@ -20,7 +20,7 @@ const ACTIONS = [
   "oom",
 ];
 const UNITS = { "": 1, b: 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30 };
-/** URL -> label, what it says when it is empty, width in characters. */
+/** Parameter of the URL -> label, placeholder, width in characters. */
 const FIELDS = {
   q: ["Stack", "function, file:line, metadata", 22],
   least: ["Size from", "1 MiB", 8],
@@ -30,7 +30,7 @@ const FIELDS = {
   address: ["Address", "0x7f…", 16],
 };
 
-/** "1.5 GiB" -> bytes; null where nothing is said, undefined where it cannot be understood. */
+/** Parses a size: "1.5 GiB" -> bytes. Null if empty, undefined if invalid. */
 export function sizeOf(text) {
   if (!text?.trim()) return null;
   const parts = text
@@ -44,10 +44,10 @@ export function sizeOf(text) {
 const number = (text) => (text?.trim() ? (Number.isFinite(Number(text)) ? Number(text) : undefined) : null);
 
 export class EventsTable {
-  /** What of the URL belongs to this view. */
+  /** Parameters of the URL that belong to this view. */
   static VIEW = [...Object.keys(FIELDS), "action", "page"];
 
-  /** `onEvent(event)`: a moment is picked; `onAllocation(allocation, event)`: an allocation. */
+  /** `onEvent(event)` shows an event, `onAllocation(allocation, event)` an allocation. */
   constructor({ onEvent, onAllocation }) {
     Object.assign(this, { onEvent, onAllocation });
     const inputs = Object.entries(FIELDS).map(([name, [label, placeholder, size]]) => {
@@ -94,7 +94,7 @@ export class EventsTable {
     );
   }
 
-  /** Show a recording's; `told`: its moments. */
+  /** Shows the events of a recording. Takes the answer of `/moments`. */
   open({ recording }) {
     this.recording = recording;
     this.shown = null;
@@ -106,7 +106,7 @@ export class EventsTable {
     this.request?.abort();
   }
 
-  /** Soon; what was typed just before into another field goes with it. */
+  /** Writes an edited field into the URL after a delay, together with other edits since then. */
   typed(name, text) {
     clearTimeout(this.typing);
     this.edits = { ...this.edits, [name]: text.trim() || null, page: null };
@@ -117,7 +117,7 @@ export class EventsTable {
     }, TYPED_MS);
   }
 
-  /** What is asked for, as the URL has it. */
+  /** Search parameters of the URL. */
   wanted() {
     const { query } = store.get();
     const integer = (name) => (/^\d{1,12}$/.test(query[name] ?? "") ? Number(query[name]) : null);
@@ -135,7 +135,7 @@ export class EventsTable {
     };
   }
 
-  /** The URL has changed. */
+  /** Called when the URL changes. */
   update() {
     const { query } = store.get();
     for (const input of this.form.querySelectorAll("input"))
@@ -249,7 +249,7 @@ export class EventsTable {
     );
   }
 
-  /** `freesTold`: else PyTorch repeats, where something is let go, the stack that had asked for it. */
+  /** `hasFreeStacks`: whether stacks of frees were recorded. Otherwise PyTorch repeats the stack of the allocation. */
   row(row, pools, hasFreeStacks) {
     const pool = row.pool === null ? "—" : row.pool === 0 ? "default" : `private ${pools.get(row.pool)?.join(",")}`;
     const pick = () =>
@@ -289,7 +289,7 @@ export class EventsTable {
   }
 }
 
-/** The frame that is most likely the reader's; all others unfold. `what` it did, where that is not what the row says. */
+/** Shows the innermost frame outside of libraries. The others unfold. `what`: words before the frame. */
 function stack(frames, what) {
   if (frames.length === 0) return h("span", { class: "muted" }, "no stack");
   const words = ({ file, line, function: name }) => `${file.split("/").at(-1)}:${line} ${name}`;

@@ -1,4 +1,4 @@
-/** What was alive at a moment, as a flamegraph; a click on a box makes it the root. */
+/** Flamegraph of the memory alive at an event. A click on a box makes it the root. */
 
 import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
@@ -8,7 +8,7 @@ import { choice, momentWords } from "vramscope/parts/timeline.js";
 const LEVEL_PX = 21;
 const [LEAST_PX, MOST_PX] = [120, 900];
 
-/** Said where stacks were not recorded all the time. */
+/** Note about memory without a stack. Null if there is none. */
 function missingStacksNote({ stacks_from: from, total_bytes: total, without_stack_bytes: without }) {
   if (without === 0 || total === 0) return null;
   const since =
@@ -18,7 +18,13 @@ function missingStacksNote({ stacks_from: from, total_bytes: total, without_stac
 }
 
 export class Flame {
-  /** load(part, parameters, signal); view(): {event (null: the peak), by, focus, libraries}; peakWords(): what that peak is; onView(change). */
+  /**
+   * Options:
+   * load(part, parameters, signal)   requests a part of the recording
+   * view()                           {event (null: the peak), by, focus, libraries}
+   * peakWords()                      name of the event that is shown if none is chosen
+   * onView(change)                   called with the reader's choice
+   */
   constructor({ file, load, view, peakWords, onView }) {
     Object.assign(this, { load, view, peakWords, onView });
     this.chart = chart({

@@ -1,11 +1,11 @@
-/** One leak in full: the chain from the root to the tensors, examples, what it costs, and the fix with what it brings. */
+/** Details of one leak: chain from the root to the tensors, examples, costs, and the fix with its effect. */
 
 import { copyButton, h } from "vramscope/dom.js";
 import { bytes, called, count, isKnown, perStep } from "vramscope/format.js";
 import { ageOf, OVERLAPS, placeOf, rankWords } from "vramscope/parts/leaks_table.js";
 import { known, snippet } from "vramscope/parts/ui.js";
 
-/** `replay`: what `/leaks/LEAK/replay` told; null while it is on its way, `{problem}` where it was refused. */
+/** `replay`: answer of `/leaks/LEAK/replay`. Null while it is pending, `{problem}` if it was refused. */
 export function leakDetail(leak, { several, replay, run }) {
   const fact = (name, value) => [h("dt", {}, name), h("dd", {}, value)];
   return h(
@@ -78,7 +78,7 @@ export function leakDetail(leak, { several, replay, run }) {
   );
 }
 
-/** Two numbers, and never one for the other. */
+/** Retained bytes, and effect on the peak. The two differ, and neither stands for the other. */
 function effectWords(leak) {
   const retained = h("strong", {}, bytes(leak.held_bytes));
   if (leak.on_host) return [retained, " of host memory. Device memory is not affected."];
@@ -93,11 +93,11 @@ function effectWords(leak) {
   ];
 }
 
-/** On the CPU there is no peak and no recorded step: nothing to say of them. */
+/** False for tensors on the CPU, which have no device peak and no recorded step. */
 const isOnGpu = (leak, replay) =>
   Boolean(replay?.effect) || !leak.examples.length || !leak.examples.every((example) => example.endsWith(" on cpu"));
 
-/** The recorded step as it was, and with each release where the fix would put it. */
+/** Peaks of the recorded step before and after the fix, by replay. */
 function replayResult(replay, run, kind) {
   const when = OVERLAPS.has(kind) ? "Freed after its last use within the step: " : "";
   const head = [h("span", { class: "chip tag" }, "by replay"), ` ${when}`];

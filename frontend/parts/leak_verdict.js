@@ -1,10 +1,10 @@
-/** What the leaks of a run come to: the verdict in words, and the numbers behind it. Held and saved are two of them. */
+/** Verdict on a run's leaks, and its key figures. Retained bytes and the effect of a fix are separate figures. */
 
 import { h } from "vramscope/dom.js";
 import { ago, bytes, count, duration, graphs, isKnown, perStep, UNKNOWN } from "vramscope/format.js";
 import { isNote } from "vramscope/parts/leaks_table.js";
 
-/** An end further off than this is not told to the step: no training is so long. */
+/** Forecasts beyond this many steps are not given as a number. */
 const FAR_STEPS = 1_000_000;
 const BANNERS = { leak: "bad", held: "warn", host: "quiet", growth: "warn", none: "good", unknown: "quiet" };
 const HEADS = {
@@ -16,7 +16,7 @@ const HEADS = {
   unknown: "Unknown.",
 };
 
-/** The sentence, said to screen readers when it changes. */
+/** Banner of the verdict. Screen readers announce its changes. */
 export function verdictBanner({ level, sentence }) {
   return h(
     "div",
@@ -44,7 +44,7 @@ export function omissions(scans) {
   );
 }
 
-/** The strip of numbers, for an answer of `/leaks`. */
+/** Key figures. Takes the answer of `/leaks`. */
 export function figures({ leaks: listed, scans, leaked_bytes: retained, graphs_alive: alive, floor, state }) {
   const scanned = scans.length > 0;
   const leaks = listed.filter((leak) => !leak.on_host && !isNote(leak));
@@ -104,7 +104,7 @@ function cell(key, label, value, note, title = null) {
   );
 }
 
-/** How many hold it; and the host memory of autograd nodes, where that is more than the tensors are. */
+/** Number of holders, and the host memory of autograd nodes if it exceeds the tensors. */
 function holdersNote(leaks) {
   const nodes = leaks.reduce((sum, leak) => sum + leak.node_bytes, 0);
   const tensors = leaks.reduce((sum, leak) => sum + leak.held_bytes, 0);

@@ -1,4 +1,4 @@
-/** Which line of code holds more in one run than in the baseline, at their peaks: from a recording of each. */
+/** Difference between a run and the baseline by source line, at their peaks, from a recording of each. */
 
 import { api } from "vramscope/api.js";
 import { chart } from "vramscope/chart.js";
@@ -9,7 +9,7 @@ import { setQuery } from "vramscope/store.js";
 
 const FEW = 12;
 
-/** A card that shows itself where the baseline and another run have recordings. */
+/** Card of the difference. Hidden unless the baseline and another run have recordings. */
 export class LineDifference {
   constructor() {
     this.choice = h("select", { "aria-label": "Compare with the baseline" });
@@ -38,7 +38,7 @@ export class LineDifference {
     this.request?.abort();
   }
 
-  /** `rows`: of the comparison, the baseline first; `chosen`: the run that is held against it, by its id. */
+  /** `rows`: rows of the comparison, the baseline first. `chosen`: id of the run that is compared with the baseline. */
   show(rows, chosen) {
     const recorded = rows.filter((row) => row.recordings > 0);
     const [base, ...others] = recorded;
@@ -152,7 +152,7 @@ export class LineDifference {
 const signed = (difference) =>
   difference === 0 ? "no difference" : `${difference > 0 ? "+" : "−"}${bytes(Math.abs(difference))}`;
 
-/** When a side is told, where that is not its run's highest peak, or without lines. */
+/** Step and phase of a side, and whether it is below the run's peak or without stacks. */
 function peakNote(name, side) {
   const where = [isKnown(side.step) && `step ${count(side.step)}`, side.phase].filter(Boolean).join(", ");
   const peak = isKnown(side.run_peak_allocated_bytes) ? side.run_peak_allocated_bytes : side.peak_bytes;

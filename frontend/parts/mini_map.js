@@ -1,25 +1,26 @@
-/** The whole run, small. What of it is in view lies under a brush, to be dragged, resized, drawn anew, or moved by keys. */
+/** Mini-map of a whole run. A brush shows the window in view. It can be dragged, resized, drawn, or moved by keys. */
 
 import { h, fill, svg } from "vramscope/dom.js";
 import { bytes } from "vramscope/format.js";
 import { envelopePath, highest, shiftedWindow } from "vramscope/series.js";
 
 const [WIDTH, HEIGHT] = [1000, 40];
-const LEAST = 1 / 250; // of the whole: a narrower brush could not be taken hold of
+const LEAST = 1 / 250; // share of the whole run: a narrower brush could not be grabbed
 const KEYS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, Home: -Infinity, End: Infinity };
 
 export class MiniMap {
   static FIELDS = ["allocated_bytes", "reserved_bytes", "process_rss_bytes"];
 
   extent = [0, 1];
-  window = null; // in view, in units of the axis; null: all
-  dragged = null; // what the pointer drags: {part, at, window, grip}
+  window = null; // window in view, in axis units; null: all
+  dragged = null; // current drag of the pointer: {part, at, before, window, moved}
 
   /**
-   * onWindow({from, to} | null)   what the reader chose; null: all
-   * words(value)                  a place on the axis, in words
+   * Options:
+   * onWindow({from, to} | null)   called with the reader's choice; null: all
+   * words(value)                  position on the axis, in words
    * ticks(from, to, most)         {values, texts}
-   * whole                         what all of it is called
+   * label                         name of the whole range
    */
   constructor({ onWindow, words, ticks, label = "The whole run" }) {
     Object.assign(this, { onWindow, words, ticks, label });
@@ -67,7 +68,7 @@ export class MiniMap {
     );
   }
 
-  /** A series answer of the whole run; `zero`: what its x values count from; `extent`: first and last place of the axis. */
+  /** Takes an answer of `/series` for the whole run. `zero`: origin of the x values. `extent`: range of the axis. */
   setRows({ x_values: x, series }, zero, extent) {
     this.extent = extent[1] > extent[0] ? extent : [extent[0], extent[0] + 1];
     const at = x.map((value) => value - zero);
@@ -80,7 +81,7 @@ export class MiniMap {
     const top = highest(names.map((name) => highest(high(name)))) ?? 0;
     const path = (name, from) =>
       svg("path", { class: name, d: envelopePath(at, from, high(name), this.extent, top, WIDTH, HEIGHT) });
-    // a faint ground from zero up to the highest, and on it the span between lowest and highest
+    // a light area from zero to the maximum, and on it the span between minimum and maximum
     this.drawing.replaceChildren(
       ...names
         .flatMap((name) => [path(name, null), path(name, low(name))])
@@ -92,13 +93,13 @@ export class MiniMap {
     this.draw();
   }
 
-  /** `window`: {from, to}, or null where all is in view. */
+  /** Shows a window: {from, to}, or null for all. */
   show(window) {
     this.window = window;
     if (!this.dragged) this.draw();
   }
 
-  /** What the brush covers now. */
+  /** Range that the brush covers. */
   get covered() {
     const [first, last] = this.extent;
     const { from, to } = this.dragged?.window ?? this.window ?? { from: first, to: last };
@@ -125,7 +126,7 @@ export class MiniMap {
     setSlider(this.start, from, this.words(from));
     setSlider(this.end, to, this.words(to));
     const { values, texts } = this.ticks(first, last, Math.max(2, Math.floor((this.field.clientWidth || 900) / 110)));
-    // at the edges a word stays inside
+    // labels at the edges are moved inside
     const at = (value) =>
       value < first + (last - first) * 0.04 ? "0" : value > last - (last - first) * 0.04 ? "-100%" : "-50%";
     const key = texts.join("|") + last;
@@ -147,7 +148,7 @@ export class MiniMap {
     if (event.button !== 0) return;
     const at = this.placeOf(event);
     let part = event.target.dataset.part ?? "new";
-    if (part === "window" && !this.window) part = "new"; // all is in view: there is nothing to move
+    if (part === "window" && !this.window) part = "new"; // all is in view, so there is no brush to move
     this.dragged = { part, at, before: this.covered, window: this.window && this.covered, moved: false };
     this.field.setPointerCapture(event.pointerId);
   }

@@ -1,4 +1,4 @@
-/** The moments of a recording: key figures of its peak, and the slider that chooses one. */
+/** Key figures of a recording, and the bar that chooses one of its events. */
 
 import { h, setText } from "vramscope/dom.js";
 import { bytes, count, isKnown, percent } from "vramscope/format.js";
@@ -13,7 +13,10 @@ const cell = (name, label, value, note) =>
     h("span", { class: "note" }, note),
   );
 
-/** The strips of numbers. `peak`: the parts of reserved at the peak, null while they are not known; `ends`: where memory ran out. */
+/**
+ * Key figures. `moments`: answer of `/moments`. `peak`: parts of reserved memory at the peak, null if not known yet.
+ * `ends`: parts at each out-of-memory error.
+ */
 export function figuresOf(moments, peak, ends) {
   const free = peak && peak.usable_bytes + peak.unusable_bytes;
   const of = (part) => (peak && peak.reserved_bytes > 0 ? `${percent(part / peak.reserved_bytes)} of reserved` : "");
@@ -54,7 +57,7 @@ export function figuresOf(moments, peak, ends) {
   ];
 }
 
-/** The parts of reserved when memory ran out last: what the request that failed could not have. */
+/** Parts of reserved memory at the last out-of-memory error. */
 function oomFigures(end, times) {
   const of = (part) => (end.reserved_bytes > 0 ? `${percent(part / end.reserved_bytes)} of reserved` : "");
   return h(
@@ -73,9 +76,9 @@ function oomFigures(end, times) {
   );
 }
 
-const [LITTLE, MUCH] = [0.05, 0.15]; // of reserved
+const [LITTLE, MUCH] = [0.05, 0.15]; // shares of reserved memory
 
-/** How much of what is reserved is not in use, in words. */
+/** Verdict on the share of reserved memory that is free. */
 function freeVerdict({ usable_bytes: usable, unusable_bytes: unusable, reserved_bytes: reserved }) {
   const free = usable + unusable;
   const share = free / reserved;
@@ -113,7 +116,7 @@ function notes(moments) {
   );
 }
 
-/** `{element, draw({event, playing})}`: slider, places to go to, play. */
+/** Creates the bar with the slider, buttons for notable events, and play: `{element, draw({event, playing})}`. */
 export function momentBar(moments, { onEvent, onPlay }) {
   const slider = h("input", {
     type: "range",

@@ -1,4 +1,4 @@
-/** What held the memory: the whole card by category, then by line of code and by module; the stack; the last good step. */
+/** Holders of memory at an error, by category, source line and module. Also the stack, and the last good step. */
 
 import { h } from "vramscope/dom.js";
 import { bytes, count, isKnown, percent, seconds, UNKNOWN } from "vramscope/format.js";
@@ -25,7 +25,7 @@ export function holders(error, run) {
   );
 }
 
-/** The card as one bar, and what is in it. */
+/** Device memory by category: a bar and a table. */
 function deviceMemory({ by_category: rows, message }) {
   const total = rows.reduce((sum, row) => sum + row.bytes, 0);
   const role = (row) => COLOURS[row.name] ?? (OWNERS.includes(row.name) ? row.name : null);
@@ -251,7 +251,7 @@ export function stackPanel({ stack, node, phase }) {
   );
 }
 
-/** Neighbours of one kind together: yours, and the libraries'. */
+/** Groups neighbouring frames of one kind: the user's, or those of libraries. */
 function groupedFrames(stack) {
   const runs = [];
   for (const frame of stack) {
@@ -295,7 +295,7 @@ export function words({ message, settings, neighbours, techniques }) {
   );
 }
 
-/** Beside the last step that reached its end. */
+/** Memory at the error, compared with the last step that finished. */
 export function lastGoodStep({ now, last_step: last, step }) {
   if (!last) return null;
   const row = (name, then, at) =>
@@ -349,7 +349,7 @@ export function lastGoodStep({ now, last_step: last, step }) {
   );
 }
 
-/** The allocator's counters and the machine's, as the newest sample had them and as they were then. */
+/** Counters of the allocator and the host: in the newest sample, and at the error. */
 export function counters({ counters: { before_seconds: taken, rows } }) {
   if (!rows.length) return null;
   const cell = (name, value) =>

@@ -1,4 +1,4 @@
-/** All ranks side by side, as they stood when one of them ran out of memory. */
+/** Table of all ranks at the time of an out-of-memory error. */
 
 import { h } from "vramscope/dom.js";
 import { bytes, count, isKnown, seconds, UNKNOWN } from "vramscope/format.js";
@@ -7,7 +7,7 @@ import { known } from "vramscope/parts/ui.js";
 const OWNERS = ["parameters", "gradients", "optimizer", "buffers", "other models"];
 const ROLES = { "other models": "workspaces" };
 
-/** Nothing where there is one rank alone. `chosen`: the record whose segments are drawn below; `onChoose(record)`. */
+/** Null for a single rank. `chosen`: record whose segments are shown. `onChoose(record)` chooses another. */
 export function ranksTable({ ranks }, { chosen, onChoose }) {
   if (!ranks.length) return null;
   const most = Math.max(...ranks.map((rank) => rank.total_bytes ?? rank.reserved_bytes ?? 0), 1);
@@ -108,7 +108,7 @@ function row(rank, most, { chosen, onChoose }) {
   );
 }
 
-/** What held what was allocated, against the largest card. */
+/** Allocated memory by category, relative to the largest device. */
 function bar(rank, most) {
   const parts = OWNERS.map((name) => [name, rank[`${name.replace(" ", "_")}_bytes`]]).filter(([, size]) => size);
   const rest = (rank.allocated_bytes ?? 0) - parts.reduce((sum, [, size]) => sum + size, 0);

@@ -1,4 +1,4 @@
-/** What would have been enough: the best first, each with what it saves, what it costs, and where its number is from. */
+/** Table of remedies, cheapest first: saving, cost, and source of the number. */
 
 import { copyButton, h } from "vramscope/dom.js";
 import { bytes } from "vramscope/format.js";

@@ -1,4 +1,4 @@
-/** Why memory ran out, in one sentence, with the numbers of its arithmetic; and which of several errors is shown. */
+/** Cause of an out-of-memory error in one sentence, with its key figures; and the choice between several errors. */
 
 import { h } from "vramscope/dom.js";
 import { bytes, clock, count, isKnown, UNKNOWN } from "vramscope/format.js";
@@ -15,7 +15,7 @@ export const CAUSES = {
   outside_pytorch: "Memory outside PyTorch",
 };
 
-/** Nothing where there is one error alone. */
+/** Bar that chooses an error. Null if there is only one. */
 export function errorBar(errors, { chosen, several, onChoose }) {
   if (errors.length < 2) return null;
   const label = (error) =>
@@ -44,7 +44,7 @@ export function errorBar(errors, { chosen, several, onChoose }) {
   );
 }
 
-/** What an evaluation gathers is wanted, and no leak to its user. */
+/** Heading of the cause. Results that an evaluation collects are intended, so they are not called a leak. */
 const headingText = ({ cause, phase }) =>
   cause === "leak" && phase === "eval"
     ? "The evaluation keeps results on the device"
@@ -113,7 +113,7 @@ export function verdict(error) {
   ];
 }
 
-/** From what is certain to what is enough for sure; that nobody knows where too little of the step was over. */
+/** Range of memory that the step needs. Unknown if too little of the step had run. */
 function neededText({ needed_least_bytes: least, needed_bytes: most }) {
   if (!isKnown(most)) return isKnown(least) ? `at least ${bytes(least)}` : UNKNOWN;
   return isKnown(least) && bytes(least) !== bytes(most) ? `${bytes(least)} to ${bytes(most)}` : bytes(most);
@@ -129,7 +129,7 @@ function cell(key, label, value, note) {
   );
 }
 
-/** No error: a good sign, or the host's memory. */
+/** Banner for runs without a record of an error. */
 export function noErrors(run, list) {
   if (list.vanished) {
     return h(

@@ -1,4 +1,4 @@
-/** Runs that were really made under other allocator settings: what the baseline's recording predicted, and what came. */
+/** Peaks of runs under other allocator settings: predicted from the baseline's recording, and measured. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
@@ -8,7 +8,7 @@ import { known } from "vramscope/parts/ui.js";
 import { jobProgress, WhatIfJob } from "vramscope/parts/whatif_question.js";
 import { bandMeans, certainty } from "vramscope/parts/whatif_table.js";
 
-/** A card that shows itself where the compared runs have different settings. */
+/** Card of the predictions. Hidden unless the compared runs differ in settings. */
 export class Predictions extends ComparedCard {
   constructor() {
     super("predictions", api.predictions);
@@ -109,7 +109,7 @@ export class Predictions extends ComparedCard {
     );
   }
 
-  /** The baseline's is the recorded one, by whatever name it goes. */
+  /** Prediction for a row. For the baseline it is the replay of the recorded settings. */
   predictedFor(row, result) {
     return result?.rows.find((other) => (row === this.comparison.rows[0] ? other.recorded : other.conf === row.conf));
   }
@@ -138,7 +138,7 @@ export class Predictions extends ComparedCard {
   }
 }
 
-/** Where what was predicted may lie; of a card that is never full. */
+/** Band of a prediction, for a device that is never full. */
 function bandOf(row) {
   const { band } = row;
   return (

@@ -1,10 +1,10 @@
-/** Which profile is shown, how to get another one, and what to do where there is none. */
+/** Choice of a profile, and buttons that request one. */
 
 import { h } from "vramscope/dom.js";
 import { ago, bytes, percent, seconds } from "vramscope/format.js";
 import { recordingWords } from "vramscope/parts/recording_bar.js";
 
-/** `asked`: null, or seconds since 1970 when the run was asked. */
+/** Bar above a profile. `requested`: whether a profile was requested and has not arrived. */
 export function profileBar(profiles, { chosen, several, live, requested, onChoose, onRequest, onDelete }) {
   const wholes = profiles.filter((profile) => profile.whole);
   const coming = profiles.filter((profile) => !profile.whole);
@@ -85,7 +85,7 @@ function traceLink({ profile, trace }) {
   );
 }
 
-/** What the profile cost the training, in words. */
+/** Cost of a profile for the training: seconds, and a sentence. */
 export function costWords({ cost, steps }) {
   const slower =
     cost.step_before !== null && cost.step_within !== null
@@ -100,7 +100,7 @@ export function costWords({ cost, steps }) {
   return { totalSeconds, text: `${parts.join(", ")}; ${seconds(cost.packing)} CPU on another thread` };
 }
 
-/** Said in the place of the figures. */
+/** Text for a run without a profile. */
 export function nothingProfiled(run, profiles) {
   const coming = profiles.length > 0;
   const live = run.state === "running";

@@ -1,4 +1,4 @@
-/** The rows of a profile: operations, modules or source lines, sorted by a click on a head, searched by name. */
+/** Rows of a profile: operations, modules or source lines. A click on a head sorts them. A search filters by name. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
@@ -18,7 +18,7 @@ const time = (value) =>
 const size = (value) => (value === 0 ? nought() : known(bytes(value), { short: true }));
 const times = (value) => (value === 0 ? nought() : known(count(value), { short: true }));
 
-/** column, head, what it means, how a value is told, and which narrow page leaves it out */
+/** Field, head, explanation, format of a value, and the class that hides the column on narrow pages. */
 const COLUMNS = [
   ["calls", "Calls", "calls in the window", times, "less"],
   ["self_cpu_ns", "CPU self", "CPU time without callees, all calls", time, "less"],
@@ -54,7 +54,7 @@ export class ProfileTable {
     );
   }
 
-  /** Show a profile; `told`: its facts. */
+  /** Shows a profile. `profile`: its id. `facts`: answer of `/profiles/ID`. */
   open(profile, facts) {
     this.profile = profile;
     this.facts = facts;
@@ -224,7 +224,7 @@ function nameOf(table, row) {
   ];
 }
 
-/** 57, or 57–60 where the profiler tells no more than that it lies between the two; "57 or later" where not even that. */
+/** Line number: 57; 57–60 if it is known within a range; "57 or later" if only a bound is known. */
 function lineWords({ line, last_line: last }) {
   if (last === line) return line;
   return last === null ? `${line} or later` : `${line}–${last}`;

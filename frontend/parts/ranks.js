@@ -1,4 +1,4 @@
-/** Ranks of one run: their peaks, the worst one marked, and a strip of step peaks each: together a heat map. */
+/** Table of a run's ranks with their peaks. A strip of step peaks for each rank makes a heat map. */
 
 import { api } from "vramscope/api.js";
 import { h, fill } from "vramscope/dom.js";
@@ -24,7 +24,7 @@ export class RanksPanel {
     onThemeChange(() => this.paint());
   }
 
-  /** Draw anew what changed: at once if asked or a rank's state changed, else every few seconds. */
+  /** Draws the table again: without delay if `force` is set or a rank's state changed, else every few seconds. */
   draw(run, view, force = false) {
     const several = run.ranks.length > 1 || run.world_size > 1;
     this.element.hidden = !several;
@@ -168,7 +168,7 @@ export class RanksPanel {
           this.strips.set(rank.rank, series?.max ?? series?.value ?? []);
           this.paint(rank.rank);
         } catch {
-          // this strip stays blank
+          // the strip stays empty
         }
       }
     };
@@ -178,7 +178,7 @@ export class RanksPanel {
 
   paint(only = null) {
     if (!this.canvases) return;
-    // from the lowest to the highest step peak of any rank: what differs shows
+    // the scale is from the lowest to the highest step peak of all ranks, to show differences
     let [low, top] = [Infinity, -Infinity];
     for (const values of this.strips.values()) {
       for (const value of values) {

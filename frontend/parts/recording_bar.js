@@ -1,10 +1,10 @@
-/** Which recording is shown, how to get another one, and what to do where there is none. */
+/** Choice of a recording, a button that requests one, and text for runs without one. */
 
 import { h } from "vramscope/dom.js";
 import { ago, bytes, count, isKnown, percent } from "vramscope/format.js";
 import { snippet } from "vramscope/parts/ui.js";
 
-/** "steps 1 – 3, the first steps" of what the agent told. */
+/** Description of a recording: "steps 1 – 3, the first steps". */
 export function recordingWords({ about, rank }, several) {
   const { first_step: first, last_step: last, reason, device } = about;
   const steps = isKnown(first)
@@ -64,10 +64,10 @@ export function recordingBar(recordings, { chosen, several, live, requested, onC
   );
 }
 
-/** Whether a rank has a CUDA device; the CPU of a run without one is device -1. */
+/** True if a rank has a CUDA device. A run on the CPU has device -1. */
 export const hasCudaDevice = (run) => run.ranks.some((rank) => rank.devices.some(({ index }) => index >= 0));
 
-/** Said in the place of the charts. */
+/** Text for a run without a recording. */
 export function nothingRecorded(run, recordings) {
   const hasGpu = hasCudaDevice(run);
   const coming = recordings.length > 0;

@@ -1,15 +1,15 @@
-/** What a run's memory comes to, in a sentence above its numbers: does it fit, what made the peak, and where to look next. */
+/** Verdict on a run's memory above its key figures: whether it fits, what made the peak, and where to look next. */
 
 import { h } from "vramscope/dom.js";
 import { bytes, count, isKnown, percent } from "vramscope/format.js";
 
-const TIGHT = 0.05; // of the card: less room than that is lost to a longer batch
-const MUCH = 0.1; // of reserved, that the run never needed
-const MANY = 64 * 2 ** 20; // bytes: less is a segment or two
+const TIGHT = 0.05; // share of the device: a longer batch can use less headroom than that
+const MUCH = 0.1; // share of reserved memory that was never needed
+const MANY = 64 * 2 ** 20; // bytes: less is one or two segments
 
 /**
- * How far the card still reached when most of it was in use: `{room, used, whole}`, bytes, null where unknown. `whole`: the driver
- * told, so that the context, libraries and other processes are counted; else only what PyTorch had reserved is.
+ * Headroom at the highest use: `{headroom, used, isDeviceUse}`, bytes, null if unknown. `isDeviceUse`: `used` comes
+ * from the driver and includes context, libraries and other processes. Otherwise it is reserved memory only.
  */
 export function headroomOf({ capacity_bytes: capacity, peak_reserved_bytes: reserved, ranks }) {
   const reported = ranks.map((rank) => rank.peak_device_used_bytes).filter(isKnown);
@@ -22,8 +22,8 @@ export function headroomOf({ capacity_bytes: capacity, peak_reserved_bytes: rese
 }
 
 /**
- * The banner; null where the peak or the card is unknown, and where the run failed or was lost: the page says that instead.
- * `leaks` is the answer of `/leaks`; null before it has come: then the banner says nothing about growth.
+ * Banner of the verdict. Null if the peak or the capacity is unknown, and for failed or lost runs, which have another
+ * banner. `leaks`: answer of `/leaks`. Null if not fetched yet: the banner then says nothing about growth.
  */
 export function runVerdict(run, leaks = null) {
   const { headroom } = headroomOf(run);
@@ -65,7 +65,7 @@ function sentences(run, leaks) {
   ].filter(Boolean);
 }
 
-/** What is known of leaks where none counts as one, as the page Leaks says it. Unknown is not "none". */
+/** Statement about leaks for a run without one, as on the page Leaks. Unknown is not "none". */
 function noLeakText(leaks, link) {
   const incomplete = leaks?.scans.some((scan) => scan.not_scanned) ? " The last scan was not complete." : "";
   const cause = leaks?.scans.length ? ". No scan found the cause." : ". The agent has not scanned for the cause.";
@@ -82,7 +82,7 @@ function noLeakText(leaks, link) {
   }[leaks?.verdict.level];
 }
 
-/** The largest category of a run's peak and its share; null where a part that is not known could be larger. */
+/** Largest category of a run's peak and its share. Null if an unknown part could be larger. */
 export function largestCategory({ peak_allocated_bytes: peak, peak_categories: categories }) {
   const known = Object.entries(categories ?? {}).filter(([, value]) => isKnown(value));
   if (!known.length || !(peak > 0)) return null;
@@ -91,7 +91,7 @@ export function largestCategory({ peak_allocated_bytes: peak, peak_categories: c
   return bytes > 0 && bytes >= rest ? { name, share: bytes / peak } : null;
 }
 
-/** Where the highest of all was, and what most of it is; what is none of the named, a recorded step tells. */
+/** Sentence about the peak: its place and its largest category. For "other", links to a recorded step. */
 function peakSentence(
   {
     peak_allocated_bytes: most,

@@ -1,4 +1,4 @@
-/** The columns of the list of runs, on the page and as CSV. */
+/** Columns of the runs list, on the page and in CSV. */
 
 import { h } from "vramscope/dom.js";
 import { ago, bytes, count, moment, partOf, percent, seconds } from "vramscope/format.js";
@@ -6,7 +6,10 @@ import { delta, known, meter, sparkline } from "vramscope/parts/ui.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
 import { toCsv } from "vramscope/series.js";
 
-/** Columns: class, head, how to sort (null: not), what a cell holds, what the head means; `base` is the baseline of its project. */
+/**
+ * Class, head, sort key (null: cannot be sorted), content of a cell, explanation. `base`: baseline of the run's
+ * project.
+ */
 export const RUNS_COLUMNS = [
   ["state-cell", "State", null, (row) => stateBadge(row.state)],
   ["name", "Run", (row) => row.name.toLowerCase(), nameCell],
@@ -65,7 +68,7 @@ export const RUNS_COLUMNS = [
   ["spark", "Peaks", null, (row) => sparkline(row.sparkline), "peak per step over the run"],
 ];
 
-/** A card's name without its maker; below it, where it is so, that it is emulated. */
+/** Name of a device without its vendor. An emulated device is marked. */
 function deviceCell(row) {
   if (!row.device) return known("unknown", { short: true });
   const [, name, emulated] = row.device.match(/^(?:NVIDIA\s+)?(?:GeForce\s+)?(.*?)(\s\(emulated\))?$/s);
@@ -123,7 +126,7 @@ function neverNeededCell(row) {
   return known(percent(row.fragmentation_fraction), { short: true });
 }
 
-/** Where a window was recorded, a way to what it shows. */
+/** Unusable bytes, with a link to the recordings if there are any. */
 function unusableCell(row) {
   const size = known(bytes(row.unusable_bytes), { short: true });
   if (!(row.recordings > 0)) return size;
@@ -166,5 +169,5 @@ const FIELDS = [
   "error_type",
 ];
 
-/** Rows as CSV, with a head. */
+/** Rows as CSV with a head. */
 export const runsCsv = (rows) => toCsv([FIELDS, ...rows.map((row) => FIELDS.map((field) => row[field]))]);

@@ -1,11 +1,11 @@
-/** The segment map at one moment: a click goes in, the pointer names what lies there. */
+/** Map of segments at one event. A click zooms in. Hovering describes a block. */
 
 import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count } from "vramscope/format.js";
 import { stackList } from "vramscope/parts/allocation.js";
 
-const CLOSER = 8; // a click shows so much less of the memory around it
+const CLOSER = 8; // factor of a zoom by click
 const HOVER_MS = 70;
 const LINES = 48;
 const STATES = {
@@ -22,7 +22,10 @@ const KEY = [
 ];
 
 export class SegmentMap {
-  /** `load(part, parameters, signal)` asks for a part of the recording; `view()` and `onView({from, to} | null)`: what is shown. */
+  /**
+   * `load(part, parameters, signal)` requests a part of the recording. `view()` and `onView({from, to} | null)`: range
+   * of offsets.
+   */
   constructor({ file, load, view, onView, title = "Segments" }) {
     Object.assign(this, { load, view, onView });
     this.chart = chart({
@@ -80,12 +83,12 @@ export class SegmentMap {
     this.request?.abort();
   }
 
-  /** Resolves when no request is under way. */
+  /** Resolves when no request is pending. */
   async settled() {
     while (this.chart.request) await new Promise((resolve) => setTimeout(resolve, 20));
   }
 
-  /** The offset under a place of the chart, in bytes; null between the lines or outside. */
+  /** Offset at a position of the chart, in bytes. Null between the lines or outside. */
   offsetOf(place) {
     const meta = this.chart.figure?.layout.meta;
     if (!place || !meta || !this.memoryMap) return null;
@@ -114,7 +117,7 @@ export class SegmentMap {
         const block = await this.load("block", { offset }, request.signal);
         if (this.request === request && block) fill(this.place, this.blockDetails(block));
       } catch {
-        // asked again with the next move
+        // retried at the next move
       }
     }, HOVER_MS);
   }

@@ -1,7 +1,8 @@
 /**
- * Segments of a recording: the strip of where reserved memory was, at one moment the map and the size classes, and what other
- * settings would have given. The view lives in the URL: the moment is `event` (none: the peak), the strip's window `from` and
- * `to`, the part of the map `low` and `high`.
+ * View of a recording's segments: reserved memory over time, map and size classes at one event, and what-ifs.
+ *
+ * The view is in the URL: `event` (none: the peak), window of the chart `from` and `to`, range of the map `low` and
+ * `high`.
  */
 
 import { api } from "vramscope/api.js";
@@ -14,19 +15,19 @@ import { BreakdownChart } from "vramscope/parts/breakdown_chart.js";
 import { WhatIf } from "vramscope/parts/whatif.js";
 import { setQuery, store } from "vramscope/store.js";
 
-const MOVING_MS = 60; // while the slider is dragged, the map follows so often
-const FRAMES = 150; // of a recording that is played
+const MOVING_MS = 60; // interval of updates while the slider is dragged
+const FRAMES = 150; // number of events shown when a recording is played
 const WHOLE_MAP = { low: null, high: null };
 
 export class SegmentsView {
-  /** What of the URL belongs to this view: another recording begins without. */
+  /** Parameters of the URL that belong to this view. Another recording starts without them. */
   static VIEW = ["event", "from", "to", "low", "high"];
 
   event = -1;
   window = ALL;
   part = WHOLE_MAP;
 
-  /** `file`: the beginning of exported files' names. */
+  /** `file`: prefix of exported files. */
   constructor({ file }) {
     const load = async (part, parameters, signal) => {
       if (!this.moments) throw new DOMException("no recording yet", "AbortError");
@@ -66,7 +67,7 @@ export class SegmentsView {
     );
   }
 
-  /** Show a recording; `told`: its moments. */
+  /** Shows a recording. `moments`: answer of `/moments`. */
   open(moments) {
     this.moments = moments;
     this.playing = false;
@@ -88,7 +89,7 @@ export class SegmentsView {
     this.whatIf.close();
   }
 
-  /** The view as the URL has it; only what can be. */
+  /** Reads the view from the URL. Invalid values are ignored. */
   read() {
     const { query } = store.get();
     const event = integerOf(query.event);
@@ -98,7 +99,7 @@ export class SegmentsView {
     this.part = low >= 0 && high > low ? { low, high } : WHOLE_MAP;
   }
 
-  /** The URL has changed. */
+  /** Called when the URL changes. */
   update() {
     if (!this.moments) return;
     const { event, window, part } = this;
@@ -115,26 +116,26 @@ export class SegmentsView {
     } else if (part.low !== this.part.low || part.high !== this.part.high) this.map.reload();
   }
 
-  /** To a moment, at once: what the slider, the strip and the buttons do. Out of the window's sight the window moves along. */
+  /** Goes to an event. The window moves if the event is outside. */
   goTo(event) {
     if (!this.moments) return;
     const at = Math.max(-1, Math.min(this.moments.events - 1, event));
     setQuery({ event: at === this.moments.peak_event ? null : at, ...windowAround(this.window, at) });
   }
 
-  /** To where the next step begins, or the one before. */
+  /** Goes to the start of the next step, or of the previous one. */
   step(by) {
     const starts = this.moments?.steps.map((step) => step.event) ?? [];
     const next = by > 0 ? starts.find((at) => at > this.event) : starts.findLast((at) => at < this.event);
     if (next !== undefined) this.goTo(next);
   }
 
-  /** See all again: first of the map, then of the strip. */
+  /** Resets the zoom: first of the map, then of the chart. */
   widen() {
     setQuery(this.part.low === null ? ALL : WHOLE_MAP);
   }
 
-  /** From here to the end, or from the beginning; again: stop. */
+  /** Plays from here to the end, or from the start if at the end. Stops if it plays. */
   play() {
     this.playing = !this.playing;
     clearTimeout(this.next);

@@ -1,4 +1,7 @@
-/** The settings of compared runs: configuration, allocator and surroundings, one column a run; all, or what differs; searchable. */
+/**
+ * Table of the settings of compared runs: configuration, allocator and environment. All, or only differences;
+ * searchable.
+ */
 
 import { fill, h, setText } from "vramscope/dom.js";
 import { bytes } from "vramscope/format.js";
@@ -13,7 +16,7 @@ const GROUPS = [
 const same = (a, b) => JSON.stringify(a ?? null) === JSON.stringify(b ?? null);
 const differs = ({ values }) => values.some((value) => !same(value, values[0]));
 
-/** Rows whose name or one of whose values holds every word of `text`. */
+/** Rows that contain every word of `text` in their name or values. */
 export function matching(settings, text) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   return settings.filter(({ name, values }) => {
@@ -24,7 +27,7 @@ export function matching(settings, text) {
 
 export class SettingDifferences {
   constructor() {
-    // made once: a button that is made anew under the pointer or the focus loses the click and the focus
+    // created once: a button that is replaced under the pointer loses the click and the focus
     this.differing = h("button", { type: "button", onclick: () => setQuery({ diff: null }) });
     this.every = h("button", { type: "button", onclick: () => setQuery({ diff: "all" }) });
     this.kinds = h(
@@ -45,10 +48,12 @@ export class SettingDifferences {
     );
   }
 
-  /** `settings`: [{name, values: [one a run]}]; `all`: also those that are the same in all; `find`: words to look for. */
+  /**
+   * Draws the table. `settings`: [{name, values: [one per run]}]. `all`: include equal settings. `find`: search text.
+   */
   draw(settings, rows, { all, find, colourOf }) {
     this.element.hidden = rows.length === 0;
-    const alone = rows.length === 1; // one run differs from nothing
+    const alone = rows.length === 1; // a single run has no differences
     const differing = settings.filter(differs);
     const kind = all || alone ? settings : differing;
     const shown = matching(kind, find);

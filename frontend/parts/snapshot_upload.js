@@ -1,4 +1,4 @@
-/** Where snapshot files are dropped: what comes in, one after the other, with its progress. */
+/** Upload of snapshot files, one after the other, with progress. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
@@ -9,7 +9,7 @@ export class SnapshotUpload {
   waiting = [];
   problems = [];
 
-  /** `onTaken(snapshot)`: the server has the file. */
+  /** `onTaken(snapshot)`: called when the server has the file. */
   constructor({ onTaken }) {
     this.onTaken = onTaken;
     this.input = h("input", {
@@ -28,7 +28,7 @@ export class SnapshotUpload {
       h("span", { class: "muted" }, "from torch.cuda.memory._dump_snapshot(), plain or .gz, up to 16 GiB"),
     );
     this.element = h("section", { class: "card pad", "aria-label": "Upload" }, this.zone, this.going);
-    // Files that miss the zone would otherwise take the place of the page.
+    // Handled for the whole document: a file dropped beside the zone would replace the page.
     this.dragging = (event) => {
       if (!event.dataTransfer?.types.includes("Files")) return;
       event.preventDefault();

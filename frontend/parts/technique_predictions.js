@@ -1,4 +1,4 @@
-/** Runs that were really made with other techniques: what the baseline's recording predicted, and what came. */
+/** Peaks of runs with other techniques: predicted from the baseline's recording, and measured. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
@@ -7,7 +7,9 @@ import { ComparedCard } from "vramscope/parts/compared_card.js";
 import { planText } from "vramscope/parts/training_plans.js";
 import { known } from "vramscope/parts/ui.js";
 
-/** A card that shows itself where compared runs differ from the baseline in techniques that a recording predicts. */
+/**
+ * Card of the predictions. Hidden unless a compared run differs from the baseline in techniques that can be predicted.
+ */
 export class TechniquePredictions extends ComparedCard {
   constructor() {
     super("technique-predictions", api.techniquePredictions);

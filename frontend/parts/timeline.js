@@ -1,4 +1,4 @@
-/** The timeline of a recording: what was allocated after each event, by what it was for; closer, allocation by allocation. */
+/** Timeline of a recording: allocated memory after each event, as areas by group or as single allocations. */
 
 import { hiddenRoles } from "vramscope/charts/roles.js";
 import { chart } from "vramscope/chart.js";
@@ -6,7 +6,7 @@ import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, seconds } from "vramscope/format.js";
 import { ALL, drawEventsMap, eventsMap, shiftedWindow, windowOf } from "vramscope/parts/event_window.js";
 
-const SETTLED_MS = 150; // after the last change of the window it is fetched
+const SETTLED_MS = 150; // delay of the request after the last change of the window
 const HOVER_MS = 70;
 export const COLOURINGS = [
   ["category", "Category"],
@@ -19,7 +19,7 @@ const DETAILS = [
   ["allocations", "Allocations"],
 ];
 
-/** A moment in words: "event 1 234 · step 3 · backward · block.0.mlp · 1.2 ms". */
+/** Event in words: "event 1 234 · step 3 · backward · block.0.mlp · 1.2 ms". */
 export function momentWords({ event, step, phase, module, seconds: after }) {
   const place = event < 0 ? "before the first event" : `event ${count(event)}`;
   return [
@@ -33,7 +33,7 @@ export function momentWords({ event, step, phase, module, seconds: after }) {
     .join(" · ");
 }
 
-/** Buttons of which one is chosen. */
+/** Group of buttons of which one is chosen. */
 export function choice(label, options, chosen, onChoose) {
   return h(
     "div",
@@ -55,11 +55,12 @@ export function choice(label, options, chosen, onChoose) {
 
 export class Timeline {
   /**
-   * load(part, parameters, signal)   asks for a part of the recording
-   * view()                           {from, to, by, detail}: the window (null: all), the colouring, the picture (null: areas from afar)
-   * onView(change)                   what the reader changed of these
-   * onPick({event, allocation})      a click: the moment, and the allocation there or null
-   * onTold(answer)                   each answer, once it is drawn
+   * Options:
+   * load(part, parameters, signal)   requests a part of the recording
+   * view()                           {from, to, by, detail}: window (null: all), grouping, and drawing (null: by zoom)
+   * onView(change)                   called with the reader's choice
+   * onPick({event, allocation})      called at a click; `allocation` may be null
+   * onLoaded(answer)                 called with each answer, once it is drawn
    */
   constructor({ file, load, view, onView, onPick, onLoaded = () => {} }) {
     Object.assign(this, { load, view, onView, onPick, onLoaded });
@@ -104,7 +105,7 @@ export class Timeline {
     return this.chart;
   }
 
-  /** Another recording: all that was known is forgotten. */
+  /** Forgets the recording. */
   reset() {
     clearTimeout(this.settling);
     this.answer = null;
@@ -123,13 +124,15 @@ export class Timeline {
     return this.chart.reload();
   }
 
-  /** What the moment is that is looked at where none is chosen: the highest, or one nearly as high of which stacks are known. */
+  /** Name of the event shown by default: the peak, or an event nearly as high with recorded stacks. */
   get defaultMomentWords() {
     if (!this.defaultMoment || this.defaultMoment.event === this.highest.event) return "the peak";
     return "near the peak, where stacks were recorded";
   }
 
-  /** From afar areas, closer the allocations themselves, unless one of them is asked for. */
+  /**
+   * Drawing of the timeline: areas for the whole recording, single allocations for a window, or the reader's choice.
+   */
   get detail() {
     const { from, to, detail } = this.view();
     return detail ?? (from === null && to === null ? "areas" : "allocations");
@@ -167,13 +170,13 @@ export class Timeline {
     );
   }
 
-  /** By so much of itself to the right (or, below 0, to the left). */
+  /** Moves the window by a share of its width: to the right, or to the left if negative. */
   pan(by) {
     if (!this.answer || this.view().from === null) return;
     this.onView(shiftedWindow(this.answer, by));
   }
 
-  /** What the place under the pointer asks of the server; null outside, and where a series is hidden. */
+  /** Query for the allocation at a position of the chart. Null outside. Without a height if a series is hidden. */
   placeQuery(place) {
     if (!place || !this.answer || place.y < 0) return null;
     const { figure } = this.chart;
@@ -199,7 +202,7 @@ export class Timeline {
     }, HOVER_MS);
   }
 
-  /** A click: what comes after it, the pointer's next move, does not take it back. */
+  /** Handles a click. Moves of the pointer before the answer do not cancel it. */
   async pick(place) {
     const query = this.placeQuery(place);
     if (!query) return;
@@ -212,18 +215,18 @@ export class Timeline {
     this.onPick({ event: query.event, allocation: found.allocation?.allocation ?? null });
   }
 
-  /** What the server says of a place; only the newest question of a kind is answered. */
+  /** Requests the allocation at a position. A later request of the same kind cancels this one. */
   async requestPlace(kind, placeQuery) {
     this.requests[kind]?.abort();
     const request = (this.requests[kind] = new AbortController());
     try {
       return await this.load("at", placeQuery, request.signal);
     } catch {
-      return null; // asked again with the next move
+      return null; // retried at the next move
     }
   }
 
-  /** The moment that is looked at, the cursors A and B, and the allocation that is chosen; null: none. */
+  /** Marks the chosen event, the cursors A and B, and the chosen allocation. Null: none. */
   mark({ moment, a, b, allocation }) {
     this.marks = { moment, a, b };
     this.chosen = allocation;
@@ -235,7 +238,7 @@ export class Timeline {
     this.outlineChosen();
   }
 
-  /** The chosen allocation's border: its corners are in the polygons that are drawn. */
+  /** Outlines the chosen allocation. Its corners are in the drawn polygons. */
   outlineChosen() {
     const outline = this.chart.traces.find((trace) => trace.meta?.kind === "outline");
     if (!outline || (this.outlined === this.chosen && this.outlinedIn === this.chart.figure)) return;

@@ -1,4 +1,4 @@
-/** Other ways to train a recorded step: techniques alone and together, and the peak that each would have. */
+/** Predicted peaks of a recorded step under other techniques, alone and combined. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
@@ -32,7 +32,7 @@ export class TrainingPlans {
     );
   }
 
-  /** Ask what other ways would need and show it; only the newest question is answered. */
+  /** Requests the predictions for a recording and shows them. A later request cancels this one. */
   async open(recording) {
     this.request?.abort();
     const request = (this.request = new AbortController());
@@ -79,7 +79,7 @@ export function predictionContent({ rows, furthest_rows: furthest, notes }) {
 }
 
 function table(rows, furthest) {
-  const fitting = rows.some((row) => isKnown(row.rows_that_fit) && row.rows_that_fit < furthest); // (else all are alike)
+  const fitting = rows.some((row) => isKnown(row.rows_that_fit) && row.rows_that_fit < furthest); // otherwise all rows are alike
   const most = rows[0].peak_allocated_bytes;
   return h(
     "div",
@@ -136,14 +136,14 @@ function line(row, { recorded, most, fitting, furthest }) {
   );
 }
 
-/** Beyond `furthest` nothing was reckoned. */
+/** Number of rows that fit. Larger batches than `furthest` were not predicted. */
 function fits(rows, furthest) {
   if (!isKnown(rows)) return h("span", { class: "muted" }, "unknown");
   if (rows === 0) return h("span", { class: "more" }, "none");
   return rows >= furthest ? `${count(rows)} or more` : count(rows);
 }
 
-/** accumulation 4 × 16 rows + checkpointing */
+/** Techniques in words: "accumulation 4 × 16 rows + checkpointing". */
 export function planText({
   rows,
   techniques: {

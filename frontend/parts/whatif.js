@@ -1,4 +1,4 @@
-/** What other allocator settings would have given: a sweep that begins at once, the reader's own settings, another card. */
+/** Predictions for other allocator settings: a sweep of common ones, the reader's own, and other devices. */
 
 import { fill, h, setText } from "vramscope/dom.js";
 import { bytes } from "vramscope/format.js";
@@ -8,7 +8,7 @@ import { sharedNotes, whatIfTable } from "vramscope/parts/whatif_table.js";
 import { setQuery, store } from "vramscope/store.js";
 
 const GIB = 2 ** 30;
-const BETWEEN = ";"; // of settings in the address: PyTorch's own have none
+const BETWEEN = ";"; // separator of settings in the URL; PyTorch's settings never contain it
 const CARDS_GIB = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192];
 
 export class WhatIf {
@@ -27,7 +27,7 @@ export class WhatIf {
       autocomplete: "off",
       oninput: () => this.showRefusal(null),
     });
-    // where the reader looks who has pressed Try: above the table it would be out of sight
+    // beside the button Try: above the table it would be out of sight
     this.refusal = h("span", { class: "more", id: "own-settings-refused", "aria-live": "polite" });
     this.form = h(
       "form",
@@ -69,7 +69,7 @@ export class WhatIf {
     this.ownJob?.cancel();
   }
 
-  /** The address names another card, or other settings than were tried here. */
+  /** Called when the URL names another device or other settings. */
   follow(query) {
     const own = ownSettings(query);
     const others = query.try !== this.knownTry && own.join(BETWEEN) !== this.own.join(BETWEEN);
@@ -82,7 +82,7 @@ export class WhatIf {
     }
   }
 
-  /** What was tried and taken stands in the address: a link shows it, too. */
+  /** Stores the reader's settings in the URL. */
   storeInAddress() {
     this.knownTry = this.own.join(BETWEEN) || undefined;
     if (store.get().query.try !== this.knownTry) setQuery({ try: this.knownTry ?? null });
@@ -100,7 +100,7 @@ export class WhatIf {
     return gib > 0 && Number.isFinite(gib) ? Math.round(gib * GIB) : null;
   }
 
-  /** Ask about another recording. */
+  /** Shows the predictions for a recording. `moments`: answer of `/moments`. */
   open(moments) {
     this.moments = moments;
     const { device_total_bytes: total } = moments;
@@ -148,7 +148,7 @@ export class WhatIf {
     this.draw();
   }
 
-  /** Why the field's settings cannot be tried; null takes that away. */
+  /** Shows why the settings of the field were refused. Null clears it. */
   showRefusal(problem) {
     setText(this.refusal, problem ? problem.detail || problem.message : "");
     if (problem) this.field.setAttribute("aria-invalid", "true");
@@ -157,7 +157,7 @@ export class WhatIf {
 
   draw() {
     const { sweepJob, ownJob } = this;
-    // a setting that PyTorch refuses is told, and not asked for again
+    // a refused setting is reported and not requested again
     if (ownJob?.problem) {
       this.showRefusal(ownJob.problem);
       const others = this.own.filter((conf) => conf !== (this.adding ?? ownJob.problem.seen));
@@ -168,7 +168,7 @@ export class WhatIf {
       this.adding = null;
       if (this.own.length === 0) this.storeInAddress();
     } else if (this.adding && ownJob?.answer?.state === "done") {
-      if (this.tried === this.field.value) this.field.value = ""; // unless the next is being typed
+      if (this.tried === this.field.value) this.field.value = ""; // unless another one is being typed
       this.adding = null;
     }
     if (ownJob?.answer) this.storeInAddress();
@@ -205,7 +205,7 @@ export class WhatIf {
   }
 }
 
-/** The reader's own settings, as the address has them. */
+/** Reads the reader's own settings from the URL. */
 function ownSettings({ try: text = "" }) {
   return [
     ...new Set(
@@ -217,7 +217,7 @@ function ownSettings({ try: text = "" }) {
   ];
 }
 
-/** What to do, with the line to copy. */
+/** Recommendation, with the line to copy. */
 function advice({ recommendation }) {
   if (!recommendation) return null;
   const { conf, words } = recommendation;
@@ -234,7 +234,7 @@ function advice({ recommendation }) {
   );
 }
 
-/** How well the recorded settings are reproduced: what every figure above stands on. */
+/** Error of the replay under the recorded settings. */
 function replayError(moments) {
   return h(
     "span",

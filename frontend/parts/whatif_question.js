@@ -1,4 +1,4 @@
-/** A what-if that is asked of the server: a job that is looked at until it is done. */
+/** A what-if job on the server, polled until it is done. */
 
 import { api } from "vramscope/api.js";
 import { h } from "vramscope/dom.js";
@@ -6,7 +6,7 @@ import { count } from "vramscope/format.js";
 
 const POLL_MS = 300;
 
-/** One question to the server and how far its answer is. */
+/** One job and the state of its answer. */
 export class WhatIfJob {
   request = new AbortController();
 
@@ -32,7 +32,7 @@ export class WhatIfJob {
 
   async poll() {
     if (this.dropped) return;
-    // nobody looks at a hidden page: the server gives the job up, and it is asked for again when the page is back
+    // the server cancels the job of a hidden page; it is requested again when the page is visible
     if (document.hidden) {
       document.addEventListener("visibilitychange", () => this.dropped || this.start(), { once: true });
       return;
@@ -41,7 +41,7 @@ export class WhatIfJob {
       this.setAnswer(await api.whatIf(this.recording, this.answer.job, this.request.signal));
     } catch (error) {
       if (error.status === 404)
-        this.start(); // given up meanwhile
+        this.start(); // the server cancelled it meanwhile
       else this.fail(error);
     }
   }
@@ -59,7 +59,7 @@ export class WhatIfJob {
   }
 }
 
-/** How far it is; nothing once it is done. */
+/** Progress of a job. Null once it is done. */
 export function jobProgress(job) {
   const { answer } = job;
   if (!answer || answer.state === "done") return null;
