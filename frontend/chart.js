@@ -13,7 +13,7 @@ import { loadPlotly } from "vramscope/charts/plotly.js";
 import { drawPolygons, isPolygons, placePolygons } from "vramscope/charts/polygons.js";
 import { cancelDraw, isWaiting, requestDraw } from "vramscope/charts/schedule.js";
 import { h, setText } from "vramscope/dom.js";
-import { moment } from "vramscope/format.js";
+import { dateTime } from "vramscope/format.js";
 import { appendRows, decode } from "vramscope/series.js";
 import { themeColors } from "vramscope/theme.js";
 
@@ -347,7 +347,7 @@ export class ChartElement extends HTMLElement {
     const { x: axis, x0_seconds: zero } = this.figure.layout.meta ?? {};
     const title =
       this.options.view?.().clock && axis === "time" ? this.plot.querySelector(".hoverlayer .legendtitletext") : null;
-    if (title && typeof x === "number") title.textContent = moment(zero + x);
+    if (title && typeof x === "number") title.textContent = dateTime(zero + x);
   }
 
   /**

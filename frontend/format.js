@@ -84,9 +84,9 @@ export function axisTime(value, step = 1) {
 }
 
 /** Age: "now", "3 min ago", "2 d ago". */
-export function ago(momentSeconds, nowSeconds) {
-  if (!isKnown(momentSeconds)) return UNKNOWN;
-  const age = nowSeconds - momentSeconds;
+export function ago(timeSeconds, nowSeconds) {
+  if (!isKnown(timeSeconds)) return UNKNOWN;
+  const age = nowSeconds - timeSeconds;
   if (age < 5) return "now";
   if (age < 60) return `${Math.floor(age)} s ago`;
   if (age < 3600) return `${Math.floor(age / 60)} min ago`;
@@ -95,9 +95,9 @@ export function ago(momentSeconds, nowSeconds) {
 }
 
 /** Local time of day: 14:03:59. */
-export function clock(momentSeconds) {
-  if (!isKnown(momentSeconds)) return UNKNOWN;
-  const date = new Date(momentSeconds * 1000);
+export function clock(timeSeconds) {
+  if (!isKnown(timeSeconds)) return UNKNOWN;
+  const date = new Date(timeSeconds * 1000);
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
 }
 
@@ -112,11 +112,11 @@ export function localClock(localSeconds, step, withDay = false) {
 }
 
 /** Local date and time: 2026-08-03 14:03:59. */
-export function moment(momentSeconds) {
-  if (!isKnown(momentSeconds)) return UNKNOWN;
-  const date = new Date(momentSeconds * 1000);
+export function dateTime(timeSeconds) {
+  if (!isKnown(timeSeconds)) return UNKNOWN;
+  const date = new Date(timeSeconds * 1000);
   const two = (number) => String(number).padStart(2, "0");
-  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(momentSeconds)}`;
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(timeSeconds)}`;
 }
 
 /** Integer with thin spaces between thousands: 12 345. */

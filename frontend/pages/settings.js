@@ -2,7 +2,7 @@
 
 import { api } from "vramscope/api.js";
 import { copyButton, fill, h } from "vramscope/dom.js";
-import { ago, bytes, count, isKnown, moment } from "vramscope/format.js";
+import { ago, bytes, count, isKnown, dateTime } from "vramscope/format.js";
 import { AlertRules } from "vramscope/parts/alert_rules.js";
 import { known, problemBanner, snippet } from "vramscope/parts/ui.js";
 import { confirmButton } from "vramscope/parts/confirm_button.js";
@@ -352,7 +352,7 @@ class SettingsPage {
   tokenRow(token) {
     const now = Date.now() / 1000;
     const when = (value, never) =>
-      isKnown(value) ? h("span", { title: moment(value) }, ago(value, now)) : h("span", { class: "muted" }, never);
+      isKnown(value) ? h("span", { title: dateTime(value) }, ago(value, now)) : h("span", { class: "muted" }, never);
     const revoked = isKnown(token.revoked_seconds);
     const button = confirmButton("Revoke", "Revoke permanently?", async () => {
       try {

@@ -4,7 +4,7 @@ import { api } from "vramscope/api.js";
 import { loadPlotly } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { onAction } from "vramscope/keys.js";
-import { bytes, count, isKnown, moment, seconds } from "vramscope/format.js";
+import { bytes, count, isKnown, dateTime, seconds } from "vramscope/format.js";
 import { stateOf } from "vramscope/pages/snapshots.js";
 import * as unknownPage from "vramscope/pages/unknown.js";
 import { AnatomyView } from "vramscope/parts/anatomy_view.js";
@@ -178,7 +178,7 @@ function facts(snapshot, device) {
   const span = isKnown(device.first_time_ns) ? seconds((device.last_time_ns - device.first_time_ns) / 1e9) : null;
   const parts = [
     `${count(device.events)} events`,
-    span && `over ${span}, from ${moment(device.first_time_ns / 1e9)}`,
+    span && `over ${span}, from ${dateTime(device.first_time_ns / 1e9)}`,
     `${count(device.allocations)} allocations`,
     `${bytes(device.peak_reserved_bytes)} reserved at the peak`,
     device.out_of_memory > 0 && `${count(device.out_of_memory)} out of memory`,

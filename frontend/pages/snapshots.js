@@ -2,7 +2,7 @@
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
-import { ago, bytes, count, isKnown, moment, percent } from "vramscope/format.js";
+import { ago, bytes, count, isKnown, dateTime, percent } from "vramscope/format.js";
 import { known, problemBanner, snippet } from "vramscope/parts/ui.js";
 import { SnapshotUpload } from "vramscope/parts/snapshot_upload.js";
 
@@ -116,7 +116,7 @@ class SnapshotsPage {
             h(
               "tr",
               {},
-              ["File", "State", "Size", "Events", "Peak reserved", "Came"].map((head, at) =>
+              ["File", "State", "Size", "Events", "Peak reserved", "Received"].map((head, at) =>
                 h("th", { class: at > 1 ? "number" : null, scope: "col" }, head),
               ),
               h("td"),
@@ -158,7 +158,7 @@ function row(snapshot, onDelete) {
     h(
       "td",
       { class: "number" },
-      h("time", { title: moment(snapshot.received_seconds) }, ago(snapshot.received_seconds, Date.now() / 1000)),
+      h("time", { title: dateTime(snapshot.received_seconds) }, ago(snapshot.received_seconds, Date.now() / 1000)),
     ),
     h(
       "td",
@@ -176,7 +176,7 @@ function row(snapshot, onDelete) {
 export function stateOf({ state, place, preparing, done_bytes: done, total_bytes: total, problem }) {
   if (state === "ready") return "ready";
   if (state === "failed") return h("span", { class: "more" }, `cannot be opened: ${problem}`);
-  if (state === "waiting") return place > 0 ? `waiting; ${count(place)} before it` : "waits";
+  if (state === "waiting") return place > 0 ? `waiting; ${count(place)} before it` : "waiting";
   const words = preparing
     ? "preparing; slower the first time after an installation…"
     : done >= total && total > 0

@@ -48,7 +48,7 @@ export function addressNote(rules) {
     if (query === before) return;
     before = query;
     const odd = oddities(query, rules);
-    const words = odd.map(([, said]) => said).filter(Boolean);
+    const words = odd.map(([, text]) => text).filter(Boolean);
     const away = () => setQuery(Object.fromEntries(odd.map(([key]) => [key, null])));
     fill(
       element,

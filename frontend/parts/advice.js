@@ -8,11 +8,11 @@ import { problemBanner } from "vramscope/parts/ui.js";
 export class AdviceCard {
   constructor() {
     this.body = h("div", { class: "pad" });
-    this.moment = h("span", { class: "muted" });
+    this.peakText = h("span", { class: "muted" });
     this.element = h(
       "section",
       { class: "card advice-card", "aria-label": "How to lower the peak", "aria-live": "polite" },
-      h("header", {}, h("h2", {}, "How to lower the peak"), h("span", { class: "spring" }), this.moment),
+      h("header", {}, h("h2", {}, "How to lower the peak"), h("span", { class: "spring" }), this.peakText),
       this.body,
     );
   }
@@ -22,7 +22,7 @@ export class AdviceCard {
     this.recording = recording;
     this.request?.abort(); // a browser has six connections, and this answer may take long
     const request = (this.request = new AbortController());
-    fill(this.moment);
+    fill(this.peakText);
     fill(this.body, h("p", { class: "muted" }, "computing…"));
     try {
       const anatomy = await api.recording(recording, "anatomy", {}, request.signal);
@@ -38,7 +38,7 @@ export class AdviceCard {
   }
 
   draw({ moment, categories, coverage, advice, allocated_bytes: total }) {
-    fill(this.moment, `peak: ${moment}`);
+    fill(this.peakText, `peak: ${moment}`);
     fill(
       this.body,
       composition(categories, total),
@@ -92,10 +92,10 @@ function composition(categories, total) {
   return h(
     "p",
     { class: "composition", "data-composition": true },
-    categories.map(({ category, bytes: held }, at) => [
+    categories.map(({ category, bytes: size }, at) => [
       at ? " · " : "",
       h("strong", {}, category),
-      ` ${bytes(held)} (${percent(held / total)})`,
+      ` ${bytes(size)} (${percent(size / total)})`,
     ]),
   );
 }

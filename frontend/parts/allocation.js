@@ -3,7 +3,7 @@
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, seconds } from "vramscope/format.js";
 import { known } from "vramscope/parts/ui.js";
-import { momentWords } from "vramscope/parts/timeline.js";
+import { eventText } from "vramscope/parts/timeline.js";
 
 /** Draws a stack, innermost frame first. Frames of libraries are shown on demand. */
 export function stackList(stack) {
@@ -41,16 +41,16 @@ function noStackReason({ born, stacks_from: from }) {
 }
 
 /** Reason why the stack that freed an allocation is unknown. */
-function noFreeStackReason({ freed, frees_told: life }) {
+function noFreeStackReason({ freed, frees_told: hasFreeStacks }) {
   if (!freed) return "Not freed in this recording.";
-  if (life) return "No Python frame: freed by an autograd thread.";
+  if (hasFreeStacks) return "No Python frame: freed by an autograd thread.";
   return "Unknown: no stacks of frees were recorded. “Record a window” records them in a live run.";
 }
 
 export class Allocation {
-  /** load(part, parameters, signal); onMoment(event) shows an event; onClose(). */
-  constructor({ load, onMoment, onClose }) {
-    Object.assign(this, { load, onMoment, onClose });
+  /** load(part, parameters, signal); onEvent(event) shows an event; onClose(). */
+  constructor({ load, onEvent, onClose }) {
+    Object.assign(this, { load, onEvent, onClose });
     this.body = h("div", { class: "pad" });
     this.element = h(
       "section",
@@ -88,15 +88,9 @@ export class Allocation {
 
   draw(life) {
     const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
-    const at = (moment, otherwise) =>
-      moment
-        ? [
-            h(
-              "button",
-              { class: "link", type: "button", onclick: () => this.onMoment(moment.event) },
-              momentWords(moment),
-            ),
-          ]
+    const at = (point, otherwise) =>
+      point
+        ? [h("button", { class: "link", type: "button", onclick: () => this.onEvent(point.event) }, eventText(point))]
         : h("span", { class: "muted" }, otherwise);
     const rounding = isKnown(life.requested_bytes) ? life.size_bytes - life.requested_bytes : null;
     const pool = [
@@ -116,14 +110,14 @@ export class Allocation {
         "dl",
         { class: "facts" },
         fact(
-          "asked for",
+          "requested",
           known(bytes(life.requested_bytes)),
           rounding > 0 && h("span", { class: "muted" }, ` plus ${bytes(rounding)} rounding`),
         ),
-        fact("born", at(life.born, "before the recording")),
-        fact("let go", at(life.freed, "not in this recording")),
+        fact("allocated", at(life.born, "before the recording")),
+        fact("freed", at(life.freed, "not in this recording")),
         isKnown(life.events) &&
-          fact("lived", `${count(life.events)} events`, isKnown(life.seconds) && `, ${seconds(life.seconds)}`),
+          fact("lifetime", `${count(life.events)} events`, isKnown(life.seconds) && `, ${seconds(life.seconds)}`),
         life.freed &&
           life.usable_event !== life.freed.event + 1 &&
           fact(

@@ -2,7 +2,7 @@
 
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count } from "vramscope/format.js";
-import { momentWords } from "vramscope/parts/timeline.js";
+import { eventText } from "vramscope/parts/timeline.js";
 
 export class AllocationDiff {
   /** load(part, parameters, signal); onAllocation(number) shows an allocation; onClear(). */
@@ -61,9 +61,9 @@ export class AllocationDiff {
 
   draw({ a, b, appeared, gone, both_bytes: both }) {
     const change = b.allocated_bytes - a.allocated_bytes;
-    const end = (name, moment) => [
+    const end = (name, point) => [
       h("dt", {}, name),
-      h("dd", {}, h("strong", {}, bytes(moment.allocated_bytes)), ` · ${momentWords(moment)}`),
+      h("dd", {}, h("strong", {}, bytes(point.allocated_bytes)), ` · ${eventText(point)}`),
     ];
     fill(
       this.body,

@@ -12,7 +12,7 @@ import { AllocationDiff } from "vramscope/parts/allocation_diff.js";
 import { Flame } from "vramscope/parts/flame.js";
 import { windowAround, integerOf, windowIn } from "vramscope/parts/event_window.js";
 import { TrainingPlans } from "vramscope/parts/training_plans.js";
-import { COLOURINGS, Timeline, momentWords } from "vramscope/parts/timeline.js";
+import { COLOURINGS, Timeline, eventText } from "vramscope/parts/timeline.js";
 import { setQuery, store } from "vramscope/store.js";
 
 /** View of the URL. Null for missing or invalid values. */
@@ -66,12 +66,12 @@ export class AnatomyView {
         focus: this.view.focus,
         libraries: this.view.libraries,
       }),
-      peakWords: () => this.timeline.defaultMomentWords,
+      peakWords: () => this.timeline.defaultEventName,
       onView: (change) => setQuery(change),
     });
     this.allocation = new Allocation({
       load,
-      onMoment: (event) => this.goTo(event),
+      onEvent: (event) => this.goTo(event),
       onClose: () => setQuery({ allocation: null }),
     });
     this.allocationDiff = new AllocationDiff({
@@ -81,12 +81,12 @@ export class AnatomyView {
     });
     this.advice = new AdviceCard(); // below the charts, which do not wait for it
     this.trainingPlans = new TrainingPlans();
-    this.moment = h("div", { class: "view-bar moment-bar", hidden: true });
+    this.eventBar = h("div", { class: "view-bar moment-bar", hidden: true });
     this.element = h(
       "div",
       { class: "anatomy-view" },
       h("div", { class: "charts" }, this.timeline.element),
-      this.moment,
+      this.eventBar,
       h("div", { class: "looked-at" }, this.allocation.element, this.allocationDiff.element),
       this.advice.element,
       this.trainingPlans.element,
@@ -144,18 +144,18 @@ export class AnatomyView {
     this.timeline.mark({ moment: event, a, b, allocation });
     this.allocation.show(allocation);
     this.allocationDiff.show(a, b, by === "category" ? "site" : by);
-    this.drawMoment();
+    this.drawEventBar();
   }
 
-  drawMoment() {
-    this.moment.hidden = !this.answer;
+  drawEventBar() {
+    this.eventBar.hidden = !this.answer;
     if (!this.answer) return;
     const { event, a, b } = this.view;
     const last = this.answer.events - 1;
-    const { defaultMoment } = this.timeline;
-    const key = JSON.stringify([event, a, b, last, defaultMoment]);
-    if (key === this.momentKey) return;
-    this.momentKey = key;
+    const { defaultEvent } = this.timeline;
+    const key = JSON.stringify([event, a, b, last, defaultEvent]);
+    if (key === this.eventBarKey) return;
+    this.eventBarKey = key;
     const to = (label, at, title) =>
       h(
         "button",
@@ -168,7 +168,7 @@ export class AnatomyView {
         },
         label,
       );
-    const here = event ?? defaultMoment.event;
+    const here = event ?? defaultEvent.event;
     const set = (name, at) =>
       h(
         "button",
@@ -182,16 +182,16 @@ export class AnatomyView {
         at === null ? `Set ${name.toUpperCase()} here` : `Move ${name.toUpperCase()} here`,
       );
     fill(
-      this.moment,
+      this.eventBar,
       h("span", { class: "muted" }, "Moment"),
       to("start", -1, "before the first event"),
-      to("peak", null, this.timeline.defaultMomentWords),
+      to("peak", null, this.timeline.defaultEventName),
       last >= 0 && to("end", last, "after the last event"),
       h(
         "span",
         { class: "tabular moment-words" },
         event === null
-          ? `${this.timeline.defaultMomentWords}: ${momentWords(defaultMoment)}`
+          ? `${this.timeline.defaultEventName}: ${eventText(defaultEvent)}`
           : event < 0
             ? "before the first event"
             : `event ${count(event)}`,

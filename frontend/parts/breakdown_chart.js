@@ -12,10 +12,10 @@ export class BreakdownChart {
    * Options:
    * load(part, parameters, signal)   requests a part of the recording
    * view()                           {from, to, event}: window (null: all) and chosen event
-   * onView(window), onMoment(event)  called with the reader's choice
+   * onView(window), onEvent(event)   called with the reader's choice
    * onLoaded(answer)                 called with each answer
    */
-  constructor({ file, load, view, onView, onMoment, onLoaded }) {
+  constructor({ file, load, view, onView, onEvent, onLoaded }) {
     Object.assign(this, { view, onView });
     this.chart = chart({
       title: "Reserved memory",
@@ -29,7 +29,7 @@ export class BreakdownChart {
       },
       view: () => this.shown,
       onZoom: (range) => this.zoom(range),
-      onPlace: (place, how) => how === "click" && place && onMoment(Math.round(place.x)),
+      onPlace: (place, how) => how === "click" && place && onEvent(Math.round(place.x)),
       onDrawn: () => this.mark(),
     });
     this.chart.classList.add("wide", "strip");

@@ -3,7 +3,7 @@
 import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count } from "vramscope/format.js";
-import { choice, momentWords } from "vramscope/parts/timeline.js";
+import { choice, eventText } from "vramscope/parts/timeline.js";
 
 const LEVEL_PX = 21;
 const [LEAST_PX, MOST_PX] = [120, 900];
@@ -28,7 +28,7 @@ export class Flame {
   constructor({ file, load, view, peakWords, onView }) {
     Object.assign(this, { load, view, peakWords, onView });
     this.chart = chart({
-      title: "Held by",
+      title: "Retained by",
       file,
       numbers: false,
       load: async (signal) => {
@@ -75,7 +75,7 @@ export class Flame {
         "span",
         {},
         h("strong", {}, bytes(total)),
-        ` alive ${event === null ? `at ${this.peakWords()}, ` : "after "}${momentWords(flamegraph.moment)}`,
+        ` alive ${event === null ? `at ${this.peakWords()}, ` : "after "}${eventText(flamegraph.moment)}`,
       ),
       h("span", { class: "spring" }),
       choice(

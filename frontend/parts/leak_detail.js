@@ -30,7 +30,7 @@ export function leakDetail(leak, { several, replay, run }) {
           ),
         isOnGpu(leak, replay) &&
           h("div", { class: "replay", "aria-live": "polite" }, replayResult(replay, run, leak.kind)),
-        h("h3", {}, "Held by"),
+        h("h3", {}, "Retained by"),
         chain(leak),
       ),
       h(
@@ -40,7 +40,7 @@ export function leakDetail(leak, { several, replay, run }) {
         h(
           "dl",
           { class: "facts" },
-          fact("held", [
+          fact("retained", [
             leak.emptied_after !== null && "at most ",
             bytes(leak.held_bytes),
             h("span", { class: "muted" }, ` · ${bytes(leak.exclusive_bytes)} by this holder only`),
@@ -52,7 +52,7 @@ export function leakDetail(leak, { several, replay, run }) {
             ]),
           leak.emptied_after === null && fact("grows by", known(perStep(leak.growth_bytes_per_step, leak.per))),
           leak.emptied && fact("emptied", leak.emptied),
-          fact("how many", [
+          fact("count", [
             count(leak.count),
             isKnown(leak.age_steps) && h("span", { class: "muted" }, ` · oldest ${ageOf(leak)} ago`),
           ]),
@@ -78,7 +78,7 @@ export function leakDetail(leak, { several, replay, run }) {
   );
 }
 
-/** Retained bytes, and effect on the peak. The two differ, and neither stands for the other. */
+/** Retained bytes, and effect on the peak. The two differ. */
 function effectWords(leak) {
   const retained = h("strong", {}, bytes(leak.held_bytes));
   if (leak.on_host) return [retained, " of host memory. Device memory is not affected."];

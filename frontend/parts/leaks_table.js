@@ -35,7 +35,7 @@ const COLUMNS = [
   ["where", "Where", (leak) => h("code", { title: leak.file }, placeOf(leak) ?? known("unknown", { short: true }))],
   ["number many", "Count", (leak) => count(leak.count)],
   ["number age", "Age", (leak) => known(leak.age_steps === null ? "unknown" : ageOf(leak), { short: true })],
-  ["number held", "Held", (leak) => bytes(leak.held_bytes)],
+  ["number held", "Retained", (leak) => bytes(leak.held_bytes)],
   ["number exclusive", "Exclusive", (leak) => bytes(leak.exclusive_bytes)],
   ["number growth", "Growth", growthOf],
   ["number saved", "Peak effect", (leak) => known(bytes(leak.peak_effect_bytes), { short: true })],
@@ -99,7 +99,7 @@ export function leaksTable(leaks, { chosen, several, onChoose }) {
     h(
       "header",
       {},
-      h("h2", {}, "Held by"),
+      h("h2", {}, "Retained by"),
       h("span", { class: "muted" }, several ? "highest values of all ranks" : ""),
     ),
     h(

@@ -38,7 +38,7 @@ export function ranksTable({ ranks }, { chosen, onChoose }) {
             "tr",
             {},
             ["Rank", "Phase"].map((name) => h("th", { scope: "col" }, name)),
-            ["Asked for", "Free on the device", "Allocated", "Reserved"].map((name) =>
+            ["Requested", "Free on the device", "Allocated", "Reserved"].map((name) =>
               h("th", { scope: "col", class: "number" }, name),
             ),
             h("th", { scope: "col" }, h("span", { class: "offscreen" }, "segments")),

@@ -25,7 +25,7 @@ export function errorBar(errors, { chosen, several, onChoose }) {
       several && `rank ${error.rank}`,
       isKnown(error.asked_bytes) && bytes(error.asked_bytes),
       error.survived ? "survived" : error.survived === false ? "ended the run" : null,
-      !error.whole && "still coming",
+      !error.whole && "being received",
     ]
       .filter(Boolean)
       .join(" · ");
@@ -71,7 +71,7 @@ export function verdict(error) {
       { class: "card kpis", "aria-label": "Key figures of the error" },
       cell(
         "asked",
-        "Asked for",
+        "Requested",
         bytes(error.message.asked_bytes),
         where ? h("code", { title: `${error.culprit.file}:${error.culprit.line}` }, where) : "source line unknown",
       ),
@@ -147,7 +147,7 @@ export function noErrors(run, list) {
   return h(
     "div",
     { class: `banner verdict ${counted ? "warn" : "quiet"}`, "data-cause": "none" },
-    h("strong", {}, coming ? "A record is coming." : "No out-of-memory error."),
+    h("strong", {}, coming ? "Receiving a record." : "No out-of-memory error."),
     " ",
     h(
       "span",

@@ -6,15 +6,15 @@ import { recordingWords } from "vramscope/parts/recording_bar.js";
 
 /** Bar above a profile. `requested`: whether a profile was requested and has not arrived. */
 export function profileBar(profiles, { chosen, several, live, requested, onChoose, onRequest, onDelete }) {
-  const wholes = profiles.filter((profile) => profile.whole);
+  const complete = profiles.filter((profile) => profile.whole);
   const coming = profiles.filter((profile) => !profile.whole);
-  const shown = wholes.find((profile) => profile.profile === chosen);
+  const shown = complete.find((profile) => profile.profile === chosen);
   const select =
-    wholes.length > 0 &&
+    complete.length > 0 &&
     h(
       "select",
       { "aria-label": "Profile", onchange: (event) => onChoose(event.target.value) },
-      wholes.map((profile) => h("option", { value: profile.profile }, recordingWords(profile, several))),
+      complete.map((profile) => h("option", { value: profile.profile }, recordingWords(profile, several))),
     );
   if (select) select.value = chosen;
   return h(

@@ -38,7 +38,7 @@ export class RecordingPage extends RunPage {
     this.view?.close();
   }
 
-  /** Recordings without deleted ones. The server's list may still contain those for a moment. */
+  /** Recordings without deleted ones. The server's list may still contain them briefly. */
   get recordings() {
     return this.list.recordings.filter(({ recording }) => !this.deleted.has(recording));
   }

@@ -1,7 +1,7 @@
 /** Environment and configuration of a run, and its events. */
 
 import { h } from "vramscope/dom.js";
-import { bytes, clock, count, stepCount, isKnown, moment, overhead } from "vramscope/format.js";
+import { bytes, clock, count, stepCount, isKnown, dateTime, overhead } from "vramscope/format.js";
 import { known } from "vramscope/parts/ui.js";
 
 const fact = (name, value) =>
@@ -148,8 +148,8 @@ function item(seconds, words, run) {
     {},
     h(
       "time",
-      { class: "muted tabular", title: moment(seconds) },
-      seconds - run.started_seconds > 86400 ? moment(seconds) : clock(seconds),
+      { class: "muted tabular", title: dateTime(seconds) },
+      seconds - run.started_seconds > 86400 ? dateTime(seconds) : clock(seconds),
     ),
     h("div", { class: "what" }, words),
   );

@@ -1,7 +1,7 @@
 /** Head of a run: name, state, device and baseline. Also the banner of how it ended. */
 
 import { copyButton, h, setText } from "vramscope/dom.js";
-import { axisTime, clock, count, isKnown, moment, partOf } from "vramscope/format.js";
+import { axisTime, clock, count, isKnown, dateTime, partOf } from "vramscope/format.js";
 import { delta } from "vramscope/parts/ui.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
 import { techniqueChips } from "vramscope/parts/techniques.js";
@@ -76,7 +76,7 @@ export function headline(run, { base, onBaseline, share, tab, deletion }) {
         ),
         h("span", { class: "tabular", "data-age": true }),
         ranksReporting && h("span", {}, ranksReporting),
-        h("span", { class: "tabular" }, `started ${moment(run.started_seconds)}`),
+        h("span", { class: "tabular" }, `started ${dateTime(run.started_seconds)}`),
       ),
       techniqueChips(run.techniques),
       tabs(run, tab),

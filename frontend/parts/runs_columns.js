@@ -1,7 +1,7 @@
 /** Columns of the runs list, on the page and in CSV. */
 
 import { h } from "vramscope/dom.js";
-import { ago, bytes, count, moment, partOf, percent, seconds } from "vramscope/format.js";
+import { ago, bytes, count, dateTime, partOf, percent, seconds } from "vramscope/format.js";
 import { delta, known, meter, sparkline } from "vramscope/parts/ui.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
 import { toCsv } from "vramscope/series.js";
@@ -61,7 +61,7 @@ export const RUNS_COLUMNS = [
     (row) =>
       h(
         "time",
-        { title: moment(row.started_seconds), "data-moment": row.started_seconds },
+        { title: dateTime(row.started_seconds), "data-moment": row.started_seconds },
         ago(row.started_seconds, Date.now() / 1000),
       ),
   ],
@@ -99,7 +99,7 @@ function nameCell(row) {
           {
             class: "chip leak",
             href: `/runs/${encodeURIComponent(row.run_id)}/leaks`,
-            title: `${row.leaks === 1 ? "1 leak" : `${row.leaks} leaks`} (${row.worst_leak}), holding ${bytes(row.leaked_bytes)}`,
+            title: `${row.leaks === 1 ? "1 leak" : `${row.leaks} leaks`} (${row.worst_leak}), retaining ${bytes(row.leaked_bytes)}`,
           },
           "leak ",
           bytes(row.leaked_bytes),

@@ -38,7 +38,7 @@ export class SegmentsView {
       load,
       view: () => ({ ...this.window, event: this.event }),
       onView: (window) => setQuery(window),
-      onMoment: (event) => this.goTo(event),
+      onEvent: (event) => this.goTo(event),
       onLoaded: ({ peak, out_of_memory: ends }) => fill(this.figures, figuresOf(this.moments, peak, ends)),
     });
     this.map = new SegmentMap({
@@ -55,13 +55,13 @@ export class SegmentsView {
     this.sizes.dataset.figure = "sizes";
     this.whatIf = new WhatIf({ onEvent: (event) => this.goTo(event) });
     this.figures = h("div");
-    this.momentBarPlace = h("div");
+    this.momentBarSlot = h("div");
     this.element = h(
       "div",
       {},
       this.figures,
       h("div", { class: "charts" }, this.breakdown.element),
-      this.momentBarPlace,
+      this.momentBarSlot,
       h("div", { class: "charts" }, this.map.element, this.sizes),
       this.whatIf.element,
     );
@@ -74,8 +74,8 @@ export class SegmentsView {
     this.read();
     fill(this.figures, figuresOf(moments, null, []));
     this.bar = momentBar(moments, { onEvent: (event) => this.goTo(event), onPlay: () => this.play() });
-    fill(this.momentBarPlace, this.bar.element);
-    this.drawMoment();
+    fill(this.momentBarSlot, this.bar.element);
+    this.drawMomentBar();
     for (const part of [this.breakdown, this.map, this.sizes]) part.reload();
     this.whatIf.open(moments);
   }
@@ -107,7 +107,7 @@ export class SegmentsView {
     if (window.from !== this.window.from || window.to !== this.window.to) this.breakdown.reload();
     if (event !== this.event) {
       this.breakdown.mark();
-      this.drawMoment();
+      this.drawMomentBar();
       this.moving ??= setTimeout(() => {
         this.moving = null;
         this.map.reload();
@@ -148,13 +148,13 @@ export class SegmentsView {
         await this.map.settled();
         this.next = setTimeout(on, MOVING_MS);
       }
-      this.drawMoment();
+      this.drawMomentBar();
     };
-    this.drawMoment();
+    this.drawMomentBar();
     if (this.playing) on();
   }
 
-  drawMoment() {
+  drawMomentBar() {
     this.bar.draw({ event: this.event, playing: this.playing });
   }
 }

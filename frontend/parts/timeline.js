@@ -20,7 +20,7 @@ const DETAILS = [
 ];
 
 /** Event in words: "event 1 234 · step 3 · backward · block.0.mlp · 1.2 ms". */
-export function momentWords({ event, step, phase, module, seconds: after }) {
+export function eventText({ event, step, phase, module, seconds: after }) {
   const place = event < 0 ? "before the first event" : `event ${count(event)}`;
   return [
     place,
@@ -125,8 +125,8 @@ export class Timeline {
   }
 
   /** Name of the event shown by default: the peak, or an event nearly as high with recorded stacks. */
-  get defaultMomentWords() {
-    if (!this.defaultMoment || this.defaultMoment.event === this.highest.event) return "the peak";
+  get defaultEventName() {
+    if (!this.defaultEvent || this.defaultEvent.event === this.highest.event) return "the peak";
     return "near the peak, where stacks were recorded";
   }
 
@@ -148,7 +148,7 @@ export class Timeline {
     ]);
     if (!this.outline) {
       this.outline = (full ?? answer).outline;
-      this.defaultMoment = (full ?? answer).look_at;
+      this.defaultEvent = (full ?? answer).look_at;
       this.highest = (full ?? answer).peak;
     }
     answer.detail = picture;
@@ -282,7 +282,7 @@ export class Timeline {
         "span",
         {},
         h("strong", {}, bytes(answer.peak.allocated_bytes)),
-        ` at the peak ${part ? "in view" : "of the recording"}: ${momentWords(answer.peak)}`,
+        ` at the peak ${part ? "in view" : "of the recording"}: ${eventText(answer.peak)}`,
       ),
       part &&
         h(
@@ -306,7 +306,7 @@ export class Timeline {
   drawPlace({ moment, allocated_bytes: allocated, series, allocation, in_band: inBand, band }) {
     fill(
       this.place,
-      h("span", { class: "tabular" }, momentWords(moment), " · ", h("strong", {}, bytes(allocated)), " allocated"),
+      h("span", { class: "tabular" }, eventText(moment), " · ", h("strong", {}, bytes(allocated)), " allocated"),
       allocation
         ? h(
             "span",
@@ -323,6 +323,6 @@ export class Timeline {
     const { answer } = this;
     if (!answer) return "Allocated memory over the events";
     const series = answer.series.map(({ name, peak_bytes: size }) => `${name} ${bytes(size)}`).join(", ");
-    return `Allocated memory from event ${answer.from} to ${answer.to}: at most ${bytes(answer.peak.allocated_bytes)}, at ${momentWords(answer.peak)}; then ${series}.`;
+    return `Allocated memory from event ${answer.from} to ${answer.to}: at most ${bytes(answer.peak.allocated_bytes)}, at ${eventText(answer.peak)}; then ${series}.`;
   }
 }

@@ -193,9 +193,9 @@ function uncappedPeak(row) {
     return h(
       "span",
       { class: "below", title: `on a device that is never full; ${bandMeans(row)}` },
-      `${bytes(band[0])} – ${bytes(band[1])} with room`,
+      `${bytes(band[0])} – ${bytes(band[1])} if never full`,
     );
-  return peak !== row.peak_reserved_bytes && h("span", { class: "below" }, `${bytes(peak)} with room`);
+  return peak !== row.peak_reserved_bytes && h("span", { class: "below" }, `${bytes(peak)} if never full`);
 }
 
 /** Numbered footnotes of the table: risks, and notes of several but not all settings. */
@@ -216,7 +216,7 @@ function saved(value) {
 }
 
 function fits(row, onEvent) {
-  if (!row.out_of_memory) return h("span", {}, "gets through");
+  if (!row.out_of_memory) return h("span", {}, "fits");
   const event = row.out_of_memory_at_event;
   const words = h("span", { class: "more" }, "out of memory");
   return isKnown(event) && event >= 0

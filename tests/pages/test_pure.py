@@ -81,8 +81,8 @@ def test_bytes_in_words(call: Any, value: Any, words: str) -> None:
         ("number", [1.7144817552695435e24], "1.71e24"),
         ("number", [-3e12], "-3.00e12"),
         ("ratio", [1.2345], "×1.23"),
-        ("ofMany", [7, 8], "7 of 8"),
-        ("ofMany", [8, 8], "8"),
+        ("partOf", [7, 8], "7 of 8"),
+        ("partOf", [8, 8], "8"),
         ("called", ["train"], "train()"),
         ("called", ["<module>"], "<module>"),
         ("quantity", [2**31, "bytes"], "2.00 GiB"),
@@ -448,4 +448,4 @@ def test_a_way_to_train_is_told_by_its_techniques(
     call: Any, given: dict[str, Any], rows: int | None, words: str
 ) -> None:
     none = {"gradient_accumulation": 1, "gradient_checkpointing": False, "optimizer_8bit": False, "no_foreach": False}
-    assert call("parts/training_plans", "wayWords", {"rows": rows, "techniques": {**none, **given}}) == words
+    assert call("parts/training_plans", "planText", {"rows": rows, "techniques": {**none, **given}}) == words
