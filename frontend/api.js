@@ -1,8 +1,10 @@
-/** Every request to the server, in one file. Answers are JSON, or text; refusals become a `Problem` with words for people. */
+/**
+ * All requests to the server. Answers are JSON or text. A refused request throws a `Problem` with a message for people.
+ */
 
 const BASE = "/api/v1";
 
-/** Why a request failed. `status` 0: the server could not be reached. */
+/** Reason why a request failed. `status` is 0 if the server could not be reached. */
 export class Problem extends Error {
   constructor({ status = 0, title, detail, type = "", ...rest }) {
     super(detail || title || `the server answered ${status}`);
@@ -18,10 +20,10 @@ export class Problem extends Error {
   }
 }
 
-/** Called when a request is refused for want of a token. Set by app.js. */
+/** Called when a request needs a token. Set by frame.js. */
 export const onUnauthorized = { call: () => {} };
-/** Called with the promise of what is asked of a recording. Set by frame.js. */
-export const onRecordingAsked = { call: () => {} };
+/** Called with the promise of each request for a recording. Set by frame.js. */
+export const onRecordingRequest = { call: () => {} };
 
 async function request(method, path, { body, signal } = {}) {
   let response;
@@ -56,7 +58,7 @@ async function request(method, path, { body, signal } = {}) {
   throw problem;
 }
 
-/** A file as it is; `onProgress(bytes)` while it goes. fetch() does not tell how far it is. */
+/** Uploads a file unchanged. Calls `onProgress(bytes)` meanwhile: fetch() does not report the progress of an upload. */
 function upload(path, file, { onProgress, signal } = {}) {
   return new Promise((resolve, reject) => {
     const sending = new XMLHttpRequest();
@@ -69,7 +71,7 @@ function upload(path, file, { onProgress, signal } = {}) {
       try {
         answer = JSON.parse(sending.responseText);
       } catch {
-        // an answer of somebody in between: the status says it
+        // not JSON, so not from our server: the status is reported instead
       }
       if (sending.status >= 200 && sending.status < 300 && answer) return resolve(answer);
       if (sending.status === 401) onUnauthorized.call();
@@ -121,7 +123,7 @@ export const api = {
   deleteRecording: (recording) => request("DELETE", `/recordings/${at(recording)}`),
   recording: (recording, part, parameters, signal) => {
     const answer = request("GET", `/recordings/${at(recording)}/${part}${queryString(parameters)}`, { signal });
-    onRecordingAsked.call(answer);
+    onRecordingRequest.call(answer);
     return answer;
   },
   exportUrl: (recording, parameters) => `${BASE}/recordings/${at(recording)}/export${queryString(parameters)}`,
@@ -162,5 +164,5 @@ export const api = {
   revokeToken: (id) => request("DELETE", `/tokens/${at(id)}`),
 };
 
-/** Where an out-of-memory error can be had as one file. */
+/** URL of the HTML export of an out-of-memory record. */
 export const exportLink = (record) => `${BASE}/oom/${at(record)}/export`;

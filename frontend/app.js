@@ -1,11 +1,11 @@
 /**
- * Starts the pages. Asks at once for all that is needed, before any module has told what it imports: the modules would
- * otherwise come one layer after the other, and Plotly.js, most of the bytes, last.
+ * Starts the pages. Preloads all scripts: otherwise modules arrive one import level after the other, and Plotly.js, the
+ * largest file, comes last.
  */
 
 if (/^\/(runs\/.|compare)/.test(location.pathname)) {
-  // Most of the bytes: they come while the rest does. Run they are when the charts have asked for their windows, so that the
-  // server works meanwhile (charts/plotly.js).
+  // Plotly.js is the largest file. It downloads in parallel and runs only after the charts have requested their data
+  // (charts/plotly.js).
   preload({ rel: "preload", as: "script", href: document.querySelector('meta[name="plotly-src"]').content });
 }
 

@@ -1,8 +1,8 @@
 /**
- * One chart: a figure that Python built, fed with live rows. Only this file and its parts in charts/ talk to Plotly.
+ * One chart: a figure that Python built, extended with live rows. Only this file and charts/ use Plotly.
  *
- * The figure's data and layout come from the server. Here its arrays are replaced, its colours set by role, its ranges
- * chosen; nothing else. When a chart is drawn, charts/schedule.js says.
+ * Data and layout come from the server. This file only replaces arrays, sets colours by role and chooses ranges.
+ * charts/schedule.js decides when a chart is drawn.
  */
 
 import { themedLayout, themedTraces } from "vramscope/charts/theming.js";
@@ -11,16 +11,16 @@ import { chartHead } from "vramscope/charts/head.js";
 import { drawTable, exportChart } from "vramscope/charts/numbers.js";
 import { loadPlotly } from "vramscope/charts/plotly.js";
 import { drawPolygons, isPolygons, placePolygons } from "vramscope/charts/polygons.js";
-import { forget, waits, wantDraw } from "vramscope/charts/schedule.js";
+import { cancelDraw, isWaiting, requestDraw } from "vramscope/charts/schedule.js";
 import { h, setText } from "vramscope/dom.js";
-import { moment } from "vramscope/format.js";
+import { dateTime } from "vramscope/format.js";
 import { appendRows, decode } from "vramscope/series.js";
 import { themeColors } from "vramscope/theme.js";
 
 export { loadPlotly } from "vramscope/charts/plotly.js";
 
-const TAIL_ROWS = 240; // live rows drawn beyond a window before it is fetched again, thinned like the rest
-const MOST_PENDING = 600; // live messages kept while a window is on its way: minutes
+const TAIL_ROWS = 240; // live rows appended to a window before it is fetched again
+const MOST_PENDING = 600; // live messages kept while a window is being fetched; enough for minutes
 const CONFIG = {
   displayModeBar: false,
   displaylogo: false,
@@ -32,32 +32,33 @@ const CONFIG = {
 
 const onScreen = new IntersectionObserver(
   (entries) => {
-    for (const { target, isIntersecting } of entries) target.seen(isIntersecting);
+    for (const { target, isIntersecting } of entries) target.setVisible(isIntersecting);
   },
   { rootMargin: "160px" },
 );
 
 /**
  * Options of `configure`:
- * title      heading
+ * title      Heading.
  * load       async (signal) => {figure, window}
- * live       null or (message) => x values of a rows message that feeds this chart, or null if it is not for it
- * onZoom     ({from, to} | null) => void; null: see all again. Left out: the chart does not zoom
- * view       () => {from, to} to show, numbers or null for "as far as the data goes"; `last`: only the last so many; `clock`: moments on
- *            the reader's clock; `smooth`: lines, but not peaks, with their means
- * scale      {chosen: () => "log", "linear" or null, choose: (name or null) => void}: the y axis may be either; null is as the figure says
+ * live       null, or (message) => x values of a `rows` message. Null if the message does not feed this chart.
+ * onZoom     ({from, to} | null) => void. Null: show all again. Without it, the chart does not zoom.
+ * view       () => {from, to, last, clock, smooth}. `from` and `to`: numbers, or null for all data. `last`: width of the
+ *            newest part to show. `clock`: show times of day. `smooth`: draw lines, except peaks, with their means.
+ * scale      {chosen: () => "log", "linear" or null, choose: (name or null) => void}: for charts whose y axis may be
+ *            logarithmic. Null: as the figure says.
  * describe   (traces) => sentence for screen readers
- * onPlace    ({x, y} | null, "move" | "click") => void: where the pointer is, in units of the axes; null when it leaves
- * onDrawn    () => void, after each drawing
- * numbers    false: what is shown makes no table
- * peers      () => charts that share the x axis, for the common cursor
- * file       name of exported files
+ * onPlace    ({x, y} | null, "move" | "click") => void: position of the pointer in axis units. Null when it leaves.
+ * onDrawn    () => void: called after each drawing
+ * numbers    False: the chart has no table and no CSV.
+ * peers      () => charts that share the x axis and the cursor
+ * file       Name of exported files.
  */
 export class ChartElement extends HTMLElement {
   drawnAt = -Infinity;
   visible = false;
-  stale = false; // what it shows is to be fetched again when it is seen
-  misfits = false; // its picture is of another size than its place: drawn anew even where nobody sees it, or it would stick out
+  stale = false; // to be fetched again when it becomes visible
+  hasWrongSize = false; // drawn at another size than its element has: redrawn even when invisible, or it would overflow
   figure = null;
   traces = [];
   pending = [];
@@ -101,11 +102,11 @@ export class ChartElement extends HTMLElement {
     addEventListener("pointerup", this.pointerUp);
     this.resize = new ResizeObserver(() => {
       const { width, height } = this.drawn ? this.plot.layout : {};
-      this.misfits =
+      this.hasWrongSize =
         Boolean(width) &&
         this.plot.clientWidth > 0 &&
         (width !== this.plot.clientWidth || height !== this.plot.clientHeight);
-      if (this.misfits) wantDraw(this);
+      if (this.hasWrongSize) requestDraw(this);
     });
     this.resize.observe(this.plot);
     onScreen.observe(this);
@@ -117,24 +118,26 @@ export class ChartElement extends HTMLElement {
     onScreen.unobserve(this);
     this.resize?.disconnect();
     removeEventListener("pointerup", this.pointerUp);
-    forget(this);
+    cancelDraw(this);
     if (this.drawn && window.Plotly) window.Plotly.purge(this.plot);
     this.drawn = false;
     this.gone = true;
   }
 
-  seen(isVisible) {
+  setVisible(isVisible) {
     this.visible = isVisible;
     if (!isVisible) return;
     if ((!this.figure || this.stale) && !this.request) this.reload();
-    else if (waits(this)) wantDraw(this);
+    else if (isWaiting(this)) requestDraw(this);
   }
 
   mayDraw() {
-    return (this.visible || this.misfits) && !document.hidden && !this.dragging && !this.gone && this.figure !== null;
+    return (
+      (this.visible || this.hasWrongSize) && !document.hidden && !this.dragging && !this.gone && this.figure !== null
+    );
   }
 
-  /** Fetch the window again; the old picture stays until the new one is here. Off the screen: later. */
+  /** Fetches the window again. The old picture stays until the new one arrives. Invisible charts fetch later. */
   async reload() {
     if (!this.visible) {
       this.request?.abort();
@@ -149,21 +152,21 @@ export class ChartElement extends HTMLElement {
       const [answer] = await Promise.all([this.options.load(request.signal), loadPlotly()]);
       if (this.request !== request || this.gone) return;
       this.request = null;
-      this.take(answer.figure);
+      this.setFigure(answer.figure);
     } catch (error) {
       if (error.name === "AbortError" || this.request !== request) return;
       this.request = null;
-      if (!this.figure) this.say(error.message);
+      if (!this.figure) this.showMessage(error.message);
     }
   }
 
-  say(text) {
+  showMessage(text) {
     setText(this.message, text);
     this.message.hidden = !text;
     this.plot.classList.toggle("blank", Boolean(text));
   }
 
-  take(figure) {
+  setFigure(figure) {
     const layout = figure.layout;
     const statements = (layout.annotations ?? [])
       .filter((annotation) => annotation.name === "statement")
@@ -175,43 +178,43 @@ export class ChartElement extends HTMLElement {
     this.fetched = this.traces.map((trace) => trace.x.length);
     this.stream = layout.meta?.stream ?? [];
     this.feeds = new Set(this.stream.map((entry) => entry.stream));
-    if (layout.meta?.awaits) this.feeds.add(layout.meta.awaits); // nothing of it was there yet
+    if (layout.meta?.awaits) this.feeds.add(layout.meta.awaits); // a stream that had no rows yet
     this.added = 0;
     const empty = this.traces.length === 0;
-    this.say(empty ? statements.join("; ") || "nothing recorded yet" : "");
+    this.showMessage(empty ? statements.join("; ") || "nothing recorded yet" : "");
     this.toggleAttribute("data-empty", empty);
     setText(this.notes, empty ? "" : statements.join(" · "));
     this.notes.hidden = empty || statements.length === 0;
     this.legend.hidden = empty || this.traces.every((trace) => trace.meta?.legend === false);
-    for (const rows of this.pending) this.append_(rows);
+    for (const rows of this.pending) this.appendMessage(rows);
     this.pending = [];
     this.builtLegend = null;
     this.drawnAt = -Infinity;
-    wantDraw(this);
+    requestDraw(this);
   }
 
-  /** Draw anew what is here. */
+  /** Draws the present data again. */
   redraw() {
     this.drawnAt = -Infinity;
-    if (this.figure) wantDraw(this);
+    if (this.figure) requestDraw(this);
   }
 
-  /** A live message. Rows that arrive while a window is on its way wait for it. */
+  /** Appends a live message. Rows that arrive during a request are kept until it ends. */
   feed(message) {
     if (!this.options.live) return;
     if (this.request) {
-      // rows that are no longer needed when the window is here are left out then: they are not later than its last
+      // rows that the new window already contains are dropped then: they are not later than its last row
       if (this.pending.length < MOST_PENDING) this.pending.push(message);
       return;
     }
     if (!this.figure || this.stale || !this.feeds.has(message.stream)) return;
-    if (this.append_(message)) {
+    if (this.appendMessage(message)) {
       if (this.added > TAIL_ROWS || this.traces.length === 0) this.reload();
-      else wantDraw(this);
+      else requestDraw(this);
     }
   }
 
-  append_(message) {
+  appendMessage(message) {
     const x = this.options.live(message);
     if (!x) return 0;
     if (this.traces.length === 0) return 1;
@@ -224,17 +227,17 @@ export class ChartElement extends HTMLElement {
     return most;
   }
 
-  /** Buckets worth asking for: the envelope of three in four pixels looks like that of all, and draws a quarter faster. */
+  /** Number of buckets to request: three for four pixels look like one per pixel and draw a quarter faster. */
   get points() {
     return Math.round(Math.min(800, Math.max(240, (this.plot.clientWidth || 600) * 0.75)));
   }
 
-  /** Pixels across, for those who must know what fits. */
+  /** Width of the plot in pixels. */
   get wide() {
     return Math.max(100, this.plot.clientWidth || 1200);
   }
 
-  /** What the x axis shows: the asked window, or as far as the data goes. */
+  /** Range of the x axis: the requested window, or all data. */
   xRange() {
     const view = this.options.view?.() ?? {};
     let first = Infinity;
@@ -250,18 +253,18 @@ export class ChartElement extends HTMLElement {
     return last > first ? [first, last] : [first - 0.5, last + 0.5];
   }
 
-  /** Is there anything that a logarithmic axis can show? */
+  /** True if a logarithmic axis can show at least one value. */
   get isLogable() {
     return this.traces.some((trace) => trace.y.some((value) => value > 0));
   }
 
-  /** "log" or "linear": what the reader chose, else what the figure says. Null where there is no choice. */
+  /** "log" or "linear": the reader's choice, or the figure's. Null for charts without a choice. */
   get scale() {
     if (!this.options.scale || !this.figure) return null;
     return this.isLogable ? (this.options.scale.chosen() ?? this.figure.layout.yaxis?.type ?? "linear") : "linear";
   }
 
-  turnScale() {
+  toggleScale() {
     const turned = this.scale === "log" ? "linear" : "log";
     this.options.scale.choose(turned === (this.figure?.layout.yaxis?.type ?? "linear") ? null : turned);
   }
@@ -282,7 +285,7 @@ export class ChartElement extends HTMLElement {
     const layout = themedLayout(this, colors);
     const data = themedTraces(this, colors);
     this.drawn = true;
-    this.misfits = false;
+    this.hasWrongSize = false;
     this.zoomGuard = true;
     const drawing = Plotly.react(
       this.plot,
@@ -307,14 +310,14 @@ export class ChartElement extends HTMLElement {
     this.options.onDrawn?.();
   }
 
-  /** Where a pointer is, in units of the axes; null outside of them. */
+  /** Position of the pointer in axis units. Null outside the axes. */
   placeOf(event) {
     const { xaxis, yaxis, _size: size } = this.plot._fullLayout ?? {};
     if (!this.drawn || !size) return null;
     const frame = this.plot.getBoundingClientRect();
     const [left, top] = [event.clientX - frame.left - size.l, event.clientY - frame.top - size.t];
     if (left < 0 || left > size.w || top < 0 || top > size.h) return null;
-    return { x: xaxis.p2d(left), y: yaxis.p2d(top + size.t - yaxis._offset) }; // the axis may be lower than the plot
+    return { x: xaxis.p2d(left), y: yaxis.p2d(top + size.t - yaxis._offset) }; // the axis may start below the top of the plot
   }
 
   wire() {
@@ -330,7 +333,7 @@ export class ChartElement extends HTMLElement {
       return false;
     });
     this.plot.on("plotly_hover", (event) => {
-      this.tellMoment(event.xvals?.[0]);
+      this.setHoverTitle(event.xvals?.[0]);
       for (const peer of this.options.peers?.() ?? []) if (peer !== this) peer.showCursor(event.xvals?.[0]);
     });
     this.plot.on("plotly_unhover", () => {
@@ -339,20 +342,22 @@ export class ChartElement extends HTMLElement {
     if (this.options.onPick) this.plot.on("plotly_click", (event) => this.options.onPick(event.points[0]));
   }
 
-  /** Plotly knows no clock on an axis of seconds: what heads the hover box is written here. */
-  tellMoment(x) {
+  /** Writes the time of day into the hover box: Plotly formats an axis of seconds as numbers only. */
+  setHoverTitle(x) {
     const { x: axis, x0_seconds: zero } = this.figure.layout.meta ?? {};
     const title =
       this.options.view?.().clock && axis === "time" ? this.plot.querySelector(".hoverlayer .legendtitletext") : null;
-    if (title && typeof x === "number") title.textContent = moment(zero + x);
+    if (title && typeof x === "number") title.textContent = dateTime(zero + x);
   }
 
-  /** The common cursor: our own line, because Plotly's hover on every chart at once would cost a frame each. */
+  /**
+   * Shows the common cursor. It is an element of ours, because hovering all charts in Plotly would cost a frame each.
+   */
   showCursor(x) {
     this.mark(this.cursor, x);
   }
 
-  /** Put a line of ours, an element beside the cursor's, at a place of the x axis; nowhere where that is not in view. */
+  /** Moves a line element to a position on the x axis. Hides it if the position is out of view. */
   mark(line, x) {
     const axis = this.drawn ? this.plot._fullLayout?.xaxis : null;
     const size = this.plot._fullLayout?._size;
@@ -380,12 +385,12 @@ export class ChartElement extends HTMLElement {
 
 customElements.define("vs-chart", ChartElement);
 
-/** A chart, ready to be put on a page. */
+/** Creates a chart element. */
 export function chart(options) {
   return document.createElement("vs-chart").configure(options);
 }
 
-/** What figures/drawing.py escaped for Plotly, as text again. */
+/** Reverses the escaping of figures/drawing.py. */
 function unescaped(text) {
   return text.replaceAll("%\u200b{", "%{").replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
 }

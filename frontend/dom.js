@@ -1,22 +1,22 @@
-/** Makes elements. Text only ever becomes a text node, so that markup in a run's name stays text. */
+/** Creates elements. Text becomes text nodes only, so markup in a run's name stays text. */
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * Make an HTML element: `h("a", {class: "chip", href, onclick}, "text", child)`.
- * Attributes that are null, undefined or false are left out; true becomes an empty attribute. `style` is an object of
+ * Creates an HTML element: `h("a", {class: "chip", href, onclick}, "text", child)`.
+ * Attributes that are null, undefined or false are left out. True becomes an empty attribute. `style` is an object of
  * CSS properties, set through the CSSOM because the content-security policy forbids style attributes.
  */
 export function h(tag, attributes = {}, ...children) {
-  return furnish(document.createElement(tag), attributes, children);
+  return configure(document.createElement(tag), attributes, children);
 }
 
-/** The same for SVG. */
+/** Creates an SVG element, like `h`. */
 export function svg(tag, attributes = {}, ...children) {
-  return furnish(document.createElementNS(SVG, tag), attributes, children);
+  return configure(document.createElementNS(SVG, tag), attributes, children);
 }
 
-function furnish(element, attributes, children) {
+function configure(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
@@ -28,7 +28,7 @@ function furnish(element, attributes, children) {
   return element;
 }
 
-/** Append strings, numbers, nodes and nested lists of them; null, undefined and false are skipped. */
+/** Appends strings, numbers, nodes and nested lists of them. Skips null, undefined and false. */
 export function append(element, children) {
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
@@ -36,26 +36,26 @@ export function append(element, children) {
   }
 }
 
-/** Replace all that is inside `element`. */
+/** Replaces the content of `element`. */
 export function fill(element, ...children) {
   element.replaceChildren();
   append(element, children);
   return element;
 }
 
-/** Set the text if it differs: a text node that stays the same costs no layout. */
+/** Sets the text if it differs. An unchanged text node costs no layout. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Put text on the clipboard, also where the Clipboard API is withheld (plain HTTP from another machine). */
+/** Copies text to the clipboard. Works without the Clipboard API too (plain HTTP from another machine). */
 export async function copyText(text) {
   if (navigator.clipboard) {
     try {
       await navigator.clipboard.writeText(text);
       return true;
     } catch {
-      // refused: fall through to the old way
+      // refused: use execCommand below
     }
   }
   const area = h("textarea", { class: "offscreen", value: text, "aria-hidden": "true" });
@@ -66,7 +66,7 @@ export async function copyText(text) {
   return done;
 }
 
-/** A button that copies `text()` and says so. */
+/** A button that copies `text()` and shows whether that succeeded. */
 export function copyButton(label, text, extra = {}) {
   const button = h("button", { class: "button small", type: "button", ...extra }, label);
   button.addEventListener("click", async () => {
@@ -74,7 +74,7 @@ export function copyButton(label, text, extra = {}) {
     try {
       done = await copyText(await text());
     } catch {
-      // it could not be had: said below
+      // reported below
     }
     button.textContent = done ? "Copied" : "Could not copy";
     setTimeout(() => (button.textContent = label), 1600);
@@ -82,7 +82,7 @@ export function copyButton(label, text, extra = {}) {
   return button;
 }
 
-/** Hand the browser a file that was made here. */
+/** Lets the browser save a file. */
 export function download(name, content, type) {
   const url =
     content instanceof Blob || !String(content).startsWith("data:")

@@ -1,4 +1,4 @@
-/** Numbers to words. Pure functions; null, undefined and NaN are "unknown", never 0. */
+/** Formats numbers for people. Pure functions. Null, undefined and NaN become "unknown", never 0. */
 
 export const UNKNOWN = "unknown";
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -6,7 +6,9 @@ const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 export const isKnown = (value) => typeof value === "number" && Number.isFinite(value);
 
-/** 24.3 GiB, 4.05 GiB, 812 MiB: one decimal from ten up, two below, none for bytes and for hundreds of MiB. */
+/**
+ * Size in bytes: 24.3 GiB, 4.05 GiB, 812 MiB. One decimal from 10 on, two below, none for bytes and hundreds of MiB.
+ */
 export function bytes(value) {
   if (!isKnown(value)) return UNKNOWN;
   const sign = value < 0 ? "−" : "";
@@ -26,17 +28,17 @@ export function bytes(value) {
   return `${sign}${size.toFixed(digits)} ${UNITS[unit]}`;
 }
 
-/** A slope: 2.41 MiB/step. */
+/** Growth per step: 2.41 MiB/step. */
 export function perStep(value, per = "step") {
   return isKnown(value) ? `${bytes(value)}/${per}` : UNKNOWN;
 }
 
-/** A fraction as a percentage: 0.0123 -> "1.2 %". */
+/** Fraction as a percentage: 0.0123 -> "1.2 %". */
 export function percent(fraction, digits = 1) {
   return isKnown(fraction) ? `${(fraction * 100).toFixed(digits).replace("-", "−")} %` : UNKNOWN;
 }
 
-/** With its sign: −12.4 %, +3.0 %, ±0.0 %. */
+/** Percentage with its sign: −12.4 %, +3.0 %, ±0.0 %. */
 export function signedPercent(fraction, digits = 1) {
   if (!isKnown(fraction)) return UNKNOWN;
   const text = Math.abs(fraction * 100).toFixed(digits);
@@ -44,7 +46,7 @@ export function signedPercent(fraction, digits = 1) {
   return `${fraction < 0 ? "−" : "+"}${text} %`;
 }
 
-/** A short time: 412 ms, 1.23 s, 31 µs. */
+/** Short time: 412 ms, 1.23 s, 31 µs. */
 export function seconds(value) {
   if (!isKnown(value)) return UNKNOWN;
   if (value < 1e-3) return `${(value * 1e6).toFixed(value < 1e-5 ? 1 : 0)} µs`;
@@ -53,38 +55,38 @@ export function seconds(value) {
   return duration(value);
 }
 
-/** A long time: 12 s, 3 min 20 s, 2 h 05 min, 3 d 4 h. */
+/** Long time: 12 s, 3 min 20 s, 2 h 05 min, 3 d 4 h. */
 export function duration(value) {
   if (!isKnown(value)) return UNKNOWN;
-  const whole = Math.max(0, Math.round(value));
-  if (whole < 60) return `${whole} s`;
-  const minutes = Math.floor(whole / 60);
-  if (minutes < 60) return `${minutes} min ${String(whole % 60).padStart(2, "0")} s`;
+  const total = Math.max(0, Math.round(value));
+  if (total < 60) return `${total} s`;
+  const minutes = Math.floor(total / 60);
+  if (minutes < 60) return `${minutes} min ${String(total % 60).padStart(2, "0")} s`;
   const hours = Math.floor(minutes / 60);
   if (hours < 48) return `${hours} h ${String(minutes % 60).padStart(2, "0")} min`;
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
-/** Time on an axis: 0:07, 1:23:45; below a minute's span with decimals: 12.4 s. */
+/** Time on an axis: 0:07, 1:23:45. With decimals for spans below a minute: 12.4 s. */
 export function axisTime(value, step = 1) {
   const sign = value < 0 ? "−" : "";
   const size = Math.abs(value);
   const decimals = step >= 1 ? 0 : Math.min(6, Math.ceil(-Math.log10(step) - 1e-9));
   const rounded = Number(size.toFixed(decimals));
   if (decimals > 0 && rounded < 60) return `${sign}${rounded.toFixed(decimals)} s`;
-  const whole = Math.floor(rounded);
-  const rest = decimals > 0 ? (rounded - whole).toFixed(decimals).slice(1) : "";
+  const total = Math.floor(rounded);
+  const rest = decimals > 0 ? (rounded - total).toFixed(decimals).slice(1) : "";
   const two = (number) => String(number).padStart(2, "0");
-  const hours = Math.floor(whole / 3600);
-  const minutes = Math.floor((whole % 3600) / 60);
-  const text = hours > 0 ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
+  const hours = Math.floor(total / 3600);
+  const minutes = Math.floor((total % 3600) / 60);
+  const text = hours > 0 ? `${hours}:${two(minutes)}:${two(total % 60)}` : `${minutes}:${two(total % 60)}`;
   return `${sign}${text}${rest}`;
 }
 
-/** How long ago: "now", "3 min ago", "2 d ago". */
-export function ago(momentSeconds, nowSeconds) {
-  if (!isKnown(momentSeconds)) return UNKNOWN;
-  const age = nowSeconds - momentSeconds;
+/** Age: "now", "3 min ago", "2 d ago". */
+export function ago(timeSeconds, nowSeconds) {
+  if (!isKnown(timeSeconds)) return UNKNOWN;
+  const age = nowSeconds - timeSeconds;
   if (age < 5) return "now";
   if (age < 60) return `${Math.floor(age)} s ago`;
   if (age < 3600) return `${Math.floor(age / 60)} min ago`;
@@ -92,14 +94,14 @@ export function ago(momentSeconds, nowSeconds) {
   return `${Math.floor(age / 86400)} d ago`;
 }
 
-/** A moment on the reader's clock: 14:03:59. */
-export function clock(momentSeconds) {
-  if (!isKnown(momentSeconds)) return UNKNOWN;
-  const date = new Date(momentSeconds * 1000);
+/** Local time of day: 14:03:59. */
+export function clock(timeSeconds) {
+  if (!isKnown(timeSeconds)) return UNKNOWN;
+  const date = new Date(timeSeconds * 1000);
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
 }
 
-/** Local seconds (as if UTC) on an axis of clock times: 14:05, 14:05:30, 14:05:30.2; with the day before it: Aug 3 14:05. */
+/** Local seconds (as if UTC) on an axis of times of day: 14:05, 14:05:30, 14:05:30.2. With the day: Aug 3 14:05. */
 export function localClock(localSeconds, step, withDay = false) {
   const decimals = step >= 1 ? 0 : Math.min(3, Math.ceil(-Math.log10(step) - 1e-9));
   const date = new Date((Math.round(localSeconds * 10 ** decimals) / 10 ** decimals) * 1000);
@@ -109,40 +111,40 @@ export function localClock(localSeconds, step, withDay = false) {
   return `${MONTHS[date.getUTCMonth()]} ${date.getUTCDate()} ${text}`;
 }
 
-/** A moment with its day: 2026-08-03 14:03:59. */
-export function moment(momentSeconds) {
-  if (!isKnown(momentSeconds)) return UNKNOWN;
-  const date = new Date(momentSeconds * 1000);
+/** Local date and time: 2026-08-03 14:03:59. */
+export function dateTime(timeSeconds) {
+  if (!isKnown(timeSeconds)) return UNKNOWN;
+  const date = new Date(timeSeconds * 1000);
   const two = (number) => String(number).padStart(2, "0");
-  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(momentSeconds)}`;
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(timeSeconds)}`;
 }
 
-/** 12,345 with thin spaces between thousands. */
+/** Integer with thin spaces between thousands: 12 345. */
 export function count(value) {
   return isKnown(value) ? String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f") : UNKNOWN;
 }
 
-/** So many steps: "1 step", "1,200 steps". */
+/** Number of steps: "1 step", "1 200 steps". */
 export const stepCount = (value) => `${count(value)} ${value === 1 ? "step" : "steps"}`;
 
-/** Graphs that are alive: the agent counts up to 10,000 (wire.MOST_GRAPHS). */
+/** Number of live graphs. The agent counts up to 10,000 (wire.MOST_GRAPHS). */
 export function graphs(value) {
   return value >= 10_000 ? `${count(10_000)} or more` : count(value);
 }
 
-/** A ratio of times: ×1.23. */
+/** Ratio of times: ×1.23. */
 export function ratio(value) {
   return isKnown(value) ? `×${value.toFixed(2)}` : UNKNOWN;
 }
 
-/** A plain number with as many digits as it carries; three of them, and a power of ten, where it has more than twelve. */
+/** Plain number with its significant digits. Three digits and a power of ten from 1e12 on. */
 export function number(value) {
   if (!isKnown(value)) return UNKNOWN;
   if (Math.abs(value) >= 1e12) return value.toExponential(2).replace("e+", "e");
   return Math.abs(value) >= 100 || Number.isInteger(value) ? count(value) : String(Number(value.toPrecision(3)));
 }
 
-/** A quantity in the words of its unit (the units of a trace's `meta.unit`). */
+/** Quantity with its unit (the `meta.unit` of a trace). */
 export function quantity(value, unit) {
   if (!isKnown(value)) return UNKNOWN;
   switch (unit) {
@@ -161,9 +163,9 @@ export function quantity(value, unit) {
   }
 }
 
-const WIDEST_BOUND = 0.25; // a run so short or uneven that its cost is only known to lie below more has told nothing of it
+const WIDEST_BOUND = 0.25; // larger upper bounds say nothing about the cost: the run was too short or too uneven
 
-/** One's own cost in words: measured, or below what could be resolved. */
+/** Agent overhead in words: measured, or below the resolution. */
 export function overhead(cost) {
   if (!cost) return "agent overhead: not measured yet";
   if (cost.resolvable && isKnown(cost.fraction))
@@ -173,11 +175,11 @@ export function overhead(cost) {
   return "agent overhead: not measured yet";
 }
 
-/** Of many parts: "7 of 8". */
-export function ofMany(part, whole) {
-  if (!isKnown(whole)) return UNKNOWN;
-  return part === whole ? String(whole) : `${isKnown(part) ? part : "?"} of ${whole}`;
+/** Part of a total: "7 of 8". */
+export function partOf(part, total) {
+  if (!isKnown(total)) return UNKNOWN;
+  return part === total ? String(total) : `${isKnown(part) ? part : "?"} of ${total}`;
 }
 
-/** A Python function as one reads it: train(); what is no function, as Python writes it: <module>. */
+/** Name of a Python function: "train()". Names such as <module> stay as they are. */
 export const called = (name) => (name.endsWith(">") ? name : `${name}()`);

@@ -1,6 +1,6 @@
-/** The frame around every page, and which page a path shows. */
+/** Frame around every page. Maps a path to its page. */
 
-import { api, onRecordingAsked, onUnauthorized } from "vramscope/api.js";
+import { api, onRecordingRequest, onUnauthorized } from "vramscope/api.js";
 import { fill, h, setText } from "vramscope/dom.js";
 import { clock } from "vramscope/format.js";
 import * as keys from "vramscope/keys.js";
@@ -26,7 +26,7 @@ const RUN_PAGES = {
   "/oom": () => import("vramscope/pages/oom.js"),
 };
 
-/** Path -> module and what it is opened with. Pages load when they are first wanted. */
+/** Route of a path: its key, its module and the context that the page is opened with. Pages load on first use. */
 function route(path) {
   if (path === "/runs" || path === "/runs/") return { key: "/runs", load: () => import("vramscope/pages/runs.js") };
   const run = path.match(/^\/runs\/([^/]+)(\/[a-z]+)?\/?$/);
@@ -97,7 +97,7 @@ class App extends HTMLElement {
     this.drawTheme();
     store.watch(() => this.show());
     onUnauthorized.call = () => this.signIn();
-    onRecordingAsked.call = showCompiling;
+    onRecordingRequest.call = showCompiling;
     addEventListener("keydown", (event) => {
       if (event.key === "Escape") for (const menu of this.querySelectorAll("details.menu[open]")) menu.open = false;
     });
@@ -108,9 +108,11 @@ class App extends HTMLElement {
     this.begin();
   }
 
-  /** The page does not wait to hear whether a token is needed: if so, what it asks for is refused, and we ask for one. */
+  /**
+   * Starts the page before the session is known. If the server needs a token, requests are refused and sign-in opens.
+   */
   async begin() {
-    this.begun = true;
+    this.started = true;
     live.anchored();
     this.show();
     try {
@@ -121,7 +123,7 @@ class App extends HTMLElement {
         return;
       }
     } catch {
-      // The server is away: the page itself says what is wrong when it asks.
+      // The server does not answer. The page reports this when it requests data.
     }
     live.start();
   }
@@ -153,7 +155,7 @@ class App extends HTMLElement {
     const state = store.get();
     this.drawLive(state);
     this.drawProblems(state.problems);
-    if (!this.begun || this.key === "sign-in") return;
+    if (!this.started || this.key === "sign-in") return;
     if (state.path === "/") {
       go("/runs", { replace: true });
       return;
@@ -190,10 +192,10 @@ class App extends HTMLElement {
     );
   }
 
-  /** What is wrong with the server, on every page, as long as it is. */
+  /** Shows problems of the server on every page. */
   drawProblems(problems) {
-    if (problems === this.told) return;
-    this.told = problems;
+    if (problems === this.drawnProblems) return;
+    this.drawnProblems = problems;
     fill(
       this.problems,
       problems.length > 0 &&

@@ -1,9 +1,9 @@
-/** Keyboard: one table of keys, which is also the help page. */
+/** Keyboard shortcuts. One table defines the keys and the help page. */
 
 import { h } from "vramscope/dom.js";
 import { go, togglePause } from "vramscope/store.js";
 
-/** [keys, what they do, name of the action that a page answers, or a function]. */
+/** [keys, description, name of an action that the page handles, or a function]. */
 const KEYS = [
   ["?", "show or hide this help", () => toggleHelp()],
   ["/", "search", () => focusSearch()],
@@ -24,7 +24,9 @@ const KEYS = [
 
 const actions = new Map();
 
-/** A page answers an action ("follow", "export", ...) while it is shown. Returns a function that ends it. */
+/**
+ * Registers a handler of an action ("follow", "export", ...) while a page is shown. Returns a function that removes it.
+ */
 export function onAction(name, answer) {
   actions.set(name, answer);
   return () => actions.get(name) === answer && actions.delete(name);
@@ -44,7 +46,7 @@ export function start() {
       if (event.key === "Escape") target.blur();
       if (target.type !== "checkbox") return;
     }
-    // Space on a control is that control's own; letters are ours.
+    // Controls handle space themselves.
     if (
       event.key === " " &&
       target instanceof HTMLElement &&

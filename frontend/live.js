@@ -22,7 +22,7 @@ const subscribers = new Set();
 const trail = [];
 
 let started = false;
-let polling = null; // AbortController of the loop that runs
+let polling = null; // AbortController of the running loop
 let slept = false;
 let anchoring = null;
 let rewind = false;
@@ -106,7 +106,7 @@ async function poll(signal) {
   }
 }
 
-/** One request, and its events to the subscribers. */
+/** Sends one request and publishes its events. */
 async function once(signal) {
   const at = rewind ? trail[0] : trail.at(-1);
   rewind = false;

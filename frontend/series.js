@@ -14,8 +14,8 @@ const READERS = {
 };
 
 /**
- * A plain array from what Plotly's JSON carries: a list, or `{dtype, bdata}` with base64 inside.
- * Decoded before drawing, because appending to an undecoded array throws, and `Array.from` of one is silently empty.
+ * Converts an array of Plotly's JSON to a plain array: a list, or `{dtype, bdata}` with base64 inside.
+ * Done before drawing, because appending to an encoded array throws, and `Array.from` of one is silently empty.
  */
 export function decode(values) {
   if (values === null || values === undefined) return [];
@@ -31,9 +31,12 @@ export function decode(values) {
 
 const known = (value) => typeof value === "number" && Number.isFinite(value);
 
-/** What a live row gives to one trace: the field times its scale, less others and more others, and only where a code matches and what it needs is known. */
+/**
+ * Value of a live row for one trace: the field minus and plus other fields, times a scale.
+ * Undefined if the row does not belong to the trace. Null if the value is unknown.
+ */
 export function liveValue(columns, entry, i) {
-  if (entry.where && columns[entry.where.field]?.[i] !== entry.where.equals) return undefined; // not this trace's row
+  if (entry.where && columns[entry.where.field]?.[i] !== entry.where.equals) return undefined; // row of another trace
   if (entry.needs && !known(columns[entry.needs]?.[i])) return undefined;
   const value = columns[entry.field]?.[i];
   if (!known(value) || (value < 0 && !entry.signed)) return null;
@@ -48,12 +51,12 @@ export function liveValue(columns, entry, i) {
   return value * (entry.scale ?? 1);
 }
 
-/** Seconds since 1970 carry a quarter of a microsecond: closer moments are the same row, come by another way. */
+/** Resolution of seconds since 1970 in a double is 0.25 µs: rows closer than this are the same row. */
 const SAME = 2e-6;
 
 /**
- * Append a live `rows` event to a trace's own arrays (in place), only rows later than the last one.
- * Returns how many were added.
+ * Appends the rows of a live `rows` event that are later than the last one, in place. Returns the number of appended
+ * rows.
  */
 export function appendRows(trace, entry, columns, x) {
   let added = 0;
@@ -69,7 +72,7 @@ export function appendRows(trace, entry, columns, x) {
   return added;
 }
 
-/** Last, lowest, mean and highest of the known values; null where there is none. */
+/** Last, lowest, mean and highest of the known values. Null if there is none. */
 export function stats(values) {
   let last = null;
   let min = Infinity;
@@ -88,18 +91,18 @@ export function stats(values) {
 }
 
 /**
- * The same over every row of a window that is drawn from fewer points: `whole` is that of the rows that were fetched, `live`
- * are the values that came since, one each.
+ * Statistics over all rows of a thinned window. `fetched`: statistics of the fetched rows. `live`: values of later
+ * rows.
  */
-export function wholeStats(whole, live) {
+export function windowStats(fetched, live) {
   const since = stats(live);
-  if (since.last === null) return whole;
+  if (since.last === null) return fetched;
   const rows = live.filter(known).length;
   return {
     last: since.last,
-    min: Math.min(whole.min, since.min),
-    max: Math.max(whole.max, since.max),
-    mean: (whole.mean * whole.rows + since.mean * rows) / (whole.rows + rows),
+    min: Math.min(fetched.min, since.min),
+    max: Math.max(fetched.max, since.max),
+    mean: (fetched.mean * fetched.rows + since.mean * rows) / (fetched.rows + rows),
   };
 }
 
@@ -111,8 +114,8 @@ export function highest(values) {
 }
 
 /**
- * A range close around values, for an axis whose zero would press a small change flat; never closer than a tenth of the
- * highest value, so that what is still does not look like mountains. Below zero only where values are.
+ * Axis range close around the values, where an axis from zero would hide small changes. At least a tenth of the highest
+ * value, so that noise does not look large. Below zero only if values are.
  */
 export function closeRange(low, high) {
   const span = Math.max(high - low, Math.max(Math.abs(low), Math.abs(high)) * 0.1) || 1;
@@ -121,14 +124,14 @@ export function closeRange(low, high) {
   return [low < 0 ? bottom : Math.max(0, bottom), middle + span * 0.57];
 }
 
-/** The powers of ten of a range around values above zero, for a logarithmic axis. */
+/** Range of a logarithmic axis around values above zero, as powers of ten. */
 export function logRange(low, high) {
   const [bottom, top] = [Math.log10(low > 0 ? low : high), Math.log10(high)];
   const room = Math.max(0.05, (top - bottom) * 0.06);
   return [bottom - room, top + room];
 }
 
-/** Ticks of a logarithmic axis between two powers of ten: 1, 2, 5, or whole decades only, or only some of them. */
+/** Ticks of a logarithmic axis between two powers of ten: 1, 2, 5, or decades, or some decades. */
 export function logTicks(from, to, most = 7) {
   const decades = to - from;
   const factors = decades * 3 <= most ? [1, 2, 5] : decades * 2 <= most ? [1, 3] : [1];
@@ -149,7 +152,7 @@ export function logTicks(from, to, most = 7) {
   };
 }
 
-/** `d` attributes of a sparkline in a box of width x height: the line, and the area under it. Unknown values are gaps. */
+/** `d` attributes of a sparkline in a box of width x height: line, and area below it. Unknown values are gaps. */
 export function sparklinePaths(values, width, height, ceiling = null) {
   const top = Math.max(ceiling ?? 0, highest(values) ?? 0) || 1;
   const stepX = values.length > 1 ? width / (values.length - 1) : 0;
@@ -180,32 +183,32 @@ export function sparklinePaths(values, width, height, ceiling = null) {
 }
 
 /**
- * `d` of the area between two series along x, in a box of width x height whose sides are `extent` and 0 to `top`; `low` null:
- * down to zero. Unknown values are gaps.
+ * `d` attribute of the area between two series along x, in a box of width x height that spans `extent` and 0 to `top`.
+ * `low` null: down to zero. Unknown values are gaps.
  */
 export function envelopePath(x, low, high, [first, last], top, width, height) {
   const round = (value) => Math.round(value * 10) / 10;
   const across = (value) => round((Math.min(1, Math.max(0, (value - first) / (last - first))) || 0) * width);
   const up = (value) => round(height - (Math.max(0, value) / (top || 1)) * (height - 1));
   let path = "";
-  let stretch = [];
+  let points = [];
   const close = () => {
-    const there = stretch.map((i) => `${across(x[i])},${up(high[i])}`);
-    // the way back a little lower: a span of nothing is a line, not invisible
-    const back = stretch
+    const there = points.map((i) => `${across(x[i])},${up(high[i])}`);
+    // the lower edge is one pixel lower: an area of height 0 stays visible as a line
+    const back = points
       .toReversed()
       .map((i) => `${across(x[i])},${low && known(low[i]) ? Math.min(height, up(low[i]) + 1) : height}`);
-    if (stretch.length === 1) there.push(`${round(across(x[stretch[0]]) + 1)},${up(high[stretch[0]])}`);
-    if (stretch.length) path += `M${[...there, ...back].join("L")}Z`;
-    stretch = [];
+    if (points.length === 1) there.push(`${round(across(x[points[0]]) + 1)},${up(high[points[0]])}`);
+    if (points.length) path += `M${[...there, ...back].join("L")}Z`;
+    points = [];
   };
-  x.forEach((_, i) => (known(high[i]) ? stretch.push(i) : close()));
+  x.forEach((_, i) => (known(high[i]) ? points.push(i) : close()));
   close();
   return path;
 }
 
-/** The outline of each stretch in which both edges are known, one after the other with a gap between two. */
-export function stretches(x, low, high) {
+/** Outlines of a band, one for each part in which both edges are known, separated by gaps. */
+export function bandOutlines(x, low, high) {
   const out = { x: [], y: [] };
   const close = (begin, end) => {
     if (end <= begin) return;
@@ -222,8 +225,10 @@ export function stretches(x, low, high) {
   return out;
 }
 
-/** A window moved by `by` within `extent`, or only its "start" or "end"; never narrower than `least`. */
-export function slid({ from, to }, part, by, [first, last], least) {
+/**
+ * Window moved by `by` within `extent`. `part`: "window", or the "start" or "end" only. Never narrower than `least`.
+ */
+export function shiftedWindow({ from, to }, part, by, [first, last], least) {
   if (part === "window") {
     const moved = Math.min(Math.max(by, first - from), last - to);
     return { from: from + moved, to: to + moved };
@@ -234,8 +239,7 @@ export function slid({ from, to }, part, by, [first, last], least) {
 }
 
 /**
- * Means over what lies within `width` around each x (rising), for the eye: a value that is unknown stays so, and counts in no
- * mean. Takes time in proportion to the length.
+ * Moving mean over `width` around each x (ascending). Unknown values stay unknown and count in no mean. Linear time.
  */
 export function smoothed(x, y, width) {
   const out = new Array(y.length);
@@ -253,7 +257,7 @@ const TIME_STEPS = [
   15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800,
 ];
 
-/** Ticks of a time axis between two moments (seconds): round clock steps and their words. */
+/** Ticks of a time axis between two times (seconds): round steps and their labels. */
 export function timeTicks(from, to, most = 8) {
   const span = to - from;
   if (!(span > 0) || !Number.isFinite(span)) return { values: [from], texts: [axisTime(from)] };
@@ -263,7 +267,7 @@ export function timeTicks(from, to, most = 8) {
   return { values, texts: values.map((value) => axisTime(value, step)) };
 }
 
-/** Round steps between two. */
+/** Ticks of a step axis: round numbers between two steps. */
 export function stepTicks(from, to, most = 8) {
   const least = Math.max(1, (to - from) / most);
   const power = 10 ** Math.floor(Math.log10(least));
@@ -274,11 +278,11 @@ export function stepTicks(from, to, most = 8) {
 }
 
 /**
- * The same two moments (seconds after `zero`, which counts from 1970) on the reader's clock: ticks at its round times, the day
- * where a new one begins.
+ * Ticks of an axis of local times of day. `from` and `to`: seconds after `zero`, which is in seconds since 1970. The
+ * first tick of a day shows the date.
  */
 export function clockTicks(from, to, zero, most = 8) {
-  // seconds that read as local time if they were UTC; an hour that the clock jumps within the window is not followed
+  // seconds that read as local time in UTC; a change of daylight saving time within the window is ignored
   const local = zero + from - new Date((zero + from) * 1000).getTimezoneOffset() * 60 - from;
   const span = to - from;
   if (!(span > 0) || !Number.isFinite(span)) return { values: [from], texts: [localClock(local + from, 1)] };
@@ -299,7 +303,9 @@ export function clockTicks(from, to, zero, most = 8) {
   };
 }
 
-/** Rows of text as CSV (RFC 4180). A leading = + - @ of a text is defused, so that a spreadsheet runs no run's name. */
+/**
+ * Rows as CSV (RFC 4180). A leading = + - @ in a text is escaped, so that a spreadsheet does not run it as a formula.
+ */
 export function toCsv(rows) {
   const cell = (value) => {
     if (value === null || value === undefined || (typeof value === "number" && !Number.isFinite(value))) return "";
@@ -310,7 +316,7 @@ export function toCsv(rows) {
   return rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
 }
 
-/** Rows of text as a Markdown table; the first row is the head. */
+/** Rows as a Markdown table. The first row is the head. */
 export function toMarkdown(rows) {
   const cell = (value) =>
     String(value ?? "")
@@ -325,7 +331,7 @@ export function toMarkdown(rows) {
   );
 }
 
-/** Columns of traces joined on x, for a table: `{head: [...], rows: [[x, y, ...]]}`. */
+/** Joins traces on x for a table: `{head: [...], rows: [[x, y, ...]]}`. */
 export function joined(xName, traces) {
   const byX = new Map();
   traces.forEach((trace, column) => {
@@ -340,13 +346,13 @@ export function joined(xName, traces) {
   return { head: [xName, ...traces.map((trace) => trace.name)], rows: keys.map((x) => [x, ...byX.get(x)]) };
 }
 
-/** A value between two colours' share: 0..1 clipped; null stays null. */
+/** Share of a value of its ceiling, clipped to 0..1. Null if unknown. */
 export function shareOf(value, ceiling) {
   if (!known(value) || !known(ceiling) || ceiling <= 0) return null;
   return Math.min(1, Math.max(0, value / ceiling));
 }
 
-/** Two lists of event ids or runs are the same set. */
+/** True if two sets are equal. */
 export function sameSet(a, b) {
   return a.size === b.size && [...a].every((item) => b.has(item));
 }

@@ -1,6 +1,8 @@
-/** The state that pages share. What belongs to a view lives in the URL, so that a link is the view. */
+/** State that pages share. The view itself is in the URL, so a link reproduces it. */
 
-/** A small observable object: `get()`, `set(patch)`, `watch(listener) -> stop`. Listeners run once a microtask. */
+/**
+ * Creates a small observable store: `get()`, `set(patch)`, `watch(listener) -> stop`. Listeners run once per microtask.
+ */
 export function createStore(state) {
   const listeners = new Set();
   let scheduled = false;
@@ -24,8 +26,8 @@ export function createStore(state) {
 }
 
 /**
- * `live`: state of the connection (connecting, live, stale, paused, asleep) and since when it is stale; `paused`: live data are
- * not drawn, as the address says; `problems`: the server's.
+ * `live`: state of the connection (connecting, live, stale, paused, asleep) and since when it is stale. `paused`: live
+ * data are not drawn, from the URL. `problems`: problems of the server.
  */
 export const store = createStore({
   ...here(),
@@ -39,18 +41,18 @@ function here() {
   return { path: location.pathname, query, paused: query.paused === "1" };
 }
 
-/** Go to another page. */
+/** Opens another page. */
 export function go(href, { replace = false } = {}) {
   history[replace ? "replaceState" : "pushState"](null, "", href);
   store.set(here());
 }
 
-/** Draw live data no more, or again. */
+/** Pauses or resumes drawing of live data. */
 export function togglePause() {
   setQuery({ paused: store.get().paused ? null : 1 });
 }
 
-/** Change parts of the view; null takes a part away. Replaces the history entry: a view is one place to go back to. */
+/** Changes parameters of the URL. Null removes one. Replaces the history entry unless `push` is set. */
 export function setQuery(patch, { push = false } = {}) {
   const next = new URLSearchParams(location.search);
   for (const [key, value] of Object.entries(patch)) {
@@ -63,7 +65,7 @@ export function setQuery(patch, { push = false } = {}) {
 
 addEventListener("popstate", () => store.set(here()));
 
-/** Take over clicks on links to our own pages. */
+/** Handles clicks on links to our own pages without a reload. */
 export function followLinks(root) {
   root.addEventListener("click", (event) => {
     if (

@@ -1,19 +1,19 @@
-/** Light and dark, the palette of figures, and the colours that charts take from the style sheets. */
+/** Light and dark theme, palette of figures, and chart colours from the style sheets. */
 
 const KEY = "vramscope-theme";
 const PALETTE = "vramscope-palette";
-export const PALETTES = ["brightness"]; // besides that of tokens.css; each is a block of palettes.css
+export const PALETTES = ["brightness"]; // in addition to the default of tokens.css; each is a block of palettes.css
 const listeners = new Set();
 let cache = null;
 
-/** "light" or "dark": the reader's choice, else the system's. */
+/** Current theme, "light" or "dark": the reader's choice, else the system's. */
 export function theme() {
   return (
     document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")
   );
 }
 
-/** "light", "dark", or null to go with the system. */
+/** Sets the theme: "light", "dark", or null for the system's. */
 export function setTheme(name) {
   if (name) {
     document.documentElement.dataset.theme = name;
@@ -25,17 +25,17 @@ export function setTheme(name) {
   changed();
 }
 
-/** The palette that figures are drawn in: one of PALETTES, or null for the first. */
+/** Sets the palette of figures: one of PALETTES, or null for the default. */
 export function setPalette(name) {
   if (name) localStorage.setItem(PALETTE, name);
   else localStorage.removeItem(PALETTE);
-  wearPalette(name);
+  applyPalette(name);
   changed();
 }
 
 export const chosenPalette = () => document.documentElement.dataset.palette ?? null;
 
-function wearPalette(name) {
+function applyPalette(name) {
   if (PALETTES.includes(name)) document.documentElement.dataset.palette = name;
   else delete document.documentElement.dataset.palette;
 }
@@ -54,10 +54,10 @@ export function onThemeChange(listener) {
 export function start() {
   const stored = localStorage.getItem(KEY);
   if (stored === "dark" || stored === "light") document.documentElement.dataset.theme = stored;
-  wearPalette(localStorage.getItem(PALETTE));
+  applyPalette(localStorage.getItem(PALETTE));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
   addEventListener("storage", (event) => {
-    if (event.key === PALETTE) wearPalette(event.newValue);
+    if (event.key === PALETTE) applyPalette(event.newValue);
     else if (event.key !== KEY) return;
     else if (event.newValue) document.documentElement.dataset.theme = event.newValue;
     else delete document.documentElement.dataset.theme;
@@ -70,7 +70,7 @@ function changed() {
   for (const listener of listeners) listener(theme());
 }
 
-/** Colours of the style sheet as a chart needs them; `role(name)` gives the colour of a series. */
+/** Colours of the style sheet for charts. `role(name)` returns the colour of a series. */
 export function themeColors() {
   if (cache) return cache;
   const style = getComputedStyle(document.documentElement);
@@ -91,7 +91,7 @@ export function themeColors() {
   return cache;
 }
 
-/** "#rrggbb" with an opacity. */
+/** Colour "#rrggbb" with an opacity. */
 export function rgba(hex, alpha) {
   const number = parseInt(hex.slice(1), 16);
   return `rgba(${(number >> 16) & 255},${(number >> 8) & 255},${number & 255},${alpha})`;

@@ -1,8 +1,8 @@
-/** The head of a chart: its title and the buttons beside it. */
+/** Head of a chart: title and buttons. */
 
 import { h } from "vramscope/dom.js";
 
-/** The head and the two buttons that a chart changes later; `scaleButton` only where the axis may be logarithmic. */
+/** Creates the head, and the two buttons that the chart updates. `scaleButton` exists only for charts with `scale`. */
 export function chartHead(chart) {
   const { title, scale, numbers } = chart.options;
   const button = (label, hint, onclick) =>
@@ -15,7 +15,7 @@ export function chartHead(chart) {
     h("button", { type: "button", class: "menu-item", onclick: (event) => chart.export(kind, event) }, label);
   const hasNumbers = numbers !== false;
   const tableButton = button("Table", "view as table", () => chart.toggleTable());
-  const scaleButton = scale && button("Log axis", null, () => chart.turnScale());
+  const scaleButton = scale && button("Log axis", null, () => chart.toggleScale());
   const exports = h(
     "details",
     { class: "menu" },

@@ -1,11 +1,11 @@
-/** The legend as a table, with the numbers of what is in view; and the same in a sentence for screen readers. */
+/** Legend as a table of the values in view, and as a sentence for screen readers. */
 
 import { hiddenRoles, toggleRole } from "vramscope/charts/roles.js";
 import { fill, h, setText } from "vramscope/dom.js";
 import { quantity } from "vramscope/format.js";
-import { highest, stats, wholeStats } from "vramscope/series.js";
+import { highest, stats, windowStats } from "vramscope/series.js";
 
-/** One row a role; a click switches the role off in all charts. */
+/** Draws one row for each role. A click hides or shows the role in all charts. */
 export function drawLegend(chart, colors) {
   const [from, to] = chart.xRange();
   const kind = chart.figure.layout.meta?.kind ?? "series";
@@ -83,14 +83,14 @@ export function drawLegend(chart, colors) {
   chart.setAttribute("role", "figure");
 }
 
-/** The numbers over every row of the window; null where it is drawn row by row, or only a part of it is in view. */
+/** Statistics over all rows of the window. Null if every row is drawn, or if only a part of the window is in view. */
 function ofEveryRow(chart, trace, from, to) {
   const whole = trace.meta?.whole;
   if (!whole || from > trace.x[0] || to < trace.x.at(-1)) return null;
-  return wholeStats(whole, trace.y.slice(chart.fetched[chart.traces.indexOf(trace)]));
+  return windowStats(whole, trace.y.slice(chart.fetched[chart.traces.indexOf(trace)]));
 }
 
-/** The numbers of what is drawn in view. */
+/** Statistics of the drawn values in view. */
 function ofDrawn(parts, trace, within) {
   const main = stats(within(trace));
   return {

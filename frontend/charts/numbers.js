@@ -1,4 +1,4 @@
-/** What a chart shows as numbers: a table in the page, and files to take along. */
+/** Values of a chart: a table in the page, and exported files. */
 
 import { themedTraces } from "vramscope/charts/theming.js";
 import { themeColors } from "vramscope/theme.js";
@@ -21,7 +21,7 @@ function tableContent(chart) {
   );
 }
 
-/** The last rows of what is shown. */
+/** Draws a table of the last rows. */
 export function drawTable(chart) {
   const { head, rows } = tableContent(chart);
   const shown = rows.slice(-TABLE_ROWS);
@@ -62,7 +62,7 @@ export function drawTable(chart) {
   );
 }
 
-/** Save as `kind`: csv, png or svg. */
+/** Saves the chart as `kind`: csv, png or svg. */
 export async function exportChart(chart, kind, event) {
   event.target.closest("details").open = false;
   const name = `${chart.options.file ?? "vramscope"}.${kind}`;
@@ -90,5 +90,5 @@ export async function exportChart(chart, kind, event) {
   );
 }
 
-/** Plotly reads some HTML in texts; `<` in a name is a character. */
+/** Escapes text for Plotly, which interprets some HTML. */
 const escapeText = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;");

@@ -1,10 +1,10 @@
-/** Plotly.js, out of the plotly wheel: loaded once, and only where a chart is wanted. */
+/** Loads Plotly.js from the plotly wheel, once, when the first chart needs it. */
 
 import { h } from "vramscope/dom.js";
 
 let plotlyLoading = null;
 
-/** `window.Plotly`, once it is here. */
+/** Promise of `window.Plotly`. */
 export function loadPlotly() {
   plotlyLoading ??= new Promise((resolve, reject) => {
     if (window.Plotly) return resolve(window.Plotly);

@@ -1,41 +1,43 @@
 /**
- * Polygons by the thousand, under what Plotly draws: one path a colour. Plotly takes 0.2 s for 2000 of them, each time that
- * anything is drawn; here a path is made once, in units of the axes, and another window, size or theme is another transform.
+ * Draws thousands of polygons below Plotly's drawing, one SVG path for each colour.
+ *
+ * Plotly needs 0.2 s for 2000 polygons at each redraw. Here a path is built once, in axis units. Another window, size
+ * or theme only changes its transform.
  */
 
 import { hiddenRoles } from "vramscope/charts/roles.js";
 import { svg } from "vramscope/dom.js";
 
-/** x of a trace -> the path of its polygons, and what its x values count from: a drawing has no digits for large ones. */
-const made = new WeakMap();
+/** x array of a trace -> its path, and the origin of its x values (SVG has too few digits for large numbers). */
+const paths = new WeakMap();
 
 export const isPolygons = (trace) => trace.meta?.kind === "polygon";
 
-/** Polygons, one after the other with a gap between two, as one path. */
+/** Converts polygons that are separated by gaps to one SVG path. */
 export function polygonsPath(x, y, zero) {
   const parts = [];
-  let begun = false;
+  let isOpen = false;
   for (let i = 0; i < x.length; i += 1) {
     if (!Number.isFinite(y[i])) {
-      if (begun) parts.push("Z");
-      begun = false;
+      if (isOpen) parts.push("Z");
+      isOpen = false;
       continue;
     }
-    parts.push(`${begun ? "L" : "M"}${x[i] - zero},${Math.round(y[i] * 1e5) / 1e5}`);
-    begun = true;
+    parts.push(`${isOpen ? "L" : "M"}${x[i] - zero},${Math.round(y[i] * 1e5) / 1e5}`);
+    isOpen = true;
   }
-  return parts.join("") + (begun ? "Z" : "");
+  return parts.join("") + (isOpen ? "Z" : "");
 }
 
 function pathOf({ x, y }) {
-  if (!made.has(x)) {
+  if (!paths.has(x)) {
     const zero = x[0] ?? 0;
-    made.set(x, { zero, path: svg("path", { d: polygonsPath(x, y, zero), "vector-effect": "non-scaling-stroke" }) });
+    paths.set(x, { zero, path: svg("path", { d: polygonsPath(x, y, zero), "vector-effect": "non-scaling-stroke" }) });
   }
-  return made.get(x);
+  return paths.get(x);
 }
 
-/** Draw these traces, with the colours that Plotly would have been given. */
+/** Draws these traces in the colours that Plotly would use. */
 export function drawPolygons(chart, traces) {
   const shown = traces.filter((trace) => !hiddenRoles.has(trace.meta.role));
   if (!chart.polygons && shown.length === 0) return;
@@ -50,14 +52,14 @@ export function drawPolygons(chart, traces) {
     ...shown.map((trace) => {
       const { path } = pathOf(trace);
       path.setAttribute("fill", trace.fillcolor);
-      path.setAttribute("stroke", trace.fillcolor); // where they are many and thin, their borders are what one sees
+      path.setAttribute("stroke", trace.fillcolor); // many thin polygons are visible by their borders only
       return path;
     }),
   );
   placePolygons(chart);
 }
 
-/** Put them where the axes are now. */
+/** Aligns the polygons with the current axes. */
 export function placePolygons(chart) {
   const { xaxis, yaxis } = chart.plot._fullLayout ?? {};
   if (!chart.polygons || !xaxis || !yaxis) return;

@@ -1,14 +1,14 @@
-/** Series that the reader switched off in a legend: in all charts at once, and in the address. */
+/** Series that are hidden by a click in a legend. The choice applies to all charts and is kept in the URL. */
 
 import { setQuery, store } from "vramscope/store.js";
 import { onThemeChange } from "vramscope/theme.js";
 
 export const hiddenRoles = new Set();
-let said = null;
+let knownHide = null;
 
 function read({ query: { hide = "" } }) {
-  if (hide === said) return false;
-  said = hide;
+  if (hide === knownHide) return false;
+  knownHide = hide;
   hiddenRoles.clear();
   for (const role of hide.split(",")) if (role) hiddenRoles.add(role);
   return true;
@@ -17,14 +17,14 @@ function read({ query: { hide = "" } }) {
 read(store.get());
 store.watch((state) => read(state) && redrawAll());
 
-/** Switch a series off, or on again. */
+/** Hides a series, or shows it again. */
 export function toggleRole(role) {
   const shown = new Set(hiddenRoles);
   if (!shown.delete(role)) shown.add(role);
   setQuery({ hide: [...shown].join(",") });
 }
 
-/** After a change of theme or legend: every chart, as soon as it may. */
+/** Redraws every chart, after a change of theme or legend. */
 export function redrawAll() {
   for (const chart of document.querySelectorAll("vs-chart")) {
     chart.builtLegend = null;

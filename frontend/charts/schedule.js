@@ -1,17 +1,17 @@
 /**
- * All charts of a page share one scheduler: at most one is drawn a frame, each at most twice a second, none while hidden. Where
- * drawing is slow, on a small or a busy machine, it is done less often, so that the page still answers.
+ * One scheduler for all charts of a page. It draws at most one chart per frame, each at most twice a second, and none
+ * while the page is hidden. Where drawing is slow, it draws less often, so that the page stays responsive.
  */
 
 const DRAW_EVERY_MS = 500;
 const DRAW_AT_LEAST_EVERY_MS = 3_000;
-const MOST_OF_THE_TIME = 0.1; // that one chart may take for itself
+const MOST_OF_THE_TIME = 0.1; // share of the time that one chart may use
 
 const dirty = new Set();
-let timer = null; // set until the frame that it asks for is drawn: asked twice, a frame would draw two charts
+let timer = null; // pending until its frame is drawn: two requests would draw two charts in one frame
 
-/** Have a chart drawn as soon as its turn has come. */
-export function wantDraw(chart) {
+/** Requests a drawing of the chart. */
+export function requestDraw(chart) {
   dirty.add(chart);
   timer ??= setTimeout(nextFrame, 0);
 }
@@ -37,10 +37,10 @@ function nextFrame() {
 
 const every = ({ drawMs = 0 }) => Math.min(DRAW_AT_LEAST_EVERY_MS, Math.max(DRAW_EVERY_MS, drawMs / MOST_OF_THE_TIME));
 
-/** Does this chart wait for its turn? */
-export const waits = (chart) => dirty.has(chart);
+/** True if the chart waits to be drawn. */
+export const isWaiting = (chart) => dirty.has(chart);
 
-/** It is gone. */
-export const forget = (chart) => dirty.delete(chart);
+/** Cancels a requested drawing. */
+export const cancelDraw = (chart) => dirty.delete(chart);
 
-document.addEventListener("visibilitychange", () => !document.hidden && [...dirty].forEach(wantDraw));
+document.addEventListener("visibilitychange", () => !document.hidden && [...dirty].forEach(requestDraw));

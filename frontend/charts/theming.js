@@ -1,15 +1,15 @@
-/** What Python built, in the colours of the theme and with the ranges of the view: the figure's data stay as they are. */
+/** Applies the colours of the theme and the ranges of the view to a figure. The figure's data stay unchanged. */
 
 import { hiddenRoles } from "vramscope/charts/roles.js";
-import { clockTicks, closeRange, logRange, logTicks, smoothed, stretches, timeTicks } from "vramscope/series.js";
+import { clockTicks, closeRange, logRange, logTicks, smoothed, bandOutlines, timeTicks } from "vramscope/series.js";
 import { rgba } from "vramscope/theme.js";
 
-/** In fewer pixels the names beside points would lie on one another: hovering and the legend tell them. */
+/** Below this width, labels beside points would overlap. Hovering and the legend show them instead. */
 const NARROW = 440;
-const LETTER_PX = 5.8; // of 11 pixels high
+const LETTER_PX = 5.8; // width of a letter at a font size of 11 pixels
 const COARSE = matchMedia("(pointer: coarse)");
 
-/** The layout to draw with. */
+/** Layout to draw with. */
 export function themedLayout(chart, colors) {
   const source = chart.figure.layout;
   const layout = { ...source, template: "none" };
@@ -78,7 +78,7 @@ function themedAxis(chart, key, source, kind, from, to, colors) {
   const top = highestOn(chart, key.replace("axis", ""), from, to, fromZero);
   axis.autorange = false;
   if (!fromZero) {
-    // What only the first steps needed would set the scale; where the figure says from when on things had settled, that counts.
+    // Memory of the first steps only would dominate the scale. `settled` says from where on the figure is steady.
     const since = Math.max(
       from,
       (chart.options.view?.().from ?? null) === null ? (chart.figure.layout.meta?.settled ?? from) : from,
@@ -87,15 +87,15 @@ function themedAxis(chart, key, source, kind, from, to, colors) {
     return axis;
   }
   const capacity = key === "yaxis" ? chart.figure.layout.meta?.capacity : null;
-  const least = source.autorangeoptions?.include?.at(-1) ?? 0; // what is counted keeps whole ticks
+  const least = source.autorangeoptions?.include?.at(-1) ?? 0; // counts keep integer ticks
   let ceiling = Math.max(top || 1, least) * 1.07;
-  // The capacity belongs in the picture once half of it is in use; before, it would press the data to the floor.
+  // The capacity is in view once half of it is in use. Before that, it would flatten the data.
   if (capacity && top > capacity * 0.5) ceiling = Math.max(ceiling, capacity * 1.12);
   axis.range = [0, ceiling];
   return axis;
 }
 
-/** Range and ticks of a logarithmic axis around what is above zero. */
+/** Range and ticks of a logarithmic axis around the values above zero. */
 function logAxis(chart, from, to) {
   const top = highestOn(chart, "y", from, to, false);
   const range = logRange(lowestOn(chart, "y", from, to, 0), top > 0 ? top : 1);
@@ -107,7 +107,7 @@ function logAxis(chart, from, to) {
   return { autorange: false, range, tickmode: "array", tickvals: values, ticktext: texts };
 }
 
-/** `fromZero`: an axis that shows zero anyway has its top there at least. */
+/** Highest value in view. `fromZero`: at least 0, for axes that include zero. */
 function highestOn(chart, axis, from, to, fromZero = true) {
   let top = fromZero ? 0 : -Infinity;
   const stacks = new Map();
@@ -127,7 +127,7 @@ function highestOn(chart, axis, from, to, fromZero = true) {
   return Number.isFinite(top) ? top : 0;
 }
 
-/** The lowest above `above`. */
+/** Lowest value in view that is larger than `above`. */
 function lowestOn(chart, axis, from, to, above = -Infinity) {
   let bottom = Infinity;
   for (const { x, y, yaxis, meta } of chart.traces) {
@@ -138,22 +138,22 @@ function lowestOn(chart, axis, from, to, above = -Infinity) {
   return Number.isFinite(bottom) ? bottom : 0;
 }
 
-/** What is smoothed is the mean over this share of the window in view. */
+/** Smoothing takes the mean over this share of the window in view. */
 export const SMOOTHED_SHARE = 0.02;
 
-/** The traces to draw. Where the reader wants lines smooth, the measured line stays behind its mean, and hovering tells what was measured. */
+/** Traces to draw. With smoothing, the measured line stays behind its mean, and hovering shows measured values. */
 export function themedTraces(chart, colors) {
   const narrow = chart.plot.clientWidth < NARROW;
   const traces =
     (chart.figure.layout.meta?.kind ?? "series") === "series"
-      ? seen(chart)
-      : chart.traces.map((trace) => (trace.meta?.kind === "box" ? lettered(chart, trace) : trace));
-  const shown = chart.scale === "log" ? traces.map(aboveZero) : traces;
-  const whole = shown.map((trace, i) => (trace.meta?.kind === "band" ? bandOf(shown[i - 1], trace) : trace));
-  if (chart.scale === "log") whole.push(...atTheFoot(chart));
-  if (!chart.options.view?.().smooth) return whole.map((trace) => themedTrace(trace, colors, narrow));
+      ? visiblePoints(chart)
+      : chart.traces.map((trace) => (trace.meta?.kind === "box" ? fittingLabels(chart, trace) : trace));
+  const shown = chart.scale === "log" ? traces.map(positiveOnly) : traces;
+  const drawn = shown.map((trace, i) => (trace.meta?.kind === "band" ? bandOf(shown[i - 1], trace) : trace));
+  if (chart.scale === "log") drawn.push(...footMarkers(chart));
+  if (!chart.options.view?.().smooth) return drawn.map((trace) => themedTrace(trace, colors, narrow));
   const [from, to] = chart.xRange();
-  return whole.flatMap((trace) => {
+  return drawn.flatMap((trace) => {
     const measured = themedTrace(trace, colors, narrow);
     if (!trace.meta?.smooths) return [measured];
     const { hovertemplate, ...mean } = {
@@ -165,8 +165,8 @@ export function themedTraces(chart, colors) {
   });
 }
 
-/** Boxes bear the words that have room in them: Python thinks of a wide chart, and Plotly would let them run over. */
-function lettered(chart, trace) {
+/** Removes labels that do not fit into their boxes: Python assumes a wide chart, and Plotly would let them overflow. */
+function fittingLabels(chart, trace) {
   const [from, to] = chart.figure.layout.xaxis?.range ?? [0, 0];
   const perUnit = chart.plot.clientWidth / (to - from);
   if (!Number.isFinite(perUnit) || !Array.isArray(trace.text)) return trace;
@@ -176,8 +176,11 @@ function lettered(chart, trace) {
   };
 }
 
-/** A line or an area through one point would not be seen: it becomes a dot, or flat steps where nothing has more than one. */
-function seen(chart) {
+/**
+ * Makes single points visible, which a line or an area would not show: as a dot, or as flat steps if no trace has more
+ * than one point.
+ */
+function visiblePoints(chart) {
   const flat = chart.traces.every((trace) => trace.x.length <= 1);
   return chart.traces.map((trace) => {
     if (trace.x.length !== 1 || !["line", "area", "edge", "band"].includes(trace.meta?.kind)) return trace;
@@ -191,13 +194,13 @@ function seen(chart) {
 
 const isBelow = (value) => Number.isFinite(value) && value <= 0;
 
-/** What a logarithmic axis can show of a trace. */
-function aboveZero(trace) {
+/** Copy of a trace without the values that a logarithmic axis cannot show. */
+function positiveOnly(trace) {
   return trace.y.some(isBelow) ? { ...trace, y: trace.y.map((value) => (isBelow(value) ? null : value)) } : trace;
 }
 
-/** What it cannot show: marks at its foot, that tell the value. */
-function atTheFoot(chart) {
+/** Markers at the foot of a logarithmic axis, for values that it cannot show. Hovering shows the value. */
+function footMarkers(chart) {
   const foot = 10 ** logAxis(chart, ...chart.xRange()).range[0];
   return chart.traces.flatMap((trace) => {
     const { kind, label, role, colour } = trace.meta ?? {};
@@ -222,13 +225,13 @@ function atTheFoot(chart) {
   });
 }
 
-/** The span above an edge. Where something of it is unknown, each stretch is a shape of its own: Plotly would join the ends of the gaps. */
+/** Band above an edge. Each known part becomes its own shape, because Plotly would join the ends of gaps. */
 function bandOf(edge, band) {
   if (band.y.every(Number.isFinite)) return band;
-  return { ...band, ...stretches(band.x, edge.y, band.y), fill: "toself" };
+  return { ...band, ...bandOutlines(band.x, edge.y, band.y), fill: "toself" };
 }
 
-/** A trace to draw: its colour by its role, its look by its kind. */
+/** Styles a trace: its colour by its role, its style by its kind. */
 function themedTrace(trace, colors, narrow) {
   const { role, colour, kind } = trace.meta ?? {};
   const color = colors.role(colour ?? role);
@@ -246,7 +249,7 @@ function themedTrace(trace, colors, narrow) {
       themed.fillcolor = rgba(color, 0.9);
       break;
     case "bar":
-      themed.marker = { ...trace.marker, color, line: { width: trace.meta.hatched ? 1 : 0, color } }; // what is hatched has an outline
+      themed.marker = { ...trace.marker, color, line: { width: trace.meta.hatched ? 1 : 0, color } }; // hatched bars have an outline
       break;
     case "block":
       themed.marker = { ...trace.marker, color, line: { width: 0.5, color: colors.surface } };
@@ -257,7 +260,7 @@ function themedTrace(trace, colors, narrow) {
     case "outline":
       themed.line = { ...trace.line, width: 2, color };
       break;
-    case "span": // of a ruler: text stands on it
+    case "span": // a ruler with text on it
       themed.marker = { ...trace.marker, color: rgba(color, 0.3), line: { width: 0.5, color: colors.surface } };
       themed.textfont = { ...trace.textfont, color: colors.text, size: 11 };
       break;
@@ -265,7 +268,7 @@ function themedTrace(trace, colors, narrow) {
       themed.marker = { ...trace.marker, color, line: { width: 0.5, color: colors.surface } };
       themed.textfont = { ...trace.textfont, color: colors.text, size: 11 };
       break;
-    case "heat": // shares from 0 to 100, and two codes
+    case "heat": // percentages, and two codes above 100
       themed.colorscale = [
         [0, colors.role("block-free")],
         [1 / 3, colors.role("block-used")],

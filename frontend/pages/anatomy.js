@@ -1,4 +1,4 @@
-/** The anatomy of a run's memory: what its recordings hold, moment by moment, line by line, what would make it less, and all events. */
+/** Page of a run's recordings: memory by event and by line, ways to lower the peak, and all events. */
 
 import { AnatomyView } from "vramscope/parts/anatomy_view.js";
 import { EventsTable } from "vramscope/parts/events_table.js";

@@ -1,4 +1,4 @@
-/** Runs side by side: what each saves against the baseline, what that costs in time, and what else differs. */
+/** Compare page: savings of runs against a baseline, their cost in time, and other differences. */
 
 import { api } from "vramscope/api.js";
 import { chart, loadPlotly } from "vramscope/chart.js";
@@ -9,17 +9,17 @@ import { subscribe } from "vramscope/live.js";
 import { addressNote, anything, isNumber, oneOf } from "vramscope/parts/address.js";
 import { comparability, compareTable, hasRepeats } from "vramscope/parts/compare_table.js";
 import { compareVerdict } from "vramscope/parts/compare_verdict.js";
-import { Settings } from "vramscope/parts/setting_differences.js";
+import { SettingDifferences } from "vramscope/parts/setting_differences.js";
 import { lossScale } from "vramscope/parts/loss_scale.js";
 import { Predictions } from "vramscope/parts/predictions.js";
 import { RunPicker } from "vramscope/parts/run_picker.js";
 import { problemBanner } from "vramscope/parts/ui.js";
-import { SiteDifference } from "vramscope/parts/line_difference.js";
+import { LineDifference } from "vramscope/parts/line_difference.js";
 import { TechniquePredictions } from "vramscope/parts/technique_predictions.js";
 import { setQuery, store } from "vramscope/store.js";
 
-const MOST_RUNS = 50; // as many as api/compare.py
-const COLOURS = 7; // as many as figures/peaks_over_steps.py
+const MOST_RUNS = 50; // same limit as api/compare.py
+const COLOURS = 7; // same number as figures/peaks_over_steps.py
 
 const CHARTS = [
   { name: "peaks_over_steps", title: "Peak allocated of each step", wide: true },
@@ -55,7 +55,7 @@ class ComparePage {
     this.techniquePredictions.close();
     this.sites.close();
     clearTimeout(this.zooming);
-    clearTimeout(this.again);
+    clearTimeout(this.refreshTimer);
     this.picker.close();
   }
 
@@ -106,7 +106,7 @@ class ComparePage {
     this.warnings = h("div");
     this.table = h("section", { class: "card compared", hidden: true });
     this.grid = h("div", { class: "charts", hidden: true });
-    this.settings = new Settings();
+    this.settings = new SettingDifferences();
     this.nothing = h("div");
     for (const spec of CHARTS) {
       const element = chart({
@@ -141,7 +141,7 @@ class ComparePage {
     }
     this.predictions = new Predictions();
     this.techniquePredictions = new TechniquePredictions();
-    this.sites = new SiteDifference();
+    this.sites = new LineDifference();
     this.axis = h("div", { class: "view-bar" });
     this.grid.append(...this.charts.values());
     fill(
@@ -163,7 +163,7 @@ class ComparePage {
     this.table.style.marginBottom = "14px";
   }
 
-  /** The baseline first: figures give it the thick line. */
+  /** Run ids with the baseline first. Figures draw the first run with a thick line. */
   ordered() {
     const { runs, base } = this.view;
     return base ? [base, ...runs.filter((run) => run !== base)] : runs;
@@ -211,26 +211,26 @@ class ComparePage {
     }
   }
 
-  /** Runs that still go: compare again every few seconds. */
+  /** Compares again, at most every few seconds, while a run changes. */
   watch() {
     this.stopLive?.();
     const ids = new Set(this.answer.rows.map((row) => row.run));
     this.stopLive = subscribe([], ({ event, data }) => {
-      if (event === "resync" || (event === "run" && ids.has(data.run_id))) this.soon();
+      if (event === "resync" || (event === "run" && ids.has(data.run_id))) this.refreshSoon();
     });
   }
 
-  soon() {
-    if (this.again) return;
-    this.again = setTimeout(async () => {
-      this.again = null;
+  refreshSoon() {
+    if (this.refreshTimer) return;
+    this.refreshTimer = setTimeout(async () => {
+      this.refreshTimer = null;
       if (document.hidden) return;
       try {
         this.answer = await api.compare({ runs: this.ordered().join(","), base: this.view.base });
         this.draw();
         for (const element of this.charts.values()) if (!element.request) element.reload();
       } catch {
-        // asked again with the next event
+        // retried at the next event
       }
     }, 4_000);
   }
@@ -276,7 +276,7 @@ class ComparePage {
     });
   }
 
-  /** The rows of the table: repeats of one configuration in one, or each run in its own. */
+  /** Rows of the table: one for each configuration (repeats grouped), or one for each run. */
   tableRows() {
     const { rows = [], together = rows } = this.answer ?? {};
     return this.view.each ? rows : together;
@@ -363,22 +363,22 @@ class ComparePage {
         copyButton("Copy link", () => this.permanentLink(), {
           title: "Contains run ids. Stays valid when runs are renamed.",
         }),
-        copyButton("Copy Markdown", () => api.compareTable(this.asked("markdown"))),
-        copyButton("Copy LaTeX", () => api.compareTable(this.asked("latex"))),
+        copyButton("Copy Markdown", () => api.compareTable(this.tableQuery("markdown"))),
+        copyButton("Copy LaTeX", () => api.compareTable(this.tableQuery("latex"))),
         h("button", { class: "button small", type: "button", onclick: () => this.exportCsv() }, "CSV"),
       ),
       compareTable(rows, (run) => this.colourOf(position.get(run))),
     );
   }
 
-  /** Of what is compared, by ids: names move on to newer runs. */
-  asked(format) {
+  /** Query of an exported table. It uses ids, because a name refers to the newest run of that name. */
+  tableQuery(format) {
     const ids = this.answer.rows.map((row) => row.run);
     return { runs: ids.join(","), base: ids[0], format, repeats: this.view.each ? "each" : null };
   }
 
   permanentLink() {
-    const { runs, base } = this.asked("");
+    const { runs, base } = this.tableQuery("");
     const link = new URL("/compare", location.origin);
     for (const [name, value] of Object.entries({ ...store.get().query, runs, base }))
       link.searchParams.set(name, value);
@@ -388,7 +388,7 @@ class ComparePage {
   async exportCsv() {
     if (!this.answer) return;
     try {
-      download("vramscope-compare.csv", await api.compareTable(this.asked("csv")), "text/csv");
+      download("vramscope-compare.csv", await api.compareTable(this.tableQuery("csv")), "text/csv");
     } catch (error) {
       fill(this.trouble, problemBanner(error));
     }

@@ -1,4 +1,4 @@
-/** Fragmentation of one run: what its recordings show, moment by moment, and what other allocator settings would have given. */
+/** Page of a run's fragmentation: segments by event, and predictions for other allocator settings. */
 
 import { api } from "vramscope/api.js";
 import { chart } from "vramscope/chart.js";
@@ -23,7 +23,7 @@ class FragmentationPage extends RecordingPage {
     return new SegmentsView({ file: this.file });
   }
 
-  /** What the sampler read all through the run: there is more of it than of recordings. */
+  /** Chart of samples. Samples cover the whole run, recordings only some steps. */
   below() {
     const rank = this.run.ranks[0]?.rank ?? 0;
     this.live = chart({

@@ -1,4 +1,4 @@
-/** The leaks of one run: the verdict, the floor against steps, who holds what, and the fix. Live. */
+/** Page of a run's leaks: verdict, memory after each step, holders, and fixes. Live. */
 
 import { api } from "vramscope/api.js";
 import { chart } from "vramscope/chart.js";
@@ -12,24 +12,24 @@ import { RunPage, opens } from "vramscope/parts/run_page.js";
 import { placeChoice, placesOf, readWindow } from "vramscope/parts/view_bar.js";
 import { setQuery, store } from "vramscope/store.js";
 
-const AGAIN_MS = 10_000; // while it runs, the fit is made anew so often; a look is shown at once
+const REFRESH_MS = 10_000; // interval of a new fit while the run is live; new scans are shown without delay
 
 class LeaksPage extends RunPage {
   tab = "leaks";
-  askAfter = "scan";
-  askIfChanged = ["state", "recordings"];
-  replays = new Map(); // by leak: what the newest replay told, and how many recordings there were when it was asked for
+  refreshAfter = "scan";
+  refreshIfChanged = ["state", "recordings"];
+  replays = new Map(); // leak id -> {recordings, result}: newest replay, and the number of recordings when it was requested
 
   async fetch(name) {
     this.view = this.readView();
-    this.told = await api.leaks(name, this.view.query);
+    this.report = await api.leaks(name, this.view.query);
   }
 
   isUnknown(error) {
     return error.status === 404 && error.field !== "rank" && error.field !== "device";
   }
 
-  wayOn() {
+  errorAction() {
     return h(
       "a",
       { class: "button", href: location.pathname, onclick: () => setTimeout(() => this.begin()) },
@@ -52,7 +52,7 @@ class LeaksPage extends RunPage {
     clearTimeout(this.zooming);
   }
 
-  /** The view, as the URL has it: steps from and to, the chosen leak, rank and device. */
+  /** View of the URL: range of steps, chosen leak, rank and device. */
   readView() {
     const { leak, rank, device, ...query } = store.get().query;
     const [first, end] = readWindow(query);
@@ -78,7 +78,9 @@ class LeaksPage extends RunPage {
       load: (signal) =>
         api.figure(this.id, "floor", { ...this.view.query, x: "step", points: this.floor.points }, signal),
       live: (message) =>
-        message.stream === "steps" && message.rank === this.told.floor.rank && message.device === this.told.floor.device
+        message.stream === "steps" &&
+        message.rank === this.report.floor.rank &&
+        message.device === this.report.floor.device
           ? message.columns.step
           : null,
       view: () => ({ from: this.view.from, to: this.view.to }),
@@ -96,7 +98,7 @@ class LeaksPage extends RunPage {
     this.timers.push(
       setInterval(
         () => this.run.state === "running" && !document.hidden && !store.get().paused && this.refresh(0),
-        AGAIN_MS,
+        REFRESH_MS,
       ),
     );
   }
@@ -112,15 +114,15 @@ class LeaksPage extends RunPage {
     this.zooming = setTimeout(() => this.refresh(0), 150);
   }
 
-  async again() {
+  async refetch() {
     try {
-      const [run, told] = await Promise.all([api.run(this.id), api.leaks(this.id, this.view.query)]);
+      const [run, report] = await Promise.all([api.run(this.id), api.leaks(this.id, this.view.query)]);
       if (this.closed) return;
-      [this.run, this.told] = [run, told];
+      [this.run, this.report] = [run, report];
       this.draw();
       this.floor.reload();
     } catch (error) {
-      // a lost connection is told in the bar; what the view asks for and is not there, here
+      // the stale banner reports a lost connection; a view that does not exist is reported here
       if (error.status === 404) fill(this.parts.ended, problemBanner(error));
     }
   }
@@ -135,33 +137,33 @@ class LeaksPage extends RunPage {
   }
 
   get chosen() {
-    return this.told.leaks.find((leak) => leak.id === this.view.leak) ?? this.told.leaks[0] ?? null;
+    return this.report.leaks.find((leak) => leak.id === this.view.leak) ?? this.report.leaks[0] ?? null;
   }
 
-  /** The next leak of the table, or the one before. */
+  /** Chooses another leak of the table: the next one, or the one before. */
   choose(by) {
-    const { leaks } = this.told;
+    const { leaks } = this.report;
     const next = leaks[leaks.indexOf(this.chosen) + by];
     if (next) setQuery({ leak: next.id });
   }
 
   draw() {
-    const { told } = this;
+    const { report } = this;
     const several = this.run.ranks.length > 1;
     this.drawHead();
-    this.put("verdict", told.verdict, () => verdictBanner(told.verdict));
+    this.put("verdict", report.verdict, () => verdictBanner(report.verdict));
     this.put(
       "left",
-      told.scans.map((scan) => scan.not_scanned),
-      () => omissions(told.scans),
+      report.scans.map((scan) => scan.not_scanned),
+      () => omissions(report.scans),
     );
-    this.put("figures", [told, Math.floor(Date.now() / 5_000)], () => figures(told));
+    this.put("figures", [report, Math.floor(Date.now() / 5_000)], () => figures(report));
     this.put(
       "table",
-      [told.leaks, this.chosen?.id, several],
+      [report.leaks, this.chosen?.id, several],
       () =>
-        told.leaks.length > 0 &&
-        leaksTable(told.leaks, { chosen: this.chosen.id, several, onChoose: (id) => setQuery({ leak: id }) }),
+        report.leaks.length > 0 &&
+        leaksTable(report.leaks, { chosen: this.chosen.id, several, onChoose: (id) => setQuery({ leak: id }) }),
     );
     const replay = this.chosen && this.replayOf(this.chosen);
     this.put(
@@ -169,27 +171,27 @@ class LeaksPage extends RunPage {
       [this.chosen, several, replay],
       () => this.chosen && leakDetail(this.chosen, { several, replay, run: this.id }),
     );
-    this.put("bar", [this.view, this.run.ranks.length, told.floor.rank, told.floor.device], () => this.bar());
+    this.put("bar", [this.view, this.run.ranks.length, report.floor.rank, report.floor.device], () => this.bar());
   }
 
   /**
-   * What the fix of a leak would bring, by replay; null until the answer is there, which then is drawn. When recordings have
-   * come or gone it is asked anew, and a figure that was told stands until then.
+   * Predicted effect of a leak's fix, by replay. Null until the answer arrives, which is then drawn.
+   * Requested again when the number of recordings changes. The previous effect is shown until then.
    */
   replayOf(leak) {
     const { recordings } = this.run;
     const before = this.replays.get(leak.id);
-    if (before?.recordings === recordings) return before.told;
-    const asked = { recordings, told: before?.told?.effect ? before.told : null };
-    this.replays.set(leak.id, asked);
+    if (before?.recordings === recordings) return before.report;
+    const entry = { recordings, report: before?.report?.effect ? before.report : null };
+    this.replays.set(leak.id, entry);
     api
       .leakReplay(this.id, leak.id)
       .catch((error) => ({ problem: error.message }))
-      .then((told) => {
-        asked.told = told;
-        if (!this.closed && this.replays.get(leak.id) === asked) this.draw();
+      .then((report) => {
+        entry.report = report;
+        if (!this.closed && this.replays.get(leak.id) === entry) this.draw();
       });
-    return asked.told;
+    return entry.report;
   }
 
   bar() {
@@ -197,7 +199,7 @@ class LeaksPage extends RunPage {
     const { from, to } = this.view;
     this.parts.bar.hidden = places.length < 2 && from === null;
     return [
-      placeChoice(places, this.told.floor, { label: "Rank", quiet: true }),
+      placeChoice(places, this.report.floor, { label: "Rank", quiet: true }),
       h("span", { class: "spring" }),
       from !== null &&
         h(
@@ -213,13 +215,13 @@ class LeaksPage extends RunPage {
     ];
   }
 
-  /** The leak that had the focus has it again. */
+  /** Draws a part and restores the focus of a leak. */
   put(name, from, make) {
-    const held = this.parts[name].contains(document.activeElement)
+    const focused = this.parts[name].contains(document.activeElement)
       ? document.activeElement.closest("[data-leak]")?.dataset.leak
       : null;
     const drawn = super.put(name, from, make);
-    if (drawn && held) this.parts[name].querySelector(`[data-leak="${held}"] button`)?.focus();
+    if (drawn && focused) this.parts[name].querySelector(`[data-leak="${focused}"] button`)?.focus();
     return drawn;
   }
 }

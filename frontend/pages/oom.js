@@ -1,4 +1,4 @@
-/** The out-of-memory errors of one run: why, what would have been enough, what held the memory, and where it happened. */
+/** Page of a run's out-of-memory errors: cause, remedies, holders of memory, and source line. */
 
 import { api } from "vramscope/api.js";
 import { chart, loadPlotly } from "vramscope/chart.js";
@@ -13,7 +13,7 @@ import { RunPage, opens } from "vramscope/parts/run_page.js";
 import { SegmentMap } from "vramscope/parts/segment_map.js";
 import { setQuery, store } from "vramscope/store.js";
 
-const AGAIN_MS = 1_500; // after news of the run: a record comes in pieces
+const REFRESH_MS = 1_500; // delay of a refresh after a change of the run: a record arrives in pieces
 const PARTS = [
   "head",
   "ended",
@@ -31,9 +31,9 @@ const PARTS = [
 
 class OomPage extends RunPage {
   tab = "oom";
-  drawsAtOnce = false; // most runs have no error to draw
-  askAfter = "recording";
-  askIfChanged = ["oom_records", "state"];
+  preloadsPlotly = false; // most runs have no error, so no chart
+  refreshAfter = "recording";
+  refreshIfChanged = ["oom_records", "state"];
 
   get subject() {
     return "out of memory";
@@ -64,12 +64,12 @@ class OomPage extends RunPage {
         this.shown = null;
         if (!this.closed) this.show();
       } catch {
-        // the connection's state tells it
+        // the stale banner reports it
       }
-    }, AGAIN_MS);
+    }, REFRESH_MS);
   }
 
-  /** What happened grows no older while the server is away. */
+  /** No stale banner: records of past errors do not change. */
   drawConnection() {}
 
   get chosen() {
@@ -107,13 +107,13 @@ class OomPage extends RunPage {
       this.draw(error);
       if (!error.pending) return;
       while (error.pending) {
-        await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+        await new Promise((resolve) => setTimeout(resolve, REFRESH_MS));
         if (!isShown()) return;
         error = await api.oomError(chosen);
       }
       if (!isShown()) return;
       fill(this.parts.trouble);
-      this.drawWhatWindowTells(error);
+      this.drawFromRecording(error);
     } catch (error) {
       if (!this.closed) fill(this.parts.trouble, problemBanner(error));
     }
@@ -142,18 +142,18 @@ class OomPage extends RunPage {
     if (loss) loss.dataset.figure = "last-losses";
     else this.minute.classList.add("wide");
     fill(parts.chart, h("div", { class: "charts" }, this.minute, loss));
-    this.drawWhatWindowTells(error);
+    this.drawFromRecording(error);
     this.drawSegments(error);
     fill(parts.where, h("div", { class: "panels" }, stackPanel(error), words(error)));
     fill(parts.step, h("div", { class: "panels" }, lastGoodStep(error), counters(error)));
   }
 
-  drawWhatWindowTells(error) {
+  drawFromRecording(error) {
     fill(this.parts.remedies, remedyTable(error));
     fill(this.parts.holders, holders(error, this.id));
   }
 
-  /** Of the rank that ran out, or of one that is chosen beside it. */
+  /** Draws the segments of the rank that ran out of memory, or of the chosen rank. */
   drawSegments(error) {
     this.map?.close();
     this.segmentsOf = error.record;

@@ -1,4 +1,4 @@
-/** What the operations, modules and lines of a run's steps take: profiles of single steps, and a button to ask for one. */
+/** Page of a run's profiles: cost of operations, modules and source lines, and a button that requests a profile. */
 
 import { api } from "vramscope/api.js";
 import { chart } from "vramscope/chart.js";
@@ -10,7 +10,7 @@ import { ProfileTable } from "vramscope/parts/profile_table.js";
 import { RunPage, opens } from "vramscope/parts/run_page.js";
 import { setQuery, store } from "vramscope/store.js";
 
-const PATIENCE_MS = 60_000; // after that long without a profile the button comes back
+const PATIENCE_MS = 60_000; // without a profile by then, the button comes back
 const BY = [
   ["peak", "Alive at the peak"],
   ["allocated", "Allocated"],
@@ -22,9 +22,9 @@ const LEVEL_PX = 22;
 
 class OperationsPage extends RunPage {
   tab = "operations";
-  askAfter = "recording";
-  askIfChanged = ["profiles"];
-  asked = null;
+  refreshAfter = "recording";
+  refreshIfChanged = ["profiles"];
+  requestedAt = null;
 
   async fetch(name) {
     this.list = await api.profiles(name);
@@ -36,30 +36,30 @@ class OperationsPage extends RunPage {
     clearTimeout(this.patience);
   }
 
-  /** The profile that is shown: the one chosen, else the newest that is whole. */
+  /** Profile to show: the chosen one, else the newest complete one. */
   get chosen() {
-    const wholes = this.list.profiles.filter((profile) => profile.whole);
-    return wholes.find((profile) => profile.profile === store.get().query.profile) ?? wholes[0] ?? null;
+    const complete = this.list.profiles.filter((profile) => profile.whole);
+    return complete.find((profile) => profile.profile === store.get().query.profile) ?? complete[0] ?? null;
   }
 
-  /** By which quantity the figures are drawn, as the URL has it. */
+  /** Quantity of the figures, from the URL. */
   get by() {
     const wanted = store.get().query.by;
     return this.choices.some(([name]) => name === wanted) ? wanted : "peak";
   }
 
   get choices() {
-    return BY.filter(([name]) => name !== "device" || this.told?.device_time);
+    return BY.filter(([name]) => name !== "device" || this.profile?.device_time);
   }
 
-  /** Whose rows the memory is stacked by, as the URL has it. */
+  /** Table whose rows the memory chart is stacked by, from the URL. */
   get stack() {
     const wanted = store.get().query.stack;
     return this.stacks.includes(wanted) ? wanted : TABLES[0];
   }
 
   get stacks() {
-    return TABLES.filter((name) => this.told?.tables[name].rows > 0);
+    return TABLES.filter((name) => this.profile?.tables[name].rows > 0);
   }
 
   build() {
@@ -81,7 +81,8 @@ class OperationsPage extends RunPage {
         title,
         file: `${this.file}-${name}`,
         numbers: name !== "modules",
-        describe: () => `${title}. ${this.told?.[this.by === "cpu" || this.by === "device" ? "time" : "memory"] ?? ""}`,
+        describe: () =>
+          `${title}. ${this.profile?.[this.by === "cpu" || this.by === "device" ? "time" : "memory"] ?? ""}`,
         load: async (signal) => {
           const answer = await api.profileFigure(
             this.shown,
@@ -132,18 +133,18 @@ class OperationsPage extends RunPage {
   async show() {
     const chosen = this.chosen;
     this.shown = chosen?.profile ?? null;
-    this.told = null;
+    this.profile = null;
     this.draw();
     this.recorded.hidden = true;
     if (!chosen) return;
     try {
-      const told = await api.profile(this.shown);
-      if (this.closed || told.profile !== this.shown) return;
-      this.told = told;
+      const profile = await api.profile(this.shown);
+      if (this.closed || profile.profile !== this.shown) return;
+      this.profile = profile;
       fill(this.parts.trouble);
       this.recorded.hidden = false;
       this.draw();
-      this.table.open(this.shown, told);
+      this.table.open(this.shown, profile);
       this.reload();
     } catch (error) {
       if (!this.closed) fill(this.parts.trouble, problemBanner(error));
@@ -167,20 +168,20 @@ class OperationsPage extends RunPage {
     this.draw();
   }
 
-  /** Which profiles there are, anew. A new one is shown if none was chosen. */
-  async again() {
+  /** Fetches the list of profiles again. Shows a new profile if none was chosen. */
+  async refetch() {
     const before = this.list.profiles.filter((profile) => profile.whole).length;
     this.list = await api.profiles(this.id);
     if (this.closed) return;
-    if (this.list.profiles.filter((profile) => profile.whole).length > before) this.asked = null;
+    if (this.list.profiles.filter((profile) => profile.whole).length > before) this.requestedAt = null;
     if (this.chosen?.profile !== this.shown) this.show();
     else this.draw();
   }
 
-  async ask(trace) {
+  async requestProfile(trace) {
     try {
       await api.askForProfile(this.id, { trace: trace || null });
-      this.asked = Date.now();
+      this.requestedAt = Date.now();
       setQuery({ profile: null });
       fill(this.parts.trouble);
       clearTimeout(this.patience);
@@ -192,8 +193,8 @@ class OperationsPage extends RunPage {
   }
 
   giveUp() {
-    if (!this.asked) return;
-    this.asked = null;
+    if (!this.requestedAt) return;
+    this.requestedAt = null;
     const words = "Requested a minute ago. The run may be in a long step, use its own profiler, or be disconnected.";
     fill(
       this.parts.trouble,
@@ -214,34 +215,34 @@ class OperationsPage extends RunPage {
   }
 
   draw() {
-    const { run, told } = this;
+    const { run, profile } = this;
     const { profiles } = this.list;
     const several = run.ranks.length > 1;
     this.drawHead();
-    this.put("bar", [profiles, this.shown, run.state, this.asked, several], () =>
+    this.put("bar", [profiles, this.shown, run.state, this.requestedAt, several], () =>
       profileBar(profiles, {
         chosen: this.shown,
         several,
         live: run.state === "running",
-        asked: this.asked,
-        onChoose: (profile) => setQuery({ profile }, { push: true }),
-        onAsk: (trace) => this.ask(trace),
-        onDelete: (profile) => this.remove(profile),
+        requested: this.requestedAt !== null,
+        onChoose: (id) => setQuery({ profile: id }, { push: true }),
+        onRequest: (trace) => this.requestProfile(trace),
+        onDelete: (id) => this.remove(id),
       }),
     );
     this.put("empty", [profiles, run.state], () => !this.chosen && nothingProfiled(run, profiles));
-    this.put("verdict", told && [told.time, told.memory], () => told && verdict(told));
-    this.put("figures", told, () => told && figures(told));
+    this.put("verdict", profile && [profile.time, profile.memory], () => profile && verdict(profile));
+    this.put("figures", profile, () => profile && figures(profile));
     this.put(
       "notes",
-      told?.notes,
+      profile?.notes,
       () =>
-        told?.notes.length > 0 &&
+        profile?.notes.length > 0 &&
         h(
           "div",
           { class: "banner warn", "data-notes": true },
           h("strong", {}, "Incomplete."),
-          h("span", {}, `${told.notes.join(". ")}.`),
+          h("span", {}, `${profile.notes.join(". ")}.`),
         ),
     );
     this.drawBy();
@@ -290,7 +291,7 @@ function verdict({ time, memory }) {
   );
 }
 
-function figures(told) {
+function figures(profile) {
   const cell = (name, label, value, note, title = null) =>
     h(
       "div",
@@ -299,12 +300,12 @@ function figures(told) {
       h("span", { class: "value" }, known(value)),
       h("span", { class: "note" }, note),
     );
-  const steps = Math.max(1, told.steps);
-  const cost = costWords(told);
-  const seen = told.tables.operations.sums;
+  const steps = Math.max(1, profile.steps);
+  const cost = costWords(profile);
+  const seen = profile.tables.operations.sums;
   const unattributed =
-    isKnown(told.unattributed_peak_bytes) && told.peak_bytes > 0
-      ? `${percent(told.unattributed_peak_bytes / told.peak_bytes)} not attributed`
+    isKnown(profile.unattributed_peak_bytes) && profile.peak_bytes > 0
+      ? `${percent(profile.unattributed_peak_bytes / profile.peak_bytes)} not attributed`
       : "";
   return h(
     "section",
@@ -312,34 +313,34 @@ function figures(told) {
     cell(
       "step",
       "Profiled step",
-      seconds(told.span_ns / 1e9 / steps),
-      isKnown(told.cost.step_before) ? `${seconds(told.cost.step_before)} without` : "unknown without",
+      seconds(profile.span_ns / 1e9 / steps),
+      isKnown(profile.cost.step_before) ? `${seconds(profile.cost.step_before)} without` : "unknown without",
     ),
     cell(
       "device",
       "Device busy",
-      isKnown(told.device_busy_ns) ? percent(told.device_busy_ns / told.span_ns) : "unknown",
-      told.device_time
-        ? `${seconds(told.device_busy_ns / 1e9)} of ${seconds(told.span_ns / 1e9)}`
+      isKnown(profile.device_busy_ns) ? percent(profile.device_busy_ns / profile.span_ns) : "unknown",
+      profile.device_time
+        ? `${seconds(profile.device_busy_ns / 1e9)} of ${seconds(profile.span_ns / 1e9)}`
         : "no kernels recorded",
     ),
-    cell("peak", "Allocated at the peak", bytes(told.peak_bytes), unattributed),
-    cell("before", "Allocated before the profile", bytes(told.before_bytes), "parameters, optimizer state, …"),
+    cell("peak", "Allocated at the peak", bytes(profile.peak_bytes), unattributed),
+    cell("before", "Allocated before the profile", bytes(profile.before_bytes), "parameters, optimizer state, …"),
     cell(
       "allocated",
       "Allocated per step",
-      bytes(isKnown(told.allocated_bytes) ? told.allocated_bytes / steps : null),
-      isKnown(told.allocated_bytes) && seen.self_allocated_bytes === told.allocated_bytes
+      bytes(isKnown(profile.allocated_bytes) ? profile.allocated_bytes / steps : null),
+      isKnown(profile.allocated_bytes) && seen.self_allocated_bytes === profile.allocated_bytes
         ? "each byte counts in one row below"
         : "",
     ),
     cell(
       "retries",
       "cudaMalloc",
-      known(count(told.device_allocations)),
-      isKnown(told.retries) ? `${count(told.retries)} retries, ${count(told.device_frees)} cudaFree` : "",
+      known(count(profile.device_allocations)),
+      isKnown(profile.retries) ? `${count(profile.retries)} retries, ${count(profile.device_frees)} cudaFree` : "",
     ),
-    cell("cost", "Profiler overhead", seconds(cost.held), "training time", cost.text),
+    cell("cost", "Profiler overhead", seconds(cost.totalSeconds), "training time", cost.text),
   );
 }
 

@@ -1,4 +1,4 @@
-/** One run, live: where its memory goes, when it was highest, who it is and how it ended. */
+/** Page of one run, live: its memory, its peak, its environment and its end. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
@@ -12,13 +12,13 @@ import { RanksPanel } from "vramscope/parts/ranks.js";
 import { problemBanner } from "vramscope/parts/ui.js";
 import { findingsPanel, shortWords, techniquesPanel } from "vramscope/parts/techniques.js";
 import { RunMap } from "vramscope/parts/run_map.js";
-import { roomOf, runVerdict } from "vramscope/parts/run_verdict.js";
+import { headroomOf, runVerdict } from "vramscope/parts/run_verdict.js";
 import { placeInWords, placesOf, readView, viewBar } from "vramscope/parts/view_bar.js";
 import { setQuery, store, togglePause } from "vramscope/store.js";
 
 const SUMMARY_EVERY_MS = 10_000;
 const STEP_SAMPLES_EVERY_MS = 2_500;
-/** What this page's address may hold: view_bar.js reads it. A rank that there is not is told with what is shown instead. */
+/** Parameters that the URL may have; view_bar.js reads them. For an unknown rank, the page says which rank it shows. */
 const ADDRESS = {
   x: oneOf("time", "step", "clock"),
   from: isNumber,
@@ -29,7 +29,7 @@ const ADDRESS = {
   smooth: oneOf("1"),
   loss: oneOf("log", "linear"),
 };
-/** What of a run its verdict tells. */
+/** Fields of a run that its verdict uses. */
 const VERDICT_OF = [
   "state",
   "peak_allocated_bytes",
@@ -43,14 +43,14 @@ const VERDICT_OF = [
 
 class MemoryPage extends RunPage {
   tab = "memory";
-  drawsAtOnce = false; // the charts fetch it when they do
+  preloadsPlotly = false; // the charts load Plotly themselves
   leaks = null; // answer of /leaks
 
   get subject() {
-    return null; // it is the run's first page: its title is the name
+    return null; // the title of the run's first page is its name
   }
 
-  wayOn() {
+  errorAction() {
     return h("button", { class: "button", type: "button", onclick: () => this.begin() }, "Try again");
   }
 
@@ -154,7 +154,7 @@ class MemoryPage extends RunPage {
     if (before.x !== this.view.x || !samePlace) this.map.load();
     const { clock, smooth, loss } = before;
     if (JSON.stringify({ ...this.view, clock, smooth, loss }) === JSON.stringify(before)) {
-      this.charts.redraw(); // the same rows, shown in another way
+      this.charts.redraw(); // the same rows, drawn differently
       return;
     }
     if (!samePlace) {
@@ -165,7 +165,7 @@ class MemoryPage extends RunPage {
     }
     const sameAxis = before.x === this.view.x && samePlace;
     clearTimeout(this.zooming);
-    // 150 ms after the last change; the request before is given up, the old picture stays until the new one is here
+    // 150 ms after the last change. The previous request is cancelled. The old picture stays until the new one arrives.
     this.zooming = setTimeout(() => this.charts.reload(sameAxis), sameAxis ? 150 : 0);
   }
 
@@ -177,7 +177,7 @@ class MemoryPage extends RunPage {
     }
   }
 
-  /** Move the window by one step (on the step axis), else by a tenth of itself. */
+  /** Moves the window by one step (on the step axis), else by a tenth of its width. */
   shift(direction) {
     const { x, from, to } = this.view;
     if (from === null) return;
@@ -190,13 +190,13 @@ class MemoryPage extends RunPage {
     setQuery({ x: x === "time" ? null : x, ...(sameUnit ? {} : { from: null, to: null, last: null }) });
   }
 
-  hear(message) {
+  onMessage(message) {
     if (message.event === "rows") {
       const { columns } = message.data;
       this.newestTime = Math.max(this.newestTime ?? 0, columns.time_seconds.at(-1));
       if (columns.step) this.newestStep = Math.max(this.newestStep ?? 0, columns.step.at(-1));
     }
-    super.hear(message);
+    super.onMessage(message);
   }
 
   feed(rows) {
@@ -205,7 +205,9 @@ class MemoryPage extends RunPage {
     this.root.dataset.lastRow = rows.columns.time_seconds.at(-1);
   }
 
-  /** A row of the runs list: the run's own numbers. What only the full run holds is fetched when it matters. */
+  /**
+   * Takes the run's row of the runs list. Fetches the full run when something changed that the row does not contain.
+   */
   takeRow(row) {
     const changed =
       row.state !== this.run.state ||
@@ -219,7 +221,7 @@ class MemoryPage extends RunPage {
     else if (this.run.world_size > 1 || !this.lastFull || Date.now() - this.lastFull > 15_000) this.refresh(false);
   }
 
-  /** Fetch the run in full, at most every two seconds; with `charts`, the windows too. */
+  /** Fetches the full run, at most every two seconds. `charts`: fetch their windows too. */
   refresh(charts = true) {
     this.wantCharts ||= charts;
     if (this.refreshing) return;
@@ -241,7 +243,7 @@ class MemoryPage extends RunPage {
             this.fetchLast();
           }
         } catch {
-          // the connection's own banner says it; the next event asks again
+          // the stale banner reports it; the next event retries
         }
       },
       charts ? Math.min(wait, 300) : wait,
@@ -255,14 +257,14 @@ class MemoryPage extends RunPage {
     );
   }
 
-  /** The newest values before the first live row, and all there ever will be of a run that ended. */
+  /** Fetches the newest values: shown until the first live row, and for ended runs. */
   async fetchLast() {
     const { rank, device } = this.view;
     const isInView = () => !this.closed && rank === this.view.rank && device === this.view.device;
     await this.kpis.fetchLast({ rank, device }, isInView);
   }
 
-  /** What the page Leaks says of this run, for the banner. */
+  /** Fetches the verdict of the page Leaks for the banner. */
   async fetchLeaks() {
     try {
       const leaks = await api.leaks(this.id, {});
@@ -270,7 +272,7 @@ class MemoryPage extends RunPage {
       this.leaks = leaks;
       this.drawHead();
     } catch {
-      // the banner says nothing about growth then
+      // the banner then says nothing about growth
     }
   }
 
@@ -296,7 +298,7 @@ class MemoryPage extends RunPage {
       this.base = runs.find((row) => row.baseline) ?? null;
       this.drawHead();
     } catch {
-      // no chip then
+      // no chip of the baseline
     }
   }
 
@@ -309,11 +311,11 @@ class MemoryPage extends RunPage {
     fill(
       this.parts.ended,
       endBanner(this.run),
-      this.view.missing &&
+      this.view.missingPlace &&
         h(
           "div",
           { class: "banner warn", role: "status" },
-          h("strong", {}, `This run has no ${this.view.missing}.`),
+          h("strong", {}, `This run has no ${this.view.missingPlace}.`),
           `Showing rank ${this.view.rank}.`,
         ),
     );
@@ -323,7 +325,7 @@ class MemoryPage extends RunPage {
     this.drawFacts();
   }
 
-  /** Who and events; built anew only when something in them is new. */
+  /** Draws findings, environment, techniques and events where they changed. */
   drawFacts() {
     this.put("who", whoKey(this.run, this.view.rank), () => whoPanel(this.run, this.view.rank));
     const { techniques, findings, state, ended_seconds: ended, events } = this.run;
@@ -336,7 +338,7 @@ class MemoryPage extends RunPage {
   drawHead() {
     const { run, base } = this;
     this.drawTitle(run.name);
-    const known = [roomOf(run), this.leaks?.verdict, this.leaks?.scans, ...VERDICT_OF.map((name) => run[name])];
+    const known = [headroomOf(run), this.leaks?.verdict, this.leaks?.scans, ...VERDICT_OF.map((name) => run[name])];
     this.put("verdict", known, () => runVerdict(run, this.leaks));
     const drawn = this.put(
       "head",
@@ -379,7 +381,7 @@ class MemoryPage extends RunPage {
     this.ranks.draw(this.run, this.view);
   }
 
-  /** Charts turn grey while the server is away. */
+  /** Dims the charts while the server does not answer. */
   drawConnection(state) {
     this.charts.element.classList.toggle("stale", this.isStale(state));
     if (this.pauseButton) this.pauseButton.textContent = state.paused ? "Resume" : "Pause";

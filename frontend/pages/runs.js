@@ -1,4 +1,4 @@
-/** All runs: what each needed, against the baseline and the capacity of its card. */
+/** List of runs: the memory of each, against its baseline and the capacity of its device. */
 
 import { api } from "vramscope/api.js";
 import { loadPlotly } from "vramscope/chart.js";
@@ -35,7 +35,7 @@ class RunsPage {
     this.sorting.read();
     this.load();
     this.stops = [
-      subscribe([], (message) => this.hear(message)),
+      subscribe([], (message) => this.onMessage(message)),
       onAction("export", () => this.exportCsv()),
       onAction("escape", () => this.choose(null)),
     ];
@@ -47,7 +47,7 @@ class RunsPage {
     this.address.stop();
     for (const stop of this.stops) stop();
     clearInterval(this.clock);
-    clearTimeout(this.again);
+    clearTimeout(this.refreshTimer);
     this.filters.close();
     this.loader?.disconnect();
   }
@@ -81,7 +81,7 @@ class RunsPage {
     );
     this.frame = h(
       "section",
-      // a run will be opened next: its charts' code is the slowest part of that
+      // loads Plotly before a run is opened: it is the slowest part of that page
       {
         class: "card runs-frame",
         hidden: true,
@@ -141,15 +141,15 @@ class RunsPage {
     const request = (this.request = new AbortController());
     this.loading = true;
     try {
-      // while runs are sorted by a column, all of them are here; otherwise as many as were already shown
+      // sorting needs all runs; otherwise as many as are shown
       const limit = this.sorting.isOn ? 1000 : Math.min(1000, Math.max(PAGE_ROWS, this.order.length));
       await anchored();
       const answer = await api.runs({ ...this.filters.chosen, limit }, request.signal);
       if (this.filters.isOn && this.baselines.size === 0) {
-        for (const row of (await api.runs({ limit: 50 }, request.signal)).runs) this.learn(row);
+        for (const row of (await api.runs({ limit: 50 }, request.signal)).runs) this.noteBaseline(row);
       }
       this.loading = false;
-      this.take(answer, true);
+      this.addRows(answer, true);
       if (this.sorting.isOn) this.loadMore();
     } catch (error) {
       this.loading = false;
@@ -167,25 +167,25 @@ class RunsPage {
         this.request?.signal,
       );
       this.loading = false;
-      this.take(answer, false);
-      if (this.sorting.isOn) this.loadMore(); // an order of some of the runs would be a wrong order
+      this.addRows(answer, false);
+      if (this.sorting.isOn) this.loadMore(); // a sorted list of some runs would be wrong
     } catch (error) {
       this.loading = false;
       if (error.name !== "AbortError") fill(this.trouble, problemBanner(error));
     }
   }
 
-  learn(row) {
+  noteBaseline(row) {
     if (row.baseline) this.baselines.set(row.project, row);
     else if (this.baselines.get(row.project)?.run_id === row.run_id) this.baselines.delete(row.project);
   }
 
-  take({ runs, total, next_cursor, projects, devices, tags }, fresh) {
+  addRows({ runs, total, next_cursor, projects, devices, tags }, fresh) {
     fill(this.trouble);
     this.total = total;
     this.cursor = next_cursor;
     this.filters.offer({ project: projects, device: devices, tag: tags });
-    for (const row of runs) this.learn(row);
+    for (const row of runs) this.noteBaseline(row);
     if (fresh) {
       this.order = [];
       const kept = this.rows;
@@ -256,14 +256,14 @@ class RunsPage {
     }
   }
 
-  /** The run ids as the table shows them. */
+  /** Run ids in the order of the table. */
   arranged() {
     return this.sorting.sorted(this.order, (id) => this.rows.get(id).row);
   }
 
   arrange() {
     const elements = this.arranged().map((id) => this.rows.get(id).element);
-    // only touch the table where its order differs
+    // leaves the table alone if its order is right
     const before = this.body.children;
     if (before.length === elements.length && elements.every((element, i) => before[i] === element)) return;
     this.body.replaceChildren(...elements);
@@ -297,12 +297,12 @@ class RunsPage {
     this.drawChosen();
   }
 
-  /** Whether the server asks for a token may be heard after that there are no runs. */
+  /** Draws the welcome text. Drawn again when the session says whether the server requires tokens. */
   drawWelcome() {
-    const asked = store.get().session?.required ? "with a token" : "without";
-    if (this.welcomed === asked) return;
-    this.welcomed = asked;
-    fill(this.nothing, welcome({ token: asked === "with a token" }));
+    const mode = store.get().session?.required ? "with a token" : "without";
+    if (this.welcomed === mode) return;
+    this.welcomed = mode;
+    fill(this.nothing, welcome({ token: mode === "with a token" }));
   }
 
   choose(run, on) {
@@ -322,27 +322,27 @@ class RunsPage {
     this.compareLink.textContent = `Compare (${n})`;
   }
 
-  hear({ event, data }) {
-    if (event === "resync") this.soon();
+  onMessage({ event, data }) {
+    if (event === "resync") this.refreshSoon();
     else if (event === "run") {
       const entry = this.rows.get(data.run_id);
       if (!entry) {
-        this.soon();
+        this.refreshSoon();
         return;
       }
       const moved = entry.row.pinned !== data.pinned || entry.row.baseline !== data.baseline;
-      this.learn(data);
+      this.noteBaseline(data);
       this.draw(data);
-      if (moved) this.soon();
+      if (moved) this.refreshSoon();
       else this.arrange();
     }
   }
 
-  /** Something new: fetch the list again, once for all that comes at the same time. */
-  soon() {
-    if (this.again) return;
-    this.again = setTimeout(() => {
-      this.again = null;
+  /** Fetches the list again, once for several changes. */
+  refreshSoon() {
+    if (this.refreshTimer) return;
+    this.refreshTimer = setTimeout(() => {
+      this.refreshTimer = null;
       this.load();
     }, 250);
   }

@@ -1,8 +1,8 @@
-/** The server's own page: tokens, alerts, what is stored and for how long, versions, appearance, and lines to copy. */
+/** Settings page: tokens, alerts, storage and retention, versions, appearance, and commands to copy. */
 
 import { api } from "vramscope/api.js";
 import { copyButton, fill, h } from "vramscope/dom.js";
-import { ago, bytes, count, isKnown, moment } from "vramscope/format.js";
+import { ago, bytes, count, isKnown, dateTime } from "vramscope/format.js";
 import { AlertRules } from "vramscope/parts/alert_rules.js";
 import { known, problemBanner, snippet } from "vramscope/parts/ui.js";
 import { confirmButton } from "vramscope/parts/confirm_button.js";
@@ -45,7 +45,7 @@ class SettingsPage {
     let session = store.get().session;
     this.stopSession = store.watch((state) => {
       if (state.session === session) return;
-      session = state.session; // whether tokens are asked for is heard after this page is shown
+      session = state.session; // whether tokens are required is known only after the page is shown
       this.loadTokens();
     });
     this.timer = setInterval(() => !document.hidden && this.loadServer(), 15_000);
@@ -247,16 +247,16 @@ class SettingsPage {
 
   drawTokens(tokens) {
     if (!this.form) {
-      // built once: what somebody is typing stays, and so does the focus
+      // built once, to keep the typed text and the focus
       this.form = this.makeForm();
       this.secret = h("div", { "aria-live": "polite" });
       this.signedIn = h("span");
-      this.asked = h("p", { class: "muted" });
+      this.explanation = h("p", { class: "muted" });
       this.list = h("div", { class: "scroll" });
       fill(
         this.tokens,
         h("header", {}, h("h2", {}, "Tokens"), h("span", { class: "spring" }), this.signedIn),
-        h("div", { class: "pad stack" }, this.asked, this.secret, this.list, this.form),
+        h("div", { class: "pad stack" }, this.explanation, this.secret, this.list, this.form),
       );
     }
     const { required, authenticated } = store.get().session ?? {};
@@ -267,7 +267,7 @@ class SettingsPage {
         h("button", { class: "button small", type: "button", onclick: () => this.signOut() }, "Sign out"),
     );
     fill(
-      this.asked,
+      this.explanation,
       required
         ? "This server requires tokens: scope ingest to send runs, scope read to view them."
         : "This server listens on loopback only and requires no tokens. On another address it will: scope ingest to send runs, scope read to view them.",
@@ -308,7 +308,7 @@ class SettingsPage {
     });
     const box = (scope, checked) => h("input", { type: "checkbox", value: scope, checked });
     const [ingest, read] = [box("ingest", true), box("read", false)];
-    const said = h("span", { class: "muted", role: "status" });
+    const status = h("span", { class: "muted", role: "status" });
     const form = h(
       "form",
       { class: "token-form" },
@@ -316,13 +316,13 @@ class SettingsPage {
       h("label", { title: "may send runs" }, ingest, "ingest"),
       h("label", { title: "may view everything" }, read, "read"),
       h("button", { class: "button primary", type: "submit" }, "Create token"),
-      said,
+      status,
     );
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       const scopes = [ingest, read].filter((input) => input.checked).map((input) => input.value);
       if (scopes.length === 0) {
-        said.textContent = "A token needs a scope.";
+        status.textContent = "A token needs a scope.";
         return;
       }
       try {
@@ -343,7 +343,7 @@ class SettingsPage {
         );
         this.loadTokens();
       } catch (error) {
-        said.textContent = error.message;
+        status.textContent = error.message;
       }
     });
     return form;
@@ -352,7 +352,7 @@ class SettingsPage {
   tokenRow(token) {
     const now = Date.now() / 1000;
     const when = (value, never) =>
-      isKnown(value) ? h("span", { title: moment(value) }, ago(value, now)) : h("span", { class: "muted" }, never);
+      isKnown(value) ? h("span", { title: dateTime(value) }, ago(value, now)) : h("span", { class: "muted" }, never);
     const revoked = isKnown(token.revoked_seconds);
     const button = confirmButton("Revoke", "Revoke permanently?", async () => {
       try {

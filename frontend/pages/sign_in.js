@@ -1,4 +1,4 @@
-/** Asks for a token where the server demands one. The server keeps it in a cookie that no script can read. */
+/** Sign-in page. The server keeps the token in a cookie that scripts cannot read. */
 
 import { h, fill } from "vramscope/dom.js";
 import { api } from "vramscope/api.js";
@@ -13,18 +13,18 @@ export function open(root, { onSignedIn }) {
     "aria-label": "Token",
     placeholder: "token",
   });
-  const said = h("p", { class: "muted", role: "status" });
+  const status = h("p", { class: "muted", role: "status" });
   const button = h("button", { class: "button primary", type: "submit" }, "Sign in");
-  const form = h("form", {}, field, button, said);
+  const form = h("form", {}, field, button, status);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     button.disabled = true;
-    said.textContent = "";
+    status.textContent = "";
     try {
       await api.signIn(field.value.trim());
       onSignedIn();
     } catch (error) {
-      said.textContent =
+      status.textContent =
         error.status === 401 || error.status === 403
           ? "Unknown or revoked token, or one without the scope read."
           : error.message;

@@ -1,10 +1,10 @@
-/** One snapshot: its devices, and for each of them timeline and flamegraph, segments with what-ifs, and all events. */
+/** Page of one snapshot. For each device: timeline and flamegraph, segments with what-ifs, and all events. */
 
 import { api } from "vramscope/api.js";
 import { loadPlotly } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { onAction } from "vramscope/keys.js";
-import { bytes, count, isKnown, moment, seconds } from "vramscope/format.js";
+import { bytes, count, isKnown, dateTime, seconds } from "vramscope/format.js";
 import { stateOf } from "vramscope/pages/snapshots.js";
 import * as unknownPage from "vramscope/pages/unknown.js";
 import { AnatomyView } from "vramscope/parts/anatomy_view.js";
@@ -15,7 +15,7 @@ import { SegmentsView } from "vramscope/parts/segments_view.js";
 import { go, setQuery, store } from "vramscope/store.js";
 
 const SOON_MS = 400;
-/** The view without what belongs to one device: its moments, windows, and what is searched for. */
+/** Patch of the URL that removes the view of a device: event, windows and search. */
 const NO_VIEW = Object.fromEntries(
   [...AnatomyView.VIEW, ...SegmentsView.VIEW, ...EventsTable.VIEW, "card"].map((name) => [name, null]),
 );
@@ -29,10 +29,10 @@ class SnapshotPage {
     document.title = "Snapshot · vramscope";
     fill(root, h("p", { class: "muted" }, "loading…"));
     loadPlotly().catch(() => {});
-    this.look();
+    this.load();
   }
 
-  async look() {
+  async load() {
     try {
       this.snapshot = await api.snapshot(this.ident);
     } catch (error) {
@@ -58,7 +58,7 @@ class SnapshotPage {
         h("p", {}, stateOf(this.snapshot)),
       ),
     );
-    if (this.snapshot.state !== "failed") this.waiting = setTimeout(() => this.look(), SOON_MS);
+    if (this.snapshot.state !== "failed") this.waiting = setTimeout(() => this.load(), SOON_MS);
   }
 
   close() {
@@ -96,7 +96,7 @@ class SnapshotPage {
     const file = this.snapshot.name.replace(/[^\w.-]+/g, "_");
     this.views = new RecordingViews(
       [
-        ["timeline", "Timeline and flame", () => new AnatomyView({ file, by: "site" })], // a file tells of no categories
+        ["timeline", "Timeline and flame", () => new AnatomyView({ file, by: "site" })], // snapshot files have no categories
         ["segments", "Segments and what-if", () => new SegmentsView({ file })],
       ],
       {
@@ -117,7 +117,7 @@ class SnapshotPage {
     const { name } = this.snapshot;
     const remove = async () => {
       if (!confirm(`Delete ${name}? Only a new upload brings it back.`)) return;
-      this.views?.close(); // nothing is asked about what is deleted
+      this.views?.close(); // sends no more requests for the deleted snapshot
       try {
         await api.deleteSnapshot(this.ident);
         go("/snapshots");
@@ -136,7 +136,7 @@ class SnapshotPage {
     );
   }
 
-  /** The URL has changed. */
+  /** Called when the URL changes. */
   update() {
     if (!this.parts) return;
     if (this.device.recording !== this.shown) this.show();
@@ -149,17 +149,17 @@ class SnapshotPage {
     if (this.chooser) this.chooser.value = String(device.device);
     fill(this.parts.facts, facts(this.snapshot, device));
     try {
-      const told = await api.recording(device.recording, "moments");
+      const moments = await api.recording(device.recording, "moments");
       if (this.closed || this.shown !== device.recording) return;
       fill(this.parts.trouble);
-      this.views.open(told);
+      this.views.open(moments);
     } catch (error) {
       if (!this.closed && this.shown === device.recording) fill(this.parts.trouble, problemBanner(error));
     }
   }
 }
 
-/** What stands in the place of the views that tell a history, where there is none. */
+/** Text instead of the views of a history, for a file without one. Null otherwise. */
 function noHistory({ events }, tab) {
   if (events > 0 || tab === "segments") return null;
   return h(
@@ -176,9 +176,9 @@ function noHistory({ events }, tab) {
 
 function facts(snapshot, device) {
   const span = isKnown(device.first_time_ns) ? seconds((device.last_time_ns - device.first_time_ns) / 1e9) : null;
-  const said = [
+  const parts = [
     `${count(device.events)} events`,
-    span && `over ${span}, from ${moment(device.first_time_ns / 1e9)}`,
+    span && `over ${span}, from ${dateTime(device.first_time_ns / 1e9)}`,
     `${count(device.allocations)} allocations`,
     `${bytes(device.peak_reserved_bytes)} reserved at the peak`,
     device.out_of_memory > 0 && `${count(device.out_of_memory)} out of memory`,
@@ -194,7 +194,7 @@ function facts(snapshot, device) {
     h(
       "p",
       { class: "snapshot-facts" },
-      said.join(" · "),
+      parts.join(" · "),
       h("br"),
       h("span", { class: "muted" }, "allocator settings: "),
       h("code", {}, device.settings || "default"),
@@ -206,7 +206,7 @@ function facts(snapshot, device) {
   ];
 }
 
-/** All that PyTorch tells of itself at the end, which a text of two words tells little of. */
+/** All allocator settings that PyTorch reports at the end. The settings string contains only some of them. */
 function settingsInForce(settings) {
   const rows = Object.entries(settings).sort(([one], [other]) => (one < other ? -1 : 1));
   return (

@@ -1,8 +1,8 @@
-/** Snapshot files: dropped here, converted by the server one after the other, opened in the explorer. */
+/** Snapshots page: files are uploaded, converted by the server one by one, and opened. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
-import { ago, bytes, count, isKnown, moment, percent } from "vramscope/format.js";
+import { ago, bytes, count, isKnown, dateTime, percent } from "vramscope/format.js";
 import { known, problemBanner, snippet } from "vramscope/parts/ui.js";
 import { SnapshotUpload } from "vramscope/parts/snapshot_upload.js";
 
@@ -15,33 +15,33 @@ class SnapshotsPage {
       ["trouble", "list", "runs"].map((name) => [name, h("div", { class: "snapshot-list" })]),
     );
     this.upload = new SnapshotUpload({ onTaken: (taken) => this.taken(taken) });
-    this.said = h("div", { class: "snapshot-list", role: "status", "aria-live": "polite" });
+    this.status = h("div", { class: "snapshot-list", role: "status", "aria-live": "polite" });
     document.title = "Snapshots · vramscope";
     fill(
       root,
       h("div", { class: "page-head" }, h("h1", {}, "Snapshots")),
       this.upload.element,
-      this.said,
+      this.status,
       this.parts.trouble,
       this.parts.list,
       this.parts.runs,
     );
-    this.look();
-    this.lookAtRuns();
-    this.seen = () => !document.hidden && this.look();
-    document.addEventListener("visibilitychange", this.seen);
+    this.load();
+    this.loadRuns();
+    this.onVisibilityChange = () => !document.hidden && this.load();
+    document.addEventListener("visibilitychange", this.onVisibilityChange);
   }
 
   close() {
     this.closed = true;
     clearTimeout(this.waiting);
-    document.removeEventListener("visibilitychange", this.seen);
+    document.removeEventListener("visibilitychange", this.onVisibilityChange);
     this.upload.close();
   }
 
   taken(taken) {
     fill(
-      this.said,
+      this.status,
       taken.known &&
         h(
           "div",
@@ -55,13 +55,13 @@ class SnapshotsPage {
           ),
         ),
     );
-    this.look();
+    this.load();
   }
 
-  async look() {
+  async load() {
     clearTimeout(this.waiting);
     try {
-      this.told = await api.snapshots();
+      this.list = await api.snapshots();
       if (this.closed) return;
       fill(this.parts.trouble);
       this.draw();
@@ -69,17 +69,17 @@ class SnapshotsPage {
       if (this.closed) return;
       if (error.status !== 401) fill(this.parts.trouble, problemBanner(error));
     }
-    const busy = this.told?.snapshots.some((one) => one.state === "waiting" || one.state === "converting");
-    if (!document.hidden) this.waiting = setTimeout(() => this.look(), busy ? SOON_MS : LATER_MS);
+    const busy = this.list?.snapshots.some((one) => one.state === "waiting" || one.state === "converting");
+    if (!document.hidden) this.waiting = setTimeout(() => this.load(), busy ? SOON_MS : LATER_MS);
   }
 
-  async lookAtRuns() {
+  async loadRuns() {
     try {
       const { runs } = await api.runs({ limit: 200 });
       if (this.closed) return;
       fill(this.parts.runs, recordedByRuns(runs.filter((run) => run.recordings > 0)));
     } catch {
-      // the list of snapshots tells what is wrong
+      // the list of snapshots reports the problem
     }
   }
 
@@ -90,11 +90,11 @@ class SnapshotsPage {
     } catch (error) {
       fill(this.parts.trouble, problemBanner(error));
     }
-    this.look();
+    this.load();
   }
 
   draw() {
-    const { snapshots, stored_bytes: stored, max_bytes: most } = this.told;
+    const { snapshots, stored_bytes: stored, max_bytes: most } = this.list;
     const key = JSON.stringify(snapshots);
     if (key === this.drawn) return;
     this.drawn = key;
@@ -116,7 +116,7 @@ class SnapshotsPage {
             h(
               "tr",
               {},
-              ["File", "State", "Size", "Events", "Peak reserved", "Came"].map((head, at) =>
+              ["File", "State", "Size", "Events", "Peak reserved", "Received"].map((head, at) =>
                 h("th", { class: at > 1 ? "number" : null, scope: "col" }, head),
               ),
               h("td"),
@@ -158,7 +158,7 @@ function row(snapshot, onDelete) {
     h(
       "td",
       { class: "number" },
-      h("time", { title: moment(snapshot.received_seconds) }, ago(snapshot.received_seconds, Date.now() / 1000)),
+      h("time", { title: dateTime(snapshot.received_seconds) }, ago(snapshot.received_seconds, Date.now() / 1000)),
     ),
     h(
       "td",
@@ -172,11 +172,11 @@ function row(snapshot, onDelete) {
   );
 }
 
-/** How far a snapshot is, or what is wrong with it. */
+/** State of a snapshot: progress of its conversion, or the problem with it. */
 export function stateOf({ state, place, preparing, done_bytes: done, total_bytes: total, problem }) {
   if (state === "ready") return "ready";
   if (state === "failed") return h("span", { class: "more" }, `cannot be opened: ${problem}`);
-  if (state === "waiting") return place > 0 ? `waiting; ${count(place)} before it` : "waits";
+  if (state === "waiting") return place > 0 ? `waiting; ${count(place)} before it` : "waiting";
   const words = preparing
     ? "preparing; slower the first time after an installation…"
     : done >= total && total > 0

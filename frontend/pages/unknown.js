@@ -1,9 +1,9 @@
-/** What is not there: says so, and links to what is. */
+/** Page for an unknown run or path, with links to other runs. */
 
 import { h, fill } from "vramscope/dom.js";
 import { api } from "vramscope/api.js";
 
-/** `problem`: the server's answer, where there was one. */
+/** `problem`: refusal of the server, if there was one. */
 export function open(root, { path, problem }) {
   document.title = "Not found · vramscope";
   const nearby = h("div");

@@ -1,4 +1,4 @@
-/** What an address asks for and its page does not know: said in one quiet line, instead of showing something else in silence. */
+/** Reports parameters of the URL that a page does not know, in one line. */
 
 import { fill, h } from "vramscope/dom.js";
 import { setQuery, store } from "vramscope/store.js";
@@ -10,14 +10,15 @@ export const isNumber = (text) => text.trim() !== "" && Number.isFinite(Number(t
 export const oneOf = (...words) => Object.assign((text) => words.includes(text), { words });
 export const anything = () => true;
 
-/** What any page's address may say: series that are switched off in its charts, and that nothing new is drawn. */
+/** Parameters of every page: hidden series, and paused drawing. */
 const EVERYWHERE = { hide: anything, paused: oneOf("1") };
 
-/** From and to make a window only where the one is before the other. */
+/** True if `from` is not before `to`. */
 const backwards = ({ from, to }) => isNumber(from ?? "") && isNumber(to ?? "") && Number(to) <= Number(from);
 
 /**
- * The keys of a query that `rules` (key -> whether a text is valid) does not have, or whose text it refuses: `[[key, words]]`.
+ * Parameters of a query that `rules` (key -> function that validates a text) does not have or refuses: `[[key,
+ * words]]`. `words` is null where another entry says it.
  */
 export function oddities(query, rules) {
   const known = { ...EVERYWHERE, ...rules };
@@ -39,7 +40,7 @@ export function oddities(query, rules) {
 
 const short = (text) => (text.length > LONG ? `${text.slice(0, LONG - 1)}…` : text);
 
-/** The line, to be put into a page; it follows the address by itself. `stop()` when the page is left. */
+/** Creates the line that reports unknown parameters. It follows the URL until `stop()` is called. */
 export function addressNote(rules) {
   const element = h("div", { class: "address-note", role: "status" });
   let before = null;
@@ -47,7 +48,7 @@ export function addressNote(rules) {
     if (query === before) return;
     before = query;
     const odd = oddities(query, rules);
-    const words = odd.map(([, said]) => said).filter(Boolean);
+    const words = odd.map(([, text]) => text).filter(Boolean);
     const away = () => setQuery(Object.fromEntries(odd.map(([key]) => [key, null])));
     fill(
       element,

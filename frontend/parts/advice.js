@@ -1,4 +1,4 @@
-/** What would make a recorded step need less: a sentence each, most bytes first, with where each number comes from. */
+/** Advice on lowering the peak of a recorded step, largest saving first, with sources. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
@@ -8,50 +8,50 @@ import { problemBanner } from "vramscope/parts/ui.js";
 export class AdviceCard {
   constructor() {
     this.body = h("div", { class: "pad" });
-    this.moment = h("span", { class: "muted" });
+    this.peakText = h("span", { class: "muted" });
     this.element = h(
       "section",
       { class: "card advice-card", "aria-label": "How to lower the peak", "aria-live": "polite" },
-      h("header", {}, h("h2", {}, "How to lower the peak"), h("span", { class: "spring" }), this.moment),
+      h("header", {}, h("h2", {}, "How to lower the peak"), h("span", { class: "spring" }), this.peakText),
       this.body,
     );
   }
 
-  /** Ask for a recording's advice and show it; only the newest question is answered. */
+  /** Requests the advice of a recording and shows it. A later request cancels this one. */
   async open(recording) {
     this.recording = recording;
-    this.asking?.abort(); // (a browser has six connections, and this answer may take long)
-    const asking = (this.asking = new AbortController());
-    fill(this.moment);
+    this.request?.abort(); // a browser has six connections, and this answer may take long
+    const request = (this.request = new AbortController());
+    fill(this.peakText);
     fill(this.body, h("p", { class: "muted" }, "computing…"));
     try {
-      const told = await api.recording(recording, "anatomy", {}, asking.signal);
-      if (this.asking === asking) this.draw(told);
+      const anatomy = await api.recording(recording, "anatomy", {}, request.signal);
+      if (this.request === request) this.draw(anatomy);
     } catch (error) {
-      if (this.asking === asking && error.name !== "AbortError") fill(this.body, problemBanner(error));
+      if (this.request === request && error.name !== "AbortError") fill(this.body, problemBanner(error));
     }
   }
 
   close() {
     this.recording = null;
-    this.asking?.abort();
+    this.request?.abort();
   }
 
   draw({ moment, categories, coverage, advice, allocated_bytes: total }) {
-    fill(this.moment, `peak: ${moment}`);
+    fill(this.peakText, `peak: ${moment}`);
     fill(
       this.body,
       composition(categories, total),
       advice.length
-        ? h("ol", { class: "advice-list" }, advice.map(piece))
-        : h("p", { class: "muted", "data-no-advice": true }, nothing(coverage)),
+        ? h("ol", { class: "advice-list" }, advice.map(adviceItem))
+        : h("p", { class: "muted", "data-no-advice": true }, noAdviceText(coverage)),
       coverageNote(coverage),
     );
   }
 }
 
-/** What it brings, in a word: bytes, else time, else rows. */
-function gain({ saves_bytes: saves, seconds: shorter, evidence }) {
+/** Saving in words: bytes, else time, else batch size. */
+function gainText({ saves_bytes: saves, seconds: shorter, evidence }) {
   if (saves)
     return `${evidence.at_most ? "up to " : ""}−${bytes(saves)} ${{ reserved: "reserved", run: "peak of the run" }[evidence.of] ?? "peak"}`;
   const most = shorter ?? evidence.at_most_seconds;
@@ -60,24 +60,24 @@ function gain({ saves_bytes: saves, seconds: shorter, evidence }) {
   return "no number";
 }
 
-function piece({ rule, sentence, source, file, line, ...told }) {
+function adviceItem({ rule, sentence, source, file, line, ...anatomy }) {
   return h(
     "li",
     { "data-rule": rule },
-    h("span", { class: "saves" }, gain(told)),
+    h("span", { class: "saves" }, gainText(anatomy)),
     h(
       "span",
       { class: "said" },
       sentence,
-      file ? [" ", h("code", { title: file }, `${short(file)}${line ? `:${line}` : ""}`)] : null,
+      file ? [" ", h("code", { title: file }, `${shortPath(file)}${line ? `:${line}` : ""}`)] : null,
       " ",
       sourceLink(source),
     ),
   );
 }
 
-/** train.py with the folder before it, as people know their files. */
-function short(file) {
+/** File name with its folder. */
+function shortPath(file) {
   return file.replaceAll("\\", "/").split("/").slice(-2).join("/");
 }
 
@@ -86,21 +86,21 @@ function sourceLink(source) {
   return h("a", { href: source, rel: "noreferrer", target: "_blank", class: "muted" }, "source");
 }
 
-/** The peak by category, in words: the picture above shows it over time. */
+/** Peak by category, in words. */
 function composition(categories, total) {
   if (!categories.length) return null;
   return h(
     "p",
     { class: "composition", "data-composition": true },
-    categories.map(({ category, bytes: held }, at) => [
+    categories.map(({ category, bytes: size }, at) => [
       at ? " · " : "",
       h("strong", {}, category),
-      ` ${bytes(held)} (${percent(held / total)})`,
+      ` ${bytes(size)} (${percent(size / total)})`,
     ]),
   );
 }
 
-function nothing({ basis }) {
+function noAdviceText({ basis }) {
   if (basis === "owners") return "No known change would lower this peak by 2 % or more.";
   return "No advice. This recording does not name the owners of tensors, which several rules need.";
 }

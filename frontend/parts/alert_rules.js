@@ -1,4 +1,4 @@
-/** Which alerts are counted, and from where on: a line each, stored by the server as soon as it is changed. */
+/** Rules of alerts, one per line. The server stores each change. */
 
 import { api } from "vramscope/api.js";
 import { fill, h, setText } from "vramscope/dom.js";
@@ -6,7 +6,7 @@ import { problemBanner } from "vramscope/parts/ui.js";
 
 const MIB = 2 ** 20;
 
-/** Name, words before its threshold, the threshold's name, how many of it make one in the field, its unit, and what it means. */
+/** Rule, label, field of its threshold, size of one unit in that field, unit, and explanation. */
 const LINES = [
   ["leaks", "Leaks, from", "least_bytes", MIB, "MiB", "retained by all leaks together, on the worst rank; 0: any"],
   ["out_of_memory", "Out-of-memory errors", null, 1, "", "including survived ones"],
@@ -20,7 +20,7 @@ export class AlertRules {
   fields = new Map();
 
   constructor() {
-    this.said = h("p", { class: "muted", role: "status" });
+    this.status = h("p", { class: "muted", role: "status" });
     this.list = h("div", { class: "alert-rules" });
     this.element = h(
       "section",
@@ -35,7 +35,7 @@ export class AlertRules {
           "Rules for the number of alerts on a run’s page. Stored on the server, for all users.",
         ),
         this.list,
-        this.said,
+        this.status,
       ),
     );
     this.load();
@@ -74,7 +74,7 @@ export class AlertRules {
         step: "any",
         min: "0",
         "aria-label": `${words} (${unit})`,
-        onchange: () => this.take(name, limit, size),
+        onchange: () => this.readThreshold(name, limit, size),
       });
     this.fields.set(name, { on, threshold });
     return h(
@@ -86,7 +86,7 @@ export class AlertRules {
     );
   }
 
-  take(name, limit, size) {
+  readThreshold(name, limit, size) {
     const { threshold } = this.fields.get(name);
     const number = threshold.value.trim() === "" ? NaN : Number(threshold.value);
     if (Number.isFinite(number))
@@ -95,7 +95,7 @@ export class AlertRules {
         { [limit]: size === MIB ? Math.round(number * size) : Number((number * size).toPrecision(12)) },
         threshold,
       );
-    else this.refuse(threshold, "Not a number. Nothing was changed.");
+    else this.showRefusal(threshold, "Not a number. Nothing was changed.");
   }
 
   async change(name, rule, field = null) {
@@ -103,20 +103,20 @@ export class AlertRules {
       const { rules } = await api.changeAlerts({ [name]: rule });
       for (const { threshold } of this.fields.values()) threshold?.removeAttribute("aria-invalid");
       this.show(rules);
-      this.say("Stored.");
+      this.setStatus("Stored.");
     } catch (error) {
       if (error.status !== 422) this.show(this.rules);
-      this.refuse(field, `${error.message} Nothing was changed.`);
+      this.showRefusal(field, `${error.message} Nothing was changed.`);
     }
   }
 
-  refuse(field, words) {
+  showRefusal(field, words) {
     field?.setAttribute("aria-invalid", "true");
-    this.say(words, "more");
+    this.setStatus(words, "more");
   }
 
-  say(words, kind = "") {
-    setText(this.said, words);
-    this.said.className = kind || "muted";
+  setStatus(words, kind = "") {
+    setText(this.status, words);
+    this.status.className = kind || "muted";
   }
 }

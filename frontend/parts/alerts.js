@@ -1,15 +1,16 @@
 /**
- * What is wrong with a run, counted by the server's rules (Settings), each with where it is told: leaks, out-of-memory errors, traps,
- * peaks that are lower bounds, and, where somebody asked for it, little headroom and much that was never needed.
+ * Alerts of a run, counted by the server's rules (Settings), each with a link to its details. Always possible: leaks,
+ * out-of-memory errors, findings, and peaks that are lower bounds. If switched on: little headroom, and much reserved
+ * memory that was never needed.
  */
 
 import { h } from "vramscope/dom.js";
 import { count, isKnown, percent, stepCount } from "vramscope/format.js";
-import { roomOf } from "vramscope/parts/run_verdict.js";
+import { headroomOf } from "vramscope/parts/run_verdict.js";
 
 const many = (number, one, more) => `${count(number)} ${number === 1 ? one : more}`;
 
-/** The rules where the server tells none; those that are on count what is wrong by itself. */
+/** Default rules, where the server sends none. `words` name what a switched-off rule does not count. */
 const ON = {
   leaks: { on: true, least_bytes: 0, words: "leaks" },
   out_of_memory: { on: true, words: "out-of-memory errors" },
@@ -22,9 +23,11 @@ const ON = {
 const share = (fraction) => percent(fraction, Number.isInteger(Math.round(fraction * 1e6) / 1e4) ? 0 : 1);
 
 /**
- * `{alerts, unknown, off}`: of each kind that there is `{number, words, page}` (of this run) or `{number, words, part}` (a selector on
- * its page), what nobody has looked for, and what the rules leave out. Resets count as one, in however many steps they were, and only where they cost the
- * exact peak: many a script calls PyTorch's own function, which harms nothing.
+ * Returns `{alerts, unknown, off}`.
+ * alerts    `{number, words, page}` (a page of this run) or `{number, words, part}` (a selector on its page)
+ * unknown   names of alerts without data
+ * off       names of alerts that the rules switch off
+ * Resets count as one alert, and only if a peak is a lower bound: many scripts call PyTorch's function harmlessly.
  */
 export function alertsOf(run) {
   const {
@@ -36,8 +39,8 @@ export function alertsOf(run) {
     capacity_bytes: capacity,
   } = run;
   const rules = { ...ON, ...run.alert_rules };
-  const { room } = roomOf(run);
-  const died = /OutOfMemoryError$/.test(run.error_type ?? "") ? 1 : 0; // of which no record may have come
+  const { headroom } = headroomOf(run);
+  const died = /OutOfMemoryError$/.test(run.error_type ?? "") ? 1 : 0; // its record may be missing
   const errors = Math.max(run.oom_records ?? 0, run.out_of_memory_count ?? 0, died);
   const alerts = [
     {
@@ -66,7 +69,7 @@ export function alertsOf(run) {
     },
     {
       rule: "headroom",
-      number: isKnown(room) && room < capacity * rules.headroom.below_fraction ? 1 : 0,
+      number: isKnown(headroom) && headroom < capacity * rules.headroom.below_fraction ? 1 : 0,
       words: `headroom below ${share(rules.headroom.below_fraction)}`,
       part: "[data-kpi=headroom]",
     },
@@ -81,7 +84,7 @@ export function alertsOf(run) {
     ["leaks", leaks === null, "leaks"],
     ["findings", findings === null, "traps"],
     ["resets", run.ranks.some((rank) => rank.peak_allocated_bytes !== null) && resets === null, "resets"],
-    ["headroom", !isKnown(room), "headroom"],
+    ["headroom", !isKnown(headroom), "headroom"],
     ["never_needed", !isKnown(never), "never needed"],
   ].flatMap(([rule, is, words]) => (rules[rule].on && is ? [words] : []));
   const off = Object.keys(ON)

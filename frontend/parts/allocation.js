@@ -1,11 +1,11 @@
-/** One allocation of a recording: how large, from when to when, for what, who asked for it and who let go of it. */
+/** Details of one allocation of a recording: size, lifetime, use, and the stacks that allocated and freed it. */
 
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, seconds } from "vramscope/format.js";
 import { known } from "vramscope/parts/ui.js";
-import { momentWords } from "vramscope/parts/timeline.js";
+import { eventText } from "vramscope/parts/timeline.js";
 
-/** A stack, innermost first; frames of libraries are quiet, and shown when asked for. */
+/** Draws a stack, innermost frame first. Frames of libraries are shown on demand. */
 export function stackList(stack) {
   const own = stack.filter((frame) => !frame.library);
   const place = (frame) =>
@@ -31,7 +31,7 @@ export function stackList(stack) {
   ];
 }
 
-function noStack({ born, stacks_from: from }) {
+function noStackReason({ born, stacks_from: from }) {
   if (from === null) return "Unknown: no stacks were recorded.";
   if (!born) return "Unknown: allocated before the recording.";
   if (born.event < from) return `Unknown: stacks are recorded from event ${count(from)} on.`;
@@ -40,17 +40,17 @@ function noStack({ born, stacks_from: from }) {
     : "Unknown: no stack was recorded.";
 }
 
-/** Why nothing is known of who let go. */
-function noEnd({ freed, frees_told: told }) {
+/** Reason why the stack that freed an allocation is unknown. */
+function noFreeStackReason({ freed, frees_told: hasFreeStacks }) {
   if (!freed) return "Not freed in this recording.";
-  if (told) return "No Python frame: freed by an autograd thread.";
+  if (hasFreeStacks) return "No Python frame: freed by an autograd thread.";
   return "Unknown: no stacks of frees were recorded. “Record a window” records them in a live run.";
 }
 
 export class Allocation {
-  /** load(part, parameters, signal); onMoment(event): the reader wants to see that moment; onClose(). */
-  constructor({ load, onMoment, onClose }) {
-    Object.assign(this, { load, onMoment, onClose });
+  /** load(part, parameters, signal); onEvent(event) shows an event; onClose(). */
+  constructor({ load, onEvent, onClose }) {
+    Object.assign(this, { load, onEvent, onClose });
     this.body = h("div", { class: "pad" });
     this.element = h(
       "section",
@@ -67,90 +67,84 @@ export class Allocation {
   }
 
   close() {
-    this.asking?.abort();
+    this.request?.abort();
   }
 
-  /** Show one by its number; null: none. */
+  /** Shows an allocation by its number. Null: none. */
   async show(allocation) {
     if (allocation === this.shown) return;
     this.shown = allocation;
-    this.asking?.abort();
+    this.request?.abort();
     this.element.hidden = allocation === null;
     if (allocation === null) return;
-    const asking = (this.asking = new AbortController());
+    const request = (this.request = new AbortController());
     try {
-      const told = await this.load("life", { allocation }, asking.signal);
-      if (this.asking === asking) this.draw(told);
+      const life = await this.load("life", { allocation }, request.signal);
+      if (this.request === request) this.draw(life);
     } catch (problem) {
       if (problem.name !== "AbortError") fill(this.body, h("p", { class: "muted" }, problem.message));
     }
   }
 
-  draw(told) {
+  draw(life) {
     const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
-    const at = (moment, otherwise) =>
-      moment
-        ? [
-            h(
-              "button",
-              { class: "link", type: "button", onclick: () => this.onMoment(moment.event) },
-              momentWords(moment),
-            ),
-          ]
+    const at = (point, otherwise) =>
+      point
+        ? [h("button", { class: "link", type: "button", onclick: () => this.onEvent(point.event) }, eventText(point))]
         : h("span", { class: "muted" }, otherwise);
-    const rounding = isKnown(told.requested_bytes) ? told.size_bytes - told.requested_bytes : null;
+    const rounding = isKnown(life.requested_bytes) ? life.size_bytes - life.requested_bytes : null;
     const pool = [
-      told.private_pool ? `private pool ${told.private_pool.join(".")}` : "default pool",
-      told.stream ? `stream ${told.stream}` : "default stream",
+      life.private_pool ? `private pool ${life.private_pool.join(".")}` : "default pool",
+      life.stream ? `stream ${life.stream}` : "default stream",
     ].join(", ");
     fill(
       this.body,
       h(
         "p",
         { class: "headline" },
-        h("strong", {}, bytes(told.size_bytes)),
-        ` ${told.category === "unknown" ? "of unknown use" : told.category}`,
-        told.owner ? [": ", h("span", { "data-owner": true }, told.owner)] : null,
+        h("strong", {}, bytes(life.size_bytes)),
+        ` ${life.category === "unknown" ? "of unknown use" : life.category}`,
+        life.owner ? [": ", h("span", { "data-owner": true }, life.owner)] : null,
       ),
       h(
         "dl",
         { class: "facts" },
         fact(
-          "asked for",
-          known(bytes(told.requested_bytes)),
+          "requested",
+          known(bytes(life.requested_bytes)),
           rounding > 0 && h("span", { class: "muted" }, ` plus ${bytes(rounding)} rounding`),
         ),
-        fact("born", at(told.born, "before the recording")),
-        fact("let go", at(told.freed, "not in this recording")),
-        isKnown(told.events) &&
-          fact("lived", `${count(told.events)} events`, isKnown(told.seconds) && `, ${seconds(told.seconds)}`),
-        told.freed &&
-          told.usable_event !== told.freed.event + 1 &&
+        fact("allocated", at(life.born, "before the recording")),
+        fact("freed", at(life.freed, "not in this recording")),
+        isKnown(life.events) &&
+          fact("lifetime", `${count(life.events)} events`, isKnown(life.seconds) && `, ${seconds(life.seconds)}`),
+        life.freed &&
+          life.usable_event !== life.freed.event + 1 &&
           fact(
             "usable again",
-            told.usable_event === null
+            life.usable_event === null
               ? "not in this recording: another stream still used it"
-              : `after event ${count(told.usable_event)}`,
+              : `after event ${count(life.usable_event)}`,
           ),
-        told.born?.module && fact("module", h("code", {}, told.born.module)),
-        told.ranges.length > 0 &&
+        life.born?.module && fact("module", h("code", {}, life.born.module)),
+        life.ranges.length > 0 &&
           fact(
             "within",
-            told.ranges.map((name, at) => [at > 0 && " › ", h("code", {}, name)]),
+            life.ranges.map((name, at) => [at > 0 && " › ", h("code", {}, name)]),
           ),
-        told.compile_context && fact("compiled region", h("code", {}, told.compile_context)),
-        told.user_metadata && fact("metadata", h("code", {}, told.user_metadata)),
+        life.compile_context && fact("compiled region", h("code", {}, life.compile_context)),
+        life.user_metadata && fact("metadata", h("code", {}, life.user_metadata)),
         fact(
           "place",
-          h("code", {}, `0x${BigInt(told.address).toString(16)}`),
+          h("code", {}, `0x${BigInt(life.address).toString(16)}`),
           h("span", { class: "muted" }, ` ${pool}`),
         ),
       ),
       h("h4", {}, "Allocated by"),
-      told.stack.length > 0 ? stackList(told.stack) : h("p", { class: "muted" }, noStack(told)),
-      told.forward_stack.length > 0 && [h("h4", {}, "Forward"), stackList(told.forward_stack)],
+      life.stack.length > 0 ? stackList(life.stack) : h("p", { class: "muted" }, noStackReason(life)),
+      life.forward_stack.length > 0 && [h("h4", {}, "Forward"), stackList(life.forward_stack)],
       h("h4", {}, "Freed by"),
-      told.freed_by.length > 0 ? stackList(told.freed_by) : h("p", { class: "muted" }, noEnd(told)),
+      life.freed_by.length > 0 ? stackList(life.freed_by) : h("p", { class: "muted" }, noFreeStackReason(life)),
     );
   }
 }

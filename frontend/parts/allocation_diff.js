@@ -1,11 +1,11 @@
-/** Two moments of a recording: what is alive at B and not at A, and what went in between. */
+/** Difference between two events of a recording: allocations that are alive at B and not at A, and the reverse. */
 
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count } from "vramscope/format.js";
-import { momentWords } from "vramscope/parts/timeline.js";
+import { eventText } from "vramscope/parts/timeline.js";
 
-export class Between {
-  /** load(part, parameters, signal); onAllocation(number): look at that one; onClear(). */
+export class AllocationDiff {
+  /** load(part, parameters, signal); onAllocation(number) shows an allocation; onClear(). */
   constructor({ load, onAllocation, onClear }) {
     Object.assign(this, { load, onAllocation });
     this.body = h("div");
@@ -23,12 +23,12 @@ export class Between {
     );
   }
 
-  /** `by`: what the rows are told apart by. Hidden until both are set. */
+  /** Shows the difference, with rows grouped by `by`. Hidden unless A or B is set. */
   async show(a, b, by) {
     const key = `${a} ${b} ${by}`;
     if (key === this.shown) return;
     this.shown = key;
-    this.asking?.abort();
+    this.request?.abort();
     this.element.hidden = a === null && b === null;
     if (this.element.hidden) return;
     if (a === null || b === null) {
@@ -42,28 +42,28 @@ export class Between {
       );
       return;
     }
-    const asking = (this.asking = new AbortController());
+    const request = (this.request = new AbortController());
     try {
-      const told = await this.load("between", { a, b, by }, asking.signal);
-      if (this.asking === asking) this.draw(told);
+      const difference = await this.load("between", { a, b, by }, request.signal);
+      if (this.request === request) this.draw(difference);
     } catch (problem) {
       if (problem.name !== "AbortError") fill(this.body, h("p", { class: "pad muted" }, problem.message));
     }
   }
 
   close() {
-    this.asking?.abort();
+    this.request?.abort();
   }
 
-  forget() {
+  reset() {
     this.shown = null;
   }
 
   draw({ a, b, appeared, gone, both_bytes: both }) {
     const change = b.allocated_bytes - a.allocated_bytes;
-    const end = (name, moment) => [
+    const end = (name, point) => [
       h("dt", {}, name),
-      h("dd", {}, h("strong", {}, bytes(moment.allocated_bytes)), ` · ${momentWords(moment)}`),
+      h("dd", {}, h("strong", {}, bytes(point.allocated_bytes)), ` · ${eventText(point)}`),
     ];
     fill(
       this.body,

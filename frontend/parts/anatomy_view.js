@@ -1,6 +1,6 @@
 /**
- * A recording, moment by moment: timeline, allocation, two cursors, advice and flamegraph, with one view that lives in the URL.
- * Takes the id of whatever opens as a recording; pages put `element` where they want it.
+ * View of a recording: timeline, allocation, comparison of two events, advice and flamegraph. The view is in the URL.
+ * Takes the id of a recording. Pages place `element`.
  */
 
 import { api } from "vramscope/api.js";
@@ -8,14 +8,14 @@ import { fill, h } from "vramscope/dom.js";
 import { count } from "vramscope/format.js";
 import { AdviceCard } from "vramscope/parts/advice.js";
 import { Allocation } from "vramscope/parts/allocation.js";
-import { Between } from "vramscope/parts/allocation_diff.js";
+import { AllocationDiff } from "vramscope/parts/allocation_diff.js";
 import { Flame } from "vramscope/parts/flame.js";
-import { following, wholeOf, windowIn } from "vramscope/parts/event_window.js";
-import { OtherWays } from "vramscope/parts/training_plans.js";
-import { COLOURINGS, Timeline, momentWords } from "vramscope/parts/timeline.js";
+import { windowAround, integerOf, windowIn } from "vramscope/parts/event_window.js";
+import { TrainingPlans } from "vramscope/parts/training_plans.js";
+import { COLOURINGS, Timeline, eventText } from "vramscope/parts/timeline.js";
 import { setQuery, store } from "vramscope/store.js";
 
-/** The view as the URL has it; null where it says nothing, or nothing that can be. */
+/** View of the URL. Null for missing or invalid values. */
 function readView(by) {
   const { query } = store.get();
   const one = (name, values) => (values.includes(query[name]) ? query[name] : null);
@@ -27,10 +27,10 @@ function readView(by) {
         COLOURINGS.map(([name]) => name),
       ) ?? by,
     detail: one("detail", ["areas", "allocations"]),
-    event: wholeOf(query.event),
-    allocation: wholeOf(query.allocation),
-    a: wholeOf(query.a),
-    b: wholeOf(query.b),
+    event: integerOf(query.event),
+    allocation: integerOf(query.allocation),
+    a: integerOf(query.a),
+    b: integerOf(query.b),
     flame: one("flame", ["module"]) ?? "stack",
     focus: query.focus ?? null,
     libraries: query.libraries === "1",
@@ -38,10 +38,10 @@ function readView(by) {
 }
 
 export class AnatomyView {
-  /** What of the URL belongs to this view: another recording begins without. */
+  /** Parameters of the URL that belong to this view. Another recording starts without them. */
   static VIEW = ["by", "detail", "from", "to", "event", "allocation", "a", "b", "flame", "focus", "libraries"];
 
-  /** `file`: the beginning of exported files' names; `by`: what allocations are told apart by at first. */
+  /** `file`: prefix of exported files. `by`: default grouping of allocations. */
   constructor({ file, by = "category" }) {
     this.by = by;
     this.view = readView(by);
@@ -55,7 +55,7 @@ export class AnatomyView {
       view: () => this.view,
       onView: (change) => setQuery(change.by === this.by ? { ...change, by: null } : change),
       onPick: ({ event, allocation }) => setQuery({ event, allocation, focus: null }),
-      onTold: (told) => this.hear(told),
+      onLoaded: (answer) => this.setAnswer(answer),
     });
     this.flame = new Flame({
       file: `${file}-flame`,
@@ -66,95 +66,96 @@ export class AnatomyView {
         focus: this.view.focus,
         libraries: this.view.libraries,
       }),
-      peakWords: () => this.timeline.lookAtWords,
+      peakWords: () => this.timeline.defaultEventName,
       onView: (change) => setQuery(change),
     });
     this.allocation = new Allocation({
       load,
-      onMoment: (event) => this.goTo(event),
+      onEvent: (event) => this.goTo(event),
       onClose: () => setQuery({ allocation: null }),
     });
-    this.between = new Between({
+    this.allocationDiff = new AllocationDiff({
       load,
       onAllocation: (allocation) => setQuery({ allocation }),
       onClear: () => setQuery({ a: null, b: null }),
     });
-    this.advice = new AdviceCard(); // below the picture, which does not wait for it
-    this.otherWays = new OtherWays();
-    this.moment = h("div", { class: "view-bar moment-bar", hidden: true });
+    this.advice = new AdviceCard(); // below the charts, which do not wait for it
+    this.trainingPlans = new TrainingPlans();
+    this.eventBar = h("div", { class: "view-bar moment-bar", hidden: true });
     this.element = h(
       "div",
       { class: "anatomy-view" },
       h("div", { class: "charts" }, this.timeline.element),
-      this.moment,
-      h("div", { class: "looked-at" }, this.allocation.element, this.between.element),
+      this.eventBar,
+      h("div", { class: "looked-at" }, this.allocation.element, this.allocationDiff.element),
       this.advice.element,
-      this.otherWays.element,
+      this.trainingPlans.element,
       h("div", { class: "charts" }, this.flame.element),
     );
   }
 
-  /** Show a recording from its beginning; `told`: its moments. */
+  /** Shows a recording from its beginning. Takes the answer of `/moments`. */
   open({ recording }) {
     this.recording = recording;
-    this.told = null;
+    this.answer = null;
     this.view = readView(this.by);
     this.timeline.reset();
     this.allocation.shown = undefined;
-    this.between.forget();
+    this.allocationDiff.reset();
     this.timeline.reload();
     this.flame.reload();
     this.advice.open(recording);
-    this.otherWays.open(recording);
-    this.drawLookedAt();
+    this.trainingPlans.open(recording);
+    this.drawSelection();
   }
 
-  /** The URL has changed. */
+  /** Called when the URL changes. */
   update() {
     const before = this.view;
     this.view = readView(this.by);
     const differs = (...names) => names.some((name) => before[name] !== this.view[name]);
     if (differs("from", "to", "by", "detail")) this.timeline.reload();
     if (differs("event", "flame", "focus", "libraries")) this.flame.reload();
-    this.drawLookedAt();
+    this.drawSelection();
   }
 
   close() {
-    for (const part of [this.timeline, this.allocation, this.between, this.advice, this.otherWays]) part.close();
+    for (const part of [this.timeline, this.allocation, this.allocationDiff, this.advice, this.trainingPlans])
+      part.close();
   }
 
-  hear(told) {
-    this.told = told;
-    this.drawLookedAt();
+  setAnswer(answer) {
+    this.answer = answer;
+    this.drawSelection();
   }
 
-  /** To a moment; out of the window's sight the window moves along. */
+  /** Goes to an event. The window moves if the event is outside. */
   goTo(event) {
-    setQuery({ event, ...following(this.view, event) });
+    setQuery({ event, ...windowAround(this.view, event) });
   }
 
-  /** By so much of the window to the right, or to the left. */
+  /** Moves the window by a share of its width: to the right, or to the left if negative. */
   pan(by) {
     this.timeline.pan(by);
   }
 
-  drawLookedAt() {
+  drawSelection() {
     const { event, a, b, allocation, by } = this.view;
     this.timeline.mark({ moment: event, a, b, allocation });
     this.allocation.show(allocation);
-    this.between.show(a, b, by === "category" ? "site" : by);
-    this.drawMoment();
+    this.allocationDiff.show(a, b, by === "category" ? "site" : by);
+    this.drawEventBar();
   }
 
-  drawMoment() {
-    this.moment.hidden = !this.told;
-    if (!this.told) return;
+  drawEventBar() {
+    this.eventBar.hidden = !this.answer;
+    if (!this.answer) return;
     const { event, a, b } = this.view;
-    const last = this.told.events - 1;
-    const { lookAt } = this.timeline;
-    const key = JSON.stringify([event, a, b, last, lookAt]);
-    if (key === this.momentKey) return;
-    this.momentKey = key;
+    const last = this.answer.events - 1;
+    const { defaultEvent } = this.timeline;
+    const key = JSON.stringify([event, a, b, last, defaultEvent]);
+    if (key === this.eventBarKey) return;
+    this.eventBarKey = key;
     const to = (label, at, title) =>
       h(
         "button",
@@ -167,7 +168,7 @@ export class AnatomyView {
         },
         label,
       );
-    const here = event ?? lookAt.event;
+    const here = event ?? defaultEvent.event;
     const set = (name, at) =>
       h(
         "button",
@@ -181,16 +182,16 @@ export class AnatomyView {
         at === null ? `Set ${name.toUpperCase()} here` : `Move ${name.toUpperCase()} here`,
       );
     fill(
-      this.moment,
+      this.eventBar,
       h("span", { class: "muted" }, "Moment"),
       to("start", -1, "before the first event"),
-      to("peak", null, this.timeline.lookAtWords),
+      to("peak", null, this.timeline.defaultEventName),
       last >= 0 && to("end", last, "after the last event"),
       h(
         "span",
         { class: "tabular moment-words" },
         event === null
-          ? `${this.timeline.lookAtWords}: ${momentWords(lookAt)}`
+          ? `${this.timeline.defaultEventName}: ${eventText(defaultEvent)}`
           : event < 0
             ? "before the first event"
             : `event ${count(event)}`,

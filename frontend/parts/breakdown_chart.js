@@ -1,34 +1,35 @@
-/** The strip: reserved memory through a recording, in what is used, rounded up, free and of use, free and of no use. */
+/** Chart of reserved memory over a recording: requested, rounding, usable free and unusable free memory. */
 
 import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown } from "vramscope/format.js";
 import { ALL, drawEventsMap, eventsMap, windowOf } from "vramscope/parts/event_window.js";
 
-const SETTLED_MS = 150; // after the last change of the window it is fetched
+const SETTLED_MS = 150; // delay of the request after the last change of the window
 
-export class Strip {
+export class BreakdownChart {
   /**
-   * load(part, parameters, signal)   asks for a part of the recording
-   * view()                           {from, to, event}: the window (null: all), and the moment that is looked at
-   * onView(window), onMoment(event)  what the reader chose
-   * onTold(answer)                   each answer
+   * Options:
+   * load(part, parameters, signal)   requests a part of the recording
+   * view()                           {from, to, event}: window (null: all) and chosen event
+   * onView(window), onEvent(event)   called with the reader's choice
+   * onLoaded(answer)                 called with each answer
    */
-  constructor({ file, load, view, onView, onMoment, onTold }) {
+  constructor({ file, load, view, onView, onEvent, onLoaded }) {
     Object.assign(this, { view, onView });
     this.chart = chart({
       title: "Reserved memory",
       file,
       load: async (signal) => {
         const { from, to } = view();
-        this.told = await load("strip", { from, to, points: this.chart.points }, signal);
+        this.breakdown = await load("strip", { from, to, points: this.chart.points }, signal);
         this.drawWords();
-        onTold(this.told);
-        return this.told;
+        onLoaded(this.breakdown);
+        return this.breakdown;
       },
       view: () => this.shown,
       onZoom: (range) => this.zoom(range),
-      onPlace: (place, how) => how === "click" && place && onMoment(Math.round(place.x)),
+      onPlace: (place, how) => how === "click" && place && onEvent(Math.round(place.x)),
       onDrawn: () => this.mark(),
     });
     this.chart.classList.add("wide", "strip");
@@ -51,27 +52,27 @@ export class Strip {
     clearTimeout(this.settling);
   }
 
-  /** What the axis shows: the window of the answer, never of a question under way. */
+  /** Range of the axis: the window of the newest answer, not of a pending request. */
   get shown() {
-    const { from, to, events } = this.told ?? {};
+    const { from, to, events } = this.breakdown ?? {};
     return from > -1 || to < events ? { from, to } : {};
   }
 
   zoom(range) {
     clearTimeout(this.settling);
     this.settling = setTimeout(
-      () => this.onView(windowOf(range, this.told?.events ?? Infinity)),
+      () => this.onView(windowOf(range, this.breakdown?.events ?? Infinity)),
       range ? SETTLED_MS : 0,
     );
   }
 
-  /** Put the line where the moment is. */
+  /** Moves the cursor to the chosen event. */
   mark() {
     this.chart.showCursor(this.view().event);
   }
 
   drawWords() {
-    const { highest, from, to, events, outline } = this.told;
+    const { highest, from, to, events, outline } = this.breakdown;
     const part = from > -1 || to < events;
     const place =
       highest.event < 0

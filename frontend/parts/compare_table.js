@@ -1,6 +1,6 @@
 /**
- * Runs against the baseline, as people write it down: techniques, three peaks, what is saved of each, time, batch. Repeats of one
- * configuration may stand in one row: then figures are means, and between what they lie stands below them.
+ * Table of runs against the baseline: techniques, three peaks and their savings, time, batch. Repeats of one
+ * configuration may share a row, with means and their spread.
  */
 
 import { h } from "vramscope/dom.js";
@@ -16,7 +16,9 @@ const several = (rows) => rows.length > 1;
 const someAgainst = (field) => (rows) => several(rows) && some(field)(rows);
 const place = (row, page) => `/runs/${encodeURIComponent(row.run)}${page}`;
 
-/** Head, whether it is a number, whether these rows need the column (undefined: always), what a cell holds, what its head means. */
+/**
+ * Head, whether it is a number, whether these rows need the column (undefined: always), content of a cell, explanation.
+ */
 const COLUMNS = [
   ["Technique", false, undefined, techniqueCell, "techniques that differ from the baseline; hover for all"],
   [
@@ -33,19 +35,19 @@ const COLUMNS = [
     (row) => [
       mib(row.peak_allocated_bytes),
       meter(row.peak_allocated_bytes, row.capacity_bytes),
-      between(row, "peak_allocated_bytes", inMib),
+      spreadText(row, "peak_allocated_bytes", inMib),
     ],
     "exact peak of the allocator’s counter, in MiB",
   ],
-  ["saved", true, several, saved("saved_fraction"), "share of peak allocated"],
+  ["saved", true, several, savedCell("saved_fraction"), "share of peak allocated"],
   [
     "Reserved",
     true,
     undefined,
-    (row) => [mib(row.peak_reserved_bytes), between(row, "peak_reserved_bytes", inMib)],
+    (row) => [mib(row.peak_reserved_bytes), spreadText(row, "peak_reserved_bytes", inMib)],
     "peak memory that PyTorch took from the device, in MiB",
   ],
-  ["saved", true, several, saved("reserved_saved_fraction"), "share of peak reserved"],
+  ["saved", true, several, savedCell("reserved_saved_fraction"), "share of peak reserved"],
   [
     "Device",
     true,
@@ -53,38 +55,39 @@ const COLUMNS = [
     deviceCell,
     "highest value of the driver, in MiB, with context and libraries, as in nvidia-smi",
   ],
-  ["saved", true, someAgainst("peak_device_bytes"), saved("device_saved_fraction"), "share of the device’s peak"],
+  ["saved", true, someAgainst("peak_device_bytes"), savedCell("device_saved_fraction"), "share of the device’s peak"],
   [
     "Wall time",
     true,
     some("wall_seconds"),
-    (row) => timed(row, [known(seconds(row.wall_seconds), SHORT), between(row, "wall_seconds", seconds)]),
+    (row) => timeCell(row, [known(seconds(row.wall_seconds), SHORT), spreadText(row, "wall_seconds", seconds)]),
     "from attach to the end, all attempts, without the gaps",
   ],
   [
     "ratio",
     true,
     someAgainst("wall_seconds"),
-    times("wall_time_ratio"),
+    ratioCell("wall_time_ratio"),
     "ratio of wall times; only for finished runs with equal steps",
   ],
   [
     "Step time",
     true,
     undefined,
-    (row) => timed(row, [known(seconds(row.step_seconds_median), SHORT), between(row, "step_seconds_median", seconds)]),
+    (row) =>
+      timeCell(row, [known(seconds(row.step_seconds_median), SHORT), spreadText(row, "step_seconds_median", seconds)]),
     "median",
   ],
-  ["ratio", true, several, times("step_time_ratio"), "ratio of step times"],
+  ["ratio", true, several, ratioCell("step_time_ratio"), "ratio of step times"],
   ["Batch", true, some("effective_batch"), batchCell, "effective batch: batch × accumulation × ranks"],
   [
     "Samples/s",
     true,
     some("samples_per_second"),
     (row) =>
-      timed(row, [
+      timeCell(row, [
         known(isKnown(row.samples_per_second) ? rate(row.samples_per_second) : "unknown", SHORT),
-        between(row, "samples_per_second", rate),
+        spreadText(row, "samples_per_second", rate),
       ]),
     "effective batch / median step time",
   ],
@@ -92,7 +95,7 @@ const COLUMNS = [
     "Never needed",
     true,
     undefined,
-    (row) => [known(percent(row.fragmentation_fraction), SHORT), between(row, "fragmentation_fraction", percent)],
+    (row) => [known(percent(row.fragmentation_fraction), SHORT), spreadText(row, "fragmentation_fraction", percent)],
     "peak reserved minus peak allocated, as a share of peak reserved",
   ],
   [
@@ -121,12 +124,12 @@ const COLUMNS = [
   ["State", false, undefined, (row) => stateBadge(row.state)],
 ];
 
-/** Whether some row stands for more than one run. */
+/** True if a row stands for more than one run. */
 export function hasRepeats(rows) {
   return rows.some((row) => (row.runs?.length ?? 1) > 1);
 }
 
-/** The baseline stands first. `colourOf(run)`: the colour of a run in the charts below. */
+/** Table of the rows, the baseline first. `colourOf(run)`: colour of a run in the charts. */
 export function compareTable(rows, colourOf) {
   const columns = COLUMNS.filter(([, , needed]) => !needed || needed(rows));
   const marked = (position) => position === 0 && several(rows);
@@ -173,7 +176,7 @@ export function compareTable(rows, colourOf) {
 
 const reasonsOf = (row) => row.reasons.map((reason) => reason.text).join("; ");
 
-/** Of the whole table, in one sentence; null where all of it is comparable. */
+/** Summary of what is not comparable, in one sentence. Null if all rows are comparable. */
 export function comparability(rows) {
   const marked = rows.filter((row) => row.reasons.length > 0);
   if (marked.length === 0) return null;
@@ -190,11 +193,11 @@ function inMib(value) {
   return size >= 10 || size === 0 ? count(size) : size.toPrecision(2);
 }
 
-/** What lies below the mean of repeats: "± 12" where an interval is known, else from where to where; null where one run tells it. */
-function between(row, field, words) {
-  const told = row.spreads?.[field];
-  if (!told) return null;
-  const { n, low, high, kind } = told;
+/** Spread of repeats, below their mean: "± 12" if an interval is known, else the range. Null for a single run. */
+function spreadText(row, field, words) {
+  const spread = row.spreads?.[field];
+  if (!spread) return null;
+  const { n, low, high, kind } = spread;
   const interval = kind === "t95" || low === high;
   const ends = [low, high].sort((a, b) => Math.abs(a) - Math.abs(b)).map((value) => words(value));
   return h(
@@ -208,10 +211,10 @@ function between(row, field, words) {
   );
 }
 
-/** Whether a figure of repeats may as well be this one: its interval holds it. */
-function mayBe(row, field, value) {
-  const told = row.spreads?.[field];
-  return Boolean(told) && told.low <= value && value <= told.high;
+/** True if the spread of repeats contains `value`. */
+function isWithinSpread(row, field, value) {
+  const spread = row.spreads?.[field];
+  return Boolean(spread) && spread.low <= value && value <= spread.high;
 }
 
 const rate = (value) => (value >= 100 ? count(value) : String(Number(value.toPrecision(3))));
@@ -231,35 +234,35 @@ function techniqueCell(row) {
   ];
 }
 
-function saved(field) {
+function savedCell(field) {
   return (row, base) => {
     if (row === base) return none();
     if (!isKnown(row[field])) return known("unknown", SHORT);
     const change = -row[field];
-    const same = Math.abs(change) < 0.005 || mayBe(row, field, 0);
+    const same = Math.abs(change) < 0.005 || isWithinSpread(row, field, 0);
     return [
       h("span", { class: same ? "" : change < 0 ? "less" : "more" }, signedPercent(change)),
-      between(row, field, (value) => signedPercent(-value)),
+      spreadText(row, field, (value) => signedPercent(-value)),
     ];
   };
 }
 
-function times(field) {
+function ratioCell(field) {
   return (row, base) => {
     if (row === base) return none();
     const value = row[field];
     if (!isKnown(value)) return known("unknown", SHORT);
     const nothing = row.emulated || base.emulated;
-    const same = nothing || mayBe(row, field, 1);
-    return timed({ emulated: nothing }, [
+    const same = nothing || isWithinSpread(row, field, 1);
+    return timeCell({ emulated: nothing }, [
       h("span", { class: same ? null : value > 1.005 ? "more" : value < 0.995 ? "less" : "" }, ratio(value)),
-      between(row, field, ratio),
+      spreadText(row, field, ratio),
     ]);
   };
 }
 
-/** A time, or what follows from one; of an emulated GPU it means nothing, and looks like it. */
-function timed({ emulated }, content) {
+/** A time, or a value that depends on it. Marked as not meaningful on an emulated GPU. */
+function timeCell({ emulated }, content) {
   return emulated
     ? h(
         "span",
@@ -270,13 +273,13 @@ function timed({ emulated }, content) {
 }
 
 function deviceCell(row) {
-  const whole = row.peak_device_of === "device";
+  const isWholeDevice = row.peak_device_of === "device";
   return h(
     "span",
-    { title: whole ? "whole device; the share of this process is unknown" : null },
+    { title: isWholeDevice ? "whole device; the share of this process is unknown" : null },
     mib(row.peak_device_bytes),
-    whole && h("span", { class: "muted" }, " all"),
-    between(row, "peak_device_bytes", inMib),
+    isWholeDevice && h("span", { class: "muted" }, " all"),
+    spreadText(row, "peak_device_bytes", inMib),
   );
 }
 
@@ -289,7 +292,7 @@ function batchCell(row) {
   return h("span", { title: parts }, count(row.effective_batch));
 }
 
-/** Where it ended, and on hover where it came from; a loss that is no number any more says so. */
+/** Final loss, with the first loss on hover. A loss that is not a number is marked. */
 function lossCell(row) {
   if (row.loss_words) return h("span", { class: "more lost", title: row.loss_source }, row.loss_words);
   if (!isKnown(row.final_loss)) return known("unknown", SHORT);
@@ -298,13 +301,13 @@ function lossCell(row) {
     "span",
     { title: `mean of ${row.loss_of}${first}; ${row.loss_source}` },
     lossWords(row.final_loss),
-    between(row, "final_loss", lossWords),
+    spreadText(row, "final_loss", lossWords),
   );
 }
 
 const lossWords = (value) => String(Number(value.toPrecision(4)));
 
-/** Nothing leaks is a finding; nobody has looked is none. */
+/** Leaked bytes. No leak is "none". No scan is "unknown". */
 function leakedCell(row) {
   if (!isKnown(row.leaks)) return known("unknown", SHORT);
   if (row.leaks === 0) return h("span", { class: "less" }, "none");

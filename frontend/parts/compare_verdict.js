@@ -1,14 +1,17 @@
 /**
- * Of runs side by side, in one sentence: which needs least, how much less than the baseline, and what that costs in time. A saving
- * that repeats do not bear out is none.
+ * Verdict of a comparison in one sentence: the run that needs least, its saving against the baseline, and its cost in
+ * time. A saving within the spread of repeats does not count.
  */
 
 import { h } from "vramscope/dom.js";
 import { bytes, isKnown, percent, ratio } from "vramscope/format.js";
 
-const NOTHING = 0.005; // less than half a percent is no saving
+const NOTHING = 0.005; // smaller fractions are no saving
 
-/** The banner; null where there is nothing to compare. The baseline stands first. Runs marked ⚠ count only where all are. */
+/**
+ * Banner of the verdict. Null if there is nothing to compare. The baseline is the first row. Runs marked ⚠ count only
+ * if all are marked.
+ */
 export function compareVerdict(rows) {
   const [base, ...others] = rows;
   const known = others.filter((row) => isKnown(row.saved_fraction));

@@ -1,19 +1,22 @@
-/** A card of the comparison that asks the server about the compared runs, and shows itself where there is something to say. */
+/** Base of cards that request data about the compared runs and hide themselves if there is none. */
 
 export class ComparedCard {
-  /** `ask(parameters, signal)`: the promise of what is told of these runs; `hear(told)`: draw it, and true to be shown. */
-  constructor(kind, ask) {
+  /**
+   * `fetchAnswer(parameters, signal)`: promise of the answer for the runs. Subclasses define `setAnswer(answer)`, which
+   * draws it and returns whether to show the card.
+   */
+  constructor(kind, fetchAnswer) {
     this.element = document.createElement("section");
     this.element.className = `card ${kind}`;
     this.element.hidden = true;
-    this.ask = ask;
+    this.fetchAnswer = fetchAnswer;
   }
 
   close() {
     this.request?.abort();
   }
 
-  /** `rows`: of the comparison, the baseline first. Only the newest question is answered. */
+  /** `rows`: rows of the comparison, the baseline first. A later request cancels this one. */
   async show(rows) {
     const key = rows.map((row) => row.run).join();
     if (key === this.key) return;
@@ -22,12 +25,12 @@ export class ComparedCard {
     this.element.hidden = true;
     if (rows.length < 2) return;
     const request = (this.request = new AbortController());
-    let told;
+    let answer;
     try {
-      told = await this.ask({ runs: key, base: rows[0].run }, request.signal);
+      answer = await this.fetchAnswer({ runs: key, base: rows[0].run }, request.signal);
     } catch {
-      return; // the table above tells what is wrong with the runs; without predictions it is whole
+      return; // the table above reports problems with the runs
     }
-    if (this.request === request) this.element.hidden = !this.hear(told);
+    if (this.request === request) this.element.hidden = !this.setAnswer(answer);
   }
 }

@@ -1,26 +1,26 @@
 /**
- * Who waits for a recording longer than two seconds hears why, where it is that the server compiles what reads recordings: once
- * after an installation, for up to a minute.
+ * Explains a wait of more than two seconds for a recording while the server compiles its recording reader. That happens
+ * once per installation and takes up to a minute.
  */
 
 import { api } from "vramscope/api.js";
 import { h } from "vramscope/dom.js";
 
 const LONG_MS = 2_000;
-const LOOK_MS = 1_500;
+const CHECK_MS = 1_500;
 const WORDS = "The server compiles its recording reader. Once per installation, up to a minute.";
 
-const waiting = new Set();
+const pending = new Set();
 let note = null;
 let timer = null;
 
-/** `answer`: the promise of what was asked for. */
+/** `answer`: promise of the requested part of a recording. */
 export function showCompiling(answer) {
-  waiting.add(answer);
-  timer ??= setTimeout(look, LONG_MS);
+  pending.add(answer);
+  timer ??= setTimeout(check, LONG_MS);
   const done = () => {
-    waiting.delete(answer);
-    if (waiting.size === 0) {
+    pending.delete(answer);
+    if (pending.size === 0) {
       clearTimeout(timer);
       timer = null;
       show(false);
@@ -29,11 +29,11 @@ export function showCompiling(answer) {
   answer.then(done, done);
 }
 
-async function look() {
-  const told = await api.server().catch(() => null);
-  if (waiting.size === 0) return;
-  show(told?.compiling === true);
-  timer = setTimeout(look, LOOK_MS);
+async function check() {
+  const server = await api.server().catch(() => null);
+  if (pending.size === 0) return;
+  show(server?.compiling === true);
+  timer = setTimeout(check, CHECK_MS);
 }
 
 function show(compiling) {

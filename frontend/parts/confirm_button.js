@@ -1,10 +1,10 @@
-/** A button for what cannot be undone: it acts when it is pressed twice. */
+/** A button for actions that cannot be undone. It acts when it is pressed twice. */
 
 import { h } from "vramscope/dom.js";
 
 const WAITS_MS = 4000;
 
-/** The first press asks `question` in the button itself; the second, soon after, acts. */
+/** The first press shows `question` in the button. A second press soon afterwards acts. */
 export function confirmButton(label, question, act, attributes = {}) {
   const button = h("button", { class: "button small danger", type: "button", ...attributes }, label);
   let waiting = null;

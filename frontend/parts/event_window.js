@@ -1,4 +1,4 @@
-/** A window of a recording's events, in the URL as `from` and `to`: chosen in a chart or in the mini-map, moved, followed. */
+/** Window of a recording's events, in the URL as `from` and `to`. */
 
 import { count } from "vramscope/format.js";
 import { MiniMap } from "vramscope/parts/mini_map.js";
@@ -7,16 +7,16 @@ import { stepTicks } from "vramscope/series.js";
 /** No window: all events. */
 export const ALL = { from: null, to: null };
 
-/** A whole number of the URL; null where it says none. */
-export const wholeOf = (text) => (/^-?\d{1,16}$/.test(text ?? "") ? Number(text) : null);
+/** Integer of the URL. Null if it is none. */
+export const integerOf = (text) => (/^-?\d{1,16}$/.test(text ?? "") ? Number(text) : null);
 
-/** The window that the URL tells; ALL where that is none. */
+/** Window of the URL. ALL if it has none. */
 export function windowIn({ from: first, to: end }) {
-  const [from, to] = [wholeOf(first), wholeOf(end)];
+  const [from, to] = [integerOf(first), integerOf(end)];
   return from !== null && to !== null && from < to ? { from: Math.max(-1, from), to } : ALL;
 }
 
-/** What was drawn in a chart ({from, to} in units of its axis, null: all), as whole events of so many. */
+/** Converts a range of a chart ({from, to} in axis units, null: all) to a window of whole events. */
 export function windowOf(range, events) {
   if (!range) return ALL;
   const from = Math.max(-1, Math.floor(range.from));
@@ -24,24 +24,24 @@ export function windowOf(range, events) {
   return from <= -1 && to >= events ? ALL : { from, to };
 }
 
-/** A window moved by so much of itself to the right (or, below 0, to the left), as far as there are events. */
-export function moved({ from, to, events }, by) {
+/** Window moved by a share of its width: to the right, or to the left if negative. Stays within the events. */
+export function shiftedWindow({ from, to, events }, by) {
   const wide = to - from;
   const begin = Math.max(-1, Math.min(events - wide, from + Math.round(by * wide)));
   return { from: begin, to: begin + wide };
 }
 
-/** The window that has an event in sight: itself, or as much around the event. */
-export function following({ from, to }, event) {
+/** Patch that brings an event into the window: none if it is inside, else a window of the same width around it. */
+export function windowAround({ from, to }, event) {
   if (from === null || (event >= from && event < to)) return {};
   const begin = Math.max(-1, Math.round(event - (to - from) / 2));
   return { from: begin, to: begin + to - from };
 }
 
-/** The whole recording, small, with the window under a brush. */
+/** Mini-map of a recording, with a brush for the window. */
 export function eventsMap(onWindow) {
   const map = new MiniMap({
-    whole: "The whole recording",
+    label: "The whole recording",
     onWindow,
     words: (event) => `event ${count(Math.max(0, Math.round(event)))}`,
     ticks: (from, to, most) => {
@@ -53,7 +53,7 @@ export function eventsMap(onWindow) {
   return map;
 }
 
-/** Draw it: `outline` is {event, reserved_bytes} and what of that is used, `window` null or {from, to}. */
+/** Draws the mini-map. The outline has used and reserved bytes by event. `window`: ALL or {from, to}. */
 export function drawEventsMap(map, { event, used, reserved }, events, window) {
   map.setRows(
     { x_values: event, series: { allocated_bytes: { value: used }, reserved_bytes: { value: reserved } } },

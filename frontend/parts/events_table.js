@@ -1,4 +1,4 @@
-/** The events of a recording, 200 at a time, with what is searched for in the URL. */
+/** Table of a recording's events, 200 per page. The search is in the URL. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
@@ -20,7 +20,7 @@ const ACTIONS = [
   "oom",
 ];
 const UNITS = { "": 1, b: 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30 };
-/** URL -> label, what it says when it is empty, width in characters. */
+/** Parameter of the URL -> label, placeholder, width in characters. */
 const FIELDS = {
   q: ["Stack", "function, file:line, metadata", 22],
   least: ["Size from", "1 MiB", 8],
@@ -30,7 +30,7 @@ const FIELDS = {
   address: ["Address", "0x7f…", 16],
 };
 
-/** "1.5 GiB" -> bytes; null where nothing is said, undefined where it cannot be understood. */
+/** Parses a size: "1.5 GiB" -> bytes. Null if empty, undefined if invalid. */
 export function sizeOf(text) {
   if (!text?.trim()) return null;
   const parts = text
@@ -44,10 +44,10 @@ export function sizeOf(text) {
 const number = (text) => (text?.trim() ? (Number.isFinite(Number(text)) ? Number(text) : undefined) : null);
 
 export class EventsTable {
-  /** What of the URL belongs to this view. */
+  /** Parameters of the URL that belong to this view. */
   static VIEW = [...Object.keys(FIELDS), "action", "page"];
 
-  /** `onEvent(event)`: a moment is picked; `onAllocation(allocation, event)`: an allocation. */
+  /** `onEvent(event)` shows an event, `onAllocation(allocation, event)` an allocation. */
   constructor({ onEvent, onAllocation }) {
     Object.assign(this, { onEvent, onAllocation });
     const inputs = Object.entries(FIELDS).map(([name, [label, placeholder, size]]) => {
@@ -94,7 +94,7 @@ export class EventsTable {
     );
   }
 
-  /** Show a recording's; `told`: its moments. */
+  /** Shows the events of a recording. Takes the answer of `/moments`. */
   open({ recording }) {
     this.recording = recording;
     this.shown = null;
@@ -103,24 +103,24 @@ export class EventsTable {
 
   close() {
     clearTimeout(this.typing);
-    this.giveUp?.abort();
+    this.request?.abort();
   }
 
-  /** Soon; what was typed just before into another field goes with it. */
+  /** Writes an edited field into the URL after a delay, together with other edits since then. */
   typed(name, text) {
     clearTimeout(this.typing);
-    this.asked = { ...this.asked, [name]: text.trim() || null, page: null };
+    this.edits = { ...this.edits, [name]: text.trim() || null, page: null };
     this.typing = setTimeout(() => {
-      const { asked } = this;
-      this.asked = null;
-      setQuery(asked);
+      const { edits } = this;
+      this.edits = null;
+      setQuery(edits);
     }, TYPED_MS);
   }
 
-  /** What is asked for, as the URL has it. */
+  /** Search parameters of the URL. */
   wanted() {
     const { query } = store.get();
-    const whole = (name) => (/^\d{1,12}$/.test(query[name] ?? "") ? Number(query[name]) : null);
+    const integer = (name) => (/^\d{1,12}$/.test(query[name] ?? "") ? Number(query[name]) : null);
     return {
       text: query.q ?? null,
       action: ACTIONS.includes(query.action) ? query.action : null,
@@ -129,13 +129,13 @@ export class EventsTable {
       from_seconds: number(query.since),
       to_seconds: number(query.until),
       address: query.address ?? null,
-      from: whole("from"),
-      to: whole("to"),
-      offset: (whole("page") ?? 0) * PAGE,
+      from: integer("from"),
+      to: integer("to"),
+      offset: (integer("page") ?? 0) * PAGE,
     };
   }
 
-  /** The URL has changed. */
+  /** Called when the URL changes. */
   update() {
     const { query } = store.get();
     for (const input of this.form.querySelectorAll("input"))
@@ -149,18 +149,18 @@ export class EventsTable {
   }
 
   async load(wanted) {
-    this.giveUp?.abort();
-    this.giveUp = new AbortController();
-    const { signal } = this.giveUp;
-    const wrong = Object.entries({
+    this.request?.abort();
+    this.request = new AbortController();
+    const { signal } = this.request;
+    const invalid = Object.entries({
       least: wanted.least_bytes,
       most: wanted.most_bytes,
       since: wanted.from_seconds,
       until: wanted.to_seconds,
     }).filter(([, value]) => value === undefined);
     for (const input of this.form.querySelectorAll("input"))
-      input.setAttribute("aria-invalid", String(wrong.some(([name]) => name === input.name)));
-    if (wrong.length > 0) {
+      input.setAttribute("aria-invalid", String(invalid.some(([name]) => name === input.name)));
+    if (invalid.length > 0) {
       fill(
         this.trouble,
         h(
@@ -172,16 +172,16 @@ export class EventsTable {
       return;
     }
     try {
-      const told = await api.recording(this.recording, "events", { ...wanted, limit: PAGE }, signal);
+      const answer = await api.recording(this.recording, "events", { ...wanted, limit: PAGE }, signal);
       fill(this.trouble);
-      this.draw(told, wanted);
+      this.draw(answer, wanted);
     } catch (error) {
       if (error.name !== "AbortError") fill(this.trouble, problemBanner(error));
     }
   }
 
-  draw(told, wanted) {
-    const { matching, offset, rows, events } = told;
+  draw(answer, wanted) {
+    const { matching, offset, rows, events } = answer;
     const last = Math.max(0, Math.ceil(matching / PAGE) - 1);
     const page = offset / PAGE;
     const narrowed = wanted.from !== null || wanted.to !== null;
@@ -222,7 +222,7 @@ export class EventsTable {
         to("Last", last, page >= last),
       ],
     );
-    const pools = new Map(told.pools.map((one) => [one.pool, one.id]));
+    const pools = new Map(answer.pools.map((one) => [one.pool, one.id]));
     fill(
       this.table,
       rows.length > 0 &&
@@ -243,14 +243,14 @@ export class EventsTable {
           h(
             "tbody",
             {},
-            rows.map((row) => this.row(row, pools, told.frees_told)),
+            rows.map((row) => this.row(row, pools, answer.frees_told)),
           ),
         ),
     );
   }
 
-  /** `freesTold`: else PyTorch repeats, where something is let go, the stack that had asked for it. */
-  row(row, pools, freesTold) {
+  /** `hasFreeStacks`: whether stacks of frees were recorded. Otherwise PyTorch repeats the stack of the allocation. */
+  row(row, pools, hasFreeStacks) {
     const pool = row.pool === null ? "—" : row.pool === 0 ? "default" : `private ${pools.get(row.pool)?.join(",")}`;
     const pick = () =>
       row.allocation !== null ? this.onAllocation(row.allocation, row.event) : this.onEvent(row.event);
@@ -283,23 +283,23 @@ export class EventsTable {
         [row.user_metadata, row.compile_context].map(
           (words) => words && h("span", { class: "chip", title: words }, words),
         ),
-        stack(row.stack, !freesTold && row.action.startsWith("free_") ? "allocated by " : ""),
+        stack(row.stack, !hasFreeStacks && row.action.startsWith("free_") ? "allocated by " : ""),
       ),
     );
   }
 }
 
-/** The frame that is most likely the reader's; all others unfold. `what` it did, where that is not what the row says. */
+/** Shows the innermost frame outside of libraries. The others unfold. `what`: words before the frame. */
 function stack(frames, what) {
   if (frames.length === 0) return h("span", { class: "muted" }, "no stack");
   const words = ({ file, line, function: name }) => `${file.split("/").at(-1)}:${line} ${name}`;
   const own = frames.find(({ library }) => !library) ?? frames[0];
-  const said = [what && h("span", { class: "muted" }, what), words(own)];
-  if (frames.length === 1) return h("span", { title: own.file }, said);
+  const summary = [what && h("span", { class: "muted" }, what), words(own)];
+  if (frames.length === 1) return h("span", { title: own.file }, summary);
   return h(
     "details",
     {},
-    h("summary", {}, said),
+    h("summary", {}, summary),
     h(
       "ol",
       { class: "stack" },

@@ -1,4 +1,4 @@
-/** The window of a recording as a file for other tools. */
+/** Menu that exports the window of a recording to a file. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
@@ -12,7 +12,7 @@ const FORMATS = [
   ["perfetto", "Perfetto (JSON)"],
   ["html", "Standalone page (HTML)"],
 ];
-const CANNOT_PARQUET = "Parquet: needs pyarrow on the server";
+const PARQUET_MISSING = "Parquet: needs pyarrow on the server";
 
 export class ExportMenu {
   constructor() {
@@ -23,7 +23,7 @@ export class ExportMenu {
       h("summary", { class: "button small" }, "Export the window"),
       this.list,
     );
-    this.parquet = null; // whether the server can write it is not known yet
+    this.parquet = null; // whether the server can write Parquet: not known yet
     api
       .server()
       .then(({ parquet }) => {
@@ -33,7 +33,7 @@ export class ExportMenu {
       .catch(() => {});
   }
 
-  /** Of this recording, the window that the URL tells. */
+  /** Draws the links for a recording and the window of the URL. */
   show(recording) {
     this.recording = recording;
     const { from, to } = windowIn(store.get().query);
@@ -47,7 +47,7 @@ export class ExportMenu {
       this.list,
       h("span", { class: "muted menu-words" }, words),
       links,
-      this.parquet === false && h("span", { class: "muted menu-words" }, CANNOT_PARQUET),
+      this.parquet === false && h("span", { class: "muted menu-words" }, PARQUET_MISSING),
     );
   }
 }

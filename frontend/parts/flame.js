@@ -1,15 +1,15 @@
-/** What was alive at a moment, as a flamegraph; a click on a box makes it the root. */
+/** Flamegraph of the memory alive at an event. A click on a box makes it the root. */
 
 import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count } from "vramscope/format.js";
-import { choice, momentWords } from "vramscope/parts/timeline.js";
+import { choice, eventText } from "vramscope/parts/timeline.js";
 
 const LEVEL_PX = 21;
 const [LEAST_PX, MOST_PX] = [120, 900];
 
-/** Said where stacks were not recorded all the time. */
-function missing({ stacks_from: from, total_bytes: total, without_stack_bytes: without }) {
+/** Note about memory without a stack. Null if there is none. */
+function missingStacksNote({ stacks_from: from, total_bytes: total, without_stack_bytes: without }) {
   if (without === 0 || total === 0) return null;
   const since =
     from > 0 ? `stacks are recorded from event ${count(from)} on` : "some was allocated before the recording";
@@ -18,28 +18,34 @@ function missing({ stacks_from: from, total_bytes: total, without_stack_bytes: w
 }
 
 export class Flame {
-  /** load(part, parameters, signal); view(): {event (null: the peak), by, focus, libraries}; peakWords(): what that peak is; onView(change). */
+  /**
+   * Options:
+   * load(part, parameters, signal)   requests a part of the recording
+   * view()                           {event (null: the peak), by, focus, libraries}
+   * peakWords()                      name of the event that is shown if none is chosen
+   * onView(change)                   called with the reader's choice
+   */
   constructor({ file, load, view, peakWords, onView }) {
     Object.assign(this, { load, view, peakWords, onView });
     this.chart = chart({
-      title: "Held by",
+      title: "Retained by",
       file,
       numbers: false,
       load: async (signal) => {
         const { event, by, focus, libraries } = view();
-        const told = await load(
+        const flamegraph = await load(
           "flame",
           { event, by, focus, libraries: libraries || null, width: this.chart.wide },
           signal,
         );
-        this.told = told;
-        const levels = told.figure.layout.meta?.levels ?? 1;
+        this.flamegraph = flamegraph;
+        const levels = flamegraph.figure.layout.meta?.levels ?? 1;
         this.frame.style.setProperty(
           "min-height",
           `${Math.max(LEAST_PX, Math.min(MOST_PX, levels * LEVEL_PX + 56))}px`,
         );
         this.draw();
-        return told;
+        return flamegraph;
       },
       onPick: (point) => onView({ focus: point.customdata }),
       describe: () => this.sentence(),
@@ -60,16 +66,16 @@ export class Flame {
   }
 
   draw() {
-    const { told } = this;
+    const { flamegraph } = this;
     const { event, by, focus, libraries } = this.view();
-    const whole = told.total_bytes;
+    const total = flamegraph.total_bytes;
     fill(
       this.bar,
       h(
         "span",
         {},
-        h("strong", {}, bytes(whole)),
-        ` alive ${event === null ? `at ${this.peakWords()}, ` : "after "}${momentWords(told.moment)}`,
+        h("strong", {}, bytes(total)),
+        ` alive ${event === null ? `at ${this.peakWords()}, ` : "after "}${eventText(flamegraph.moment)}`,
       ),
       h("span", { class: "spring" }),
       choice(
@@ -92,7 +98,7 @@ export class Flame {
           }),
           " libraries' frames",
         ),
-      told.focus_names.length > 0 &&
+      flamegraph.focus_names.length > 0 &&
         h(
           "div",
           { class: "crumbs" },
@@ -106,16 +112,18 @@ export class Flame {
             },
             "all  ✕",
           ),
-          h("span", { class: "muted" }, `${told.focus_names.join(" › ")}: ${bytes(told.focus_bytes)}`),
+          h("span", { class: "muted" }, `${flamegraph.focus_names.join(" › ")}: ${bytes(flamegraph.focus_bytes)}`),
         ),
-      by === "stack" && missing(told),
+      by === "stack" && missingStacksNote(flamegraph),
       focus &&
-        told.focus_lost &&
+        flamegraph.focus_lost &&
         h("span", { class: "muted" }, "The selection is not alive at this event. Showing everything."),
     );
   }
 
   sentence() {
-    return this.told ? `Flamegraph of ${bytes(this.told.focus_bytes)} alive: ${this.told.drawn} boxes.` : "Flamegraph";
+    return this.flamegraph
+      ? `Flamegraph of ${bytes(this.flamegraph.focus_bytes)} alive: ${this.flamegraph.drawn} boxes.`
+      : "Flamegraph";
   }
 }

@@ -1,4 +1,4 @@
-/** Small drawings of our own. */
+/** Icons of the pages. */
 
 import { svg } from "vramscope/dom.js";
 
@@ -13,7 +13,7 @@ const PATHS = {
   pin: "M9 4h6l-1 7 3 3H7l3-3zM12 14v6",
 };
 
-/** A line drawing of 24 by 24. */
+/** Icon of 24 by 24, drawn with lines. */
 export function icon(name) {
   return svg(
     "svg",
@@ -30,7 +30,7 @@ export function icon(name) {
   );
 }
 
-/** The sawtooth of a training under the line of the card. */
+/** Logo: memory of a training below the capacity of the device. */
 export function logo() {
   return svg(
     "svg",

@@ -1,14 +1,14 @@
-/** The strip of numbers above the charts: now, at the peak, and how far the card still reaches. */
+/** Key figures of a run: current memory, peak, headroom, step time, alerts, overhead. */
 
 import { api } from "vramscope/api.js";
 import { fill, h, setText } from "vramscope/dom.js";
 import { bytes, count, stepCount, isKnown, overhead, percent, seconds, UNKNOWN } from "vramscope/format.js";
 import { alertsCell } from "vramscope/parts/alerts.js";
 import { meter } from "vramscope/parts/ui.js";
-import { largestCategory, roomOf } from "vramscope/parts/run_verdict.js";
+import { largestCategory, headroomOf } from "vramscope/parts/run_verdict.js";
 
 const FIELDS = ["allocated_bytes", "reserved_bytes", "device_used_bytes"];
-const LAST_SECONDS = 60; // of the run, in which the last values are looked for
+const LAST_SECONDS = 60; // length of the last part of the run that is searched for newest values
 
 export class Kpis {
   constructor(run) {
@@ -56,7 +56,7 @@ export class Kpis {
     this.draw();
   }
 
-  /** Fetch the last known values of a rank's device. `isInView` says whether the page still shows it when they come. */
+  /** Fetches the last known values of a rank's device. `isInView` says whether the page still shows that device. */
   async fetchLast({ rank, device }, isInView) {
     const end = this.run.window?.last_seconds;
     if (!end) return;
@@ -72,11 +72,11 @@ export class Kpis {
       });
       if (isInView()) this.seed(answer);
     } catch {
-      // unknown stays shown as unknown
+      // the values stay unknown
     }
   }
 
-  /** A series answer: the last known value of each. */
+  /** Takes the last known value of each field from an answer of `/series`. */
   seed({ series }) {
     for (const name of FIELDS) {
       const values = series[name]?.value ?? series[name]?.mean ?? [];
@@ -85,7 +85,7 @@ export class Kpis {
     this.draw();
   }
 
-  /** Live rows of the rank and device in view. */
+  /** Takes live rows of the rank and device in view. */
   feed({ stream, columns }) {
     if (stream !== "samples") return;
     for (const name of FIELDS) {
@@ -127,12 +127,12 @@ export class Kpis {
       run.peak_allocated_bytes,
       capacity,
     );
-    const { room, used, whole } = roomOf(run);
+    const { headroom, used, isDeviceUse } = headroomOf(run);
     this.put(
       "headroom",
-      bytes(room),
+      bytes(headroom),
       isKnown(used)
-        ? `above ${bytes(used)} ${whole ? "in use on the device" : "reserved, without CUDA's context"}`
+        ? `above ${bytes(used)} ${isDeviceUse ? "in use on the device" : "reserved, without CUDA's context"}`
         : "peak reserved unknown",
       used,
       capacity,
@@ -166,7 +166,7 @@ export class Kpis {
     if (run.dropped_samples > 0) setText(this.cells.cost.note, `${count(run.dropped_samples)} samples dropped`);
   }
 
-  /** Its note holds links: built anew only when it says something else. */
+  /** Draws the number of alerts. Its note has links and is drawn again only if it changed. */
   drawAlerts() {
     const { value, note, number } = alertsCell(this.run);
     const { alerts: cell } = this.cells;
@@ -179,16 +179,16 @@ export class Kpis {
     fill(cell.note, note);
   }
 
-  put(key, value, note, part, whole) {
+  put(key, value, note, part, total) {
     const cell = this.cells[key];
     setText(cell.value, value);
     cell.value.classList.toggle("unknown", value === UNKNOWN);
     setText(cell.note, note);
     if (cell.note.title !== note) cell.note.title = note;
-    const share = isKnown(part) && isKnown(whole) && whole > 0 ? (part / whole).toFixed(3) : "";
+    const share = isKnown(part) && isKnown(total) && total > 0 ? (part / total).toFixed(3) : "";
     if (cell.share !== share) {
       cell.share = share;
-      fill(cell.bar, share && meter(part, whole));
+      fill(cell.bar, share && meter(part, total));
     }
   }
 }
@@ -198,7 +198,7 @@ function stepNote({ steps }, place) {
   return place?.emulated ? "emulated GPU: timing is not meaningful" : `median of ${stepCount(steps)}`;
 }
 
-/** Where the peak was: step, phase, and what most of it was. */
+/** Step and phase of the peak, and its largest category. */
 function peakNote(run) {
   const parts = [];
   if (run.lower_bound_steps > 0) parts.push(`lower bound: counters were reset in ${stepCount(run.lower_bound_steps)}`);

@@ -1,11 +1,11 @@
-/** One leak in full: the chain from the root to the tensors, examples, what it costs, and the fix with what it brings. */
+/** Details of one leak: chain from the root to the tensors, examples, costs, and the fix with its effect. */
 
 import { copyButton, h } from "vramscope/dom.js";
 import { bytes, called, count, isKnown, perStep } from "vramscope/format.js";
 import { ageOf, OVERLAPS, placeOf, rankWords } from "vramscope/parts/leaks_table.js";
 import { known, snippet } from "vramscope/parts/ui.js";
 
-/** `replay`: what `/leaks/LEAK/replay` told; null while it is on its way, `{problem}` where it was refused. */
+/** `replay`: answer of `/leaks/LEAK/replay`. Null while it is pending, `{problem}` if it was refused. */
 export function leakDetail(leak, { several, replay, run }) {
   const fact = (name, value) => [h("dt", {}, name), h("dd", {}, value)];
   return h(
@@ -28,8 +28,9 @@ export function leakDetail(leak, { several, replay, run }) {
             isKnown(leak.peak_effect_bytes) && [h("span", { class: "chip tag" }, "measured"), " "],
             leak.peak_effect,
           ),
-        onGpu(leak, replay) && h("div", { class: "replay", "aria-live": "polite" }, replayed(replay, run, leak.kind)),
-        h("h3", {}, "Held by"),
+        isOnGpu(leak, replay) &&
+          h("div", { class: "replay", "aria-live": "polite" }, replayResult(replay, run, leak.kind)),
+        h("h3", {}, "Retained by"),
         chain(leak),
       ),
       h(
@@ -39,7 +40,7 @@ export function leakDetail(leak, { several, replay, run }) {
         h(
           "dl",
           { class: "facts" },
-          fact("held", [
+          fact("retained", [
             leak.emptied_after !== null && "at most ",
             bytes(leak.held_bytes),
             h("span", { class: "muted" }, ` · ${bytes(leak.exclusive_bytes)} by this holder only`),
@@ -51,7 +52,7 @@ export function leakDetail(leak, { several, replay, run }) {
             ]),
           leak.emptied_after === null && fact("grows by", known(perStep(leak.growth_bytes_per_step, leak.per))),
           leak.emptied && fact("emptied", leak.emptied),
-          fact("how many", [
+          fact("count", [
             count(leak.count),
             isKnown(leak.age_steps) && h("span", { class: "muted" }, ` · oldest ${ageOf(leak)} ago`),
           ]),
@@ -62,7 +63,7 @@ export function leakDetail(leak, { several, replay, run }) {
               : "before the first step",
           ),
           several && fact("ranks", rankWords(leak.ranks)),
-          fact("where", where(leak)),
+          fact("where", placeLine(leak)),
         ),
         leak.examples.length > 0 && [
           h("h3", {}, "Examples"),
@@ -77,27 +78,27 @@ export function leakDetail(leak, { several, replay, run }) {
   );
 }
 
-/** Two numbers, and never one for the other. */
+/** Retained bytes, and effect on the peak. The two differ. */
 function effectWords(leak) {
-  const held = h("strong", {}, bytes(leak.held_bytes));
-  if (leak.on_host) return [held, " of host memory. Device memory is not affected."];
-  if (!isKnown(leak.peak_effect_bytes)) return [held, " retained. Effect on the peak: ", known("unknown"), "."];
-  if (leak.peak_effect_bytes === 0) return [held, " retained. Freeing it does not lower the peak."];
+  const retained = h("strong", {}, bytes(leak.held_bytes));
+  if (leak.on_host) return [retained, " of host memory. Device memory is not affected."];
+  if (!isKnown(leak.peak_effect_bytes)) return [retained, " retained. Effect on the peak: ", known("unknown"), "."];
+  if (leak.peak_effect_bytes === 0) return [retained, " retained. Freeing it does not lower the peak."];
   const when = OVERLAPS.has(leak.kind) ? " at the end of its step" : "";
   return [
-    held,
+    retained,
     ` retained. Freeing it${when} lowers the peak by `,
     h("strong", {}, bytes(leak.peak_effect_bytes)),
     ".",
   ];
 }
 
-/** On the CPU there is no peak and no recorded step: nothing to say of them. */
-const onGpu = (leak, replay) =>
+/** False for tensors on the CPU, which have no device peak and no recorded step. */
+const isOnGpu = (leak, replay) =>
   Boolean(replay?.effect) || !leak.examples.length || !leak.examples.every((example) => example.endsWith(" on cpu"));
 
-/** The recorded step as it was, and with each release where the fix would put it. */
-function replayed(replay, run, kind) {
+/** Peaks of the recorded step before and after the fix, by replay. */
+function replayResult(replay, run, kind) {
   const when = OVERLAPS.has(kind) ? "Freed after its last use within the step: " : "";
   const head = [h("span", { class: "chip tag" }, "by replay"), ` ${when}`];
   if (!replay) return h("p", { class: "muted" }, head, "replaying the recorded step…");
@@ -163,7 +164,7 @@ function chain(leak) {
   );
 }
 
-function where(leak) {
+function placeLine(leak) {
   const short = placeOf(leak);
   if (!short) return known("unknown");
   const full = leak.line ? `${leak.file}:${leak.line}` : leak.file;

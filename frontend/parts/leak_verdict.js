@@ -1,10 +1,10 @@
-/** What the leaks of a run come to: the verdict in words, and the numbers behind it. Held and saved are two of them. */
+/** Verdict on a run's leaks, and its key figures. Retained bytes and the effect of a fix are separate figures. */
 
 import { h } from "vramscope/dom.js";
 import { ago, bytes, count, duration, graphs, isKnown, perStep, UNKNOWN } from "vramscope/format.js";
 import { isNote } from "vramscope/parts/leaks_table.js";
 
-/** An end further off than this is not told to the step: no training is so long. */
+/** Forecasts beyond this many steps are not given as a number. */
 const FAR_STEPS = 1_000_000;
 const BANNERS = { leak: "bad", held: "warn", host: "quiet", growth: "warn", none: "good", unknown: "quiet" };
 const HEADS = {
@@ -16,7 +16,7 @@ const HEADS = {
   unknown: "Unknown.",
 };
 
-/** The sentence, said to screen readers when it changes. */
+/** Banner of the verdict. Screen readers announce its changes. */
 export function verdictBanner({ level, sentence }) {
   return h(
     "div",
@@ -44,8 +44,8 @@ export function omissions(scans) {
   );
 }
 
-/** The strip of numbers, for an answer of `/leaks`. */
-export function figures({ leaks: listed, scans, leaked_bytes: held, graphs_alive: alive, floor, state }) {
+/** Key figures. Takes the answer of `/leaks`. */
+export function figures({ leaks: listed, scans, leaked_bytes: retained, graphs_alive: alive, floor, state }) {
   const scanned = scans.length > 0;
   const leaks = listed.filter((leak) => !leak.on_host && !isNote(leak));
   const worst = leaks[0];
@@ -55,8 +55,14 @@ export function figures({ leaks: listed, scans, leaked_bytes: held, graphs_alive
     cell(
       "held",
       "Retained",
-      scanned ? (leaks.length ? bytes(held) : "nothing") : UNKNOWN,
-      leaks.length ? heldBy(leaks) : scanned ? (listed.length ? "on the device" : "from earlier steps") : "no scan",
+      scanned ? (leaks.length ? bytes(retained) : "nothing") : UNKNOWN,
+      leaks.length
+        ? holdersNote(leaks)
+        : scanned
+          ? listed.length
+            ? "on the device"
+            : "from earlier steps"
+          : "no scan",
     ),
     cell(
       "saved",
@@ -80,8 +86,8 @@ export function figures({ leaks: listed, scans, leaked_bytes: held, graphs_alive
     cell(
       "end",
       isKnown(floor.ran_out_step) ? "Out of memory" : "Time to OOM",
-      endOf(floor),
-      endNote(floor, state, leaks),
+      oomForecast(floor),
+      oomForecastNote(floor, state, leaks),
     ),
     cell("scan", "Last scan", scanned ? lastScan(scans) : "none", scanned ? scanNote(scans) : ""),
   );
@@ -98,8 +104,8 @@ function cell(key, label, value, note, title = null) {
   );
 }
 
-/** How many hold it; and the host memory of autograd nodes, where that is more than the tensors are. */
-function heldBy(leaks) {
+/** Number of holders, and the host memory of autograd nodes if it exceeds the tensors. */
+function holdersNote(leaks) {
   const nodes = leaks.reduce((sum, leak) => sum + leak.node_bytes, 0);
   const tensors = leaks.reduce((sum, leak) => sum + leak.held_bytes, 0);
   const who = `by ${leaks.length === 1 ? "1 holder" : `${leaks.length} holders`}`;
@@ -111,14 +117,14 @@ function slopeNote(floor) {
   return `± ${bytes(floor.smallest_detectable_bytes_per_step)} over ${count(floor.steps)} steps`;
 }
 
-function endOf(floor) {
+function oomForecast(floor) {
   if (isKnown(floor.ran_out_step)) return `in step ${count(floor.ran_out_step)}`;
   if (floor.steps_to_out_of_memory > FAR_STEPS) return `over ${count(FAR_STEPS)} steps`;
   if (isKnown(floor.steps_to_out_of_memory)) return `${count(floor.steps_to_out_of_memory)} steps`;
   return floor.growing === false ? "never at this rate" : UNKNOWN;
 }
 
-function endNote(floor, state, leaks) {
+function oomForecastNote(floor, state, leaks) {
   if (isKnown(floor.ran_out_step)) return "the run ran out of memory";
   if (isKnown(floor.steps_to_out_of_memory)) {
     const time =

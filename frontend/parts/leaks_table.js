@@ -1,4 +1,4 @@
-/** Holders, worst first: one row each, of which one is chosen; its detail is told below. */
+/** Table of holders, worst first. One of them is chosen; leak_detail.js shows its details. */
 
 import { h } from "vramscope/dom.js";
 import { bytes, count, perStep } from "vramscope/format.js";
@@ -7,24 +7,24 @@ import { known } from "vramscope/parts/ui.js";
 /** Kinds whose memory can be freed at two times, with two effects on the peak. */
 export const OVERLAPS = new Set(["overlap", "overlap-unfreed"]);
 
-/** A result that lives a step too long without raising the peak is no leak, as in the list of runs. */
+/** True for a result that is retained one step too long without raising the peak. It is not counted as a leak. */
 export const isNote = (leak) => OVERLAPS.has(leak.kind) && !leak.peak_effect_bytes;
 
-/** `train.py:87`, or null. */
+/** Source line of a leak, as `train.py:87`. Null if unknown. */
 export function placeOf(leak) {
   if (!leak.file) return null;
   const name = leak.file.replaceAll("\\", "/").split("/").at(-1);
   return leak.line ? `${name}:${leak.line}` : name;
 }
 
-/** Several of what age and growth are counted in. */
-const rounds = (per) => (per === "batch" ? "batches" : `${per}s`);
+/** Plural of the unit that age and growth are counted in. */
+const iterations = (per) => (per === "batch" ? "batches" : `${per}s`);
 
-/** `12 steps`; where nothing trains, batches of a loader or calls of the model. */
+/** Age of a leak: `12 steps`. Without training, in batches of a loader or calls of the model. */
 export const ageOf = (leak) =>
-  leak.age_steps === 1 ? `1 ${leak.per}` : `${count(leak.age_steps)} ${rounds(leak.per)}`;
+  leak.age_steps === 1 ? `1 ${leak.per}` : `${count(leak.age_steps)} ${iterations(leak.per)}`;
 
-/** Class, head, what a cell holds, and whether it is only for runs of several ranks. */
+/** Class, head, content of a cell, and whether the column is for runs of several ranks only. */
 const COLUMNS = [
   ["holder", "Holder", (leak) => leak.name],
   [
@@ -35,14 +35,14 @@ const COLUMNS = [
   ["where", "Where", (leak) => h("code", { title: leak.file }, placeOf(leak) ?? known("unknown", { short: true }))],
   ["number many", "Count", (leak) => count(leak.count)],
   ["number age", "Age", (leak) => known(leak.age_steps === null ? "unknown" : ageOf(leak), { short: true })],
-  ["number held", "Held", (leak) => bytes(leak.held_bytes)],
+  ["number held", "Retained", (leak) => bytes(leak.held_bytes)],
   ["number exclusive", "Exclusive", (leak) => bytes(leak.exclusive_bytes)],
   ["number growth", "Growth", growthOf],
   ["number saved", "Peak effect", (leak) => known(bytes(leak.peak_effect_bytes), { short: true })],
   ["number ranks", "Ranks", (leak) => rankWords(leak.ranks), true],
 ];
 
-/** 0–3, 7: runs of neighbours are drawn together. */
+/** List of ranks, with ranges: 0–3, 7. */
 export function rankWords(ranks) {
   const spans = [];
   for (const rank of ranks) {
@@ -53,14 +53,17 @@ export function rankWords(ranks) {
   return spans.map(([first, end]) => (first === end ? String(first) : `${first}–${end}`)).join(", ");
 }
 
-/** What is emptied when an epoch is over does not grow: after how many steps that is. */
+/** Growth per step. A container that is emptied regularly does not grow; its period is shown instead. */
 function growthOf(leak) {
   if (leak.emptied_after !== null)
-    return ["none", h("span", { class: "below" }, `emptied after ${count(leak.emptied_after)} ${rounds(leak.per)}`)];
+    return [
+      "none",
+      h("span", { class: "below" }, `emptied after ${count(leak.emptied_after)} ${iterations(leak.per)}`),
+    ];
   return known(perStep(leak.growth_bytes_per_step, leak.per), { short: true });
 }
 
-/** `chosen`: id of the leak whose detail is shown; `onChoose(id)`. */
+/** Table of leaks. `chosen`: id of the leak whose details are shown. `onChoose(id)` chooses another. */
 export function leaksTable(leaks, { chosen, several, onChoose }) {
   const columns = COLUMNS.filter(([, , , onlySeveral]) => several || !onlySeveral);
   const row = (leak) =>
@@ -96,7 +99,7 @@ export function leaksTable(leaks, { chosen, several, onChoose }) {
     h(
       "header",
       {},
-      h("h2", {}, "Held by"),
+      h("h2", {}, "Retained by"),
       h("span", { class: "muted" }, several ? "highest values of all ranks" : ""),
     ),
     h(

@@ -1,4 +1,4 @@
-/** Which line of code holds more in one run than in the baseline, at their peaks: from a recording of each. */
+/** Difference between a run and the baseline by source line, at their peaks, from a recording of each. */
 
 import { api } from "vramscope/api.js";
 import { chart } from "vramscope/chart.js";
@@ -9,12 +9,12 @@ import { setQuery } from "vramscope/store.js";
 
 const FEW = 12;
 
-/** A card that shows itself where the baseline and another run have recordings. */
-export class SiteDifference {
+/** Card of the difference. Hidden unless the baseline and another run have recordings. */
+export class LineDifference {
   constructor() {
     this.choice = h("select", { "aria-label": "Compare with the baseline" });
     this.choice.addEventListener("change", () => setQuery({ sites: this.choice.value }));
-    this.said = h("span", { class: "muted" });
+    this.summary = h("span", { class: "muted" });
     this.timelines = chart({
       title: "One step of each run, at its peak",
       file: "compare-step-timelines",
@@ -28,7 +28,7 @@ export class SiteDifference {
     this.element = h(
       "section",
       { class: "card site-difference", hidden: true },
-      h("header", {}, h("h2", {}, "Memory by source line"), this.said, h("span", { class: "spring" }), this.choice),
+      h("header", {}, h("h2", {}, "Memory by source line"), this.summary, h("span", { class: "spring" }), this.choice),
       this.body,
     );
     this.parts = [this.charts, this.element];
@@ -38,7 +38,7 @@ export class SiteDifference {
     this.request?.abort();
   }
 
-  /** `rows`: of the comparison, the baseline first; `chosen`: the run that is held against it, by its id. */
+  /** `rows`: rows of the comparison, the baseline first. `chosen`: id of the run that is compared with the baseline. */
   show(rows, chosen) {
     const recorded = rows.filter((row) => row.recordings > 0);
     const [base, ...others] = recorded;
@@ -68,9 +68,9 @@ export class SiteDifference {
     this.close();
     const request = (this.request = new AbortController());
     fill(this.body, h("p", { class: "pad muted", role: "status" }, "Opening the two recordings…"));
-    this.said.textContent = "";
+    this.summary.textContent = "";
     try {
-      this.told = await api.compareSites({ a: base.run, b: other.run }, request.signal);
+      this.difference = await api.compareSites({ a: base.run, b: other.run }, request.signal);
     } catch (error) {
       if (error.name !== "AbortError") fill(this.body, h("p", { class: "pad more" }, error.detail || error.message));
       return;
@@ -80,16 +80,16 @@ export class SiteDifference {
   }
 
   draw() {
-    const { told, names } = this;
-    const differing = told.rows.filter((row) => row.difference_bytes !== 0);
+    const { difference, names } = this;
+    const differing = difference.rows.filter((row) => row.difference_bytes !== 0);
     const shown = this.all ? differing : differing.slice(0, FEW);
     const most = Math.max(...differing.map((row) => Math.abs(row.difference_bytes)), 1);
-    this.said.textContent = `at their peaks: ${bytes(told.a.allocated_bytes)} and ${bytes(told.b.allocated_bytes)}, ${signed(told.difference_bytes)}`;
-    const rest = told.difference_bytes - shown.reduce((sum, row) => sum + row.difference_bytes, 0);
+    this.summary.textContent = `at their peaks: ${bytes(difference.a.allocated_bytes)} and ${bytes(difference.b.allocated_bytes)}, ${signed(difference.difference_bytes)}`;
+    const rest = difference.difference_bytes - shown.reduce((sum, row) => sum + row.difference_bytes, 0);
     const hidden = differing.length - shown.length;
     fill(
       this.body,
-      h("p", { class: "pad muted" }, moment(names[0], told.a), " ", moment(names[1], told.b)),
+      h("p", { class: "pad muted" }, peakNote(names[0], difference.a), " ", peakNote(names[1], difference.b)),
       differing.length === 0 && h("p", { class: "pad" }, "No difference by source line."),
       differing.length > 0 &&
         h(
@@ -118,7 +118,11 @@ export class SiteDifference {
                 h(
                   "tr",
                   { class: "muted" },
-                  h("th", { scope: "row" }, hidden > 0 ? `${count(hidden + told.left_out.sites)} more` : "not listed"),
+                  h(
+                    "th",
+                    { scope: "row" },
+                    hidden > 0 ? `${count(hidden + difference.left_out.sites)} more` : "not listed",
+                  ),
                   h("td", { class: "number" }, signed(rest)),
                   h("td", { colspan: 4 }),
                 ),
@@ -135,7 +139,7 @@ export class SiteDifference {
             `Show all ${count(differing.length)}`,
           ),
         ),
-      categories(told),
+      categoryNote(difference),
     );
   }
 
@@ -148,8 +152,8 @@ export class SiteDifference {
 const signed = (difference) =>
   difference === 0 ? "no difference" : `${difference > 0 ? "+" : "−"}${bytes(Math.abs(difference))}`;
 
-/** When a side is told, where that is not its run's highest peak, or without lines. */
-function moment(name, side) {
+/** Step and phase of a side, and whether it is below the run's peak or without stacks. */
+function peakNote(name, side) {
   const where = [isKnown(side.step) && `step ${count(side.step)}`, side.phase].filter(Boolean).join(", ");
   const peak = isKnown(side.run_peak_allocated_bytes) ? side.run_peak_allocated_bytes : side.peak_bytes;
   const below = peak - side.allocated_bytes > 0.005 * peak;
@@ -190,8 +194,8 @@ function line(row, most) {
   );
 }
 
-function categories(told) {
-  const differing = told.categories.filter((one) => one.difference_bytes !== 0);
+function categoryNote(difference) {
+  const differing = difference.categories.filter((one) => one.difference_bytes !== 0);
   return (
     differing.length > 0 &&
     h(

@@ -1,4 +1,7 @@
-/** Which y axis losses are drawn on: the reader's choice is in the URL, `loss=log` or `loss=linear`; without one the figure says. */
+/**
+ * Scale of the loss axis. The reader's choice is in the URL: `loss=log` or `loss=linear`. By default, the figure
+ * decides.
+ */
 
 import { setQuery, store } from "vramscope/store.js";
 

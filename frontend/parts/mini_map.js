@@ -1,35 +1,36 @@
-/** The whole run, small. What of it is in view lies under a brush, to be dragged, resized, drawn anew, or moved by keys. */
+/** Mini-map of a whole run. A brush shows the window in view. It can be dragged, resized, drawn, or moved by keys. */
 
 import { h, fill, svg } from "vramscope/dom.js";
 import { bytes } from "vramscope/format.js";
-import { envelopePath, highest, slid } from "vramscope/series.js";
+import { envelopePath, highest, shiftedWindow } from "vramscope/series.js";
 
 const [WIDTH, HEIGHT] = [1000, 40];
-const LEAST = 1 / 250; // of the whole: a narrower brush could not be taken hold of
+const LEAST = 1 / 250; // share of the whole run: a narrower brush could not be grabbed
 const KEYS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, Home: -Infinity, End: Infinity };
 
 export class MiniMap {
   static FIELDS = ["allocated_bytes", "reserved_bytes", "process_rss_bytes"];
 
   extent = [0, 1];
-  window = null; // in view, in units of the axis; null: all
-  held = null; // what the pointer drags: {part, at, window, grip}
+  window = null; // window in view, in axis units; null: all
+  dragged = null; // current drag of the pointer: {part, at, before, window, moved}
 
   /**
-   * onWindow({from, to} | null)   what the reader chose; null: all
-   * words(value)                  a place on the axis, in words
+   * Options:
+   * onWindow({from, to} | null)   called with the reader's choice; null: all
+   * words(value)                  position on the axis, in words
    * ticks(from, to, most)         {values, texts}
-   * whole                         what all of it is called
+   * label                         name of the whole range
    */
-  constructor({ onWindow, words, ticks, whole = "The whole run" }) {
-    Object.assign(this, { onWindow, words, ticks, whole });
-    const part = (name, label) =>
+  constructor({ onWindow, words, ticks, label = "The whole run" }) {
+    Object.assign(this, { onWindow, words, ticks, label });
+    const part = (name, words) =>
       h("div", {
         class: `brush-${name}`,
         "data-part": name,
         role: "slider",
         tabindex: "0",
-        "aria-label": label,
+        "aria-label": words,
         onkeydown: (event) => this.press(name, event),
       });
     this.drawing = svg("svg", {
@@ -46,10 +47,10 @@ export class MiniMap {
       {
         class: "mini-field",
         title: "drag to zoom, double-click to reset",
-        onpointerdown: (event) => this.take(event),
-        onpointermove: (event) => this.drag(event),
-        onpointerup: () => this.drop(),
-        onpointercancel: () => this.drop(),
+        onpointerdown: (event) => this.startDrag(event),
+        onpointermove: (event) => this.moveDrag(event),
+        onpointerup: () => this.endDrag(),
+        onpointercancel: () => this.endDrag(),
         ondblclick: () => this.onWindow(null),
       },
       this.drawing,
@@ -59,10 +60,15 @@ export class MiniMap {
       this.start,
       this.end,
     );
-    this.element = h("section", { class: "card mini-map", role: "group", "aria-label": whole }, this.field, this.scale);
+    this.element = h(
+      "section",
+      { class: "card mini-map", role: "group", "aria-label": this.label },
+      this.field,
+      this.scale,
+    );
   }
 
-  /** A series answer of the whole run; `zero`: what its x values count from; `extent`: first and last place of the axis. */
+  /** Takes an answer of `/series` for the whole run. `zero`: origin of the x values. `extent`: range of the axis. */
   setRows({ x_values: x, series }, zero, extent) {
     this.extent = extent[1] > extent[0] ? extent : [extent[0], extent[0] + 1];
     const at = x.map((value) => value - zero);
@@ -75,28 +81,28 @@ export class MiniMap {
     const top = highest(names.map((name) => highest(high(name)))) ?? 0;
     const path = (name, from) =>
       svg("path", { class: name, d: envelopePath(at, from, high(name), this.extent, top, WIDTH, HEIGHT) });
-    // a faint ground from zero up to the highest, and on it the span between lowest and highest
+    // a light area from zero to the maximum, and on it the span between minimum and maximum
     this.drawing.replaceChildren(
       ...names
         .flatMap((name) => [path(name, null), path(name, low(name))])
         .map((one, i) => (one.classList.add(i % 2 ? "span" : "ground"), one)),
     );
     this.element.hidden = names.length === 0;
-    this.about = `${this.whole}, up to ${bytes(top)} ${names.at(-1) === "process_rss_bytes" ? "resident" : "reserved"}`;
+    this.about = `${this.label}, up to ${bytes(top)} ${names.at(-1) === "process_rss_bytes" ? "resident" : "reserved"}`;
     this.element.setAttribute("aria-label", this.about);
     this.draw();
   }
 
-  /** `window`: {from, to}, or null where all is in view. */
+  /** Shows a window: {from, to}, or null for all. */
   show(window) {
     this.window = window;
-    if (!this.held) this.draw();
+    if (!this.dragged) this.draw();
   }
 
-  /** What the brush covers now. */
+  /** Range that the brush covers. */
   get covered() {
     const [first, last] = this.extent;
-    const { from, to } = this.held?.window ?? this.window ?? { from: first, to: last };
+    const { from, to } = this.dragged?.window ?? this.window ?? { from: first, to: last };
     return { from: Math.min(last, Math.max(first, from)), to: Math.min(last, Math.max(first, to)) };
   }
 
@@ -106,8 +112,8 @@ export class MiniMap {
     const share = (value) => `${(100 * (value - first)) / (last - first)}%`;
     this.field.style.setProperty("--from", share(from));
     this.field.style.setProperty("--to", share(to));
-    this.field.classList.toggle("all", !this.window && !this.held);
-    const tell = (element, value, text) => {
+    this.field.classList.toggle("all", !this.window && !this.dragged);
+    const setSlider = (element, value, text) => {
       for (const [name, number] of [
         ["valuemin", first],
         ["valuemax", last],
@@ -116,11 +122,11 @@ export class MiniMap {
         element.setAttribute(`aria-${name}`, String(Number(number.toFixed(3))));
       element.setAttribute("aria-valuetext", text);
     };
-    tell(this.brush, (from + to) / 2, `${this.words(from)} to ${this.words(to)}`);
-    tell(this.start, from, this.words(from));
-    tell(this.end, to, this.words(to));
+    setSlider(this.brush, (from + to) / 2, `${this.words(from)} to ${this.words(to)}`);
+    setSlider(this.start, from, this.words(from));
+    setSlider(this.end, to, this.words(to));
     const { values, texts } = this.ticks(first, last, Math.max(2, Math.floor((this.field.clientWidth || 900) / 110)));
-    // at the edges a word stays inside
+    // labels at the edges are moved inside
     const at = (value) =>
       value < first + (last - first) * 0.04 ? "0" : value > last - (last - first) * 0.04 ? "-100%" : "-50%";
     const key = texts.join("|") + last;
@@ -138,45 +144,53 @@ export class MiniMap {
     return first + (Math.min(1, Math.max(0, (event.clientX - left) / width)) || 0) * (last - first);
   }
 
-  take(event) {
+  startDrag(event) {
     if (event.button !== 0) return;
     const at = this.placeOf(event);
     let part = event.target.dataset.part ?? "new";
-    if (part === "window" && !this.window) part = "new"; // all is in view: there is nothing to move
-    this.held = { part, at, before: this.covered, window: this.window && this.covered, moved: false };
+    if (part === "window" && !this.window) part = "new"; // all is in view, so there is no brush to move
+    this.dragged = { part, at, before: this.covered, window: this.window && this.covered, moved: false };
     this.field.setPointerCapture(event.pointerId);
   }
 
-  drag(event) {
-    if (!this.held) return;
-    const { part, at, before } = this.held;
+  moveDrag(event) {
+    if (!this.dragged) return;
+    const { part, at, before } = this.dragged;
     const here = this.placeOf(event);
-    this.held.moved ||= Math.abs(here - at) > (this.extent[1] - this.extent[0]) / 400;
-    if (!this.held.moved) return;
-    this.held.window =
+    this.dragged.moved ||= Math.abs(here - at) > (this.extent[1] - this.extent[0]) / 400;
+    if (!this.dragged.moved) return;
+    this.dragged.window =
       part === "new"
         ? { from: Math.min(at, here), to: Math.max(at, here) }
-        : slid(before, part, here - at, this.extent, this.least);
+        : shiftedWindow(before, part, here - at, this.extent, this.least);
     this.draw();
   }
 
-  drop() {
-    const held = this.held;
-    this.held = null;
-    if (held?.moved)
-      this.choose(held.part === "new" ? slid(held.window, "end", 0, this.extent, this.least) : held.window);
+  endDrag() {
+    const dragged = this.dragged;
+    this.dragged = null;
+    if (dragged?.moved)
+      this.choose(
+        dragged.part === "new" ? shiftedWindow(dragged.window, "end", 0, this.extent, this.least) : dragged.window,
+      );
     else this.draw();
   }
 
   press(part, event) {
-    const way = KEYS[event.key];
-    if (way === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+    const direction = KEYS[event.key];
+    if (direction === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     const { from, to } = this.covered;
-    const whole = this.extent[1] - this.extent[0];
-    const by = part === "window" ? (to - from) / 10 : whole / (event.shiftKey ? 20 : 100);
+    const span = this.extent[1] - this.extent[0];
+    const by = part === "window" ? (to - from) / 10 : span / (event.shiftKey ? 20 : 100);
     this.choose(
-      slid({ from, to }, part, Number.isFinite(way) ? way * by : Math.sign(way) * whole, this.extent, this.least),
+      shiftedWindow(
+        { from, to },
+        part,
+        Number.isFinite(direction) ? direction * by : Math.sign(direction) * span,
+        this.extent,
+        this.least,
+      ),
     );
   }
 

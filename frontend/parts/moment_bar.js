@@ -1,4 +1,4 @@
-/** The moments of a recording: key figures of its peak, and the slider that chooses one. */
+/** Key figures of a recording, and the bar that chooses one of its events. */
 
 import { h, setText } from "vramscope/dom.js";
 import { bytes, count, isKnown, percent } from "vramscope/format.js";
@@ -13,8 +13,11 @@ const cell = (name, label, value, note) =>
     h("span", { class: "note" }, note),
   );
 
-/** The strips of numbers. `peak`: the parts of reserved at the peak, null while they are not known; `ends`: where memory ran out. */
-export function figuresOf(told, peak, ends) {
+/**
+ * Key figures. `moments`: answer of `/moments`. `peak`: parts of reserved memory at the peak, null if not known yet.
+ * `ends`: parts at each out-of-memory error.
+ */
+export function figuresOf(moments, peak, ends) {
   const free = peak && peak.usable_bytes + peak.unusable_bytes;
   const of = (part) => (peak && peak.reserved_bytes > 0 ? `${percent(part / peak.reserved_bytes)} of reserved` : "");
   return [
@@ -25,8 +28,8 @@ export function figuresOf(told, peak, ends) {
       cell(
         "reserved",
         "Peak reserved",
-        bytes(told.peak_reserved_bytes),
-        isKnown(told.device_total_bytes) ? `of ${bytes(told.device_total_bytes)}` : "capacity unknown",
+        bytes(moments.peak_reserved_bytes),
+        isKnown(moments.device_total_bytes) ? `of ${bytes(moments.device_total_bytes)}` : "capacity unknown",
       ),
       cell(
         "requested",
@@ -39,23 +42,23 @@ export function figuresOf(told, peak, ends) {
       cell(
         "oom",
         "Out of memory",
-        told.out_of_memory_events.length === 0 ? "never" : count(told.out_of_memory_events.length),
+        moments.out_of_memory_events.length === 0 ? "never" : count(moments.out_of_memory_events.length),
         "in this recording",
       ),
       cell(
         "settings",
         "Allocator settings",
-        h("code", {}, told.settings || "default settings"),
-        `PyTorch ${told.torch}`,
+        h("code", {}, moments.settings || "default settings"),
+        `PyTorch ${moments.torch}`,
       ),
     ),
-    ends.length > 0 && whenItRanOut(ends.at(-1), ends.length),
-    notes(told),
+    ends.length > 0 && oomFigures(ends.at(-1), ends.length),
+    notes(moments),
   ];
 }
 
-/** The parts of reserved when memory ran out last: what the request that failed could not have. */
-function whenItRanOut(end, times) {
+/** Parts of reserved memory at the last out-of-memory error. */
+function oomFigures(end, times) {
   const of = (part) => (end.reserved_bytes > 0 ? `${percent(part / end.reserved_bytes)} of reserved` : "");
   return h(
     "section",
@@ -73,9 +76,9 @@ function whenItRanOut(end, times) {
   );
 }
 
-const [LITTLE, MUCH] = [0.05, 0.15]; // of reserved
+const [LITTLE, MUCH] = [0.05, 0.15]; // shares of reserved memory
 
-/** How much of what is reserved is not in use, in words. */
+/** Verdict on the share of reserved memory that is free. */
 function freeVerdict({ usable_bytes: usable, unusable_bytes: unusable, reserved_bytes: reserved }) {
   const free = usable + unusable;
   const share = free / reserved;
@@ -97,27 +100,28 @@ function freeVerdict({ usable_bytes: usable, unusable_bytes: unusable, reserved_
   );
 }
 
-function notes(told) {
-  const said = [...told.notes];
-  if (told.lost_events === null) said.unshift("An unknown number of events was lost. Values may not be exact.");
-  else if (told.lost_events > 0) said.unshift(`${count(told.lost_events)} events were lost. Values are not exact.`);
+function notes(moments) {
+  const lines = [...moments.notes];
+  if (moments.lost_events === null) lines.unshift("An unknown number of events was lost. Values may not be exact.");
+  else if (moments.lost_events > 0)
+    lines.unshift(`${count(moments.lost_events)} events were lost. Values are not exact.`);
   return (
-    said.length > 0 &&
+    lines.length > 0 &&
     h(
       "div",
       { class: "banner warn", "data-notes": true },
       h("strong", {}, "Incomplete."),
-      h("span", {}, said.join(" ")),
+      h("span", {}, lines.join(" ")),
     )
   );
 }
 
-/** `{element, draw({event, playing})}`: slider, places to go to, play. */
-export function momentBar(told, { onEvent, onPlay }) {
+/** Creates the bar with the slider, buttons for notable events, and play: `{element, draw({event, playing})}`. */
+export function momentBar(moments, { onEvent, onPlay }) {
   const slider = h("input", {
     type: "range",
     min: "-1",
-    max: String(told.events - 1),
+    max: String(moments.events - 1),
     step: "1",
     "aria-label": "Event",
     oninput: (event) => onEvent(Number(event.target.value)),
@@ -139,11 +143,11 @@ export function momentBar(told, { onEvent, onPlay }) {
     { class: "view-bar moment-bar" },
     h("span", { class: "muted" }, "Moment"),
     to("start", -1, "before the first event"),
-    told.growth_event >= 0 &&
-      to("last growth", told.growth_event, "peak reserved: free memory did not fit this request"),
-    to("peak", told.peak_event, "peak reserved"),
-    told.out_of_memory_events.slice(0, 3).map((event) => to("out of memory", event, `event ${count(event)}`)),
-    to("end", told.events - 1, "after the last event"),
+    moments.growth_event >= 0 &&
+      to("last growth", moments.growth_event, "peak reserved: free memory did not fit this request"),
+    to("peak", moments.peak_event, "peak reserved"),
+    moments.out_of_memory_events.slice(0, 3).map((event) => to("out of memory", event, `event ${count(event)}`)),
+    to("end", moments.events - 1, "after the last event"),
     slider,
     words,
     play,
@@ -152,11 +156,11 @@ export function momentBar(told, { onEvent, onPlay }) {
     element,
     draw({ event, playing }) {
       if (Number(slider.value) !== event) slider.value = String(event);
-      const step = told.steps.findLast((begun) => begun.event <= event)?.step;
+      const step = moments.steps.findLast((start) => start.event <= event)?.step;
       const place =
         event < 0
           ? "the start"
-          : `event ${count(event + 1)} of ${count(told.events)}${isKnown(step) ? ` · step ${count(step)}` : ""}`;
+          : `event ${count(event + 1)} of ${count(moments.events)}${isKnown(step) ? ` · step ${count(step)}` : ""}`;
       setText(words, place);
       slider.setAttribute("aria-valuetext", place);
       setText(play, playing ? "Stop" : "Play");

@@ -1,4 +1,4 @@
-/** What held the memory: the whole card by category, then by line of code and by module; the stack; the last good step. */
+/** Holders of memory at an error, by category, source line and module. Also the stack, and the last good step. */
 
 import { h } from "vramscope/dom.js";
 import { bytes, count, isKnown, percent, seconds, UNKNOWN } from "vramscope/format.js";
@@ -19,14 +19,14 @@ export function holders(error, run) {
   return h(
     "div",
     { class: "panels oom-panels" },
-    card(error),
-    error.by_site?.length ? sites(error, run) : noSites(error),
-    modules(error),
+    deviceMemory(error),
+    error.by_site?.length ? linesTable(error, run) : noLines(error),
+    modulesTable(error),
   );
 }
 
-/** The card as one bar, and what is in it. */
-function card({ by_category: rows, message }) {
+/** Device memory by category: a bar and a table. */
+function deviceMemory({ by_category: rows, message }) {
   const total = rows.reduce((sum, row) => sum + row.bytes, 0);
   const role = (row) => COLOURS[row.name] ?? (OWNERS.includes(row.name) ? row.name : null);
   if (!rows.length)
@@ -90,7 +90,7 @@ function card({ by_category: rows, message }) {
   );
 }
 
-function sites({ by_site: rows, by_site_words: why, window }, run) {
+function linesTable({ by_site: rows, by_site_words: why, window }, run) {
   const most = Math.max(...rows.map((row) => row.bytes), 1);
   return h(
     "section",
@@ -142,7 +142,7 @@ function sites({ by_site: rows, by_site_words: why, window }, run) {
   );
 }
 
-function noSites({ by_site_words: why }) {
+function noLines({ by_site_words: why }) {
   return h(
     "section",
     { class: "card", "data-sites": "unknown" },
@@ -151,7 +151,7 @@ function noSites({ by_site_words: why }) {
   );
 }
 
-function modules({ by_module: rows }) {
+function modulesTable({ by_module: rows }) {
   if (!rows.length) return null;
   const most = Math.max(...rows.map((row) => row.bytes));
   return h(
@@ -235,7 +235,7 @@ export function stackPanel({ stack, node, phase }) {
         h("ol", {}, frames.map(frame)),
       ),
     );
-  const frames = inRuns(stack).map((run) => (run[0].own ? run.map(frame) : folded(run)));
+  const frames = groupedFrames(stack).map((run) => (run[0].own ? run.map(frame) : folded(run)));
   return h(
     "section",
     { class: "card" },
@@ -251,8 +251,8 @@ export function stackPanel({ stack, node, phase }) {
   );
 }
 
-/** Neighbours of one kind together: yours, and the libraries'. */
-function inRuns(stack) {
+/** Groups neighbouring frames of one kind: the user's, or those of libraries. */
+function groupedFrames(stack) {
   const runs = [];
   for (const frame of stack) {
     if (runs.at(-1)?.[0].own === frame.own) runs.at(-1).push(frame);
@@ -295,7 +295,7 @@ export function words({ message, settings, neighbours, techniques }) {
   );
 }
 
-/** Beside the last step that reached its end. */
+/** Memory at the error, compared with the last step that finished. */
 export function lastGoodStep({ now, last_step: last, step }) {
   if (!last) return null;
   const row = (name, then, at) =>
@@ -349,7 +349,7 @@ export function lastGoodStep({ now, last_step: last, step }) {
   );
 }
 
-/** The allocator's counters and the machine's, as the newest sample had them and as they were then. */
+/** Counters of the allocator and the host: in the newest sample, and at the error. */
 export function counters({ counters: { before_seconds: taken, rows } }) {
   if (!rows.length) return null;
   const cell = (name, value) =>

@@ -1,4 +1,4 @@
-/** All ranks side by side, as they stood when one of them ran out of memory. */
+/** Table of all ranks at the time of an out-of-memory error. */
 
 import { h } from "vramscope/dom.js";
 import { bytes, count, isKnown, seconds, UNKNOWN } from "vramscope/format.js";
@@ -7,7 +7,7 @@ import { known } from "vramscope/parts/ui.js";
 const OWNERS = ["parameters", "gradients", "optimizer", "buffers", "other models"];
 const ROLES = { "other models": "workspaces" };
 
-/** Nothing where there is one rank alone. `chosen`: the record whose segments are drawn below; `onChoose(record)`. */
+/** Null for a single rank. `chosen`: record whose segments are shown. `onChoose(record)` chooses another. */
 export function ranksTable({ ranks }, { chosen, onChoose }) {
   if (!ranks.length) return null;
   const most = Math.max(...ranks.map((rank) => rank.total_bytes ?? rank.reserved_bytes ?? 0), 1);
@@ -38,7 +38,7 @@ export function ranksTable({ ranks }, { chosen, onChoose }) {
             "tr",
             {},
             ["Rank", "Phase"].map((name) => h("th", { scope: "col" }, name)),
-            ["Asked for", "Free on the device", "Allocated", "Reserved"].map((name) =>
+            ["Requested", "Free on the device", "Allocated", "Reserved"].map((name) =>
               h("th", { scope: "col", class: "number" }, name),
             ),
             h("th", { scope: "col" }, h("span", { class: "offscreen" }, "segments")),
@@ -59,7 +59,7 @@ function row(rank, most, { chosen, onChoose }) {
   const when = [isKnown(rank.step) && `step ${count(rank.step + 1)}`, rank.phase, rank.module]
     .filter(Boolean)
     .join(" · ");
-  const told = rank.record
+  const origin = rank.record
     ? rank.asked_by && `reported by ${rank.asked_by}, ${seconds(Math.max(0, rank.after_seconds))} later`
     : isKnown(rank.as_of_seconds) && `its newest sample, ${seconds(-rank.as_of_seconds)} before`;
   const number = (value) =>
@@ -75,7 +75,7 @@ function row(rank, most, { chosen, onChoose }) {
         ? h("code", { title: `${rank.file}:${rank.line}` }, `${rank.file.split("/").at(-1)}:${rank.line}`)
         : known(UNKNOWN, { short: true }),
       h("span", { class: "below" }, when),
-      told && h("span", { class: "below" }, told),
+      origin && h("span", { class: "below" }, origin),
     ),
     h(
       "td",
@@ -108,18 +108,18 @@ function row(rank, most, { chosen, onChoose }) {
   );
 }
 
-/** What held what was allocated, against the largest card. */
+/** Allocated memory by category, relative to the largest device. */
 function bar(rank, most) {
-  const parts = OWNERS.map((name) => [name, rank[`${name.replace(" ", "_")}_bytes`]]).filter(([, held]) => held);
-  const rest = (rank.allocated_bytes ?? 0) - parts.reduce((sum, [, held]) => sum + held, 0);
+  const parts = OWNERS.map((name) => [name, rank[`${name.replace(" ", "_")}_bytes`]]).filter(([, size]) => size);
+  const rest = (rank.allocated_bytes ?? 0) - parts.reduce((sum, [, size]) => sum + size, 0);
   if (parts.length && rest > 0) parts.push(["activations", rest]);
   return h(
     "span",
     { class: "oom-bar" },
-    parts.map(([name, held]) =>
+    parts.map(([name, size]) =>
       h("span", {
-        title: `${name}: ${bytes(held)}`,
-        style: { width: `${((held / most) * 100).toFixed(2)}%`, "--colour": `var(--role-${ROLES[name] ?? name})` },
+        title: `${name}: ${bytes(size)}`,
+        style: { width: `${((size / most) * 100).toFixed(2)}%`, "--colour": `var(--role-${ROLES[name] ?? name})` },
       }),
     ),
   );

@@ -1,4 +1,4 @@
-/** What would have been enough: the best first, each with what it saves, what it costs, and where its number is from. */
+/** Table of remedies, cheapest first: saving, cost, and source of the number. */
 
 import { copyButton, h } from "vramscope/dom.js";
 import { bytes } from "vramscope/format.js";
@@ -46,7 +46,7 @@ export function remedyTable(error) {
 }
 
 function row(remedy) {
-  const [words, look] = ENOUGH[remedy.enough];
+  const [words, kind] = ENOUGH[remedy.enough];
   return h(
     "tr",
     { "data-enough": String(remedy.enough) },
@@ -60,7 +60,7 @@ function row(remedy) {
           : remedy.what,
     ),
     h("td", { class: "number" }, known(bytes(remedy.saves_bytes), { short: true })),
-    h("td", {}, h("span", { class: `chip ${look}` }, words)),
+    h("td", {}, h("span", { class: `chip ${kind}` }, words)),
     h("td", { class: "cost" }, remedy.cost),
     h(
       "td",

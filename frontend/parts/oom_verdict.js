@@ -1,4 +1,4 @@
-/** Why memory ran out, in one sentence, with the numbers of its arithmetic; and which of several errors is shown. */
+/** Cause of an out-of-memory error in one sentence, with its key figures; and the choice between several errors. */
 
 import { h } from "vramscope/dom.js";
 import { bytes, clock, count, isKnown, UNKNOWN } from "vramscope/format.js";
@@ -15,7 +15,7 @@ export const CAUSES = {
   outside_pytorch: "Memory outside PyTorch",
 };
 
-/** Nothing where there is one error alone. */
+/** Bar that chooses an error. Null if there is only one. */
 export function errorBar(errors, { chosen, several, onChoose }) {
   if (errors.length < 2) return null;
   const label = (error) =>
@@ -25,7 +25,7 @@ export function errorBar(errors, { chosen, several, onChoose }) {
       several && `rank ${error.rank}`,
       isKnown(error.asked_bytes) && bytes(error.asked_bytes),
       error.survived ? "survived" : error.survived === false ? "ended the run" : null,
-      !error.whole && "still coming",
+      !error.whole && "being received",
     ]
       .filter(Boolean)
       .join(" · ");
@@ -44,8 +44,8 @@ export function errorBar(errors, { chosen, several, onChoose }) {
   );
 }
 
-/** What an evaluation gathers is wanted, and no leak to its user. */
-const heading = ({ cause, phase }) =>
+/** Heading of the cause. Results that an evaluation collects are intended, so they are not called a leak. */
+const headingText = ({ cause, phase }) =>
   cause === "leak" && phase === "eval"
     ? "The evaluation keeps results on the device"
     : (CAUSES[cause] ?? "Unknown cause");
@@ -61,7 +61,7 @@ export function verdict(error) {
         "data-cause": error.cause ?? "unknown",
         "aria-live": "polite",
       },
-      h("strong", {}, `${heading(error)}.`),
+      h("strong", {}, `${headingText(error)}.`),
       " ",
       h("span", {}, error.sentence),
       error.survived && h("span", { class: "chip good" }, "the run survived it"),
@@ -71,7 +71,7 @@ export function verdict(error) {
       { class: "card kpis", "aria-label": "Key figures of the error" },
       cell(
         "asked",
-        "Asked for",
+        "Requested",
         bytes(error.message.asked_bytes),
         where ? h("code", { title: `${error.culprit.file}:${error.culprit.line}` }, where) : "source line unknown",
       ),
@@ -95,7 +95,7 @@ export function verdict(error) {
         pieces ? bytes(pieces.largest_free_bytes) : UNKNOWN,
         pieces ? `of ${count(pieces.free_pieces)}, ${bytes(pieces.free_bytes)} in total` : "memory layout unknown",
       ),
-      cell("needed", "Needed in total", needed(error), error.need_words ?? ""),
+      cell("needed", "Needed in total", neededText(error), error.need_words ?? ""),
       cell(
         "step",
         "When",
@@ -113,8 +113,8 @@ export function verdict(error) {
   ];
 }
 
-/** From what is certain to what is enough for sure; that nobody knows where too little of the step was over. */
-function needed({ needed_least_bytes: least, needed_bytes: most }) {
+/** Range of memory that the step needs. Unknown if too little of the step had run. */
+function neededText({ needed_least_bytes: least, needed_bytes: most }) {
   if (!isKnown(most)) return isKnown(least) ? `at least ${bytes(least)}` : UNKNOWN;
   return isKnown(least) && bytes(least) !== bytes(most) ? `${bytes(least)} to ${bytes(most)}` : bytes(most);
 }
@@ -129,7 +129,7 @@ function cell(key, label, value, note) {
   );
 }
 
-/** No error: a good sign, or the host's memory. */
+/** Banner for runs without a record of an error. */
 export function noErrors(run, list) {
   if (list.vanished) {
     return h(
@@ -147,7 +147,7 @@ export function noErrors(run, list) {
   return h(
     "div",
     { class: `banner verdict ${counted ? "warn" : "quiet"}`, "data-cause": "none" },
-    h("strong", {}, coming ? "A record is coming." : "No out-of-memory error."),
+    h("strong", {}, coming ? "Receiving a record." : "No out-of-memory error."),
     " ",
     h(
       "span",

@@ -1,45 +1,45 @@
-/** Runs that were really made under other allocator settings: what the baseline's recording predicted, and what came. */
+/** Peaks of runs under other allocator settings: predicted from the baseline's recording, and measured. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, signedPercent } from "vramscope/format.js";
 import { ComparedCard } from "vramscope/parts/compared_card.js";
 import { known } from "vramscope/parts/ui.js";
-import { progressOf, Question } from "vramscope/parts/whatif_question.js";
+import { jobProgress, WhatIfJob } from "vramscope/parts/whatif_question.js";
 import { bandMeans, certainty } from "vramscope/parts/whatif_table.js";
 
-/** A card that shows itself where the compared runs have different settings. */
+/** Card of the predictions. Hidden unless the compared runs differ in settings. */
 export class Predictions extends ComparedCard {
   constructor() {
     super("predictions", api.predictions);
   }
 
   close() {
-    this.question?.drop();
+    this.job?.cancel();
     super.close();
   }
 
-  hear(told) {
-    this.told = told;
-    const settings = new Set(told.rows.map((row) => row.conf).filter((conf) => conf !== null));
+  setAnswer(comparison) {
+    this.comparison = comparison;
+    const settings = new Set(comparison.rows.map((row) => row.conf).filter((conf) => conf !== null));
     if (settings.size < 2) return false;
-    this.question = told.recording
-      ? new Question(told.recording.recording, { confs: [...settings] }, () => this.draw())
+    this.job = comparison.recording
+      ? new WhatIfJob(comparison.recording.recording, { confs: [...settings] }, () => this.draw())
       : null;
     this.draw();
     return true;
   }
 
   draw() {
-    const { told, question } = this;
-    const result = question?.answer?.result;
+    const { comparison, job } = this;
+    const result = job?.answer?.result;
     const steps =
-      told.steps &&
-      (told.steps.first === told.steps.last
-        ? `step ${count(told.steps.first)}`
-        : `steps ${count(told.steps.first)} to ${count(told.steps.last)}`);
+      comparison.steps &&
+      (comparison.steps.first === comparison.steps.last
+        ? `step ${count(comparison.steps.first)}`
+        : `steps ${count(comparison.steps.first)} to ${count(comparison.steps.last)}`);
     const reasons = [
-      ...new Set((result ? told.rows : []).flatMap((row) => this.predictedFor(row, result)?.reasons ?? [])),
+      ...new Set((result ? comparison.rows : []).flatMap((row) => this.predictedFor(row, result)?.reasons ?? [])),
     ];
     fill(
       this.element,
@@ -52,14 +52,14 @@ export class Predictions extends ComparedCard {
       h(
         "div",
         { class: "pad" },
-        !told.recording &&
+        !comparison.recording &&
           h(
             "p",
             { class: "muted" },
             "The runs differ in allocator settings. Predictions need a recording of the baseline.",
           ),
-        question?.problem && h("p", { class: "more" }, question.problem.detail),
-        question && progressOf(question),
+        job?.problem && h("p", { class: "more" }, job.problem.detail),
+        job && jobProgress(job),
         result &&
           h(
             "p",
@@ -68,7 +68,7 @@ export class Predictions extends ComparedCard {
             h(
               "a",
               {
-                href: `/runs/${encodeURIComponent(told.recording.run_id)}/fragmentation?recording=${told.recording.recording}`,
+                href: `/runs/${encodeURIComponent(comparison.recording.run_id)}/fragmentation?recording=${comparison.recording.recording}`,
               },
               "a recording of the baseline",
             ),
@@ -76,7 +76,7 @@ export class Predictions extends ComparedCard {
             result.residual.words,
           ),
       ),
-      told.recording &&
+      comparison.recording &&
         h(
           "div",
           { class: "scroll", tabindex: "0" },
@@ -96,7 +96,7 @@ export class Predictions extends ComparedCard {
             h(
               "tbody",
               {},
-              told.rows.map((row) => this.line(row, result)),
+              comparison.rows.map((row) => this.line(row, result)),
             ),
           ),
         ),
@@ -109,9 +109,9 @@ export class Predictions extends ComparedCard {
     );
   }
 
-  /** The baseline's is the recorded one, by whatever name it goes. */
+  /** Prediction for a row. For the baseline it is the replay of the recorded settings. */
   predictedFor(row, result) {
-    return result?.rows.find((other) => (row === this.told.rows[0] ? other.recorded : other.conf === row.conf));
+    return result?.rows.find((other) => (row === this.comparison.rows[0] ? other.recorded : other.conf === row.conf));
   }
 
   line(row, result) {
@@ -138,7 +138,7 @@ export class Predictions extends ComparedCard {
   }
 }
 
-/** Where what was predicted may lie; of a card that is never full. */
+/** Band of a prediction, for a device that is never full. */
 function bandOf(row) {
   const { band } = row;
   return (

@@ -1,20 +1,20 @@
-/** Which profile is shown, how to get another one, and what to do where there is none. */
+/** Choice of a profile, and buttons that request one. */
 
 import { h } from "vramscope/dom.js";
 import { ago, bytes, percent, seconds } from "vramscope/format.js";
 import { recordingWords } from "vramscope/parts/recording_bar.js";
 
-/** `asked`: null, or seconds since 1970 when the run was asked. */
-export function profileBar(profiles, { chosen, several, live, asked, onChoose, onAsk, onDelete }) {
-  const wholes = profiles.filter((profile) => profile.whole);
+/** Bar above a profile. `requested`: whether a profile was requested and has not arrived. */
+export function profileBar(profiles, { chosen, several, live, requested, onChoose, onRequest, onDelete }) {
+  const complete = profiles.filter((profile) => profile.whole);
   const coming = profiles.filter((profile) => !profile.whole);
-  const shown = wholes.find((profile) => profile.profile === chosen);
+  const shown = complete.find((profile) => profile.profile === chosen);
   const select =
-    wholes.length > 0 &&
+    complete.length > 0 &&
     h(
       "select",
       { "aria-label": "Profile", onchange: (event) => onChoose(event.target.value) },
-      wholes.map((profile) => h("option", { value: profile.profile }, recordingWords(profile, several))),
+      complete.map((profile) => h("option", { value: profile.profile }, recordingWords(profile, several))),
     );
   if (select) select.value = chosen;
   return h(
@@ -33,7 +33,7 @@ export function profileBar(profiles, { chosen, several, live, asked, onChoose, o
     shown && traceLink(shown),
     shown && h("button", { class: "button small quiet", type: "button", onclick: () => onDelete(chosen) }, "Delete"),
     live &&
-      (asked
+      (requested
         ? h("span", { class: "muted", role: "status", "data-asked": true }, waiting(coming))
         : [
             h(
@@ -41,7 +41,7 @@ export function profileBar(profiles, { chosen, several, live, asked, onChoose, o
               {
                 class: "button small",
                 type: "button",
-                onclick: () => onAsk(false),
+                onclick: () => onRequest(false),
                 title:
                   "Profiles the next two steps with Python stacks and shapes. They are slower, and a short pause follows.",
               },
@@ -52,7 +52,7 @@ export function profileBar(profiles, { chosen, several, live, asked, onChoose, o
               {
                 class: "button small quiet",
                 type: "button",
-                onclick: () => onAsk(true),
+                onclick: () => onRequest(true),
                 title: "with PyTorch's full trace, for Perfetto",
               },
               "… with the trace",
@@ -85,7 +85,7 @@ function traceLink({ profile, trace }) {
   );
 }
 
-/** What the profile cost the training, in words. */
+/** Cost of a profile for the training: seconds, and a sentence. */
 export function costWords({ cost, steps }) {
   const slower =
     cost.step_before !== null && cost.step_within !== null
@@ -96,11 +96,11 @@ export function costWords({ cost, steps }) {
     `${seconds(cost.opening)} to open it`,
     `${seconds(cost.closing)} to close it`,
   ].filter(Boolean);
-  const held = (slower ?? 0) + cost.opening + cost.closing;
-  return { held, text: `${parts.join(", ")}; ${seconds(cost.packing)} CPU on another thread` };
+  const totalSeconds = (slower ?? 0) + cost.opening + cost.closing;
+  return { totalSeconds, text: `${parts.join(", ")}; ${seconds(cost.packing)} CPU on another thread` };
 }
 
-/** Said in the place of the figures. */
+/** Text for a run without a profile. */
 export function nothingProfiled(run, profiles) {
   const coming = profiles.length > 0;
   const live = run.state === "running";

@@ -1,4 +1,4 @@
-/** The rows of a profile: operations, modules or source lines, sorted by a click on a head, searched by name. */
+/** Rows of a profile: operations, modules or source lines. A click on a head sorts them. A search filters by name. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
@@ -18,7 +18,7 @@ const time = (value) =>
 const size = (value) => (value === 0 ? nought() : known(bytes(value), { short: true }));
 const times = (value) => (value === 0 ? nought() : known(count(value), { short: true }));
 
-/** column, head, what it means, how a value is told, and which narrow page leaves it out */
+/** Field, head, explanation, format of a value, and the class that hides the column on narrow pages. */
 const COLUMNS = [
   ["calls", "Calls", "calls in the window", times, "less"],
   ["self_cpu_ns", "CPU self", "CPU time without callees, all calls", time, "less"],
@@ -44,20 +44,20 @@ export class ProfileTable {
       maxlength: "200",
       oninput: () => this.typed(),
     });
-    this.said = h("span", { class: "muted", role: "status" });
+    this.status = h("span", { class: "muted", role: "status" });
     this.body = h("div");
     this.element = h(
       "section",
       { class: "card profile-rows" },
-      h("header", {}, this.tabs, this.search, h("span", { class: "spring" }), this.said),
+      h("header", {}, this.tabs, this.search, h("span", { class: "spring" }), this.status),
       this.body,
     );
   }
 
-  /** Show a profile; `told`: its facts. */
-  open(profile, told) {
+  /** Shows a profile. `profile`: its id. `facts`: answer of `/profiles/ID`. */
+  open(profile, facts) {
     this.profile = profile;
-    this.told = told;
+    this.facts = facts;
     this.load();
   }
 
@@ -102,7 +102,7 @@ export class ProfileTable {
             onclick: () => this.set({ table: name, limit: PAGE }),
           },
           label,
-          h("span", { class: "muted" }, ` ${count(this.told.tables[name].rows)}`),
+          h("span", { class: "muted" }, ` ${count(this.facts.tables[name].rows)}`),
         ),
       ),
     );
@@ -110,12 +110,12 @@ export class ProfileTable {
 
   draw({ rows, matched, total }) {
     const { table, sort, order } = this.state;
-    this.said.textContent = matched === total ? "" : `${count(matched)} of ${count(total)}`;
+    this.status.textContent = matched === total ? "" : `${count(matched)} of ${count(total)}`;
     if (total === 0) {
-      fill(this.body, h("p", { class: "pad muted" }, missing(table, this.told)));
+      fill(this.body, h("p", { class: "pad muted" }, noRowsReason(table, this.facts)));
       return;
     }
-    const columns = COLUMNS.filter(([name]) => this.told.device_time || !name.includes("device"));
+    const columns = COLUMNS.filter(([name]) => this.facts.device_time || !name.includes("device"));
     const head = ([name, label, title, , less]) =>
       h(
         "th",
@@ -136,7 +136,7 @@ export class ProfileTable {
           name === sort && (order === "falling" ? " ▾" : " ▴"),
         ),
       );
-    const whole = this.told.tables[table].sums[sort];
+    const sortSum = this.facts.tables[table].sums[sort];
     const row = (one) =>
       h(
         "tr",
@@ -147,13 +147,14 @@ export class ProfileTable {
             "td",
             {
               class: `number ${less}`,
-              title: name === sort && whole > 0 && isKnown(one[name]) ? `${percent(one[name] / whole)} of all` : null,
+              title:
+                name === sort && sortSum > 0 && isKnown(one[name]) ? `${percent(one[name] / sortSum)} of all` : null,
             },
             words(one[name]),
           ),
         ),
       );
-    const sums = this.told.tables[table].sums;
+    const sums = this.facts.tables[table].sums;
     fill(
       this.body,
       h(
@@ -223,16 +224,16 @@ function nameOf(table, row) {
   ];
 }
 
-/** 57, or 57–60 where the profiler tells no more than that it lies between the two; "57 or later" where not even that. */
+/** Line number: 57; 57–60 if it is known within a range; "57 or later" if only a bound is known. */
 function lineWords({ line, last_line: last }) {
   if (last === line) return line;
   return last === null ? `${line} or later` : `${line}–${last}`;
 }
 
-function missing(table, told) {
-  if (table === "lines" && !told.stacks)
+function noRowsReason(table, facts) {
+  if (table === "lines" && !facts.stacks)
     return "No source lines: this profile has no Python stacks. A requested profile has them.";
-  if (table === "modules" && !told.modules_known)
+  if (table === "modules" && !facts.modules_known)
     return "Modules are unknown under torch.compile. A requested profile has them.";
   return "Nothing was recorded.";
 }

@@ -1,4 +1,4 @@
-/** Ranks of one run: their peaks, the worst one marked, and a strip of step peaks each: together a heat map. */
+/** Table of a run's ranks with their peaks. A strip of step peaks for each rank makes a heat map. */
 
 import { api } from "vramscope/api.js";
 import { h, fill } from "vramscope/dom.js";
@@ -11,7 +11,7 @@ import { onThemeChange } from "vramscope/theme.js";
 const STRIP_POINTS = 120;
 const STRIPS_EVERY_MS = 15_000;
 const ROWS_EVERY_MS = 5_000;
-const AT_ONCE = 2;
+const PARALLEL_REQUESTS = 2;
 
 export class RanksPanel {
   strips = new Map(); // rank -> values
@@ -24,24 +24,24 @@ export class RanksPanel {
     onThemeChange(() => this.paint());
   }
 
-  /** Draw anew what changed: at once if asked or a rank's state changed, else every few seconds. */
-  draw(run, view, atOnce = false) {
+  /** Draws the table again: without delay if `force` is set or a rank's state changed, else every few seconds. */
+  draw(run, view, force = false) {
     const several = run.ranks.length > 1 || run.world_size > 1;
     this.element.hidden = !several;
     if (!several) return;
     this.run = run;
     const key = JSON.stringify([run.ranks.map((rank) => [rank.rank, rank.state]), view.rank, view.device]);
-    if (!atOnce && key === this.key && performance.now() - this.drawnAt < ROWS_EVERY_MS) return;
+    if (!force && key === this.key && performance.now() - this.drawnAt < ROWS_EVERY_MS) return;
     this.key = key;
     this.drawnAt = performance.now();
     const peaks = run.ranks.map((rank) => rank.peak_allocated_bytes);
     const top = highest(peaks);
     const lowest = peaks.filter(isKnown).reduce((a, b) => Math.min(a, b), Infinity);
     const spread = top > 0 && Number.isFinite(lowest) ? 1 - lowest / top : null;
-    const missing = [];
+    const missingRanks = [];
     if (run.ranks.length < run.world_size && run.world_size <= 1024) {
       const seen = new Set(run.ranks.map((rank) => rank.rank));
-      for (let rank = 0; rank < run.world_size; rank += 1) if (!seen.has(rank)) missing.push(rank);
+      for (let rank = 0; rank < run.world_size; rank += 1) if (!seen.has(rank)) missingRanks.push(rank);
     }
     this.canvases = new Map();
     const rows = run.ranks.map((rank) => {
@@ -113,11 +113,11 @@ export class RanksPanel {
           (this.topWords = h("span")),
         ),
       ),
-      missing.length > 0 &&
+      missingRanks.length > 0 &&
         h(
           "p",
           { class: "pad muted" },
-          `No data yet: rank${missing.length > 1 ? "s" : ""} ${missing.slice(0, 24).join(", ")}${missing.length > 24 ? ", …" : ""}.`,
+          `No data yet: rank${missingRanks.length > 1 ? "s" : ""} ${missingRanks.slice(0, 24).join(", ")}${missingRanks.length > 24 ? ", …" : ""}.`,
         ),
       h(
         "div",
@@ -168,17 +168,17 @@ export class RanksPanel {
           this.strips.set(rank.rank, series?.max ?? series?.value ?? []);
           this.paint(rank.rank);
         } catch {
-          // this strip stays blank
+          // the strip stays empty
         }
       }
     };
-    await Promise.all(Array.from({ length: AT_ONCE }, take));
+    await Promise.all(Array.from({ length: PARALLEL_REQUESTS }, take));
     this.paint();
   }
 
   paint(only = null) {
     if (!this.canvases) return;
-    // from the lowest to the highest step peak of any rank: what differs shows
+    // the scale is from the lowest to the highest step peak of all ranks, to show differences
     let [low, top] = [Infinity, -Infinity];
     for (const values of this.strips.values()) {
       for (const value of values) {

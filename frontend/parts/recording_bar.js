@@ -1,10 +1,10 @@
-/** Which recording is shown, how to get another one, and what to do where there is none. */
+/** Choice of a recording, a button that requests one, and text for runs without one. */
 
 import { h } from "vramscope/dom.js";
 import { ago, bytes, count, isKnown, percent } from "vramscope/format.js";
 import { snippet } from "vramscope/parts/ui.js";
 
-/** "steps 1 – 3, the first steps" of what the agent told. */
+/** Description of a recording: "steps 1 – 3, the first steps". */
 export function recordingWords({ about, rank }, several) {
   const { first_step: first, last_step: last, reason, device } = about;
   const steps = isKnown(first)
@@ -16,16 +16,16 @@ export function recordingWords({ about, rank }, several) {
   return [steps, reason, ...where].filter(Boolean).join(" · ");
 }
 
-export function recordingBar(recordings, { chosen, several, live, asked, onChoose, onAsk, onDelete }) {
-  const wholes = recordings.filter((recording) => recording.whole);
+export function recordingBar(recordings, { chosen, several, live, requested, onChoose, onRequest, onDelete }) {
+  const complete = recordings.filter((recording) => recording.whole);
   const coming = recordings.filter((recording) => !recording.whole);
-  const shown = wholes.find((recording) => recording.recording === chosen);
+  const shown = complete.find((recording) => recording.recording === chosen);
   const select =
-    wholes.length > 0 &&
+    complete.length > 0 &&
     h(
       "select",
       { "aria-label": "Recording", onchange: (event) => onChoose(event.target.value) },
-      wholes.map((recording) => h("option", { value: recording.recording }, recordingWords(recording, several))),
+      complete.map((recording) => h("option", { value: recording.recording }, recordingWords(recording, several))),
     );
   if (select) select.value = chosen;
   return h(
@@ -49,14 +49,14 @@ export function recordingBar(recordings, { chosen, several, live, asked, onChoos
     h("span", { class: "spring" }),
     shown && h("button", { class: "button small quiet", type: "button", onclick: () => onDelete(chosen) }, "Delete"),
     live &&
-      (asked
+      (requested
         ? h("span", { class: "muted", role: "status" }, "requested; recording the next steps…")
         : h(
             "button",
             {
               class: "button small",
               type: "button",
-              onclick: onAsk,
+              onclick: onRequest,
               title: "Records the allocator in the next two steps, with stacks of allocations and frees.",
             },
             "Record a window",
@@ -64,12 +64,12 @@ export function recordingBar(recordings, { chosen, several, live, asked, onChoos
   );
 }
 
-/** Whether a rank has a CUDA device; the CPU of a run without one is device -1. */
-export const hasCard = (run) => run.ranks.some((rank) => rank.devices.some(({ index }) => index >= 0));
+/** True if a rank has a CUDA device. A run on the CPU has device -1. */
+export const hasCudaDevice = (run) => run.ranks.some((rank) => rank.devices.some(({ index }) => index >= 0));
 
-/** Said in the place of the charts. */
+/** Text for a run without a recording. */
 export function nothingRecorded(run, recordings) {
-  const hasGpu = hasCard(run);
+  const hasGpu = hasCudaDevice(run);
   const coming = recordings.length > 0;
   const live = run.state === "running";
   const words = coming

@@ -1,26 +1,27 @@
 /**
- * What the pages of a run have in common that show one of its recordings: which there are, how to ask the run for another and
- * delete one, and what is said where there is none.
+ * Base of the pages that show a recording of a run: the choice of a recording, requests for a new one, deletion, and
+ * the text for runs without one.
  *
- * A page extends RecordingPage and says, besides what it says as a RunPage (its `build` is here):
+ * A page extends RecordingPage and defines, besides the members of RunPage (except `build`):
  *
- *   makeView()   what shows a recording: {element, open(told), update(), close()}; `told` are the recording's moments
- *   viewKeys     what of the URL belongs to that view: another recording begins without
- *   below()      an element that stands below, recording or not
+ *   makeView()   creates the view of a recording: {element, open(moments), update(), close()}. `moments`: answer of
+ *                `/moments`
+ *   viewKeys     parameters of the URL that belong to the view. Another recording starts without them.
+ *   below()      an element below the view, or null
  */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { problemBanner } from "vramscope/parts/ui.js";
-import { hasCard, nothingRecorded, recordingBar } from "vramscope/parts/recording_bar.js";
+import { hasCudaDevice, nothingRecorded, recordingBar } from "vramscope/parts/recording_bar.js";
 import { RunPage } from "vramscope/parts/run_page.js";
 import { setQuery, store } from "vramscope/store.js";
 
-const SLOW_MS = 600; // what takes longer is told
+const SLOW_MS = 600; // longer waits are shown
 
 export class RecordingPage extends RunPage {
-  askAfter = "recording";
-  askIfChanged = ["recordings"];
+  refreshAfter = "recording";
+  refreshIfChanged = ["recordings"];
   deleted = new Set();
 
   async fetch(name) {
@@ -37,15 +38,15 @@ export class RecordingPage extends RunPage {
     this.view?.close();
   }
 
-  /** What is deleted is not shown, nor asked about, from then on; the list says it a moment later. */
+  /** Recordings without deleted ones. The server's list may still contain them briefly. */
   get recordings() {
     return this.list.recordings.filter(({ recording }) => !this.deleted.has(recording));
   }
 
-  /** The recording that is shown: the one chosen, else the newest that is whole. */
+  /** Recording to show: the chosen one, else the newest complete one. */
   get chosen() {
-    const wholes = this.recordings.filter((recording) => recording.whole);
-    return wholes.find((recording) => recording.recording === store.get().query.recording) ?? wholes[0] ?? null;
+    const complete = this.recordings.filter((recording) => recording.whole);
+    return complete.find((recording) => recording.recording === store.get().query.recording) ?? complete[0] ?? null;
   }
 
   build() {
@@ -62,8 +63,8 @@ export class RecordingPage extends RunPage {
     this.show();
   }
 
-  /** A view that has asked nothing, in the place of the one that is there. */
-  renew() {
+  /** Replaces the view by a new one, which has sent no requests. */
+  replaceView() {
     const { element } = this.view;
     this.view.close();
     this.view = this.makeView();
@@ -77,14 +78,14 @@ export class RecordingPage extends RunPage {
     else this.view.update();
   }
 
-  /** Show the chosen recording from its beginning. */
+  /** Shows the chosen recording from its beginning. */
   async show() {
     const chosen = this.chosen;
     this.shown = chosen?.recording ?? null;
     this.opening?.abort();
     this.opening = new AbortController();
     this.draw();
-    this.view.element.hidden = !chosen || !this.opened; // until it has something to show; then it stays while the next is opened
+    this.view.element.hidden = !chosen || !this.opened; // stays while the next one opens
     fill(this.parts.trouble);
     if (!chosen) return;
     const opening = h(
@@ -95,12 +96,12 @@ export class RecordingPage extends RunPage {
     );
     const slow = setTimeout(() => this.shown === chosen.recording && fill(this.parts.trouble, opening), SLOW_MS);
     try {
-      const told = await api.recording(chosen.recording, "moments", {}, this.opening.signal);
+      const moments = await api.recording(chosen.recording, "moments", {}, this.opening.signal);
       if (this.closed || this.shown !== chosen.recording) return;
       fill(this.parts.trouble);
       this.view.element.hidden = false;
       this.opened = true;
-      this.view.open(told);
+      this.view.open(moments);
     } catch (error) {
       if (this.closed || this.shown !== chosen.recording) return;
       this.view.element.hidden = true;
@@ -115,20 +116,20 @@ export class RecordingPage extends RunPage {
     this.draw();
   }
 
-  /** Which recordings there are, anew. A new one is shown if none was chosen. */
-  async again() {
+  /** Fetches the list of recordings again. Shows a new recording if none was chosen. */
+  async refetch() {
     this.list = await api.recordings(this.id);
     if (this.closed) return;
     if (this.chosen?.recording !== this.shown) {
-      this.asked = false;
+      this.requested = false;
       this.show();
     } else this.draw();
   }
 
-  async ask() {
+  async requestRecording() {
     try {
       await api.askForRecording(this.id, {});
-      this.asked = true;
+      this.requested = true;
       fill(this.parts.trouble);
     } catch (error) {
       fill(this.parts.trouble, problemBanner(error));
@@ -139,7 +140,7 @@ export class RecordingPage extends RunPage {
   async remove(recording) {
     if (!confirm("Delete this recording? This cannot be undone.")) return;
     this.deleted.add(recording);
-    this.renew();
+    this.replaceView();
     this.choose(null);
     try {
       await api.deleteRecording(recording);
@@ -159,14 +160,14 @@ export class RecordingPage extends RunPage {
     const { run, recordings } = this;
     this.drawHead();
     const several = run.ranks.length > 1;
-    this.put("bar", [recordings, this.shown, run.state, this.asked, several], () =>
+    this.put("bar", [recordings, this.shown, run.state, this.requested, several], () =>
       recordingBar(recordings, {
         chosen: this.shown,
         several,
-        live: run.state === "running" && hasCard(run),
-        asked: this.asked,
+        live: run.state === "running" && hasCudaDevice(run),
+        requested: this.requested,
         onChoose: (recording) => this.choose(recording, { push: true }),
-        onAsk: () => this.ask(),
+        onRequest: () => this.requestRecording(),
         onDelete: (recording) => this.remove(recording),
       }),
     );

@@ -1,7 +1,7 @@
 /**
- * The views of one recording behind tabs, of which the URL says which one is open, and the window that they share as a file.
+ * Views of one recording behind tabs. The open tab is in the URL.
  *
- * A view is {element, open(told), update(), close()}, made when it is first looked at; one that moves to and fro has pan(by), too.
+ * A view is {element, open(moments), update(), close()}, created when it is first shown. It may have pan(by).
  */
 
 import { fill, h } from "vramscope/dom.js";
@@ -11,9 +11,9 @@ import { setQuery, store } from "vramscope/store.js";
 
 export class RecordingViews {
   /**
-   * views     [[name, label, make()], ..]: the first one is open where the URL says none; the table of events comes behind them
-   * beside    an element that stands in the bar, before the export
-   * instead   (told, name) => what stands in a view's place where it has nothing to show; null: the view
+   * views     [[name, label, make()], ..]. The first one is the default. A table of events is added as the last one.
+   * beside    element of the bar, before the export menu
+   * instead   (moments, name) => element shown instead of a view that has nothing to show; null: the view
    */
   constructor(views, { beside = null, instead = () => null } = {}) {
     this.views = [...views, ["events", "Events", () => this.events()]];
@@ -50,16 +50,16 @@ export class RecordingViews {
     this.markTab();
   }
 
-  /** What the table of events points at is looked at in the first view. */
+  /** Table of events. Its links open the first view. */
   events() {
-    const look = (view) => setQuery({ tab: null, ...view, from: null, to: null }, { push: true });
+    const showInFirst = (view) => setQuery({ tab: null, ...view, from: null, to: null }, { push: true });
     return new EventsTable({
-      onEvent: (event) => look({ event }),
-      onAllocation: (allocation, event) => look({ allocation, event }),
+      onEvent: (event) => showInFirst({ event }),
+      onAllocation: (allocation, event) => showInFirst({ allocation, event }),
     });
   }
 
-  /** A view's name as the URL has it: nothing for the first. */
+  /** Name of a view in the URL. Null for the first one. */
   inQuery(name) {
     return name === this.views[0][0] ? null : name;
   }
@@ -69,26 +69,26 @@ export class RecordingViews {
     return (this.views.find(([name]) => name === tab) ?? this.views[0])[0];
   }
 
-  /** Show a recording; `told`: its moments. Views look at it from its beginning, each when it is its turn. */
-  open(told) {
-    this.told = told;
+  /** Shows a recording from its beginning. Each view opens it when it is first shown. */
+  open(moments) {
+    this.moments = moments;
     this.opened = new Set();
     this.show();
   }
 
-  /** The URL has changed. */
+  /** Called when the URL changes. */
   update() {
-    if (!this.told) return;
+    if (!this.moments) return;
     if (this.tab !== this.shown) this.show();
     else this.view?.update();
-    this.exports.show(this.told.recording);
+    this.exports.show(this.moments.recording);
   }
 
-  /** Nothing is asked any more; what is opened afterwards begins anew. */
+  /** Closes all views. A recording opened later creates new ones. */
   close() {
     for (const view of Object.values(this.made)) view.close();
     this.made = {};
-    this.told = this.view = null;
+    this.moments = this.view = null;
     fill(this.place);
     fill(this.body);
   }
@@ -97,7 +97,7 @@ export class RecordingViews {
     this.view?.pan?.(by);
   }
 
-  /** It stays in the document while another is looked at: a chart that leaves it is gone. */
+  /** Creates a view. Its element stays in the document while hidden, because charts that leave it are destroyed. */
   make(tab) {
     const view = this.views.find(([name]) => name === tab)[2]();
     this.body.append(view.element);
@@ -112,17 +112,17 @@ export class RecordingViews {
   }
 
   show() {
-    const { tab, told } = this;
+    const { tab, moments } = this;
     this.shown = tab;
     this.markTab();
-    this.exports.show(told.recording);
-    const instead = this.instead(told, tab);
+    this.exports.show(moments.recording);
+    const instead = this.instead(moments, tab);
     fill(this.place, instead);
     this.view = instead ? null : (this.made[tab] ??= this.make(tab));
     for (const view of Object.values(this.made)) view.element.hidden = view !== this.view;
     if (!this.view) return;
     if (this.opened.has(tab)) this.view.update();
-    else this.view.open(told);
+    else this.view.open(moments);
     this.opened.add(tab);
   }
 }

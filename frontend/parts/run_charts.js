@@ -1,11 +1,14 @@
-/** The charts of a run: which figures, in which window, and what live rows mean to each. */
+/** Charts of a run: their figures, their windows, and the live rows that feed them. */
 
 import { api } from "vramscope/api.js";
 import { chart } from "vramscope/chart.js";
 import { h } from "vramscope/dom.js";
 import { lossScale } from "vramscope/parts/loss_scale.js";
 
-/** Figure, heading, and how it differs: `wide`, its own x axis, a choice of y axes, the window it always shows, or `only` for some runs. */
+/**
+ * Figure, title and options: `wide`; `ownSteps`, a fixed window on a step axis; `summary`, always the whole run;
+ * `scale`, a choice of y axes; `only`, a condition on the run.
+ */
 const CHARTS = [
   { name: "categories", title: "Memory by category, at each step's peak", wide: true },
   { name: "memory", title: "Allocated and reserved" },
@@ -21,7 +24,7 @@ const CHARTS = [
 export class RunCharts {
   elements = new Map(); // name of the figure -> its chart
 
-  /** `page`: has `id`, `run`, `view`, `zero`, `running`, `drawsLive`, `newestTime`, `newestStep`, `zoom(range)`. */
+  /** `page` has `id`, `run`, `view`, `zero`, `running`, `drawsLive`, `newestTime`, `newestStep`, `zoom(range)`. */
   constructor(page) {
     this.page = page;
     for (const spec of CHARTS) {
@@ -37,13 +40,13 @@ export class RunCharts {
     return this.elements.get(name);
   }
 
-  /** A live message, for all charts. */
+  /** Passes a live message to all charts. */
   feed(message) {
-    if (message.stream === "scalars") this.get("loss").hidden = false; // its first: shown, it fetches its window
+    if (message.stream === "scalars") this.get("loss").hidden = false; // the first loss: a visible chart fetches its window
     for (const element of this.elements.values()) element.feed(message);
   }
 
-  /** Fetch the windows again; `zoomOnly`: not what always shows the whole run. */
+  /** Fetches the windows again. `zoomOnly`: except for charts that always show the whole run. */
   reload(zoomOnly = false) {
     for (const spec of CHARTS) {
       if (zoomOnly && spec.summary) continue;
@@ -51,12 +54,12 @@ export class RunCharts {
     }
   }
 
-  /** Draw the same windows in another way. */
+  /** Draws the present windows again. */
   redraw() {
     for (const element of this.elements.values()) element.redraw();
   }
 
-  /** On a step axis, charts of samples are fetched again now and then: many samples share a step. */
+  /** Fetches charts of samples again on a step axis, where live rows do not extend them: many samples share a step. */
   reloadStepSamples() {
     if (!this.page.drawsLive || this.page.view.x !== "step" || document.hidden) return;
     for (const name of ["memory", "fragmentation", "device", "utilization", "host"])
@@ -102,7 +105,7 @@ export class RunCharts {
       const newest = this.page.newestStep ?? this.page.run.window?.last_step ?? 0;
       return { ...common, x: "step", from: Math.max(0, newest - spec.ownSteps + 1) };
     }
-    // a chart that is drawn twice a second pays for each point each time
+    // a live chart is drawn twice a second, so it gets fewer points
     const points = Math.max(
       240,
       Math.round(this.elements.get(spec.name).points * (this.page.running && from === null ? 0.7 : 1)),
@@ -118,12 +121,12 @@ export class RunCharts {
     return { ...common, points };
   }
 
-  /** x values of live rows, for the rank and device in view. */
+  /** x values of live rows of the rank and device in view. Null for other rows. */
   xOf(message, axis) {
-    const scalars = message.stream === "scalars"; // of a rank, whatever the device
+    const scalars = message.stream === "scalars"; // scalars belong to a rank, not to a device
     if (message.rank !== this.page.view.rank || (!scalars && message.device !== this.page.view.device)) return null;
     if (axis === "time") return message.columns.time_seconds.map((time) => time - this.page.zero);
-    // many samples share a step: those charts are fetched again now and then instead
+    // many samples share a step: reloadStepSamples() fetches those charts instead
     return message.stream === "steps" || scalars ? message.columns.step : null;
   }
 }

@@ -1,7 +1,7 @@
-/** Who ran what, where and with which settings; and what happened on the way. */
+/** Environment and configuration of a run, and its events. */
 
 import { h } from "vramscope/dom.js";
-import { bytes, clock, count, stepCount, isKnown, moment, overhead } from "vramscope/format.js";
+import { bytes, clock, count, stepCount, isKnown, dateTime, overhead } from "vramscope/format.js";
 import { known } from "vramscope/parts/ui.js";
 
 const fact = (name, value) =>
@@ -9,7 +9,7 @@ const fact = (name, value) =>
     ? []
     : [h("dt", {}, name), h("dd", {}, value === null ? known("unknown") : value)];
 
-/** The values that `whoPanel` shows. The page draws the panel again when one of them changes. */
+/** Values that `whoPanel` shows. The page draws the panel again when one of them changes. */
 export function whoKey(run, rankNumber) {
   const rank = run.ranks.find((candidate) => candidate.rank === rankNumber) ?? run.ranks[0];
   return [
@@ -105,7 +105,7 @@ export function whoPanel(run, rankNumber) {
   );
 }
 
-/** Who else reset the peak counters, and what of the peaks that leaves. */
+/** Resets of the peak counters by other code, and their effect on the peaks. */
 function resetWords({ foreign_reset_steps: resets, lower_bound_steps: bounds }) {
   const where = `reset by other code in ${stepCount(resets)}: `;
   if (!bounds) return `${where}peaks are still exact`;
@@ -148,14 +148,14 @@ function item(seconds, words, run) {
     {},
     h(
       "time",
-      { class: "muted tabular", title: moment(seconds) },
-      seconds - run.started_seconds > 86400 ? moment(seconds) : clock(seconds),
+      { class: "muted tabular", title: dateTime(seconds) },
+      seconds - run.started_seconds > 86400 ? dateTime(seconds) : clock(seconds),
     ),
     h("div", { class: "what" }, words),
   );
 }
 
-/** They tell how many steps had finished, and happen within the next. */
+/** Events that carry the number of finished steps, and happen in the next one. */
 const IN_A_STEP = ["out_of_memory", "oom_message", "oom_bystander"];
 const OOM_WORDS = {
   out_of_memory: "out of memory",

@@ -1,15 +1,18 @@
-/** The head of a run: name, state, what it ran on, against which baseline; and how it ended. */
+/** Head of a run: name, state, device and baseline. Also the banner of how it ended. */
 
 import { copyButton, h, setText } from "vramscope/dom.js";
-import { axisTime, clock, count, isKnown, moment, ofMany } from "vramscope/format.js";
+import { axisTime, clock, count, isKnown, dateTime, partOf } from "vramscope/format.js";
 import { delta } from "vramscope/parts/ui.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
 import { techniqueChips } from "vramscope/parts/techniques.js";
 
-/** `tab`: which view of the run this is: "memory", "leaks", "anatomy" or "fragmentation". Without `onBaseline` there is no button for it. `deletion`: a RunDeletion. */
+/**
+ * Head of a run's pages. `tab`: current page: "memory", "leaks", "operations", "anatomy", "fragmentation" or "oom".
+ * Without `onBaseline` there is no button for the baseline. `deletion`: a RunDeletion.
+ */
 export function headline(run, { base, onBaseline, share, tab, deletion }) {
   const device = run.device ?? (run.ranks[0]?.devices.length ? null : "no CUDA device");
-  const of = run.world_size > 1 ? `${ofMany(run.ranks_reporting, run.world_size)} ranks reporting` : null;
+  const ranksReporting = run.world_size > 1 ? `${partOf(run.ranks_reporting, run.world_size)} ranks reporting` : null;
   return [
     h(
       "div",
@@ -48,7 +51,7 @@ export function headline(run, { base, onBaseline, share, tab, deletion }) {
       h("a", { class: "button small", href: `/compare?runs=${run.run_id}` }, "Compare…"),
       copyButton("Copy link", share, { title: "The link opens this view." }),
       deletion.button,
-      deletion.said,
+      deletion.problem,
       h(
         "div",
         { class: "run-sub" },
@@ -72,8 +75,8 @@ export function headline(run, { base, onBaseline, share, tab, deletion }) {
           run.steps > 0 ? `step ${count(run.steps)}` : run.state === "running" ? "no step yet" : "no step",
         ),
         h("span", { class: "tabular", "data-age": true }),
-        of && h("span", {}, of),
-        h("span", { class: "tabular" }, `started ${moment(run.started_seconds)}`),
+        ranksReporting && h("span", {}, ranksReporting),
+        h("span", { class: "tabular" }, `started ${dateTime(run.started_seconds)}`),
       ),
       techniqueChips(run.techniques),
       tabs(run, tab),
@@ -83,7 +86,7 @@ export function headline(run, { base, onBaseline, share, tab, deletion }) {
 
 const emulated = (run) => run.ranks.some((rank) => rank.devices.some((device) => device.emulated));
 
-/** Tab, where it leads, its words, how many of what there are to see, and whether that is bad. */
+/** Tab, path, label, unit of its count, count, and whether a count is bad. */
 const TABS = [
   ["memory", "", "Memory"],
   ["leaks", "/leaks", "Leaks", "found", (run) => run.leak_count, true],
@@ -98,7 +101,7 @@ function tabs(run, current) {
   return h(
     "nav",
     { class: "tabs", "aria-label": "Views of this run" },
-    TABS.map(([name, path, words, of, number, bad]) => {
+    TABS.map(([name, path, words, ranksReporting, number, bad]) => {
       const many = number?.(run);
       return h(
         "a",
@@ -107,16 +110,16 @@ function tabs(run, current) {
         isKnown(many) &&
           h(
             "span",
-            { class: `tab-count${bad && many ? " bad" : ""}`, title: `${of}: ${many}` },
+            { class: `tab-count${bad && many ? " bad" : ""}`, title: `${ranksReporting}: ${many}` },
             many,
-            h("span", { class: "offscreen" }, ` ${of}`),
+            h("span", { class: "offscreen" }, ` ${ranksReporting}`),
           ),
       );
     }),
   );
 }
 
-/** How long it has been running, or ran; called every second, writes only what is new. */
+/** Updates the run time. Called every second; writes only changes. */
 export function drawAge(head, { started_seconds: started, ended_seconds: ended, last_seen_seconds: seen, state }) {
   const place = head.querySelector("[data-age]");
   if (!place) return;
@@ -124,12 +127,12 @@ export function drawAge(head, { started_seconds: started, ended_seconds: ended, 
   setText(place, `${state === "running" ? "running for" : "ran for"} ${axisTime(Math.max(0, until - started))}`);
 }
 
-/** To where an out-of-memory error is explained. */
+/** Link to the explanation of an out-of-memory error. */
 const whyLink = (run) =>
   run.oom_records > 0 &&
   h("a", { class: "nowrap", href: `/runs/${encodeURIComponent(run.run_id)}/oom` }, "Cause and remedies");
 
-/** How it ended, where that is worth a banner. */
+/** Banner for a failed or lost run. Null otherwise. */
 export function endBanner(run) {
   if (run.state === "failed") {
     return h(

@@ -1,4 +1,4 @@
-/** The mini-map of a run: which rows it shows, from where to where its axis goes, and what its brush means to the view. */
+/** Mini-map of a run: its rows, its axis, and the effect of its brush on the view. */
 
 import { api } from "vramscope/api.js";
 import { count } from "vramscope/format.js";
@@ -10,7 +10,7 @@ import { setQuery } from "vramscope/store.js";
 const POINTS = 300;
 
 export class RunMap {
-  /** `page`: has `id`, `run`, `view`, `zero`, `newestTime`, `newestStep`, `zoom(range)`. */
+  /** `page` has `id`, `run`, `view`, `zero`, `newestTime`, `newestStep`, `zoom(range)`. */
   constructor(page) {
     this.page = page;
     this.map = new MiniMap({
@@ -21,7 +21,7 @@ export class RunMap {
     this.element = this.map.element;
   }
 
-  /** Fetch the whole run, thinned to what so small a picture shows. */
+  /** Fetches the whole run, thinned to the resolution of the mini-map. */
   async load() {
     const { id, view, zero } = this.page;
     const { x, rank, device } = view;
@@ -39,18 +39,18 @@ export class RunMap {
       this.map.setRows(answer, x === "step" ? 0 : zero, this.extent);
       this.draw();
     } catch {
-      // the charts say what is wrong; without the mini-map the window is chosen in them
+      // the charts report the problem and can choose the window too
     }
   }
 
-  /** First and last place of the axis. */
+  /** Range of the axis. */
   get extent() {
     const { run, view, zero, newestStep, newestTime } = this.page;
     if (view.x === "step") return [run.window?.first_step ?? 0, Math.max(newestStep ?? 0, run.window?.last_step ?? 0)];
     return [0, Math.max(newestTime ?? 0, run.window?.last_seconds ?? 0) - zero];
   }
 
-  /** Put the brush where the view is. */
+  /** Moves the brush to the window of the view. */
   draw() {
     const { from, to, last } = this.page.view;
     const [first, end] = this.extent;

@@ -1,25 +1,26 @@
 /**
- * What the pages of one run have in common: they ask for the run, say so where there is none, draw its head, its age and how
- * it ended, listen to what comes live, tell when the server is away, and end all that when they are left.
+ * Base of the pages of a run. It fetches the run, reports an unknown one, draws its head, age and end, receives live
+ * events, reports a lost connection, and releases everything when the page is left.
  *
- * A page extends RunPage, exports `open = opens(ItsClass)`, and says what is its own:
+ * A page extends RunPage, exports `open = opens(ItsClass)`, and defines:
  *
  *   tab, subject      its tab in the head; its words in the window's title, if others
- *   fetch(name)       what it wants besides the run, asked for at the same time
- *   isUnknown(error)  whether a refusal means that there is no such run; others are shown, with wayOn() below
- *   build()           the run is there: divide() the page into parts and fill `root`
- *   actions()         the keys that it answers
- *   askAfter          the live event after which it asks again (as it does after a resync); and
- *   askIfChanged      what of the run, once it is another, makes it ask again
- *   again()           asks again, and draws
- *   drawRun()         something about the run is new
- *   feed(rows)        live rows, unless the drawing is paused
- *   update()          for frame.js: the URL has changed; without an `id` there is nothing to draw yet
- *   close()           ends what it began itself, and super.close()
+ *   fetch(name)       requests in parallel with that of the run
+ *   isUnknown(error)  whether a refusal means that the run does not exist. Other refusals are shown, with errorAction()
+ *   errorAction()     an element below a refusal, or null
+ *   build()           called when the run is known: calls divide() and fills `root`
+ *   actions()         handlers of its keys
+ *   refreshAfter      live event after which it refreshes (as after a resync)
+ *   refreshIfChanged  fields of the run whose change makes it refresh
+ *   refetch()         fetches its data again and draws them
+ *   drawRun()         called when the run changed
+ *   feed(rows)        takes live rows, unless drawing is paused
+ *   update()          called by frame.js when the URL changes; nothing to draw while there is no `id`
+ *   close()           releases its own resources and calls super.close()
  *
- * What it gets: `root`, `name` (the run, as the URL has it), `run` and `id`, `parts` and put() to draw them, `stops` and
- * `timers` that end with the page, refresh() to ask again soon, and `closed`, to be looked at after each wait. Its
- * parts hold "head", "ended" and, unless drawConnection() is its own, "stale".
+ * It inherits `root`, `name` (the run in the URL), `run`, `id`, `parts` and put() to draw them, `stops` and `timers`
+ * that end with the page, refresh(), and `closed`, to be checked after each await. Its parts include "head", "ended"
+ * and, unless it overrides drawConnection(), "stale".
  */
 
 import { api } from "vramscope/api.js";
@@ -33,15 +34,15 @@ import { RunDeletion } from "vramscope/parts/run_deletion.js";
 import { drawAge, endBanner, headline } from "vramscope/parts/run_head.js";
 import { store } from "vramscope/store.js";
 
-const AT_ONCE_MS = 150;
-/** On a narrow screen the tabs scroll: the one that is open is in sight. */
-export function showTab(head) {
+const REFRESH_DELAY_MS = 150;
+/** Scrolls the tabs of a narrow screen to the open one. */
+export function scrollToOpenTab(head) {
   const tabs = head.querySelector(".tabs");
   const tab = tabs?.querySelector("[aria-current]");
   if (tab) tabs.scrollLeft = tab.offsetLeft - (tabs.clientWidth - tab.offsetWidth) / 2;
 }
 
-/** What of a run its head tells. */
+/** Fields of a run that its head shows. */
 const IN_THE_HEAD = [
   "name",
   "state",
@@ -58,15 +59,18 @@ const IN_THE_HEAD = [
   "out_of_memory_count",
 ];
 
-/** A run in full with what is new in its row of the list. What the row has less of stays: leaks, errors and techniques themselves. */
+/**
+ * Full run, updated with its row of the list. The row has only counts of leaks and errors, and short names of
+ * techniques, so those of the full run stay.
+ */
 export function withRow(run, { leaks, out_of_memory: errors, techniques, ...rest }) {
   return { ...run, ...rest, leak_count: leaks, out_of_memory_count: errors };
 }
 
-/** What of a run its head tells: where that is the same, the head is. */
+/** Values that the head shows. The head is drawn again when one of them changes. */
 export const headOf = (run) => IN_THE_HEAD.map((name) => run[name]);
 
-/** The `open` of a page's module. A page begins when all its fields are there, not in its constructor. */
+/** Makes the `open` of a page's module. start() runs after the constructor, when the fields of the subclass are set. */
 export const opens =
   (Page) =>
   (root, { run }) => {
@@ -79,10 +83,10 @@ export class RunPage {
   parts = {};
   stops = [];
   timers = [];
-  keys = new Map(); // what each part was last drawn from
-  drawsAtOnce = true; // Plotly is on its way before the first answer
-  askAfter = null;
-  askIfChanged = [];
+  keys = new Map(); // part -> JSON of the values that it was last drawn from
+  preloadsPlotly = true; // loads Plotly before the first answer
+  refreshAfter = null;
+  refreshIfChanged = [];
 
   constructor(root, name) {
     this.root = root;
@@ -99,7 +103,7 @@ export class RunPage {
     return error.status === 404;
   }
 
-  wayOn() {
+  errorAction() {
     return null;
   }
 
@@ -107,7 +111,7 @@ export class RunPage {
     return {};
   }
 
-  async again() {}
+  async refetch() {}
 
   drawRun() {
     this.drawHead();
@@ -118,7 +122,7 @@ export class RunPage {
   start() {
     this.drawTitle(this.name);
     fill(this.root, h("p", { class: "muted" }, "loading…"));
-    if (this.drawsAtOnce) loadPlotly().catch(() => {});
+    if (this.preloadsPlotly) loadPlotly().catch(() => {});
     this.begin();
   }
 
@@ -129,7 +133,7 @@ export class RunPage {
       if (this.closed || error.status === 401) return;
       if (this.isUnknown(error))
         this.inner = unknownPage.open(this.root, { path: `/runs/${encodeURIComponent(this.name)}`, problem: error });
-      else fill(this.root, problemBanner(error), this.wayOn());
+      else fill(this.root, problemBanner(error), this.errorAction());
       return;
     }
     if (this.closed) return;
@@ -137,7 +141,7 @@ export class RunPage {
     this.deletion = new RunDeletion(this.id);
     this.build();
     this.stops.push(
-      subscribe([this.id], (message) => this.hear(message)),
+      subscribe([this.id], (message) => this.onMessage(message)),
       store.watch((state) => this.drawConnection(state)),
       ...Object.entries(this.actions()).map(([name, answer]) => onAction(name, answer)),
     );
@@ -152,18 +156,18 @@ export class RunPage {
     clearTimeout(this.waiting);
   }
 
-  /** How files of this run are called. */
+  /** Prefix of exported files. */
   get file() {
     return this.run.name.replace(/[^\w.-]+/g, "_");
   }
 
-  /** Empty parts of these names, for put(). */
+  /** Creates empty parts for put(). */
   divide(...names) {
     this.parts = Object.fromEntries(names.map((name) => [name, h("div")]));
     return this.parts;
   }
 
-  /** Draw a part anew only where what it shows is new: focus and selection stay. Says whether it did. */
+  /** Draws a part if its values changed, so that focus and selection stay. Returns whether it did. */
   put(name, from, make) {
     const key = JSON.stringify(from) ?? "";
     if (this.keys.get(name) === key) return false;
@@ -172,29 +176,29 @@ export class RunPage {
     return true;
   }
 
-  hear({ event, data }) {
-    if (event === "resync" || event === this.askAfter) this.refresh();
+  onMessage({ event, data }) {
+    if (event === "resync" || event === this.refreshAfter) this.refresh();
     else if (event === "run" && data.run_id === this.id) this.takeRow(data);
     else if (event === "rows" && !store.get().paused) this.feed(data);
   }
 
-  /** A row of the runs list: the run's own numbers. */
+  /** Takes the run's row of the runs list. */
   takeRow(row) {
     const before = this.run;
     this.run = withRow(before, row);
     this.drawRun();
-    if (this.askIfChanged.some((name) => this.run[name] !== before[name])) this.refresh();
+    if (this.refreshIfChanged.some((name) => this.run[name] !== before[name])) this.refresh();
   }
 
-  /** Ask again, soon: once for all that comes at the same time. */
-  refresh(wait = AT_ONCE_MS) {
+  /** Refetches after a delay, once for several calls. */
+  refresh(wait = REFRESH_DELAY_MS) {
     if (this.waiting) return;
     this.waiting = setTimeout(async () => {
       this.waiting = null;
       try {
-        await this.again();
+        await this.refetch();
       } catch {
-        // the connection's state tells it
+        // the stale banner reports it
       }
     }, wait);
   }
@@ -203,7 +207,7 @@ export class RunPage {
     return live.state === "stale" && this.run.state === "running";
   }
 
-  /** What came while the drawing was paused is fetched afterwards. */
+  /** Draws the stale banner. Refreshes when drawing resumes after a pause. */
   drawConnection(state) {
     const { live, paused } = state;
     const stale = this.isStale(state);
@@ -224,7 +228,7 @@ export class RunPage {
         headline(run, { share: () => location.href, tab: this.tab, deletion: this.deletion }),
       )
     )
-      showTab(this.parts.head);
+      scrollToOpenTab(this.parts.head);
     this.drawAge();
     this.drawEnd();
   }

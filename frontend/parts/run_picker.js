@@ -1,4 +1,4 @@
-/** The runs of a comparison: one chip for each, and a field that finds more. */
+/** Runs of a comparison: a chip for each, and a search that adds more. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
@@ -12,8 +12,8 @@ const label = (row) => `${row.name} (${row.run_id.slice(0, 8)})`;
 
 /**
  * Options:
- * colourOf   (position) => the colour of the run at that position; 0 is the baseline
- * onRuns     (run ids) => void: the reader added or removed one
+ * colourOf   (position) => colour of the run at that position; 0 is the baseline
+ * onRuns     (run ids) => void: called when the reader adds or removes a run
  */
 export class RunPicker {
   runs = []; // ids, the baseline first
@@ -45,7 +45,7 @@ export class RunPicker {
     clearTimeout(this.typing);
   }
 
-  /** Draw the chips. `rows` are those of the comparison; before they have come, a chip shows the id. */
+  /** Draws the chips. `rows` are those of the comparison. Until they arrive, a chip shows the id. */
   draw(rows, runs) {
     this.runs = runs;
     const rowOf = (run) => rows.find((row) => row.run === run || row.name === run);
@@ -84,7 +84,7 @@ export class RunPicker {
     );
   }
 
-  /** Offer the runs that match what was typed; add the run whose offer was picked. */
+  /** Offers the runs that match the text. Adds the run if the reader picked an offer. */
   async find() {
     const text = this.search.value.trim();
     const picked = this.found.find((row) => label(row) === text);

@@ -1,4 +1,4 @@
-/** A run's state: a word, a colour and a shape, so that none of them carries the meaning alone. */
+/** Badge of a run's state: a word, a colour and a shape, so that none of them carries the meaning alone. */
 
 import { h, svg } from "vramscope/dom.js";
 

@@ -1,34 +1,34 @@
-/** What a run's memory comes to, in a sentence above its numbers: does it fit, what made the peak, and where to look next. */
+/** Verdict on a run's memory above its key figures: whether it fits, what made the peak, and where to look next. */
 
 import { h } from "vramscope/dom.js";
 import { bytes, count, isKnown, percent } from "vramscope/format.js";
 
-const TIGHT = 0.05; // of the card: less room than that is lost to a longer batch
-const MUCH = 0.1; // of reserved, that the run never needed
-const MANY = 64 * 2 ** 20; // bytes: less is a segment or two
+const TIGHT = 0.05; // share of the device: a longer batch can use less headroom than that
+const MUCH = 0.1; // share of reserved memory that was never needed
+const MANY = 64 * 2 ** 20; // bytes: less is one or two segments
 
 /**
- * How far the card still reached when most of it was in use: `{room, used, whole}`, bytes, null where unknown. `whole`: the driver
- * told, so that the context, libraries and other processes are counted; else only what PyTorch had reserved is.
+ * Headroom at the highest use: `{headroom, used, isDeviceUse}`, bytes, null if unknown. `isDeviceUse`: `used` comes
+ * from the driver and includes context, libraries and other processes. Otherwise it is reserved memory only.
  */
-export function roomOf({ capacity_bytes: capacity, peak_reserved_bytes: reserved, ranks }) {
-  const told = ranks.map((rank) => rank.peak_device_used_bytes).filter(isKnown);
-  const used = isKnown(reserved) ? Math.max(reserved, ...told) : null;
+export function headroomOf({ capacity_bytes: capacity, peak_reserved_bytes: reserved, ranks }) {
+  const reported = ranks.map((rank) => rank.peak_device_used_bytes).filter(isKnown);
+  const used = isKnown(reserved) ? Math.max(reserved, ...reported) : null;
   return {
-    room: isKnown(capacity) && isKnown(used) ? Math.max(0, capacity - used) : null,
+    headroom: isKnown(capacity) && isKnown(used) ? Math.max(0, capacity - used) : null,
     used,
-    whole: told.length > 0,
+    isDeviceUse: reported.length > 0,
   };
 }
 
 /**
- * The banner; null where the peak or the card is unknown, and where the run failed or was lost: the page says that instead.
- * `leaks` is the answer of `/leaks`; null before it has come: then the banner says nothing about growth.
+ * Banner of the verdict. Null if the peak or the capacity is unknown, and for failed or lost runs, which have another
+ * banner. `leaks`: answer of `/leaks`. Null if not fetched yet: the banner then says nothing about growth.
  */
 export function runVerdict(run, leaks = null) {
-  const { room } = roomOf(run);
-  if (room === null || run.state === "failed" || run.state === "lost") return null;
-  const tight = room < run.capacity_bytes * TIGHT;
+  const { headroom } = headroomOf(run);
+  if (headroom === null || run.state === "failed" || run.state === "lost") return null;
+  const tight = headroom < run.capacity_bytes * TIGHT;
   const found = run.leak_count > 0;
   const grows = !found && leaks?.verdict.level === "growth";
   const head = found
@@ -36,8 +36,8 @@ export function runVerdict(run, leaks = null) {
     : grows
       ? "Memory grows."
       : tight
-        ? `Only ${bytes(room)} of headroom.`
-        : `It fits, with ${bytes(room)} of headroom.`;
+        ? `Only ${bytes(headroom)} of headroom.`
+        : `It fits, with ${bytes(headroom)} of headroom.`;
   return h(
     "div",
     { class: `banner verdict ${found ? "bad" : grows || tight ? "warn" : "good"}`, "data-verdict": true },
@@ -45,12 +45,12 @@ export function runVerdict(run, leaks = null) {
     h(
       "span",
       {},
-      parts(run, leaks).flatMap((part) => [part, " "]),
+      sentences(run, leaks).flatMap((part) => [part, " "]),
     ),
   );
 }
 
-function parts(run, leaks) {
+function sentences(run, leaks) {
   const link = (words, page) => h("a", { href: `/runs/${encodeURIComponent(run.run_id)}${page}` }, words);
   const idle = run.fragmentation?.never_needed_bytes;
   return [
@@ -58,15 +58,15 @@ function parts(run, leaks) {
       link(run.leak_count === 1 ? "1 variable" : `${count(run.leak_count)} holders`, "/leaks"),
       run.leak_count === 1 ? " retains memory from earlier steps." : " retain memory from earlier steps.",
     ],
-    peak(run, link),
-    run.leak_count > 0 ? null : withoutLeak(leaks, link),
+    peakSentence(run, link),
+    run.leak_count > 0 ? null : noLeakText(leaks, link),
     run.fragmentation_fraction > MUCH &&
       idle > MANY && [link(`${bytes(idle)} of reserved memory`, "/fragmentation"), " was never needed."],
   ].filter(Boolean);
 }
 
-/** What is known of leaks where none counts as one, as the page Leaks says it. Unknown is not "none". */
-function withoutLeak(leaks, link) {
+/** Statement about leaks for a run without one, as on the page Leaks. Unknown is not "none". */
+function noLeakText(leaks, link) {
   const incomplete = leaks?.scans.some((scan) => scan.not_scanned) ? " The last scan was not complete." : "";
   const cause = leaks?.scans.length ? ". No scan found the cause." : ". The agent has not scanned for the cause.";
   return {
@@ -82,17 +82,17 @@ function withoutLeak(leaks, link) {
   }[leaks?.verdict.level];
 }
 
-/** The largest category of a run's peak and its share; null where a part that is not known could be larger. */
+/** Largest category of a run's peak and its share. Null if an unknown part could be larger. */
 export function largestCategory({ peak_allocated_bytes: peak, peak_categories: categories }) {
-  const held = Object.entries(categories ?? {}).filter(([, value]) => isKnown(value));
-  if (!held.length || !(peak > 0)) return null;
-  const [name, bytes] = held.reduce((a, b) => (b[1] > a[1] ? b : a));
-  const rest = peak - held.reduce((sum, [, value]) => sum + value, 0);
+  const known = Object.entries(categories ?? {}).filter(([, value]) => isKnown(value));
+  if (!known.length || !(peak > 0)) return null;
+  const [name, bytes] = known.reduce((a, b) => (b[1] > a[1] ? b : a));
+  const rest = peak - known.reduce((sum, [, value]) => sum + value, 0);
   return bytes > 0 && bytes >= rest ? { name, share: bytes / peak } : null;
 }
 
-/** Where the highest of all was, and what most of it is; what is none of the named, a recorded step tells. */
-function peak(
+/** Sentence about the peak: its place and its largest category. For "other", links to a recorded step. */
+function peakSentence(
   {
     peak_allocated_bytes: most,
     peak_step: step,

@@ -1,12 +1,15 @@
-/** The columns of the list of runs, on the page and as CSV. */
+/** Columns of the runs list, on the page and in CSV. */
 
 import { h } from "vramscope/dom.js";
-import { ago, bytes, count, moment, ofMany, percent, seconds } from "vramscope/format.js";
+import { ago, bytes, count, dateTime, partOf, percent, seconds } from "vramscope/format.js";
 import { delta, known, meter, sparkline } from "vramscope/parts/ui.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
 import { toCsv } from "vramscope/series.js";
 
-/** Columns: class, head, how to sort (null: not), what a cell holds, what the head means; `base` is the baseline of its project. */
+/**
+ * Class, head, sort key (null: cannot be sorted), content of a cell, explanation. `base`: baseline of the run's
+ * project.
+ */
 export const RUNS_COLUMNS = [
   ["state-cell", "State", null, (row) => stateBadge(row.state)],
   ["name", "Run", (row) => row.name.toLowerCase(), nameCell],
@@ -48,7 +51,7 @@ export const RUNS_COLUMNS = [
     "number ranks",
     "Ranks",
     (row) => row.world_size,
-    (row) => known(ofMany(row.ranks_reporting, row.world_size), { short: true }),
+    (row) => known(partOf(row.ranks_reporting, row.world_size), { short: true }),
     "processes of the run, and how many report",
   ],
   [
@@ -58,14 +61,14 @@ export const RUNS_COLUMNS = [
     (row) =>
       h(
         "time",
-        { title: moment(row.started_seconds), "data-moment": row.started_seconds },
+        { title: dateTime(row.started_seconds), "data-moment": row.started_seconds },
         ago(row.started_seconds, Date.now() / 1000),
       ),
   ],
   ["spark", "Peaks", null, (row) => sparkline(row.sparkline), "peak per step over the run"],
 ];
 
-/** A card's name without its maker; below it, where it is so, that it is emulated. */
+/** Name of a device without its vendor. An emulated device is marked. */
 function deviceCell(row) {
   if (!row.device) return known("unknown", { short: true });
   const [, name, emulated] = row.device.match(/^(?:NVIDIA\s+)?(?:GeForce\s+)?(.*?)(\s\(emulated\))?$/s);
@@ -96,7 +99,7 @@ function nameCell(row) {
           {
             class: "chip leak",
             href: `/runs/${encodeURIComponent(row.run_id)}/leaks`,
-            title: `${row.leaks === 1 ? "1 leak" : `${row.leaks} leaks`} (${row.worst_leak}), holding ${bytes(row.leaked_bytes)}`,
+            title: `${row.leaks === 1 ? "1 leak" : `${row.leaks} leaks`} (${row.worst_leak}), retaining ${bytes(row.leaked_bytes)}`,
           },
           "leak ",
           bytes(row.leaked_bytes),
@@ -123,7 +126,7 @@ function neverNeededCell(row) {
   return known(percent(row.fragmentation_fraction), { short: true });
 }
 
-/** Where a window was recorded, a way to what it shows. */
+/** Unusable bytes, with a link to the recordings if there are any. */
 function unusableCell(row) {
   const size = known(bytes(row.unusable_bytes), { short: true });
   if (!(row.recordings > 0)) return size;
@@ -166,5 +169,5 @@ const FIELDS = [
   "error_type",
 ];
 
-/** Rows as CSV, with a head. */
+/** Rows as CSV with a head. */
 export const runsCsv = (rows) => toCsv([FIELDS, ...rows.map((row) => FIELDS.map((field) => row[field]))]);

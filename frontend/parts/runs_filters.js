@@ -1,4 +1,4 @@
-/** What narrows the runs list: a search and four choices, kept in the address. */
+/** Filters of the runs list: a search and four lists, kept in the URL. */
 
 import { fill, h } from "vramscope/dom.js";
 import { setQuery, store } from "vramscope/store.js";
@@ -9,8 +9,8 @@ const TYPING_MS = 180;
 const LISTS = { project: "All projects", device: "Any device", tag: "Any tag" };
 
 export class RunsFilters {
-  chosen = {}; // as `api.runs` takes them; "" is no filter
-  offered = {}; // filter -> the names that its list was last drawn from
+  chosen = {}; // parameters of `api.runs`; "" is no filter
+  offered = {}; // filter -> names in its list
 
   constructor() {
     const list = (name) =>
@@ -45,7 +45,7 @@ export class RunsFilters {
     return Object.values(this.chosen).some(Boolean);
   }
 
-  /** Take the filters from the address. True: they changed. */
+  /** Reads the filters from the URL. Returns whether they changed. */
   read() {
     const { q = "", project = "", state = "", device = "", tag = "" } = store.get().query;
     const chosen = { query: q, project, state: STATES.includes(state) ? state : "", device, tag };
@@ -56,7 +56,7 @@ export class RunsFilters {
     return changed;
   }
 
-  /** Offer the names that the stored runs have. A chosen name stays in its list when no run has it any more. */
+  /** Offers the names of the stored runs. A chosen name stays in its list when no run has it any more. */
   offer(stored) {
     for (const [filter, all] of Object.entries(LISTS)) {
       const chosen = this.chosen[filter];

@@ -1,21 +1,21 @@
-/** The order of the runs list: by one column, as the address says, or as the server answers. */
+/** Order of the runs list: by one column of the URL, or as the server answers. */
 
 import { h } from "vramscope/dom.js";
 import { RUNS_COLUMNS as COLUMNS } from "vramscope/parts/runs_columns.js";
 import { setQuery, store } from "vramscope/store.js";
 
-const LOWEST_FIRST = ["Run", "Device"]; // columns of text; the others begin with the highest
+const LOWEST_FIRST = ["Run", "Device"]; // columns of text; the others start with the highest
 
-/** A column as the address names it: "Peak allocated" is `peak_allocated`. */
+/** Name of a column in the URL: "Peak allocated" is `peak_allocated`. */
 const inAddress = (label) => label.toLowerCase().replace(/\W+/g, "_").replace(/_$/, "");
 
 const SORTS = COLUMNS.filter(([, , key]) => key).flatMap(([, label]) => [inAddress(label), `-${inAddress(label)}`]);
 
-/** Is this a valid `sort` of the address? A minus before the column: the highest first. */
+/** True if a text is a valid `sort` of the URL. A minus before the column: highest first. */
 export const isSort = (text) => SORTS.includes(text);
 
 export class RunsSorting {
-  column = null; // the label of the column; null: as the server answers
+  column = null; // label of the column; null: as the server answers
   descending = false;
 
   constructor() {
@@ -32,7 +32,7 @@ export class RunsSorting {
     return this.column !== null;
   }
 
-  /** Take the order from the address and mark the column's head. True: it changed. */
+  /** Reads the order from the URL and marks the column's head. Returns whether it changed. */
   read() {
     const { sort = "" } = store.get().query;
     const name = sort.replace(/^-/, "");
@@ -53,7 +53,7 @@ export class RunsSorting {
     });
   }
 
-  /** A click on a head: by this column, then the other way round, then as the server answers. */
+  /** Handles a click on a head: sorts by the column, then in reverse, then as the server answers. */
   sortBy(label) {
     const first = !LOWEST_FIRST.includes(label);
     const again = this.column === label;
@@ -61,7 +61,7 @@ export class RunsSorting {
     else setQuery({ sort: `${(again ? !first : first) ? "-" : ""}${inAddress(label)}` });
   }
 
-  /** The ids in order; `rowOf` gives a run's row. Unknown values stand last, whichever way. */
+  /** Sorts run ids. `rowOf` returns a run's row. Unknown values come last in both directions. */
   sorted(ids, rowOf) {
     if (!this.isOn) return ids;
     const key = COLUMNS.find(([, label]) => label === this.column)[2];

@@ -1,11 +1,11 @@
-/** The segment map at one moment: a click goes in, the pointer names what lies there. */
+/** Map of segments at one event. A click zooms in. Hovering describes a block. */
 
 import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count } from "vramscope/format.js";
 import { stackList } from "vramscope/parts/allocation.js";
 
-const CLOSER = 8; // a click shows so much less of the memory around it
+const CLOSER = 8; // factor of a zoom by click
 const HOVER_MS = 70;
 const LINES = 48;
 const STATES = {
@@ -22,7 +22,10 @@ const KEY = [
 ];
 
 export class SegmentMap {
-  /** `load(part, parameters, signal)` asks for a part of the recording; `view()` and `onView({from, to} | null)`: what is shown. */
+  /**
+   * `load(part, parameters, signal)` requests a part of the recording. `view()` and `onView({from, to} | null)`: range
+   * of offsets.
+   */
   constructor({ file, load, view, onView, title = "Segments" }) {
     Object.assign(this, { load, view, onView });
     this.chart = chart({
@@ -37,15 +40,15 @@ export class SegmentMap {
           { from, to, lines: LINES, columns: Math.min(2048, Math.max(64, Math.round(wide))) },
           signal,
         );
-        this.told = answer.read === false ? null : answer;
+        this.memoryMap = answer.read === false ? null : answer;
         fill(this.words);
-        if (this.told) this.drawWords();
-        const text = this.told ? "nothing is reserved at this event" : "unknown: segments were not read";
+        if (this.memoryMap) this.drawWords();
+        const text = this.memoryMap ? "nothing is reserved at this event" : "unknown: segments were not read";
         return answer.figure
           ? answer
           : { figure: { data: [], layout: { annotations: [{ name: "statement", text }] } } };
       },
-      onPlace: (place, how) => (how === "click" ? this.closer(place) : this.point(place)),
+      onPlace: (place, how) => (how === "click" ? this.zoomIn(place) : this.point(place)),
       describe: () => this.sentence(),
     });
     this.chart.dataset.figure = "map";
@@ -77,27 +80,27 @@ export class SegmentMap {
 
   close() {
     clearTimeout(this.hovering);
-    this.asking?.abort();
+    this.request?.abort();
   }
 
-  /** Resolves when no request is under way. */
+  /** Resolves when no request is pending. */
   async settled() {
     while (this.chart.request) await new Promise((resolve) => setTimeout(resolve, 20));
   }
 
-  /** The offset under a place of the chart, in bytes; null between the lines or outside. */
+  /** Offset at a position of the chart, in bytes. Null between the lines or outside. */
   offsetOf(place) {
     const meta = this.chart.figure?.layout.meta;
-    if (!place || !meta || !this.told) return null;
+    if (!place || !meta || !this.memoryMap) return null;
     const offset = Math.floor(meta.low + Math.round(place.y) * meta.line_bytes + place.x * meta.divisor);
-    return offset >= this.told.from && offset < this.told.to ? offset : null;
+    return offset >= this.memoryMap.from && offset < this.memoryMap.to ? offset : null;
   }
 
-  closer(place) {
+  zoomIn(place) {
     const offset = this.offsetOf(place);
     if (offset === null) return;
-    const span = Math.max(4096, Math.round((this.told.to - this.told.from) / CLOSER));
-    const from = Math.max(0, Math.min(offset - Math.round(span / 2), this.told.reserved_bytes - span));
+    const span = Math.max(4096, Math.round((this.memoryMap.to - this.memoryMap.from) / CLOSER));
+    const from = Math.max(0, Math.min(offset - Math.round(span / 2), this.memoryMap.reserved_bytes - span));
     this.onView({ from, to: from + span });
   }
 
@@ -108,20 +111,20 @@ export class SegmentMap {
     clearTimeout(this.hovering);
     if (offset === null) return;
     this.hovering = setTimeout(async () => {
-      this.asking?.abort();
-      const asking = (this.asking = new AbortController());
+      this.request?.abort();
+      const request = (this.request = new AbortController());
       try {
-        const block = await this.load("block", { offset }, asking.signal);
-        if (this.asking === asking && block) fill(this.place, this.described(block));
+        const block = await this.load("block", { offset }, request.signal);
+        if (this.request === request && block) fill(this.place, this.blockDetails(block));
       } catch {
-        // asked again with the next move
+        // retried at the next move
       }
     }, HOVER_MS);
   }
 
-  described(block) {
+  blockDetails(block) {
     const { segment } = block;
-    const home = `${segment.private_pool ? `private pool ${segment.private_pool.join(".")}` : `${segment.pool} pool`}${segment.expandable ? ", expandable" : ""}${segment.stream ? `, stream ${segment.stream}` : ""}`;
+    const segmentText = `${segment.private_pool ? `private pool ${segment.private_pool.join(".")}` : `${segment.pool} pool`}${segment.expandable ? ", expandable" : ""}${segment.stream ? `, stream ${segment.stream}` : ""}`;
     return [
       h(
         "p",
@@ -131,7 +134,7 @@ export class SegmentMap {
         block.requested_bytes !== null &&
           block.requested_bytes !== block.size_bytes &&
           h("span", { class: "muted" }, ` · ${bytes(block.requested_bytes)} requested`),
-        h("span", { class: "muted" }, ` · in a segment of ${bytes(segment.size_bytes)} (${home})`),
+        h("span", { class: "muted" }, ` · in a segment of ${bytes(segment.size_bytes)} (${segmentText})`),
       ),
       block.stack.length > 0
         ? stackList(block.stack)
@@ -140,29 +143,29 @@ export class SegmentMap {
   }
 
   drawWords() {
-    const { told } = this;
-    const part = told.to - told.from < told.reserved_bytes;
+    const { memoryMap } = this;
+    const part = memoryMap.to - memoryMap.from < memoryMap.reserved_bytes;
     fill(
       this.words,
       h(
         "span",
         {},
-        `${bytes(told.reserved_bytes)} in ${count(told.segments)} segments · ${bytes(told.free_bytes)} free in ${count(told.free_pieces)} blocks, the largest ${bytes(told.largest_free_bytes)}`,
+        `${bytes(memoryMap.reserved_bytes)} in ${count(memoryMap.segments)} segments · ${bytes(memoryMap.free_bytes)} free in ${count(memoryMap.free_pieces)} blocks, the largest ${bytes(memoryMap.largest_free_bytes)}`,
       ),
       part &&
         h(
           "button",
           { class: "chip zoom-chip", type: "button", title: "reset the zoom (Esc)", onclick: () => this.onView(null) },
-          `${bytes(told.from)} – ${bytes(told.to)}  ✕`,
+          `${bytes(memoryMap.from)} – ${bytes(memoryMap.to)}  ✕`,
         ),
-      h("span", { class: "muted" }, told.exact ? "every block drawn" : "cells: share in use"),
+      h("span", { class: "muted" }, memoryMap.exact ? "every block drawn" : "cells: share in use"),
     );
   }
 
   sentence() {
-    const { told } = this;
-    return told
-      ? `Segment map: ${bytes(told.reserved_bytes)} reserved in ${told.segments} segments, ${bytes(told.free_bytes)} free in ${told.free_pieces} blocks, the largest ${bytes(told.largest_free_bytes)}.`
+    const { memoryMap } = this;
+    return memoryMap
+      ? `Segment map: ${bytes(memoryMap.reserved_bytes)} reserved in ${memoryMap.segments} segments, ${bytes(memoryMap.free_bytes)} free in ${memoryMap.free_pieces} blocks, the largest ${bytes(memoryMap.largest_free_bytes)}.`
       : "Segment map";
   }
 }

@@ -1,50 +1,51 @@
 /**
- * Segments of a recording: the strip of where reserved memory was, at one moment the map and the size classes, and what other
- * settings would have given. The view lives in the URL: the moment is `event` (none: the peak), the strip's window `from` and
- * `to`, the part of the map `low` and `high`.
+ * View of a recording's segments: reserved memory over time, map and size classes at one event, and what-ifs.
+ *
+ * The view is in the URL: `event` (none: the peak), window of the chart `from` and `to`, range of the map `low` and
+ * `high`.
  */
 
 import { api } from "vramscope/api.js";
 import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
-import { ALL, following, wholeOf, windowIn } from "vramscope/parts/event_window.js";
+import { ALL, windowAround, integerOf, windowIn } from "vramscope/parts/event_window.js";
 import { figuresOf, momentBar } from "vramscope/parts/moment_bar.js";
 import { SegmentMap } from "vramscope/parts/segment_map.js";
-import { Strip } from "vramscope/parts/breakdown_chart.js";
+import { BreakdownChart } from "vramscope/parts/breakdown_chart.js";
 import { WhatIf } from "vramscope/parts/whatif.js";
 import { setQuery, store } from "vramscope/store.js";
 
-const MOVING_MS = 60; // while the slider is dragged, the map follows so often
-const FRAMES = 150; // of a recording that is played
-const ALL_OF_THE_MAP = { low: null, high: null };
+const MOVING_MS = 60; // interval of updates while the slider is dragged
+const FRAMES = 150; // number of events shown when a recording is played
+const WHOLE_MAP = { low: null, high: null };
 
 export class SegmentsView {
-  /** What of the URL belongs to this view: another recording begins without. */
+  /** Parameters of the URL that belong to this view. Another recording starts without them. */
   static VIEW = ["event", "from", "to", "low", "high"];
 
   event = -1;
   window = ALL;
-  part = ALL_OF_THE_MAP;
+  part = WHOLE_MAP;
 
-  /** `file`: the beginning of exported files' names. */
+  /** `file`: prefix of exported files. */
   constructor({ file }) {
     const load = async (part, parameters, signal) => {
-      if (!this.told) throw new DOMException("no recording yet", "AbortError");
-      return api.recording(this.told.recording, part, parameters, signal);
+      if (!this.moments) throw new DOMException("no recording yet", "AbortError");
+      return api.recording(this.moments.recording, part, parameters, signal);
     };
-    this.strip = new Strip({
+    this.breakdown = new BreakdownChart({
       file: `${file}-strip`,
       load,
       view: () => ({ ...this.window, event: this.event }),
       onView: (window) => setQuery(window),
-      onMoment: (event) => this.goTo(event),
-      onTold: ({ peak, out_of_memory: ends }) => fill(this.figures, figuresOf(this.told, peak, ends)),
+      onEvent: (event) => this.goTo(event),
+      onLoaded: ({ peak, out_of_memory: ends }) => fill(this.figures, figuresOf(this.moments, peak, ends)),
     });
     this.map = new SegmentMap({
       file: `${file}-segments`,
       load: (part, parameters, signal) => load(part, { event: this.event, ...parameters }, signal),
       view: () => ({ from: this.part.low, to: this.part.high }),
-      onView: (range) => setQuery(range ? { low: range.from, high: range.to } : ALL_OF_THE_MAP),
+      onView: (range) => setQuery(range ? { low: range.from, high: range.to } : WHOLE_MAP),
     });
     this.sizes = chart({
       title: "Size classes",
@@ -54,59 +55,59 @@ export class SegmentsView {
     this.sizes.dataset.figure = "sizes";
     this.whatIf = new WhatIf({ onEvent: (event) => this.goTo(event) });
     this.figures = h("div");
-    this.moment = h("div");
+    this.momentBarSlot = h("div");
     this.element = h(
       "div",
       {},
       this.figures,
-      h("div", { class: "charts" }, this.strip.element),
-      this.moment,
+      h("div", { class: "charts" }, this.breakdown.element),
+      this.momentBarSlot,
       h("div", { class: "charts" }, this.map.element, this.sizes),
       this.whatIf.element,
     );
   }
 
-  /** Show a recording; `told`: its moments. */
-  open(told) {
-    this.told = told;
+  /** Shows a recording. `moments`: answer of `/moments`. */
+  open(moments) {
+    this.moments = moments;
     this.playing = false;
     this.read();
-    fill(this.figures, figuresOf(told, null, []));
-    this.bar = momentBar(told, { onEvent: (event) => this.goTo(event), onPlay: () => this.play() });
-    fill(this.moment, this.bar.element);
-    this.drawMoment();
-    for (const part of [this.strip, this.map, this.sizes]) part.reload();
-    this.whatIf.begin(told);
+    fill(this.figures, figuresOf(moments, null, []));
+    this.bar = momentBar(moments, { onEvent: (event) => this.goTo(event), onPlay: () => this.play() });
+    fill(this.momentBarSlot, this.bar.element);
+    this.drawMomentBar();
+    for (const part of [this.breakdown, this.map, this.sizes]) part.reload();
+    this.whatIf.open(moments);
   }
 
   close() {
     this.closed = true;
     clearTimeout(this.moving);
     clearTimeout(this.next);
-    this.strip.close();
+    this.breakdown.close();
     this.map.close();
     this.whatIf.close();
   }
 
-  /** The view as the URL has it; only what can be. */
+  /** Reads the view from the URL. Invalid values are ignored. */
   read() {
     const { query } = store.get();
-    const event = wholeOf(query.event);
-    const [low, high] = [wholeOf(query.low), wholeOf(query.high)];
-    this.event = event === null ? this.told.peak_event : Math.max(-1, Math.min(event, this.told.events - 1));
+    const event = integerOf(query.event);
+    const [low, high] = [integerOf(query.low), integerOf(query.high)];
+    this.event = event === null ? this.moments.peak_event : Math.max(-1, Math.min(event, this.moments.events - 1));
     this.window = windowIn(query);
-    this.part = low >= 0 && high > low ? { low, high } : ALL_OF_THE_MAP;
+    this.part = low >= 0 && high > low ? { low, high } : WHOLE_MAP;
   }
 
-  /** The URL has changed. */
+  /** Called when the URL changes. */
   update() {
-    if (!this.told) return;
+    if (!this.moments) return;
     const { event, window, part } = this;
     this.read();
-    if (window.from !== this.window.from || window.to !== this.window.to) this.strip.reload();
+    if (window.from !== this.window.from || window.to !== this.window.to) this.breakdown.reload();
     if (event !== this.event) {
-      this.strip.mark();
-      this.drawMoment();
+      this.breakdown.mark();
+      this.drawMomentBar();
       this.moving ??= setTimeout(() => {
         this.moving = null;
         this.map.reload();
@@ -115,45 +116,45 @@ export class SegmentsView {
     } else if (part.low !== this.part.low || part.high !== this.part.high) this.map.reload();
   }
 
-  /** To a moment, at once: what the slider, the strip and the buttons do. Out of the window's sight the window moves along. */
+  /** Goes to an event. The window moves if the event is outside. */
   goTo(event) {
-    if (!this.told) return;
-    const at = Math.max(-1, Math.min(this.told.events - 1, event));
-    setQuery({ event: at === this.told.peak_event ? null : at, ...following(this.window, at) });
+    if (!this.moments) return;
+    const at = Math.max(-1, Math.min(this.moments.events - 1, event));
+    setQuery({ event: at === this.moments.peak_event ? null : at, ...windowAround(this.window, at) });
   }
 
-  /** To where the next step begins, or the one before. */
+  /** Goes to the start of the next step, or of the previous one. */
   step(by) {
-    const starts = this.told?.steps.map((step) => step.event) ?? [];
+    const starts = this.moments?.steps.map((step) => step.event) ?? [];
     const next = by > 0 ? starts.find((at) => at > this.event) : starts.findLast((at) => at < this.event);
     if (next !== undefined) this.goTo(next);
   }
 
-  /** See all again: first of the map, then of the strip. */
+  /** Resets the zoom: first of the map, then of the chart. */
   widen() {
-    setQuery(this.part.low === null ? ALL : ALL_OF_THE_MAP);
+    setQuery(this.part.low === null ? ALL : WHOLE_MAP);
   }
 
-  /** From here to the end, or from the beginning; again: stop. */
+  /** Plays from here to the end, or from the start if at the end. Stops if it plays. */
   play() {
     this.playing = !this.playing;
     clearTimeout(this.next);
-    if (this.playing && this.event >= this.told.events - 1) this.goTo(-1);
+    if (this.playing && this.event >= this.moments.events - 1) this.goTo(-1);
     const on = async () => {
       if (this.closed || !this.playing) return;
-      if (this.event >= this.told.events - 1) this.playing = false;
+      if (this.event >= this.moments.events - 1) this.playing = false;
       else {
-        this.goTo(this.event + Math.max(1, Math.round(this.told.events / FRAMES)));
+        this.goTo(this.event + Math.max(1, Math.round(this.moments.events / FRAMES)));
         await this.map.settled();
         this.next = setTimeout(on, MOVING_MS);
       }
-      this.drawMoment();
+      this.drawMomentBar();
     };
-    this.drawMoment();
+    this.drawMomentBar();
     if (this.playing) on();
   }
 
-  drawMoment() {
+  drawMomentBar() {
     this.bar.draw({ event: this.event, playing: this.playing });
   }
 }

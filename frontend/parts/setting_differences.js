@@ -1,4 +1,7 @@
-/** The settings of compared runs: configuration, allocator and surroundings, one column a run; all, or what differs; searchable. */
+/**
+ * Table of the settings of compared runs: configuration, allocator and environment. All, or only differences;
+ * searchable.
+ */
 
 import { fill, h, setText } from "vramscope/dom.js";
 import { bytes } from "vramscope/format.js";
@@ -13,18 +16,18 @@ const GROUPS = [
 const same = (a, b) => JSON.stringify(a ?? null) === JSON.stringify(b ?? null);
 const differs = ({ values }) => values.some((value) => !same(value, values[0]));
 
-/** Rows whose name or one of whose values holds every word of `text`. */
-export function found(settings, text) {
+/** Rows that contain every word of `text` in their name or values. */
+export function matching(settings, text) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   return settings.filter(({ name, values }) => {
-    const hay = [name, ...values.map((value) => settingText(name, value))].join("\n").toLowerCase();
-    return words.every((word) => hay.includes(word));
+    const haystack = [name, ...values.map((value) => settingText(name, value))].join("\n").toLowerCase();
+    return words.every((word) => haystack.includes(word));
   });
 }
 
-export class Settings {
+export class SettingDifferences {
   constructor() {
-    // made once: a button that is made anew under the pointer or the focus loses the click and the focus
+    // created once: a button that is replaced under the pointer loses the click and the focus
     this.differing = h("button", { type: "button", onclick: () => setQuery({ diff: null }) });
     this.every = h("button", { type: "button", onclick: () => setQuery({ diff: "all" }) });
     this.kinds = h(
@@ -35,30 +38,32 @@ export class Settings {
     );
     this.search = h("input", { type: "search", placeholder: "Find a setting", "aria-label": "Find a setting" });
     this.search.addEventListener("input", () => setQuery({ find: this.search.value.trim() || null }));
-    this.said = h("span", { class: "muted", role: "status" });
+    this.status = h("span", { class: "muted", role: "status" });
     this.body = h("div");
     this.element = h(
       "section",
       { class: "card settings-of-runs", hidden: true },
-      h("header", {}, h("h2", {}, "Settings"), this.said, h("span", { class: "spring" }), this.search, this.kinds),
+      h("header", {}, h("h2", {}, "Settings"), this.status, h("span", { class: "spring" }), this.search, this.kinds),
       this.body,
     );
   }
 
-  /** `settings`: [{name, values: [one a run]}]; `all`: also those that are the same in all; `find`: words to look for. */
+  /**
+   * Draws the table. `settings`: [{name, values: [one per run]}]. `all`: include equal settings. `find`: search text.
+   */
   draw(settings, rows, { all, find, colourOf }) {
     this.element.hidden = rows.length === 0;
-    const alone = rows.length === 1; // one run differs from nothing
+    const alone = rows.length === 1; // a single run has no differences
     const differing = settings.filter(differs);
     const kind = all || alone ? settings : differing;
-    const shown = found(kind, find);
+    const shown = matching(kind, find);
     if (document.activeElement !== this.search) this.search.value = find;
     this.kinds.hidden = alone;
     setText(this.differing, `Differences only (${differing.length})`);
     setText(this.every, `All settings (${settings.length})`);
     this.differing.setAttribute("aria-pressed", String(!all));
     this.every.setAttribute("aria-pressed", String(all));
-    this.said.textContent = find ? `${shown.length} of ${kind.length} found` : "";
+    this.status.textContent = find ? `${shown.length} of ${kind.length} found` : "";
     const none = find ? "No matching setting." : "All settings are equal.";
     const head = rows.map((row, position) =>
       h(
@@ -76,7 +81,7 @@ export class Settings {
             "p",
             { class: "pad muted" },
             none,
-            find && !all && !alone && found(settings, find).length > 0 && " Equal in all runs: see All settings.",
+            find && !all && !alone && matching(settings, find).length > 0 && " Equal in all runs: see All settings.",
           )
         : h(
             "div",

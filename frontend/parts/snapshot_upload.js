@@ -1,4 +1,4 @@
-/** Where snapshot files are dropped: what comes in, one after the other, with its progress. */
+/** Upload of snapshot files, one after the other, with progress. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
@@ -9,7 +9,7 @@ export class SnapshotUpload {
   waiting = [];
   problems = [];
 
-  /** `onTaken(snapshot)`: the server has the file. */
+  /** `onTaken(snapshot)`: called when the server has the file. */
   constructor({ onTaken }) {
     this.onTaken = onTaken;
     this.input = h("input", {
@@ -28,7 +28,7 @@ export class SnapshotUpload {
       h("span", { class: "muted" }, "from torch.cuda.memory._dump_snapshot(), plain or .gz, up to 16 GiB"),
     );
     this.element = h("section", { class: "card pad", "aria-label": "Upload" }, this.zone, this.going);
-    // Files that miss the zone would otherwise take the place of the page.
+    // Handled for the whole document: a file dropped beside the zone would replace the page.
     this.dragging = (event) => {
       if (!event.dataTransfer?.types.includes("Files")) return;
       event.preventDefault();
@@ -40,14 +40,14 @@ export class SnapshotUpload {
 
   close() {
     for (const name of ["dragover", "dragleave", "drop"]) document.removeEventListener(name, this.dragging);
-    this.giveUp?.abort();
+    this.request?.abort();
     this.waiting = [];
   }
 
   add(files) {
     this.waiting.push(...files);
     this.input.value = "";
-    if (!this.giveUp) this.next();
+    if (!this.request) this.next();
     else this.draw();
   }
 
@@ -55,11 +55,11 @@ export class SnapshotUpload {
     while (this.waiting.length > 0) {
       this.file = this.waiting.shift();
       this.sent = 0;
-      this.giveUp = new AbortController();
+      this.request = new AbortController();
       this.draw();
       try {
         const taken = await api.uploadSnapshot(this.file, {
-          signal: this.giveUp.signal,
+          signal: this.request.signal,
           onProgress: (sent) => {
             this.sent = sent;
             this.drawProgress();
@@ -70,7 +70,7 @@ export class SnapshotUpload {
         if (error.name !== "AbortError") this.problems.push({ name: this.file.name, error });
       }
     }
-    this.giveUp = null;
+    this.request = null;
     this.file = null;
     this.draw();
   }
@@ -88,7 +88,7 @@ export class SnapshotUpload {
           h("span", { class: "file-name" }, file.name),
           this.bar,
           this.words,
-          h("button", { class: "button small quiet", type: "button", onclick: () => this.giveUp?.abort() }, "Cancel"),
+          h("button", { class: "button small quiet", type: "button", onclick: () => this.request?.abort() }, "Cancel"),
         ),
       this.waiting.length > 0 && h("p", { class: "muted" }, `then: ${this.waiting.map((one) => one.name).join(", ")}`),
       this.problems.map(({ name, error }) =>

@@ -1,19 +1,21 @@
-/** Runs that were really made with other techniques: what the baseline's recording predicted, and what came. */
+/** Peaks of runs with other techniques: predicted from the baseline's recording, and measured. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, signedPercent } from "vramscope/format.js";
 import { ComparedCard } from "vramscope/parts/compared_card.js";
-import { wayWords } from "vramscope/parts/training_plans.js";
+import { planText } from "vramscope/parts/training_plans.js";
 import { known } from "vramscope/parts/ui.js";
 
-/** A card that shows itself where compared runs differ from the baseline in techniques that a recording predicts. */
+/**
+ * Card of the predictions. Hidden unless a compared run differs from the baseline in techniques that can be predicted.
+ */
 export class TechniquePredictions extends ComparedCard {
   constructor() {
     super("technique-predictions", api.techniquePredictions);
   }
 
-  hear({ recording, step, rows }) {
+  setAnswer({ recording, step, rows }) {
     if (rows.length === 0) return false;
     fill(
       this.element,
@@ -69,7 +71,7 @@ function line(row) {
     "tr",
     {},
     h("th", { scope: "row" }, h("a", { href: `/runs/${encodeURIComponent(row.run)}` }, row.name)),
-    h("td", {}, wayWords(row)),
+    h("td", {}, planText(row)),
     h("td", { class: "number" }, known(bytes(predicted), { short: true })),
     h("td", { class: "number" }, known(bytes(measured), { short: true })),
     h(

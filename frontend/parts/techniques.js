@@ -1,4 +1,4 @@
-/** How a run is trained: chips under its name, what is declared beside what was seen, and the known traps that it steps into. */
+/** Techniques of a run: chips below its name, declared and observed techniques, and findings. */
 
 import { copyButton, h } from "vramscope/dom.js";
 import { count } from "vramscope/format.js";
@@ -26,20 +26,22 @@ const PAGES = {
   "split-and-expandable": ["fragmentation", "Fragmentation"],
 };
 
-const missing = (technique) => technique.observed === "";
-const waiting = (technique) => technique.observed === null;
+const isMissing = (technique) => technique.observed === "";
+const isPending = (technique) => technique.observed === null;
 
-/** What a chip says when it is pointed at. */
-function inWords({ declared, observed }) {
+/** Title of a chip: what was declared and what was observed. */
+function chipTitle({ declared, observed }) {
   const seen = observed === "" ? "not observed" : (observed ?? "not observed yet, or not observable");
   return `declared: ${declared ?? "nowhere"}\nobserved: ${seen}`;
 }
 
-/** The shortest words for each, as a row of the list has them. */
+/** Short names of the techniques, as in the runs list. */
 export const shortWords = (techniques) =>
-  techniques?.map((technique) => technique.chip + (missing(technique) ? " not seen" : "")) ?? null;
+  techniques?.map((technique) => technique.chip + (isMissing(technique) ? " not seen" : "")) ?? null;
 
-/** One chip a technique; null where the agent tells of none. One that is declared and not seen looks like it. */
+/**
+ * One chip for each technique. Null if the agent reports none. Declared techniques that were not observed are marked.
+ */
 export function techniqueChips(techniques) {
   if (!techniques?.length) return null;
   return h(
@@ -49,18 +51,18 @@ export function techniqueChips(techniques) {
       h(
         "span",
         {
-          class: `chip technique${missing(technique) ? " missing" : waiting(technique) ? " waiting" : ""}`,
+          class: `chip technique${isMissing(technique) ? " missing" : isPending(technique) ? " waiting" : ""}`,
           role: "listitem",
-          title: inWords(technique),
+          title: chipTitle(technique),
         },
         technique.chip,
-        missing(technique) && [" ", h("span", { class: "mark" }, "not seen")],
+        isMissing(technique) && [" ", h("span", { class: "mark" }, "not seen")],
       ),
     ),
   );
 }
 
-/** The traps, each with its line and what to do; null where there is none. */
+/** Findings, each with its source line and a fix. Null if there is none. */
 export function findingsPanel({ findings, run_id: run }) {
   if (!findings?.length) return null;
   return h(
@@ -109,7 +111,7 @@ function place({ file, line }) {
   return [h("code", { title: full }, short), " ", copyButton("Copy", () => full, { title: full }), " "];
 }
 
-/** What is declared beside what was seen. */
+/** Table of declared and observed techniques. */
 export function techniquesPanel({ techniques, state }) {
   return h(
     "section",
@@ -148,19 +150,19 @@ export function techniquesPanel({ techniques, state }) {
                   ),
                   h(
                     "td",
-                    { class: missing(technique) ? "missing" : "", "data-label": "observed" },
-                    missing(technique) ? "not seen" : (technique.observed ?? known("unknown")),
+                    { class: isMissing(technique) ? "missing" : "", "data-label": "observed" },
+                    isMissing(technique) ? "not seen" : (technique.observed ?? known("unknown")),
                   ),
                 ),
               ),
             ),
           ),
         )
-      : h("div", { class: "pad" }, h("p", { class: "muted" }, nothing(techniques, state))),
+      : h("div", { class: "pad" }, h("p", { class: "muted" }, noTechniquesText(techniques, state))),
   );
 }
 
-function nothing(techniques, state) {
+function noTechniquesText(techniques, state) {
   if (techniques)
     return state === "running"
       ? "None declared, none observed yet. The agent observes from step 2 on."

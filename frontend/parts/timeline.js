@@ -1,12 +1,12 @@
-/** The timeline of a recording: what was allocated after each event, by what it was for; closer, allocation by allocation. */
+/** Timeline of a recording: allocated memory after each event, as areas by group or as single allocations. */
 
 import { hiddenRoles } from "vramscope/charts/roles.js";
 import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, seconds } from "vramscope/format.js";
-import { ALL, drawEventsMap, eventsMap, moved, windowOf } from "vramscope/parts/event_window.js";
+import { ALL, drawEventsMap, eventsMap, shiftedWindow, windowOf } from "vramscope/parts/event_window.js";
 
-const SETTLED_MS = 150; // after the last change of the window it is fetched
+const SETTLED_MS = 150; // delay of the request after the last change of the window
 const HOVER_MS = 70;
 export const COLOURINGS = [
   ["category", "Category"],
@@ -19,8 +19,8 @@ const DETAILS = [
   ["allocations", "Allocations"],
 ];
 
-/** A moment in words: "event 1 234 · step 3 · backward · block.0.mlp · 1.2 ms". */
-export function momentWords({ event, step, phase, module, seconds: after }) {
+/** Event in words: "event 1 234 · step 3 · backward · block.0.mlp · 1.2 ms". */
+export function eventText({ event, step, phase, module, seconds: after }) {
   const place = event < 0 ? "before the first event" : `event ${count(event)}`;
   return [
     place,
@@ -33,7 +33,7 @@ export function momentWords({ event, step, phase, module, seconds: after }) {
     .join(" · ");
 }
 
-/** Buttons of which one is chosen. */
+/** Group of buttons of which one is chosen. */
 export function choice(label, options, chosen, onChoose) {
   return h(
     "div",
@@ -55,14 +55,15 @@ export function choice(label, options, chosen, onChoose) {
 
 export class Timeline {
   /**
-   * load(part, parameters, signal)   asks for a part of the recording
-   * view()                           {from, to, by, detail}: the window (null: all), the colouring, the picture (null: areas from afar)
-   * onView(change)                   what the reader changed of these
-   * onPick({event, allocation})      a click: the moment, and the allocation there or null
-   * onTold(answer)                   each answer, once it is drawn
+   * Options:
+   * load(part, parameters, signal)   requests a part of the recording
+   * view()                           {from, to, by, detail}: window (null: all), grouping, and drawing (null: by zoom)
+   * onView(change)                   called with the reader's choice
+   * onPick({event, allocation})      called at a click; `allocation` may be null
+   * onLoaded(answer)                 called with each answer, once it is drawn
    */
-  constructor({ file, load, view, onView, onPick, onTold = () => {} }) {
-    Object.assign(this, { load, view, onView, onPick, onTold });
+  constructor({ file, load, view, onView, onPick, onLoaded = () => {} }) {
+    Object.assign(this, { load, view, onView, onPick, onLoaded });
     this.chart = chart({
       title: "Allocated memory, event by event",
       file,
@@ -97,17 +98,17 @@ export class Timeline {
     this.chart.insertBefore(this.words, this.chart.querySelector(".chart-body"));
     this.chart.append(this.miniMap.element, this.place);
     this.marks = { a: null, b: null, moment: null };
-    this.asking = {};
+    this.requests = {};
   }
 
   get element() {
     return this.chart;
   }
 
-  /** Another recording: all that was known is forgotten. */
+  /** Forgets the recording. */
   reset() {
     clearTimeout(this.settling);
-    this.told = null;
+    this.answer = null;
     this.outline = null;
     this.chosen = null;
   }
@@ -115,7 +116,7 @@ export class Timeline {
   close() {
     clearTimeout(this.settling);
     clearTimeout(this.hovering);
-    for (const asking of Object.values(this.asking)) asking.abort();
+    for (const request of Object.values(this.requests)) request.abort();
   }
 
   reload() {
@@ -123,13 +124,15 @@ export class Timeline {
     return this.chart.reload();
   }
 
-  /** What the moment is that is looked at where none is chosen: the highest, or one nearly as high of which stacks are known. */
-  get lookAtWords() {
-    if (!this.lookAt || this.lookAt.event === this.highest.event) return "the peak";
+  /** Name of the event shown by default: the peak, or an event nearly as high with recorded stacks. */
+  get defaultEventName() {
+    if (!this.defaultEvent || this.defaultEvent.event === this.highest.event) return "the peak";
     return "near the peak, where stacks were recorded";
   }
 
-  /** From afar areas, closer the allocations themselves, unless one of them is asked for. */
+  /**
+   * Drawing of the timeline: areas for the whole recording, single allocations for a window, or the reader's choice.
+   */
   get detail() {
     const { from, to, detail } = this.view();
     return detail ?? (from === null && to === null ? "areas" : "allocations");
@@ -139,91 +142,91 @@ export class Timeline {
     const { from, to, by } = this.view();
     const picture = this.detail;
     const areas = picture === "areas";
-    const [answer, whole] = await Promise.all([
+    const [answer, full] = await Promise.all([
       this.load(areas ? "timeline" : "allocations", { by, from, to, width: this.chart.wide }, signal),
       this.outline || (areas && from === null && to === null) ? null : this.load("timeline", { by }, signal),
     ]);
     if (!this.outline) {
-      this.outline = (whole ?? answer).outline;
-      this.lookAt = (whole ?? answer).look_at;
-      this.highest = (whole ?? answer).peak;
+      this.outline = (full ?? answer).outline;
+      this.defaultEvent = (full ?? answer).look_at;
+      this.highest = (full ?? answer).peak;
     }
     answer.detail = picture;
     this.chart.dataset.detail = picture;
-    this.told = answer;
+    this.answer = answer;
     const { event, allocated_bytes: used, reserved_bytes: reserved } = this.outline;
     drawEventsMap(this.miniMap, { event, used, reserved }, answer.events, from === null ? ALL : answer);
     this.drawBar();
     this.drawWords();
-    this.onTold(answer);
+    this.onLoaded(answer);
     return answer;
   }
 
   zoom(range) {
     clearTimeout(this.settling);
     this.settling = setTimeout(
-      () => this.onView(windowOf(range, this.told?.events ?? Infinity)),
+      () => this.onView(windowOf(range, this.answer?.events ?? Infinity)),
       range ? SETTLED_MS : 0,
     );
   }
 
-  /** By so much of itself to the right (or, below 0, to the left). */
+  /** Moves the window by a share of its width: to the right, or to the left if negative. */
   pan(by) {
-    if (!this.told || this.view().from === null) return;
-    this.onView(moved(this.told, by));
+    if (!this.answer || this.view().from === null) return;
+    this.onView(shiftedWindow(this.answer, by));
   }
 
-  /** What the place under the pointer asks of the server; null outside, and where a series is hidden. */
-  question(place) {
-    if (!place || !this.told || place.y < 0) return null;
+  /** Query for the allocation at a position of the chart. Null outside. Without a height if a series is hidden. */
+  placeQuery(place) {
+    if (!place || !this.answer || place.y < 0) return null;
     const { figure } = this.chart;
     const { from, to, by } = this.view();
     const hidden = this.chart.traces.some(
       ({ meta }) => (meta?.kind === "area" || meta?.kind === "polygon") && hiddenRoles.has(meta.role),
     );
-    const event = Math.max(this.told.from, Math.min(this.told.to - 1, Math.floor(place.x)));
+    const event = Math.max(this.answer.from, Math.min(this.answer.to - 1, Math.floor(place.x)));
     const height = Math.floor(place.y * figure.layout.meta.divisor);
-    return { event, by, from, to, detail: this.told.detail, ...(hidden ? {} : { bytes: height }) };
+    return { event, by, from, to, detail: this.answer.detail, ...(hidden ? {} : { bytes: height }) };
   }
 
   point(place) {
-    const asked = this.question(place);
-    const key = asked && `${asked.event} ${asked.bytes}`;
+    const query = this.placeQuery(place);
+    const key = query && `${query.event} ${query.bytes}`;
     if (key === this.pointed) return;
     this.pointed = key;
     clearTimeout(this.hovering);
-    if (!asked) return;
+    if (!query) return;
     this.hovering = setTimeout(async () => {
-      const found = await this.ask("hover", asked);
+      const found = await this.requestPlace("hover", query);
       if (found && !this.picking) this.drawPlace(found);
     }, HOVER_MS);
   }
 
-  /** A click: what comes after it, the pointer's next move, does not take it back. */
+  /** Handles a click. Moves of the pointer before the answer do not cancel it. */
   async pick(place) {
-    const asked = this.question(place);
-    if (!asked) return;
-    this.picking = asked;
-    const found = await this.ask("pick", asked);
-    if (this.picking !== asked) return;
+    const query = this.placeQuery(place);
+    if (!query) return;
+    this.picking = query;
+    const found = await this.requestPlace("pick", query);
+    if (this.picking !== query) return;
     this.picking = null;
     if (!found) return;
     this.drawPlace(found);
-    this.onPick({ event: asked.event, allocation: found.allocation?.allocation ?? null });
+    this.onPick({ event: query.event, allocation: found.allocation?.allocation ?? null });
   }
 
-  /** What the server says of a place; only the newest question of a kind is answered. */
-  async ask(kind, question) {
-    this.asking[kind]?.abort();
-    const asking = (this.asking[kind] = new AbortController());
+  /** Requests the allocation at a position. A later request of the same kind cancels this one. */
+  async requestPlace(kind, placeQuery) {
+    this.requests[kind]?.abort();
+    const request = (this.requests[kind] = new AbortController());
     try {
-      return await this.load("at", question, asking.signal);
+      return await this.load("at", placeQuery, request.signal);
     } catch {
-      return null; // asked again with the next move
+      return null; // retried at the next move
     }
   }
 
-  /** The moment that is looked at, the cursors A and B, and the allocation that is chosen; null: none. */
+  /** Marks the chosen event, the cursors A and B, and the chosen allocation. Null: none. */
   mark({ moment, a, b, allocation }) {
     this.marks = { moment, a, b };
     this.chosen = allocation;
@@ -235,7 +238,7 @@ export class Timeline {
     this.outlineChosen();
   }
 
-  /** The chosen allocation's border: its corners are in the polygons that are drawn. */
+  /** Outlines the chosen allocation. Its corners are in the drawn polygons. */
   outlineChosen() {
     const outline = this.chart.traces.find((trace) => trace.meta?.kind === "outline");
     if (!outline || (this.outlined === this.chosen && this.outlinedIn === this.chart.figure)) return;
@@ -270,32 +273,32 @@ export class Timeline {
   }
 
   drawWords() {
-    const { told } = this;
-    const part = told.from > -1 || told.to < told.events;
-    const left = told.detail === "allocations" ? told.left_out : null;
+    const { answer } = this;
+    const part = answer.from > -1 || answer.to < answer.events;
+    const left = answer.detail === "allocations" ? answer.left_out : null;
     fill(
       this.words,
       h(
         "span",
         {},
-        h("strong", {}, bytes(told.peak.allocated_bytes)),
-        ` at the peak ${part ? "in view" : "of the recording"}: ${momentWords(told.peak)}`,
+        h("strong", {}, bytes(answer.peak.allocated_bytes)),
+        ` at the peak ${part ? "in view" : "of the recording"}: ${eventText(answer.peak)}`,
       ),
       part &&
         h(
           "button",
           { class: "chip zoom-chip", type: "button", title: "reset the zoom (Esc)", onclick: () => this.onView(ALL) },
-          `events ${count(Math.max(0, told.from))} – ${count(told.to)}  ✕`,
+          `events ${count(Math.max(0, answer.from))} – ${count(answer.to)}  ✕`,
         ),
       h(
         "span",
         { class: "muted", "data-drawn": true },
         left === null
-          ? told.joined > 0 &&
-              `the largest ${told.series.length - 1} of ${told.series.length - 1 + told.joined} drawn separately`
+          ? answer.joined > 0 &&
+              `the largest ${answer.series.length - 1} of ${answer.series.length - 1 + answer.joined} drawn separately`
           : left === 0
-            ? `all ${count(told.drawn)} allocations in view are drawn`
-            : `the ${count(told.drawn)} largest allocations in view are drawn; ${count(left)} smaller ones, at most ${bytes(told.left_out_peak_bytes)} together, form the band on top`,
+            ? `all ${count(answer.drawn)} allocations in view are drawn`
+            : `the ${count(answer.drawn)} largest allocations in view are drawn; ${count(left)} smaller ones, at most ${bytes(answer.left_out_peak_bytes)} together, form the band on top`,
       ),
     );
   }
@@ -303,7 +306,7 @@ export class Timeline {
   drawPlace({ moment, allocated_bytes: allocated, series, allocation, in_band: inBand, band }) {
     fill(
       this.place,
-      h("span", { class: "tabular" }, momentWords(moment), " · ", h("strong", {}, bytes(allocated)), " allocated"),
+      h("span", { class: "tabular" }, eventText(moment), " · ", h("strong", {}, bytes(allocated)), " allocated"),
       allocation
         ? h(
             "span",
@@ -317,9 +320,9 @@ export class Timeline {
   }
 
   sentence() {
-    const { told } = this;
-    if (!told) return "Allocated memory over the events";
-    const series = told.series.map(({ name, peak_bytes: held }) => `${name} ${bytes(held)}`).join(", ");
-    return `Allocated memory from event ${told.from} to ${told.to}: at most ${bytes(told.peak.allocated_bytes)}, at ${momentWords(told.peak)}; then ${series}.`;
+    const { answer } = this;
+    if (!answer) return "Allocated memory over the events";
+    const series = answer.series.map(({ name, peak_bytes: size }) => `${name} ${bytes(size)}`).join(", ");
+    return `Allocated memory from event ${answer.from} to ${answer.to}: at most ${bytes(answer.peak.allocated_bytes)}, at ${eventText(answer.peak)}; then ${series}.`;
   }
 }

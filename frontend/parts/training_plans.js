@@ -1,4 +1,4 @@
-/** Other ways to train a recorded step: techniques alone and together, and the peak that each would have. */
+/** Predicted peaks of a recorded step under other techniques, alone and combined. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
@@ -20,7 +20,7 @@ const COSTS = [
   ["foreach=False", ({ no_foreach: used }) => used, "more, smaller kernels in the optimizer step"],
 ];
 
-export class OtherWays {
+export class TrainingPlans {
   constructor() {
     this.body = h("div", {});
     this.from = h("span", { class: "muted" });
@@ -32,29 +32,29 @@ export class OtherWays {
     );
   }
 
-  /** Ask what other ways would need and show it; only the newest question is answered. */
+  /** Requests the predictions for a recording and shows them. A later request cancels this one. */
   async open(recording) {
-    this.asking?.abort();
-    const asking = (this.asking = new AbortController());
+    this.request?.abort();
+    const request = (this.request = new AbortController());
     fill(this.from);
     fill(this.body, h("p", { class: "pad muted" }, "computing…"));
     try {
-      const told = await api.recording(recording, "prediction", {}, asking.signal);
-      if (this.asking !== asking) return;
-      fill(this.from, isKnown(told.step) && `predicted from step ${count(told.step)}`);
-      fill(this.body, shown(told));
+      const prediction = await api.recording(recording, "prediction", {}, request.signal);
+      if (this.request !== request) return;
+      fill(this.from, isKnown(prediction.step) && `predicted from step ${count(prediction.step)}`);
+      fill(this.body, predictionContent(prediction));
     } catch (error) {
-      if (this.asking === asking && error.name !== "AbortError")
+      if (this.request === request && error.name !== "AbortError")
         fill(this.body, h("div", { class: "pad" }, problemBanner(error)));
     }
   }
 
   close() {
-    this.asking?.abort();
+    this.request?.abort();
   }
 }
 
-export function shown({ rows, furthest_rows: furthest, notes }) {
+export function predictionContent({ rows, furthest_rows: furthest, notes }) {
   const others = rows.slice(1);
   return [
     others.length > 0
@@ -79,7 +79,7 @@ export function shown({ rows, furthest_rows: furthest, notes }) {
 }
 
 function table(rows, furthest) {
-  const fitting = rows.some((row) => isKnown(row.rows_that_fit) && row.rows_that_fit < furthest); // (else all are alike)
+  const fitting = rows.some((row) => isKnown(row.rows_that_fit) && row.rows_that_fit < furthest); // otherwise all rows are alike
   const most = rows[0].peak_allocated_bytes;
   return h(
     "div",
@@ -118,7 +118,7 @@ function line(row, { recorded, most, fitting, furthest }) {
   return h(
     "tr",
     { class: recorded ? "recorded" : null },
-    h("th", { scope: "row" }, recorded ? "as recorded" : wayWords(row)),
+    h("th", { scope: "row" }, recorded ? "as recorded" : planText(row)),
     h(
       "td",
       { class: "number" },
@@ -136,15 +136,15 @@ function line(row, { recorded, most, fitting, furthest }) {
   );
 }
 
-/** Beyond `furthest` nothing was reckoned. */
+/** Number of rows that fit. Larger batches than `furthest` were not predicted. */
 function fits(rows, furthest) {
   if (!isKnown(rows)) return h("span", { class: "muted" }, "unknown");
   if (rows === 0) return h("span", { class: "more" }, "none");
   return rows >= furthest ? `${count(rows)} or more` : count(rows);
 }
 
-/** accumulation 4 × 16 rows + checkpointing */
-export function wayWords({
+/** Techniques in words: "accumulation 4 × 16 rows + checkpointing". */
+export function planText({
   rows,
   techniques: {
     gradient_accumulation: parts,

@@ -1,10 +1,10 @@
-/** Pieces that pages share: a quantity that may be unknown, a meter, a sparkline, a snippet, a delta, a problem. */
+/** Elements that pages share: unknown value, meter, sparkline, snippet, delta, and banners. */
 
 import { h, svg, copyButton } from "vramscope/dom.js";
 import { UNKNOWN, clock, isKnown, percent, signedPercent } from "vramscope/format.js";
 import { shareOf, sparklinePaths } from "vramscope/series.js";
 
-/** Text of a quantity; unknown looks unlike a number. `short`: a dash with "unknown" as its title, for dense tables. */
+/** Text of a value. "unknown" is styled differently. `short`: a dash with "unknown" as its title, for dense tables. */
 export function known(text, { short = false } = {}) {
   if (text !== UNKNOWN) return text;
   return h(
@@ -15,7 +15,7 @@ export function known(text, { short = false } = {}) {
   );
 }
 
-/** A bar of `value` against `ceiling`; nothing where either is unknown. */
+/** Bar of `value` relative to `ceiling`. Null if either is unknown. */
 export function meter(value, ceiling) {
   const share = shareOf(value, ceiling);
   if (share === null) return null;
@@ -30,7 +30,7 @@ export function meter(value, ceiling) {
   );
 }
 
-/** Peaks over a run's life, 84 by 26, from zero to its own highest: the shape. The level is what the meter shows. */
+/** Sparkline of a run's peaks, 84 by 26, from zero to the highest. It shows the shape; the meter shows the level. */
 export function sparkline(values) {
   if (!values || !values.some(isKnown)) return null;
   const { line, area } = sparklinePaths(values, 84, 26);
@@ -42,7 +42,7 @@ export function sparkline(values) {
   );
 }
 
-/** A change against a baseline, with its sign; coloured from half a percent on: less memory is good. */
+/** Change against a baseline, with its sign. Coloured from half a percent on: less memory is good. */
 export function delta(value, base) {
   if (!isKnown(value) || !isKnown(base) || base === 0) return known(UNKNOWN, { short: true });
   const change = value / base - 1;
@@ -59,7 +59,7 @@ export function snippet(text) {
   );
 }
 
-/** What went wrong, in a banner; suggestions become links to runs. */
+/** Banner of a problem. Suggestions become links to runs. */
 export function problemBanner(problem) {
   return h(
     "div",
@@ -84,7 +84,7 @@ function suggestion(run) {
   return h("a", { href: `/runs/${encodeURIComponent(id)}` }, name);
 }
 
-/** The server does not answer; `live` is the state of the stream. */
+/** Banner of a lost connection. `live`: state of the connection. */
 export function staleBanner(live) {
   return h(
     "div",

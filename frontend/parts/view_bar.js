@@ -1,4 +1,4 @@
-/** What of a run is shown: rank and device, window, axis. The view lives in the URL. */
+/** View of a run, kept in the URL: rank and device, window, axis. */
 
 import { h } from "vramscope/dom.js";
 import { axisTime, count } from "vramscope/format.js";
@@ -7,7 +7,7 @@ import { setQuery, store } from "vramscope/store.js";
 
 const numberOf = (text) => (text !== undefined && text !== "" && Number.isFinite(Number(text)) ? Number(text) : null);
 
-/** Ranks of a run in full with their devices, in order: [{rank, device, name, total}]; never empty. */
+/** Ranks and devices of a full run, in order: [{rank, device, name, total}]. Never empty. */
 export function placesOf(run) {
   const places = run.ranks.flatMap((rank) =>
     rank.devices.map((device) => ({
@@ -21,15 +21,15 @@ export function placesOf(run) {
   return places.length ? places : [{ rank: run.ranks[0]?.rank ?? 0, device: -1, name: null, total: null }];
 }
 
-/** From and to, as the URL has them; both null where they make no window. */
+/** Window of the URL. Both null if it is none. */
 export function readWindow({ from, to }) {
   const [first, end] = [numberOf(from), numberOf(to)];
   return first !== null && end !== null && end <= first ? [null, null] : [first, end];
 }
 
 /**
- * The view, as the URL has it. From and to are in units of the axis: seconds since the start (also where `clock` shows them as
- * times of day), or steps.
+ * View of the URL. `from` and `to` are in units of the axis: steps, or seconds since the start (also if `clock` shows
+ * them as times of day).
  */
 export function readView(places) {
   const { x, last, rank, device, smooth, loss, ...query } = store.get().query;
@@ -38,7 +38,7 @@ export function readView(places) {
     (place) => place.rank === numberOf(rank) && (numberOf(device) === null || place.device === numberOf(device)),
   );
   const place = wanted ?? places[0];
-  const missing =
+  const missingPlace =
     rank !== undefined && !wanted ? `rank ${rank}${device === undefined ? "" : `, device ${device}`}` : null;
   return {
     x: x === "step" ? "step" : "time",
@@ -50,13 +50,13 @@ export function readView(places) {
     last: numberOf(last),
     rank: place.rank,
     device: place.device,
-    missing,
+    missingPlace,
   };
 }
 
 const deviceWords = (device) => (device < 0 ? "CPU" : `GPU ${device}`);
 
-/** A choice of rank and device where there are several; else its name, or nothing if `quiet`. */
+/** Choice of rank and device. For a single one: its name, or null if `quiet`. */
 export function placeChoice(places, { rank, device }, { label = "Showing", quiet = false } = {}) {
   if (places.length < 2) return quiet ? null : h("span", { class: "muted" }, `rank ${rank} · ${deviceWords(device)}`);
   const choose = (event) => {
@@ -74,7 +74,7 @@ export function placeChoice(places, { rank, device }, { label = "Showing", quiet
   return h("label", {}, label, select);
 }
 
-/** The bar above the charts of a run. */
+/** Bar above the charts of a run. */
 export function viewBar(view, places, { onAll, onAxis, words }) {
   const { x, clock, smooth, from, last } = view;
   const press = (label, on, action, title) =>
@@ -127,7 +127,7 @@ export function viewBar(view, places, { onAll, onAxis, words }) {
   ];
 }
 
-/** A place on the axis of a view, in words; `zero`: when the run began. */
+/** Position on the axis of a view, in words. `zero`: start of the run. */
 export function placeInWords({ x, clock, from, to }, zero, value) {
   if (x === "step") return count(value);
   const step = from !== null && to - from <= 30 ? 0.1 : 1;

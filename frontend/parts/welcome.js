@@ -1,12 +1,12 @@
-/** The first page, while nothing has arrived: how to send the first run to exactly this server. */
+/** Text for a server without runs: how to send the first run to this server. */
 
 import { h } from "vramscope/dom.js";
 import { snippet } from "vramscope/parts/ui.js";
 
-/** The address that a training on this machine, or another, would use for this very page. */
+/** Address of this server, for a training on this or another machine. */
 export const serverAddress = () => location.origin;
 
-/** Lines that start a watched training; the address is left out where it is the agent's own default. */
+/** Commands that start a watched training. The address is left out if it is the agent's default. */
 export function startLines() {
   const address = serverAddress();
   const plain = address === "http://127.0.0.1:8265" || address === "http://localhost:8265";
@@ -17,7 +17,7 @@ export function startLines() {
   };
 }
 
-/** `token`: whether the server asks for one. */
+/** `token`: whether the server requires one. */
 export function welcome({ token }) {
   const lines = startLines();
   return h(

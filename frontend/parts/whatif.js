@@ -1,14 +1,14 @@
-/** What other allocator settings would have given: a sweep that begins at once, the reader's own settings, another card. */
+/** Predictions for other allocator settings: a sweep of common ones, the reader's own, and other devices. */
 
 import { fill, h, setText } from "vramscope/dom.js";
 import { bytes } from "vramscope/format.js";
 import { problemBanner, snippet } from "vramscope/parts/ui.js";
-import { progressOf, Question } from "vramscope/parts/whatif_question.js";
+import { jobProgress, WhatIfJob } from "vramscope/parts/whatif_question.js";
 import { sharedNotes, whatIfTable } from "vramscope/parts/whatif_table.js";
 import { setQuery, store } from "vramscope/store.js";
 
 const GIB = 2 ** 30;
-const BETWEEN = ";"; // of settings in the address: PyTorch's own have none
+const BETWEEN = ";"; // separator of settings in the URL; PyTorch's settings never contain it
 const CARDS_GIB = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192];
 
 export class WhatIf {
@@ -25,17 +25,17 @@ export class WhatIf {
       "aria-describedby": "own-settings-refused",
       spellcheck: "false",
       autocomplete: "off",
-      oninput: () => this.refuse(null),
+      oninput: () => this.showRefusal(null),
     });
-    // where the reader looks who has pressed Try: above the table it would be out of sight
-    this.refused = h("span", { class: "more", id: "own-settings-refused", "aria-live": "polite" });
+    // beside the button Try: above the table it would be out of sight
+    this.refusal = h("span", { class: "more", id: "own-settings-refused", "aria-live": "polite" });
     this.form = h(
       "form",
       { class: "own-settings", onsubmit: (event) => this.add(event) },
       h("code", { class: "muted" }, "PYTORCH_CUDA_ALLOC_CONF="),
       this.field,
       h("button", { class: "button small", type: "submit" }, "Try"),
-      this.refused,
+      this.refusal,
     );
     this.parts = {
       trouble: h("div"),
@@ -59,39 +59,39 @@ export class WhatIf {
       this.parts.table,
       h("div", { class: "pad whatif-foot" }, this.form, this.parts.residual, this.parts.notes),
     );
-    this.own = ownOf(store.get().query);
+    this.own = ownSettings(store.get().query);
     this.stop = store.watch(({ query }) => this.device !== undefined && this.follow(query));
   }
 
   close() {
     this.stop();
-    this.sweep?.drop();
-    this.mine?.drop();
+    this.sweepJob?.cancel();
+    this.ownJob?.cancel();
   }
 
-  /** The address names another card, or other settings than were tried here. */
+  /** Called when the URL names another device or other settings. */
   follow(query) {
-    const own = ownOf(query);
-    const others = query.try !== this.said && own.join(BETWEEN) !== this.own.join(BETWEEN);
-    this.said = query.try;
+    const own = ownSettings(query);
+    const others = query.try !== this.knownTry && own.join(BETWEEN) !== this.own.join(BETWEEN);
+    this.knownTry = query.try;
     if (others) Object.assign(this, { own, adding: null });
-    if (this.cardOf(query) !== this.device) this.ask();
+    if (this.cardOf(query) !== this.device) this.request();
     else if (others) {
-      this.askMine();
+      this.requestOwn();
       this.draw();
     }
   }
 
-  /** What was tried and taken stands in the address: a link shows it, too. */
-  keep() {
-    this.said = this.own.join(BETWEEN) || undefined;
-    if (store.get().query.try !== this.said) setQuery({ try: this.said ?? null });
+  /** Stores the reader's settings in the URL. */
+  storeInAddress() {
+    this.knownTry = this.own.join(BETWEEN) || undefined;
+    if (store.get().query.try !== this.knownTry) setQuery({ try: this.knownTry ?? null });
   }
 
-  takeAway(conf) {
+  remove(conf) {
     this.own = this.own.filter((other) => other !== conf);
-    this.keep();
-    this.askMine();
+    this.storeInAddress();
+    this.requestOwn();
     this.draw();
   }
 
@@ -100,36 +100,36 @@ export class WhatIf {
     return gib > 0 && Number.isFinite(gib) ? Math.round(gib * GIB) : null;
   }
 
-  /** Ask about another recording. */
-  begin(told) {
-    this.told = told;
-    const { device_total_bytes: total } = told;
+  /** Shows the predictions for a recording. `moments`: answer of `/moments`. */
+  open(moments) {
+    this.moments = moments;
+    const { device_total_bytes: total } = moments;
     const own = total ? `${bytes(total)} (as recorded)` : "no limit (device unknown)";
     fill(
       this.card,
       h("option", { value: "" }, own),
       CARDS_GIB.map((gib) => h("option", { value: String(gib) }, `${gib} GiB`)),
     );
-    this.ask();
+    this.request();
   }
 
-  ask() {
+  request() {
     this.device = this.cardOf(store.get().query);
     const listed = this.device === null ? "" : String(this.device / GIB);
     if (![...this.card.options].some((option) => option.value === listed))
       this.card.append(h("option", { value: listed }, bytes(this.device)));
     this.card.value = listed;
-    this.sweep?.drop();
-    this.sweep = new Question(this.told.recording, { device_bytes: this.device }, () => this.draw());
-    this.askMine();
+    this.sweepJob?.cancel();
+    this.sweepJob = new WhatIfJob(this.moments.recording, { device_bytes: this.device }, () => this.draw());
+    this.requestOwn();
     this.draw();
   }
 
-  askMine() {
-    this.mine?.drop();
-    this.mine =
+  requestOwn() {
+    this.ownJob?.cancel();
+    this.ownJob =
       this.own.length > 0
-        ? new Question(this.told.recording, { confs: this.own, device_bytes: this.device }, () => this.draw())
+        ? new WhatIfJob(this.moments.recording, { confs: this.own, device_bytes: this.device }, () => this.draw())
         : null;
   }
 
@@ -139,44 +139,44 @@ export class WhatIf {
       .trim()
       .replace(/^(export\s+)?PYTORCH_(CUDA_)?ALLOC_CONF=/, "")
       .replace(/^(["'])(.*)\1$/, "$2");
-    if (!conf || !this.told) return;
+    if (!conf || !this.moments) return;
     this.own = [...this.own.filter((other) => other !== conf), conf];
     this.adding = conf;
     this.tried = this.field.value;
-    this.refuse(null);
-    this.askMine();
+    this.showRefusal(null);
+    this.requestOwn();
     this.draw();
   }
 
-  /** Why the field's settings cannot be tried; null takes that away. */
-  refuse(problem) {
-    setText(this.refused, problem ? problem.detail || problem.message : "");
+  /** Shows why the settings of the field were refused. Null clears it. */
+  showRefusal(problem) {
+    setText(this.refusal, problem ? problem.detail || problem.message : "");
     if (problem) this.field.setAttribute("aria-invalid", "true");
     else this.field.removeAttribute("aria-invalid");
   }
 
   draw() {
-    const { sweep, mine } = this;
-    // a setting that PyTorch refuses is told, and not asked for again
-    if (mine?.problem) {
-      this.refuse(mine.problem);
-      const others = this.own.filter((conf) => conf !== (this.adding ?? mine.problem.seen));
+    const { sweepJob, ownJob } = this;
+    // a refused setting is reported and not requested again
+    if (ownJob?.problem) {
+      this.showRefusal(ownJob.problem);
+      const others = this.own.filter((conf) => conf !== (this.adding ?? ownJob.problem.seen));
       if (others.length < this.own.length) {
         this.own = others;
-        this.askMine();
-      } else this.mine = null;
+        this.requestOwn();
+      } else this.ownJob = null;
       this.adding = null;
-      if (this.own.length === 0) this.keep();
-    } else if (this.adding && mine?.answer?.state === "done") {
-      if (this.tried === this.field.value) this.field.value = ""; // unless the next is being typed
+      if (this.own.length === 0) this.storeInAddress();
+    } else if (this.adding && ownJob?.answer?.state === "done") {
+      if (this.tried === this.field.value) this.field.value = ""; // unless another one is being typed
       this.adding = null;
     }
-    if (mine?.answer) this.keep();
-    const result = sweep.answer?.result;
-    fill(this.parts.progress, progressOf(sweep), this.mine && progressOf(this.mine));
-    fill(this.parts.trouble, sweep.problem && problemBanner(sweep.problem));
+    if (ownJob?.answer) this.storeInAddress();
+    const result = sweepJob.answer?.result;
+    fill(this.parts.progress, jobProgress(sweepJob), this.ownJob && jobProgress(this.ownJob));
+    fill(this.parts.trouble, sweepJob.problem && problemBanner(sweepJob.problem));
     fill(this.parts.advice, result && advice(result));
-    const yours = mine?.answer?.result?.rows ?? [];
+    const yours = ownJob?.answer?.result?.rows ?? [];
     fill(
       this.parts.table,
       result &&
@@ -185,13 +185,13 @@ export class WhatIf {
             (row) =>
               !row.recorded && this.own.includes(row.conf) && !result.rows.some((other) => other.conf === row.conf),
           ),
-          told: this.told,
+          moments: this.moments,
           device: this.device,
           onEvent: this.onEvent,
-          onTakeAway: (conf) => this.takeAway(conf),
+          onRemove: (conf) => this.remove(conf),
         }),
     );
-    fill(this.parts.residual, result && residual(result.residual));
+    fill(this.parts.residual, result && replayError(result.residual));
     const notes = result ? [...result.notes, ...sharedNotes(result.rows)] : [];
     fill(
       this.parts.notes,
@@ -205,8 +205,8 @@ export class WhatIf {
   }
 }
 
-/** The reader's own settings, as the address has them. */
-function ownOf({ try: text = "" }) {
+/** Reads the reader's own settings from the URL. */
+function ownSettings({ try: text = "" }) {
   return [
     ...new Set(
       text
@@ -217,7 +217,7 @@ function ownOf({ try: text = "" }) {
   ];
 }
 
-/** What to do, with the line to copy. */
+/** Recommendation, with the line to copy. */
 function advice({ recommendation }) {
   if (!recommendation) return null;
   const { conf, words } = recommendation;
@@ -234,12 +234,12 @@ function advice({ recommendation }) {
   );
 }
 
-/** How well the recorded settings are reproduced: what every figure above stands on. */
-function residual(told) {
+/** Error of the replay under the recorded settings. */
+function replayError(moments) {
   return h(
     "span",
-    { class: "residual", "data-residual": told.exact ? "exact" : "differs" },
+    { class: "residual", "data-residual": moments.exact ? "exact" : "differs" },
     h("span", { class: "muted" }, "Replay under the recorded settings: "),
-    h("span", { class: told.exact ? null : "more" }, told.words),
+    h("span", { class: moments.exact ? null : "more" }, moments.words),
   );
 }

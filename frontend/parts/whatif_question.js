@@ -1,4 +1,4 @@
-/** A what-if that is asked of the server: a job that is looked at until it is done. */
+/** A what-if job on the server, polled until it is done. */
 
 import { api } from "vramscope/api.js";
 import { h } from "vramscope/dom.js";
@@ -6,42 +6,42 @@ import { count } from "vramscope/format.js";
 
 const POLL_MS = 300;
 
-/** One question to the server and how far its answer is. */
-export class Question {
-  giveUp = new AbortController();
+/** One job and the state of its answer. */
+export class WhatIfJob {
+  request = new AbortController();
 
   constructor(recording, body, onChange) {
     Object.assign(this, { recording, body, onChange, answer: null, problem: null });
-    this.ask();
+    this.start();
   }
 
-  async ask() {
+  async start() {
     try {
-      this.take(await api.askWhatIf(this.recording, this.body, this.giveUp.signal));
+      this.setAnswer(await api.askWhatIf(this.recording, this.body, this.request.signal));
     } catch (error) {
       this.fail(error);
     }
   }
 
-  take(answer) {
+  setAnswer(answer) {
     if (this.dropped) return;
     this.answer = answer;
     this.onChange();
-    if (answer.state === "waiting" || answer.state === "running") this.timer = setTimeout(() => this.look(), POLL_MS);
+    if (answer.state === "waiting" || answer.state === "running") this.timer = setTimeout(() => this.poll(), POLL_MS);
   }
 
-  async look() {
+  async poll() {
     if (this.dropped) return;
-    // nobody looks at a hidden page: the server gives the job up, and it is asked for again when the page is back
+    // the server cancels the job of a hidden page; it is requested again when the page is visible
     if (document.hidden) {
-      document.addEventListener("visibilitychange", () => this.dropped || this.ask(), { once: true });
+      document.addEventListener("visibilitychange", () => this.dropped || this.start(), { once: true });
       return;
     }
     try {
-      this.take(await api.whatIf(this.recording, this.answer.job, this.giveUp.signal));
+      this.setAnswer(await api.whatIf(this.recording, this.answer.job, this.request.signal));
     } catch (error) {
       if (error.status === 404)
-        this.ask(); // given up meanwhile
+        this.start(); // the server cancelled it meanwhile
       else this.fail(error);
     }
   }
@@ -52,16 +52,16 @@ export class Question {
     this.onChange();
   }
 
-  drop() {
+  cancel() {
     this.dropped = true;
-    this.giveUp.abort();
+    this.request.abort();
     clearTimeout(this.timer);
   }
 }
 
-/** How far it is; nothing once it is done. */
-export function progressOf(question) {
-  const { answer } = question;
+/** Progress of a job. Null once it is done. */
+export function jobProgress(job) {
+  const { answer } = job;
   if (!answer || answer.state === "done") return null;
   if (answer.state === "failed")
     return h(

@@ -1,15 +1,18 @@
-/** Settings against each other: what each would have needed. */
+/** Table of allocator settings: what each would have needed. */
 
 import { h } from "vramscope/dom.js";
 import { bytes, count, isKnown } from "vramscope/format.js";
 import { known } from "vramscope/parts/ui.js";
 
-/** `yours`: rows of the reader's own settings, `onTakeAway(conf)`: one of them goes; `onEvent(event)`: to the moment of an out-of-memory error. */
-export function whatIfTable({ rows, recommendation }, { yours, told, device, onEvent, onTakeAway }) {
+/**
+ * Table of the settings. `yours`: rows of the reader's own settings. `moments`: answer of `/moments`.
+ * `onRemove(conf)` removes one of the reader's settings. `onEvent(event)` shows the event of an out-of-memory error.
+ */
+export function whatIfTable({ rows, recommendation }, { yours, moments, device, onEvent, onRemove }) {
   const recorded = rows.find((row) => row.recorded);
   const ranked = [recorded, ...[...rows, ...yours].filter((row) => row !== recorded).sort(bySmallestCard)];
   const shared = sharedNotes(rows);
-  const below = footnotes(ranked, shared);
+  const noteList = footnotes(ranked, shared);
   const least = Math.min(
     ...[...rows, ...yours]
       .filter((row) => row.is_bounded)
@@ -46,7 +49,7 @@ export function whatIfTable({ rows, recommendation }, { yours, told, device, onE
               type: "button",
               "aria-label": `remove ${row.conf || "default settings"}`,
               title: "remove",
-              onclick: () => onTakeAway(row.conf),
+              onclick: () => onRemove(row.conf),
             },
             "✕",
           ),
@@ -61,17 +64,21 @@ export function whatIfTable({ rows, recommendation }, { yours, told, device, onE
           { class: row.is_bounded && row.smallest_card_bytes === least ? "best" : null },
           known(bytes(row.smallest_card_bytes), { short: true }),
         ),
-        giveOrTake(row),
+        uncertainty(row),
       ),
-      h("td", { class: "number peak" }, known(bytes(row.peak_reserved_bytes), { short: true }), uncapped(row)),
+      h("td", { class: "number peak" }, known(bytes(row.peak_reserved_bytes), { short: true }), uncappedPeak(row)),
       h("td", { class: "number" }, row === recorded ? h("span", { class: "muted" }, "—") : saved(row.saved_bytes)),
       h("td", { class: "number retries" }, known(count(row.retries), { short: true })),
       h("td", { class: "number calls" }, known(count(row.device_allocs), { short: true })),
       h("td", { class: "fits" }, fits(row, onEvent)),
-      h("td", { class: "risk" }, risk(row, below, shared)),
+      h("td", { class: "risk" }, riskCell(row, noteList, shared)),
     );
   };
-  const card = device ? bytes(device) : isKnown(told.device_total_bytes) ? bytes(told.device_total_bytes) : "its card";
+  const card = device
+    ? bytes(device)
+    : isKnown(moments.device_total_bytes)
+      ? bytes(moments.device_total_bytes)
+      : "its card";
   const head = [
     ["Setting", "conf"],
     [
@@ -105,18 +112,18 @@ export function whatIfTable({ rows, recommendation }, { yours, told, device, onE
         h("tbody", {}, ranked.map(line)),
       ),
     ),
-    below.length > 0 &&
+    noteList.length > 0 &&
       h(
         "ol",
         { class: "risks" },
-        below.map((told) =>
+        noteList.map((footnote) =>
           h(
             "li",
             {},
-            told.words,
-            told.source && [
+            footnote.words,
+            footnote.source && [
               " ",
-              h("a", { href: told.source, target: "_blank", rel: "noreferrer", class: "nowrap" }, "Source"),
+              h("a", { href: footnote.source, target: "_blank", rel: "noreferrer", class: "nowrap" }, "Source"),
             ],
           ),
         ),
@@ -124,22 +131,22 @@ export function whatIfTable({ rows, recommendation }, { yours, told, device, onE
   ];
 }
 
-/** What is to be said of every setting but the recorded ones: it stands once below the table, and not in each row. */
+/** Notes of every setting except the recorded ones. They appear once below the table instead of in each row. */
 export function sharedNotes(rows) {
   const others = rows.filter((row) => !row.recorded);
   return others.length < 2 ? [] : others[0].notes.filter((note) => others.every((row) => row.notes.includes(note)));
 }
 
-/** What survives on the smallest card first; of equals, what risks least. What is not known comes last. */
+/** Smallest card first, then lowest risk. Unknown cards come last. */
 const bySmallestCard = (one, other) =>
   (one.smallest_card_bytes ?? Infinity) - (other.smallest_card_bytes ?? Infinity) || one.risk.level - other.risk.level;
 
-const NOTICED = 1 / 256; // of a card
+const NOTICED = 1 / 256; // share of a card: smaller uncertainties are not shown
 
 const LEVELS = ["none known", "small", "may be slower", "do not use it"];
 
-/** By how much the smallest card may be another; the width to which it was searched is not worth a line. */
-function giveOrTake({ smallest_card_bytes: card, uncertainty_bytes: away, is_bounded: isBounded }) {
+/** Uncertainty of the smallest card. Null or false below the resolution of the search. */
+function uncertainty({ smallest_card_bytes: card, uncertainty_bytes: margin, is_bounded: isBounded }) {
   if (isKnown(card) && !isBounded)
     return h(
       "span",
@@ -148,16 +155,16 @@ function giveOrTake({ smallest_card_bytes: card, uncertainty_bytes: away, is_bou
     );
   return (
     isKnown(card) &&
-    away > card * NOTICED &&
+    margin > card * NOTICED &&
     h(
       "span",
       { class: "below give-or-take", title: "other plausible replays give devices smaller or larger by this much" },
-      `± ${bytes(away)}`,
+      `± ${bytes(margin)}`,
     )
   );
 }
 
-/** How sure the figures of a row are: a word, why on hover; the reasons stand in the notes, too. */
+/** Certainty of a row's values: one word, with the reasons on hover. The notes list the reasons too. */
 export function certainty({ certainty: word, reasons }) {
   const titles = {
     exact: "exact: no assumptions",
@@ -175,32 +182,33 @@ export function certainty({ certainty: word, reasons }) {
   );
 }
 
-/** An estimate has no bounds: then its band is only what was tried. */
+/** Meaning of a row's band. An estimate has no bounds, so its band covers the tried replays only. */
 export const bandMeans = ({ certainty: word }) =>
   word === "estimate" ? "range of other replays; the value can lie outside" : "the exact value lies in this range";
 
-/** The peak where the card is never full: it ranks settings wrongly, so it stands below. A band where it cannot be exact. */
-function uncapped(row) {
+/** Peak reserved on a card that is never full, or its band. It ranks settings wrongly and is therefore secondary. */
+function uncappedPeak(row) {
   const { band, uncapped_peak_reserved_bytes: peak } = row;
   if (band && band[0] !== band[1])
     return h(
       "span",
       { class: "below", title: `on a device that is never full; ${bandMeans(row)}` },
-      `${bytes(band[0])} – ${bytes(band[1])} with room`,
+      `${bytes(band[0])} – ${bytes(band[1])} if never full`,
     );
-  return peak !== row.peak_reserved_bytes && h("span", { class: "below" }, `${bytes(peak)} with room`);
+  return peak !== row.peak_reserved_bytes && h("span", { class: "below" }, `${bytes(peak)} if never full`);
 }
 
-/** Told in full once below the table, with a number in each row: the risks, and what is to be said of several settings, not of all. */
+/** Numbered footnotes of the table: risks, and notes of several but not all settings. */
 function footnotes(ranked, shared) {
-  const risks = ranked.map((row) => row.risk).filter((told) => told.words);
+  const risks = ranked.map((row) => row.risk).filter(({ words }) => words);
   const notes = ranked
     .flatMap((row) => row.notes)
-    .filter((note, at, all) => !shared.includes(note) && all.indexOf(note) !== all.lastIndexOf(note));
-  return [...new Map([...risks, ...notes.map((words) => ({ words }))].map((told) => [told.words, told])).values()];
+    .filter((note, at, every) => !shared.includes(note) && every.indexOf(note) !== every.lastIndexOf(note));
+  const all = [...risks, ...notes.map((words) => ({ words }))];
+  return [...new Map(all.map((footnote) => [footnote.words, footnote])).values()];
 }
 
-/** Less is good; what nobody would notice is neither. */
+/** Saved bytes, coloured by whether less or more is needed. */
 function saved(value) {
   if (!isKnown(value)) return known("unknown", { short: true });
   if (value === 0) return h("span", { class: "muted" }, "0");
@@ -208,7 +216,7 @@ function saved(value) {
 }
 
 function fits(row, onEvent) {
-  if (!row.out_of_memory) return h("span", {}, "gets through");
+  if (!row.out_of_memory) return h("span", {}, "fits");
   const event = row.out_of_memory_at_event;
   const words = h("span", { class: "more" }, "out of memory");
   return isKnown(event) && event >= 0
@@ -229,18 +237,18 @@ function fits(row, onEvent) {
     : words;
 }
 
-/** In a word, with the numbers under which it is told in full below. */
-function risk({ risk: told, notes }, below, shared) {
-  const number = (words) => below.findIndex((other) => other.words === words) + 1;
+/** Risk in one word, with the numbers of its footnotes. */
+function riskCell({ risk, notes }, noteList, shared) {
+  const number = (words) => noteList.findIndex((other) => other.words === words) + 1;
   const own = notes.filter((note) => !shared.includes(note));
   const mark = (words) => h("sup", { title: words }, ` ${number(words)}`);
   return [
     h(
       "span",
-      { class: told.level >= 3 ? "more" : number(told.words) ? null : "muted", title: told.words || null },
-      LEVELS[number(told.words) ? told.level : 0],
+      { class: risk.level >= 3 ? "more" : number(risk.words) ? null : "muted", title: risk.words || null },
+      LEVELS[number(risk.words) ? risk.level : 0],
     ),
-    [...(number(told.words) ? [told.words] : []), ...own.filter(number)].map(mark),
+    [...(number(risk.words) ? [risk.words] : []), ...own.filter(number)].map(mark),
     own.filter((note) => !number(note)).map((note) => h("span", { class: "below" }, note)),
   ];
 }

@@ -273,14 +273,14 @@ def test_cards_of_8_to_192_gib_can_be_chosen(page: Any, server: Any) -> None:
     sizes = choice.locator("option").all_inner_texts()
     assert sizes[0] == "80.0 GiB (as recorded)" and (sizes[1], sizes[-1]) == ("8 GiB", "192 GiB")
     first = table.locator("tbody tr").first
-    assert "gets through" in first.inner_text()
+    assert "fits" in first.inner_text()
     choice.select_option("8")
     eventually(lambda: "On 8.00 GiB" in table.locator("thead").inner_text())
     assert "out of memory" in first.inner_text()
     assert query(page)["card"] == "8"
     choice.select_option("192")
     eventually(lambda: "On 192.0 GiB" in table.locator("thead").inner_text())
-    assert "gets through" in first.inner_text()
+    assert "fits" in first.inner_text()
     choice.select_option("")
     eventually(lambda: "On 80.0 GiB" in table.locator("thead").inner_text())
     assert "card" not in query(page)

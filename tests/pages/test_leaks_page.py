@@ -303,7 +303,9 @@ def test_what_is_emptied_when_an_epoch_is_over_says_when_and_that_it_does_not_gr
     assert " ".join(row.locator(".growth").inner_text().split()) == "none emptied after 1 200 steps"
     facts = " ".join(page.locator(".leak-detail dl").inner_text().split())
     assert (
-        f"emptied after 1,200 steps, in {at}" in facts and "held at most 1.00 GiB" in facts and "grows by" not in facts
+        f"emptied after 1,200 steps, in {at}" in facts
+        and "retained at most 1.00 GiB" in facts
+        and "grows by" not in facts
     )
 
 

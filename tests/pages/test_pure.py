@@ -81,8 +81,8 @@ def test_bytes_in_words(call: Any, value: Any, words: str) -> None:
         ("number", [1.7144817552695435e24], "1.71e24"),
         ("number", [-3e12], "-3.00e12"),
         ("ratio", [1.2345], "×1.23"),
-        ("ofMany", [7, 8], "7 of 8"),
-        ("ofMany", [8, 8], "8"),
+        ("partOf", [7, 8], "7 of 8"),
+        ("partOf", [8, 8], "8"),
         ("called", ["train"], "train()"),
         ("called", ["<module>"], "<module>"),
         ("quantity", [2**31, "bytes"], "2.00 GiB"),
@@ -222,8 +222,8 @@ def test_statistics_leave_unknown_out(call: Any) -> None:
 
 def test_statistics_of_a_thinned_window_count_every_row(call: Any) -> None:
     whole = {"last": 4, "min": 1, "max": 9, "mean": 3, "rows": 6}
-    assert call("series", "wholeStats", whole, [])["mean"] == 3
-    assert call("series", "wholeStats", whole, [None, 11, 7]) == {"last": 7, "min": 1, "max": 11, "mean": 4.5}
+    assert call("series", "windowStats", whole, [])["mean"] == 3
+    assert call("series", "windowStats", whole, [None, 11, 7]) == {"last": 7, "min": 1, "max": 11, "mean": 4.5}
 
 
 @pytest.mark.parametrize(
@@ -273,12 +273,12 @@ def test_smoothing_keeps_gaps_and_a_level_and_weighs_by_the_axis_not_by_the_coun
 
 def test_a_window_is_moved_within_what_there_is(call: Any) -> None:
     window, extent = {"from": 2, "to": 6}, [0, 10]
-    assert call("series", "slid", window, "window", 3, extent, 1) == {"from": 5, "to": 9}
-    assert call("series", "slid", window, "window", 30, extent, 1) == {"from": 6, "to": 10}
-    assert call("series", "slid", window, "window", -30, extent, 1) == {"from": 0, "to": 4}
-    assert call("series", "slid", window, "start", 9, extent, 1) == {"from": 5, "to": 6}
-    assert call("series", "slid", window, "end", -9, extent, 1) == {"from": 2, "to": 3}
-    assert call("series", "slid", {"from": 10, "to": 10}, "end", 0, extent, 1) == {"from": 9, "to": 10}
+    assert call("series", "shiftedWindow", window, "window", 3, extent, 1) == {"from": 5, "to": 9}
+    assert call("series", "shiftedWindow", window, "window", 30, extent, 1) == {"from": 6, "to": 10}
+    assert call("series", "shiftedWindow", window, "window", -30, extent, 1) == {"from": 0, "to": 4}
+    assert call("series", "shiftedWindow", window, "start", 9, extent, 1) == {"from": 5, "to": 6}
+    assert call("series", "shiftedWindow", window, "end", -9, extent, 1) == {"from": 2, "to": 3}
+    assert call("series", "shiftedWindow", {"from": 10, "to": 10}, "end", 0, extent, 1) == {"from": 9, "to": 10}
 
 
 def test_areas_have_gaps_where_nothing_is_known(call: Any) -> None:
@@ -321,9 +321,9 @@ def test_polygons_become_one_path_with_a_gap_between_two(call: Any) -> None:
 
 def test_a_band_with_gaps_is_a_shape_for_each_stretch(call: Any) -> None:
     """Filled as one, its ends would be joined across what is unknown."""
-    told = call("series", "stretches", [0, 1, 2, 3, 4], [1, 1, None, 2, None], [3, 4, None, 5, None])
+    told = call("series", "bandOutlines", [0, 1, 2, 3, 4], [1, 1, None, 2, None], [3, 4, None, 5, None])
     assert told == {"x": [0, 1, 1, 0, None, 3, 3, None], "y": [3, 4, 1, 1, None, 5, 2, None]}
-    assert call("series", "stretches", [0, 1], [None, None], [1, 1]) == {"x": [], "y": []}
+    assert call("series", "bandOutlines", [0, 1], [None, None], [1, 1]) == {"x": [], "y": []}
 
 
 RUN_VERDICT = """async ([run, leaks]) => {
@@ -448,4 +448,4 @@ def test_a_way_to_train_is_told_by_its_techniques(
     call: Any, given: dict[str, Any], rows: int | None, words: str
 ) -> None:
     none = {"gradient_accumulation": 1, "gradient_checkpointing": False, "optimizer_8bit": False, "no_foreach": False}
-    assert call("parts/training_plans", "wayWords", {"rows": rows, "techniques": {**none, **given}}) == words
+    assert call("parts/training_plans", "planText", {"rows": rows, "techniques": {**none, **given}}) == words
