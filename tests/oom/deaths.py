@@ -313,7 +313,7 @@ DEATHS = [
                 self.found = torch.cat([self.found, out.to(self.found.device)])  # asks
         meter = Meter()
         with torch.no_grad():
-            for _ in range(20):
+            for _ in range(24):
                 meter.update(model(torch.empty(16000, 512, device="cuda")))  # keeps
         """,
         phase="eval",

@@ -23,6 +23,9 @@ MOST_KNOWN = 32
 CLOSE_ENOUGH = 0.02
 """Maximum difference of two followed steps, as a share of the peak, at which a step between them counts as known."""
 
+NEAR = 0.05
+"""Maximum distance from the followed steps, as a share of the height, at which a step beyond them counts as known."""
+
 
 class BackwardPeaks:
     """Follows the gradients of single steps. Everything runs on the training thread.
@@ -119,9 +122,10 @@ class BackwardPeaks:
             return known[height]
         below = max((one for one in known if one <= height), default=None)
         above = min((one for one in known if one >= height), default=None)
-        if below is None or above is None:  # beyond all: the nearest two say whether it still moves
+        if below is None or above is None:
+            # Beyond all, but near: the nearest two say whether it still moves.
             nearest = sorted(known, key=lambda one: abs(one - height))[:2]
-            if len(nearest) < 2:
+            if len(nearest) < 2 or abs(height - nearest[0]) > max(NEAR * height, abs(nearest[1] - nearest[0])):
                 return None
             below, above = nearest
         if abs(known[below] - known[above]) > CLOSE_ENOUGH * peak:
