@@ -781,7 +781,13 @@ def test_empty_cache_without_effect_is_recorded(training) -> None:
         predicted = predict(from_window(recorded), "expandable_segments:True")
         is_unknown = any("unknown whether empty_cache() was called" in note for note in predicted.notes)
         assert len(recorded.emptied) == (not elsewhere)
-        assert is_unknown or any("empty_cache() was called once" in one for one in predicted.reasons) is elsewhere
+        # A workspace that a product has freed is returned: then the history shows the call.
+        had_effect = SEGMENT_FREE in [row["action"] for row in rows(recorded.events)]
+        assert (
+            is_unknown
+            or had_effect
+            or any("empty_cache() was called once" in one for one in predicted.reasons) is elsewhere
+        )
 
 
 def test_a_resumed_runs_first_window_continues_the_numbers(training) -> None:

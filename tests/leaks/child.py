@@ -26,6 +26,9 @@ ANSWER_WITHIN_SECONDS = 600.0
 """a loop takes one or two, transformers' imports ten more; a machine may be a tenth as fast"""
 CHILD = "import sys; sys.path.insert(0, sys.argv[1]); import child; child.main(sys.argv[2])"
 
+NO_WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":0:0", "CUBLASLT_WORKSPACE_SIZE": "0"}
+"""Settings of cuBLAS. The loops are small: from PyTorch 2.15 on each product takes a workspace, which alone would be the peak."""
+
 
 class Child:
     """Runs loops elsewhere. A child that crashed or hangs fails its own question alone: the next one gets a new child."""
@@ -76,7 +79,7 @@ class Child:
                     CHILD,
                     arguments=[str(Path(__file__).parent), self._folder.name],
                     cwd=self._folder.name,
-                    env={**os.environ, "EMULATED_GPU_LEDGER": "private", "HF_HUB_OFFLINE": "1"},
+                    env={**os.environ, "EMULATED_GPU_LEDGER": "private", "HF_HUB_OFFLINE": "1", **NO_WORKSPACES},
                 )
                 connection = door.accept()[0]
             with connection:
