@@ -78,7 +78,7 @@ class Told(NamedTuple):
 
 
 class Categories:
-    """The anatomy of steps (see StepClock.anatomy). Everything runs on the training thread, where tensors stand still.
+    """Memory of steps by category (docs/anatomy.md). Everything runs on the training thread, where tensors stand still.
 
     optimizers, roots   live views (weak sets); nothing of theirs is kept
     peak_of             device -> the allocator's peak allocated bytes now; None without CUDA

@@ -1,6 +1,6 @@
 """Merges the scans of a run's ranks into one list of leaks, worst first, with the totals that pages show.
 
-The newest scan of each rank's newest session counts (``state.py`` selects it). A leak that several ranks have, by kind, name, file
+The newest scan of each rank's newest session counts (``load_scans`` selects it). A leak that several ranks have, by kind, name, file
 and line, is one entry.
 """
 

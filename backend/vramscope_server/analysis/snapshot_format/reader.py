@@ -1,6 +1,6 @@
 """Reads what ``torch.cuda.memory._dump_snapshot`` wrote, gzipped or not, into traces. Executes nothing that is in the file.
 
-The file is read as a stream by a machine of our own (``snapshot_stream``), which writes columns in place of objects: some
+The file is read as a stream by a machine of our own (``pickle_vm/machine.py``), which writes columns in place of objects: some
 110 bytes an event at its peak, and half a second for a million of them. Format: "Understanding CUDA Memory Usage" in
 PyTorch's documentation, and the files of torch 2.11 and 2.13.
 """

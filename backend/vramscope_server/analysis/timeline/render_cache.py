@@ -1,4 +1,4 @@
-"""What the timeline of a trace is drawn from, kept in the folder of its columns (``history.trace_folder``) and mapped again.
+"""What the timeline of a trace is drawn from, kept in the folder of its columns (``column_store``) and mapped again.
 
 Of ten million events it takes seconds to work out: the course, and which group each allocation belongs to by line and by category.
 """
@@ -35,7 +35,7 @@ def save_pictures(trace: Trace, folder: Path) -> None:
 
 
 def load_pictures(folder: Path) -> tuple[AllocationCurve, list[Grouping]] | None:
-    """What was saved; None where it was not, in folders of earlier versions. Raises OSError, ValueError as trace_folder.load."""
+    """What was saved; None where it was not, in folders of earlier versions. Raises OSError, ValueError as column_store.load."""
     if not (folder / f"names.{KEPT[-1]}.json").exists():
         return None
     course = AllocationCurve(**{one.name: mapped(folder / f"course.{one.name}.npy") for one in fields(AllocationCurve)})

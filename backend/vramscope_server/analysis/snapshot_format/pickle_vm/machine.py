@@ -1,7 +1,7 @@
 """The pickle machine: runs the program that a pickle is, and writes what an allocator's snapshot holds into tables.
 
 Nothing in a pickle is executed or made an object. Plain data takes some thirty opcodes; each is done here on numbers
-(``pickle_tables``), and anything else is refused, above all what would call something. No work is larger than the bytes
+(``tables.py``), and anything else is refused, above all what would call something. No work is larger than the bytes
 that ask for it. Source of the opcodes: the descriptions in the standard library's pickletools.
 """
 
