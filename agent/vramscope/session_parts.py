@@ -10,7 +10,7 @@ from typing import Any
 
 from vramscope.guard import guarded
 from vramscope.integrations.extensions import extend
-from vramscope.integrations.registry import Target
+from vramscope.integrations.target import Target
 from vramscope.leaks.detector import LeakDetector
 from vramscope.leaks.terminal_lines import LeakLines
 from vramscope.memory.allocator_settings import allocator_settings

@@ -8,7 +8,7 @@ from vramscope.leaks.holders import wording
 from vramscope.leaks.holders.holder_bytes import group_of
 from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.registry import FindingRegistry
-from vramscope.leaks.verdict.verdict import GROWS, Verdict
+from vramscope.leaks.verdict.holder_verdict import GROWS, Verdict
 from vramscope.steps.clock import StepClock
 
 

@@ -10,8 +10,8 @@ from vramscope.leaks.holders.holder_bytes import group_of
 from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.registry import FindingRegistry
 from vramscope.leaks.verdict.history import MOST_TRANSITIONS, HolderHistory
+from vramscope.leaks.verdict.holder_verdict import Verdict
 from vramscope.leaks.verdict.states import HolderState, Reason, Transition
-from vramscope.leaks.verdict.verdict import Verdict
 from vramscope.protocol import series
 from vramscope.steps.clock import StepClock
 

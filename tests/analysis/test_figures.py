@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from vramscope.protocol import series as wire_series
 from vramscope_server.analysis.fragmentation.breakdown import Breakdown
+from vramscope_server.analysis.series.chart_data import FloatArray, LossWindow, RunWindow, SeriesColumn, StreamWindow
 from vramscope_server.analysis.series.trend import trend
-from vramscope_server.analysis.series.window import FloatArray, LossWindow, RunWindow, SeriesColumn, StreamWindow
 from vramscope_server.analysis.timeline.axis_spans import AxisSpans
 from vramscope_server.analysis.timeline.grouping import Series
 from vramscope_server.analysis.timeline.overview import Overview

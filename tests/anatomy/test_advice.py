@@ -267,7 +267,7 @@ def test_rule_applies_to_its_training_only(observed, rule: str) -> None:
 
 
 def test_sentence_has_its_number_and_source(observed) -> None:
-    from vramscope_server.analysis.units import amount
+    from vramscope_server.analysis.number_format import amount
 
     for one in observed.values():
         told = list(said(one).values())

@@ -10,9 +10,9 @@ import pytest
 from observed import JUDGED
 
 from vramscope.protocol.window import OWNER_CATEGORIES
+from vramscope_server.analysis.ownership.allocation_owners import name_of, ownership_of
 from vramscope_server.analysis.ownership.amounts import allocated_after, allocated_at, peak_event
 from vramscope_server.analysis.ownership.categories import CATEGORIES, UNKNOWN, categories_of
-from vramscope_server.analysis.ownership.owners import name_of, ownership_of
 from vramscope_server.analysis.ownership.stack_categories import with_phases
 from vramscope_server.analysis.ownership.summary import summary
 from vramscope_server.analysis.trace.stacks import Stacks

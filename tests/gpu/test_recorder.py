@@ -236,11 +236,11 @@ def test_inference_is_not_listened_to_for_ever(training, monkeypatch: pytest.Mon
     """It builds no graph, so its calls never show a training."""
     import torch
 
-    from vramscope.recording import first_call
+    from vramscope.recording import first_forward
 
-    monkeypatch.setattr(first_call, "MOST_CALLS", 8)
+    monkeypatch.setattr(first_forward, "MOST_CALLS", 8)
     run, begun = training(), []
-    first_call.FirstCall(run.clock, lambda: begun.append("forward")).listen()
+    first_forward.FirstCall(run.clock, lambda: begun.append("forward")).listen()
     inputs = torch.empty(4, 256, device="cuda")
     with torch.no_grad():
         run.model(inputs)

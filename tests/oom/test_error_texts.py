@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from error_texts import TEXTS, ErrorText
 
-from vramscope.oom_diagnosis.message import MAX_CHARACTERS, parse
+from vramscope.oom_diagnosis.parse_message import MAX_CHARACTERS, parse
 from vramscope_server.cli.client import Failure
 from vramscope_server.cli.oom import explain
 

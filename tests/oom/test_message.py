@@ -9,7 +9,7 @@ import pytest
 
 from vramscope.oom_diagnosis.diagnosis import diagnose
 from vramscope.oom_diagnosis.evidence import facts_of_message
-from vramscope.oom_diagnosis.message import MAX_CHARACTERS, parse, parse_parts
+from vramscope.oom_diagnosis.parse_message import MAX_CHARACTERS, parse, parse_parts
 
 MIB, GIB = 1 << 20, 1 << 30
 TORCH_1 = (

@@ -11,7 +11,7 @@ import pytest
 from small_snapshot import MIB, event, plain, read_object
 from test_snapshot_protocols import told_by
 
-from vramscope_server.analysis import units
+from vramscope_server.analysis import number_format
 from vramscope_server.analysis.trace.missing_events import missing_event_notes
 from vramscope_server.analysis.trace.trace import reserved_after
 
@@ -34,7 +34,7 @@ def test_a_history_with_events_told_again_is_that_without_them(recorded: dict[st
     for way, (events, times) in ways.items():
         snapshot = read_object({**told, "device_traces": [events]})
         assert snapshot.notes == [
-            f"an event that stands twice is counted the first time alone ({units.times(times)})"
+            f"an event that stands twice is counted the first time alone ({number_format.times(times)})"
         ], way
         assert told_by(snapshot.devices[0]) == expected, way
         assert list(missing_event_notes(snapshot.devices[0])) == gaps

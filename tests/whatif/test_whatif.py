@@ -11,11 +11,11 @@ from measured import measure_all
 
 from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.advice.rules import fragmentation
-from vramscope_server.analysis.oom.window import evidence_of
+from vramscope_server.analysis.number_format import amount
+from vramscope_server.analysis.oom.recording_evidence import evidence_of
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
 from vramscope_server.analysis.snapshot_format.reader import read
 from vramscope_server.analysis.trace.trace import Trace
-from vramscope_server.analysis.units import amount
 from vramscope_server.analysis.whatif.confidence import OWN_LIMIT
 from vramscope_server.analysis.whatif.recommendation import Risk, recommend, risk_of, without_evidence
 from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, predict, smallest_card, sweep

@@ -12,7 +12,7 @@ from collections import deque
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from vramscope.leaks.end_figures import MemorySinceScan
+from vramscope.leaks.end_numbers import MemorySinceScan
 from vramscope.leaks.policy import POLICY
 from vramscope.protocol.series import UNKNOWN
 

@@ -22,8 +22,8 @@ from vramscope.leaks.loop_shape import LoopKind, LoopShape
 from vramscope.leaks.policy import POLICY
 from vramscope.leaks.recording_questions import RecordingQuestions
 from vramscope.leaks.registry import FindingRegistry, reasons_of
+from vramscope.leaks.scan.any_module_call import FirstCall
 from vramscope.leaks.scan.call_arguments import argument_storages, is_argument
-from vramscope.leaks.scan.first_call import FirstCall
 from vramscope.leaks.scan.scanner import SCAN_SECONDS, Scanner
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.schedule import RESCAN_SECONDS, EvaluationSchedule, ScanSchedule

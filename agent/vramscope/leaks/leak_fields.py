@@ -9,9 +9,9 @@ import msgspec
 
 from vramscope.leaks.autograd.dropped_graphs import GraphOrigin
 from vramscope.leaks.holders.key import HolderKey, HolderKind
+from vramscope.leaks.verdict.holder_verdict import OVERLAPS, FindingKey, Verdict
 from vramscope.leaks.verdict.peak_effect import Effect
 from vramscope.leaks.verdict.states import Transition
-from vramscope.leaks.verdict.verdict import OVERLAPS, FindingKey, Verdict
 from vramscope.protocol import messages
 
 NO_STEPS: Final = "Not measured: an evaluation has no steps. Without the graphs this memory would be free."

@@ -10,7 +10,7 @@ import msgspec
 
 from vramscope.leaks.autograd.dropped_graphs import DroppedGraph, GraphOrigin
 from vramscope.leaks.autograd.graph_walk import NODE_BYTES
-from vramscope.leaks.end_figures import MemorySinceScan, at_end
+from vramscope.leaks.end_numbers import MemorySinceScan, at_end
 from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.holder_bytes import MOST_WORDS, Group
 from vramscope.leaks.holders.key import HolderKey, HolderKind
@@ -25,9 +25,9 @@ from vramscope.leaks.leak_fields import (
 )
 from vramscope.leaks.scan.storages import Storages
 from vramscope.leaks.verdict import advice
+from vramscope.leaks.verdict.holder_verdict import GROWS, OVERLAPS, FindingKey, Verdict
 from vramscope.leaks.verdict.peak_effect import NOT_ON_CPU, Effect, PeakFollower, avoidable_bytes
 from vramscope.leaks.verdict.states import ENDS, HolderState, Reason, Transition
-from vramscope.leaks.verdict.verdict import GROWS, OVERLAPS, FindingKey, Verdict
 from vramscope.memory.scanned_leak import ScannedLeak
 from vramscope.process import frames
 from vramscope.protocol import messages

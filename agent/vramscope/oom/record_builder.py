@@ -18,7 +18,7 @@ from vramscope.memory.layout_columns import layout
 from vramscope.memory.peak_counters import limit_bytes, share_peak_counters
 from vramscope.memory.pools import Pools
 from vramscope.memory.stack_table import Stacks
-from vramscope.oom import other_models, owners
+from vramscope.oom import other_models, owned_memory
 from vramscope.oom.recent_samples import RecentSamples
 from vramscope.oom.suspects import Suspects
 from vramscope.oom.timeline import Timeline, node
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from vramscope.leaks.detector import LeakDetector
     from vramscope.oom.other_models import LiveObjects
-    from vramscope.oom.owners import OwnedMemory
+    from vramscope.oom.owned_memory import OwnedMemory
     from vramscope.steps.clock import StepClock
 
 MOST_BLOCKS: Final = 400_000
@@ -218,7 +218,7 @@ class RecordBuilder:
             optimizers = other_models.optimizers_of(
                 (one for root in roots for one in root.parameters()), live.optimizers
             )
-        memory = owners.count(
+        memory = owned_memory.count(
             optimizers,
             roots,
             device,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from vramscope.oom import batch, error_chain, forward_progress, observer, other_models, stack
+from vramscope.oom import batch_rows_from_stack, error_chain, forward_progress, observer, other_models, stack
 from vramscope.oom.messages import messages_of
 from vramscope.oom.peer import Bystander
 from vramscope.oom.peer_signal import PeerSignal
@@ -19,7 +19,7 @@ from vramscope.oom.record_builder import RecordBuilder
 from vramscope.oom.trigger import OomTrigger
 from vramscope.oom_diagnosis.diagnosis import diagnose
 from vramscope.oom_diagnosis.evidence import facts_of_record
-from vramscope.oom_diagnosis.message import Message, parse
+from vramscope.oom_diagnosis.parse_message import Message, parse
 from vramscope.process import terminal
 from vramscope.protocol import messages as wire_messages
 from vramscope.protocol.oom_record import MAX_FRAMES, MESSAGE_EVENT, SURVIVED_EVENT, OomRecord
@@ -116,7 +116,7 @@ class OomRecorder:
                     allowed_bytes if total is not None and allowed_bytes < total else None,
                     stack=stack.as_record(frames),
                     running=running,
-                    batch_size=batch.rows_of(frames),
+                    batch_size=batch_rows_from_stack.rows_of(frames),
                     frames=frames,
                     roots=roots,
                     moving=moving,
@@ -156,7 +156,7 @@ class OomRecorder:
                 limit_bytes=message.limit_bytes,
                 stack=[*error_chain.frames_of(error), *stack.as_record(frames)][:MAX_FRAMES],
                 running=forward_progress.running_module([*error_chain.living_frames_of(error), *frames], roots),
-                batch_size=batch.rows_of(frames),
+                batch_size=batch_rows_from_stack.rows_of(frames),
                 frames=frames,
                 roots=roots,
                 error_type=type(error).__name__,

@@ -15,7 +15,7 @@ from vramscope.steps.phase import EVAL, FORWARD
 
 if TYPE_CHECKING:
     from vramscope.leaks.detector import LeakDetector
-    from vramscope.oom.owners import OwnedMemory
+    from vramscope.oom.owned_memory import OwnedMemory
     from vramscope.oom.trigger import OomTrigger
     from vramscope.steps.clock import StepClock
 

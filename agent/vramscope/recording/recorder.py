@@ -18,11 +18,11 @@ from vramscope.memory.scanned_leak import ScannedLeak
 from vramscope.process.identity import random_id
 from vramscope.process.notices import Notice
 from vramscope.protocol import series
+from vramscope.recording.address_owners import Owners
 from vramscope.recording.counters import AllocatorReader
 from vramscope.recording.event_metadata import TAG, EventMetadata
-from vramscope.recording.first_call import FirstCall
+from vramscope.recording.first_forward import FirstCall
 from vramscope.recording.leaked_addresses import LeakedAddresses
-from vramscope.recording.owners import Owners
 from vramscope.recording.packing import WindowPacker
 from vramscope.recording.plan import LEAK, WindowPlan, WindowRequest
 from vramscope.recording.pytorch_history import PytorchHistory

@@ -18,8 +18,8 @@ from vramscope_server.answers.anatomy import AnatomyAnswer
 from vramscope_server.api.dependencies import open_recording, readable, require_event
 from vramscope_server.api.fragmentation import Event
 from vramscope_server.api.profiles import newest_profile
+from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import reader
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.recording_cache import OpenRecording
 from vramscope_server.services import Services

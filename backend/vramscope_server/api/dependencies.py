@@ -12,7 +12,7 @@ from fastapi import Query, Request
 from vramscope.protocol.window import BadWindow
 from vramscope_server.api.problems import BadRecording, InvalidParameter
 from vramscope_server.api.recordings import require_recording, whole
-from vramscope_server.api.run_window import reader
+from vramscope_server.api.requested_range import reader
 from vramscope_server.recording_cache import OpenRecording
 from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact

@@ -13,8 +13,8 @@ from vramscope_server.analysis.diff.steps import step_line
 from vramscope_server.answers.compare import SitesAnswer, TimelinesAnswer
 from vramscope_server.api.dependencies import open_recording, readable
 from vramscope_server.api.problems import NotFound
+from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import reader
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.timeline import course_in, look_at_in, sites_in
 from vramscope_server.recording_cache import OpenRecording

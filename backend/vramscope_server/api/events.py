@@ -14,6 +14,7 @@ from fastapi.responses import StreamingResponse
 
 from vramscope.protocol.series import phase_name
 from vramscope.protocol.window import ACTIONS
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.timeline import flamegraph as flames
 from vramscope_server.analysis.timeline.axis_spans import ruler
 from vramscope_server.analysis.timeline.overview import overview
@@ -22,7 +23,6 @@ from vramscope_server.analysis.trace.search import EventFilter, matching_events
 from vramscope_server.analysis.trace.segment_map import stack_lines
 from vramscope_server.analysis.trace.trace import Trace, address_as_json
 from vramscope_server.analysis.trace.types import Events
-from vramscope_server.analysis.units import amount
 from vramscope_server.answers.recordings import EventsAnswer
 from vramscope_server.api.dependencies import open_recording, readable
 from vramscope_server.api.problems import Conflict, InvalidParameter

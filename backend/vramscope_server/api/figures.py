@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 
-from vramscope_server.analysis.series.window import LossWindow, RunWindow, StreamWindow
+from vramscope_server.analysis.series.chart_data import LossWindow, RunWindow, StreamWindow
 from vramscope_server.answers.steps import CompareFigure, RunFigure
 from vramscope_server.api.compare import compared_runs
 from vramscope_server.api.problems import NotFound
-from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import (
+from vramscope_server.api.requested_range import (
     Axis,
     AxisName,
     DeviceIndex,
@@ -26,6 +25,7 @@ from vramscope_server.api.run_window import (
     require_run,
     run_window,
 )
+from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.answers.recordings import Block, RecordedMap, RecordingMoments, SizesAnswer, StripAnswer
 from vramscope_server.api.dependencies import End, First, checked_window, open_recording, readable, require_event
 from vramscope_server.api.recordings import recording_row
+from vramscope_server.api.requested_range import Points
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import Points
 from vramscope_server.api.schemas import answers_with
 
 router = APIRouter(tags=["recordings"])

@@ -23,8 +23,7 @@ from vramscope_server.analysis.series.verdicts import (
 from vramscope_server.answers.leaks import LeakReplay, LeakReport
 from vramscope_server.api.dependencies import readable
 from vramscope_server.api.problems import BadRecording, NotFound
-from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import (
+from vramscope_server.api.requested_range import (
     DeviceIndex,
     From,
     Rank,
@@ -36,6 +35,7 @@ from vramscope_server.api.run_window import (
     require_rank_device,
     require_run,
 )
+from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact, list_artifacts

@@ -16,8 +16,8 @@ from vramscope_server.api.compare import Runs, compared_runs
 from vramscope_server.api.dependencies import readable
 from vramscope_server.api.recording_prediction import predicted
 from vramscope_server.api.recordings import recording_row
+from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import reader
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.recording_cache import OpenRecording
 from vramscope_server.services import Services

@@ -8,11 +8,11 @@ from fastapi import APIRouter, Request, Response
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
-from vramscope_server.answers.figures_and_windows import Asked
 from vramscope_server.answers.recordings import RecordingList, RecordingRow
+from vramscope_server.answers.shared_parts import Asked
 from vramscope_server.api.problems import Conflict, NotFound
+from vramscope_server.api.requested_range import Rank, reader, require_run
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import Rank, reader, require_run
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
 from vramscope_server.services import Services
@@ -65,7 +65,10 @@ def get_recording(request: Request, recording: str) -> Response:
     summary="Bytes of a recording",
     response_class=Response,
     responses={
-        200: {"content": {"application/octet-stream": {}}, "description": "as `agent/vramscope/window.py` says"}
+        200: {
+            "content": {"application/octet-stream": {}},
+            "description": "as `agent/vramscope/protocol/window.py` says",
+        }
     },
 )
 def get_data(request: Request, recording: str) -> Response:

@@ -13,8 +13,7 @@ from vramscope.protocol import series
 from vramscope_server.analysis.series.downsample import envelope, float_envelope, with_holes
 from vramscope_server.answers.steps import SeriesAnswer
 from vramscope_server.api.problems import InvalidParameter
-from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import (
+from vramscope_server.api.requested_range import (
     AxisName,
     DeviceIndex,
     From,
@@ -30,6 +29,7 @@ from vramscope_server.api.run_window import (
     require_rank_device,
     require_run,
 )
+from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.store.run_queries import scalars_of_rank
 from vramscope_server.store.scalars import SCALARS, numbers, words

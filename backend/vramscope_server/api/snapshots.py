@@ -11,8 +11,8 @@ from starlette.requests import ClientDisconnect
 
 from vramscope_server.answers.snapshots import SnapshotList, SnapshotRow, UploadedSnapshot
 from vramscope_server.api.problems import InvalidParameter, NotFound, Storage, TooLarge
+from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import reader
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import storing
 from vramscope_server.services import Services

@@ -8,8 +8,15 @@ from fastapi import APIRouter, Query, Request, Response
 
 from vramscope.protocol import series
 from vramscope_server.answers.steps import Step
+from vramscope_server.api.requested_range import (
+    DeviceIndex,
+    Rank,
+    checked_window,
+    reader,
+    require_rank_device,
+    require_run,
+)
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import DeviceIndex, Rank, checked_window, reader, require_rank_device, require_run
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.store.series_reader import load_columns
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 
-from vramscope_server.analysis.ownership.owners import name_of, ownership_of
+from vramscope_server.analysis.ownership.allocation_owners import name_of, ownership_of
 from vramscope_server.analysis.timeline import flamegraph as flames
 from vramscope_server.analysis.timeline.allocation import hit, life
 from vramscope_server.analysis.timeline.axis_spans import AxisSpans, ruler

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from vramscope.oom_diagnosis.diagnosis import Diagnosis, diagnose
 from vramscope.oom_diagnosis.evidence import facts_of_message
-from vramscope.oom_diagnosis.message import MAX_CHARACTERS, Message, parse_parts
 from vramscope.oom_diagnosis.message_kinds import KINDS
+from vramscope.oom_diagnosis.parse_message import MAX_CHARACTERS, Message, parse_parts
 from vramscope_server.cli.client import BAD_WORDS, CHECK_FAILED, Failure, address, ask, path_of, print_json
 from vramscope_server.cli.format import ABSENT, amount, count, plain
 from vramscope_server.cli.tables import Column, console, print_table

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope_server.analysis.series.window import FloatArray, RunWindow, StreamWindow
+from vramscope_server.analysis.series.chart_data import FloatArray, RunWindow, StreamWindow
 from vramscope_server.figures.whole_window import IntArray, whole_window
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.protocol.series import STEPS
+from vramscope_server.analysis.number_format import amount
+from vramscope_server.analysis.series.chart_data import FloatArray, RunWindow
 from vramscope_server.analysis.series.trend import MIN_STEPS, Trend
-from vramscope_server.analysis.series.window import FloatArray, RunWindow
-from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import COUNT, Drawing, Unit, byte_unit, highest, known
 
 NEEDS = {"steps": ["after_step_bytes", "graphs_alive"]}

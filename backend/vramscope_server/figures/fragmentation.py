@@ -10,7 +10,7 @@ import numpy.typing as npt
 import plotly.graph_objects as go
 
 from vramscope.protocol.series import SAMPLES
-from vramscope_server.analysis.series.window import FloatArray, RunWindow, StreamWindow
+from vramscope_server.analysis.series.chart_data import FloatArray, RunWindow, StreamWindow
 from vramscope_server.figures.drawing import COUNT, Drawing, Unit, byte_unit, highest, known, samples_of
 
 READ = ["unusable_bytes", "reserved_bytes", "active_bytes", "requested_bytes"]

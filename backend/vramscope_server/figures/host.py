@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from vramscope.protocol.series import SAMPLES
-from vramscope_server.analysis.series.window import RunWindow
+from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures.drawing import Drawing, byte_unit, highest, samples_of
 
 LABELS = {"host_used_bytes": "host in use, all processes", "process_rss_bytes": "this process (RSS)"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from vramscope.protocol.series import SAMPLES, STEPS
-from vramscope_server.analysis.series.window import RunWindow
+from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures.drawing import Drawing, byte_unit, highest, known, samples_of
 
 NEEDS = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope_server.analysis.series.window import FloatArray, RunWindow
+from vramscope_server.analysis.series.chart_data import FloatArray, RunWindow
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, escaped, known
 from vramscope_server.figures.peaks_over_steps import COLOURS, role_of
 

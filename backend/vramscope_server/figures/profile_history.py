@@ -6,9 +6,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.protocol.profile import NOT_ATTRIBUTED
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.profile.history import ProfileHistory
 from vramscope_server.analysis.timeline.overview import overview
-from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import Drawing, byte_unit
 from vramscope_server.figures.timeline import areas
 

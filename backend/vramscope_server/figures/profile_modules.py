@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 import plotly.graph_objects as go
 
+from vramscope_server.analysis.number_format import amount, duration
 from vramscope_server.analysis.profile.module_tree import ModuleBox, boxes_of
 from vramscope_server.analysis.profile.tables import Table
-from vramscope_server.analysis.units import amount, duration
 from vramscope_server.figures.drawing import Drawing, byte_unit, escaped
 from vramscope_server.figures.profile_operations import WORDS, time_unit
 

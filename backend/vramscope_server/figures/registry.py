@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from vramscope_server.analysis.series.window import RunWindow
+from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures import (
     categories,
     device,

@@ -8,10 +8,10 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.protocol.window import STATES
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.trace.frames import is_native
 from vramscope_server.analysis.trace.segment_map import LinearLayout, blocks_between, cells, stack_lines
 from vramscope_server.analysis.trace.trace import Trace
-from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import Drawing, byte_unit, escaped
 
 EXACT_BLOCKS = 2000

@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 import plotly.graph_objects as go
 
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.timeline.axis_spans import AxisSpans, Lane, Span
 from vramscope_server.analysis.timeline.grouping import Series
 from vramscope_server.analysis.timeline.overview import Overview
-from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, escaped
 
 LANES: Final[tuple[Lane, ...]] = ("step", "phase", "module", "range")

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.timeline.axis_spans import AxisSpans
 from vramscope_server.analysis.timeline.polygons import Picture, outlines
-from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, escaped
 from vramscope_server.figures.timeline import WIDTH_PX, begun, draw_ruler, label_of, mark_peak, top_of
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol import series
-from vramscope_server.analysis.series.window import FloatArray
+from vramscope_server.analysis.series.chart_data import FloatArray
 
 IntArray = npt.NDArray[np.int64]
 

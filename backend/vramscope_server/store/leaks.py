@@ -1,7 +1,7 @@
 """Merges the scans of a run's ranks into one list of leaks, worst first, with the totals that pages show.
 
-The newest scan of each rank's newest session counts (``load_scans`` selects it). A leak that several ranks have, by kind, name, file
-and line, is one entry.
+The newest scan of each rank's newest session counts (``load_scans`` selects it). A leak that several ranks have, by kind, name,
+file and line, is one entry.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from vramscope.leaks.policy import POLICY
-from vramscope.leaks.verdict.verdict import Verdict
+from vramscope.leaks.verdict.holder_verdict import Verdict
 
 _ORDER: Final = {
     "growing": 0,

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.ownership.allocation_owners import Ownership, name_of, ownership_of
 from vramscope_server.analysis.ownership.amounts import allocated_after, allocated_at, known_peak_event
 from vramscope_server.analysis.ownership.categories import CATEGORIES, categories_of
-from vramscope_server.analysis.ownership.owners import Ownership, name_of, ownership_of
 from vramscope_server.analysis.ownership.phases import PhaseIntervals, phase_intervals_of
 from vramscope_server.analysis.ownership.stack_categories import with_phases
 from vramscope_server.analysis.ownership.stack_frames import lives_with, stacks_through

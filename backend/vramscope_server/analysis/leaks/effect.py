@@ -14,9 +14,9 @@ from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.leaks.leaked_allocations import CannotTell, held_by
 from vramscope_server.analysis.leaks.release_points import releases
 from vramscope_server.analysis.leaks.reserved_effect import reserved_falls
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.ownership.amounts import allocated_after
 from vramscope_server.analysis.trace.trace import Trace, reserved_after
-from vramscope_server.analysis.units import amount
 
 Whole = npt.NDArray[np.int64]
 

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
 from vramscope.protocol.window import OWNER_CATEGORIES
-from vramscope_server.analysis.ownership.owners import NOBODY, ownership_of
+from vramscope_server.analysis.ownership.allocation_owners import NOBODY, ownership_of
 from vramscope_server.analysis.ownership.phases import PhaseIntervals, phase_intervals_of
 from vramscope_server.analysis.ownership.recompute import OPTIMIZER_FILES, recomputed, without_stacks
 from vramscope_server.analysis.ownership.stack_categories import moved_or_made, with_phases

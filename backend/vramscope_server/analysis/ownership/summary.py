@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.ownership.amounts import allocated_after, allocated_at, peak_event
 from vramscope_server.analysis.ownership.categories import CATEGORIES, UNKNOWN, categories_of
 from vramscope_server.analysis.ownership.stack_categories import with_phases
 from vramscope_server.analysis.trace.trace import Trace
-from vramscope_server.analysis.units import amount
 
 MAX_MODULES: Final = 50
 EARLIER: Final = "before the recording"

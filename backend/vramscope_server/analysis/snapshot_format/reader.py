@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from vramscope.protocol.window import ACTIONS, STATES, BadWindow
 from vramscope_server.analysis.numba_compile import entry
+from vramscope_server.analysis.number_format import times
 from vramscope_server.analysis.simulator.timed_settings import in_words
 from vramscope_server.analysis.snapshot_format import stream
 from vramscope_server.analysis.snapshot_format.items import NOUNS, Items, flattened, is_dict, is_list
@@ -48,7 +49,6 @@ from vramscope_server.analysis.trace.forward_stacks import with_texts
 from vramscope_server.analysis.trace.stacks import Stacks
 from vramscope_server.analysis.trace.trace import MAX_ADDRESS, Trace, checked
 from vramscope_server.analysis.trace.types import Blocks, Events, Layout, Segments, rows_of
-from vramscope_server.analysis.units import times
 
 __all__ = ["BadSnapshot", "Progress", "Snapshot", "read"]
 

@@ -12,12 +12,12 @@ from typing import Final, Literal
 
 import numpy as np
 
+from vramscope_server.analysis.number_format import amount, times
 from vramscope_server.analysis.simulator.program import FREE_REQUESTED
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
 from vramscope_server.analysis.simulator.versions import profile_of
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.trace.types import FREE_COMPLETED
-from vramscope_server.analysis.units import amount, times
 from vramscope_server.analysis.whatif.baseline_replay import Residual
 from vramscope_server.analysis.whatif.device import TargetDevice
 from vramscope_server.analysis.whatif.program import Derivation

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.window import ACTIONS
+from vramscope_server.analysis.number_format import times
 from vramscope_server.analysis.simulator.initial_state import InitialState
 from vramscope_server.analysis.simulator.program import (
     ALLOC,
@@ -31,7 +32,6 @@ from vramscope_server.analysis.trace.lifetimes import SMALL_SEGMENT_BYTES
 from vramscope_server.analysis.trace.trace import Trace, reserved_after
 from vramscope_server.analysis.trace.types import ALLOC as ALLOCATED
 from vramscope_server.analysis.trace.types import SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, Layout
-from vramscope_server.analysis.units import times
 
 Int64 = npt.NDArray[np.int64]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
-from vramscope_server.analysis.units import amount
 
 _DOCS: Final = (
     "https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf"

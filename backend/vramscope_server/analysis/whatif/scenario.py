@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from vramscope_server.analysis.number_format import times
 from vramscope_server.analysis.simulator.program import ALLOC, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, AddressOrder, Hazard, Replay, replay
 from vramscope_server.analysis.simulator.segments import GRANULE
@@ -18,7 +19,6 @@ from vramscope_server.analysis.simulator.versions import profile_of
 from vramscope_server.analysis.trace.block_sizes import SMALL_BYTES
 from vramscope_server.analysis.trace.lifetimes import SMALL_SEGMENT_BYTES
 from vramscope_server.analysis.trace.trace import Trace, reserved_after
-from vramscope_server.analysis.units import times
 from vramscope_server.analysis.whatif.baseline_replay import (
     USUAL_TOTAL_BYTES,
     earlier_of,

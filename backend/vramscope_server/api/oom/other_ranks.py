@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from vramscope.protocol.oom_record import OomRecord
 from vramscope_server.analysis.comparison.batch_size import BatchSize, batch_of
 from vramscope_server.analysis.oom.remedies.remedy import OtherRun
-from vramscope_server.api.run_window import require_run
+from vramscope_server.api.requested_range import require_run
 from vramscope_server.store.run_detail import run_in_full
 from vramscope_server.store.run_queries import list_runs
 from vramscope_server.store.table_rows import StoredRun

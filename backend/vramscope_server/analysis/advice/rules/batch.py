@@ -22,9 +22,9 @@ from vramscope.oom_diagnosis.demand import FRAGMENTATION_MARGIN
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.advice.facts import Advice, StepFacts
 from vramscope_server.analysis.advice.rules import weight_copies
+from vramscope_server.analysis.number_format import amount, percent
 from vramscope_server.analysis.ownership.categories import ACTIVATIONS, INPUT, TEMPORARIES
 from vramscope_server.analysis.simulator.replay import UNLIMITED
-from vramscope_server.analysis.units import amount, percent
 from vramscope_server.analysis.whatif.device import card_of
 
 SOURCE: Final = "activations go with the batch, weights and their state do not"

@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
+from vramscope_server.analysis.number_format import amount, percent
 from vramscope_server.analysis.ownership.categories import BACKWARD
 from vramscope_server.analysis.ownership.recompute import recomputed
-from vramscope_server.analysis.units import amount, percent
 
 Whole = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
-from vramscope_server.analysis.units import amount
+from vramscope_server.analysis.number_format import amount
 
 SOURCE: Final = "https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html"
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts, Whole
-from vramscope_server.analysis.units import amount, percent
+from vramscope_server.analysis.number_format import amount, percent
 
 SOURCE: Final = "https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html"
 """Its note on foreach: the peak is higher by about the size of the parameters."""

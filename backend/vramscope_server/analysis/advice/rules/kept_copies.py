@@ -16,7 +16,7 @@ import numpy as np
 
 from vramscope.protocol.window import OWNER_CATEGORIES
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts, Whole
-from vramscope_server.analysis.units import amount, percent
+from vramscope_server.analysis.number_format import amount, percent
 
 SOURCE: Final = "tensors that no step uses need not be on the device"
 COPIES: Final = OWNER_CATEGORIES.index("copies")

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
-from vramscope_server.analysis.units import amount, percent
+from vramscope_server.analysis.number_format import amount, percent
 
 Whole = npt.NDArray[np.int64]
 

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts, Whole
-from vramscope_server.analysis.units import amount
+from vramscope_server.analysis.number_format import amount
 
 SOURCE: Final = "https://arxiv.org/abs/2411.09009"
 """Wijmans et al. (2024), Cut Your Losses in Large-Vocabulary Language Models"""

@@ -16,7 +16,7 @@ import numpy as np
 
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts, Whole
 from vramscope_server.analysis.advice.rules import foreach
-from vramscope_server.analysis.units import amount, percent
+from vramscope_server.analysis.number_format import amount, percent
 
 SOURCE: Final = "https://huggingface.co/docs/bitsandbytes/main/en/optimizers"
 MIN_FRACTION: Final = 0.2

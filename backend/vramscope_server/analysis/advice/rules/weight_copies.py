@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
-from vramscope_server.analysis.units import amount, percent
+from vramscope_server.analysis.number_format import amount, percent
 
 Flags = npt.NDArray[np.bool_]
 

@@ -15,9 +15,9 @@ from fastapi import Query
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import series
+from vramscope_server.analysis.series.chart_data import FloatArray, LossWindow, RunWindow, SeriesColumn, StreamWindow
 from vramscope_server.analysis.series.downsample import Buckets, at_peak, divide, envelope, float_envelope, with_holes
 from vramscope_server.analysis.series.trend import trend
-from vramscope_server.analysis.series.window import FloatArray, LossWindow, RunWindow, SeriesColumn, StreamWindow
 from vramscope_server.api.problems import InvalidParameter, NotFound
 from vramscope_server.services import Services
 from vramscope_server.store.rows import run_row

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from vramscope.oom_diagnosis.log_text import all_joined, exception_name, joined, plain, without_prefixes
-from vramscope.oom_diagnosis.message_kinds import BEGINNINGS, IN_TEXTS_ONLY, KINDS, OTHER_SOFTWARE, OWN_WORDS
-from vramscope.oom_diagnosis.message_patterns import (  # fmt: skip
+from vramscope.oom_diagnosis.message_amounts import (  # fmt: skip
     ASKED_ELSEWHERE,
     ASYNC,
     DEVICE,
@@ -35,6 +34,7 @@ from vramscope.oom_diagnosis.message_patterns import (  # fmt: skip
     amount,
     wording_of,
 )
+from vramscope.oom_diagnosis.message_kinds import BEGINNINGS, IN_TEXTS_ONLY, KINDS, OTHER_SOFTWARE, OWN_WORDS
 
 MAX_CHARACTERS: Final = 1 << 20
 """Characters that are searched at a time."""

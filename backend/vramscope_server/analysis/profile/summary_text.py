@@ -8,8 +8,8 @@ import numpy as np
 
 from vramscope.protocol.profile import NOT_ATTRIBUTED, PYTHON, Profile
 from vramscope.protocol.series import PHASES, UNKNOWN
+from vramscope_server.analysis.number_format import amount, duration, percent
 from vramscope_server.analysis.profile.tables import Table
-from vramscope_server.analysis.units import amount, duration, percent
 
 BUSY: Final = 0.8
 """Minimum busy share of a device. Below it, the device waits for Python."""
