@@ -14,7 +14,7 @@ from vramscope.integrations.target import Target
 from vramscope.leaks.detector import LeakDetector
 from vramscope.leaks.terminal_lines import LeakLines
 from vramscope.memory.allocator_settings import allocator_settings
-from vramscope.memory.breakdown import Categories
+from vramscope.memory.category_split import Categories
 from vramscope.memory.host import Host
 from vramscope.metrics.loss import LossWatch
 from vramscope.metrics.reported import Told
@@ -37,7 +37,7 @@ from vramscope.settings import Settings
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
 from vramscope.steps.patches.cuda_graphs import UNSEEN, ReplayFront
-from vramscope.steps.tails import tails_of
+from vramscope.steps.peaks_after_last_step import tails_of
 from vramscope.techniques.detector import TechniqueDetector
 from vramscope.transport.ring import Ring
 from vramscope.transport.sender import Sender

@@ -621,7 +621,7 @@ def test_models_of_trainings_that_are_over_are_kept_by_whoever_has_them(monkeypa
 
     monkeypatch.setattr(schedule, "MOST_SECONDS", 1e9)  # every look that is asked for, as on the fastest machine
     # And a floor of each step, however long the tests before made the heap.
-    monkeypatch.setattr(watch.baseline, "HEAP_SHARE", 1.0)
+    monkeypatch.setattr(watch.memory_after_step, "HEAP_SHARE", 1.0)
     with watched() as scans:
         for number in range(14):
             training(number * 1e-4)

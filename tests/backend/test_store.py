@@ -25,7 +25,7 @@ from vramscope_server.store.retention import Retention
 from vramscope_server.store.run_detail import run_in_full
 from vramscope_server.store.run_queries import find_run, list_choices, list_runs
 from vramscope_server.store.series_reader import RankDevice, load_columns
-from vramscope_server.store.table_rows import StoredRun, StoredSession
+from vramscope_server.store.stored_rows import StoredRun, StoredSession
 from vramscope_server.store.validation import prepare
 from vramscope_server.store.writer import Writer
 

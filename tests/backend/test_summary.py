@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from vramscope.protocol import messages, series
 from vramscope_server.store.durations import Durations
+from vramscope_server.store.rank_summary import RankSummary, decode_summary, encode_summary
+from vramscope_server.store.run_from_ranks import aggregate
 from vramscope_server.store.run_states import Skew, add_sequence, run_state
-from vramscope_server.store.run_summary import aggregate
 from vramscope_server.store.sparkline import SPARKLINE_BUCKETS, Sparkline
-from vramscope_server.store.summary import RankSummary, decode_summary, encode_summary
 
 SECOND = 1_000_000_000
 

@@ -24,14 +24,14 @@ LOOP = textwrap.dedent(
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64)).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
     if watched:
-        from vramscope.memory.breakdown import Categories
+        from vramscope.memory.category_split import Categories
         from vramscope.memory.peak_counters import share_peak_counters
         from vramscope.sampling.step_blocks import step_row
         from vramscope.integrations.extensions import extend
-        from vramscope.steps import step_plan
+        from vramscope.steps import detail_plan
         from vramscope.steps.clock import StepClock
         from vramscope.steps.hooks import LoopHooks
-        step_plan.ALLOWANCE_NS = 0
+        detail_plan.ALLOWANCE_NS = 0
         clock = StepClock(budget=1e-9)
         hooks = LoopHooks(clock)
         extend(hooks)

@@ -84,7 +84,7 @@ def watched_training():
     from torch import nn
 
     from vramscope.integrations.extensions import extend
-    from vramscope.memory.breakdown import Categories
+    from vramscope.memory.category_split import Categories
     from vramscope.memory.peak_counters import share_peak_counters
     from vramscope.steps.clock import StepClock
     from vramscope.steps.hooks import LoopHooks
@@ -172,7 +172,7 @@ def test_a_step_that_is_left_alone_has_the_split_that_would_be_reckoned_anew(tra
     """Long past the warm-up, with batches of two sizes in no order."""
     import torch
 
-    from vramscope.memory.breakdown import Categories
+    from vramscope.memory.category_split import Categories
 
     model, optimizer, clock = training
     anew = Categories(clock.breakdown._optimizers, clock.breakdown._roots, lambda device: clock.counters[0].peak_now())

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "pages"))
 from test_oom_page import box  # noqa: E402
 from wire_maker import Agent, new_id  # noqa: E402
 
-from vramscope.oom.messages import messages_of  # noqa: E402
+from vramscope.oom.record_pieces import messages_of  # noqa: E402
 from vramscope.protocol import messages, series  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("deaths")]

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from vramscope.leaks.holders.holder import leads_through_one_cache
+from vramscope.oom import error_stack
 from vramscope.oom import forward_progress as forward
-from vramscope.oom import stack
 from vramscope.oom_diagnosis.cause import Cause, CauseKind
 from vramscope.oom_diagnosis.demand import Basis, estimate_of
 from vramscope.oom_diagnosis.diagnosis import Diagnosis, diagnose
@@ -28,7 +28,7 @@ from vramscope_server.analysis.comparison.batch_size import BatchSize
 from vramscope_server.analysis.oom.remedies import alternatives, batch, optimizer_state, remove_cause
 from vramscope_server.analysis.oom.remedies.ranking import remedies
 from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Remedy, RemedyContext
-from vramscope_server.api.oom.other_ranks import did_as_much, script_of
+from vramscope_server.api.oom.other_runs import did_as_much, script_of
 
 MIB = 1 << 20
 DIED = Facts(
@@ -451,7 +451,7 @@ def test_a_decorated_forward_is_found_by_its_call() -> None:
 
         @passed_on
         def forward(self, x: Any) -> Any:
-            told.append(forward.running_module(stack.stack_of(sys._getframe()), [model]))
+            told.append(forward.running_module(error_stack.stack_of(sys._getframe()), [model]))
             return self.inner(x)
 
     class Model(nn.Module):

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from vramscope.oom import error_stack
 from vramscope.oom import forward_progress as forward
-from vramscope.oom import stack
 from vramscope.oom.layers import leaves_of
 from vramscope.oom.timeline import Timeline
 from vramscope.steps.phase import EVAL
@@ -123,7 +123,7 @@ def died_in(
 
     def scan(module: nn.Module, args: Any, kwargs: Any = None) -> None:
         in_use = torch.cuda.memory_allocated() - own
-        told.append((forward.running_module(stack.stack_of(sys._getframe(1)), [model]), in_use))
+        told.append((forward.running_module(error_stack.stack_of(sys._getframe(1)), [model]), in_use))
 
     leaf = list(leaves_of(model))[place]
     handle = leaf.register_forward_pre_hook(scan)
@@ -180,7 +180,7 @@ def test_a_loss_still_makes_two_tensors_like_its_first(dtype: torch.dtype, monke
     def scan(logits: torch.Tensor, *args: Any) -> Any:
         in_use = torch.cuda.memory_allocated() - own + logits.nbytes
         told.append(
-            (forward.running_module(stack.stack_of(sys._getframe(1)), [model], asked_bytes=logits.nbytes), in_use)
+            (forward.running_module(error_stack.stack_of(sys._getframe(1)), [model], asked_bytes=logits.nbytes), in_use)
         )
         return original(logits, *args)
 
@@ -222,7 +222,9 @@ def test_another_thread_is_not_walked() -> None:
     told: list[forward.RunningModule | None] = []
     model = row(4).cuda()
     model[6].register_forward_pre_hook(
-        lambda *_: told.append(forward.running_module(stack.stack_of(sys._getframe(1)), [model], is_stopped=False))
+        lambda *_: told.append(
+            forward.running_module(error_stack.stack_of(sys._getframe(1)), [model], is_stopped=False)
+        )
     )
     rows(model)
     assert told[0] is not None and (told[0].name, told[0].to_come_bytes) == ("6", None)
@@ -246,7 +248,9 @@ def test_in_autograd_functions_the_models_mode_decides(training: bool, graded: b
             return y
 
     model, told = Reentrant().train(training), []
-    model.part.register_forward_hook(lambda *_: told.append(stack.wants_gradients(stack.stack_of(sys._getframe(1)))))
+    model.part.register_forward_hook(
+        lambda *_: told.append(error_stack.wants_gradients(error_stack.stack_of(sys._getframe(1))))
+    )
     with torch.set_grad_enabled(graded):
         model(torch.zeros(2, 4, requires_grad=True))
     assert told == [wanted]

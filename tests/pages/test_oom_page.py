@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backend"))  # tests are impo
 from window_maker import training as recorded
 from wire_maker import Agent, column, new_id
 
-from vramscope.oom.messages import messages_of
+from vramscope.oom.record_pieces import messages_of
 from vramscope.protocol import messages as wire_messages
 from vramscope.protocol import series, window
 from vramscope.protocol.oom_record import Frame, ModuleBytes, OomRecord, pack

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from vramscope.oom.stack import arguments_of, module_of
+from vramscope.oom.error_stack import arguments_of, module_of
 
 if TYPE_CHECKING:
     import torch

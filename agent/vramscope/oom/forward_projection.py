@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from vramscope.leaks.autograd.graph_walk import MOST_CHAINED, Chains, NodeBudget, tensors_in, walk
 from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.storages import Storages
+from vramscope.oom.error_stack import arguments_of, module_of
 from vramscope.oom.layers import Blocks, Layer, blocks_of, layers_of
-from vramscope.oom.stack import arguments_of, module_of
 from vramscope.process.frames import locals_of
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from vramscope.memory.peak_counters import limit_bytes, share_peak_counters
 from vramscope.memory.pools import Pools
 from vramscope.memory.stack_table import Stacks
 from vramscope.oom import other_models, owned_memory
+from vramscope.oom.leaks_at_error import Suspects
 from vramscope.oom.recent_samples import RecentSamples
-from vramscope.oom.suspects import Suspects
 from vramscope.oom.timeline import Timeline, node
 from vramscope.oom.trigger import OomTrigger
 from vramscope.process import identity

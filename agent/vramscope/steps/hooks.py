@@ -22,15 +22,15 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from vramscope.guard import guarded
+from vramscope.process.hide_from_dynamo import skip_own_frames
 from vramscope.process.module_calls import CallListener
 from vramscope.process.optimizer_calls import optimizer_calls
 from vramscope.process.patching import Patches
-from vramscope.process.untraced import skip_own_frames
-from vramscope.steps.call_stack import steps_within_its_own_step
 from vramscope.steps.clock import StepClock
 from vramscope.steps.events import GraphListener, LoopExtension, LossListener, WalkListener
 from vramscope.steps.hand_steps import HandSteps
 from vramscope.steps.leading_optimizer import Effect, LeadingOptimizer
+from vramscope.steps.nested_optimizer_step import steps_within_its_own_step
 from vramscope.steps.patches.backward import OUTSIDE, BackwardFront
 from vramscope.steps.patches.caught_errors import OF_MEMORY, CaughtErrors
 from vramscope.steps.patches.dataloader import LoaderFront

@@ -15,16 +15,16 @@ from vramscope_server.analysis.advice.all_rules import advise
 from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.ownership.summary import summary
 from vramscope_server.answers.anatomy import AnatomyAnswer
-from vramscope_server.api.dependencies import open_recording, readable, require_event
 from vramscope_server.api.fragmentation import Event
 from vramscope_server.api.profiles import newest_profile
+from vramscope_server.api.recording_request import open_recording, readable, require_event
 from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.recording_cache import OpenRecording
 from vramscope_server.services import Services
+from vramscope_server.store.rank_summary import RankSummary
 from vramscope_server.store.run_queries import UnknownRun, find_run, summary_of_rank
-from vramscope_server.store.summary import RankSummary
 
 router = APIRouter(tags=["recordings"])
 

@@ -19,7 +19,7 @@ from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.store.run_detail import run_in_full
 from vramscope_server.store.run_queries import UnknownRun, find_run
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 
 router = APIRouter(tags=["compare"])
 

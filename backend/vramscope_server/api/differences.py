@@ -11,8 +11,8 @@ from vramscope_server.analysis.diff.by_line import difference
 from vramscope_server.analysis.diff.holdings import PeakAllocations, peak_allocations_of
 from vramscope_server.analysis.diff.steps import step_line
 from vramscope_server.answers.compare import SitesAnswer, TimelinesAnswer
-from vramscope_server.api.dependencies import open_recording, readable
 from vramscope_server.api.problems import NotFound
+from vramscope_server.api.recording_request import open_recording, readable
 from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
@@ -20,7 +20,7 @@ from vramscope_server.api.timeline import course_in, look_at_in, sites_in
 from vramscope_server.recording_cache import OpenRecording
 from vramscope_server.store.artifacts import StoredArtifact, find_artifact, list_artifacts
 from vramscope_server.store.run_queries import UnknownRun, find_run
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 
 router = APIRouter(tags=["compare"])
 

@@ -24,8 +24,8 @@ from vramscope_server.analysis.trace.segment_map import stack_lines
 from vramscope_server.analysis.trace.trace import Trace, address_as_json
 from vramscope_server.analysis.trace.types import Events
 from vramscope_server.answers.recordings import EventsAnswer
-from vramscope_server.api.dependencies import open_recording, readable
 from vramscope_server.api.problems import Conflict, InvalidParameter
+from vramscope_server.api.recording_request import open_recording, readable
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.timeline import course_in, grouping_in, sites_in

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from vramscope_server.analysis.trace import segment_map, size_classes
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.answers.recordings import Block, RecordedMap, RecordingMoments, SizesAnswer, StripAnswer
-from vramscope_server.api.dependencies import End, First, checked_window, open_recording, readable, require_event
+from vramscope_server.api.recording_request import End, First, checked_window, open_recording, readable, require_event
 from vramscope_server.api.recordings import recording_row
 from vramscope_server.api.requested_range import Points
 from vramscope_server.api.responses import answer
@@ -75,7 +75,7 @@ def get_moments(request: Request, recording: str) -> Response:
 def get_strip(request: Request, recording: str, first: First = None, end: End = None, points: Points = 800) -> Response:
     """Requested, rounding, usable and unusable memory add up to reserved memory."""
     from vramscope_server.analysis.fragmentation.breakdown import Breakdown, breakdown_of
-    from vramscope_server.figures import strip as figure
+    from vramscope_server.figures import reserved_parts as figure
 
     stored, opened = open_recording(request, recording)
     with readable(stored):

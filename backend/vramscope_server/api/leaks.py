@@ -21,8 +21,8 @@ from vramscope_server.analysis.series.verdicts import (
     work_grows,
 )
 from vramscope_server.answers.leaks import LeakReplay, LeakReport
-from vramscope_server.api.dependencies import readable
 from vramscope_server.api.problems import BadRecording, NotFound
+from vramscope_server.api.recording_request import readable
 from vramscope_server.api.requested_range import (
     DeviceIndex,
     From,
@@ -40,11 +40,11 @@ from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact, list_artifacts
 from vramscope_server.store.leaks import merge_leaks
-from vramscope_server.store.rows import seconds
+from vramscope_server.store.list_row import seconds
 from vramscope_server.store.run_queries import load_scans
 from vramscope_server.store.run_states import display_skew_ns
 from vramscope_server.store.series_reader import Damage, RankDevice, load_columns
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 
 router = APIRouter(tags=["leaks"])
 

@@ -13,8 +13,8 @@ from vramscope_server.analysis.techniques.compare_with_run import plan_between
 from vramscope_server.answers.compare import SettingsPredictions, TechniquePredictions
 from vramscope_server.api.anatomy import known_run
 from vramscope_server.api.compare import Runs, compared_runs
-from vramscope_server.api.dependencies import readable
 from vramscope_server.api.recording_prediction import predicted
+from vramscope_server.api.recording_request import readable
 from vramscope_server.api.recordings import recording_row
 from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
@@ -23,7 +23,7 @@ from vramscope_server.recording_cache import OpenRecording
 from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact, list_artifacts
 from vramscope_server.store.series_reader import UnknownRankDevice, find_rank_device, load_columns
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 
 router = APIRouter(tags=["compare"])
 

@@ -10,8 +10,8 @@ from vramscope_server.analysis.techniques.plan import TrainingPlan, parse_plan
 from vramscope_server.analysis.techniques.predict import Predictions, predict
 from vramscope_server.answers.anatomy import PredictionAnswer
 from vramscope_server.api.anatomy import KnownRun, facts_of, known_run
-from vramscope_server.api.dependencies import open_recording, readable
 from vramscope_server.api.problems import InvalidParameter
+from vramscope_server.api.recording_request import open_recording, readable
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.recording_cache import OpenRecording

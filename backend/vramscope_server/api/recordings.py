@@ -17,7 +17,7 @@ from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
 from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact, find_artifact, list_artifacts, read_artifact
-from vramscope_server.store.rows import seconds
+from vramscope_server.store.list_row import seconds
 from vramscope_server.store.snapshots import KIND as SNAPSHOT
 from vramscope_server.store.snapshots import find_device
 

@@ -15,21 +15,21 @@ from fastapi import Query
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import series
-from vramscope_server.analysis.series.chart_data import FloatArray, LossWindow, RunWindow, SeriesColumn, StreamWindow
+from vramscope_server.analysis.array_types import FloatArray, IntArray
+from vramscope_server.analysis.series.chart_data import LossWindow, RunWindow, SeriesColumn, StreamWindow
 from vramscope_server.analysis.series.downsample import Buckets, at_peak, divide, envelope, float_envelope, with_holes
 from vramscope_server.analysis.series.trend import trend
 from vramscope_server.api.problems import InvalidParameter, NotFound
 from vramscope_server.services import Services
-from vramscope_server.store.rows import run_row
+from vramscope_server.store.list_row import run_row
 from vramscope_server.store.run_queries import UnknownRun, find_run, scalars_of_rank
 from vramscope_server.store.scalars import SCALARS, loss_name, numbers
 from vramscope_server.store.series_reader import Damage, RankDevice, UnknownRankDevice, find_rank_device, load_columns
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 
 if TYPE_CHECKING:
     from vramscope_server.figures.registry import Figure
 
-IntArray = npt.NDArray[np.int64]
 Axis = Literal["time", "step"]
 
 SINCE_1970: Final = 1e8

@@ -17,7 +17,7 @@ from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import storing
 from vramscope_server.services import Services
 from vramscope_server.snapshots import MAX_FILE_BYTES, DiskFull, Upload
-from vramscope_server.store.rows import seconds
+from vramscope_server.store.list_row import seconds
 from vramscope_server.store.snapshots import StoredSnapshot, find_snapshot, list_snapshots
 
 router = APIRouter(tags=["snapshots"])

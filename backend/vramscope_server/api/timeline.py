@@ -25,8 +25,8 @@ from vramscope_server.answers.timeline import (
     Life,
     TimelineAnswer,
 )
-from vramscope_server.api.dependencies import End, First, checked_window, open_recording, readable
 from vramscope_server.api.problems import InvalidParameter
+from vramscope_server.api.recording_request import End, First, checked_window, open_recording, readable
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.recording_cache import OpenRecording

@@ -14,8 +14,8 @@ from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadS
 from vramscope_server.analysis.simulator.versions import AllocatorVersion, profile_of
 from vramscope_server.analysis.whatif.recommendation import LEAST_EVENTS, without_evidence
 from vramscope_server.answers.whatif import SweepAnswer, WhatifJob
-from vramscope_server.api.dependencies import open_recording, readable
 from vramscope_server.api.problems import Busy, InvalidParameter, NotFound
+from vramscope_server.api.recording_request import open_recording, readable
 from vramscope_server.api.recordings import require_recording
 from vramscope_server.api.requested_range import reader, require_run
 from vramscope_server.api.responses import answer

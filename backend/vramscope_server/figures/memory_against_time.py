@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope_server.analysis.series.chart_data import FloatArray, RunWindow
+from vramscope_server.analysis.array_types import FloatArray
+from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, escaped, known
 from vramscope_server.figures.peaks_over_steps import COLOURS, role_of
 

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection, RowMapping
 
 from vramscope.protocol import messages, series
 from vramscope_server.store.batch_errors import BadBatch
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 from vramscope_server.store.tables import artifact_pieces, artifacts, runs
 
 MAX_ARTIFACTS: Final = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from vramscope.protocol import messages
-from vramscope_server.store.records import RunRecord, SessionRecord
+from vramscope_server.store.writer_records import RunRecord, SessionRecord
 
 JUST_NOW_NS: Final = 20_000_000_000
 """Maximum age of an out-of-memory record, in nanoseconds: an older one was spooled, and the other ranks' state now says

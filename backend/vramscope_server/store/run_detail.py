@@ -21,12 +21,12 @@ from vramscope_server.answers.run_detail import (
     RunSpan,
 )
 from vramscope_server.store.leaks import merge_leaks
-from vramscope_server.store.rows import is_emulated, run_row, seconds
+from vramscope_server.store.list_row import is_emulated, run_row, seconds
+from vramscope_server.store.rank_summary import decode_summary
 from vramscope_server.store.run_queries import load_scans
 from vramscope_server.store.run_states import OPEN, display_skew_ns
 from vramscope_server.store.scalars import rank_loss
-from vramscope_server.store.summary import decode_summary
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 from vramscope_server.store.tables import events, ranks, sessions
 
 MAX_EVENTS: Final = 1000
@@ -154,7 +154,7 @@ def _dropped_samples(connection: Connection, run: StoredRun) -> int | None:
 
 
 def _parts(connection: Connection, run: StoredRun) -> ReservedParts | None:
-    """Parts of the rank whose unusable bytes the run's row has: see ``run_summary.aggregate``."""
+    """Parts of the rank whose unusable bytes the run's row has: see ``run_from_ranks.aggregate``."""
     found = connection.execute(sa.select(ranks.c.summary).where(ranks.c.run_key == run.key)).scalars()
     summaries = [summary for summary in map(decode_summary, found) if summary.unusable_reserved_bytes is not None]
     if not summaries:

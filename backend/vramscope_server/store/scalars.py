@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol import series
+from vramscope_server.analysis.array_types import FloatArray, IntArray
 from vramscope_server.answers.run_detail import Loss, NotFinite
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 SCALARS: Final = "scalars"

@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import series
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.store import columns as codec
 from vramscope_server.store.run_states import display_skew_ns
 from vramscope_server.store.scalars import SCALARS
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 from vramscope_server.store.tables import chunks, ranks, sessions
-
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

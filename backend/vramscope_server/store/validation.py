@@ -13,16 +13,14 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol import messages, series
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.store import columns as codec
 from vramscope_server.store.batch_errors import BadBatch, NotMessagePack, OtherWire
 from vramscope_server.store.msgpack_limits import skim
 from vramscope_server.store.scalars import SCALARS
 from vramscope_server.store.tables import FULL_LEVEL, FULL_ROWS
-
-IntArray = npt.NDArray[np.int64]
 
 DAY_NS: Final = 86_400 * 1_000_000_000
 YEAR_2000_NS: Final = 946_684_800 * 1_000_000_000

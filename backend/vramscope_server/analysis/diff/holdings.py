@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.ownership.categories import CATEGORIES, categories_of
 from vramscope_server.analysis.timeline.curve import AllocationCurve, alive, course_of, look_at, stacks_from, when
 from vramscope_server.analysis.timeline.source_lines import frame_of, sites_of
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from vramscope_server.analysis.timeline.source_lines import SourceLines
     from vramscope_server.analysis.trace.trace import Trace
 
-Whole = npt.NDArray[np.int64]
 EARLIER: Final = "before the recording"
 NO_STACK: Final = "no stack"
 _NUMBER: Final = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
@@ -92,7 +91,7 @@ def peak_allocations_of(
     return PeakAllocations(when(trace, moment), int(size.sum()), int(course.allocated.max()), found)
 
 
-def _frames(trace: Trace, sites: SourceLines, rows: Whole) -> Whole:
+def _frames(trace: Trace, sites: SourceLines, rows: IntArray) -> IntArray:
     """Frame of each allocation. Without a stack, -1 - phase, or one of the two codes after the phases."""
     stack, allocated = sites.stack[rows], trace.lives.alloc_event[rows]
     phase = np.full(len(rows), len(PHASES), np.int64)
@@ -106,7 +105,7 @@ def _frames(trace: Trace, sites: SourceLines, rows: Whole) -> Whole:
     return frame
 
 
-def _inner_functions(trace: Trace, sites: SourceLines, rows: Whole) -> Whole:
+def _inner_functions(trace: Trace, sites: SourceLines, rows: IntArray) -> IntArray:
     """Word position of the innermost (Python) function of each allocation; -1 without a stack."""
     stack = sites.stack[rows]
     function = np.full(len(rows), -1, np.int64)
@@ -116,7 +115,7 @@ def _inner_functions(trace: Trace, sites: SourceLines, rows: Whole) -> Whole:
     return function
 
 
-def _modules(trace: Trace, rows: Whole) -> Whole:
+def _modules(trace: Trace, rows: IntArray) -> IntArray:
     allocated = trace.lives.alloc_event[rows]
     module = np.full(len(rows), -1, np.int64)
     made = allocated >= 0
@@ -124,7 +123,7 @@ def _modules(trace: Trace, rows: Whole) -> Whole:
     return module
 
 
-def _patterns(modules: list[str]) -> tuple[list[str], Whole]:
+def _patterns(modules: list[str]) -> tuple[list[str], IntArray]:
     """Module names with ``*`` for numbers, without duplicates, and the position of each module's name."""
     positions: dict[str, int] = {}
     code = [positions.setdefault(_NUMBER.sub("*", name), len(positions)) for name in modules]

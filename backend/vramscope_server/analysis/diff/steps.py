@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
+
+from vramscope_server.analysis.array_types import FloatArray
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.timeline.curve import AllocationCurve
     from vramscope_server.analysis.trace.trace import Trace
 
-Floats = npt.NDArray[np.float64]
 POINTS: Final = 600
 
 
@@ -22,8 +22,8 @@ class StepLine:
 
     step: int | None
     """None if steps are unknown; the curve then covers the whole recording."""
-    share: Floats
-    allocated_bytes: Floats
+    share: FloatArray
+    allocated_bytes: FloatArray
 
 
 def step_line(trace: Trace, course: AllocationCurve, moment: int, points: int = POINTS) -> StepLine:

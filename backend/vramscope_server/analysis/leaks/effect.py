@@ -8,17 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.leaks.leaked_allocations import CannotTell, held_by
 from vramscope_server.analysis.leaks.release_points import releases
 from vramscope_server.analysis.leaks.reserved_effect import reserved_falls
 from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.ownership.amounts import allocated_after
 from vramscope_server.analysis.trace.trace import Trace, reserved_after
-
-Whole = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ def leak_effect(trace: Trace, kind: str, name: str, file: str | None, line: int 
     return replace(told, words=_words(told, replaced=replaced, needed=needed))
 
 
-def _let_go(trace: Trace, lives: Whole, at: Whole) -> Whole:
+def _let_go(trace: Trace, lives: IntArray, at: IntArray) -> IntArray:
     """Bytes that are gone after each event, and were not in the recorded run; element 0 is before the first."""
     of, count = trace.lives, len(trace.events)
     change = np.zeros(count + 2, np.int64)

@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.trace.address_lookup import allocation_at
 from vramscope_server.analysis.trace.trace import Trace
-
-Whole = npt.NDArray[np.int64]
-
 
 OF_EVALUATIONS: Final = frozenset({"growing-eval", "no_grad-missing"})
 OF_ONE_RESULT: Final = frozenset({"overlap", "overlap-unfreed"})
@@ -34,9 +31,9 @@ class Held:
     """Number of events before the first scan."""
     end: int
     """Number of events before the second scan."""
-    before: Whole
+    before: IntArray
     """Allocations that were retained at the first scan."""
-    after: Whole
+    after: IntArray
     """Allocations that were retained at the second scan only, and similar ones of the micro-steps between."""
     counted_bytes: int
     """Bytes that were retained at the first scan beside ``before``, extrapolated: their addresses are unknown."""
@@ -81,7 +78,7 @@ def held_by(trace: Trace, kind: str, name: str, file: str | None, line: int | No
     return Held(kind, begin, end, before, after, known, _needed_until(trace, held["event"][needed], life[needed]))
 
 
-def _of_earlier_micro_steps(trace: Trace, after: Whole, begin: int, end: int) -> Whole:
+def _of_earlier_micro_steps(trace: Trace, after: IntArray, begin: int, end: int) -> IntArray:
     """Allocations of earlier micro-steps that the same variable retained.
 
     A scan runs after the step and sees only those of the last micro-step. Earlier ones of the same stack and size that outlived the
@@ -105,7 +102,7 @@ def _step(trace: Trace, event: int) -> int:
     return int(steps[event]) if event < len(steps) else int(steps[-1]) + 1
 
 
-def _needed_until(trace: Trace, event: Whole, life: Whole) -> dict[int, int]:
+def _needed_until(trace: Trace, event: IntArray, life: IntArray) -> dict[int, int]:
     """A backward ends where its phase does."""
     phase, step = trace.events.phase, trace.events.step
     until: dict[int, int] = {}

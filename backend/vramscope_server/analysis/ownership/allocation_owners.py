@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.window import OWNER_CATEGORIES
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.trace.address_lookup import allocation_at
 from vramscope_server.analysis.trace.trace import Trace
 
-Whole = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int8]
 
 NOBODY: Final = -1
@@ -22,7 +22,7 @@ class Ownership(NamedTuple):
 
     category: Codes
     """Position in window.OWNER_CATEGORIES, or NOBODY."""
-    name: Whole
+    name: IntArray
     """Position in ``trace.owner_names``, or NOBODY."""
 
 

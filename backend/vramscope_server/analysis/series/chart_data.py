@@ -9,12 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-
+from vramscope_server.analysis.array_types import FloatArray, IntArray
 from vramscope_server.analysis.series.trend import Trend
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +46,7 @@ class StreamWindow:
     rows: int
     columns: dict[str, SeriesColumn]
     at_peak: dict[str, FloatArray] = field(default_factory=dict)
-    all_rows: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    all_rows: Mapping[str, IntArray] = field(default_factory=dict)
     damaged: list[dict[str, Any]] = field(default_factory=list)
 
 

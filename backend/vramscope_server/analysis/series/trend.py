@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from vramscope_server.analysis.array_types import FloatArray
 
 MIN_STEPS: Final = 24
 """Minimum number of steps for a trend."""

@@ -12,8 +12,9 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from vramscope.oom_diagnosis.growth import WORK_GROWS
+from vramscope_server.analysis.array_types import FloatArray
 from vramscope_server.analysis.number_format import amount, count, duration
-from vramscope_server.analysis.series.trend import MIN_STEPS, FloatArray, Trend
+from vramscope_server.analysis.series.trend import MIN_STEPS, Trend
 
 FAR_STEPS: Final = 1_000_000
 """Maximum number of steps of a forecast; no training is longer."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.simulator.heap import (
     ADDRESS,
     FREE_BLOCKS,
@@ -20,7 +21,6 @@ from vramscope_server.analysis.simulator.heap import (
     STATE,
     UNMAPPED,
     Heap,
-    Int64,
     compiled,
 )
 
@@ -34,7 +34,7 @@ def priority(record: int) -> Any:
 
 
 @compiled
-def precedes(blocks: Int64, one: int, other: int) -> Any:
+def precedes(blocks: IntArray, one: int, other: int) -> Any:
     """Whether ``one`` comes before ``other`` in the list of which both are, or shall be."""
     if blocks[one, STATE] != UNMAPPED:
         if blocks[one, SIZE] != blocks[other, SIZE]:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import lean
 
 MIB: Final = 1 << 20
@@ -151,7 +152,6 @@ ODD_PAGE: Final = 2
 POOL_MISCOUNT: Final = 4
 UNBOUNDED_GROWTH: Final = 8
 
-Int64 = npt.NDArray[np.int64]
 
 compiled: Final = lean
 """Compiled without reference counts: every call passes the heap on, and counting made a replay four times slower."""
@@ -160,18 +160,18 @@ compiled: Final = lean
 class Heap(NamedTuple):
     """All that the compiled code reads and writes."""
 
-    blocks: Int64
+    blocks: IntArray
     """One row per record; grown by :func:`with_room`."""
-    counts: Int64
-    pools: Int64
-    settings: Int64
-    addresses: Int64
+    counts: IntArray
+    pools: IntArray
+    settings: IntArray
+    addresses: IntArray
     """Addresses of the segments to come, in order. Missing ones are made up."""
     block_of: npt.NDArray[np.int32]
     """Block of each item; 0: not allocated, or completed."""
 
 
-def empty_heap(settings: Int64, *, items: int, room: int, addresses: Int64) -> Heap:
+def empty_heap(settings: IntArray, *, items: int, room: int, addresses: IntArray) -> Heap:
     """Makes an empty heap with ``room`` blocks, for a program with this number of allocations."""
     lists = 2 * int(settings[POOLS]) * int(settings[STREAMS])
     pending = 1 + 2 * lists  # a head of the free and one of the unmapped blocks for each list

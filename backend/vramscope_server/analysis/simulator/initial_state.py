@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import inner
 from vramscope_server.analysis.simulator.allocation import join_pending
 from vramscope_server.analysis.simulator.blocks import list_free, list_unmapped
@@ -46,7 +47,6 @@ from vramscope_server.analysis.simulator.heap import (
     STREAMS,
     TIES,
     Heap,
-    Int64,
     compiled,
     new_record,
     pending_ring,
@@ -62,24 +62,24 @@ ACTIVE_PENDING_FREE: Final = 2
 class InitialState(NamedTuple):
     """Segments and their blocks; columns of each are of one length, sorted by address."""
 
-    segment_address: Int64
-    segment_size_bytes: Int64
-    segment_stream: Int64
+    segment_address: IntArray
+    segment_size_bytes: IntArray
+    segment_stream: IntArray
     """As in Program."""
-    segment_pool: Int64
+    segment_pool: IntArray
     """As in Program."""
-    segment_large: Int64
-    segment_expandable: Int64
+    segment_large: IntArray
+    segment_expandable: IntArray
     """1: one range of an expandable segment that has memory"""
-    segment_age: Int64
+    segment_age: IntArray
     """Rank by creation time; the lowest is the oldest. No snapshot has it; the order of the addresses is a guess."""
-    block_segment: Int64
+    block_segment: IntArray
     """Position among the segments; every segment has a block."""
-    block_address: Int64
-    block_size_bytes: Int64
-    block_requested_bytes: Int64
-    block_state: Int64
-    block_item: Int64
+    block_address: IntArray
+    block_size_bytes: IntArray
+    block_requested_bytes: IntArray
+    block_state: IntArray
+    block_item: IntArray
     """Allocation of the program that lives here; -1 for an inactive block."""
 
 

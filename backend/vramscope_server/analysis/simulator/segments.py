@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.simulator.blocks import is_split, pool_of, unlist_free
 from vramscope_server.analysis.simulator.heap import (
     ADDRESS,
@@ -30,7 +31,6 @@ from vramscope_server.analysis.simulator.heap import (
     SIZE,
     STOPPED,
     Heap,
-    Int64,
     compiled,
     give_back,
     new_record,
@@ -49,7 +49,7 @@ SLOTS = 1 << 19
 
 
 @compiled
-def segment_size(settings: Int64, size: int) -> Any:
+def segment_size(settings: IntArray, size: int) -> Any:
     """Bytes of the segment that is made for a block of ``size`` (rounded) bytes."""
     if size <= SMALL_MOST:
         return GRANULE

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.window import ACTIONS, STATES, BadWindow
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import entry
 from vramscope_server.analysis.number_format import times
 from vramscope_server.analysis.simulator.timed_settings import in_words
@@ -88,7 +88,6 @@ _OOM: Final = ACTIONS.index("oom")
 _INACTIVE: Final = STATES.index("inactive")
 MOST_BYTES: Final = 1 << 50
 """Maximum size of an event; larger ones would overflow sums."""
-Whole = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ class _Snapshot:
         self.stacks, self.frames, places = with_texts(self.stacks, self.frames, self.words, texts)
         self.of_list = np.array(places, np.int32)
 
-    def _word(self, numbers: Whole) -> Any:
+    def _word(self, numbers: IntArray) -> Any:
         """Positions in ``words`` of words by their numbers in the tables."""
         return np.searchsorted(self.used, numbers).astype(np.int32)
 
@@ -189,7 +188,7 @@ class _Snapshot:
             raise BadSnapshot("no snapshot of PyTorch's: it is no dict with a key 'segments'")
         return file
 
-    def _device(self, device: int, segments: Any, rows: range | Whole, settings: dict[str, Any]) -> Trace:
+    def _device(self, device: int, segments: Any, rows: range | IntArray, settings: dict[str, Any]) -> Trace:
         layout = self._layout(segments)
         which = self._known(rows)
         events, has_pools = self._columns(which)
@@ -302,7 +301,7 @@ class _Snapshot:
         events = Events(**told, **unknown, module=np.full(count, -1, np.int32))
         return events, bool(count and told["pool"][0] >= 0)
 
-    def _known(self, rows: range | Whole) -> Any:
+    def _known(self, rows: range | IntArray) -> Any:
         """Those of these events whose actions are known here, which can be, and which are no other one told again.
 
         A slice where all are and follow each other.
@@ -339,12 +338,12 @@ class _Snapshot:
                 found[name] = of_event[which]
         return found
 
-    def _annotations(self, item: int | None) -> Whole:
+    def _annotations(self, item: int | None) -> IntArray:
         """Rows of the tables that the file tells as its own; other things among them are left out."""
         rows: Any = []
         if item is not None and is_list(item):
             rows = self.items.kept(self.items.inside(item, "external_annotations", MAX_EVENTS), ANNOTATION)
-        told: Whole = self.tables.annotations[np.asarray(rows, np.int64)]
+        told: IntArray = self.tables.annotations[np.asarray(rows, np.int64)]
         return told[(told >= 0).all(axis=1)]
 
     def _annotations_of(self, device: int, events: Events) -> Annotations:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope_server.analysis.timeline.curve import alive, when
 from vramscope_server.analysis.timeline.grouping import Grouping, Series
@@ -16,8 +15,6 @@ from vramscope_server.analysis.trace.trace import address_as_json
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
-
-Whole = npt.NDArray[np.int64]
 
 
 class PickedAllocation(NamedTuple):

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import entry
 from vramscope_server.analysis.trace.trace import reserved_after
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
 
-Whole = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
 BEFORE: Final = -1
 """Moment before the first event."""
@@ -32,17 +32,17 @@ NEARLY: Final = 0.95
 class AllocationCurve:
     """Changes in the order of events; :func:`course_of` makes it."""
 
-    event: Whole
+    event: IntArray
     row: Rows
     """Rows of trace.lives."""
-    change_bytes: Whole
+    change_bytes: IntArray
     """Size of an allocation; minus the size at its end."""
-    there: Whole
+    there: IntArray
     """Rows that were allocated before the first event."""
-    there_bytes: Whole
-    allocated: Whole
+    there_bytes: IntArray
+    allocated: IntArray
     """Allocated bytes after each event; element 0 is before the first event."""
-    reserved: Whole
+    reserved: IntArray
     """Reserved bytes after each event; element 0 is before the first event."""
 
     @property
@@ -55,7 +55,7 @@ class AllocationCurve:
         training repeats itself, and stacks and modules come late in what the agent records."""
         return end - 1 - int(self.allocated[first + 1 : end + 1][::-1].argmax())
 
-    def moments(self, first: int, end: int, points: int) -> Whole:
+    def moments(self, first: int, end: int, points: int) -> IntArray:
         """At most ``points`` moments of a window: of each stretch of equal length the highest, and the two ends beside."""
         edges = np.linspace(first + 1, end + 1, min(points, end - first) + 1).astype(np.int64)
         chosen = np.empty(len(edges) - 1, np.int64)
@@ -89,10 +89,10 @@ def look_at(course: AllocationCurve, stacks: int | None) -> int:
     return later if course.allocated[later + 1] >= NEARLY * course.allocated[peak + 1] else peak
 
 
-def alive(trace: Trace, moment: int) -> Whole:
+def alive(trace: Trace, moment: int) -> IntArray:
     """Rows of trace.lives that are allocated at a moment, in the order of their birth."""
     lives = trace.lives
-    rows: Whole = np.flatnonzero((lives.alloc_event <= moment) & (lives.requested_event > moment))
+    rows: IntArray = np.flatnonzero((lives.alloc_event <= moment) & (lives.requested_event > moment))
     return rows
 
 

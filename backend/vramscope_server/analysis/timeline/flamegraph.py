@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.timeline.curve import alive
 from vramscope_server.analysis.timeline.source_lines import SourceLines, frame_of
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
 
-Whole = npt.NDArray[np.int64]
 FlameBy = Literal["stack", "module"]
 
 MOST_BOXES: Final = 2000
@@ -86,22 +86,22 @@ def flame(
 class _Paths:
     """Lists of labels, outermost first, one for each kind of row. A label is a frame, or of ``names`` (counted from there on)."""
 
-    flat: Whole
-    offsets: Whole
-    of_row: Whole
+    flat: IntArray
+    offsets: IntArray
+    of_row: IntArray
     frames: int
     """Labels below this number are frames."""
     names: list[str]
     own: npt.NDArray[np.bool_]
     by: FlameBy
-    sources: Whole
+    sources: IntArray
     """Source of each path: a stack, or the negative of another index."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
 
-def _without(trace: Trace, rows: Whole) -> Whole:
+def _without(trace: Trace, rows: IntArray) -> IntArray:
     """Of rows of which nothing else is known: the phase they were born in, then "unknown", then "before the recording"."""
     born = trace.lives.alloc_event[rows]
     codes = np.full(len(rows), len(PHASES) + 1, np.int64)
@@ -111,7 +111,7 @@ def _without(trace: Trace, rows: Whole) -> Whole:
     return codes
 
 
-def _by_stack(trace: Trace, sites: SourceLines, rows: Whole, libraries: bool) -> _Paths:
+def _by_stack(trace: Trace, sites: SourceLines, rows: IntArray, libraries: bool) -> _Paths:
     stack = sites.stack[rows]
     key = np.where(stack >= 0, stack, -1 - _without(trace, rows))
     sources, of_row = np.unique(key, return_inverse=True)
@@ -141,7 +141,7 @@ def _by_stack(trace: Trace, sites: SourceLines, rows: Whole, libraries: bool) ->
     return _Paths(label.astype(np.int64), out, of_row.reshape(-1), frames, names, sites.own, "stack", sources)
 
 
-def _by_module(trace: Trace, rows: Whole) -> _Paths:
+def _by_module(trace: Trace, rows: IntArray) -> _Paths:
     born = trace.lives.alloc_event[rows]
     made = born >= 0
     module = np.full(len(rows), -1, np.int64)
@@ -165,7 +165,7 @@ def _by_module(trace: Trace, rows: Whole) -> _Paths:
 # ---- the tree, level by level ----
 
 
-def _grown(trace: Trace, paths: _Paths, weight: Whole, count: Whole, focus: str) -> Flamegraph:
+def _grown(trace: Trace, paths: _Paths, weight: IntArray, count: IntArray, focus: str) -> Flamegraph:
     total = int(weight.sum())
     inside, depth, names = _focused(trace, paths, focus)
     length = np.diff(paths.offsets)
@@ -241,7 +241,7 @@ def _box(
     )  # fmt: skip
 
 
-def _focused(trace: Trace, paths: _Paths, focus: str) -> tuple[Whole, int, list[str]]:
+def _focused(trace: Trace, paths: _Paths, focus: str) -> tuple[IntArray, int, list[str]]:
     """The paths that go through the focus, how deep it lies, and the names on the way there."""
     everything = np.arange(len(paths))
     if not focus:

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import entry
 from vramscope_server.analysis.timeline.curve import AllocationCurve
 from vramscope_server.analysis.timeline.grouping import Grouping, Series, series_of
 
-Whole = npt.NDArray[np.int64]
 POINTS: Final = 1000
 
 
@@ -26,12 +25,12 @@ class Overview:
 
     first: int
     end: int
-    moment: Whole
+    moment: IntArray
     series: Series
-    held_bytes: Whole
+    held_bytes: IntArray
     """Bytes of each series at each moment; shape (series, moments)."""
-    allocated: Whole
-    reserved: Whole
+    allocated: IntArray
+    reserved: IntArray
     peak: int
     """Highest moment of the window, one of the chosen moments."""
 
@@ -46,7 +45,7 @@ def overview(course: AllocationCurve, grouping: Grouping, first: int, end: int, 
     return Overview(first, end, moment, series, held, course.allocated[moment + 1], course.reserved[moment + 1], peak)
 
 
-def held_by(course: AllocationCurve, group: Any, count: int, moments: Whole) -> Whole:
+def held_by(course: AllocationCurve, group: Any, count: int, moments: IntArray) -> IntArray:
     """What each group of rows holds at some moments, which rise: shape (groups, moments)."""
     out = np.zeros((count, len(moments)), np.int64)
     _walk(course.event, course.row, course.change_bytes, course.there, course.there_bytes, group, moments, out)

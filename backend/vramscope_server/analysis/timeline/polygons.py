@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import entry
 from vramscope_server.analysis.timeline.curve import AllocationCurve
 from vramscope_server.analysis.timeline.grouping import Grouping, Series, series_of
@@ -20,7 +20,6 @@ from vramscope_server.analysis.timeline.overview import held_by
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
 
-Whole = npt.NDArray[np.int64]
 
 MOST_DRAWN: Final = 2000
 """Maximum number of polygons in a picture. A browser pans 2,000 at 60 frames a second, and 20,000 at 10."""
@@ -38,9 +37,9 @@ class DrawnAllocations:
     first: int
     end: int
     series: Series
-    rows: Whole
+    rows: IntArray
     """Rows of trace.lives."""
-    of_series: Whole
+    of_series: IntArray
     left_out: int
     """Number of allocations in the window that are not drawn one by one."""
 
@@ -50,20 +49,20 @@ class Picture:
     """The polygons of the drawn ones, and the band."""
 
     drawn: DrawnAllocations
-    polygon: Whole
+    polygon: IntArray
     """Position of each step's allocation among ``drawn.rows``, rising; the steps of one allocation are in event order."""
-    event: Whole
+    event: IntArray
     """Event of each step: from this moment on the allocation lies at ``bottom_bytes``."""
-    bottom_bytes: Whole
-    begin: Whole
+    bottom_bytes: IntArray
+    begin: IntArray
     """First moment of each drawn allocation within the window."""
-    until: Whole
+    until: IntArray
     """Moment at which each drawn allocation ends (exclusive)."""
-    moment: Whole
+    moment: IntArray
     """Moments at which the band is sampled: the highest ones."""
-    drawn_bytes: Whole
+    drawn_bytes: IntArray
     """Bytes of the drawn allocations at these moments."""
-    allocated: Whole
+    allocated: IntArray
     """Allocated bytes at these moments."""
     peak: int
 
@@ -122,7 +121,7 @@ def picture_of(trace: Trace, course: AllocationCurve, drawn: DrawnAllocations) -
     )
 
 
-def outlines(picture: Picture, size_bytes: Whole) -> tuple[Whole, Whole, Whole]:
+def outlines(picture: Picture, size_bytes: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """All polygons as corners, one after the other: (x, y, where each begins and the last ends).
 
     ``size_bytes``: of each drawn one. Each goes forth along its bottom and back along its top.

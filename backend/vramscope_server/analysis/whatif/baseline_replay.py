@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.window import ACTIONS
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.simulator.initial_state import InitialState
 from vramscope_server.analysis.simulator.program import ALLOC, EMPTY_CACHE, EMPTY_POOL, POOL_FREEABLE, Program
 from vramscope_server.analysis.simulator.replay import STATISTICS, UNLIMITED, replay
@@ -135,7 +135,7 @@ def exact_replay(trace: Trace) -> ExactReplay:
     )
 
 
-def _first_guess(trace: Trace) -> npt.NDArray[np.int64]:
+def _first_guess(trace: Trace) -> IntArray:
     """Ages of the segments at the beginning: by address, in the direction in which the history's own segments went."""
     count = len(trace.beginning.segments)
     made = trace.events.address[np.isin(trace.events.action, (SEGMENT_ALLOC, SEGMENT_MAP))]
@@ -146,7 +146,7 @@ def _first_guess(trace: Trace) -> npt.NDArray[np.int64]:
 class _Ages:
     """The order in which the segments of the beginning were made: guessed, then learned."""
 
-    def __init__(self, initial: InitialState, guess: npt.NDArray[np.int64]) -> None:
+    def __init__(self, initial: InitialState, guess: IntArray) -> None:
         self.low, self.high = initial.segment_address, initial.segment_address + initial.segment_size_bytes
         self.guess = self.age = guess
         self.younger: dict[int, set[int]] = {}
@@ -198,7 +198,7 @@ def _words(trace: Trace, peak: int, end: int, first: int | None, compared: int) 
 
 
 @lru_cache(maxsize=4)
-def recorded_addresses(trace: Trace) -> npt.NDArray[np.int64]:
+def recorded_addresses(trace: Trace) -> IntArray:
     """Of the segments that were made, in order. An expandable one begins where it was mapped first."""
     events = trace.events
     changes = np.flatnonzero((events.action >= SEGMENT_ALLOC) & (events.action <= SEGMENT_UNMAP))

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.window import ACTIONS
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.number_format import times
 from vramscope_server.analysis.simulator.initial_state import InitialState
 from vramscope_server.analysis.simulator.program import (
@@ -33,8 +34,6 @@ from vramscope_server.analysis.trace.trace import Trace, reserved_after
 from vramscope_server.analysis.trace.types import ALLOC as ALLOCATED
 from vramscope_server.analysis.trace.types import SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, Layout
 
-Int64 = npt.NDArray[np.int64]
-
 SNAPSHOT, OOM, FREED = (ACTIONS.index(name) for name in ("snapshot", "oom", "free_completed"))
 
 
@@ -45,18 +44,18 @@ class Derivation:
     program: Program
     item_of_life: npt.NDArray[np.int32]
     """Item of the program for each allocation of ``trace.lives``."""
-    streams: Int64
+    streams: IntArray
     """Stream handles, in the program's order."""
-    pool_of: Int64
+    pool_of: IntArray
     """Pool of the program, by position in Trace.pools."""
-    releases: Int64
+    releases: IntArray
     """Events at which the allocator returned memory to make room: retries, collections."""
     releases_are_guessed: bool
     """True if neither counters nor the device size distinguish them from empty_cache()."""
     empty_caches: int
     unseen_empty_caches: int | None
     """Calls of empty_cache() without effect that were not recorded, by the allocator's own counters; None: unknown."""
-    failed: Int64
+    failed: IntArray
     """Events of requests that failed."""
     ended_by_failure: bool
     """True if nothing was requested after the last failure: the run died of it."""
@@ -191,8 +190,8 @@ def initial_of(trace: Trace) -> InitialState:
 
 
 def _rows(
-    event: Int64, op: int, life: Int64, size: Int64 | None = None, stream: Int64 | None = None, pool: Int64 | None = None,
-    within: npt.NDArray[np.generic] | None = None,
+    event: IntArray, op: int, life: IntArray, size: IntArray | None = None,
+    stream: IntArray | None = None, pool: IntArray | None = None, within: npt.NDArray[np.generic] | None = None,
 ) -> tuple[npt.NDArray[np.generic], ...]:  # fmt: skip
     zeros = np.zeros(len(event), np.int64)
     columns = (zeros if column is None else column for column in (size, stream, pool))

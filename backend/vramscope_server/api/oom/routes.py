@@ -26,7 +26,7 @@ from vramscope_server.answers.recordings import Block, MapAtError
 from vramscope_server.answers.shared_parts import FigureAnswer
 from vramscope_server.api.fragmentation import CellColumns, High, Lines, Low, Offset, drawn_map
 from vramscope_server.api.oom.errors import errors_of, fatal_of, lost_run_of, ranks_at
-from vramscope_server.api.oom.other_ranks import other_runs
+from vramscope_server.api.oom.other_runs import other_runs
 from vramscope_server.api.problems import BadRecording, NotFound
 from vramscope_server.api.requested_range import floats, reader, require_run
 from vramscope_server.api.responses import answer
@@ -35,7 +35,7 @@ from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact, find_artifact, read_artifact
 from vramscope_server.store.run_detail import run_in_full
 from vramscope_server.store.series_reader import UnknownRankDevice, find_rank_device, load_columns
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 from vramscope_server.whatif_jobs import Progress, TooMany, Work
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.number_format import amount, percent
 from vramscope_server.analysis.ownership.categories import BACKWARD
 from vramscope_server.analysis.ownership.recompute import recomputed
 
-Whole = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 SOURCE: Final = "https://arxiv.org/abs/1604.06174"
@@ -40,7 +40,7 @@ class CheckpointBlock(NamedTuple):
     first: int
     last: int
     """Event of the forward's last allocation; ``first`` is that of the first."""
-    dropped: Whole
+    dropped: IntArray
     """Allocations that checkpointing does not keep."""
     backward: int
     """Event at which its backward first frees one of them."""
@@ -91,7 +91,7 @@ def is_recomputing(facts: StepFacts) -> bool:
     return bool(recomputed(facts.trace, intervals, in_backward).any())
 
 
-def chosen(facts: StepFacts, peak_after: Callable[[Whole], int]) -> tuple[list[str], list[CheckpointBlock]]:
+def chosen(facts: StepFacts, peak_after: Callable[[IntArray], int]) -> tuple[list[str], list[CheckpointBlock]]:
     """Name stems and blocks to checkpoint so that a peak falls most. Empty if it does not fall.
 
     peak_after   the peak with a change of allocated bytes after each event
@@ -144,7 +144,7 @@ class _Forward(NamedTuple):
     interval: int
     first: int
     last: int
-    saved: Whole
+    saved: IntArray
     backward_end: int
     """Event at which backward frees the last of them."""
 
@@ -177,11 +177,11 @@ def _forwards(facts: StepFacts, name: str) -> list[_Forward]:
     return forwards
 
 
-def _freed_in_backward(facts: StepFacts, lives: Whole) -> Whole:
+def _freed_in_backward(facts: StepFacts, lives: IntArray) -> IntArray:
     events = facts.trace.events
     gone = facts.trace.lives.requested_event[lives]
     gone = gone[gone < len(events)]
-    in_backward: Whole = gone[events.phase[gone] == BACKWARD]
+    in_backward: IntArray = gone[events.phase[gone] == BACKWARD]
     return in_backward
 
 
@@ -218,7 +218,7 @@ def _spike(facts: StepFacts, first: int, last: int) -> int:
     return int(curve.max() - curve[0])
 
 
-def changes(facts: StepFacts, blocks: list[CheckpointBlock], of: Flags | None = None) -> Whole:
+def changes(facts: StepFacts, blocks: list[CheckpointBlock], of: Flags | None = None) -> IntArray:
     """Change of allocated bytes after each event with these blocks checkpointed; ``of`` limits it to some allocations."""
     lives, count = facts.trace.lives, len(facts.trace.events)
     gone = np.zeros(len(lives), np.bool_)

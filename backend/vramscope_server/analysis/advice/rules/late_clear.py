@@ -12,13 +12,11 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.number_format import amount, percent
-
-Whole = npt.NDArray[np.int64]
 
 SOURCE: Final = "https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html"
 
@@ -59,7 +57,7 @@ def advise(facts: StepFacts) -> Advice | None:
     )
 
 
-def _recomputed_at(facts: StepFacts, old: Whole, begins: int) -> Whole:
+def _recomputed_at(facts: StepFacts, old: IntArray, begins: int) -> IntArray:
     """Event at which backward computes each gradient again if it was freed before."""
     lives = facts.trace.lives
     _, last = facts.span

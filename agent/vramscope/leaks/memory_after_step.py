@@ -25,7 +25,7 @@ HEAP_SHARE: Final = 0.005
 """Share of the time that reading the C allocator may take."""
 
 
-class Baseline:
+class MemoryAfterStep:
     """Takes one value per step, in some µs. Its size grows with the logarithm of the steps.
 
     A leak in each step rises from four steps to the next four; a leak once an epoch rises from some epochs to the next. So there

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from vramscope_server.answers.runs import RunRow
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 
 EMULATED_UUID: Final = "GPU-656d756c-6174-6564-"
 """First part of the UUID of an emulated GPU: its bytes spell the word."""

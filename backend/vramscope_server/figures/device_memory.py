@@ -9,7 +9,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.protocol.series import SAMPLES
-from vramscope_server.analysis.series.chart_data import FloatArray, RunWindow, StreamWindow
+from vramscope_server.analysis.array_types import FloatArray
+from vramscope_server.analysis.series.chart_data import RunWindow, StreamWindow
 from vramscope_server.figures.drawing import Drawing, byte_unit, highest, known, samples_of
 
 COUNTED = ["reserved_bytes", "active_bytes", "requested_bytes", "inactive_split_bytes"]

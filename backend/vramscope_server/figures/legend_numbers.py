@@ -6,12 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol import series
-from vramscope_server.analysis.series.chart_data import FloatArray
-
-IntArray = npt.NDArray[np.int64]
+from vramscope_server.analysis.array_types import FloatArray, IntArray
 
 
 class WholeWindow(TypedDict):

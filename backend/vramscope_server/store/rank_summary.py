@@ -11,14 +11,12 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol import messages, series
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.store.durations import Durations
 from vramscope_server.store.scalars import MOST_SCALARS, SCALARS, ScalarSummary
 from vramscope_server.store.sparkline import Sparkline
-
-IntArray = npt.NDArray[np.int64]
 
 BEHIND_PYTORCH: Final = 2
 """Code of ``foreign_reset`` for a step whose peaks are lower bounds."""

@@ -13,7 +13,7 @@ from vramscope_server.analysis.oom.remedies.remedy import OtherRun
 from vramscope_server.api.requested_range import require_run
 from vramscope_server.store.run_detail import run_in_full
 from vramscope_server.store.run_queries import list_runs
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 
 MOST_OTHERS: Final = 3
 SAME_WEIGHTS: Final = 0.01

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from vramscope.leaks.baseline import Heap
+from vramscope.leaks.memory_after_step import Heap
 from vramscope.leaks.policy import POLICY
 from vramscope.protocol.series import UNKNOWN
 

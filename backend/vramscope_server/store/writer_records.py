@@ -17,11 +17,11 @@ from sqlalchemy.engine import Connection
 from vramscope.protocol import messages
 from vramscope_server.store.artifacts import ArtifactRecord, load_artifacts
 from vramscope_server.store.leaks import leak_columns, read_scan
-from vramscope_server.store.rows import device_words
+from vramscope_server.store.list_row import device_words
+from vramscope_server.store.rank_summary import RankSummary, decode_summary
+from vramscope_server.store.run_from_ranks import aggregate
 from vramscope_server.store.run_states import Skew, display_skew_ns, run_state
-from vramscope_server.store.run_summary import aggregate
-from vramscope_server.store.summary import RankSummary, decode_summary
-from vramscope_server.store.table_rows import RUN_COLUMNS, SESSION_COLUMNS, StoredRun, StoredSession
+from vramscope_server.store.stored_rows import RUN_COLUMNS, SESSION_COLUMNS, StoredRun, StoredSession
 from vramscope_server.store.tables import ranks, runs, scans, sessions
 
 COUNTED: Final = {"recordings": "window", "profiles": "profile", "oom_records": "oom"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from vramscope_server.store.rank_summary import RankSummary
 from vramscope_server.store.sparkline import highest_of_all
-from vramscope_server.store.summary import RankSummary
 
 
 def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:

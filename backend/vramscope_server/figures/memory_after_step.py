@@ -6,8 +6,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.protocol.series import STEPS
+from vramscope_server.analysis.array_types import FloatArray
 from vramscope_server.analysis.number_format import amount
-from vramscope_server.analysis.series.chart_data import FloatArray, RunWindow
+from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.analysis.series.trend import MIN_STEPS, Trend
 from vramscope_server.figures.drawing import COUNT, Drawing, Unit, byte_unit, highest, known
 

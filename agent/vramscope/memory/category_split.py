@@ -20,9 +20,15 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from vramscope.memory.category_arithmetic import (
+    allocated_before_forward,
+    at_end_split,
+    behind_backward,
+    closed,
+    forward_of,
+)
 from vramscope.memory.gradient_peak import BackwardPeaks
 from vramscope.memory.peak_counters import Interval
-from vramscope.memory.step_splits import allocated_before_forward, at_end_split, behind_backward, closed, forward_of
 from vramscope.memory.tensor_bytes import Held, Standing, count, parameters_of, standing
 from vramscope.protocol.series import CPU, UNKNOWN
 from vramscope.steps.phase import BACKWARD, FORWARD, OPTIMIZER, OTHER

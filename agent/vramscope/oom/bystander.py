@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from vramscope.oom import error_chain, forward_progress, stack
+from vramscope.oom import error_chain, error_stack, forward_progress
 from vramscope.oom.peer_signal import PeerSignal
 from vramscope.oom.record_builder import RecordBuilder
 from vramscope.oom.trigger import OomTrigger
@@ -61,7 +61,7 @@ class Bystander:
         asked_by = HOST if self._signal.received() else self._asked_by
         self._asked_by = ""
         if asked_by and not ran_out and self._is_due():
-            frames = stack.stack_of(sys._current_frames().get(self._clock.thread or 0))
+            frames = error_stack.stack_of(sys._current_frames().get(self._clock.thread or 0))
             roots = self._builder.known_roots()
             running = forward_progress.running_module(frames, roots, is_stopped=False)
             self._write(
@@ -69,7 +69,7 @@ class Bystander:
                     "bystander",
                     self._builder.device(),
                     None,
-                    stack=stack.as_record(frames),
+                    stack=error_stack.as_record(frames),
                     running=running,
                     frames=frames,
                     roots=roots,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vramscope.leaks.autograd.graph_walk import NodeBudget, walk
-from vramscope.leaks.autograd.sentinels import NewestNode
+from vramscope.leaks.autograd.live_graphs import NewestNode
 from vramscope.leaks.graph_ages import GraphAges
 from vramscope.leaks.holders.holder_bytes import Group
 from vramscope.leaks.loop_shape import LoopShape
