@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from vramscope_server.cli.format import ABSENT, GIB, KIB, MIB, ago, amount, cost, duration, graphs, percent, plain
+from vramscope_server.analysis.number_format import GIB, KIB, MIB, amount, duration, graphs, percent
+from vramscope_server.cli.format import ABSENT, ago, cost, plain
 from vramscope_server.cli.tables import Column, print_table
 
 

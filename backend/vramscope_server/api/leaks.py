@@ -11,15 +11,8 @@ from sqlalchemy.engine import Connection
 
 from vramscope.protocol import series
 from vramscope_server.analysis.leaks.leaked_allocations import CannotTell
-from vramscope_server.analysis.series.trend import Trend, trend, until_full
-from vramscope_server.analysis.series.verdicts import (
-    emptied_words,
-    fits_when_full,
-    kind_words,
-    leak_verdict,
-    models_slope,
-    work_grows,
-)
+from vramscope_server.analysis.leaks.verdict_text import emptied_words, fits_when_full, kind_words, leak_verdict
+from vramscope_server.analysis.series.trend import Trend, models_slope, trend, until_full, work_grows
 from vramscope_server.answers.leaks import LeakReplay, LeakReport
 from vramscope_server.api.problems import BadRecording, NotFound
 from vramscope_server.api.recording_request import readable

@@ -9,8 +9,10 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from vramscope_server.cli.client import BAD_WORDS, CHECK_FAILED, Failure, ask, path_of, print_json
-from vramscope_server.cli.format import UNKNOWN, amount, count, has_no_device, percent, plain
+from vramscope_server.analysis.number_format import UNKNOWN, amount, count, percent
+from vramscope_server.cli.client import Failure, ask, path_of, print_json
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, CHECK_FAILED
+from vramscope_server.cli.format import has_no_device, plain
 from vramscope_server.cli.tables import Column, console, print_table
 
 CHECKS: Final = ("finished", "oom", "leaks")
@@ -54,7 +56,7 @@ class Check:
 def show(server: str, as_json: bool, run: str, limits: Limits, skip: list[str], strict: bool = False) -> None:
     """Print the checks, or JSON. Raises client.Failure with code 1 if one failed."""
     if unknown := [name for name in skip if name not in CHECKS]:
-        raise Failure(f"--skip: {plain(unknown[0])!r} is not one of {', '.join(CHECKS)}", BAD_WORDS)
+        raise Failure(f"--skip: {plain(unknown[0])!r} is not one of {', '.join(CHECKS)}", BAD_ARGUMENTS)
     least = {name: _bytes(name, getattr(limits, name)) for name in ("peak_allocated", "peak_reserved")}
     told: dict[str, Any] = ask(server, f"/runs/{path_of(server, run)}")
     checks = [one for one in _of_every_run(server, told) if one.check not in skip]
@@ -122,7 +124,9 @@ def _bytes(name: str, words: str | None) -> int | None:
         return int(TypeAdapter(ByteSize).validate_python(words))
     except (ValueError, ValidationError):
         option = name.replace("_", "-")
-        raise Failure(f"--{option}: {plain(words)!r} is not a size, such as 20GiB or 21474836480", BAD_WORDS) from None
+        raise Failure(
+            f"--{option}: {plain(words)!r} is not a size, such as 20GiB or 21474836480", BAD_ARGUMENTS
+        ) from None
 
 
 def _cells(one: Check) -> list[str | Text]:

@@ -7,8 +7,9 @@ from typing import Any, Final
 from rich.text import Text
 
 from vramscope_server.analysis.comparison.export import EMULATED, REPEATS, between, has_repeats, name_of, ratio
+from vramscope_server.analysis.number_format import amount, count, duration, graphs, percent
 from vramscope_server.cli.client import ask, fetch, id_of, print_json
-from vramscope_server.cli.format import ABSENT, amount, count, duration, graphs, percent, plain
+from vramscope_server.cli.format import ABSENT, plain
 from vramscope_server.cli.tables import Column, console, print_table
 
 _COLUMNS = (

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from vramscope_server.cli.client import BAD_WORDS, Failure, ask, id_of, print_json
-from vramscope_server.cli.format import ABSENT, amount, count, plain
+from vramscope_server.analysis.number_format import amount, count
+from vramscope_server.cli.client import Failure, ask, id_of, print_json
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
+from vramscope_server.cli.format import ABSENT, plain
 from vramscope_server.cli.progress import Bar
 from vramscope_server.cli.tables import Column, console, print_table
 from vramscope_server.cli.trace_source import is_file, of_file, of_run
@@ -71,7 +73,7 @@ def _locally(server: str, a: str, b: str) -> dict[str, Any]:
                 made.append((trace, peak_allocations_of(trace)))
         except (ArithmeticError, LookupError, ValueError) as fault:  # events that contradict each other
             words = f"inconsistent events ({type(fault).__name__})"
-            raise Failure(f"{plain(target)}: {words}", BAD_WORDS) from None
+            raise Failure(f"{plain(target)}: {words}", BAD_ARGUMENTS) from None
     told = difference(made[0][1], made[1][1])
     for label, (trace, _), target in zip(("a", "b"), made, (a, b), strict=True):
         told[label] |= {"name": Path(target).name if is_file(target) else target, "stacks": len(trace.stacks) > 0}
@@ -83,7 +85,7 @@ def _fullest(traces: list[Trace], target: str) -> Trace:
     from vramscope_server.analysis.timeline.curve import course_of
 
     if not traces:
-        raise Failure(f"{plain(target)} has no device.", BAD_WORDS)
+        raise Failure(f"{plain(target)} has no device.", BAD_ARGUMENTS)
     if len(traces) == 1:
         return traces[0]
     fullest = max(traces, key=lambda trace: int(course_of(trace).allocated.max()))

@@ -8,9 +8,10 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from vramscope_server.analysis.series.verdicts import AFTER_LAST_USE, AT_THE_END, OVERLAPS, place, rounds
+from vramscope_server.analysis.leaks.verdict_text import AFTER_LAST_USE, AT_THE_END, OVERLAPS, place, rounds
+from vramscope_server.analysis.number_format import amount, count, duration
 from vramscope_server.cli.client import address, ask, path_of, print_json
-from vramscope_server.cli.format import ABSENT, amount, count, duration, plain
+from vramscope_server.cli.format import ABSENT, plain
 from vramscope_server.cli.tables import Column, console, print_table
 
 _VERDICT_STYLE: Final = {

@@ -9,19 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vramscope_server.analysis.number_format import UNKNOWN, amount, count, duration, percent
 from vramscope_server.cli.client import Failure, address, ask, path_of, print_json
-from vramscope_server.cli.format import (
-    STATE_STYLE,
-    UNKNOWN,
-    ago,
-    amount,
-    cost,
-    count,
-    duration,
-    has_no_device,
-    percent,
-    plain,
-)
+from vramscope_server.cli.format import STATE_STYLE, ago, cost, has_no_device, plain
 from vramscope_server.cli.tables import console, put
 
 _CALLED: Final = {"optimizer": "optimizer state", "activations": "activations, temporaries"}

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from vramscope_server.cli.client import BAD_WORDS, Failure, ask, print_json, send_file
-from vramscope_server.cli.format import UNKNOWN, amount, count, duration, percent, plain
+from vramscope_server.analysis.number_format import UNKNOWN, amount, count, duration, percent
+from vramscope_server.cli.client import Failure, ask, print_json, send_file
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
+from vramscope_server.cli.format import plain
 from vramscope_server.cli.progress import Bar
 from vramscope_server.cli.tables import Column, console, print_table
 from vramscope_server.cli.trace_source import readable
@@ -44,9 +46,9 @@ def show(path: Path, as_json: bool, server: str | None) -> None:
         with Bar("reading") as tell:
             snapshot = read(path, progress=tell)
     except BadSnapshot as fault:
-        raise Failure(f"{plain(str(path))} is not a readable snapshot: {plain(str(fault))}", BAD_WORDS) from None
+        raise Failure(f"{plain(str(path))} is not a readable snapshot: {plain(str(fault))}", BAD_ARGUMENTS) from None
     except OSError as fault:
-        raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}", BAD_WORDS) from None
+        raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}", BAD_ARGUMENTS) from None
     try:
         with Bar("computing lifetimes and peaks", of_bytes=False) as tell:
             devices: list[dict[str, Any]] = []
@@ -56,7 +58,7 @@ def show(path: Path, as_json: bool, server: str | None) -> None:
                 devices.append(summary(trace))
     except (ArithmeticError, LookupError, ValueError, MemoryError) as fault:
         words = f"inconsistent events ({type(fault).__name__})"
-        raise Failure(f"{plain(str(path))}: {words}", BAD_WORDS) from None
+        raise Failure(f"{plain(str(path))}: {words}", BAD_ARGUMENTS) from None
     told = {"file": str(path), "bytes": path.stat().st_size, "devices": devices, "notes": snapshot.notes}
     if as_json:
         print_json(told)
@@ -192,7 +194,7 @@ def _upload(path: Path, as_json: bool, server: str) -> None:
             time.sleep(_LOOK_SECONDS)
             told = {**ask(server, f"/snapshots/{told['snapshot']}"), "known": told["known"]}
     if told["state"] == "failed":
-        raise Failure(f"{plain(str(path))}: {plain(str(told['problem']))}", BAD_WORDS)
+        raise Failure(f"{plain(str(path))}: {plain(str(told['problem']))}", BAD_ARGUMENTS)
     if as_json:
         print_json({**told, "address": address})
         return

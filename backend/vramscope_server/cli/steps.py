@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from rich.text import Text
 
+from vramscope_server.analysis.number_format import amount, count, duration
 from vramscope_server.cli.client import ask, path_of, print_json
-from vramscope_server.cli.format import ABSENT, amount, count, duration
+from vramscope_server.cli.format import ABSENT
 from vramscope_server.cli.tables import Column, console, print_table
 
 NEWEST: Final = 20

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from vramscope_server.cli.client import BAD_WORDS, Failure, ask, path_of, print_json
-from vramscope_server.cli.format import ABSENT, amount, count, plain
+from vramscope_server.analysis.number_format import amount, count
+from vramscope_server.cli.client import Failure, ask, path_of, print_json
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
+from vramscope_server.cli.format import ABSENT, plain
 from vramscope_server.cli.progress import Bar
 from vramscope_server.cli.tables import Column, console, print_table
 from vramscope_server.cli.trace_source import is_file, of_file, of_run
@@ -52,7 +54,7 @@ def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_b
     told: list[tuple[Trace, Sweep]] = []
     for trace in traces:
         if not len(trace.events):
-            raise Failure(f"{plain(target)}: {' '.join(trace.notes)}", BAD_WORDS)
+            raise Failure(f"{plain(target)}: {' '.join(trace.notes)}", BAD_ARGUMENTS)
         with Bar("replaying settings", of_bytes=False) as tell:
             try:
                 made = sweep(
@@ -60,12 +62,12 @@ def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_b
                 )
                 told.append((trace, made))
             except BadSetting as refusal:
-                raise Failure(f"--conf: PyTorch would refuse it: {plain(str(refusal))}", BAD_WORDS) from None
+                raise Failure(f"--conf: PyTorch would refuse it: {plain(str(refusal))}", BAD_ARGUMENTS) from None
             except ValueError as fault:
-                raise Failure(f"{plain(target)}: {plain(str(fault))}", BAD_WORDS) from None
+                raise Failure(f"{plain(target)}: {plain(str(fault))}", BAD_ARGUMENTS) from None
             except (ArithmeticError, LookupError) as fault:  # events that contradict each other
                 words = f"inconsistent events ({type(fault).__name__})"
-                raise Failure(f"{plain(target)}: {words}", BAD_WORDS) from None
+                raise Failure(f"{plain(target)}: {words}", BAD_ARGUMENTS) from None
     if as_json:
         print_json([_json_row(trace, result, row) for trace, result in told for row in result.rows])
         return

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from vramscope.protocol import messages
-from vramscope_server.analysis.series.verdicts import OVERLAPS
+from vramscope_server.analysis.leaks.verdict_text import OVERLAPS
 
 log = logging.getLogger("vramscope_server.leaks")
 

@@ -17,8 +17,7 @@ from vramscope_server.analysis.oom.losses import loss_of
 from vramscope_server.analysis.oom.remedies.remedy import ReplayFn
 from vramscope_server.analysis.oom.report import OomReport, as_json, report_of
 from vramscope_server.analysis.oom.segments import trace_of
-from vramscope_server.analysis.series.trend import trend
-from vramscope_server.analysis.series.verdicts import work_grows
+from vramscope_server.analysis.series.trend import trend, work_grows
 from vramscope_server.analysis.trace.segment_map import LinearLayout, block_at, describe
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.answers.oom import OomExplained, OomList

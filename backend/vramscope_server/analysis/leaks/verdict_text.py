@@ -9,10 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-import numpy as np
-
-from vramscope.oom_diagnosis.growth import WORK_GROWS
-from vramscope_server.analysis.array_types import FloatArray
 from vramscope_server.analysis.number_format import amount, count, duration
 from vramscope_server.analysis.series.trend import MIN_STEPS, Trend
 
@@ -21,11 +17,6 @@ FAR_STEPS: Final = 1_000_000
 
 SEVERAL_A_STEP: Final = 1.5
 """Ratio of graphs to steps from which on a step adds several: a loss and its logits, say."""
-
-THE_MODELS_SHARE: Final = 0.8
-"""Share of the rise of memory after each step from which on the models themselves grow."""
-KNOWN_SHARE: Final = 1 / 3
-"""Share of the steps that must lie between the first and the last one in which the tensors of models were counted."""
 
 _NO_STEPS: Final = "No optimizer step has ended, so there is no floor whose growth could be told."
 
@@ -55,7 +46,7 @@ ON_HOST_WORDS: Final = "kept on the host"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RunLeakVerdict:
     """One sentence or a few, and how grave it is.
 
     leak     somebody is named who has more from step to step
@@ -85,7 +76,7 @@ def leak_verdict(
     growing_peaks: Trend | None = None,
     not_scanned: str = "",
     ran_out: bool = False,
-) -> Verdict:
+) -> RunLeakVerdict:
     """What a run's leaks come to.
 
     leaks         as ``store.leaks.merge_leaks`` gives them, worst first
@@ -111,7 +102,7 @@ def leak_verdict(
         steady = all(_is_steady(leak) for leak in on_card)
         if steady and not rises and leaks[0]["kind"] in KIND_WORDS:
             said.append("It does not grow." if leaks[0]["kind"] in STEADY else "It does not grow beyond that.")
-        return Verdict("leak" if not steady else "growth" if rises else "held", " ".join(filter(None, said)))
+        return RunLeakVerdict("leak" if not steady else "growth" if rises else "held", " ".join(filter(None, said)))
     kept = "" if not leaks else f" {_kept_on_host(leaks)}"
     left_out = f" The last scan left out {not_scanned}." if not_scanned else ""
     scans = f"A scan found no holder.{left_out}" if looked else f"The agent has not scanned{'' if ended else ' yet'}."
@@ -119,52 +110,27 @@ def leak_verdict(
         scans += " For what was retained at the out-of-memory error, see `vramscope oom` or the page Out of memory."
     if floor is not None and floor.growing and models_slope is not None:
         own = f"parameters, gradients, buffers and optimizer state take {amount(models_slope)} more a step"
-        return Verdict(
+        return RunLeakVerdict(
             "none", f"The models themselves grow: {own}, and the floor rises by {_slope(floor)}{end}. {scans}{kept}"
         )
     if floor is not None and growing_peaks is not None:
         of_peaks = f"{amount(growing_peaks.slope)} a step, memory after each step by {_slope(floor)}"
-        return Verdict(
+        return RunLeakVerdict(
             "none",
             f"The steps themselves need more and more: their peak rises by {of_peaks}. A longer batch does that. {scans}{kept}",
         )
     if floor is not None and floor.growing:
-        return Verdict("growth", f"The floor rises by {_slope(floor)}{end}. {scans}{kept}")
+        return RunLeakVerdict("growth", f"The floor rises by {_slope(floor)}{end}. {scans}{kept}")
     if leaks:
-        return Verdict("host", kept.strip())
+        return RunLeakVerdict("host", kept.strip())
     if steps == 0:
-        return Verdict("none" if looked else "unknown", f"{scans} {_NO_STEPS}")
+        return RunLeakVerdict("none" if looked else "unknown", f"{scans} {_NO_STEPS}")
     still = f"{_still(floor)}{left_out}"
-    return Verdict("unknown" if floor is None else "none", still) if looked else Verdict("unknown", f"{scans} {still}")
-
-
-def work_grows(floor: Trend, peaks: Trend) -> bool:
-    """True if memory after each step rises because the steps grow: a batch that is still referred to, and longer each time.
-
-    What is retained from step to step raises the peak by as much as the memory after a step. A longer batch raises the peak by its
-    activations too, which are many times the batch.
-    """
-    return floor.growing and peaks.growing and peaks.slope >= WORK_GROWS * floor.slope
-
-
-def models_slope(x: FloatArray, models: FloatArray, after_step_bytes: FloatArray, steps: float) -> float | None:
-    """Growth of the models in bytes per step; None if unknown, or if memory after each step rises for another reason.
-
-    Tensors are counted in a few steps only. From the first to the last of them, memory must rise by little more than the models.
-
-    x                 steps, after the warm-up
-    models            bytes of parameters, gradients, buffers and optimizer state at the end of each; NaN if unknown
-    after_step_bytes  memory after each
-    steps             number of steps whose memory rises
-    """
-    known = np.flatnonzero(np.isfinite(models) & np.isfinite(after_step_bytes))
-    if len(known) < 2:
-        return None
-    first, last = known[0], known[-1]
-    risen, of_models = (float(values[last] - values[first]) for values in (after_step_bytes, models))
-    if x[last] - x[first] < KNOWN_SHARE * steps or risen <= 0 or of_models < THE_MODELS_SHARE * risen:
-        return None
-    return of_models / float(x[last] - x[first])
+    return (
+        RunLeakVerdict("unknown" if floor is None else "none", still)
+        if looked
+        else RunLeakVerdict("unknown", f"{scans} {still}")
+    )
 
 
 def fits_when_full(leaks: Sequence[Mapping[str, Any]], room_bytes: float | None) -> bool:
