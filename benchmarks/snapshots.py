@@ -44,13 +44,13 @@ from pathlib import Path
 import msgspec
 import plotly.graph_objects as go
 from vramscope_server.analysis.snapshot_format.reader import read
-from vramscope_server.analysis.timeline.curve import course_of
+from vramscope_server.analysis.timeline.curve import allocation_curve
 from vramscope_server.analysis.timeline.grouping import grouping_of
 from vramscope_server.analysis.timeline.overview import overview
 from vramscope_server.figures import timeline
 def picture(trace):
-    course = course_of(trace)
-    made = overview(course, grouping_of(trace, course, "site"), -1, course.end)
+    curve = allocation_curve(trace)
+    made = overview(curve, grouping_of(trace, curve, "site"), -1, curve.end)
     return timeline.draw(made, []).to_json()
 # what is compiled comes from the disk from the second time on; a training's first events bring it in
 import pickle

@@ -17,7 +17,7 @@ from vramscope.memory.allocator_settings import allocator_settings
 from vramscope.memory.category_split import Categories
 from vramscope.memory.host import Host
 from vramscope.metrics.loss import LossWatch
-from vramscope.metrics.reported import Told
+from vramscope.metrics.reported import ReportedNumbers
 from vramscope.oom.peer_signal import PeerSignal
 from vramscope.oom.recent_samples import RecentSamples
 from vramscope.oom.record_builder import RecordBuilder
@@ -36,7 +36,7 @@ from vramscope.sampling.sampler import Sampler
 from vramscope.settings import Settings
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
-from vramscope.steps.patches.cuda_graphs import UNSEEN, ReplayFront
+from vramscope.steps.patches.cuda_graphs import UNSEEN, ReplayPatch
 from vramscope.steps.peaks_after_last_step import tails_of
 from vramscope.techniques.detector import TechniqueDetector
 from vramscope.transport.ring import Ring
@@ -122,7 +122,7 @@ class SessionParts:
             self._hooks.loss = loss
             self._clock.subscribe(loss)
             self._loss = loss
-        self._told = Told(loss, self._ring.put, self._sampler.wall_ns)
+        self._told = ReportedNumbers(loss, self._ring.put, self._sampler.wall_ns)
         if settings.loss:
             self._hooks.tell = self._told.tell
 
@@ -176,7 +176,7 @@ class SessionParts:
             self._techniques = TechniqueDetector(self._clock, self._hooks, report=self._ring.put)
         extend(self._hooks)
         self._hooks.install()
-        ReplayFront(self._hooks, Notice(self._ring.put, lambda: self._clock.step, UNSEEN)).install()
+        ReplayPatch(self._hooks, Notice(self._ring.put, lambda: self._clock.step, UNSEEN)).install()
         self._target = Target(
             self._hooks,
             self._techniques,

@@ -25,7 +25,7 @@ from vramscope.leaks.detector import LeakDetector
 from vramscope.leaks.holders.user_code import Codes
 from vramscope.leaks.scan import paths, referrers
 from vramscope.leaks.scan import scanner as scanner
-from vramscope.leaks.scan.explanation import explain
+from vramscope.leaks.scan.find_holders import find_holders
 from vramscope.leaks.scan.scanner import Scanner
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import Costs, TimeBudget
@@ -169,7 +169,7 @@ A_LONG_TIME = 20.0
 
 
 def scan():
-    return explain(TensorKinds(), TimeBudget(A_LONG_TIME))
+    return find_holders(TensorKinds(), TimeBudget(A_LONG_TIME))
 
 
 def test_a_collection_that_is_due_is_not_taken_for_time_of_the_look() -> None:

@@ -350,7 +350,7 @@ def truth_of(trace: Trace, allocated_before: int, notes: list[Note]) -> list[str
     lives, count = trace.lives, len(trace.events)
     so_far = np.concatenate([[0], np.cumsum(trace.events.action == ACTIONS.index("alloc"))])
     born = np.where(lives.alloc_event >= 0, so_far[np.maximum(lives.alloc_event, 0)] + 1, 0)
-    died = so_far[np.minimum(lives.requested_event, count)]
+    died = so_far[np.minimum(lives.free_requested_event, count)]
     at: dict[int, list[int]] = {}
     for row, address in enumerate(lives.address.tolist()):
         at.setdefault(address, []).append(row)
@@ -359,7 +359,9 @@ def truth_of(trace: Trace, allocated_before: int, notes: list[Note]) -> list[str
     for noted, address, category in notes:
         then = noted - allocated_before
         for row in at.get(address, ()):
-            there = lives.requested_event[row] >= count if category == "workspaces" else born[row] <= then <= died[row]
+            there = (
+                lives.free_requested_event[row] >= count if category == "workspaces" else born[row] <= then <= died[row]
+            )
             rank = TRUTH_ORDER.index(category)
             if then >= 0 and there and rank < known.get(row, len(TRUTH_ORDER)):
                 known[row], truth[row] = rank, category

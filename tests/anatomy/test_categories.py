@@ -30,7 +30,7 @@ def right(one: Any, *, made_in_it: bool = False) -> tuple[float, float]:
     same = np.array(CATEGORIES)[categories_of(one.trace)] == np.array(one.truth)
     held = allocated_at(one.trace, peak_event(one.trace))
     at_peak = lives.size_bytes[held]
-    lasted = np.minimum(lives.requested_event, count) - np.maximum(lives.alloc_event, 0)
+    lasted = np.minimum(lives.free_requested_event, count) - np.maximum(lives.alloc_event, 0)
     weight = lives.size_bytes * lasted * ((lives.alloc_event >= 0) | (not made_in_it))
     return at_peak[same[held]].sum() / at_peak.sum(), weight[same].sum() / weight.sum()
 

@@ -332,7 +332,7 @@ def test_findings_of_every_rank_are_shown(server: RunningServer) -> None:
     ranks = [Agent(run="shared00000000ff", rank=rank, world_size=3) for rank in range(3)]
     for agent, kinds in zip(ranks, (["empty-cache"], ["memory-on-other-ranks-device"], ["empty-cache"]), strict=True):
         findings = [
-            messages.Finding(kind=kind, text=f"{kind} of rank {agent.rank}", advice="", first_step=2) for kind in kinds
+            messages.Pitfall(kind=kind, text=f"{kind} of rank {agent.rank}", advice="", first_step=2) for kind in kinds
         ]
         told = messages.Techniques(time_ns=agent.start_ns, step=2, techniques=[], findings=findings)
         server.send(agent, agent.steps(3), told)

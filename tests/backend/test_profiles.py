@@ -222,7 +222,7 @@ def test_what_was_let_go_unseen_is_taken_from_what_was_there_before() -> None:
     made = history_of_table(a_profile(history=history, start_bytes=1_000), "operations")
     assert made is not None
     names = made.grouping.names
-    held = held_by(made.course, made.grouping.group, len(names), np.arange(-1, 3))
+    held = held_by(made.curve, made.grouping.group, len(names), np.arange(-1, 3))
     assert held[names.index(BEFORE)].tolist() == [1_000, 950, 950, 950]
     assert held[names.index(NOT_ATTRIBUTED)].tolist() == [0, 0, 50, 50]
     assert held.sum(0).tolist() == [1_000, 1_050, 1_200, 1_100]

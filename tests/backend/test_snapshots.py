@@ -45,7 +45,7 @@ from snapshot_maker import (
 from vramscope_server import snapshots
 from vramscope_server.analysis.fragmentation.breakdown import parts_of
 from vramscope_server.analysis.snapshot_format.reader import read
-from vramscope_server.analysis.timeline.curve import course_of
+from vramscope_server.analysis.timeline.curve import allocation_curve
 from vramscope_server.analysis.timeline.flamegraph import MOST_BOXES
 from vramscope_server.analysis.timeline.grouping import grouping_of
 from vramscope_server.analysis.timeline.render_cache import KEPT, load_pictures, save_pictures
@@ -160,9 +160,9 @@ def test_columns_on_the_disk_give_the_same_trace(tmp_path: Path) -> None:
     save_pictures(trace, tmp_path / "0")
     pictures = load_pictures(tmp_path / "0")
     assert pictures is not None
-    course = course_of(trace)
+    curve = allocation_curve(trace)
     for kept, made in zip(
-        [pictures[0], *pictures[1]], [course, *(grouping_of(trace, course, by) for by in KEPT)], strict=True
+        [pictures[0], *pictures[1]], [curve, *(grouping_of(trace, curve, by) for by in KEPT)], strict=True
     ):
         for one in fields(made):
             assert np.array_equal(getattr(kept, one.name), getattr(made, one.name)), one.name

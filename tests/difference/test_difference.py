@@ -24,7 +24,7 @@ from vramscope_server.analysis.diff.by_line import difference
 from vramscope_server.analysis.diff.holdings import EARLIER, AllocatingLine, LineBytes, peak_allocations_of
 from vramscope_server.analysis.diff.line_matching import matched, same_files
 from vramscope_server.analysis.diff.steps import step_line
-from vramscope_server.analysis.timeline.curve import course_of
+from vramscope_server.analysis.timeline.curve import allocation_curve
 from vramscope_server.analysis.trace.from_window import from_window
 
 MIB = 1 << 20
@@ -236,11 +236,11 @@ def test_mixed_categories_are_not_named_after_the_largest(kinds: dict[str, int],
 
 def test_step_curve_includes_its_peak_and_ends() -> None:
     trace = from_window(training(steps=3, layers=6))
-    course = course_of(trace)
-    peak = course.peak(-1, course.end)
-    line = step_line(trace, course, peak, points=20)
+    curve = allocation_curve(trace)
+    peak = curve.peak(-1, curve.end)
+    line = step_line(trace, curve, peak, points=20)
     assert line.step == int(trace.events.step[peak])
-    assert line.allocated_bytes.max() == course.allocated.max()
+    assert line.allocated_bytes.max() == curve.allocated.max()
     assert (line.share[0], line.share[-1]) == (0, 100) and np.all(np.diff(line.share) > 0)
 
 

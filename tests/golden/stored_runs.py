@@ -64,7 +64,7 @@ def _techniques(agent: Agent, *chips: tuple[str, str, dict[str, Any]]) -> messag
             for kind, chip, detail in chips
         ],
         findings=[
-            messages.Finding(
+            messages.Pitfall(
                 kind="eager-attention", text="Attention is eager.", advice="Use sdpa.", file="train.py", line=7
             )
         ],

@@ -149,8 +149,8 @@ def closes_at_every_moment(profile: Profile, table: str) -> tuple[Any, Any]:
 
     made = history_of(profile, table)
     assert made is not None
-    course, names = made.course, made.grouping.names
-    held = held_by(course, made.grouping.group, len(names), np.arange(-1, course.end))
+    curve, names = made.curve, made.grouping.names
+    held = held_by(curve, made.grouping.group, len(names), np.arange(-1, curve.end))
     told = np.frombuffer(profile.history["total_bytes"], "<i8")
     assert (told >= 0).sum() > 0.5 * len(told)
     assert (held.sum(0)[1:][told >= 0] == told[told >= 0]).all(), "the allocator's own count"
@@ -158,7 +158,7 @@ def closes_at_every_moment(profile: Profile, table: str) -> tuple[Any, Any]:
     assert held[:, -1].sum() == profile.start_bytes + profile.allocated_bytes - profile.freed_bytes
     assert (held >= 0).all()
     assert profile.peak_bytes == held.sum(0).max()
-    peak = held[:, course.peak(-1, course.end) + 1]
+    peak = held[:, curve.peak(-1, curve.end) + 1]
     at_peak: dict[str, int] = {}
     for row in rows(profile, table):
         name = f"{row['file'].rsplit('/', 1)[-1]}:{row['line']}" if row.get("file") else row["name"]

@@ -240,7 +240,7 @@ def test_inference_is_not_listened_to_for_ever(training, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(first_forward, "MOST_CALLS", 8)
     run, begun = training(), []
-    first_forward.FirstCall(run.clock, lambda: begun.append("forward")).listen()
+    first_forward.FirstForward(run.clock, lambda: begun.append("forward")).listen()
     inputs = torch.empty(4, 256, device="cuda")
     with torch.no_grad():
         run.model(inputs)

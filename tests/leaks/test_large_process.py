@@ -11,7 +11,7 @@ SCRIPT = """
 import json, sys, time
 import torch
 from vramscope.leaks.scan import time_budget
-from vramscope.leaks.scan.explanation import explain
+from vramscope.leaks.scan.find_holders import explain
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import Costs, TimeBudget
 

@@ -272,7 +272,7 @@ def diagnosed(facts: Facts, kind: CauseKind) -> Diagnosis:
 
 
 def found(facts: Facts) -> list[Remedy]:
-    return list(batch.of(context_of(facts)))
+    return list(batch.remedies_for(context_of(facts)))
 
 
 def test_growth_of_a_young_run_is_not_a_leak_if_one_block_fits() -> None:
@@ -306,7 +306,7 @@ def test_a_crude_extrapolation_promises_nothing() -> None:
     assert basis_words(need, DIED).endswith("how much of the forward was still to come is not known")
     (parted,) = found(DIED)
     assert (parted.micro_batches, parted.enough, parted.saves_bytes) == (8, None, None), "a number to begin with"
-    assert not any(remedy.enough for remedy in alternatives.of(context_of(DIED)))
+    assert not any(remedy.enough for remedy in alternatives.remedies_for(context_of(DIED)))
 
 
 def test_weights_read_onto_the_device_suggest_map_location() -> None:
@@ -339,7 +339,9 @@ def test_freeing_a_growing_tensor_is_enough(kind: str) -> None:
             leaks=[bank], last_look=(), step=20, stack=(own,), own_frame=own, holders=(), neighbours=()
         )
         case = context_of(died, box, CauseKind.LEAK)
-        assert [(one.what, one.enough) for one in remove_cause.of(case)] == [("bank (train.py:9): begin anew", enough)]
+        assert [(one.what, one.enough) for one in remove_cause.remedies_for(case)] == [
+            ("bank (train.py:9): begin anew", enough)
+        ]
 
 
 def test_unexplained_memory_promises_nothing() -> None:
@@ -655,7 +657,7 @@ def test_trainer_predictions_have_their_own_remedy() -> None:
     need = estimate_of(died)
     assert need is not None
     said = {
-        box: [one.what for one in batch.of(context_of(died, box()))]  # type: ignore[arg-type]
+        box: [one.what for one in batch.remedies_for(context_of(died, box()))]  # type: ignore[arg-type]
         for box in (Box, Loop)
     }
     assert "eval_accumulation_steps" in said[Box][0]
@@ -688,7 +690,7 @@ def test_an_equally_large_model_may_replace_the_old_one() -> None:
 
     def told(facts: Facts) -> list[int | None]:
         case = context_of(facts, box)
-        return [one.saves_bytes for one in remove_cause.of(case) if "replaces the old one" in one.what]
+        return [one.saves_bytes for one in remove_cause.remedies_for(case) if "replaces the old one" in one.what]
 
     assert told(comes) == [(100 + 200) * MIB]
     assert told(replace(comes, waiting_bytes=300 * MIB)) == [], "a teacher that is larger"
@@ -740,7 +742,7 @@ def test_another_run_is_proof_only_within_a_step() -> None:
         need = estimate_of(facts)
         assert need is not None
         case = context_of(facts, Box(), CauseKind(cause), (other,))
-        return next(one for one in alternatives.of(case) if one.run_id == "aaaa").enough
+        return next(one for one in alternatives.remedies_for(case) if one.run_id == "aaaa").enough
 
     assert said("activations", DIED) is True
     assert said("leak", DIED) is None, "it may have ended earlier"

@@ -77,7 +77,7 @@ def test_optimizer_remedies_save_what_they_promise(tmp_path: Path, emulated_gpu:
             "foreach=False": ("foreach", foreach["peak"] - one_by_one["peak"]),
             "SGD without momentum": ("no state", foreach["held"] - none["held"]),
         }
-        named = {remedy.what: remedy for remedy in optimizer_state.of(context(foreach))}
+        named = {remedy.what: remedy for remedy in optimizer_state.remedies_for(context(foreach))}
         for words, (formula, saved_bytes) in saved.items():
             remedy = next(remedy for what, remedy in named.items() if words in what)
             least, most = (1 + share for share in optimizer_state.MEASURED[formula])

@@ -117,7 +117,7 @@ def test_what_is_held_after_each_event_is_what_its_events_add_up_to(recorded: di
     lives = trace.lives
     change = np.zeros(len(events) + 1, np.int64)
     np.add.at(change, lives.alloc_event, lives.requested_bytes)
-    np.subtract.at(change, np.minimum(lives.requested_event, len(events)), lives.requested_bytes)
+    np.subtract.at(change, np.minimum(lives.free_requested_event, len(events)), lives.requested_bytes)
     assert np.array_equal(np.cumsum(change[:-1]), held)
     segments = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
     reserved = np.cumsum([segments.get(one["action"], 0) * one["size"] for one in events])

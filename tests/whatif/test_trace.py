@@ -102,7 +102,7 @@ def test_the_peak_of_a_late_history_is_what_the_allocator_counted(recorded: dict
     lives, held = trace.lives, np.zeros(len(trace.events) + 1, np.int64)
     late = lives.alloc_event >= 0
     np.add.at(held, lives.alloc_event[late], lives.size_bytes[late])
-    np.subtract.at(held, lives.requested_event, lives.size_bytes)
+    np.subtract.at(held, lives.free_requested_event, lives.size_bytes)
     held = np.cumsum(held[:-1]) + lives.size_bytes[~late].sum()
     assert held.max() == recorded["late"].counted["peak_allocated_bytes"]
     assert layout_at(trace, int(held.argmax())).allocated_bytes == held.max()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vramscope.leaks.autograd.graph_walk import NodeBudget, walk
 from vramscope.leaks.autograd.live_graphs import NewestNode
 from vramscope.leaks.graph_ages import GraphAges
-from vramscope.leaks.holders.holder_bytes import Group
+from vramscope.leaks.holders.holder_bytes import HeldMemory
 from vramscope.leaks.loop_shape import LoopShape
 from vramscope.leaks.registry import FindingRegistry
 from vramscope.leaks.scan.scanner import Scanner
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def conclude(
     judge: Judge,
     registry: FindingRegistry,
-    groups: Sequence[Group],
+    groups: Sequence[HeldMemory],
     live_bytes: int,
     context: ScanContext,
     iteration: int,

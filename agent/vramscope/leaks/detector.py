@@ -20,8 +20,8 @@ from vramscope.leaks.graph_ages import GraphAges
 from vramscope.leaks.loop_shape import LoopKind, LoopShape
 from vramscope.leaks.policy import POLICY
 from vramscope.leaks.registry import FindingRegistry, reasons_of
-from vramscope.leaks.retained_for_recording import RecordingQuestions
-from vramscope.leaks.scan.any_module_call import FirstCall
+from vramscope.leaks.retained_for_recording import RetainedForRecording
+from vramscope.leaks.scan.any_module_call import AnyModuleCall
 from vramscope.leaks.scan.call_arguments import argument_storages, is_argument
 from vramscope.leaks.scan.scanner import SCAN_SECONDS, Scanner
 from vramscope.leaks.scan.storages import Storages, TensorKinds
@@ -79,12 +79,12 @@ class LeakDetector:
             self._registry.add_step_graph,
             self._registry.withdraw_step_graph,
         )
-        self._first_call = FirstCall(self._part_called)
+        self._first_call = AnyModuleCall(self._part_called)
         self._measured: Storages | None = None
         """Known storages for the measurement of the next output; None where none is wanted."""
         self._create_graph_at: tuple[str, int, str] | None = None
         """File, line and function of the last backward(create_graph=True)."""
-        self.questions = RecordingQuestions(self._registry)
+        self.questions = RetainedForRecording(self._registry)
         self._context = partial(scan_context, clock, self._loop, self._schedule, self._evaluation, self._ages)
         saved.listen()
         clock.retention = self

@@ -33,7 +33,7 @@ class MemoryAfterStep:
     """
 
     def __init__(self) -> None:
-        self._heap = Heap()
+        self._heap = ProcessHeap()
         self._scales = [_Scale()]
         self.rises = False
         """True where at least one scale rises."""
@@ -99,7 +99,7 @@ class _MallInfo(ctypes.Structure):
     )
 
 
-class Heap:
+class ProcessHeap:
     """Bytes that the C allocator has handed out in this process. A call takes 5 to 40 µs, too much for each short step."""
 
     def __init__(self) -> None:

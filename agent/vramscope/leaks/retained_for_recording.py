@@ -12,7 +12,7 @@ from vramscope.memory.scanned_leak import ScannedLeak
 from vramscope.steps.events import RetentionRecording
 
 
-class RecordingQuestions:
+class RetainedForRecording:
     """One per detector. Without a recording nothing is asked."""
 
     def __init__(self, registry: FindingRegistry) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from vramscope.leaks.memory_after_step import Heap
+from vramscope.leaks.memory_after_step import ProcessHeap
 from vramscope.leaks.policy import POLICY
 from vramscope.protocol.series import UNKNOWN
 
@@ -67,5 +67,5 @@ class LiveBlocks:
             self._clock.step,
             sum(stats["allocation"]["all"]["current"] for stats in readings),
             sum(stats["allocated_bytes"]["all"]["current"] for stats in readings),
-            Heap().used_bytes(),
+            ProcessHeap().used_bytes(),
         )

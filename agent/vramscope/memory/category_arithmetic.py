@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from vramscope.memory.tensor_bytes import Held
+from vramscope.memory.tensor_bytes import OwnedBytes
 from vramscope.protocol.series import UNKNOWN
 from vramscope.steps.phase import BACKWARD, FORWARD, OPTIMIZER, OTHER
 from vramscope.steps.records import CategoryBytes, PhaseInterval
@@ -18,11 +18,11 @@ def behind_backward(stretches: list[PhaseInterval]) -> list[int]:
     ]
 
 
-def at_end_split(held: Held, allocated: int) -> CategoryBytes:
+def at_end_split(held: OwnedBytes, allocated: int) -> CategoryBytes:
     """The split when a step ends. Activations are unknown there: what outlives the step counts as other."""
     if allocated == UNKNOWN:
         return CategoryBytes(held.parameters, held.gradients, held.optimizer, held.buffers)
-    return closed(held, held.gradients, 0, allocated)
+    return split_with_rest(held, held.gradients, 0, allocated)
 
 
 def allocated_before_forward(stretches: list[PhaseInterval], position: int) -> int | None:
@@ -33,7 +33,7 @@ def allocated_before_forward(stretches: list[PhaseInterval], position: int) -> i
     return None
 
 
-def closed(held: Held, gradients: int, activations: int, allocated: int) -> CategoryBytes:
+def split_with_rest(held: OwnedBytes, gradients: int, activations: int, allocated: int) -> CategoryBytes:
     """A split that adds up to ``allocated``, the rest being other; the rest is unknown where a part is, or where more was
     counted than is allocated."""
     parts = (held.parameters, gradients, held.optimizer, held.buffers, activations)

@@ -11,7 +11,7 @@ between backward and it, activations are gone: what was allocated since that pha
 still held). The six always add up to the allocated bytes they split.
 
 A step that is left alone (steps/clock.py) tells its peak and not the phase that it fell into. Where it is as high as one that
-was split, it has that split; else it follows from the last step whose phases were read (:class:`Course`).
+was split, it has that split; else it follows from the last step whose phases were read (:class:`PeakOrigin`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from vramscope.memory.category_arithmetic import (
     allocated_before_forward,
     at_end_split,
     behind_backward,
-    closed,
     forward_of,
+    split_with_rest,
 )
 from vramscope.memory.gradient_peak import BackwardPeaks
 from vramscope.memory.peak_counters import Interval
-from vramscope.memory.tensor_bytes import Held, Standing, count, parameters_of, standing
+from vramscope.memory.tensor_bytes import Counts, OwnedBytes, count, counts_of, parameters_of
 from vramscope.protocol.series import CPU, UNKNOWN
 from vramscope.steps.phase import BACKWARD, FORWARD, OPTIMIZER, OTHER
 from vramscope.steps.records import CategoryBytes, PhaseInterval
@@ -43,10 +43,10 @@ HEIGHTS = 32
 """Number of remembered peaks."""
 
 
-class Course(NamedTuple):
+class PeakOrigin(NamedTuple):
     """How one device came to its peaks in the last step whose phases were read."""
 
-    held: Held
+    held: OwnedBytes
     arrived: int
     """Bytes that are not counted and arrived between the end of the previous step and the first forward pass: mainly the
     batch."""
@@ -75,7 +75,7 @@ class Budget:
         self._free_at_ns = self._now() + int(nanoseconds / self._fraction)
 
 
-class Told(NamedTuple):
+class LastSplit(NamedTuple):
     """A step and its breakdown. A later step through the same bytes has the same breakdown."""
 
     marks: list[tuple[int, list[Interval]]]
@@ -108,20 +108,20 @@ class Categories:
         self._step = 1
         self._sampling = False
         self._began = False
-        self._before_forward: dict[int, Held] = {}
+        self._before_forward: dict[int, OwnedBytes] = {}
         self._gradients_before_forwards: dict[int, list[int]] = {}
         """Gradients when each forward pass of the last sampled step began, by device. Under accumulation they grow."""
-        self._counted: dict[int, tuple[Standing, Held]] = {}
-        self._last: dict[int, tuple[int, Held]] = {}
+        self._counted: dict[int, tuple[Counts, OwnedBytes]] = {}
+        self._last: dict[int, tuple[int, OwnedBytes]] = {}
         self._ended: dict[int, tuple[int, CategoryBytes]] = {}
         """Allocated bytes at the last step's end, and their breakdown, by device."""
-        self._read: dict[int, tuple[int, list[PhaseInterval], Held, int]] = {}
+        self._read: dict[int, tuple[int, list[PhaseInterval], OwnedBytes, int]] = {}
         """Last step whose phases were read: position of the device, intervals, counted bytes, and uncounted bytes before
         the step."""
         self._evaluated = False
         self._by_height: dict[int, dict[int, CategoryBytes]] = {}
         """Breakdowns of steps whose phases were read, by peak; the newest HEIGHTS ones for the current counts."""
-        self._told: dict[bool, Told] = {}
+        self._told: dict[bool, LastSplit] = {}
         """Last complete breakdown of a step whose phases were read (True), and of a control step (False)."""
 
     # -- within a step --------------------------------------------------------------------------------------------------
@@ -195,10 +195,10 @@ class Categories:
         self._spent_ns, self._began, self._sampling, self._evaluated = 0, False, False, False
         self._before_forward.clear()
         if devices and not counts and not any(UNKNOWN in split for pair in splits for split in pair):
-            self._told[read] = Told(marks, splits, self._ended)
+            self._told[read] = LastSplit(marks, splits, self._ended)
         return splits
 
-    def _held(self, device: int, allocated: int, counts: bool) -> Held | None:
+    def _held(self, device: int, allocated: int, counts: bool) -> OwnedBytes | None:
         """Counts the bytes at the end of this step; None if it is unknown whether the last count is still right."""
         known = self._last.get(device)
         if counts or known is None:
@@ -206,12 +206,12 @@ class Categories:
             if known is None or held != known[1]:  # then what was none of it is another sum, too
                 self._by_height.pop(device, None)
                 self._ended.pop(device, None)
-            self._counted[device] = (standing(self._optimizers), held)
+            self._counted[device] = (counts_of(self._optimizers), held)
         elif known[0] == allocated:
             return known[1]
         else:
             then, held = self._counted[device]
-            now = standing(self._optimizers)
+            now = counts_of(self._optimizers)
             if now != then and now.gradients == 0:
                 now, held = now._replace(gradients=then.gradients), held._replace(gradients=0)
             if now != then or not now.parameters:
@@ -219,7 +219,9 @@ class Categories:
         self._last[device] = (allocated, held)
         return held
 
-    def _peak_split(self, device: int, position: int, stretches: list[PhaseInterval], held: Held) -> CategoryBytes:
+    def _peak_split(
+        self, device: int, position: int, stretches: list[PhaseInterval], held: OwnedBytes
+    ) -> CategoryBytes:
         """The split at the step's peak. A step as high as one that was split has its split."""
         stretches = [
             stretch for stretch in stretches if position < len(stretch.cuts)
@@ -248,24 +250,24 @@ class Categories:
             del by_height[next(iter(by_height))]
         return split
 
-    def _split_alone(self, device: int, held: Held, cut: Interval) -> CategoryBytes:
+    def _split_alone(self, device: int, held: OwnedBytes, cut: Interval) -> CategoryBytes:
         """Breakdown at the peak of a control step, after the last step whose phases were read."""
         peak = cut.peak_allocated_bytes
-        course = self._course(device)
+        origin = self._peak_origin(device)
         other = self._ended[device][1].other if device in self._ended else UNKNOWN
-        if course is None or other == UNKNOWN or course.held != held or self._evaluated:
-            return closed(held, UNKNOWN, UNKNOWN, peak)
-        behind = cut.allocated_bytes + course.behind
+        if origin is None or other == UNKNOWN or origin.held != held or self._evaluated:
+            return split_with_rest(held, UNKNOWN, UNKNOWN, peak)
+        behind = cut.allocated_bytes + origin.behind
         if peak == behind:
-            return closed(held, course.gradients_behind, course.temporaries_behind, peak)
-        base = held.lasting + other + course.arrived
+            return split_with_rest(held, origin.gradients_behind, origin.temporaries_behind, peak)
+        base = held.lasting + other + origin.arrived
         at_forward = self._gradients_before_forwards[device][0]
-        gradients = self._gradients_in(course.phase, course.forward, device, base + at_forward, peak)
+        gradients = self._gradients_in(origin.phase, origin.forward, device, base + at_forward, peak)
         if peak < behind or gradients is None:
-            return closed(held, UNKNOWN, UNKNOWN, peak)
-        return closed(held, gradients, max(peak - base - gradients, UNKNOWN), peak)
+            return split_with_rest(held, UNKNOWN, UNKNOWN, peak)
+        return split_with_rest(held, gradients, max(peak - base - gradients, UNKNOWN), peak)
 
-    def _course(self, device: int) -> Course | None:
+    def _peak_origin(self, device: int) -> PeakOrigin | None:
         if device not in self._read:
             return None
         position, stretches, held, other_before = self._read[device]
@@ -280,14 +282,14 @@ class Categories:
         phase, forward = stretches[highest].phase, forward_of(stretches, highest)
         behind = behind_backward(stretches)
         if not behind:
-            return Course(held, arrived, phase, forward, UNKNOWN, UNKNOWN, UNKNOWN)
+            return PeakOrigin(held, arrived, phase, forward, UNKNOWN, UNKNOWN, UNKNOWN)
         place = max(behind, key=peaks.__getitem__)
         split = self._split_behind(device, position, stretches, place, held)
         above_end = peaks[place] - stretches[-1].cuts[position].allocated_bytes
-        return Course(held, arrived, phase, forward, above_end, split.gradients, split.activations)
+        return PeakOrigin(held, arrived, phase, forward, above_end, split.gradients, split.activations)
 
     def _split_behind(
-        self, device: int, position: int, stretches: list[PhaseInterval], place: int, held: Held
+        self, device: int, position: int, stretches: list[PhaseInterval], place: int, held: OwnedBytes
     ) -> CategoryBytes:
         """Breakdown at a peak after backward, when activations are gone."""
         peak = stretches[place].cuts[position].peak_allocated_bytes
@@ -301,14 +303,14 @@ class Categories:
             held = held if before is None else held._replace(optimizer=before.optimizer)
             gradients = None if self._backward is None else self._backward.behind(device)
         if gradients is None:
-            return closed(held, UNKNOWN, UNKNOWN, peak)
-        split = closed(held, gradients, 0, peak)
+            return split_with_rest(held, UNKNOWN, UNKNOWN, peak)
+        split = split_with_rest(held, gradients, 0, peak)
         # (Where more was counted than is allocated, the rest is UNKNOWN, which is below zero.)
         temporaries = min(peak - begin - state, split.other) if begin != UNKNOWN else 0
-        return closed(held, gradients, temporaries, peak) if temporaries > 0 else split
+        return split_with_rest(held, gradients, temporaries, peak) if temporaries > 0 else split
 
     def _split_ahead(
-        self, device: int, position: int, stretches: list[PhaseInterval], place: int, held: Held
+        self, device: int, position: int, stretches: list[PhaseInterval], place: int, held: OwnedBytes
     ) -> CategoryBytes:
         """Of a peak ahead of that: what came since the forward began, and is no gradient, are activations."""
         peak = stretches[place].cuts[position].peak_allocated_bytes
@@ -318,13 +320,13 @@ class Categories:
         allocated = allocated_before_forward(stretches, position)
         at_forward = next(iter(self._gradients_before_forwards.get(device, ())), None)
         if allocated is None or at_forward is None:
-            return closed(held, UNKNOWN, UNKNOWN, peak)
+            return split_with_rest(held, UNKNOWN, UNKNOWN, peak)
         gradients = self._gradients_in(stretches[place].phase, forward_of(stretches, place), device, allocated, peak)
         if gradients is None:
-            return closed(held, UNKNOWN, UNKNOWN, peak)
+            return split_with_rest(held, UNKNOWN, UNKNOWN, peak)
         others = allocated - held.lasting - at_forward
         activations = peak - held.lasting - gradients - others
-        return closed(held, gradients, activations if others >= 0 and activations >= 0 else UNKNOWN, peak)
+        return split_with_rest(held, gradients, activations if others >= 0 and activations >= 0 else UNKNOWN, peak)
 
     def _gradients_in(self, phase: int, forward: int, device: int, allocated: int, peak: int) -> int | None:
         """Gradients at the peak of this phase; None if unknown.
@@ -337,5 +339,5 @@ class Categories:
         before = self._gradients_before_forwards.get(device, [])
         return before[forward] if phase in (FORWARD, OTHER) and forward < len(before) else None
 
-    def _count(self, device: int) -> Held:
+    def _count(self, device: int) -> OwnedBytes:
         return count(self._optimizers, self._roots, device)

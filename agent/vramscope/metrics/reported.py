@@ -32,7 +32,7 @@ class Row(NamedTuple):
     values: Mapping[str, float]
 
 
-class Told:
+class ReportedNumbers:
     """``tell`` on the training thread, ``carry`` on the sampler's.
 
     loss     None: nobody looks for it

@@ -25,7 +25,7 @@ NAMED_SHARE: Final = 0.5
 """Share of the growth. Where known leaks retain less, one more scan is made."""
 
 
-class Suspects:
+class LeaksAtError:
     """One a session.
 
     detector   the leak detector; None where there is none

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from vramscope.leaks.holders.holder_bytes import MOST_WORDS
-from vramscope.leaks.scan.explanation import explain, trace, undisturbed
+from vramscope.leaks.scan.find_holders import find_holders, trace, undisturbed
 from vramscope.leaks.scan.scanner import SCAN_SECONDS
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import TimeBudget
@@ -30,7 +30,7 @@ def holders_of(growth_bytes: int, step: int) -> list[messages.Leak]:
     """Holders that may have grown by so much, the likeliest first. Up to 0.4 s of the thread that ran out."""
     found = []
     with undisturbed():
-        scan = explain(TensorKinds(), TimeBudget(SCAN_SECONDS))
+        scan = find_holders(TensorKinds(), TimeBudget(SCAN_SECONDS))
         traced = trace(scan, TimeBudget(TRACE_SECONDS))
         for group in (*scan.groups, *traced.groups):
             holder = group.holder
@@ -45,7 +45,7 @@ def holders_of(growth_bytes: int, step: int) -> list[messages.Leak]:
             ):
                 continue
             kind = "cycle" if group.cyclic else "growing" if group.graphs >= FEWEST else "tensor-growth"
-            words, freed = advice.of(kind, group, None)
+            words, freed = advice.advice_for(kind, group, None)
             if holder.bound is not None:
                 bound = f"the bound of {holder.name}, {holder.bound:,}, is more than fits"
                 words = f"{bound}: keep fewer elements, or move them to the host (.cpu())"
@@ -77,7 +77,7 @@ def retained_from_last_step(boundary: int, retain_graph: tuple[str, int, str] | 
     retain_graph   file, line and function of the last backward(retain_graph=True)
     """
     with undisturbed():
-        scan = explain(TensorKinds(), TimeBudget(SCAN_SECONDS))
+        scan = find_holders(TensorKinds(), TimeBudget(SCAN_SECONDS))
         kept = [
             group
             for group in scan.groups
@@ -91,7 +91,7 @@ def retained_from_last_step(boundary: int, retain_graph: tuple[str, int, str] | 
             return []
         most = max(kept, key=lambda group: group.held_bytes)
         kind = "overlap-unfreed" if most.saved_bytes > most.own_bytes else "overlap"
-        words, freed = advice.of(kind, most, retain_graph)
+        words, freed = advice.advice_for(kind, most, retain_graph)
         return [
             most.as_leak(
                 kind,

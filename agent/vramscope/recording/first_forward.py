@@ -20,7 +20,7 @@ MOST_CALLS: Final = 10_000
 """Number of calls after which the search ends. Calls of inner modules count."""
 
 
-class FirstCall:
+class FirstForward:
     """Calls ``then`` once, on the training thread, before the first call of a module with gradients on a process that uses CUDA.
 
     Until then, or until :meth:`end`, each call of a module costs some µs. After MOST_CALLS it is given up: inference builds none.

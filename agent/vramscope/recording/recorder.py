@@ -21,7 +21,7 @@ from vramscope.protocol import series
 from vramscope.recording.address_owners import Owners
 from vramscope.recording.counters import AllocatorReader
 from vramscope.recording.event_metadata import TAG, EventMetadata
-from vramscope.recording.first_forward import FirstCall
+from vramscope.recording.first_forward import FirstForward
 from vramscope.recording.leaked_addresses import LeakedAddresses
 from vramscope.recording.packing import WindowPacker
 from vramscope.recording.plan import LEAK, WindowPlan, WindowRequest
@@ -96,7 +96,7 @@ class WindowRecorder(StepListener):
         self.window: OpenWindow | None = None
         """The window that is being recorded."""
         self._off = False
-        self._first_call = FirstCall(clock, self._forward_begins)
+        self._first_call = FirstForward(clock, self._forward_begins)
         self._untracked_models = UntrackedModels(roots, optimizers, copies_of)
         self._all_or_nothing = DisableOnError(self._failed)
 

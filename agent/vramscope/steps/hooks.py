@@ -30,10 +30,10 @@ from vramscope.steps.events import GraphListener, LoopExtension, LossListener, W
 from vramscope.steps.hand_steps import HandSteps
 from vramscope.steps.leading_optimizer import Effect, LeadingOptimizer
 from vramscope.steps.nested_optimizer_step import steps_within_its_own_step
-from vramscope.steps.patches.backward import OUTSIDE, BackwardFront
+from vramscope.steps.patches.backward import OUTSIDE, BackwardPatch
 from vramscope.steps.patches.caught_errors import OF_MEMORY, CaughtErrors
-from vramscope.steps.patches.dataloader import LoaderFront
-from vramscope.steps.patches.grad_scaler import ScalerFront
+from vramscope.steps.patches.dataloader import LoaderPatch
+from vramscope.steps.patches.grad_scaler import ScalerPatch
 from vramscope.steps.phase import DATA, EVAL, FORWARD, OPTIMIZER, OTHER
 from vramscope.steps.plain_steps import PlainSteps
 from vramscope.steps.resumed_steps import steps_made
@@ -59,7 +59,7 @@ class LoopHooks:
         self.heard_forward = False
         self._forward_of: int | None = None  # whose forward it was: an id, compared and never used
         self.models = RootHooks(self, CallListener(self._before_forward, self._after_forward, self._forward_failed))
-        self.loader = LoaderFront(self)
+        self.loader = LoaderPatch(self)
         self.hand_steps = HandSteps(self.roots)
         self.extensions: list[LoopExtension] = []
         """Frameworks whose steps differ from PyTorch's."""
@@ -104,8 +104,8 @@ class LoopHooks:
         self.graph_task = torch._C._current_graph_task_id
         self.grad_enabled = torch.is_grad_enabled
         self._transforming = torch._C._functorch.maybe_current_level
-        BackwardFront(self).install()
-        ScalerFront(self).install()
+        BackwardPatch(self).install()
+        ScalerPatch(self).install()
         self.caught.install(self.patches)
         self.loader.install()
         for extension in self.extensions:

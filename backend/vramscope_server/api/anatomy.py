@@ -54,13 +54,13 @@ def get_anatomy(request: Request, recording: str, event: Event = None) -> Respon
             (run.phase_peaks_bytes.get("eval") or 0) // COARSE_BYTES,
             profile and (profile.first_step, profile.reason),
         )
-        advice = opened.once(key, Waited).get(
+        advice = opened.once(key, ComputedOnce).get(
             lambda: [dataclasses.asdict(one) for one in advise(facts_of(opened, run, profile))]
         )
     return answer({"recording": stored.id, **told, "advice": advice})
 
 
-class Waited:
+class ComputedOnce:
     """A result that takes seconds (it includes a replay): computed once, while other views of the recording are answered."""
 
     def __init__(self) -> None:

@@ -9,14 +9,14 @@ from sqlalchemy.engine import Connection
 
 from vramscope_server.analysis.diff.by_line import difference
 from vramscope_server.analysis.diff.holdings import PeakAllocations, peak_allocations_of
-from vramscope_server.analysis.diff.steps import step_line
+from vramscope_server.analysis.diff.steps import StepLine, step_line
 from vramscope_server.answers.compare import SitesAnswer, TimelinesAnswer
 from vramscope_server.api.problems import NotFound
 from vramscope_server.api.recording_request import open_recording, readable
 from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
-from vramscope_server.api.timeline import course_in, look_at_in, sites_in
+from vramscope_server.api.timeline import curve_in, shown_first_in, sites_in
 from vramscope_server.recording_cache import OpenRecording
 from vramscope_server.store.artifacts import StoredArtifact, find_artifact, list_artifacts
 from vramscope_server.store.run_queries import UnknownRun, find_run
@@ -55,18 +55,20 @@ def get_timelines(
     for text, field, position in ((a, "a", 0), (b, "b", place)):
         run, ident, stored, opened = _opened(request, text, field)
         with readable(stored):
-            line = opened.once(("step line",), lambda: step_line(opened.trace, course_in(opened), look_at_in(opened)))  # noqa: B023
+            line = opened.once(("step line",), lambda: _line_of(opened))  # noqa: B023
         lines.append((str(run.name) if run else ident, position, line.share, line.allocated_bytes))
         told[field] = {"recording": ident, "step": line.step}
     return answer({"figure": figure.draw(lines).to_dict(), "window": told})
 
 
+def _line_of(opened: OpenRecording) -> StepLine:
+    return step_line(opened.trace, curve_in(opened), shown_first_in(opened))
+
+
 def _holdings(request: Request, text: str, field: str) -> tuple[dict[str, Any], PeakAllocations]:
     run, ident, stored, opened = _opened(request, text, field)
     with readable(stored):
-        made = opened.once(
-            ("holdings",), lambda: peak_allocations_of(opened.trace, course_in(opened), sites_in(opened))
-        )
+        made = opened.once(("holdings",), lambda: peak_allocations_of(opened.trace, curve_in(opened), sites_in(opened)))
         told = {
             "recording": ident,
             "run": run.id if run else None,

@@ -28,7 +28,7 @@ from vramscope_server.api.problems import Conflict, InvalidParameter
 from vramscope_server.api.recording_request import open_recording, readable
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
-from vramscope_server.api.timeline import course_in, grouping_in, sites_in
+from vramscope_server.api.timeline import curve_in, grouping_in, sites_in
 from vramscope_server.recording_cache import OpenRecording
 
 router = APIRouter(tags=["recordings"])
@@ -222,14 +222,14 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
 def _page(opened: OpenRecording, name: str, low: int, high: int) -> str:
     from vramscope_server.figures import flame, snapshot_report, timeline
 
-    trace, course = opened.trace, course_in(opened)
+    trace, curve = opened.trace, curve_in(opened)
     first, end = (low, high) if high > low else (-1, 0)
-    made = overview(course, grouping_in(opened, "site"), first, end, 1000)
+    made = overview(curve, grouping_in(opened, "site"), first, end, 1000)
     fire = flames.flame(trace, sites_in(opened), made.peak, "stack", focus="", libraries=False)
     facts = [
         f"device {trace.device}",
         f"events {low:,} to {high:,} of {len(trace.events):,}",
-        f"highest {amount(int(course.allocated[made.peak + 1]))} allocated, at event {made.peak:,}",
+        f"highest {amount(int(curve.allocated[made.peak + 1]))} allocated, at event {made.peak:,}",
         f"settings: {trace.parsed_settings[0].text or 'default'}",
     ]
     stretches = ruler(trace, first, end)

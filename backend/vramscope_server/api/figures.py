@@ -19,7 +19,7 @@ from vramscope_server.api.requested_range import (
     Points,
     Rank,
     To,
-    checked_window,
+    checked_range,
     reader,
     require_rank_device,
     require_run,
@@ -53,7 +53,7 @@ def get_figure(
     from vramscope_server.figures.registry import RUN_FIGURES
 
     drawn = _known(RUN_FIGURES, name)
-    window = checked_window(x, first, to, points)
+    window = checked_range(x, first, to, points)
     with reader(request.app.state.services) as connection:
         record = require_run(connection, run)
         place = require_rank_device(connection, record, rank, device)
@@ -76,7 +76,7 @@ def get_compare_figure(
     from vramscope_server.figures.registry import COMPARE_FIGURES
 
     drawn = _known(COMPARE_FIGURES, name)
-    window = checked_window(x, first, to, points)
+    window = checked_range(x, first, to, points)
     shown = []
     with reader(request.app.state.services) as connection:
         for record in compared_runs(connection, runs, base):

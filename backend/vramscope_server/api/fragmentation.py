@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from vramscope_server.analysis.trace import segment_map, size_classes
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.answers.recordings import Block, RecordedMap, RecordingMoments, SizesAnswer, StripAnswer
-from vramscope_server.api.recording_request import End, First, checked_window, open_recording, readable, require_event
+from vramscope_server.api.recording_request import End, First, checked_events, open_recording, readable, require_event
 from vramscope_server.api.recordings import recording_row
 from vramscope_server.api.requested_range import Points
 from vramscope_server.api.responses import answer
@@ -80,7 +80,7 @@ def get_strip(request: Request, recording: str, first: First = None, end: End = 
     stored, opened = open_recording(request, recording)
     with readable(stored):
         trace = opened.trace
-        first, end = checked_window(len(trace.events), first, end)
+        first, end = checked_events(len(trace.events), first, end)
         whole = opened.once(("strip",), lambda: breakdown_of(trace, OUTLINE_POINTS, parts=opened.parts))
         made = breakdown_of(trace, points, first=first, end=end, parts=opened.parts)
         drawn = figure.draw(made, opened.moments.steps, capacity_bytes=trace.device_total_bytes)

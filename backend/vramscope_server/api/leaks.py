@@ -21,7 +21,7 @@ from vramscope_server.api.requested_range import (
     From,
     Rank,
     To,
-    checked_window,
+    checked_range,
     damage_rows,
     floats,
     reader,
@@ -55,7 +55,7 @@ def get_leaks(
     request: Request, run: str, rank: Rank = None, device: DeviceIndex = None, first: From = None, to: To = None
 ) -> Response:
     """Leaks, scans, and the memory after each step of one rank and device. ``from`` and ``to`` are steps."""
-    window = checked_window("step", first, to, 10)
+    window = checked_range("step", first, to, 10)
     with reader(request.app.state.services) as connection:
         record = require_run(connection, run)
         place = require_rank_device(connection, record, rank, device)

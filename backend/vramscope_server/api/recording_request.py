@@ -69,7 +69,7 @@ def require_event(opened: OpenRecording, event: int | None) -> int:
     return event
 
 
-def checked_window(events: int, first: int | None, end: int | None) -> tuple[int, int]:
+def checked_events(events: int, first: int | None, end: int | None) -> tuple[int, int]:
     """Window of a request within a recording. Raises InvalidParameter if it is empty."""
     first = -1 if first is None else first
     end = events if end is None else min(end, events)

@@ -51,7 +51,7 @@ Points = Annotated[int, Query(ge=10, le=4000, description="Maximum number of poi
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RequestedRange:
     """A requested window. ``first`` and ``last`` in units of the axis; None is open."""
 
     x: Axis
@@ -99,11 +99,11 @@ def require_rank_device(connection: Connection, run: StoredRun, rank: int | None
         ) from None
 
 
-def checked_window(x: Axis, first: float | None, last: float | None, points: int) -> Window:
+def checked_range(x: Axis, first: float | None, last: float | None, points: int) -> RequestedRange:
     """Window of a request. Raises InvalidParameter."""
     if first is not None and last is not None and last < first:
         raise InvalidParameter(f"from is {first}, to is {last}.", field="to", seen=last, expected=f"at least {first}")
-    return Window(x, first, last, points)
+    return RequestedRange(x, first, last, points)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def load(
     place: RankDevice,
     stream: str,
     names: Sequence[str],
-    window: Window,
+    window: RequestedRange,
     *,
     since_ns: int | None = None,
 ) -> Thinned:
@@ -164,7 +164,7 @@ def run_window(
     run: StoredRun,
     place: RankDevice,
     figure: Figure[Any],
-    window: Window,
+    window: RequestedRange,
 ) -> RunWindow:
     """Read the data that a figure draws of a run."""
     if figure.every_row:
@@ -193,7 +193,7 @@ def run_window(
     )
 
 
-def loss_window(connection: Connection, run: StoredRun, place: RankDevice, window: Window) -> LossWindow | None:
+def loss_window(connection: Connection, run: StoredRun, place: RankDevice, window: RequestedRange) -> LossWindow | None:
     """Loss of a rank in a window, thinned; None if it reports none."""
     name = loss_name(scalars_of_rank(connection, run, place.rank))
     if name is None:

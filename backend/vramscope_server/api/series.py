@@ -22,7 +22,7 @@ from vramscope_server.api.requested_range import (
     Thinned,
     To,
     axis_seconds,
-    checked_window,
+    checked_range,
     damage_rows,
     load,
     reader,
@@ -64,7 +64,7 @@ def get_series(
         raise InvalidParameter(
             "No series was requested.", field="names", seen=names[:100], expected="at least one series"
         )
-    window = checked_window(x, first, to, points)
+    window = checked_range(x, first, to, points)
     with reader(request.app.state.services) as connection:
         record = require_run(connection, run)
         place = require_rank_device(connection, record, rank, device)

@@ -11,7 +11,7 @@ from vramscope_server.answers.steps import Step
 from vramscope_server.api.requested_range import (
     DeviceIndex,
     Rank,
-    checked_window,
+    checked_range,
     reader,
     require_rank_device,
     require_run,
@@ -37,7 +37,7 @@ def get_steps(
     limit: Annotated[int, Query(ge=1, le=100_000, description="Maximum number of steps.")] = 10_000,
 ) -> Response:
     """In rising order, the newest ``limit`` steps."""
-    checked_window("step", first, to, 10)
+    checked_range("step", first, to, 10)
     first, to = _stored(first), _stored(to)
     names = list(series.STEPS)
     with reader(request.app.state.services) as connection:

@@ -82,13 +82,13 @@ def _locally(server: str, a: str, b: str) -> dict[str, Any]:
 
 def _fullest(traces: list[Trace], target: str) -> Trace:
     """Return the trace of the device with the highest allocated memory."""
-    from vramscope_server.analysis.timeline.curve import course_of
+    from vramscope_server.analysis.timeline.curve import allocation_curve
 
     if not traces:
         raise Failure(f"{plain(target)} has no device.", BAD_ARGUMENTS)
     if len(traces) == 1:
         return traces[0]
-    fullest = max(traces, key=lambda trace: int(course_of(trace).allocated.max()))
+    fullest = max(traces, key=lambda trace: int(allocation_curve(trace).allocated.max()))
     print(f"vramscope: {plain(target)}: using device {fullest.device}, the fullest of {len(traces)}.", file=sys.stderr)
     return fullest
 

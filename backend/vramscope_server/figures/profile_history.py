@@ -22,7 +22,7 @@ def draw(history: ProfileHistory | None) -> go.Figure:
     if history is None:
         drawing.say(NO_TIMELINE)
         return drawing.done()
-    made = overview(history.course, history.grouping, -1, history.course.end)
+    made = overview(history.curve, history.grouping, -1, history.curve.end)
     unit = byte_unit(float(made.allocated.max()))
     x = (made.moment + 1).astype(np.float64)
     areas(drawing, made, x, unit, role_of="{}:{}".format, when="at the peak")

@@ -14,7 +14,7 @@ from vramscope.leaks.scan.tensors import parameters_of
 from vramscope.process.module_calls import CallListener, module_calls
 
 
-class FirstCall:
+class AnyModuleCall:
     """After ``listen`` it calls ``called(module)`` at each call with gradients on and outside any backward, until ``stop``."""
 
     def __init__(self, heard: Callable[[Any], None]) -> None:

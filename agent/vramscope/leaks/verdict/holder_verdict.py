@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from vramscope.leaks.holders.holder_bytes import Group
+from vramscope.leaks.holders.holder_bytes import HeldMemory
 from vramscope.leaks.holders.key import HolderKey
 from vramscope.leaks.verdict.states import Reason, Transition
 
@@ -23,11 +23,11 @@ class FindingKey(NamedTuple):
 
 
 @dataclasses.dataclass
-class Verdict:
+class HolderVerdict:
     """A holder that is a leak."""
 
     kind: str
-    group: Group
+    group: HeldMemory
     count: int
     age: int | None
     growth: float | None

@@ -23,7 +23,7 @@ WITHIN: Final = frozenset((FORWARD, BACKWARD, EVAL))
 """Phases in which a replay is a part of a model, a compiled one for example."""
 
 
-class ReplayFront:
+class ReplayPatch:
     """Counts replays of one session, 0.3 µs each. ``notice`` is reported once, and never if a step has ended since the
     first replay."""
 

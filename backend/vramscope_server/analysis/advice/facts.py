@@ -180,7 +180,7 @@ class StepFacts:
         of, count = self.trace.lives, len(self.trace.events)
         rows = np.flatnonzero(by_bytes)
         start = of.alloc_event[rows] if begin is None else begin
-        stop = of.requested_event[rows] if end is None else end
+        stop = of.free_requested_event[rows] if end is None else end
         keep = stop > start
         change = np.zeros(count + 2, np.int64)
         size = by_bytes[rows]

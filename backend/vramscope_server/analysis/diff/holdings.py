@@ -15,7 +15,14 @@ import numpy as np
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.ownership.categories import CATEGORIES, categories_of
-from vramscope_server.analysis.timeline.curve import AllocationCurve, alive, course_of, look_at, stacks_from, when
+from vramscope_server.analysis.timeline.curve import (
+    AllocationCurve,
+    alive,
+    allocation_curve,
+    describe_event,
+    shown_first,
+    stacks_from,
+)
 from vramscope_server.analysis.timeline.source_lines import frame_of, sites_of
 
 if TYPE_CHECKING:
@@ -60,12 +67,12 @@ class PeakAllocations:
 
 
 def peak_allocations_of(
-    trace: Trace, course: AllocationCurve | None = None, sites: SourceLines | None = None
+    trace: Trace, curve: AllocationCurve | None = None, sites: SourceLines | None = None
 ) -> PeakAllocations:
     """Allocated memory at the peak, or at a similar peak with stacks. About 20 ns per allocation and 10 µs per line."""
-    course = course_of(trace) if course is None else course
+    curve = allocation_curve(trace) if curve is None else curve
     sites = sites_of(trace) if sites is None else sites
-    moment = look_at(course, stacks_from(trace))
+    moment = shown_first(curve, stacks_from(trace))
     rows = alive(trace, moment)
     frame, module = _frames(trace, sites, rows), _modules(trace, rows)
     patterns, pattern = _patterns(trace.modules)
@@ -88,7 +95,7 @@ def peak_allocations_of(
         one.categories[CATEGORIES[kind]] = one.categories.get(CATEGORIES[kind], 0) + size_bytes
         if function >= 0:
             one.calls |= {trace.words[function]}
-    return PeakAllocations(when(trace, moment), int(size.sum()), int(course.allocated.max()), found)
+    return PeakAllocations(describe_event(trace, moment), int(size.sum()), int(curve.allocated.max()), found)
 
 
 def _frames(trace: Trace, sites: SourceLines, rows: IntArray) -> IntArray:

@@ -61,7 +61,7 @@ def leak_effect(trace: Trace, kind: str, name: str, file: str | None, line: int 
     less = _let_go(trace, lives, at) + held.counted_bytes
     span = slice(held.begin, held.end + 1)
     before, after = allocated[span], (allocated - less)[span]
-    highest, highest_after = (int(np.argmax(course)) for course in (before, after))
+    highest, highest_after = (int(np.argmax(curve)) for curve in (before, after))
     reserved = int(reserved_after(trace)[span].max())
     falls = reserved_falls(trace, lives, at, held.end)
     phases = [_phase(trace, held.begin + place) for place in (highest, highest_after)]
@@ -86,7 +86,7 @@ def leak_effect(trace: Trace, kind: str, name: str, file: str | None, line: int 
         # Each batch drops its graph. The looks know those of the batches that they came by at; the peak is in another.
         raise CannotTell("at the peak a graph was alive that no look had seen, so that what the fix saves is not known")
     at_peak = held.begin + highest
-    alive_then = trace.lives.requested_event[held.before] >= at_peak
+    alive_then = trace.lives.free_requested_event[held.before] >= at_peak
     needed = any(
         trace.lives.alloc_event[life] < at_peak <= until
         for life, until in held.needed_until.items()
@@ -101,7 +101,7 @@ def _let_go(trace: Trace, lives: IntArray, at: IntArray) -> IntArray:
     of, count = trace.lives, len(trace.events)
     change = np.zeros(count + 2, np.int64)
     np.add.at(change, np.maximum(at, of.alloc_event[lives]) + 1, of.size_bytes[lives])
-    np.subtract.at(change, of.requested_event[lives] + 1, of.size_bytes[lives])
+    np.subtract.at(change, of.free_requested_event[lives] + 1, of.size_bytes[lives])
     return np.cumsum(change[: count + 1])
 
 

@@ -23,7 +23,7 @@ class CannotTell(Exception):
 
 
 @dataclass(frozen=True)
-class Held:
+class LeakedAllocations:
     """One leak over one step, from one scan to the next. Allocations are positions in ``trace.lives``."""
 
     kind: str
@@ -41,7 +41,7 @@ class Held:
     """Allocation -> event at which the backward pass that needs it has ended."""
 
 
-def held_by(trace: Trace, kind: str, name: str, file: str | None, line: int | None) -> Held:
+def held_by(trace: Trace, kind: str, name: str, file: str | None, line: int | None) -> LeakedAllocations:
     """What the leak of this kind, name and place held. Raises CannotTell."""
     ours = [
         at
@@ -75,7 +75,9 @@ def held_by(trace: Trace, kind: str, name: str, file: str | None, line: int | No
     if kind in OF_ONE_RESULT:
         after = np.union1d(after, _of_earlier_micro_steps(trace, after, begin, end))
     needed = (held["holding"] < 0) & (life >= 0) & (held["event"] >= begin) & (held["event"] < end)
-    return Held(kind, begin, end, before, after, known, _needed_until(trace, held["event"][needed], life[needed]))
+    return LeakedAllocations(
+        kind, begin, end, before, after, known, _needed_until(trace, held["event"][needed], life[needed])
+    )
 
 
 def _of_earlier_micro_steps(trace: Trace, after: IntArray, begin: int, end: int) -> IntArray:
@@ -88,7 +90,9 @@ def _of_earlier_micro_steps(trace: Trace, after: IntArray, begin: int, end: int)
     begins = 1 + np.flatnonzero((phase[1:] == _BACKWARD) & (phase[:-1] != _BACKWARD))
     micro_step = np.searchsorted(begins, lives.alloc_event)
     until = np.append(begins, len(phase))[micro_step]
-    made = np.flatnonzero((lives.alloc_event >= begin) & (lives.alloc_event < end) & (lives.requested_event > until))
+    made = np.flatnonzero(
+        (lives.alloc_event >= begin) & (lives.alloc_event < end) & (lives.free_requested_event > until)
+    )
     found: list[int] = []
     for life in after[lives.stack[after] >= 0]:
         alike = (lives.stack[made] == lives.stack[life]) & (lives.requested_bytes[made] == lives.requested_bytes[life])

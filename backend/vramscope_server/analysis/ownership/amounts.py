@@ -23,14 +23,14 @@ def allocated_after(trace: Trace, lives: npt.NDArray[np.bool_] | None = None) ->
     size = of.size_bytes if lives is None else np.where(lives, of.size_bytes, 0)
     change = np.zeros(count + 2, np.int64)
     np.add.at(change, of.alloc_event + 1, size)
-    np.subtract.at(change, of.requested_event + 1, size)
+    np.subtract.at(change, of.free_requested_event + 1, size)
     return np.cumsum(change[: count + 1])
 
 
 def allocated_at(trace: Trace, event: int) -> IntArray:
     """Positions of the allocations that exist after an event."""
     lives = trace.lives
-    return np.flatnonzero((lives.alloc_event <= event) & (lives.requested_event > event))
+    return np.flatnonzero((lives.alloc_event <= event) & (lives.free_requested_event > event))
 
 
 def peak_event(trace: Trace) -> int:

@@ -34,9 +34,9 @@ def phase_intervals_of(trace: Trace) -> PhaseIntervals:
     of_event = np.cumsum(changes, dtype=np.int64)
     first = np.flatnonzero(np.concatenate([[True], changes[1:]]))
     last = len(events) - 1
-    made, gone = np.maximum(lives.alloc_event, 0), np.clip(lives.requested_event, 0, last)
+    made, gone = np.maximum(lives.alloc_event, 0), np.clip(lives.free_requested_event, 0, last)
     known = lives.alloc_event >= 0
-    ends = lives.requested_event <= last
+    ends = lives.free_requested_event <= last
     born = np.where(known, of_event[made], -1)
     step = events.step.astype(np.int64)
     return PhaseIntervals(

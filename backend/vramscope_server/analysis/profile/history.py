@@ -25,7 +25,7 @@ BEFORE: Final = "before the profile"
 class ProfileHistory:
     """Memory of a profile after each change."""
 
-    course: AllocationCurve
+    curve: AllocationCurve
     grouping: Grouping
     """Names of one table's rows, and the two other groups."""
 
@@ -58,7 +58,7 @@ def history_of(profile: Profile, table: str) -> ProfileHistory | None:
     event, group, by = (np.concatenate([part[at] for part in moves]) for at in range(3))
     kept = np.flatnonzero(by)
     kept = kept[np.argsort(event[kept], kind="stable")]
-    course = AllocationCurve(
+    curve = AllocationCurve(
         event=event[kept],
         row=group[kept].astype(np.int32),
         change_bytes=by[kept],
@@ -73,7 +73,7 @@ def history_of(profile: Profile, table: str) -> ProfileHistory | None:
         group=np.arange(last + 1, dtype=np.int32),
         rank=np.array([-1, *range(len(names)), -1]),
     )
-    return ProfileHistory(course, grouping)
+    return ProfileHistory(curve, grouping)
 
 
 def _allocated(change: IntArray, totals: IntArray, start: int) -> IntArray:

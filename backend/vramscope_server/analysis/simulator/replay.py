@@ -20,7 +20,7 @@ from vramscope_server.analysis.simulator.heap import (
     FREEABLE,
     STATISTICS,
     STOPPED,
-    Heap,
+    AllocatorState,
     empty_heap,
     has_room,
     with_room,
@@ -268,13 +268,13 @@ def _compiled(sources: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """
 
     @entry
-    def fill(heap: Heap, initial: InitialState) -> Any:
+    def fill(heap: AllocatorState, initial: InitialState) -> Any:
         lay(heap, initial)
         return sources
 
     @lean_entry
     def run(
-        heap: Heap,
+        heap: AllocatorState,
         op: npt.NDArray[np.uint8],
         item: npt.NDArray[np.int32],
         size_bytes: IntArray,

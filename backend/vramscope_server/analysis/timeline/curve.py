@@ -1,4 +1,4 @@
-"""The course of a trace: what was allocated after each event, and which allocation each change belongs to.
+"""Curve of a trace: what was allocated after each event, and which allocation each change belongs to.
 
 Allocated is what PyTorch calls so: blocks that the program holds, rounding included, from the event of the allocation to the
 one that frees it. A *moment* is the time after an event; -1 is before the first, so that a trace of n events has the
@@ -30,7 +30,7 @@ NEARLY: Final = 0.95
 
 @dataclass(frozen=True, eq=False)
 class AllocationCurve:
-    """Changes in the order of events; :func:`course_of` makes it."""
+    """Changes in the order of events; :func:`allocation_curve` makes it."""
 
     event: IntArray
     row: Rows
@@ -63,13 +63,13 @@ class AllocationCurve:
         return np.unique(np.concatenate([[first], chosen - 1, [end - 1]]))
 
 
-def course_of(trace: Trace) -> AllocationCurve:
+def allocation_curve(trace: Trace) -> AllocationCurve:
     """Some 30 ns an event, and 40 bytes."""
     lives, count = trace.lives, len(trace.events)
-    there = np.flatnonzero((lives.alloc_event < 0) & (lives.requested_event > BEFORE))
+    there = np.flatnonzero((lives.alloc_event < 0) & (lives.free_requested_event > BEFORE))
     there_bytes = lives.size_bytes[there]
     event, row, change, allocated = _changes(
-        lives.alloc_event, lives.requested_event, lives.size_bytes, count, int(there_bytes.sum())
+        lives.alloc_event, lives.free_requested_event, lives.size_bytes, count, int(there_bytes.sum())
     )
     return AllocationCurve(event, row, change, there, there_bytes, allocated, reserved_after(trace))
 
@@ -80,23 +80,23 @@ def stacks_from(trace: Trace) -> int | None:
     return int(found[0]) if len(found) else None
 
 
-def look_at(course: AllocationCurve, stacks: int | None) -> int:
+def shown_first(curve: AllocationCurve, stacks: int | None) -> int:
     """Where to look first: the peak, or a moment nearly as high from which on stacks were recorded."""
-    peak = course.peak(BEFORE, course.end)
+    peak = curve.peak(BEFORE, curve.end)
     if stacks is None or peak >= stacks:
         return peak
-    later = course.peak(stacks, course.end)
-    return later if course.allocated[later + 1] >= NEARLY * course.allocated[peak + 1] else peak
+    later = curve.peak(stacks, curve.end)
+    return later if curve.allocated[later + 1] >= NEARLY * curve.allocated[peak + 1] else peak
 
 
 def alive(trace: Trace, moment: int) -> IntArray:
     """Rows of trace.lives that are allocated at a moment, in the order of their birth."""
     lives = trace.lives
-    rows: IntArray = np.flatnonzero((lives.alloc_event <= moment) & (lives.requested_event > moment))
+    rows: IntArray = np.flatnonzero((lives.alloc_event <= moment) & (lives.free_requested_event > moment))
     return rows
 
 
-def when(trace: Trace, moment: int) -> dict[str, Any]:
+def describe_event(trace: Trace, moment: int) -> dict[str, Any]:
     """A moment in words and numbers; None is unknown."""
     events = trace.events
     if not len(events):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vramscope_server.analysis.array_types import IntArray
-from vramscope_server.analysis.timeline.curve import alive, when
+from vramscope_server.analysis.timeline.curve import alive, describe_event
 from vramscope_server.analysis.timeline.grouping import Grouping
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def between(trace: Trace, grouping: Grouping, a: int, b: int) -> dict[str, Any]:
     size = trace.lives.size_bytes
 
     def moment(event: int, rows: IntArray) -> dict[str, Any]:
-        return when(trace, event) | {"allocated_bytes": int(size[rows].sum()), "allocations": len(rows)}
+        return describe_event(trace, event) | {"allocated_bytes": int(size[rows].sum()), "allocations": len(rows)}
 
     return {
         "a": moment(a, at_a),

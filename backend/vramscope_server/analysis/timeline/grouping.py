@@ -70,12 +70,12 @@ class Series:
         return len(self.names)
 
 
-def grouping_of(trace: Trace, course: AllocationCurve, by: By) -> Grouping:
+def grouping_of(trace: Trace, curve: AllocationCurve, by: By) -> Grouping:
     """Some 50 ns a row; for sites and modules beside that what their names take."""
     names, group = _MAKERS[by](trace)
     used, group = numbered(group)
     names = [names[at] for at in used]
-    held = alive(trace, course.peak(-1, course.end))
+    held = alive(trace, curve.peak(-1, curve.end))
     size = trace.lives.size_bytes
     at_peak = np.bincount(group[held], size[held], len(names))
     ever = np.bincount(group, size, len(names))

@@ -67,34 +67,34 @@ class Picture:
     peak: int
 
 
-def drawn_of(trace: Trace, course: AllocationCurve, grouping: Grouping, first: int, end: int) -> DrawnAllocations:
+def drawn_of(trace: Trace, curve: AllocationCurve, grouping: Grouping, first: int, end: int) -> DrawnAllocations:
     """The window's largest allocations, by bytes times events within it. 10 ns a row of trace.lives."""
     lives = trace.lives
     inside = np.flatnonzero(
         (lives.alloc_event < end)
-        & (lives.requested_event > max(first, -1))
-        & (lives.requested_event > lives.alloc_event)
+        & (lives.free_requested_event > max(first, -1))
+        & (lives.free_requested_event > lives.alloc_event)
     )
     begin = np.maximum(lives.alloc_event[inside], first)
-    area = lives.size_bytes[inside].astype(np.float64) * (np.minimum(lives.requested_event[inside], end) - begin)
+    area = lives.size_bytes[inside].astype(np.float64) * (np.minimum(lives.free_requested_event[inside], end) - begin)
     kept = inside
     if len(inside) > MOST_DRAWN:
         kept = inside[np.argpartition(-area, MOST_DRAWN)[:MOST_DRAWN]]
-    peak = np.array([course.peak(first, end)])
-    series = series_of(grouping, held_by(course, grouping.group, len(grouping), peak)[:, 0])
+    peak = np.array([curve.peak(first, end)])
+    series = series_of(grouping, held_by(curve, grouping.group, len(grouping), peak)[:, 0])
     of_series = series.of_group[grouping.group[kept]].astype(np.int64)
     order = np.lexsort((kept, lives.alloc_event[kept], of_series))
     return DrawnAllocations(first, end, series, kept[order], of_series[order], len(inside) - len(kept))
 
 
-def picture_of(trace: Trace, course: AllocationCurve, drawn: DrawnAllocations) -> Picture:
+def picture_of(trace: Trace, curve: AllocationCurve, drawn: DrawnAllocations) -> Picture:
     """Some 5 ns for each change of a drawn one and each other that is drawn above it: 40 ms at most."""
     lives, rows = trace.lives, drawn.rows
     begin = np.maximum(lives.alloc_event[rows], drawn.first)
-    until = np.minimum(lives.requested_event[rows], drawn.end)
+    until = np.minimum(lives.free_requested_event[rows], drawn.end)
     size = lives.size_bytes[rows]
     order = np.argsort(np.concatenate([begin, until]), kind="stable")
-    height = int(course.allocated[drawn.first + 1 : drawn.end + 1].max(initial=1))
+    height = int(curve.allocated[drawn.first + 1 : drawn.end + 1].max(initial=1))
     tolerance = height * _VISIBLE
     while True:
         room = MOST_STEPS + 2 * len(rows)
@@ -104,7 +104,7 @@ def picture_of(trace: Trace, course: AllocationCurve, drawn: DrawnAllocations) -
             break
         tolerance *= 2
     by_polygon = np.argsort(polygon[:steps], kind="stable")
-    moment = course.moments(drawn.first, drawn.end, BAND_POINTS)
+    moment = curve.moments(drawn.first, drawn.end, BAND_POINTS)
     is_drawn = np.zeros(len(lives), np.int8)
     is_drawn[rows] = 1
     return Picture(
@@ -115,9 +115,9 @@ def picture_of(trace: Trace, course: AllocationCurve, drawn: DrawnAllocations) -
         begin,
         until,
         moment,
-        held_by(course, is_drawn, 2, moment)[1],
-        course.allocated[moment + 1],
-        course.peak(drawn.first, drawn.end),
+        held_by(curve, is_drawn, 2, moment)[1],
+        curve.allocated[moment + 1],
+        curve.peak(drawn.first, drawn.end),
     )
 
 

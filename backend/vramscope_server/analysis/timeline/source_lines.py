@@ -84,11 +84,11 @@ def _frees_are_told(trace: Trace) -> bool:
     lives, stack = trace.lives, trace.events.stack
     gone = np.flatnonzero(
         (lives.alloc_event >= 0)
-        & (lives.requested_event >= 0)
-        & (lives.requested_event < len(stack))
+        & (lives.free_requested_event >= 0)
+        & (lives.free_requested_event < len(stack))
         & (lives.stack >= 0)
     )
-    told = stack[lives.requested_event[gone]]
+    told = stack[lives.free_requested_event[gone]]
     return bool(np.any((told >= 0) & (told != lives.stack[gone])))
 
 

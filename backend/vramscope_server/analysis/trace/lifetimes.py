@@ -51,7 +51,7 @@ class AllocationLifetimes:
     """One row per allocation: first those from before the recording, by address, then others in the order of events."""
 
     alloc_event: IntArray
-    requested_event: IntArray
+    free_requested_event: IntArray
     """Event at which the program freed it."""
     completed_event: IntArray
     """Event from which its block is free. It is later if other streams used it."""
@@ -290,7 +290,7 @@ def lifetimes_of(
         "stream": np.concatenate([made["stream"], end.segments.stream[home]]),
         "pool": np.concatenate([made["pool"], end.segments.pool[home].astype(np.int64)]),
         "stack": np.concatenate([made["stack"], last.stack[extra].astype(np.int64)]),
-        "requested_event": np.concatenate([requested, np.where(last.state[extra] == _PENDING, -1, count)]),
+        "free_requested_event": np.concatenate([requested, np.where(last.state[extra] == _PENDING, -1, count)]),
         "completed_event": np.concatenate([completed, np.full(len(extra), count)]),
         "size_bytes": np.concatenate([size, last.size_bytes[extra]]),
     }

@@ -184,7 +184,7 @@ def layout_at(trace: Trace, event: int) -> Layout:
     bound = np.append(address, MAX_ADDRESS)[following]
     edges_high = np.minimum(bound, segment_end[edges_home]) if len(segments) else bound
     free = edges_high > edges_low
-    requested_at = lives.requested_event[active] <= event
+    requested_at = lives.free_requested_event[active] <= event
     state = np.where(requested_at, STATES.index("active_pending_free"), STATES.index("active_allocated"))
     count = int(free.sum())
     blocks = {

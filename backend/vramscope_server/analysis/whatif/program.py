@@ -94,13 +94,13 @@ def derivation_of(trace: Trace) -> Derivation:
     pool = pool_of[lives.pool]
     rows = [_rows(lives.alloc_event, ALLOC, life, size, stream, pool, within=life)]
     # (of one of the two a history may hold nothing: skip_actions)
-    at_once = lives.completed_event <= lives.requested_event + 1
-    at_once &= (lives.requested_event >= 0) & (lives.completed_event < count)
-    later = ~at_once & (lives.requested_event < count)
+    at_once = lives.completed_event <= lives.free_requested_event + 1
+    at_once &= (lives.free_requested_event >= 0) & (lives.completed_event < count)
+    later = ~at_once & (lives.free_requested_event < count)
     done = ~at_once & (lives.completed_event < count)
-    rows.append(_rows(lives.requested_event[at_once], FREE, life[at_once]))
+    rows.append(_rows(lives.free_requested_event[at_once], FREE, life[at_once]))
     behind = len(lives)  # of what was there already, the frees come after all allocations
-    rows.append(_rows(lives.requested_event[later], FREE_REQUESTED, life[later], within=behind + life[later]))
+    rows.append(_rows(lives.free_requested_event[later], FREE_REQUESTED, life[later], within=behind + life[later]))
     rows.append(_rows(lives.completed_event[done], FREE_COMPLETED, life[done]))
     for nth, event in enumerate(failed):
         one = np.array([event])

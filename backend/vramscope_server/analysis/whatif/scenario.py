@@ -36,7 +36,7 @@ from vramscope_server.analysis.whatif.confidence import (
 )
 from vramscope_server.analysis.whatif.device import TargetDevice, card_of
 from vramscope_server.analysis.whatif.program import derivation_of
-from vramscope_server.analysis.whatif.variants import IN_SOME_ORDER, UNCUT, ReplayVariant, courses_of
+from vramscope_server.analysis.whatif.variants import IN_SOME_ORDER, UNCUT, ReplayVariant, variants_of
 from vramscope_server.analysis.whatif.window_start import beginning_of
 
 STEP_BYTES: Final = 2 << 20
@@ -97,32 +97,32 @@ class Scenario:
         with _lock:  # made once for all cases, by the one that comes first
             self.told = derivation_of(trace)
             self.residual = exact_replay(trace).residual
-            self.courses = courses_of(trace, own=self.is_own)
+            self.variants = variants_of(trace, own=self.is_own)
         self.notes = [f"{other}."] if other else []
         self.orders = _ORDERS if self.profile.ties == "address" else _ORDERS[:1]
 
-    def run(self, card: TargetDevice, course: ReplayVariant, order: AddressOrder = "rising") -> Replay:
+    def run(self, card: TargetDevice, variant: ReplayVariant, order: AddressOrder = "rising") -> Replay:
         return replay(
-            course.program,
+            variant.program,
             self.settings,
             profile=self.profile,
             device_bytes=card.room_bytes,
             device_total_bytes=card.total_bytes or (None if card.room_bytes < UNLIMITED else USUAL_TOTAL_BYTES),
             # (a part of a card whose size is not known is no limit; the recorded settings are replayed as in exact_replay)
             limit_bytes=card.limit_bytes if card.total_bytes is not None or self.is_own else UNLIMITED,
-            initial=course.initial,
+            initial=variant.initial,
             address_order=order,
-            earlier=earlier_of(self.trace, course.program) if self.is_own else None,
+            earlier=earlier_of(self.trace, variant.program) if self.is_own else None,
             # (the recorded run on its own card is given what it got)
             segment_addresses=recorded_addresses(self.trace)
-            if self.is_own and course is self.courses.predicted and order == "rising"
+            if self.is_own and variant is self.variants.predicted and order == "rising"
             else None,
         )
 
     @property
     def is_bounded(self) -> bool:
         """What it needs has a bound. Of a run whose beginning is not known it has none under max_split_size_mb."""
-        return self.courses.kept is None or self.settings.max_split_bytes >= UNLIMITED
+        return self.variants.kept is None or self.settings.max_split_bytes >= UNLIMITED
 
     @cached_property
     def free_card(self) -> TargetDevice:
@@ -131,14 +131,14 @@ class Scenario:
 
     @cached_property
     def uncapped(self) -> Replay:
-        return self.run(self.free_card, self.courses.predicted)
+        return self.run(self.free_card, self.variants.predicted)
 
     @cached_property
     def other_ways(self) -> list[ReplayCase]:
-        """Ways to begin with nothing that are as true as ``courses.afresh`` with rising addresses."""
+        """Ways to begin with nothing that are as true as ``variants.afresh`` with rising addresses."""
         return [
-            *((self.courses.afresh, order) for order in self.orders[1:]),
-            *((course, self.orders[0]) for course in self.courses.others),
+            *((self.variants.afresh, order) for order in self.orders[1:]),
+            *((variant, self.orders[0]) for variant in self.variants.others),
         ]
 
     @cached_property
@@ -153,19 +153,19 @@ class Scenario:
         use to what follows. What was left behind is larger by as much as these settings round up at most. And one segment a heap:
         a block that lies otherwise can be the one that another segment is asked for.
         """
-        courses = self.courses
-        uncertain = self.other_ways or courses.kept or courses.to_a_segment
+        variants = self.variants
+        uncertain = self.other_ways or variants.kept or variants.to_a_segment
         if self.is_own or not uncertain or stopped(self.uncapped, self.told.program):
             return None
         peaks = [self.uncapped.peak_reserved_bytes]
         peaks += [self.run(self.free_card, *way).peak_reserved_bytes for way in self.other_ways]
-        if courses.kept is not None:
-            most, wrong = max(peaks), abs(courses.missed_bytes)
-            kept = self.run(self.free_card, courses.kept).peak_reserved_bytes
-            twice = self.settings.expandable_segments and courses.missed_bytes > 0
+        if variants.kept is not None:
+            most, wrong = max(peaks), abs(variants.missed_bytes)
+            kept = self.run(self.free_card, variants.kept).peak_reserved_bytes
+            twice = self.settings.expandable_segments and variants.missed_bytes > 0
             most = max(most + wrong, kept + (0 if twice else wrong) + self._rounded_up_bytes)
             peaks += [self.uncapped.peak_active_bytes, most + self._segment_each_bytes]
-        if courses.to_a_segment:
+        if variants.to_a_segment:
             least = max(self.uncapped.peak_active_bytes, min(peaks) - self._segment_each_bytes)
             peaks += [least, max(peaks) + self._segment_each_bytes]
         return min(peaks), max(peaks)
@@ -198,7 +198,7 @@ class Scenario:
         # A card far larger than what is reserved is never full either; but a limit is a part of this card.
         if self._is_limited(card) or uncapped.peak_reserved_bytes * 1.1 + (64 << 20) > card.room_bytes:
             # On another card the run would have been from its first allocation on: what was there would lie otherwise.
-            done = self.run(card, self.courses.predicted if own_card else self.courses.afresh)
+            done = self.run(card, self.variants.predicted if own_card else self.variants.afresh)
         failed = done.out_of_memory_at
         event = int(self.told.program.event[failed]) if failed >= 0 else -1
         doubts = list(self._doubts(done, card, own_card=own_card))
@@ -232,14 +232,14 @@ class Scenario:
             yield from doubts_of_limit(self.trace, self.settings)
         if not self.is_own or on_a_card:
             yield from doubts_of_others(self.trace, self.told, by_address=len(self.orders) > 1)
-        if self.courses.words:
-            yield Caveat(self.courses.words, bounded=True)
+        if self.variants.words:
+            yield Caveat(self.variants.words, bounded=True)
             if not self.is_bounded:
                 yield Caveat(UNCUT)
         elif self.is_own and not own_card and on_a_card and len(self.trace.beginning.segments):
             if beginning_of(self.trace) is None:
                 yield Caveat("On another device the whole run would differ, and its beginning is not in the recording.")
-            elif self.courses.to_a_segment:
+            elif self.variants.to_a_segment:
                 yield Caveat(IN_SOME_ORDER, bounded=True)
         if on_a_card:
             is_full = done.out_of_memory_at >= 0 or done.retries > self.uncapped.retries
@@ -255,8 +255,8 @@ class Scenario:
         By bisection between what was in use and what was reserved at most. With less memory a run may in rare cases do better than
         with more; then this is one such border, not the lowest.
         """
-        afresh: ReplayCase = (self.courses.afresh, self.orders[0])
-        most = self.uncapped if self.courses.afresh is self.courses.predicted else self.run(self.free_card, *afresh)
+        afresh: ReplayCase = (self.variants.afresh, self.orders[0])
+        most = self.uncapped if self.variants.afresh is self.variants.predicted else self.run(self.free_card, *afresh)
         if stopped(most, self.told.program):
             return None, 0
         share = min(self.settings.per_process_memory_fraction, card.limit_fraction or 1.0)
@@ -272,7 +272,7 @@ class Scenario:
             return None, 0
         others = (self._border_near(card, way, found, (low, most_bytes), width) for way in self.other_ways)
         away = max((abs(other - found) for other in others if other is not None), default=0)
-        if self.courses.to_a_segment:
+        if self.variants.to_a_segment:
             away += self._segment_each_bytes
         return found, width + away
 

@@ -70,7 +70,7 @@ class ReplayVariants:
 
 
 @lru_cache(maxsize=8)
-def courses_of(trace: Trace, *, own: bool) -> ReplayVariants:
+def variants_of(trace: Trace, *, own: bool) -> ReplayVariants:
     """The ways to replay a trace. ``own``: under the recorded settings, where what was there lies where it lay."""
     program = derivation_of(trace).program
     began = beginning_of(trace)

@@ -124,7 +124,7 @@ def _scales(facts: StepFacts) -> Flags:
 def _gradient_addends(facts: StepFacts, temporary: Flags) -> Flags:
     """Temporaries that are the two gradients of a shared weight (embedding and head). Their sum is the weight's gradient."""
     lives, addends = facts.trace.lives, np.zeros(len(temporary), np.bool_)
-    requested, made, freed = lives.requested_bytes, lives.alloc_event, lives.requested_event
+    requested, made, freed = lives.requested_bytes, lives.alloc_event, lives.free_requested_event
     within = facts.in_step() & facts.allocated_in("backward")
     gradients = facts.is_of("gradients") & within & (requested >= MIN_PART * facts.peak_bytes)
     for sum_ in np.flatnonzero(gradients).tolist():

@@ -170,7 +170,7 @@ def _forwards(facts: StepFacts, name: str) -> list[_Forward]:
     for interval in np.unique(intervals):
         of_interval = made[intervals == interval]
         first, last = int(lives.alloc_event[of_interval[0]]), int(lives.alloc_event[of_interval[-1]])
-        saved = of_interval[facts.is_of("activations")[of_interval] & (lives.requested_event[of_interval] > last)]
+        saved = of_interval[facts.is_of("activations")[of_interval] & (lives.free_requested_event[of_interval] > last)]
         gone = _freed_in_backward(facts, saved)
         if len(saved) and len(gone):
             forwards.append(_Forward(name, int(interval), first, last, saved, int(gone.max())))
@@ -179,7 +179,7 @@ def _forwards(facts: StepFacts, name: str) -> list[_Forward]:
 
 def _freed_in_backward(facts: StepFacts, lives: IntArray) -> IntArray:
     events = facts.trace.events
-    gone = facts.trace.lives.requested_event[lives]
+    gone = facts.trace.lives.free_requested_event[lives]
     gone = gone[gone < len(events)]
     in_backward: IntArray = gone[events.phase[gone] == BACKWARD]
     return in_backward
@@ -188,7 +188,7 @@ def _freed_in_backward(facts: StepFacts, lives: IntArray) -> IntArray:
 def _block(facts: StepFacts, one: _Forward, following: _Forward | None) -> CheckpointBlock | None:
     """The block of a forward pass; None if nothing can be dropped. ``following`` is the next block's forward pass."""
     lives = facts.trace.lives
-    gone = lives.requested_event[one.saved]
+    gone = lives.free_requested_event[one.saved]
     outputs = np.zeros(len(one.saved), np.bool_)
     if following is not None:
         # The backward of the next block frees its inputs. They are this block's outputs.
@@ -226,7 +226,7 @@ def changes(facts: StepFacts, blocks: list[CheckpointBlock], of: Flags | None = 
     for block in blocks:
         gone[block.dropped] = True
         begin[block.dropped] = block.last + 1
-        end[block.dropped] = np.minimum(block.backward, lives.requested_event[block.dropped])
+        end[block.dropped] = np.minimum(block.backward, lives.free_requested_event[block.dropped])
     if of is not None:
         gone &= of
     rows = np.flatnonzero(gone)

@@ -57,4 +57,4 @@ def _kept_by(facts: StepFacts, interval: int) -> IntArray:
     if not len(made):
         return made
     forward_end = int(lives.alloc_event[made[-1]])
-    return made[lives.requested_event[made] > forward_end][:-1]
+    return made[lives.free_requested_event[made] > forward_end][:-1]

@@ -19,13 +19,13 @@ from typing import Any, Final, NamedTuple
 from vramscope.leaks.autograd.graph_walk import Chains, NodeBudget
 from vramscope.leaks.holders.grouping import Grouping, KeyCache, group_key, grouping_of
 from vramscope.leaks.holders.holder import Holder, holder_of
-from vramscope.leaks.holders.holder_bytes import Group, group_of, joined, spread
+from vramscope.leaks.holders.holder_bytes import HeldMemory, group_of, joined, spread
 from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.holders.user_code import Codes
 from vramscope.leaks.policy import POLICY
 from vramscope.leaks.scan import referrers, time_budget
 from vramscope.leaks.scan.grouped_tensors import (
-    Inside,
+    TensorsInside,
     alive,
     also_in,
     group_of_models,
@@ -58,10 +58,10 @@ SECONDS_A_TENSOR: Final = 5e-6
 
 
 @dataclasses.dataclass
-class Explanation:
+class FoundHolders:
     """Result of a scan, but for what no variable leads to."""
 
-    groups: list[Group]
+    groups: list[HeldMemory]
     nameless: list[weakref.ref[Any]]
     """Tensors that no variable leads to; :func:`trace` finds their holders."""
     models: dict[int, weakref.ref[Any]]
@@ -80,7 +80,7 @@ class Explanation:
 class Traced(NamedTuple):
     """Holders of tensors that no variable leads to."""
 
-    groups: list[Group]
+    groups: list[HeldMemory]
     complete: bool
     keys: dict[int, HolderKey]
     """Key of the holder of each traced tensor, by id."""
@@ -101,14 +101,14 @@ class _Ranked(NamedTuple):
     factor: float
 
 
-def explain(
+def find_holders(
     kinds: TensorKinds,
     time: TimeBudget,
     ignored: Callable[[Any], bool] = lambda tensor: False,
     chains: Chains | None = None,
     is_retired: Callable[[Any], bool] = lambda optimizer: False,
     create_graph_at: tuple[str, int, str] | None = None,
-) -> Explanation:
+) -> FoundHolders:
     """Scan once, within this thread's time, without what :func:`trace` needs.
 
     ignored          tensors that an earlier scan traced in vain
@@ -122,7 +122,7 @@ def explain(
     models = {id(tensor): weakref.ref(module) for tensor, module in live.models if not ignored(tensor)}
     wanted |= models.keys()
     wanted |= {id(optimizer) for optimizer in live.retired}
-    groups: list[Group] = []
+    groups: list[HeldMemory] = []
     nameless: list[weakref.ref[Any]] = []
     retired: list[weakref.ref[Any]] = []
     complete = True
@@ -150,7 +150,7 @@ def explain(
     orphans = [parameter for parameter in live.orphans if not held_by_python(parameter, 2)]
     if orphans and create_graph_at is not None:
         groups.append(group_of_orphans(orphans, live.known, create_graph_at, chains))
-    return Explanation(
+    return FoundHolders(
         groups,
         nameless,
         models,
@@ -251,7 +251,7 @@ def _named_models(live: LiveTensors, found: FoundPaths, grouping: Grouping) -> d
 
 def _ranked(
     named: dict[HolderKey, _Named],
-    inside: dict[HolderKey, Inside],
+    inside: dict[HolderKey, TensorsInside],
     codes: Codes,
     grouping: Grouping,
     live: LiveTensors,
@@ -288,7 +288,7 @@ def _weighed(
     live: LiveTensors,
     budget: NodeBudget,
     time: TimeBudget,
-) -> Group:
+) -> HeldMemory:
     """What one holder retains, counted from as many of its tensors as the time allows."""
     most = max(MOST_PATHS, int(time.left(time_budget.HOLDERS) / SECONDS_A_TENSOR))
     sampled = spread(ranked.tensors, most)
@@ -318,7 +318,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def trace(
-    explanation: Explanation,
+    explanation: FoundHolders,
     time: TimeBudget,
     chains: Chains | None = None,
     earlier: Callable[[HolderKey], list[Any]] = lambda key: [],
@@ -373,11 +373,11 @@ def trace(
 
 
 def _of_dead_owners(
-    explanation: Explanation, tensors: list[Any], budget: NodeBudget, time: TimeBudget
-) -> tuple[list[Group], list[Any]]:
+    explanation: FoundHolders, tensors: list[Any], budget: NodeBudget, time: TimeBudget
+) -> tuple[list[HeldMemory], list[Any]]:
     """What optimizers and models hold that no code can use any more, by the cycle that keeps them; and the other tensors."""
     modules = [module for tensor in tensors if (module := explanation.models.get(id(tensor))) is not None]
-    groups: list[Group] = []
+    groups: list[HeldMemory] = []
     counted: set[int] = set()
     for holder, owners in referrers.in_cycles(alive([*explanation.retired, *modules]), Codes(), time):
         held = list({id(tensor): tensor for owner in owners for tensor in tensors_of(owner)}.values())
