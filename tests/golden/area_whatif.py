@@ -41,7 +41,7 @@ def _swept(history: Any) -> dict[str, Any]:
     return {
         "rows": {
             row.conf or "default": {
-                "smallest_card_bytes": row.smallest_card_bytes,
+                "smallest_card_bytes": row.smallest_device_bytes,
                 "saved_bytes": row.saved_bytes,
                 "uncertainty_bytes": row.uncertainty_bytes,
                 "reserved_bytes": row.reserved_bytes,

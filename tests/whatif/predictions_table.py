@@ -28,7 +28,7 @@ from vramscope.protocol.window import unpack
 from vramscope_server.analysis.snapshot_format.reader import read
 from vramscope_server.analysis.trace.from_window import from_window
 from vramscope_server.analysis.trace.trace import Trace
-from vramscope_server.analysis.whatif.sweep import check, predict, smallest_card
+from vramscope_server.analysis.whatif.sweep import check, predict, smallest_device
 
 PAGE = Path(__file__).resolve().parent / "RESULTS.md"
 MIB = 1 << 20
@@ -85,7 +85,7 @@ def main() -> None:
         questions: list[Question] = [(name, conf, {"steps": STEPS, "total": CARD}) for conf in CONFS for name in NAMES]
         questions += [(name, conf, {"steps": 9, "from_step": FROM_STEP}) for conf in LATE for name in NAMES]
         questions += [(name, conf, {"steps": WINDOW_STEPS}) for conf in LATE for name in IN_WINDOW]
-        cards = {(name, conf): smallest_card(whole[name][0], conf) or 0 for conf in SMALL for name in NAMES}
+        cards = {(name, conf): smallest_device(whole[name][0], conf) or 0 for conf in SMALL for name in NAMES}
         for (name, conf), size in cards.items():
             questions.append((name, conf, {"steps": STEPS, "total": size + outside}))
             questions.append((name, conf, {"steps": STEPS, "total": size + outside - max(size // 50, 4 * MIB)}))

@@ -15,7 +15,7 @@ from vramscope.protocol.window import Window, unpack
 from vramscope_server.analysis.trace.from_window import from_window
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.whatif import window_start
-from vramscope_server.analysis.whatif.sweep import predict, smallest_card, sweep
+from vramscope_server.analysis.whatif.sweep import predict, smallest_device, sweep
 from vramscope_server.analysis.whatif.variants import IN_SOME_ORDER
 from vramscope_server.analysis.whatif.window_start import beginning_of
 from vramscope_server.cli.whatif import _may_be
@@ -46,7 +46,7 @@ def counted(window: Window, **counters: int) -> Trace:
 def test_what_other_settings_give_is_what_the_allocator_then_does(windows: dict[str, Window]) -> None:
     """Within a segment of each pool, with max_split_size_mb too, and here to the byte."""
     lengths = from_window(windows["lengths"])
-    card = smallest_card(lengths, CONFS[1]) or 0
+    card = smallest_device(lengths, CONFS[1]) or 0
     asked: list[Any] = [(name, conf, {"steps": STEPS}) for name in NAMES for conf in CONFS]
     answers = measure_all(
         [*asked, *(("lengths", CONFS[1], {"steps": STEPS, "total": total}) for total in (card, card - card // 50))]
@@ -78,7 +78,7 @@ def test_both_ends_of_a_narrow_band_are_told_by_what_it_may_be_off(windows: dict
 
 def test_the_recorded_settings_on_another_card_begin_there_too(windows: dict[str, Window]) -> None:
     trace = from_window(windows["lengths"])
-    told = predict(trace, "", device_bytes=smallest_card(trace, ""))
+    told = predict(trace, "", device_bytes=smallest_device(trace, ""))
     assert IN_SOME_ORDER in told.reasons
     assert "not in the history" not in " ".join(told.reasons)
 

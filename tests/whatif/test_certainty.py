@@ -106,11 +106,11 @@ def test_how_much_was_left_behind_uncut_before_a_late_window_has_no_bounds(trace
 
 def test_the_smallest_card_of_a_late_window_tells_what_other_layouts_make_of_it(traces: dict[str, Trace]) -> None:
     whole, late = (sweep(traces[kind], [CONF]).rows[1] for kind in ("lengths", "late"))
-    width = max(2 * MIB, (whole.smallest_card_bytes or 0) // 256)
+    width = max(2 * MIB, (whole.smallest_device_bytes or 0) // 256)
     assert whole.uncertainty_bytes <= width
     assert late.uncertainty_bytes > 0
-    assert late.smallest_card_bytes is not None
-    assert late.uncertainty_bytes < late.smallest_card_bytes
+    assert late.smallest_device_bytes is not None
+    assert late.uncertainty_bytes < late.smallest_device_bytes
 
 
 def test_what_other_streams_used_makes_a_band_around_what_comes_where_they_are_done_earlier(

@@ -18,7 +18,7 @@ from vramscope_server.analysis.snapshot_format.reader import read
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.whatif.confidence import OWN_LIMIT
 from vramscope_server.analysis.whatif.recommendation import Risk, recommend, risk_of, without_evidence
-from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, predict, smallest_card, sweep
+from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, predict, smallest_device, sweep
 
 DOCUMENT = Path(__file__).parent / "RESULTS.md"
 GIB = 1 << 30
@@ -35,7 +35,7 @@ def traces(recorded: dict[str, Any]) -> dict[str, Trace]:
 def truth(recorded: dict[str, Any], traces: dict[str, Trace]) -> dict[tuple[str, str], dict[str, Any]]:
     """What the real allocator does with ``lengths`` and with other trainings under settings that were not recorded."""
     outside = recorded["lengths"].counted["outside_bytes"]
-    card = smallest_card(traces["lengths"], "max_split_size_mb:64")
+    card = smallest_device(traces["lengths"], "max_split_size_mb:64")
     assert card is not None
     asked: dict[tuple[str, str], Any] = {
         ("lengths", "max_split_size_mb:64"): {"steps": 6},
@@ -145,12 +145,12 @@ def test_a_sweep_begins_with_the_recorded_settings_and_can_be_stopped(traces: di
     )
     assert [row.recorded for row in result.rows] == [True] + [False] * (total - 2)
     assert result.residual.exact
-    base = result.rows[0].smallest_card_bytes
+    base = result.rows[0].smallest_device_bytes
     assert base is not None
     for row in result.rows:
-        assert row.smallest_card_bytes is not None
-        assert row.saved_bytes == base - row.smallest_card_bytes
-        assert row.smallest_card_bytes >= row.prediction.peak_allocated_bytes
+        assert row.smallest_device_bytes is not None
+        assert row.saved_bytes == base - row.smallest_device_bytes
+        assert row.smallest_device_bytes >= row.prediction.peak_allocated_bytes
     assert result.recommendation.conf == "expandable_segments:True"
 
     class Enough(Exception):

@@ -127,7 +127,7 @@ def sweep_answer(made: Sweep, *more_notes: str) -> SweepAnswer:
         "rows": [
             dataclasses.asdict(row.prediction)
             | {
-                "smallest_card_bytes": row.smallest_card_bytes,
+                "smallest_card_bytes": row.smallest_device_bytes,
                 "uncertainty_bytes": row.uncertainty_bytes,
                 "is_bounded": row.is_bounded,
                 "saved_bytes": row.saved_bytes,

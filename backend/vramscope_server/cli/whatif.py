@@ -83,7 +83,7 @@ def _json_row(trace: Trace, result: Sweep, row: Row) -> dict[str, Any]:
     return {
         **asdict(row.prediction),
         "replay_residual_bytes": result.residual.peak_reserved_bytes,
-        "smallest_card_bytes": row.smallest_card_bytes,
+        "smallest_card_bytes": row.smallest_device_bytes,
         "uncertainty_bytes": row.uncertainty_bytes,
         "is_bounded": row.is_bounded,
         "saved_bytes": row.saved_bytes,
@@ -97,9 +97,9 @@ def _json_row(trace: Trace, result: Sweep, row: Row) -> dict[str, Any]:
 
 
 def _print(out: Console, trace: Trace, result: Sweep, *, several: bool) -> None:
-    card = "a device of unknown size" if result.device_bytes is None else f"a device of {amount(result.device_bytes)}"
+    device = "a device of unknown size" if result.device_bytes is None else f"a device of {amount(result.device_bytes)}"
     name = f"device {trace.device}: " if several else ""
-    out.print(Text(f"{name}{count(len(trace.events))} events, on {card}", style="bold"))
+    out.print(Text(f"{name}{count(len(trace.events))} events, on {device}", style="bold"))
     ranked = [result.rows[0], *sorted(result.rows[1:], key=_rank)]
     print_table(out, _COLUMNS, [_cells(row, result) for row in ranked])
     out.print()
@@ -125,8 +125,8 @@ def _print(out: Console, trace: Trace, result: Sweep, *, several: bool) -> None:
 
 def _rank(row: Row) -> tuple[float, int]:
     """Rank as on the page: smallest device first, then lowest risk. Unknown comes last."""
-    card = row.smallest_card_bytes
-    return (float("inf") if card is None else card, row.risk.level)
+    needed = row.smallest_device_bytes
+    return (float("inf") if needed is None else needed, row.risk.level)
 
 
 def _name(row: Row) -> str:
@@ -153,13 +153,13 @@ def _cells(row: Row, result: Sweep) -> list[str | Text]:
     told = row.prediction
     best = not row.recorded and row.conf == result.recommendation.conf
     saved = "" if row.recorded else amount(row.saved_bytes, ABSENT)
-    card, away = row.smallest_card_bytes, row.uncertainty_bytes
+    needed, away = row.smallest_device_bytes, row.uncertainty_bytes
     name = f"{_name(row)} (recorded)" if row.recorded else _name(row)
     return [
         Text(name, style="bold green" if best else "bold" if row.recorded else ""),
         amount(told.peak_reserved_bytes),
-        amount(card, "none"),
-        "" if card is None else _give_or_take(card, away, is_bounded=row.is_bounded),
+        amount(needed, "none"),
+        "" if needed is None else _give_or_take(needed, away, is_bounded=row.is_bounded),
         saved,
         Text("yes", style="bold red") if told.out_of_memory else "no",
         count(told.retries),

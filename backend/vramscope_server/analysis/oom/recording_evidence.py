@@ -13,7 +13,7 @@ from vramscope_server.analysis.oom.holders import by_site
 from vramscope_server.analysis.oom.remedies.remedy import Replayed
 from vramscope_server.analysis.simulator.settings import BadSetting
 from vramscope_server.analysis.trace.trace import Trace
-from vramscope_server.analysis.whatif.device import card_of
+from vramscope_server.analysis.whatif.device import target_device_of
 from vramscope_server.analysis.whatif.scenario import Scenario
 from vramscope_server.analysis.whatif.sweep import predict
 
@@ -53,6 +53,6 @@ def _with_the_request(trace: Trace) -> int:
     """Bytes reserved under the recorded settings, the failed request included; 0: not known."""
     try:
         own = Scenario(trace, trace.parsed_settings[0].text, recorded=True)
-        return own.prediction(card_of(trace)).uncapped_peak_reserved_bytes
+        return own.prediction(target_device_of(trace)).uncapped_peak_reserved_bytes
     except (BadSetting, ValueError, ArithmeticError, LookupError):
         return 0

@@ -22,7 +22,7 @@ from vramscope_server.analysis.trace.types import SEGMENT_ALLOC, SEGMENT_MAP, SE
 from vramscope_server.analysis.whatif.program import derivation_of, initial_of
 
 USUAL_TOTAL_BYTES: Final = 80 << 30
-"""Where a file does not tell its card: of that the addresses of expandable segments are counted, and nothing else."""
+"""Where a file does not tell its device: of that the addresses of expandable segments are counted, and nothing else."""
 
 MOST_REPLAYS: Final = 300
 MOST_OPERATIONS: Final = 5_000_000

@@ -1,4 +1,4 @@
-"""One trace under one setting: what it would have reserved, how sure that is, and the smallest card on which it survives."""
+"""One trace under one setting: what it would have reserved, how sure that is, and the smallest device on which it survives."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from vramscope_server.analysis.whatif.confidence import (
     Caveat,
     Certainty,
     certainty_of,
-    doubt_of_card,
+    doubt_of_device,
     doubts_of_limit,
     doubts_of_others,
     doubts_of_recording,
 )
-from vramscope_server.analysis.whatif.device import TargetDevice, card_of
+from vramscope_server.analysis.whatif.device import TargetDevice, target_device_of
 from vramscope_server.analysis.whatif.program import derivation_of
 from vramscope_server.analysis.whatif.variants import IN_SOME_ORDER, UNCUT, ReplayVariant, variants_of
 from vramscope_server.analysis.whatif.window_start import beginning_of
 
 STEP_BYTES: Final = 2 << 20
 _STEPS_OF_CARD: Final = 512
-"""The smallest card is found to a 512th of itself, or to 2 MiB: nobody chooses between cards that are nearer."""
+"""The smallest device is found to a 512th of itself, or to 2 MiB: nobody chooses between devices that are nearer."""
 _ORDERS: Final[tuple[AddressOrder, ...]] = ("rising", "falling", "shuffled")
 """Address orders that cudaMalloc may produce. Up to PyTorch 2.11 they decide between free blocks of one size."""
 _STOPS: Final = {
@@ -101,19 +101,19 @@ class Scenario:
         self.notes = [f"{other}."] if other else []
         self.orders = _ORDERS if self.profile.ties == "address" else _ORDERS[:1]
 
-    def run(self, card: TargetDevice, variant: ReplayVariant, order: AddressOrder = "rising") -> Replay:
+    def run(self, device: TargetDevice, variant: ReplayVariant, order: AddressOrder = "rising") -> Replay:
         return replay(
             variant.program,
             self.settings,
             profile=self.profile,
-            device_bytes=card.room_bytes,
-            device_total_bytes=card.total_bytes or (None if card.room_bytes < UNLIMITED else USUAL_TOTAL_BYTES),
-            # (a part of a card whose size is not known is no limit; the recorded settings are replayed as in exact_replay)
-            limit_bytes=card.limit_bytes if card.total_bytes is not None or self.is_own else UNLIMITED,
+            device_bytes=device.room_bytes,
+            device_total_bytes=device.total_bytes or (None if device.room_bytes < UNLIMITED else USUAL_TOTAL_BYTES),
+            # (a part of a device whose size is not known is no limit; the recorded settings are replayed as in exact_replay)
+            limit_bytes=device.limit_bytes if device.total_bytes is not None or self.is_own else UNLIMITED,
             initial=variant.initial,
             address_order=order,
             earlier=earlier_of(self.trace, variant.program) if self.is_own else None,
-            # (the recorded run on its own card is given what it got)
+            # (the recorded run on its own device is given what it got)
             segment_addresses=recorded_addresses(self.trace)
             if self.is_own and variant is self.variants.predicted and order == "rising"
             else None,
@@ -125,13 +125,13 @@ class Scenario:
         return self.variants.kept is None or self.settings.max_split_bytes >= UNLIMITED
 
     @cached_property
-    def free_card(self) -> TargetDevice:
+    def free_device(self) -> TargetDevice:
         """The recorded one, but never full."""
-        return replace(card_of(self.trace), limit_fraction=None, room_bytes=UNLIMITED)
+        return replace(target_device_of(self.trace), limit_fraction=None, room_bytes=UNLIMITED)
 
     @cached_property
     def uncapped(self) -> Replay:
-        return self.run(self.free_card, self.variants.predicted)
+        return self.run(self.free_device, self.variants.predicted)
 
     @cached_property
     def other_ways(self) -> list[ReplayCase]:
@@ -158,10 +158,10 @@ class Scenario:
         if self.is_own or not uncertain or stopped(self.uncapped, self.told.program):
             return None
         peaks = [self.uncapped.peak_reserved_bytes]
-        peaks += [self.run(self.free_card, *way).peak_reserved_bytes for way in self.other_ways]
+        peaks += [self.run(self.free_device, *way).peak_reserved_bytes for way in self.other_ways]
         if variants.kept is not None:
             most, wrong = max(peaks), abs(variants.missed_bytes)
-            kept = self.run(self.free_card, variants.kept).peak_reserved_bytes
+            kept = self.run(self.free_device, variants.kept).peak_reserved_bytes
             twice = self.settings.expandable_segments and variants.missed_bytes > 0
             most = max(most + wrong, kept + (0 if twice else wrong) + self._rounded_up_bytes)
             peaks += [self.uncapped.peak_active_bytes, most + self._segment_each_bytes]
@@ -189,19 +189,19 @@ class Scenario:
         of_small = int(heaps.shape[1]) - of_large
         return of_large * self.settings.large_segment_bytes + of_small * SMALL_SEGMENT_BYTES
 
-    def prediction(self, card: TargetDevice) -> Prediction:
+    def prediction(self, device: TargetDevice) -> Prediction:
         uncapped = done = self.uncapped
-        own_card = card == card_of(self.trace)
-        if self.is_own and own_card and card.total_bytes is None:
+        is_own_device = device == target_device_of(self.trace)
+        if self.is_own and is_own_device and device.total_bytes is None:
             # Of its size is known what the run could have: where it gave back memory, or failed, that was all.
-            card = replace(card, room_bytes=min(card.room_bytes, exact_replay(self.trace).device_bytes))
-        # A card far larger than what is reserved is never full either; but a limit is a part of this card.
-        if self._is_limited(card) or uncapped.peak_reserved_bytes * 1.1 + (64 << 20) > card.room_bytes:
-            # On another card the run would have been from its first allocation on: what was there would lie otherwise.
-            done = self.run(card, self.variants.predicted if own_card else self.variants.afresh)
+            device = replace(device, room_bytes=min(device.room_bytes, exact_replay(self.trace).device_bytes))
+        # A device far larger than what is reserved is never full either; but a limit is a part of this device.
+        if self._is_limited(device) or uncapped.peak_reserved_bytes * 1.1 + (64 << 20) > device.room_bytes:
+            # On another device the run would have been from its first allocation on: what was there would lie otherwise.
+            done = self.run(device, self.variants.predicted if is_own_device else self.variants.afresh)
         failed = done.out_of_memory_at
         event = int(self.told.program.event[failed]) if failed >= 0 else -1
-        doubts = list(self._doubts(done, card, own_card=own_card))
+        doubts = list(self._doubts(done, device, is_own_device=is_own_device))
         reasons = [doubt.words for doubt in doubts]
         return Prediction(
             conf=self.conf,
@@ -215,17 +215,17 @@ class Scenario:
             certainty=certainty_of(doubts),
             reasons=reasons,
             band=self.band,
-            notes=list(dict.fromkeys([*reasons, *self.notes, *self._said_of(done, card)])),
+            notes=list(dict.fromkeys([*reasons, *self.notes, *self._said_of(done, device)])),
         )
 
-    def _doubts(self, done: Replay, card: TargetDevice, *, own_card: bool) -> Iterator[Caveat]:
+    def _doubts(self, done: Replay, device: TargetDevice, *, is_own_device: bool) -> Iterator[Caveat]:
         yield from doubts_of_recording(self.trace, self.residual)
         if stopped(done, self.told.program):
             why = "; ".join(words for hazard, words in _STOPS.items() if done.hazards & hazard)
             yield Caveat(
                 f"PyTorch would stop with an error of its own under these settings: {why}. The result ends there."
             )
-        if self.is_own and own_card and done.peak_reserved_bytes == int(reserved_after(self.trace).max()):
+        if self.is_own and is_own_device and done.peak_reserved_bytes == int(reserved_after(self.trace).max()):
             return  # this is what happened
         on_a_card = done is not self.uncapped
         if not self.is_own:
@@ -236,41 +236,41 @@ class Scenario:
             yield Caveat(self.variants.words, bounded=True)
             if not self.is_bounded:
                 yield Caveat(UNCUT)
-        elif self.is_own and not own_card and on_a_card and len(self.trace.beginning.segments):
+        elif self.is_own and not is_own_device and on_a_card and len(self.trace.beginning.segments):
             if beginning_of(self.trace) is None:
                 yield Caveat("On another device the whole run would differ, and its beginning is not in the recording.")
             elif self.variants.to_a_segment:
                 yield Caveat(IN_SOME_ORDER, bounded=True)
         if on_a_card:
             is_full = done.out_of_memory_at >= 0 or done.retries > self.uncapped.retries
-            doubt = doubt_of_card(card, self.settings.per_process_memory_fraction, is_full=is_full)
+            doubt = doubt_of_device(device, self.settings.per_process_memory_fraction, is_full=is_full)
             if doubt is not None:
                 yield doubt
 
-    # ---- the smallest card ----
+    # ---- the smallest device ----
 
-    def smallest_card(self, card: TargetDevice) -> tuple[int | None, int]:
+    def smallest_device(self, device: TargetDevice) -> tuple[int | None, int]:
         """(bytes, by how much it may be another: the width to which it was searched, and what other ways as true as this give).
 
         By bisection between what was in use and what was reserved at most. With less memory a run may in rare cases do better than
         with more; then this is one such border, not the lowest.
         """
         afresh: ReplayCase = (self.variants.afresh, self.orders[0])
-        most = self.uncapped if self.variants.afresh is self.variants.predicted else self.run(self.free_card, *afresh)
+        most = self.uncapped if self.variants.afresh is self.variants.predicted else self.run(self.free_device, *afresh)
         if stopped(most, self.told.program):
             return None, 0
-        share = min(self.settings.per_process_memory_fraction, card.limit_fraction or 1.0)
-        outside = card.outside_bytes or 0
+        share = min(self.settings.per_process_memory_fraction, device.limit_fraction or 1.0)
+        outside = device.outside_bytes or 0
         low = outside + _whole(most.peak_active_bytes) - STEP_BYTES
         high = _whole(max(outside + most.peak_reserved_bytes, most.peak_reserved_bytes / max(share, 1e-6)))
         width = max(STEP_BYTES, high // _STEPS_OF_CARD)
         most_bytes = int(4 * (outside + most.peak_reserved_bytes / max(share, 1e-6)))
-        # Where the card's size decides on nothing else, the replay with room is the one on a card of its peak.
-        known = self._ends_with_the_card(card)
-        found = self._border(card, afresh, low, high, width, most_bytes, survives=known)
+        # Where the device's size decides on nothing else, the replay with room is the one on a device of its peak.
+        known = self._ends_with_the_device(device)
+        found = self._border(device, afresh, low, high, width, most_bytes, survives=known)
         if found is None:
             return None, 0
-        others = (self._border_near(card, way, found, (low, most_bytes), width) for way in self.other_ways)
+        others = (self._border_near(device, way, found, (low, most_bytes), width) for way in self.other_ways)
         away = max((abs(other - found) for other in others if other is not None), default=0)
         if self.variants.to_a_segment:
             away += self._segment_each_bytes
@@ -278,7 +278,7 @@ class Scenario:
 
     def _border(
         self,
-        card: TargetDevice,
+        device: TargetDevice,
         way: ReplayCase,
         low: int,
         high: int,
@@ -291,7 +291,7 @@ class Scenario:
 
         ``survives``: it is known that it does on ``high``.
         """
-        while not survives and not self._survives(card.of(high), way):
+        while not survives and not self._survives(device.of(high), way):
             if high > most_bytes:
                 return None
             low, high = high, _whole(high * 1.05 + width)
@@ -299,7 +299,7 @@ class Scenario:
             middle = _whole((low + high) / 2)
             if middle >= high:
                 break
-            enough = self._enough(card.of(middle), way)
+            enough = self._enough(device.of(middle), way)
             if enough is not None:
                 high = enough
             else:
@@ -307,51 +307,51 @@ class Scenario:
         return high
 
     def _border_near(
-        self, card: TargetDevice, way: ReplayCase, found: int, bounds: tuple[int, int], width: int
+        self, device: TargetDevice, way: ReplayCase, found: int, bounds: tuple[int, int], width: int
     ) -> int | None:
         """The same for another way, whose border is likely to be the one that was found: two replays where it is."""
         least, most_bytes = bounds
-        if not self._survives(card.of(found), way):
-            return self._border(card, way, found, _whole(found + width), width, most_bytes)
+        if not self._survives(device.of(found), way):
+            return self._border(device, way, found, _whole(found + width), width, most_bytes)
         high, by = found, width
-        while high - by > least and self._survives(card.of(high - by), way):
+        while high - by > least and self._survives(device.of(high - by), way):
             high, by = high - by, 2 * by
         if by == width:
             return high
-        return self._border(card, way, max(least, high - by), high, width, most_bytes, survives=True)
+        return self._border(device, way, max(least, high - by), high, width, most_bytes, survives=True)
 
-    def _survives(self, card: TargetDevice, way: ReplayCase) -> bool:
-        return self._enough(card, way) is not None
+    def _survives(self, device: TargetDevice, way: ReplayCase) -> bool:
+        return self._enough(device, way) is not None
 
-    def _enough(self, card: TargetDevice, way: ReplayCase) -> int | None:
-        """A size on which it survives, at most this card's: what it reserved at most would have done. None: it does not survive."""
-        done = self.run(card, *way)
+    def _enough(self, device: TargetDevice, way: ReplayCase) -> int | None:
+        """A size on which it survives, at most this device's: what it reserved at most would have done. None: it does not survive."""
+        done = self.run(device, *way)
         if done.out_of_memory_at >= 0 or stopped(done, self.told.program):
             return None
-        assert card.total_bytes is not None
-        # What failed on this card fails on a smaller one as well, and what succeeded fits: it would go the same way.
-        needed = _whole((card.outside_bytes or 0) + done.peak_reserved_bytes)
-        return min(card.total_bytes, needed) if self._ends_with_the_card(card) else card.total_bytes
+        assert device.total_bytes is not None
+        # What failed on this device fails on a smaller one as well, and what succeeded fits: it would go the same way.
+        needed = _whole((device.outside_bytes or 0) + done.peak_reserved_bytes)
+        return min(device.total_bytes, needed) if self._ends_with_the_device(device) else device.total_bytes
 
-    def _ends_with_the_card(self, card: TargetDevice) -> bool:
-        """Whether the card's size decides on nothing but when cudaMalloc fails: no limit is a part of it, no range of addresses."""
+    def _ends_with_the_device(self, device: TargetDevice) -> bool:
+        """Whether the device's size decides on nothing but when cudaMalloc fails: no limit is a part of it, no range of addresses."""
         settings = self.settings
         return (
-            min(settings.per_process_memory_fraction, card.limit_fraction or 1.0) == 1.0
+            min(settings.per_process_memory_fraction, device.limit_fraction or 1.0) == 1.0
             and not settings.expandable_segments
             and not settings.throw_on_cudamalloc_oom
             and settings.large_segment_bytes % GRANULE == 0  # (the device gives whole granules)
         )
 
-    def _is_limited(self, card: TargetDevice) -> bool:
-        fraction = min(self.settings.per_process_memory_fraction, card.limit_fraction or 1.0)
-        return card.total_bytes is not None and fraction < 1
+    def _is_limited(self, device: TargetDevice) -> bool:
+        fraction = min(self.settings.per_process_memory_fraction, device.limit_fraction or 1.0)
+        return device.total_bytes is not None and fraction < 1
 
-    def _said_of(self, done: Replay, card: TargetDevice) -> Iterator[str]:
+    def _said_of(self, done: Replay, device: TargetDevice) -> Iterator[str]:
         settings = self.settings
-        if card.total_bytes is None and settings.per_process_memory_fraction < 1:
+        if device.total_bytes is None and settings.per_process_memory_fraction < 1:
             yield "per_process_memory_fraction is a share of the device, whose size is unknown: no limit is assumed."
-        if settings.garbage_collection_threshold and not self._is_limited(card):
+        if settings.garbage_collection_threshold and not self._is_limited(device):
             yield "garbage_collection_threshold does nothing without a limit (per_process_memory_fraction below 1)."
         if done.hazards & Hazard.UNBOUNDED_GROWTH:
             yield (
@@ -366,5 +366,5 @@ def stopped(done: Replay, program: Program) -> bool:
 
 
 def _whole(size: float) -> int:
-    """Rounded up to steps in which cards are compared."""
+    """Rounded up to steps in which devices are compared."""
     return -int(-size // STEP_BYTES) * STEP_BYTES

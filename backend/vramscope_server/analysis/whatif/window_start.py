@@ -1,4 +1,4 @@
-"""Whether what a window begins with is known: a model that was put on the card, and next to nothing let go before.
+"""Whether what a window begins with is known: a model that was put on the device, and next to nothing let go before.
 
 The first window of a run mostly begins there. The allocator's counters tell what was ever let go; where that is nothing, what was
 there are all requests that were made, and only their order is open. In a segment it is that of the addresses, as each block was cut

@@ -26,7 +26,7 @@ from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.number_format import amount, percent
 from vramscope_server.analysis.ownership.categories import ACTIVATIONS, INPUT, TEMPORARIES
 from vramscope_server.analysis.simulator.replay import UNLIMITED
-from vramscope_server.analysis.whatif.device import card_of
+from vramscope_server.analysis.whatif.device import target_device_of
 
 SOURCE: Final = "activations go with the batch, weights and their state do not"
 WORTH: Final = 1.25
@@ -105,8 +105,8 @@ def rows_of(facts: StepFacts) -> int | None:
 
 def available_bytes(facts: StepFacts) -> int | None:
     """Memory available to PyTorch on the recorded device; None if the device is unknown."""
-    card = card_of(facts.trace)
-    return None if card.total_bytes is None else min(card.room_bytes, card.limit_bytes or UNLIMITED)
+    device = target_device_of(facts.trace)
+    return None if device.total_bytes is None else min(device.room_bytes, device.limit_bytes or UNLIMITED)
 
 
 def scaling_bytes(facts: StepFacts) -> IntArray:
