@@ -32,7 +32,7 @@ class OomRecordSwitch:
 
     def __init__(self, session: Any) -> None:
         self._hooks, self._sampler = session._hooks, session._sampler
-        self._recorder, self._told = session._oom, session._told
+        self._recorder, self._reported = session._oom, session._reported
         self._ticks = self._sampler.at_ticks
         self._into_history = self._sampler._on_sample, self._sampler._on_steps
 
@@ -41,8 +41,8 @@ class OomRecordSwitch:
         self._hooks._rows_of = lambda module, args, kwargs: None
         self._sampler._on_sample = lambda device, row: None
         self._sampler._on_steps = lambda steps: None
-        self._sampler.at_ticks = self._told.carry
-        self._told._recent = {}
+        self._sampler.at_ticks = self._reported.carry
+        self._reported._recent = {}
 
     def on(self) -> None:
         observer.listen(self._recorder)

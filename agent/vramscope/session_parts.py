@@ -122,9 +122,9 @@ class SessionParts:
             self._hooks.loss = loss
             self._clock.subscribe(loss)
             self._loss = loss
-        self._told = ReportedNumbers(loss, self._ring.put, self._sampler.wall_ns)
+        self._reported = ReportedNumbers(loss, self._ring.put, self._sampler.wall_ns)
         if settings.loss:
-            self._hooks.tell = self._told.tell
+            self._hooks.tell = self._reported.tell
 
         if settings.leaks:
             self._detector = LeakDetector(self._clock, report=self._looked, tell=self._leak_found)
@@ -158,7 +158,7 @@ class SessionParts:
             leaks=lambda: self._leaks,
             detector=lambda: self._detector,
             techniques=lambda: () if self._techniques is None else self._techniques.known,
-            losses=self._told.losses,
+            losses=self._reported.losses,
             place=self._job,
         )
         self._oom = OomRecorder(
@@ -287,9 +287,9 @@ class SessionParts:
         """Handle an error that ended a notebook cell, not the training."""
         if self._oom is not None:
             self._oom.ended_with(error_type, error_line)
-        said = self._secrets.hide(error_line)
-        told: dict[str, messages.Scalar] = {"error_type": error_type, "error_line": said, "cell": cell}
-        self._ring.put(messages.Event(time_ns=time.time_ns(), kind="cell_error", step=self._clock.step, data=told))
+        line = self._secrets.hide(error_line)
+        fields: dict[str, messages.Scalar] = {"error_type": error_type, "error_line": line, "cell": cell}
+        self._ring.put(messages.Event(time_ns=time.time_ns(), kind="cell_error", step=self._clock.step, data=fields))
 
     def _looked(self, scan: messages.Scan) -> None:
         self._leaks = scan.leaks
@@ -311,7 +311,7 @@ class SessionParts:
 
     def _at_tick(self) -> None:
         """On the sampler's thread, ten times a second."""
-        self._told.carry()
+        self._reported.carry()
         if self._oom is not None:
             self._oom.check()
 

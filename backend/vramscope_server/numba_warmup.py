@@ -95,8 +95,8 @@ def _history() -> dict[str, Any]:
     frames = [{"name": "main", "filename": "train.py", "line": 1}]
 
     def event(action: str, at: int, size: int) -> dict[str, Any]:
-        told = {"action": action, "addr": _BASE + at * _MIB, "size": size, "stream": 0, "time_us": 1, "frames": frames}
-        return {**told, "pool_id": (0, 0)}
+        row = {"action": action, "addr": _BASE + at * _MIB, "size": size, "stream": 0, "time_us": 1, "frames": frames}
+        return {**row, "pool_id": (0, 0)}
 
     events = [event("alloc", 2 * at, 2 * _MIB) for at in (1, 2)]
     events += [event("free_requested", 0, 2 * _MIB), event("free_completed", 0, 2 * _MIB)]

@@ -57,12 +57,12 @@ class Access:
             await self._app(scope, receive, send)
             return
 
-        begun = False
+        has_begun = False
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal begun
+            nonlocal has_begun
             if message["type"] == "http.response.start":
-                begun = True
+                has_begun = True
                 policy = () if any(name == b"content-security-policy" for name, _ in message["headers"]) else _POLICY
                 message["headers"] = [*message["headers"], *_HEADERS, *policy]
             await send(message)
@@ -79,7 +79,7 @@ class Access:
         try:
             await self._app(scope, receive, send_with_headers)
         except Exception as error:  # the outermost handler: any fault becomes a problem response
-            if begun:
+            if has_begun:
                 raise
             await fault(request.method, request.url.path, error)(scope, receive, send_with_headers)
 

@@ -46,7 +46,7 @@ class One(ProfilePlan):
     def next_request(self, step: int, step_s: float) -> ProfileRequest | None:
         return self._wishes[0] if self._wishes else None
 
-    def begun(self, wish: ProfileRequest) -> None:
+    def mark_started(self, wish: ProfileRequest) -> None:
         self._wishes.pop(0)
 
 
@@ -582,7 +582,7 @@ def test_windows_of_history_and_profiles_take_turns(training) -> None:
 
     run = training(ASKED, other_is_open=lambda: windows.is_open)
     plan = WindowPlan()
-    plan.begun(FIRST)
+    plan.mark_started(FIRST)
     windows = WindowRecorder(
         run.clock, run.ring, roots=run.hooks.roots, plan=plan, pace_s=0.0, other_is_open=lambda: run.recorder.is_open
     )
@@ -645,12 +645,12 @@ def test_profiles_wait_for_their_share_of_the_runs_time() -> None:
     now[0] = 91.0
     assert plan.next_request(19, 0.1) is None, "warm-up"
     assert plan.next_request(1000, 0.1) is WARM
-    plan.begun(WARM)
+    plan.mark_started(WARM)
     plan.ended(WARM, 0.2)
     assert plan.next_request(1000, 0.1) is None
     now[0] = 1401.0
     assert plan.next_request(2000, 0.1) is LINES, "0.2 s and six times that"
-    plan.begun(LINES)
+    plan.mark_started(LINES)
     plan.ended(LINES, 5.0)
     now[0] = 1e9
     assert plan.next_request(3000, 0.1) is None
@@ -658,7 +658,7 @@ def test_profiles_wait_for_their_share_of_the_runs_time() -> None:
     plan.ask(trace=False)
     asked = plan.next_request(3000, 0.1)
     assert asked is not None and asked.trace and asked.reason == "asked for"
-    plan.begun(asked)
+    plan.mark_started(asked)
     assert plan.next_request(3001, 0.1) is None
     alone = ProfilePlan(by_itself=False, now=lambda: now[0])
     now[0] = 2e9

@@ -104,7 +104,7 @@ def training() -> Iterator[Callable[..., Training]]:
 def asked(plan: WindowPlan | None = None) -> WindowPlan:
     """A plan for which the first steps are over."""
     plan = plan or WindowPlan()
-    plan.begun(FIRST)
+    plan.mark_started(FIRST)
     plan.ask()
     return plan
 
@@ -825,7 +825,7 @@ def test_frees_after_the_last_step_are_no_window(training) -> None:
     import torch
 
     plan = WindowPlan()
-    plan.begun(FIRST)
+    plan.mark_started(FIRST)
     run = training(plan=plan)
     run.recorder.begin()
     run.step()

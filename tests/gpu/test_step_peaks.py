@@ -162,7 +162,7 @@ class Twice:
         self.other.begin(*args)
 
     def end_step(self, stretches, devices):
-        self.other._told.clear()
+        self.other._last_splits.clear()
         split = self.one.end_step(stretches, devices)
         self.told.append((len(stretches), split, self.other.end_step(stretches, devices)))
         return split

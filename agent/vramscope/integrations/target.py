@@ -82,9 +82,9 @@ class Target:
         found = trainer_at_work() if self.waits else None
         if found is not None:
             self._found = weakref.ref(found)
-            said = self.config
+            declared = self.config
             self._connect(found)
-            self.config = {**self.config, **said}  # what the user said goes before the framework's
+            self.config = {**self.config, **declared}  # what the user said goes before the framework's
             self._learned()
 
     def _connect(self, target: object) -> None:

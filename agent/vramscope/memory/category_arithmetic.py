@@ -43,8 +43,8 @@ def split_with_rest(held: OwnedBytes, gradients: int, activations: int, allocate
 
 def forward_of(stretches: list[PhaseInterval], place: int) -> int:
     """Position of the forward pass at this interval, or before it, among those of the step; 0 where there is none before."""
-    begun = sum(
+    forwards = sum(
         one.phase == FORWARD and (at == 0 or stretches[at - 1].phase != FORWARD)
         for at, one in enumerate(stretches[: place + 1])
     )
-    return max(0, begun - 1)
+    return max(0, forwards - 1)

@@ -121,7 +121,7 @@ class Categories:
         self._evaluated = False
         self._by_height: dict[int, dict[int, CategoryBytes]] = {}
         """Breakdowns of steps whose phases were read, by peak; the newest HEIGHTS ones for the current counts."""
-        self._told: dict[bool, LastSplit] = {}
+        self._last_splits: dict[bool, LastSplit] = {}
         """Last complete breakdown of a step whose phases were read (True), and of a control step (False)."""
 
     # -- within a step --------------------------------------------------------------------------------------------------
@@ -167,12 +167,12 @@ class Categories:
         due = self._count_budget.allows(start)
         counts, read = due or self._sampling, len(stretches) > 1
         marks = [(stretch.phase, stretch.cuts) for stretch in stretches]
-        told = self._told.get(read)
-        if told is not None and told.marks == marks and not counts:
+        last = self._last_splits.get(read)
+        if last is not None and last.marks == marks and not counts:
             self._step += 1
             self._began = self._evaluated = False
-            self._ended = told.ended
-            return told.splits
+            self._ended = last.ended
+            return last.splits
         splits, self._ended = [], dict(self._ended)
         for position, device in enumerate(devices or (CPU,)):
             allocated = stretches[-1].cuts[position].allocated_bytes if devices else UNKNOWN
@@ -186,7 +186,7 @@ class Categories:
             self._ended[device] = (allocated, at_end)
             splits.append((at_end, at_peak))
         if counts:
-            self._told.clear()
+            self._last_splits.clear()
             spent = self._spent_ns + self._now() - start
             self._count_budget.spent(spent)
             if self._sampling:
@@ -195,7 +195,7 @@ class Categories:
         self._spent_ns, self._began, self._sampling, self._evaluated = 0, False, False, False
         self._before_forward.clear()
         if devices and not counts and not any(UNKNOWN in split for pair in splits for split in pair):
-            self._told[read] = LastSplit(marks, splits, self._ended)
+            self._last_splits[read] = LastSplit(marks, splits, self._ended)
         return splits
 
     def _held(self, device: int, allocated: int, counts: bool) -> OwnedBytes | None:

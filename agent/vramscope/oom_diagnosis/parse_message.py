@@ -142,8 +142,8 @@ def parse_parts(parts: Iterable[str]) -> Message:
         over = [error for error in errors if error.end < until]
         last, count = _later(last, text, over), count + len(over)
         # (An error that has not ended is kept from its beginning, unless that is too far back.)
-        begun = min([until, *(error.start for error in errors[len(over) :])])
-        kept = text[max(begun, until - _OVERLAP, 0) :]
+        first = min([until, *(error.start for error in errors[len(over) :])])
+        kept = text[max(first, until - _OVERLAP, 0) :]
     errors = _errors(kept)
     if last is None and len(kept) <= _OVERLAP and _highest(errors) < _FULL:
         whole = all_joined(kept)  # a terminal may have broken the words themselves

@@ -240,7 +240,7 @@ class WindowRecorder(StepListener):
     def _open(self, request: WindowRequest) -> None:
         start_ns = time.perf_counter_ns()
         clock = self._clock
-        self._plan.begun(request)
+        self._plan.mark_started(request)
         metadata = self._metadata.users_text()
         self._history.begin(self._most_events, frees=request.frees)
         start = self._reader.snapshot()

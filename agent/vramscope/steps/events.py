@@ -92,7 +92,7 @@ class GraphListener(RetentionSource, Protocol):
 class LossListener(Protocol):
     """What the loop hooks pass on to the loss (metrics/loss.py)."""
 
-    begun: bool
+    forward_began: bool
     off: bool
 
     def forward(self) -> None: ...

@@ -56,7 +56,7 @@ class LoopHooks:
         self.loss: LossListener | None = None
         self.tell: Callable[[int, Mapping[str, Any]], None] | None = None
         """Takes numbers that a framework logs for a step."""
-        self.heard_forward = False
+        self.saw_training_forward = False
         self._forward_of: int | None = None  # whose forward it was: an id, compared and never used
         self.models = RootHooks(self, CallListener(self._before_forward, self._after_forward, self._forward_failed))
         self.loader = LoaderPatch(self)
@@ -142,7 +142,7 @@ class LoopHooks:
     @property
     def in_training_mode(self) -> bool:
         """True if a root module is in training mode, or none has run a forward pass in training mode yet."""
-        return not self.heard_forward or any(root.training for root in list(self.roots))
+        return not self.saw_training_forward or any(root.training for root in list(self.roots))
 
     @property
     def is_in_first_step(self) -> bool:
@@ -198,7 +198,7 @@ class LoopHooks:
         if not clock.watched and clock.breakdown is not None and not clock.micro_steps:
             # (Which phases there are is not read here: an evaluation is what comes before anything else has built a graph.)
             builds = self.grad_enabled()
-            trains = builds and (module.training or not self.heard_forward)
+            trains = builds and (module.training or not self.saw_training_forward)
             if not trains and len(clock.batch.largest) <= builds:
                 clock.breakdown.evaluated()
         if (clock.is_control_step and (graphs is None or not graphs.is_due)) or self.graph_task() != OUTSIDE:
@@ -208,11 +208,11 @@ class LoopHooks:
         before = clock.phase
         if self.grad_enabled():
             # (beside a reference in evaluation mode there is another that trains)
-            self.heard_forward |= module.training
+            self.saw_training_forward |= module.training
             goes_on = before == FORWARD and self._forward_of == id(module)
             if before != FORWARD or module.training:
                 # (In the midst of a step it is part of it: a loss by features of another model.)
-                batch.evaluates = not module.training and self.heard_forward and not clock.micro_steps
+                batch.evaluates = not module.training and self.saw_training_forward and not clock.micro_steps
             # (An evaluation has no backward pass, and that of torch.func is not seen.)
             waits = (module.training or batch.evaluates) and self._transforming() is None
             batch.forwards = 0 if not waits else batch.forwards + 1 if goes_on else 1

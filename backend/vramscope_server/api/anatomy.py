@@ -45,7 +45,7 @@ def get_anatomy(request: Request, recording: str, event: Event = None) -> Respon
     profile = newest_profile(request.app.state.services, stored.run_id, stored.rank)
     with readable(stored):
         moment = None if event is None else require_event(opened, event)
-        told = opened.once(("anatomy", moment), lambda: summary(opened.trace, moment))
+        summarized = opened.once(("anatomy", moment), lambda: summary(opened.trace, moment))
         about_bytes = (run.peak_allocated_bytes or 0) // COARSE_BYTES  # rises slightly while it trains
         key = (
             "advice",
@@ -57,7 +57,7 @@ def get_anatomy(request: Request, recording: str, event: Event = None) -> Respon
         advice = opened.once(key, ComputedOnce).get(
             lambda: [dataclasses.asdict(one) for one in advise(facts_of(opened, run, profile))]
         )
-    return answer({"recording": stored.id, **told, "advice": advice})
+    return answer({"recording": stored.id, **summarized, "advice": advice})
 
 
 class ComputedOnce:

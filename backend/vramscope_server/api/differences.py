@@ -51,14 +51,14 @@ def get_timelines(
     """Allocated memory over the step that contains the peak, both steps on one axis."""
     from vramscope_server.figures import step_timelines as figure
 
-    lines, told = [], {}
+    lines, window = [], {}
     for text, field, position in ((a, "a", 0), (b, "b", place)):
         run, ident, stored, opened = _opened(request, text, field)
         with readable(stored):
             line = opened.once(("step line",), lambda: _line_of(opened))  # noqa: B023
         lines.append((str(run.name) if run else ident, position, line.share, line.allocated_bytes))
-        told[field] = {"recording": ident, "step": line.step}
-    return answer({"figure": figure.draw(lines).to_dict(), "window": told})
+        window[field] = {"recording": ident, "step": line.step}
+    return answer({"figure": figure.draw(lines).to_dict(), "window": window})
 
 
 def _line_of(opened: OpenRecording) -> StepLine:
@@ -69,14 +69,14 @@ def _holdings(request: Request, text: str, field: str) -> tuple[dict[str, Any], 
     run, ident, stored, opened = _opened(request, text, field)
     with readable(stored):
         made = opened.once(("holdings",), lambda: peak_allocations_of(opened.trace, curve_in(opened), sites_in(opened)))
-        told = {
+        fields = {
             "recording": ident,
             "run": run.id if run else None,
             "name": run.name if run else None,
             "run_peak_allocated_bytes": run.peak_allocated_bytes if run else None,
             "stacks": len(opened.trace.stacks) > 0,
         }
-    return told, made
+    return fields, made
 
 
 def _opened(request: Request, text: str, field: str) -> tuple[StoredRun | None, str, StoredArtifact, OpenRecording]:

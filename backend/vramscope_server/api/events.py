@@ -92,7 +92,7 @@ def get_events(
         matching = matching_events(trace, wanted)
         rows = [_row(trace, at, zero) for at in matching[offset : offset + limit].tolist()]
         pools = [{"pool": at, "id": list(name)} for at, name in enumerate(trace.pools)]
-        told = {
+        fields = {
             "events": len(trace.events),
             "matching": len(matching),
             "offset": offset,
@@ -100,7 +100,7 @@ def get_events(
             "pools": pools,
             "rows": rows,
         }
-        return answer(told)
+        return answer(fields)
 
 
 @router.get(

@@ -58,7 +58,7 @@ def get_figure(
         record = require_run(connection, run)
         place = require_rank_device(connection, record, rank, device)
         shown = run_window(connection, record, place, drawn, window)
-    return answer({"figure": drawn.draw(shown).to_dict(), "window": _told(shown, first, to)})
+    return answer({"figure": drawn.draw(shown).to_dict(), "window": _as_answer(shown, first, to)})
 
 
 @router.get("/compare/figures/{name}", summary="Figure of several runs", responses=answers_with(CompareFigure))
@@ -82,13 +82,13 @@ def get_compare_figure(
         for record in compared_runs(connection, runs, base):
             place = require_rank_device(connection, record, None, None)
             shown.append(run_window(connection, record, place, drawn, window))
-    told = {
+    fields = {
         "from": first,
         "to": to,
         "x": x,
-        "runs": [_told(one, first, to) | {"run": one.run["run_id"]} for one in shown],
+        "runs": [_as_answer(one, first, to) | {"run": one.run["run_id"]} for one in shown],
     }
-    return answer({"figure": drawn.draw(shown).to_dict(), "window": told})
+    return answer({"figure": drawn.draw(shown).to_dict(), "window": fields})
 
 
 def _known(figures: Mapping[str, Figure[Shown]], name: str) -> Figure[Shown]:
@@ -104,7 +104,7 @@ def _known(figures: Mapping[str, Figure[Shown]], name: str) -> Figure[Shown]:
     return figures[name]
 
 
-def _told(shown: RunWindow, first: float | None, to: float | None) -> dict[str, Any]:
+def _as_answer(shown: RunWindow, first: float | None, to: float | None) -> dict[str, Any]:
     x: Axis = shown.x
     parts: dict[str, StreamWindow | LossWindow] = {**shown.streams}
     if shown.loss is not None:

@@ -85,7 +85,7 @@ def get_strip(request: Request, recording: str, first: First = None, end: End = 
         made = breakdown_of(trace, points, first=first, end=end, parts=opened.parts)
         drawn = figure.draw(made, opened.moments.steps, capacity_bytes=trace.device_total_bytes)
 
-    def told(of: Breakdown, at: int) -> dict[str, int]:
+    def parts_at(of: Breakdown, at: int) -> dict[str, int]:
         parts = {f"{name}_bytes": int(getattr(of, name)[at]) for name in PARTS}
         return {"event": int(of.event[at]), "reserved_bytes": sum(parts.values()), **parts}
 
@@ -95,10 +95,11 @@ def get_strip(request: Request, recording: str, first: First = None, end: End = 
             "from": first,
             "to": end,
             "events": len(trace.events),
-            "highest": told(made, made.peak) | {"step": int(made.step[made.peak])},
-            "peak": told(whole, whole.peak),
+            "highest": parts_at(made, made.peak) | {"step": int(made.step[made.peak])},
+            "peak": parts_at(whole, whole.peak),
             "out_of_memory": [
-                told(whole, at) | {"asked_bytes": int(trace.events.size_bytes[whole.event[at]])} for at in whole.ooms
+                parts_at(whole, at) | {"asked_bytes": int(trace.events.size_bytes[whole.event[at]])}
+                for at in whole.ooms
             ],
             "misfits": made.misfits,
             "outline": {"event": whole.event, "in_use_bytes": whole.in_use, "reserved_bytes": whole.reserved},

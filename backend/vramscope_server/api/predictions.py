@@ -97,12 +97,12 @@ def get_techniques(
         return answer({"recording": None, "step": None, "rows": []})
     with readable(stored):
         opened = services.recordings.open(stored.id)
-        told = predicted(opened, known_run(services, stored.run_id, stored.rank), [way for _, way in compared])
+        prediction = predicted(opened, known_run(services, stored.run_id, stored.rank), [way for _, way in compared])
         first, last = _steps(opened)
         device = opened.trace.device
     rows = []
     with reader(services) as connection:
-        for (run, way), row in zip(compared, told.rows[1:], strict=False):
+        for (run, way), row in zip(compared, prediction.rows[1:], strict=False):
             measured = _measured(connection, run, stored.rank, device, first, last, "peak_allocated_bytes")
             rows.append(
                 {
@@ -114,7 +114,7 @@ def get_techniques(
                     "measured_peak_allocated_bytes": measured,
                 }
             )
-    return answer({"recording": recording_row(stored), "step": told.step, "rows": rows})
+    return answer({"recording": recording_row(stored), "step": prediction.step, "rows": rows})
 
 
 def _recording(connection: Connection, run: StoredRun) -> StoredArtifact | None:
@@ -151,6 +151,6 @@ def _measured(
         place = find_rank_device(connection, run, rank, device)
     except UnknownRankDevice:
         return None
-    told = load_columns(connection, run, place, "steps", [counter], x="step", first=first, last=last)
-    peak = int(told.columns[counter].max(initial=series.UNKNOWN))
-    return None if peak == series.UNKNOWN or told.damaged else peak
+    columns = load_columns(connection, run, place, "steps", [counter], x="step", first=first, last=last)
+    peak = int(columns.columns[counter].max(initial=series.UNKNOWN))
+    return None if peak == series.UNKNOWN or columns.damaged else peak

@@ -47,8 +47,8 @@ def get_profiles(request: Request, run: str) -> Response:
     with reader(request.app.state.services) as connection:
         record = require_run(connection, run)
         found = list_artifacts(connection, record)
-    told = [profile_row(stored, found) for stored in found if stored.kind == "profile"]
-    return answer({"run_id": record.id, "state": record.state, "profiles": told})
+    rows = [profile_row(stored, found) for stored in found if stored.kind == "profile"]
+    return answer({"run_id": record.id, "state": record.state, "profiles": rows})
 
 
 @router.post(

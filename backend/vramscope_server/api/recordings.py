@@ -30,8 +30,8 @@ def get_recordings(request: Request, run: str) -> Response:
     with reader(request.app.state.services) as connection:
         record = require_run(connection, run)
         found = list_artifacts(connection, record)
-    told = [recording_row(stored) for stored in found if stored.kind == "window"]
-    return answer({"run_id": record.id, "state": record.state, "recordings": told})
+    rows = [recording_row(stored) for stored in found if stored.kind == "window"]
+    return answer({"run_id": record.id, "state": record.state, "recordings": rows})
 
 
 @router.post(

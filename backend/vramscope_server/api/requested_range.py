@@ -200,14 +200,14 @@ def loss_window(connection: Connection, run: StoredRun, place: RankDevice, windo
         return None
     first, last = window.bounds(run, place)
     found = load_columns(connection, run, place, SCALARS, [name, "step"], x=window.x, first=first, last=last)
-    values, told = numbers(found.columns[name])
-    values, along = values[told], found.columns["time_ns" if window.x == "time" else "step"][told]
+    values, known = numbers(found.columns[name])
+    values, along = values[known], found.columns["time_ns" if window.x == "time" else "step"][known]
     x_values = _axis(along, run, place, window.x)
     odd = np.flatnonzero(~np.isfinite(values))
     not_finite = None
     if odd.size:
         at = odd[0]
-        not_finite = (float(x_values[at]), int(found.columns["step"][told][at]), float(values[at]))
+        not_finite = (float(x_values[at]), int(found.columns["step"][known][at]), float(values[at]))
     finite = np.where(np.isfinite(values), values, np.nan)
     column = SeriesColumn(finite, finite, finite)
     envelope_ = along.size > window.points

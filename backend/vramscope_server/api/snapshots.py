@@ -167,8 +167,8 @@ def _too_large(seen: str) -> TooLarge:
 def _full(trouble: Exception) -> Storage:
     if isinstance(trouble, OSError) and trouble.errno != errno.ENOSPC:
         return Storage(f"Nothing was stored: {trouble.strerror}.", headers={"Connection": "close"})
-    said = f": {trouble}" if isinstance(trouble, DiskFull) else ""
-    return Storage(f"Nothing was stored: the server's disk is full{said}.", headers={"Connection": "close"})
+    reason = f": {trouble}" if isinstance(trouble, DiskFull) else ""
+    return Storage(f"Nothing was stored: the server's disk is full{reason}.", headers={"Connection": "close"})
 
 
 def _unknown(text: str) -> NotFound:

@@ -70,13 +70,13 @@ def _seconds(value: int | None) -> float | None:
 def _step(row: dict[str, int | None], skew_ns: int) -> dict[str, Any]:
     phases = {}
     for phase in series.PHASES:
-        told = {
+        fields = {
             "peak_allocated_bytes": row[f"{phase}_peak_allocated_bytes"],
             "peak_reserved_bytes": row[f"{phase}_peak_reserved_bytes"],
             "seconds": _seconds(row[f"{phase}_ns"]),
         }
-        if any(value is not None for value in told.values()):
-            phases[phase] = told
+        if any(value is not None for value in fields.values()):
+            phases[phase] = fields
     peak_phase = row["peak_phase"]
     time_ns = row["time_ns"]
     return {

@@ -86,7 +86,7 @@ def get_timeline(
                 "by": by,
                 **_window(curve, first, end, made.peak, opened),
                 "look_at": describe_event(trace, shown_first_in(opened)),
-                "series": figure.told(made.series),
+                "series": figure.series_rows(made.series),
                 "joined": made.series.joined,
                 "ruler": _ruler(above),
                 "outline": {
@@ -127,7 +127,7 @@ def get_allocations(
                 "figure": made.to_dict(),
                 "by": by,
                 **_window(curve, first, end, picture.peak, opened),
-                "series": timeline.told(drawn.series),
+                "series": timeline.series_rows(drawn.series),
                 "joined": drawn.series.joined,
                 "ruler": _ruler(above),
                 "drawn": len(drawn.rows),
@@ -158,7 +158,7 @@ def get_at(
     with readable(stored):
         trace, curve, grouping = opened.trace, curve_in(opened), grouping_in(opened, by)
         moment = require_moment(curve, event, "event")
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "moment": describe_event(trace, moment),
             "allocated_bytes": int(curve.allocated[moment + 1]),
             "reserved_bytes": int(curve.reserved[moment + 1]),
@@ -168,7 +168,7 @@ def get_at(
             "band": None,
         }
         if height is None:
-            return answer(told)
+            return answer(fields)
         first, end = checked_events(curve.end, first, end)
         drawn: DrawnAllocations | None = None
         if detail == "allocations":
@@ -177,11 +177,11 @@ def get_at(
         else:
             series = _series(curve, grouping, first, end)
         found = allocation_at(trace, grouping, series, moment, height, drawn)
-        told |= {"in_band": found.in_band, "band": {"allocations": found.band_count, "bytes": found.band_bytes}}
+        fields |= {"in_band": found.in_band, "band": {"allocations": found.band_count, "bytes": found.band_bytes}}
         if found.row is not None and found.series is not None:
-            told["series"] = {"name": series.names[found.series], "colour": series.keys[found.series]}
-            told["allocation"] = _life(opened, found.row)
-        return answer(told)
+            fields["series"] = {"name": series.names[found.series], "colour": series.keys[found.series]}
+            fields["allocation"] = _life(opened, found.row)
+        return answer(fields)
 
 
 @router.get("/recordings/{recording}/life", summary="One allocation", responses=answers_with(Life))
@@ -242,7 +242,7 @@ def get_flame(
             {
                 "figure": figure.draw(made, width).to_dict(),
                 "moment": describe_event(opened.trace, moment),
-                **figure.told(made),
+                **figure.as_answer(made),
                 "focus_lost": lost,
                 "stacks_from": stacks_from_in(opened),
             }
@@ -323,7 +323,7 @@ def _window(curve: AllocationCurve, first: int, end: int, peak: int, opened: Ope
 def _ruler(made: AxisSpans) -> dict[str, Any]:
     return {
         "left_out": made.left_out,
-        "depth": {lane: {"told": told, "there": there} for lane, (told, there) in made.depth.items()},
+        "depth": {lane: {"told": shown, "there": there} for lane, (shown, there) in made.depth.items()},
     }
 
 
@@ -334,6 +334,6 @@ def _series(curve: AllocationCurve, grouping: Grouping, first: int, end: int) ->
 
 def _life(opened: OpenRecording, row: int) -> dict[str, Any]:
     categories = grouping_in(opened, "category")
-    told = life(opened.trace, sites_in(opened), row, categories.names[int(categories.group[row])])
-    told["owner"] = name_of(opened.trace, opened.once(("owned",), lambda: ownership_of(opened.trace)), row)
-    return told | {"stacks_from": stacks_from_in(opened)}
+    lifetime = life(opened.trace, sites_in(opened), row, categories.names[int(categories.group[row])])
+    lifetime["owner"] = name_of(opened.trace, opened.once(("owned",), lambda: ownership_of(opened.trace)), row)
+    return lifetime | {"stacks_from": stacks_from_in(opened)}

@@ -56,8 +56,8 @@ def show(
     known = [row for row in rows if row["peak_allocated_bytes"] is not None]
     if known:
         high = max(known, key=lambda row: int(row["peak_allocated_bytes"]))
-        said = f"highest of these {count(len(rows))}: {amount(high['peak_allocated_bytes'])} in {_named(high)}"
-        out.print(Text(said, style="dim"))
+        text = f"highest of these {count(len(rows))}: {amount(high['peak_allocated_bytes'])} in {_named(high)}"
+        out.print(Text(text, style="dim"))
 
 
 def _named(row: dict[str, Any]) -> str:

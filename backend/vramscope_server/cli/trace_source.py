@@ -58,11 +58,11 @@ def readable(path: Path) -> None:
         raise Failure(f"{plain(str(path))} is a folder, not a snapshot file.", BAD_ARGUMENTS)
 
 
-def _how_to_record(told: dict[str, Any]) -> str:
+def _how_to_record(run: dict[str, Any]) -> str:
     """Describe how to record a run, if possible."""
-    if has_no_device(told):
+    if has_no_device(run):
         return "It used no CUDA device. Recordings need PyTorch's CUDA allocator."
-    if told["state"] == "running":
+    if run["state"] == "running":
         return "Record a window on its page."
     return "It has ended. Runs record their first steps unless VRAMSCOPE_WINDOWS=0."
 
@@ -73,9 +73,9 @@ def newest_recording(server: str, run: str, purpose: str) -> str:
     found = ask(server, f"/runs/{path}/recordings")["recordings"]
     newest = next((str(one["recording"]) for one in found if one["whole"]), None)
     if newest is None:
-        said = "no complete recording yet" if found else "no recording"
+        problem = "no complete recording yet" if found else "no recording"
         how = _how_to_record(ask(server, f"/runs/{path}"))
-        raise Failure(f"{plain(run)}: {said}, nothing to {purpose}. {how}", NOT_FOUND)
+        raise Failure(f"{plain(run)}: {problem}, nothing to {purpose}. {how}", NOT_FOUND)
     return newest
 
 

@@ -51,7 +51,7 @@ def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_b
     from vramscope_server.analysis.simulator.settings import BadSetting
     from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, sweep
 
-    told: list[tuple[Trace, Sweep]] = []
+    sweeps: list[tuple[Trace, Sweep]] = []
     for trace in traces:
         if not len(trace.events):
             raise Failure(f"{plain(target)}: {' '.join(trace.notes)}", BAD_ARGUMENTS)
@@ -60,7 +60,7 @@ def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_b
                 made = sweep(
                     trace, confs or DEFAULT_SWEEP, device_bytes=device_bytes, run_peak_bytes=peak, progress=tell
                 )
-                told.append((trace, made))
+                sweeps.append((trace, made))
             except BadSetting as refusal:
                 raise Failure(f"--conf: PyTorch would refuse it: {plain(str(refusal))}", BAD_ARGUMENTS) from None
             except ValueError as fault:
@@ -69,11 +69,11 @@ def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_b
                 words = f"inconsistent events ({type(fault).__name__})"
                 raise Failure(f"{plain(target)}: {words}", BAD_ARGUMENTS) from None
     if as_json:
-        print_json([_json_row(trace, result, row) for trace, result in told for row in result.rows])
+        print_json([_json_row(trace, result, row) for trace, result in sweeps for row in result.rows])
         return
     out = console()
-    for trace, result in told:
-        _print(out, trace, result, several=len(told) > 1)
+    for trace, result in sweeps:
+        _print(out, trace, result, several=len(sweeps) > 1)
 
 
 # ---- output ----
@@ -114,11 +114,11 @@ def _print(out: Console, trace: Trace, result: Sweep, *, several: bool) -> None:
     risks = {row.risk.words: row.risk.source for row in result.rows if row.risk.words}
     for words, source in risks.items():
         out.print(Text(f"risk: {words}{f' ({source})' if source else ''}", style="dim"))
-    said: dict[str, list[str]] = {note: [] for note in result.notes}
+    names_by_note: dict[str, list[str]] = {note: [] for note in result.notes}
     for row in result.rows:
         for note in row.prediction.notes:
-            said.setdefault(note, []).append(_name(row))
-    for note, names in said.items():
+            names_by_note.setdefault(note, []).append(_name(row))
+    for note, names in names_by_note.items():
         of = f"{names[0]}: " if len(names) == 1 else f"{len(names)} settings: " if names else ""
         out.print(Text(f"note: {of}{plain(note)}", style="dim"))
 
@@ -133,13 +133,17 @@ def _name(row: Row) -> str:
     return plain(row.conf) or "default settings"
 
 
-def _may_be(told: Prediction) -> str:
+def _may_be(prediction: Prediction) -> str:
     """Format the range of the peak on a device that is never full. A limit or a full device lowers the peak below it."""
-    low, high = told.band or (0, 0)
+    low, high = prediction.band or (0, 0)
     if amount(low) != amount(high):
-        room = "" if told.peak_reserved_bytes == told.uncapped_peak_reserved_bytes else " if never full"
+        room = "" if prediction.peak_reserved_bytes == prediction.uncapped_peak_reserved_bytes else " if never full"
         return f"{amount(low)} to {amount(high)}{room}"
-    away = max(high - told.uncapped_peak_reserved_bytes, told.uncapped_peak_reserved_bytes - low) if high > low else 0
+    away = (
+        max(high - prediction.uncapped_peak_reserved_bytes, prediction.uncapped_peak_reserved_bytes - low)
+        if high > low
+        else 0
+    )
     return f"± {amount(away)}" if away else ""
 
 
@@ -150,21 +154,21 @@ def _give_or_take(card_bytes: int, away_bytes: int, *, is_bounded: bool) -> str:
 
 
 def _cells(row: Row, result: Sweep) -> list[str | Text]:
-    told = row.prediction
+    prediction = row.prediction
     best = not row.recorded and row.conf == result.recommendation.conf
     saved = "" if row.recorded else amount(row.saved_bytes, ABSENT)
     needed, away = row.smallest_device_bytes, row.uncertainty_bytes
     name = f"{_name(row)} (recorded)" if row.recorded else _name(row)
     return [
         Text(name, style="bold green" if best else "bold" if row.recorded else ""),
-        amount(told.peak_reserved_bytes),
+        amount(prediction.peak_reserved_bytes),
         amount(needed, "none"),
         "" if needed is None else _give_or_take(needed, away, is_bounded=row.is_bounded),
         saved,
-        Text("yes", style="bold red") if told.out_of_memory else "no",
-        count(told.retries),
-        count(told.device_allocs),
-        amount(told.peak_allocated_bytes),
-        told.certainty,
-        _may_be(told),
+        Text("yes", style="bold red") if prediction.out_of_memory else "no",
+        count(prediction.retries),
+        count(prediction.device_allocs),
+        amount(prediction.peak_allocated_bytes),
+        prediction.certainty,
+        _may_be(prediction),
     ]

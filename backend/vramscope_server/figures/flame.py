@@ -83,7 +83,7 @@ def _words(box: Box, flame: Flamegraph) -> str:
     return "<br>".join(escaped(line) for line in lines)
 
 
-def told(flame: Flamegraph) -> dict[str, Any]:
+def as_answer(flame: Flamegraph) -> dict[str, Any]:
     """Return the fields of the API's answer beside the figure."""
     return {
         "total_bytes": flame.total_bytes,

@@ -153,8 +153,8 @@ def _overlap(one: Box, other: Box) -> float:
 
 def _named(front: list[str]) -> str:
     """Name the runs of the Pareto front."""
-    said = ", ".join(map(_short, front))
-    return f"Pareto front: {said if len(said) <= MOST_LETTERS else f'{len(front)} runs'}"
+    letters = ", ".join(map(_short, front))
+    return f"Pareto front: {letters if len(letters) <= MOST_LETTERS else f'{len(front)} runs'}"
 
 
 def _short(name: str) -> str:

@@ -10,7 +10,7 @@ from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.timeline.axis_spans import AxisSpans
 from vramscope_server.analysis.timeline.polygons import Picture, outlines
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, escaped
-from vramscope_server.figures.timeline import WIDTH_PX, begun, draw_ruler, label_of, mark_peak, top_of
+from vramscope_server.figures.timeline import WIDTH_PX, draw_ruler, label_of, mark_peak, new_drawing, top_of
 
 
 def draw(picture: Picture, size_bytes: IntArray, ruler: AxisSpans, width_px: int = WIDTH_PX) -> go.Figure:
@@ -18,7 +18,7 @@ def draw(picture: Picture, size_bytes: IntArray, ruler: AxisSpans, width_px: int
     highest = float(picture.allocated.max())
     unit = byte_unit(highest)
     drawn = picture.drawn
-    drawing = begun(drawn.first, drawn.end, unit, top_of(highest, 0))
+    drawing = new_drawing(drawn.first, drawn.end, unit, top_of(highest, 0))
     drawing.figure.update_layout(yaxis_showgrid=False)  # a line across polygons would look like a border of theirs
     x, y, corners = outlines(picture, size_bytes)
     for at in range(len(drawn.series)):

@@ -277,8 +277,8 @@ class IngestState:
                 continue
             for session in run.sessions.values():
                 # A server that was down received nothing: silence counts from its start.
-                heard = max(session.row.last_seen_ns, self._started_ns)
-                if session.row.state == "running" and now - heard > self._lost_after_ns:
+                last_seen_ns = max(session.row.last_seen_ns, self._started_ns)
+                if session.row.state == "running" and now - last_seen_ns > self._lost_after_ns:
                     session.row.state = "lost"
                     session.dirty = run.dirty = True
 

@@ -192,12 +192,12 @@ class RankSummary(msgspec.Struct):
     def _count_resets(self, resets: IntArray | None) -> None:
         """Count resets. That there were none is known only if every step reported it."""
         seen = 0 if resets is None else int((resets > 0).sum())
-        told = resets is not None and int(resets.min()) != series.UNKNOWN
+        known = resets is not None and int(resets.min()) != series.UNKNOWN
         first = not self.durations.counts and self.step_peak_bytes is None
-        if resets is not None and (seen or (told and (first or self.foreign_reset_steps is not None))):
+        if resets is not None and (seen or (known and (first or self.foreign_reset_steps is not None))):
             self.foreign_reset_steps = (self.foreign_reset_steps or 0) + seen
             self.lower_bound_steps = (self.lower_bound_steps or 0) + int((resets == BEHIND_PYTORCH).sum())
-        elif not told and not self.foreign_reset_steps:
+        elif not known and not self.foreign_reset_steps:
             self.foreign_reset_steps = self.lower_bound_steps = None
 
     def _describe_peak(self, columns: Mapping[str, IntArray], rows: IntArray) -> None:

@@ -114,16 +114,16 @@ def _fragmentation(connection: Connection, run: StoredRun) -> Fragmentation | No
 
 
 def _overhead(run: StoredRun) -> AgentOverhead | None:
-    told = run.overhead
-    if not told:
+    overhead = run.overhead
+    if not overhead:
         return None
     return AgentOverhead(
-        seconds_per_step=told["seconds_per_step"],
-        fraction=told["fraction"],
-        resolvable=told["resolvable"],
-        noise_fraction=told["noise_fraction"],
-        hook_seconds=told["hook_seconds"],
-        sampler_cpu_seconds=told["sampler_cpu_seconds"],
+        seconds_per_step=overhead["seconds_per_step"],
+        fraction=overhead["fraction"],
+        resolvable=overhead["resolvable"],
+        noise_fraction=overhead["noise_fraction"],
+        hook_seconds=overhead["hook_seconds"],
+        sampler_cpu_seconds=overhead["sampler_cpu_seconds"],
     )
 
 

@@ -60,9 +60,10 @@ class ScalarSummary(msgspec.Struct):
 
     def add(self, time_ns: IntArray, step: IntArray, bits: IntArray) -> None:
         """Count the rows of a block that have a value."""
-        values, told = numbers(bits)
+        values, known = numbers(bits)
         rows = [
-            Recent(*row) for row in zip(time_ns[told].tolist(), step[told].tolist(), values[told].tolist(), strict=True)
+            Recent(*row)
+            for row in zip(time_ns[known].tolist(), step[known].tolist(), values[known].tolist(), strict=True)
         ]
         if not rows:
             return

@@ -111,12 +111,12 @@ def load_columns(
     wanted = list(dict.fromkeys([axis, *names, *(["time_ns"] if since_ns is not None else [])]))
     parts: dict[str, list[IntArray]] = {name: [] for name in wanted}
     damaged: list[Damage] = []
-    for blob, *told in connection.execute(query.order_by(chunks.c.first_time_ns, chunks.c.key)):
+    for blob, *where in connection.execute(query.order_by(chunks.c.first_time_ns, chunks.c.key)):
         try:
             chunk = codec.Chunk(blob)
             values = [chunk.column(name) for name in wanted]
         except codec.CorruptChunk:
-            damaged.append(Damage(*told))
+            damaged.append(Damage(*where))
             continue
         for name, column in zip(wanted, values, strict=True):
             parts[name].append(column)

@@ -133,8 +133,8 @@ class HeldMemory:
         beside = sum(size for key, size in {**self.saved, **self.own}.items() if key not in others)
         return int(beside * self.saved_factor * self.factor)
 
-    def as_leak(self, kind: str, **told: Any) -> messages.Leak:
-        """In the wire's words, with what else is ``told`` of it: who holds it, where, and how many bytes."""
+    def as_leak(self, kind: str, **fields: Any) -> messages.Leak:
+        """In the wire's words, with other ``fields``: who holds it, where, and how many bytes."""
         holder = self.holder
         return messages.Leak(
             kind=kind,
@@ -148,7 +148,7 @@ class HeldMemory:
             full_bytes=self.full_bytes,
             node_bytes=self.nodes * NODE_BYTES,
             examples=self.examples,
-            **told,
+            **fields,
         )
 
 

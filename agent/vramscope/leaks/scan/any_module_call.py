@@ -17,10 +17,10 @@ from vramscope.process.module_calls import CallListener, module_calls
 class AnyModuleCall:
     """After ``listen`` it calls ``called(module)`` at each call with gradients on and outside any backward, until ``stop``."""
 
-    def __init__(self, heard: Callable[[Any], None]) -> None:
+    def __init__(self, on_call: Callable[[Any], None]) -> None:
         import torch
 
-        self._heard = heard
+        self._on_call = on_call
         self._listener = CallListener(guarded("the first call of a module")(self._called))
         self._grad_enabled = torch.is_grad_enabled
         self._graph_task = torch._C._current_graph_task_id
@@ -37,4 +37,4 @@ class AnyModuleCall:
 
     def _called(self, module: Any, args: Any, kwargs: Any) -> None:
         if self._grad_enabled() and self._graph_task() == -1 and parameters_of(module):
-            self._heard(module)
+            self._on_call(module)

@@ -41,8 +41,8 @@ class ReplayPatch:
         graphs = getattr(torch.cuda, "CUDAGraph", None)
         if not hasattr(graphs, "replay"):
             return
-        heard = guarded("the hook of CUDA graphs")(self._replayed)
-        self._hooks.patches.watch(graphs, "replay", before=heard)
+        hook = guarded("the hook of CUDA graphs")(self._replayed)
+        self._hooks.patches.watch(graphs, "replay", before=hook)
 
     def _replayed(self, *_: Any) -> None:
         clock = self._hooks.clock

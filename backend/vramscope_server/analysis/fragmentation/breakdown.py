@@ -31,7 +31,7 @@ from vramscope_server.analysis.trace.types import SEGMENT_MAP
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.simulator.settings import AllocatorSettings
-    from vramscope_server.analysis.simulator.timed_settings import Told
+    from vramscope_server.analysis.simulator.timed_settings import ReportedSettings
     from vramscope_server.analysis.trace.trace import Trace
 
 Codes = npt.NDArray[np.integer]
@@ -146,7 +146,7 @@ def parts_of(trace: Trace) -> Parts:
     return pieces.walk(spans, moves, rules, count + 1, earlier=earlier)
 
 
-def _rules(sizes: RequestSizes, settings: AllocatorSettings, in_force: Told, action: Codes) -> ReuseRules:
+def _rules(sizes: RequestSizes, settings: AllocatorSettings, in_force: ReportedSettings, action: Codes) -> ReuseRules:
     """Rules during these events."""
     closed = in_force.get("expandable_segments") is False and not (action == SEGMENT_MAP).any()
     return ReuseRules(sizes, settings.max_split_bytes, settings.max_non_split_rounding_bytes, closed)

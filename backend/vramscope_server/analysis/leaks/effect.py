@@ -66,7 +66,7 @@ def leak_effect(trace: Trace, kind: str, name: str, file: str | None, line: int 
     falls = reserved_falls(trace, lives, at, held.end)
     phases = [_phase(trace, held.begin + place) for place in (highest, highest_after)]
     alive = int(less[span][highest])
-    told = LeakEffect(
+    effect = LeakEffect(
         step=int(trace.events.step[held.begin]),
         begin_event=held.begin,
         end_event=held.end,
@@ -82,7 +82,7 @@ def leak_effect(trace: Trace, kind: str, name: str, file: str | None, line: int 
         alive_bytes=alive,
         words="",
     )
-    if kind == "no_grad-missing" and not told.saved_bytes:
+    if kind == "no_grad-missing" and not effect.saved_bytes:
         # Each batch drops its graph. The looks know those of the batches that they came by at; the peak is in another.
         raise CannotTell("at the peak a graph was alive that no look had seen, so that what the fix saves is not known")
     at_peak = held.begin + highest
@@ -93,7 +93,7 @@ def leak_effect(trace: Trace, kind: str, name: str, file: str | None, line: int 
         if life in held.after
     )
     replaced = bool(len(held.before)) and not alive_then.any()
-    return replace(told, words=_words(told, replaced=replaced, needed=needed))
+    return replace(effect, words=_words(effect, replaced=replaced, needed=needed))
 
 
 def _let_go(trace: Trace, lives: IntArray, at: IntArray) -> IntArray:
@@ -114,12 +114,13 @@ def _phase(trace: Trace, events: int) -> str | None:
 # ---- words ----
 
 
-def _words(told: LeakEffect, *, replaced: bool, needed: bool) -> str:
+def _words(effect: LeakEffect, *, replaced: bool, needed: bool) -> str:
     """``replaced``: at the peak all that the step before had left was gone; ``needed``: what was held then is for the backward."""
-    where = "" if told.phase is None else f" in {told.phase}"
-    saved, alive = told.saved_bytes, told.alive_bytes
-    head = f"Holds {amount(told.held_bytes)}; the peak of step {told.step} falls by {amount(saved) if saved else '0'}: it is{where}"
-    if not alive and needed and told.phase == "backward":
+    where = "" if effect.phase is None else f" in {effect.phase}"
+    saved, alive = effect.saved_bytes, effect.alive_bytes
+    fall = amount(saved) if saved else "0"
+    head = f"Holds {amount(effect.held_bytes)}; the peak of step {effect.step} falls by {fall}: it is{where}"
+    if not alive and needed and effect.phase == "backward":
         return f"{head}, and the backward pass needs what is retained then."
     if not alive and replaced:
         return f"{head}, when the new had already replaced the old."
@@ -127,5 +128,7 @@ def _words(told: LeakEffect, *, replaced: bool, needed: bool) -> str:
         return f"{head}, when nothing was alive that the fix lets go by then."
     if saved == alive:
         return f"{head}, where all of that was alive."
-    then = amount(told.peak_allocated_after_bytes) + ("" if told.phase_after is None else f" in {told.phase_after}")
+    then = amount(effect.peak_allocated_after_bytes) + (
+        "" if effect.phase_after is None else f" in {effect.phase_after}"
+    )
     return f"{head}, where {amount(alive)} was alive that the fix lets go by then; without that the highest is {then}."

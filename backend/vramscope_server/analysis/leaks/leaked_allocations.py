@@ -45,8 +45,8 @@ def held_by(trace: Trace, kind: str, name: str, file: str | None, line: int | No
     """What the leak of this kind, name and place held. Raises CannotTell."""
     ours = [
         at
-        for at, told in enumerate(trace.holdings)
-        if (told.kind, told.name, told.file, told.line) == (kind, name, file, line)
+        for at, holding in enumerate(trace.holdings)
+        if (holding.kind, holding.name, holding.file, holding.line) == (kind, name, file, line)
     ]
     if not ours:
         raise CannotTell("no look within this window saw it")

@@ -31,11 +31,11 @@ def reserved_falls(trace: Trace, lives: IntArray, at: IntArray, end: int) -> lis
 
     Raises ValueError where the run used an allocator that is not PyTorch's own.
     """
-    told = derivation_of(trace)
-    items = told.item_of_life[lives]
+    derivation = derivation_of(trace)
+    items = derivation.item_of_life[lives]
     before, after = (
         _rows(program, np.flatnonzero(program.event < end))
-        for program in (told.program, _with_releases(told.program, items, at))
+        for program in (derivation.program, _with_releases(derivation.program, items, at))
     )
     falls = [_peak(trace, before) - _peak(trace, after)]
     if len(trace.beginning.segments):

@@ -94,15 +94,17 @@ def leak_verdict(
     end = _end(steps_left, seconds_left) if ran_out_step is None else f": memory ran out in step {count(ran_out_step)}"
     on_card = [leak for leak in leaks if not leak["on_host"]]
     if on_card:
-        said = [_who(leaks[0]), _how_much(leaks[0])]
-        said.append(_growth(on_card, floor, end))
+        sentences = [_who(leaks[0]), _how_much(leaks[0])]
+        sentences.append(_growth(on_card, floor, end))
         if len(leaks) > 1:
-            said.append(f"{count(len(leaks) - 1)} more {'is' if len(leaks) == 2 else 'are'} listed.")
+            sentences.append(f"{count(len(leaks) - 1)} more {'is' if len(leaks) == 2 else 'are'} listed.")
         rises = floor is not None and floor.growing
         steady = all(_is_steady(leak) for leak in on_card)
         if steady and not rises and leaks[0]["kind"] in KIND_WORDS:
-            said.append("It does not grow." if leaks[0]["kind"] in STEADY else "It does not grow beyond that.")
-        return RunLeakVerdict("leak" if not steady else "growth" if rises else "held", " ".join(filter(None, said)))
+            sentences.append("It does not grow." if leaks[0]["kind"] in STEADY else "It does not grow beyond that.")
+        return RunLeakVerdict(
+            "leak" if not steady else "growth" if rises else "held", " ".join(filter(None, sentences))
+        )
     kept = "" if not leaks else f" {_kept_on_host(leaks)}"
     left_out = f" The last scan left out {not_scanned}." if not_scanned else ""
     scans = f"A scan found no holder.{left_out}" if looked else f"The agent has not scanned{'' if ended else ' yet'}."
@@ -207,18 +209,18 @@ def _growth(leaks: Sequence[Mapping[str, Any]], floor: Trend | None, end: str) -
     rates = [rate for rate in of_steps if rate > 0]
     own = leaks[0]["growth_bytes_per_step"] or 0
     rises = floor is not None and floor.growing and floor.slope > 2 * sum(rates)
-    said = f"It grows by {amount(own)} a {leaks[0]['per']}" if own > 0 else ""
+    text = f"It grows by {amount(own)} a {leaks[0]['per']}" if own > 0 else ""
     nodes, held = leaks[0]["node_bytes"], leaks[0]["held_bytes"]
-    if said and nodes > held > 0:  # (each graph has as many)
-        said += f" and about {amount(nodes * own / held)} of nodes"
+    if text and nodes > held > 0:  # (each graph has as many)
+        text += f" and about {amount(nodes * own / held)} of nodes"
     full = leaks[0]["full_bytes"]
-    if said and full is not None:
-        said += f", up to about {amount(full)} when it is full"
+    if text and full is not None:
+        text += f", up to about {amount(full)} when it is full"
     if end and leaks[0]["emptied_at"] and leaks[0]["emptied_after"] is None:
         end += ", if it is not emptied before"
     if rises and floor is not None:
-        return f"{said + '; the' if said else 'The'} floor rises by {_slope(floor)}{end}."
-    return f"{said}{end}." if said else ""
+        return f"{text + '; the' if text else 'The'} floor rises by {_slope(floor)}{end}."
+    return f"{text}{end}." if text else ""
 
 
 def _how_much(leak: Mapping[str, Any]) -> str:

@@ -68,11 +68,13 @@ class Items:
         wrong = np.flatnonzero(codes & _KIND_MASK != kind)
         if not len(wrong):
             return codes >> KIND_BITS
-        told, noun = int(codes[wrong[0]]) & _KIND_MASK, NOUNS[kind]
-        if told in (NEW, OTHER):
+        found_kind, noun = int(codes[wrong[0]]) & _KIND_MASK, NOUNS[kind]
+        if found_kind in (NEW, OTHER):
             key = {EVENT: "action", BLOCK: "state", SEGMENT: "total_size"}[kind]
             raise BadSnapshot(f"{key} of {noun}: missing")
-        raise BadSnapshot(f"{what}: {NOUNS.get(told, 'no dict')}{f', where {noun} can be' if told in NOUNS else ''}")
+        raise BadSnapshot(
+            f"{what}: {NOUNS.get(found_kind, 'no dict')}{f', where {noun} can be' if found_kind in NOUNS else ''}"
+        )
 
     def kept(self, codes: Any, kind: int) -> Any:
         """The rows of those of these items that are of a kind."""

@@ -100,12 +100,12 @@ def every_span(trace: Trace, first: int, end: int) -> Iterator[tuple[str, Span]]
     for depth in range(1, int(lengths.max(initial=0)) + 1):
         names, stretches = _at(parts, depth, np.where(lengths >= depth, module, -1))
         yield from _spans("module", "module", names.__getitem__, stretches, low)
-    told = trace.annotations
-    inside = np.flatnonzero((told.first < end) & (told.end > np.maximum(told.first, low)))
-    for depth in np.unique(told.depth[inside]).tolist():
-        stretches = _painted(trace, inside[told.depth[inside] == depth], low, end)
+    annotations = trace.annotations
+    inside = np.flatnonzero((annotations.first < end) & (annotations.end > np.maximum(annotations.first, low)))
+    for depth in np.unique(annotations.depth[inside]).tolist():
+        stretches = _painted(trace, inside[annotations.depth[inside] == depth], low, end)
         track = f"range {depth + 1}" if depth else "range"
-        yield from _spans(track, "range", lambda row: trace.words[told.name[row]], stretches, 0)
+        yield from _spans(track, "range", lambda row: trace.words[annotations.name[row]], stretches, 0)
 
 
 def _spans(
@@ -118,31 +118,31 @@ def _spans(
 
 def _add_ranges(made: AxisSpans, trace: Trace, low: int, end: int, least: float) -> None:
     """What the program named, as deep as there is room for."""
-    told = trace.annotations
-    inside = np.flatnonzero((told.first < end) & (told.end > np.maximum(told.first, low)))
-    depths = np.unique(told.depth[inside])
+    annotations = trace.annotations
+    inside = np.flatnonzero((annotations.first < end) & (annotations.end > np.maximum(annotations.first, low)))
+    depths = np.unique(annotations.depth[inside])
     if not len(depths):
         return
     stretches = np.empty((3, 0), np.int64)
     shown = 0
     for depth in depths[:_MOST_DEPTHS]:
-        deeper = _painted(trace, inside[told.depth[inside] <= depth], low, end)
+        deeper = _painted(trace, inside[annotations.depth[inside] <= depth], low, end)
         if stretches.shape[1] and deeper.shape[1] > MOST_SPANS:
             break
         stretches, shown = deeper, shown + 1
-    made.add("range", lambda row: trace.words[told.name[row]], stretches, 0, least)
+    made.add("range", lambda row: trace.words[annotations.name[row]], stretches, 0, least)
     made.depth["range"] = (shown, len(depths))
 
 
 def _painted(trace: Trace, rows: IntArray, low: int, end: int) -> IntArray:
     """(row, begin, end) of stretches with what was begun last on top. O(rows log rows) a depth, whatever the window."""
-    told = trace.annotations
-    borders = np.unique(np.clip(np.concatenate([told.first[rows], told.end[rows], [low, end]]), low, end))
+    annotations = trace.annotations
+    borders = np.unique(np.clip(np.concatenate([annotations.first[rows], annotations.end[rows], [low, end]]), low, end))
     top = np.full(len(borders), -1)
-    for depth in np.unique(told.depth[rows]):
-        level = rows[told.depth[rows] == depth]
-        at = np.searchsorted(told.first[level], borders, side="right") - 1
-        covers = (at >= 0) & (told.end[level[np.maximum(at, 0)]] > borders)
+    for depth in np.unique(annotations.depth[rows]):
+        level = rows[annotations.depth[rows] == depth]
+        at = np.searchsorted(annotations.first[level], borders, side="right") - 1
+        covers = (at >= 0) & (annotations.end[level[np.maximum(at, 0)]] > borders)
         top[covers] = level[at[covers]]
     found = _stretches(top)
     found[1:] = np.append(borders, end)[found[1:]]

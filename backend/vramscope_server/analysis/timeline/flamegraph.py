@@ -118,12 +118,14 @@ def _by_stack(trace: Trace, sites: SourceLines, rows: IntArray, libraries: bool)
     flat, offsets = np.asarray(trace.stacks.flat), np.asarray(trace.stacks.offsets)
     frames = len(sites.own)
     names = [*(f"no stack: {phase}" for phase in PHASES), "no stack", "before the recording"]
-    told = sources >= 0
+    has_source = sources >= 0
     starts = (
-        np.where(told, offsets[np.where(told, sources, 0)], 0) if len(offsets) > 1 else np.zeros(len(sources), np.int64)
+        np.where(has_source, offsets[np.where(has_source, sources, 0)], 0)
+        if len(offsets) > 1
+        else np.zeros(len(sources), np.int64)
     )
     ends = (
-        np.where(told, offsets[np.where(told, sources, 0) + 1], 1)
+        np.where(has_source, offsets[np.where(has_source, sources, 0) + 1], 1)
         if len(offsets) > 1
         else np.ones(len(sources), np.int64)
     )
@@ -131,10 +133,10 @@ def _by_stack(trace: Trace, sites: SourceLines, rows: IntArray, libraries: bool)
     path = np.repeat(np.arange(len(sources)), lengths)
     nth = np.arange(len(path)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     place = ends[path] - 1 - nth  # outermost first
-    known = told[path]
+    known = has_source[path]
     label = np.where(known, flat[np.where(known, place, 0)] if len(flat) else 0, frames - 1 - sources[path])
     if not libraries:
-        innermost = known & (place == np.append(sites.inner, -1)[np.where(told, sources, -1)][path])
+        innermost = known & (place == np.append(sites.inner, -1)[np.where(has_source, sources, -1)][path])
         kept = ~known | innermost | np.append(sites.own, False)[np.minimum(label, frames)]
         path, label = path[kept], label[kept]
     out = np.concatenate([[0], np.cumsum(np.bincount(path, minlength=len(sources)))])

@@ -88,8 +88,8 @@ def _frees_are_told(trace: Trace) -> bool:
         & (lives.free_requested_event < len(stack))
         & (lives.stack >= 0)
     )
-    told = stack[lives.free_requested_event[gone]]
-    return bool(np.any((told >= 0) & (told != lives.stack[gone])))
+    freed_at = stack[lives.free_requested_event[gone]]
+    return bool(np.any((freed_at >= 0) & (freed_at != lives.stack[gone])))
 
 
 @dataclass(frozen=True, slots=True)

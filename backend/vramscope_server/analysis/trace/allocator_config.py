@@ -8,7 +8,7 @@ import numpy as np
 
 from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
-from vramscope_server.analysis.simulator.timed_settings import Told as SettingsInForce
+from vramscope_server.analysis.simulator.timed_settings import ReportedSettings as SettingsInForce
 from vramscope_server.analysis.simulator.timed_settings import settings_in_force
 from vramscope_server.analysis.simulator.versions import profile_of
 from vramscope_server.analysis.trace.block_sizes import Rounding

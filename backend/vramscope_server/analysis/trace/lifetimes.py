@@ -183,11 +183,11 @@ def _paired(
     # A loss, or an existence at the end, without a gain before it: the segment existed at the start.
     alone = ~born & ~(same & np.append(False, born[:-1]))
     keep = born | alone
-    begun = np.where(born, when, -1)[keep]
+    first = np.where(born, when, -1)[keep]
     ended = np.where(born, died, when)[keep]
     wide = [column[order][keep] for column in (stream, large, expandable, pool)]
     # If an event lacks the pool, that of the layout applies to all lifetimes of the range.
-    return SegmentLifetimes(begun, ended, address[keep], size[keep], wide[0], wide[1], wide[2], np.maximum(wide[3], 0))
+    return SegmentLifetimes(first, ended, address[keep], size[keep], wide[0], wide[1], wide[2], np.maximum(wide[3], 0))
 
 
 # ---- allocations ----
@@ -283,7 +283,7 @@ def lifetimes_of(
     unended = int(np.count_nonzero(completed == count)) - len(np.unique(row[row >= 0]))
     extra = at_end[row < 0] if start is None else at_end[:0]
     home = last.segment[extra]
-    begun = np.concatenate([alloc, np.full(len(extra), -1)])
+    begin = np.concatenate([alloc, np.full(len(extra), -1)])
     made = {
         "address": np.concatenate([made["address"], last.address[extra]]),
         "requested_bytes": np.concatenate([made["requested_bytes"], last.requested_bytes[extra]]),
@@ -294,10 +294,10 @@ def lifetimes_of(
         "completed_event": np.concatenate([completed, np.full(len(extra), count)]),
         "size_bytes": np.concatenate([size, last.size_bytes[extra]]),
     }
-    order = np.lexsort((made["address"], begun))
+    order = np.lexsort((made["address"], begin))
     made = {name: column[order] for name, column in made.items()}
     made["pool"] = np.maximum(made["pool"], 0)
-    lives = AllocationLifetimes(alloc_event=begun[order], unended=unended, **made)
+    lives = AllocationLifetimes(alloc_event=begin[order], unended=unended, **made)
     guessed = (lives.alloc_event < 0) & (lives.size_bytes < 0)
     _fill_earlier_sizes(lives, segments, rules)
     _fill_sizes(lives, segments, rules, count, guessed)

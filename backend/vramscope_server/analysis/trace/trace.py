@@ -15,7 +15,7 @@ import numpy as np
 from vramscope.protocol.window import STATES, BadWindow, Holding, SettingsBefore
 from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
-from vramscope_server.analysis.simulator.timed_settings import Told as SettingsInForce
+from vramscope_server.analysis.simulator.timed_settings import ReportedSettings as SettingsInForce
 from vramscope_server.analysis.trace import allocator_config
 from vramscope_server.analysis.trace.annotations import Annotations
 from vramscope_server.analysis.trace.annotations import none as no_annotations

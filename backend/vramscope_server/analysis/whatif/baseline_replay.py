@@ -88,15 +88,15 @@ def exact_replay(trace: Trace) -> ExactReplay:
     if not len(trace.events):
         raise NotReplayable("there are no events to replay")
     profile, other = profile_of(trace.torch)
-    told, recorded = derivation_of(trace), reserved_after(trace)
-    program = told.program
-    full = len(told.releases) or len(told.failed)  # else it was never full, and its size is of no account
-    device_bytes = told.room_low_bytes if full else UNLIMITED
+    derivation, recorded = derivation_of(trace), reserved_after(trace)
+    program = derivation.program
+    full = len(derivation.releases) or len(derivation.failed)  # else it was never full, and its size is of no account
+    device_bytes = derivation.room_low_bytes if full else UNLIMITED
     initial = initial_of(trace) if len(trace.beginning.segments) else None
     ages = None if initial is None else _Ages(initial, _first_guess(trace))
     late = program.event >= 0
     releases = np.isin(program.op, (EMPTY_CACHE, EMPTY_POOL, POOL_FREEABLE))
-    allocs = late & (program.op == ALLOC) & ~np.isin(program.event, told.failed)
+    allocs = late & (program.op == ALLOC) & ~np.isin(program.event, derivation.failed)
     addresses = recorded_addresses(trace)
     for left in range(min(MOST_REPLAYS, 2 + MOST_OPERATIONS // max(len(program), 1)), 0, -1):
         done = replay(

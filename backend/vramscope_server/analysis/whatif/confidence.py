@@ -56,7 +56,7 @@ def doubts_of_recording(trace: Trace, residual: Residual) -> Iterator[Caveat]:
         yield Caveat(f"{trace.lost_events:,} events are missing from the recording and are not replayed.")
 
 
-def doubts_of_others(trace: Trace, told: Derivation, *, by_address: bool) -> Iterator[Caveat]:
+def doubts_of_others(trace: Trace, derivation: Derivation, *, by_address: bool) -> Iterator[Caveat]:
     """Those of all settings but the recorded ones, and of other devices. ``by_address``: addresses decide between equal blocks."""
     _, unknown = trace.parsed_settings
     if unknown:
@@ -64,17 +64,17 @@ def doubts_of_others(trace: Trace, told: Derivation, *, by_address: bool) -> Ite
     _, other = profile_of(trace.torch)
     if other and not trace.torch.endswith("or newer"):  # (all versions from 2.13 on have the same rules)
         yield Caveat(f"{other}.")
-    if told.unseen_empty_caches:
+    if derivation.unseen_empty_caches:
         yield Caveat(
-            f"empty_cache() was called {times(told.unseen_empty_caches)} without an effect, at unknown times. "
+            f"empty_cache() was called {times(derivation.unseen_empty_caches)} without an effect, at unknown times. "
             "Under these settings it might have returned memory; that is not replayed."
         )
-    if told.releases_are_guessed:
+    if derivation.releases_are_guessed:
         yield Caveat(
-            f"Memory was returned {times(len(told.releases))} just before more was requested. The recording does "
+            f"Memory was returned {times(len(derivation.releases))} just before more was requested. The recording does "
             "not say why; it is assumed that this made room."
         )
-    deferred = int(np.count_nonzero(told.program.op == FREE_REQUESTED))
+    deferred = int(np.count_nonzero(derivation.program.op == FREE_REQUESTED))
     if trace.start is None and trace.events.action[:1].tolist() == [FREE_COMPLETED]:
         deferred -= 1  # (a ring forgot its request, just before: it waited for nobody)
     if deferred:

@@ -47,7 +47,7 @@ def target_device_of(trace: Trace, device_bytes: int | None = None) -> TargetDev
     if total is not None:
         room = total - (outside or 0)
     else:
-        told = derivation_of(trace)
-        room = told.room_high_bytes if told.room_high_bytes is not None else UNLIMITED
+        derivation = derivation_of(trace)
+        room = derivation.room_high_bytes if derivation.room_high_bytes is not None else UNLIMITED
     device = TargetDevice(total, outside, fraction, room)
     return device if device_bytes is None else device.of(device_bytes)

@@ -83,8 +83,8 @@ def derivation_of(trace: Trace) -> Derivation:
     pool_of = np.array([0 if pool == (0, 0) else next(private) for pool in map(tuple, trace.pools)] or [0], np.int64)
     room = _room(trace)
     bursts = _bursts(trace)
-    heard = _behind_calls(trace)
-    explicit = [burst for burst in bursts if burst.first in heard or not _own(trace, burst, room)]
+    behind_calls = _behind_calls(trace)
+    explicit = [burst for burst in bursts if burst.first in behind_calls or not _own(trace, burst, room)]
     failed = np.flatnonzero(events.action == OOM)
     died = len(failed) and not np.any(events.action[failed[-1] :] == ALLOCATED)
 
@@ -122,7 +122,7 @@ def derivation_of(trace: Trace) -> Derivation:
             returns, of = (EMPTY_POOL, max(used)) if alone and len(used) == 1 else (EMPTY_CACHE, 0)
             rows.append(_rows(np.array([burst.first]), returns, np.array([-1]), pool=np.array([of]), within=np.ones(1)))
     given_back = {burst.first for burst in explicit}
-    unaffected = [before for before, first in zip(trace.emptied, heard, strict=True) if first not in given_back]
+    unaffected = [before for before, first in zip(trace.emptied, behind_calls, strict=True) if first not in given_back]
     for before in unaffected:
         at, place = (before - 1, 2 * behind) if before else (0, -1)  # behind all that belongs to the event before
         rows.append(_rows(np.array([at]), EMPTY_CACHE, np.array([-1]), within=np.array([place])))
@@ -163,20 +163,20 @@ def derivation_of(trace: Trace) -> Derivation:
 
 def initial_of(trace: Trace) -> InitialState:
     """What was there at the beginning, as the simulator takes it: for the replay under the recorded settings."""
-    told, at = derivation_of(trace), trace.beginning
+    derivation, at = derivation_of(trace), trace.beginning
     segments, blocks = at.segments, at.blocks
     there = np.flatnonzero(trace.lives.alloc_event < 0)  # by address
     item = np.full(len(blocks), -1, np.int64)
     found = np.searchsorted(blocks.address, trace.lives.address[there])
     # (an event may free what never was there: a damaged history)
     real = np.append(blocks.address, -1)[found] == trace.lives.address[there]
-    item[found[real]] = told.item_of_life[there][real]
-    handles = {int(handle): number for number, handle in enumerate(told.streams)}
+    item[found[real]] = derivation.item_of_life[there][real]
+    handles = {int(handle): number for number, handle in enumerate(derivation.streams)}
     return InitialState(
         segment_address=segments.address,
         segment_size_bytes=segments.size_bytes,
         segment_stream=np.array([handles[int(handle)] for handle in segments.stream], np.int64),
-        segment_pool=told.pool_of[np.maximum(segments.pool, 0)],
+        segment_pool=derivation.pool_of[np.maximum(segments.pool, 0)],
         segment_large=segments.large.astype(np.int64),
         segment_expandable=segments.expandable.astype(np.int64),
         segment_age=np.arange(len(segments), dtype=np.int64),
@@ -228,8 +228,8 @@ def _room(trace: Trace) -> _Room:
         known.append(max(trace.start.reserved_bytes + trace.device_free_bytes, low))
     for event in np.flatnonzero(trace.events.action == OOM):  # its address is the device's free memory
         # Where the device had more than that free, the program kept to a limit of its own.
-        told, asked = int(trace.events.address[event]), _asked_of_device(trace, int(event))
-        free = min(told, asked - 1) if told >= 0 else asked - 1
+        address, asked = int(trace.events.address[event]), _asked_of_device(trace, int(event))
+        free = min(address, asked - 1) if address >= 0 else asked - 1
         known.append(max(int(reserved[event]) + free, low))
     retries = None
     if trace.start is not None and "num_alloc_retries" in trace.start.counters and trace.end.counters:

@@ -95,7 +95,7 @@ class Scenario:
         throughout = trace.earlier_settings is None
         self.is_own = recorded or (throughout and replace(self.settings, text="") == replace(own, text=""))
         with _lock:  # made once for all cases, by the one that comes first
-            self.told = derivation_of(trace)
+            self.derivation = derivation_of(trace)
             self.residual = exact_replay(trace).residual
             self.variants = variants_of(trace, own=self.is_own)
         self.notes = [f"{other}."] if other else []
@@ -155,7 +155,7 @@ class Scenario:
         """
         variants = self.variants
         uncertain = self.other_ways or variants.kept or variants.to_a_segment
-        if self.is_own or not uncertain or stopped(self.uncapped, self.told.program):
+        if self.is_own or not uncertain or stopped(self.uncapped, self.derivation.program):
             return None
         peaks = [self.uncapped.peak_reserved_bytes]
         peaks += [self.run(self.free_device, *way).peak_reserved_bytes for way in self.other_ways]
@@ -181,7 +181,7 @@ class Scenario:
     @property
     def _segment_each_bytes(self) -> int:
         """One segment of each heap that is asked for something."""
-        program = self.told.program
+        program = self.derivation.program
         asked = program.op == ALLOC
         large = program.size_bytes[asked] > SMALL_BYTES
         heaps = np.unique(np.stack([program.stream[asked], program.pool[asked], large]), axis=1)
@@ -200,7 +200,7 @@ class Scenario:
             # On another device the run would have been from its first allocation on: what was there would lie otherwise.
             done = self.run(device, self.variants.predicted if is_own_device else self.variants.afresh)
         failed = done.out_of_memory_at
-        event = int(self.told.program.event[failed]) if failed >= 0 else -1
+        event = int(self.derivation.program.event[failed]) if failed >= 0 else -1
         doubts = list(self._doubts(done, device, is_own_device=is_own_device))
         reasons = [doubt.words for doubt in doubts]
         return Prediction(
@@ -215,12 +215,12 @@ class Scenario:
             certainty=certainty_of(doubts),
             reasons=reasons,
             band=self.band,
-            notes=list(dict.fromkeys([*reasons, *self.notes, *self._said_of(done, device)])),
+            notes=list(dict.fromkeys([*reasons, *self.notes, *self._notes_on(done, device)])),
         )
 
     def _doubts(self, done: Replay, device: TargetDevice, *, is_own_device: bool) -> Iterator[Caveat]:
         yield from doubts_of_recording(self.trace, self.residual)
-        if stopped(done, self.told.program):
+        if stopped(done, self.derivation.program):
             why = "; ".join(words for hazard, words in _STOPS.items() if done.hazards & hazard)
             yield Caveat(
                 f"PyTorch would stop with an error of its own under these settings: {why}. The result ends there."
@@ -231,7 +231,7 @@ class Scenario:
         if not self.is_own:
             yield from doubts_of_limit(self.trace, self.settings)
         if not self.is_own or on_a_card:
-            yield from doubts_of_others(self.trace, self.told, by_address=len(self.orders) > 1)
+            yield from doubts_of_others(self.trace, self.derivation, by_address=len(self.orders) > 1)
         if self.variants.words:
             yield Caveat(self.variants.words, bounded=True)
             if not self.is_bounded:
@@ -257,7 +257,7 @@ class Scenario:
         """
         afresh: ReplayCase = (self.variants.afresh, self.orders[0])
         most = self.uncapped if self.variants.afresh is self.variants.predicted else self.run(self.free_device, *afresh)
-        if stopped(most, self.told.program):
+        if stopped(most, self.derivation.program):
             return None, 0
         share = min(self.settings.per_process_memory_fraction, device.limit_fraction or 1.0)
         outside = device.outside_bytes or 0
@@ -324,9 +324,9 @@ class Scenario:
         return self._enough(device, way) is not None
 
     def _enough(self, device: TargetDevice, way: ReplayCase) -> int | None:
-        """A size on which it survives, at most this device's: what it reserved at most would have done. None: it does not survive."""
+        """A size on which it survives, at most this device's: what it reserved at most would have done. None: there is none."""
         done = self.run(device, *way)
-        if done.out_of_memory_at >= 0 or stopped(done, self.told.program):
+        if done.out_of_memory_at >= 0 or stopped(done, self.derivation.program):
             return None
         assert device.total_bytes is not None
         # What failed on this device fails on a smaller one as well, and what succeeded fits: it would go the same way.
@@ -334,7 +334,7 @@ class Scenario:
         return min(device.total_bytes, needed) if self._ends_with_the_device(device) else device.total_bytes
 
     def _ends_with_the_device(self, device: TargetDevice) -> bool:
-        """Whether the device's size decides on nothing but when cudaMalloc fails: no limit is a part of it, no range of addresses."""
+        """Whether the device's size only decides when cudaMalloc fails: no limit or range of addresses depends on it."""
         settings = self.settings
         return (
             min(settings.per_process_memory_fraction, device.limit_fraction or 1.0) == 1.0
@@ -347,7 +347,7 @@ class Scenario:
         fraction = min(self.settings.per_process_memory_fraction, device.limit_fraction or 1.0)
         return device.total_bytes is not None and fraction < 1
 
-    def _said_of(self, done: Replay, device: TargetDevice) -> Iterator[str]:
+    def _notes_on(self, done: Replay, device: TargetDevice) -> Iterator[str]:
         settings = self.settings
         if device.total_bytes is None and settings.per_process_memory_fraction < 1:
             yield "per_process_memory_fraction is a share of the device, whose size is unknown: no limit is assumed."

@@ -74,10 +74,10 @@ class Row:
     def reserved_bytes(self) -> int:
         """Where there is room. Of a run whose beginning is not known at most; but for expandable segments, where what ran before
         it hardly matters (docs/fragmentation.md)."""
-        told = self.prediction
-        if told.band is None or self.expandable:
-            return told.uncapped_peak_reserved_bytes
-        return max(told.band)
+        prediction = self.prediction
+        if prediction.band is None or self.expandable:
+            return prediction.uncapped_peak_reserved_bytes
+        return max(prediction.band)
 
 
 @dataclass(frozen=True)
@@ -173,9 +173,9 @@ def _workers(most: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def _notes(trace: Trace, device: TargetDevice) -> list[str]:
-    told = derivation_of(trace)
-    notes = [*trace.notes, *told.notes]
-    if told.ended_by_failure:
+    derivation = derivation_of(trace)
+    notes = [*trace.notes, *derivation.notes]
+    if derivation.ended_by_failure:
         notes.append("The recorded run ended there. What would have followed is unknown and could need more.")
     in_force = trace.parsed_settings[0].text
     if in_force != trace.settings:
@@ -183,7 +183,7 @@ def _notes(trace: Trace, device: TargetDevice) -> list[str]:
             f"The last settings were {trace.settings or 'the default ones'!r}; together with earlier ones, "
             f"{in_force!r} was in effect."
         )
-    if told.unseen_empty_caches is None:
+    if derivation.unseen_empty_caches is None:
         notes.append("It is unknown whether empty_cache() was called without an effect; it is assumed that it was not.")
     if device.outside_bytes is None:
         notes.append(
