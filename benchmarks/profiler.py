@@ -158,14 +158,14 @@ def main() -> None:
 
 def middle(runs: list[dict]) -> dict:
     """Medians of each figure, and of after over before."""
-    told: dict = {}
+    fields: dict = {}
     for key, value in runs[0].items():
         if isinstance(value, dict):
-            told[key] = {name: round(statistics.median(run[key][name] for run in runs), 3) for name in value}
+            fields[key] = {name: round(statistics.median(run[key][name] for run in runs), 3) for name in value}
         else:
-            told[key] = round(statistics.median(run[key] for run in runs), 3)
-    told["after_over_before"] = round(statistics.median(run["after_ms"] / run["before_ms"] for run in runs), 3)
-    return told
+            fields[key] = round(statistics.median(run[key] for run in runs), 3)
+    fields["after_over_before"] = round(statistics.median(run["after_ms"] / run["before_ms"] for run in runs), 3)
+    return fields
 
 
 if __name__ == "__main__":

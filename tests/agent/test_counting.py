@@ -53,16 +53,16 @@ def test_buckets_are_copies_of_gradients_unless_these_are_parts_of_them() -> Non
     class Wrapper(nn.Module):
         gradient_as_bucket_view = False
 
-        def __init__(self, told: dict[str, str]) -> None:
+        def __init__(self, answer: dict[str, str]) -> None:
             super().__init__()
-            self.module, self.told = nn.Linear(8, 8, bias=False), told
+            self.module, self.config = nn.Linear(8, 8, bias=False), answer
 
         def _get_ddp_logging_data(self) -> dict[str, str]:
-            return self.told
+            return self.config
 
     wrapper = Wrapper({"bucket_sizes": "256"})
     assert owned_memory.count([], [wrapper], CPU, loading=False).bucket_bytes == 256
-    wrapper.told["rebuilt_bucket_sizes"] = "128, 120"
+    wrapper.config["rebuilt_bucket_sizes"] = "128, 120"
     assert owned_memory.count([], [wrapper], CPU, loading=False).bucket_bytes == 248
     assert owned_memory.count([], [wrapper], 0, loading=False).bucket_bytes == 0, "they lie where the module does"
     wrapper.gradient_as_bucket_view = True

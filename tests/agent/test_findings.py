@@ -12,7 +12,7 @@ from vramscope.leaks.verdict.holder_verdict import GROWS, HolderVerdict
 from vramscope.steps.clock import StepClock
 
 
-def told(*kinds):
+def report_of(*kinds):
     """The kinds that are told in the end, of what looks have found of one list, one after the other."""
     scans = []
     findings = FindingRegistry(StepClock(), scans.append)
@@ -29,13 +29,13 @@ def told(*kinds):
 
 def test_what_is_known_to_grow_is_not_told_again_as_an_overlap_of_itself():
     """The list of an evaluation that lives into the next epoch."""
-    assert told("growing-eval", "overlap-unfreed") == ["growing-eval"]
-    assert told("growing", "overlap") == ["growing"]
+    assert report_of("growing-eval", "overlap-unfreed") == ["growing-eval"]
+    assert report_of("growing", "overlap") == ["growing"]
 
 
 def test_what_turns_out_to_grow_is_no_overlap_any_more():
-    assert told("overlap-unfreed", "growing-eval") == ["growing-eval"]
-    assert told("overlap") == ["overlap"]
+    assert report_of("overlap-unfreed", "growing-eval") == ["growing-eval"]
+    assert report_of("overlap") == ["overlap"]
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

@@ -1151,5 +1151,5 @@ def test_a_graph_that_nothing_named_holds_has_the_place_where_it_is_built(tmp_pa
     """
     file = tmp_path / "train.py"
     file.write_text(textwrap.dedent(script))
-    told = run_apart(f"import runpy; runpy.run_path({str(file)!r}, run_name='__main__')")
-    assert "no_grad-missing unknown loss_of" in told.splitlines(), told
+    output = run_apart(f"import runpy; runpy.run_path({str(file)!r}, run_name='__main__')")
+    assert "no_grad-missing unknown loss_of" in output.splitlines(), output

@@ -245,10 +245,10 @@ def test_what_somebody_has_wrapped_meanwhile_is_heard_no_more_after_removal(cloc
     model = nn.Linear(4, 4)
     hooks.install([model])
     ours = torch.autograd.backward
-    heard = []
+    seen = []
 
     def theirs(*args, **kwargs):
-        heard.append(clock.micro_steps)
+        seen.append(clock.micro_steps)
         return ours(*args, **kwargs)
 
     monkeypatch.setattr(torch.autograd, "backward", theirs)
@@ -257,7 +257,7 @@ def test_what_somebody_has_wrapped_meanwhile_is_heard_no_more_after_removal(cloc
     hooks.remove()
     assert torch.autograd.backward is theirs
     model(torch.ones(2, 4)).sum().backward()
-    assert (heard, clock.micro_steps) == ([0, 1], 1)
+    assert (seen, clock.micro_steps) == ([0, 1], 1)
     assert not is_watched(ours)
 
 

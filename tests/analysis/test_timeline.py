@@ -262,13 +262,13 @@ def test_allocation_has_sizes_events_and_source_line() -> None:
     trace = from_window(training())
     sites = sites_of(trace)
     row = int(np.flatnonzero((trace.lives.alloc_event > 0) & (trace.lives.free_requested_event < len(trace.events)))[0])
-    told = life(trace, sites, row, "activations")
-    assert told["born"] == describe_event(trace, int(trace.lives.alloc_event[row]))
-    assert told["freed"]["event"] - told["born"]["event"] == told["events"] > 0
-    assert told["seconds"] == pytest.approx(told["events"] * 1e-6)
-    assert told["size_bytes"] >= told["requested_bytes"] > 0
-    assert [frame["library"] for frame in told["stack"]] == [True, True, False, False]
-    assert told["freed_by"] == [], "who frees is not recorded"
+    lifetime = life(trace, sites, row, "activations")
+    assert lifetime["born"] == describe_event(trace, int(trace.lives.alloc_event[row]))
+    assert lifetime["freed"]["event"] - lifetime["born"]["event"] == lifetime["events"] > 0
+    assert lifetime["seconds"] == pytest.approx(lifetime["events"] * 1e-6)
+    assert lifetime["size_bytes"] >= lifetime["requested_bytes"] > 0
+    assert [frame["library"] for frame in lifetime["stack"]] == [True, True, False, False]
+    assert lifetime["freed_by"] == [], "who frees is not recorded"
     first = life(trace, sites, 0, "unknown")
     assert (first["born"], first["events"], first["freed"]) == (None, None, None)
 
@@ -371,23 +371,24 @@ def test_difference_is_appeared_minus_gone(seed: int, at: tuple[float, float]) -
     trace = from_window(random_window(seed))
     curve = allocation_curve(trace)
     a, b = (int(part * len(trace.events)) - 1 for part in at)
-    told = between(trace, grouping_of(trace, curve, "site"), a, b)
+    changes = between(trace, grouping_of(trace, curve, "site"), a, b)
     assert (
-        told["b"]["allocated_bytes"] - told["a"]["allocated_bytes"] == told["appeared"]["bytes"] - told["gone"]["bytes"]
+        changes["b"]["allocated_bytes"] - changes["a"]["allocated_bytes"]
+        == changes["appeared"]["bytes"] - changes["gone"]["bytes"]
     )
-    assert told["both_bytes"] + told["appeared"]["bytes"] == held_at(trace, b)
+    assert changes["both_bytes"] + changes["appeared"]["bytes"] == held_at(trace, b)
     for side in ("appeared", "gone"):
-        rows = told[side]["rows"]
-        assert sum(row["bytes"] for row in rows) + told[side]["left_out"]["bytes"] == told[side]["bytes"]
+        rows = changes[side]["rows"]
+        assert sum(row["bytes"] for row in rows) + changes[side]["left_out"]["bytes"] == changes[side]["bytes"]
         assert [row["bytes"] for row in rows] == sorted((row["bytes"] for row in rows), reverse=True)
 
 
 def test_groups_beyond_the_table_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vramscope_server.analysis.timeline.diff.MOST_ROWS", 1)
     trace = from_window(training())
-    told = between(trace, grouping_of(trace, allocation_curve(trace), "site"), -1, 70)["appeared"]
-    assert len(told["rows"]) == 1 == told["left_out"]["groups"]
-    assert told["rows"][0]["bytes"] + told["left_out"]["bytes"] == told["bytes"]
+    changes = between(trace, grouping_of(trace, allocation_curve(trace), "site"), -1, 70)["appeared"]
+    assert len(changes["rows"]) == 1 == changes["left_out"]["groups"]
+    assert changes["rows"][0]["bytes"] + changes["left_out"]["bytes"] == changes["bytes"]
 
 
 # ---- the ruler, and where to look ----
@@ -425,11 +426,11 @@ def test_omitted_axis_spans_are_counted() -> None:
     picture = timeline_figure.draw(
         overview(allocation_curve(trace), grouping_of(trace, allocation_curve(trace), "site"), -1, count), whole
     )
-    (said,) = [
+    (seen,) = [
         note.text for note in picture.layout.annotations if note.name == "statement" and "not drawn" in note.text
     ]
-    assert f"{whole.left_out['phase']:,} phases" in said and "too narrow to be seen" in said
-    assert "modules: 1 of 3 levels" in said
+    assert f"{whole.left_out['phase']:,} phases" in seen and "too narrow to be seen" in seen
+    assert "modules: 1 of 3 levels" in seen
     near = ruler(trace, 100, 130)
     assert not any(near.left_out.values()) and near.depth == {"module": (3, 3)}
     assert timeline_figure.ruler_words(near) == "", "where all is drawn nothing is said"
@@ -442,9 +443,9 @@ def test_perfetto_export_has_all_spans_and_lists_omissions(monkeypatch: pytest.M
 
     def written(window: Window) -> tuple[dict[str, Any], list[str], list[dict[str, Any]]]:
         trace = from_window(window)
-        told = json.loads(b"".join(as_perfetto(trace, 0, len(trace.events))))
-        labels = [one["args"]["labels"] for one in told["traceEvents"] if one["name"] == "process_labels"]
-        return told["otherData"], labels, [one for one in told["traceEvents"] if one["ph"] == "X"]
+        answer = json.loads(b"".join(as_perfetto(trace, 0, len(trace.events))))
+        labels = [one["args"]["labels"] for one in answer["traceEvents"] if one["name"] == "process_labels"]
+        return answer["otherData"], labels, [one for one in answer["traceEvents"] if one["ph"] == "X"]
 
     window = random_window(1, 3000, modules=240)
     events, modules = from_window(window).events, from_window(window).modules

@@ -64,12 +64,12 @@ LOOP = textwrap.dedent(
 
 
 def test_the_peak_of_a_group_is_the_highest_of_its_steps() -> None:
-    def told(how: str) -> list:
+    def report_of(how: str) -> list:
         done = warm.run(LOOP, arguments=[how])
         assert done.returncode == 0, done.stderr[-3000:]
         return json.loads(done.stdout)
 
-    (alone, _), (watched, users) = told("alone"), told("watched")
+    (alone, _), (watched, users) = report_of("alone"), report_of("watched")
     groups = [row for row in watched if row[1] > row[0]]
     assert len(groups) > 8, "there were plain steps"
     assert watched[0][0] == 1 and watched[-1][1] == 1200

@@ -151,9 +151,9 @@ def closes_at_every_moment(profile: Profile, table: str) -> tuple[Any, Any]:
     assert made is not None
     curve, names = made.curve, made.grouping.names
     held = held_by(curve, made.grouping.group, len(names), np.arange(-1, curve.end))
-    told = np.frombuffer(profile.history["total_bytes"], "<i8")
-    assert (told >= 0).sum() > 0.5 * len(told)
-    assert (held.sum(0)[1:][told >= 0] == told[told >= 0]).all(), "the allocator's own count"
+    result = np.frombuffer(profile.history["total_bytes"], "<i8")
+    assert (result >= 0).sum() > 0.5 * len(result)
+    assert (held.sum(0)[1:][result >= 0] == result[result >= 0]).all(), "the allocator's own count"
     assert held[:, 0].sum() == profile.start_bytes
     assert held[:, -1].sum() == profile.start_bytes + profile.allocated_bytes - profile.freed_bytes
     assert (held >= 0).all()
@@ -607,8 +607,8 @@ def test_the_trace_is_sent_only_on_request(training) -> None:
         run.step()
     plain, asked = run.end()
     (trace,) = run.traces
-    told = json.loads(gzip.decompress(trace))
-    assert {"aten::linear", "aten::relu"} <= {event.get("name") for event in told["traceEvents"]}
+    answer = json.loads(gzip.decompress(trace))
+    assert {"aten::linear", "aten::relu"} <= {event.get("name") for event in answer["traceEvents"]}
     assert asked.stacks and not plain.stacks and not rows(plain, "lines")
     shapes = {row["name"]: row["shapes"] for row in rows(asked, "operations")}
     assert shapes["aten::addmm"] == "512, 64x256, 256x512"
@@ -671,7 +671,7 @@ def test_the_tables_are_summed_in_slices_and_are_the_same(training, monkeypatch)
 
     from vramscope.profiler import packing
 
-    tables_of, told = packing.tables_of, []
+    tables_of, seen = packing.tables_of, []
 
     def both(raw: Any, events: Any, spent_s: Any, pause: Any) -> Profile:
         calls, slices = 0, []
@@ -692,7 +692,7 @@ def test_the_tables_are_summed_in_slices_and_are_the_same(training, monkeypatch)
             sys.setprofile(None)
         cut()
         whole = tables_of(raw, events, lambda: 0.0, lambda: None)
-        told.append((profile_tables.pack(cut_up) == profile_tables.pack(whole), slices, len(events.names)))
+        seen.append((profile_tables.pack(cut_up) == profile_tables.pack(whole), slices, len(events.names)))
         return whole
 
     monkeypatch.setattr(packing, "tables_of", both)
@@ -700,6 +700,6 @@ def test_the_tables_are_summed_in_slices_and_are_the_same(training, monkeypatch)
     for _ in range(3):
         run.step()
     (_,) = run.end()
-    ((same, slices, rows),) = told
+    ((same, slices, rows),) = seen
     assert same and rows > 2000
     assert max(slices) < sum(slices) / 10, slices

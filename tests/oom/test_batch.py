@@ -14,16 +14,16 @@ from vramscope.oom import batch_rows_from_stack, error_stack
 
 def seen_in(model: nn.Module, *args: Any, **kwargs: Any) -> int | None:
     """Rows found where the model's innermost module runs."""
-    told: list[int | None] = []
+    seen: list[int | None] = []
 
     def scan(module: nn.Module, given: Any) -> None:
         frame: FrameType | None = sys._getframe(1)
-        told.append(batch_rows_from_stack.rows_of(error_stack.stack_of(frame)))
+        seen.append(batch_rows_from_stack.rows_of(error_stack.stack_of(frame)))
 
     handle = list(model.modules())[-1].register_forward_pre_hook(scan)
     model(*args, **kwargs)
     handle.remove()
-    return told[0]
+    return seen[0]
 
 
 class Bound(nn.Module):

@@ -71,8 +71,8 @@ def test_optimizer_remedies_save_what_they_promise(tmp_path: Path, emulated_gpu:
     env = {**os.environ, "EMULATED_GPU_TOTAL_MEM": "8G", "EMULATED_GPU_LEDGER": "private"}
     out, err = warm.Program(MEASURE, env=env, cwd=tmp_path).communicate(timeout=120)
     assert out, err
-    for model, told in json.loads(out.splitlines()[-1]).items():
-        foreach, one_by_one, none = told["foreach"], told["one by one"], told["no state"]
+    for model, one in json.loads(out.splitlines()[-1]).items():
+        foreach, one_by_one, none = one["foreach"], one["one by one"], one["no state"]
         saved = {
             "foreach=False": ("foreach", foreach["peak"] - one_by_one["peak"]),
             "SGD without momentum": ("no state", foreach["held"] - none["held"]),

@@ -78,11 +78,11 @@ def test_what_if_settings_in_force_and_exports_of_an_uploaded_file(
     page.set_input_files("input[type=file]", file)
     page.locator("tr[data-state=ready] a").click()
     page.locator(".settings-in-force summary").click()
-    told = page.locator(".settings-in-force").inner_text()
-    assert "5 settings reported by PyTorch" in told
+    result = page.locator(".settings-in-force").inner_text()
+    assert "5 settings reported by PyTorch" in result
     for name, value in IN_FORCE.items():  # numbers and truths as JavaScript writes them
         shown = json.dumps(value).strip('"').removesuffix(".0")
-        assert re.search(rf"{name}\s+{re.escape(shown)}(\s|$)", told), name
+        assert re.search(rf"{name}\s+{re.escape(shown)}(\s|$)", result), name
     page.get_by_text("Export the window").click()
     assert page.get_by_role("link", name="Parquet").get_attribute("href").endswith("format=parquet")
     page.get_by_text("Export the window").click()

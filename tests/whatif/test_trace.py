@@ -79,8 +79,8 @@ def test_settings_that_were_given_to_a_running_process_one_after_the_other_are_a
     trace = read(recorded[kind].path).devices[0]
     if recorder == "the agent":
         with gzip.open(recorded[kind].path) as file:
-            told = pickle.load(file)["allocator_settings"]
-        in_force = agents_in_force(told, trace.settings)
+            snapshot = pickle.load(file)["allocator_settings"]
+        in_force = agents_in_force(snapshot, trace.settings)
         trace = from_window(window_of(trace, settings_in_force=in_force))
     settings, unknown = trace.parsed_settings
     assert unknown == ""
@@ -183,9 +183,9 @@ def test_a_stack_of_frames_that_are_not_there_is_named(traces: dict[str, Trace],
 
 
 def test_stacks_are_lists_again() -> None:
-    told = [[2, 1, 0], [], [7]]
-    stacks = Stacks.of(told)
-    assert (list(stacks), len(stacks), stacks.offsets.tolist()) == (told, 3, [0, 3, 3, 4])
+    seen = [[2, 1, 0], [], [7]]
+    stacks = Stacks.of(seen)
+    assert (list(stacks), len(stacks), stacks.offsets.tolist()) == (seen, 3, [0, 3, 3, 4])
     for beyond in (3, -1):
         with pytest.raises(IndexError, match="there are 3"):
             stacks[beyond]
