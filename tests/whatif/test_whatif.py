@@ -233,7 +233,7 @@ def test_what_is_said_of_large_segments_is_in_the_table_that_it_names() -> None:
 @dataclass(frozen=True)
 class Tried:
     conf: str
-    smallest_card_bytes: int | None
+    smallest_device_bytes: int | None
     risk: Risk
     uncertainty_bytes: int = 0
     reserved_bytes: int = GIB
