@@ -76,13 +76,13 @@ def two_sizes() -> dict[str, Any]:
 
 
 class Held:
-    """The process that converts a snapshot, stopped by the kernel: ``begun`` before it has read anything, else amid its reading."""
+    """Process that converts a snapshot, stopped by the kernel: ``has_begun`` before it has read anything, else amid its reading."""
 
-    def __init__(self, snapshots: Any, ident: str, *, reported: bool) -> None:
+    def __init__(self, snapshots: Any, ident: str, *, has_begun: bool) -> None:
         deadline = time.monotonic() + 120
         while True:
             job = snapshots._running
-            if job is not None and job.snapshot == ident and job.process is not None and (reported or job.done):
+            if job is not None and job.snapshot == ident and job.process is not None and (has_begun or job.done):
                 break
             assert time.monotonic() < deadline, "it is not converted"
             time.sleep(0.001)

@@ -530,7 +530,7 @@ def test_progress_is_told_while_it_is_converted_and_a_deletion_ends_it(server: R
     """Its process is held: before it reads, amid it, and there it is deleted; the next in line is converted."""
     data = file_of_stacks(300_000)
     ident = upload(server, data)["snapshot"]
-    held = Held(server.services.snapshots, ident, begun=True)
+    held = Held(server.services.snapshots, ident, has_begun=True)
     try:
         row = server.get(f"/snapshots/{ident}")
         assert (row["state"], row["preparing"], row["done_bytes"], row["total_bytes"]) == (
@@ -541,7 +541,7 @@ def test_progress_is_told_while_it_is_converted_and_a_deletion_ends_it(server: R
         assert (waits["state"], waits["place"], waits["preparing"]) == ("waiting", 1, False)
     finally:
         held.go_on()
-    held = Held(server.services.snapshots, ident, begun=False)
+    held = Held(server.services.snapshots, ident, has_begun=False)
     row = server.get(f"/snapshots/{ident}")
     assert (row["state"], row["preparing"]) == ("converting", False)
     assert 0 < row["done_bytes"] < row["total_bytes"] == len(data)

@@ -47,11 +47,11 @@ def test_how_far_it_is_stands_on_the_page_and_it_can_be_deleted_meanwhile(
     row.wait_for()
     ident = row.get_attribute("data-snapshot")
     snapshots = server.server.config.app.state.services.snapshots
-    held = Held(snapshots, ident, begun=True)
+    held = Held(snapshots, ident, has_begun=True)
     page.get_by_text("preparing").wait_for()
     assert row.locator("progress").get_attribute("value") is None, "nobody knows how long that takes"
     held.go_on()
-    held = Held(snapshots, ident, begun=False)
+    held = Held(snapshots, ident, has_begun=False)
     page.get_by_text(re.compile(r"reading, [1-9]\d?\s*%")).wait_for()
     done, total = (float(row.locator("progress").get_attribute(name)) for name in ("value", "max"))
     assert 0 < done < total == file.stat().st_size
