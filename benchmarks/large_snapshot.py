@@ -38,8 +38,8 @@ PICTURES = {
 def repeated(path: Path, times: int, folder: Path) -> Path:
     """The same history over and over in one file, and how it ended the last time."""
     with path.open("rb") as file:
-        told = pickle.load(file)
-    (trace,) = [trace for trace in told["device_traces"] if trace]
+        snapshot = pickle.load(file)
+    (trace,) = [trace for trace in snapshot["device_traces"] if trace]
     span = trace[-1]["time_us"] - trace[0]["time_us"] + 1000
     back = list(given_back(trace))
     whole = folder / "repeated.pickle"
@@ -54,8 +54,8 @@ def repeated(path: Path, times: int, folder: Path) -> Path:
             assert data[:5] == b"\x80\x02]q\x00"
             file.write(data[5:-1])
             del later, data
-        file.write(b"a" + text("segments") + pickle.dumps(told["segments"], 2)[2:-1])
-        file.write(text("allocator_settings") + pickle.dumps(told["allocator_settings"], 2)[2:-1] + b"u.")
+        file.write(b"a" + text("segments") + pickle.dumps(snapshot["segments"], 2)[2:-1])
+        file.write(text("allocator_settings") + pickle.dumps(snapshot["allocator_settings"], 2)[2:-1] + b"u.")
     return whole
 
 
@@ -118,8 +118,8 @@ class Watched:
             lines = (process / "status").read_text().splitlines()
         except OSError:  # it has just ended
             return
-        told = next((line for line in lines if line.startswith("VmHWM")), "VmHWM: 0 kB")
-        self.most_bytes = max(self.most_bytes, int(told.split()[1]) * 1024)
+        one = next((line for line in lines if line.startswith("VmHWM")), "VmHWM: 0 kB")
+        self.most_bytes = max(self.most_bytes, int(one.split()[1]) * 1024)
 
 
 def upload(server: ServerProcess, path: Path) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def death(server: ServerProcess, folder: Path, *, tensors: int, window: bool) ->
         [sys.executable, "-c", TRAINING], env={**os.environ, **env}, stderr=subprocess.PIPE, text=True
     )
     assert training.stderr is not None
-    said: list[str] = []
+    seen: list[str] = []
     at: dict[str, tuple[float, float]] = {}
     asks = threading.Event()
 
@@ -80,7 +80,7 @@ def death(server: ServerProcess, folder: Path, *, tensors: int, window: bool) ->
 
     def listen() -> None:
         for line in training.stderr or ():
-            said.append(line)
+            seen.append(line)
             if line.startswith("vramscope: Asked for"):
                 now("console")
             elif line.startswith(("asks", "caught")):
@@ -89,26 +89,26 @@ def death(server: ServerProcess, folder: Path, *, tensors: int, window: bool) ->
 
     listener = threading.Thread(target=listen)
     listener.start()
-    assert asks.wait(120), said
+    assert asks.wait(120), seen
     with httpx.Client(base_url=f"{server.url}/api/v1", timeout=300, trust_env=False) as http:
         deadline = time.time() + 120
         while not (errors := http.get(f"/runs/{run}/oom").json().get("errors")):
-            assert time.time() < deadline, said
+            assert time.time() < deadline, seen
             time.sleep(0.05)
         now("listed")
         record = errors[0]["record"]
-        told: dict[str, Any] = http.get(f"/oom/{record}").raise_for_status().json()
+        answer: dict[str, Any] = http.get(f"/oom/{record}").raise_for_status().json()
         now("page")
-        while told.get("pending") or (window and told["window"] is None):
+        while answer.get("pending") or (window and answer["window"] is None):
             time.sleep(0.2)
-            told = http.get(f"/oom/{record}").raise_for_status().json()
+            answer = http.get(f"/oom/{record}").raise_for_status().json()
         now("whole")
         http.get(f"/oom/{record}").raise_for_status()
         now("again")
     training.wait()
     listener.join()
-    assert told["cause"] and told["pieces"]["blocks"] > tensors, told
-    assert (told["window"] is not None) == window, told["window"]
+    assert answer["cause"] and answer["pieces"]["blocks"] > tensors, answer
+    assert (answer["window"] is not None) == window, answer["window"]
     before = at["asks"]
     return {name: (moment[0] - before[0], moment[1] - before[1]) for name, moment in at.items() if name != "asks"}
 
@@ -142,9 +142,9 @@ def main() -> None:
                 if words.fresh:
                     server.process.terminate()
                     server.process.wait()
-                told = {"window": window, "fresh": words.fresh, "load": round(os.getloadavg()[0], 1)}
-                told |= {name: [round(value, 2) for value in pair] for name, pair in found.items()}
-                print(json.dumps(told) if words.json else told, flush=True)
+                fields = {"window": window, "fresh": words.fresh, "load": round(os.getloadavg()[0], 1)}
+                fields |= {name: [round(value, 2) for value in pair] for name, pair in found.items()}
+                print(json.dumps(fields) if words.json else fields, flush=True)
         if server is not None and server.process.poll() is None:
             server.process.terminate()
             server.process.wait()

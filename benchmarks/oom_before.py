@@ -32,7 +32,7 @@ class OomRecordSwitch:
 
     def __init__(self, session: Any) -> None:
         self._hooks, self._sampler = session._hooks, session._sampler
-        self._recorder, self._told = session._oom, session._told
+        self._recorder, self._reported = session._oom, session._reported
         self._ticks = self._sampler.at_ticks
         self._into_history = self._sampler._on_sample, self._sampler._on_steps
 
@@ -41,8 +41,8 @@ class OomRecordSwitch:
         self._hooks._rows_of = lambda module, args, kwargs: None
         self._sampler._on_sample = lambda device, row: None
         self._sampler._on_steps = lambda steps: None
-        self._sampler.at_ticks = self._told.carry
-        self._told._recent = {}
+        self._sampler.at_ticks = self._reported.carry
+        self._reported._recent = {}
 
     def on(self) -> None:
         observer.listen(self._recorder)
@@ -67,9 +67,9 @@ def main() -> None:
         }
         os.environ |= {"VRAMSCOPE_WINDOWS": "0", "VRAMSCOPE_PROFILE": "0"}
         session = agent.attach()
-        told = measure(session, words)
+        measured = measure(session, words)
         session.close()
-    print(json.dumps(told) if words.json else "\n".join(f"{name}: {value}" for name, value in told.items()))
+    print(json.dumps(measured) if words.json else "\n".join(f"{name}: {value}" for name, value in measured.items()))
 
 
 def measure(session: Any, words: argparse.Namespace) -> dict[str, Any]:
@@ -122,18 +122,18 @@ def measure(session: Any, words: argparse.Namespace) -> dict[str, Any]:
 def calls_of_agent(step: Any) -> int:
     """Python functions of the agent's that are entered in a step, on this thread: of the steps in which it does least."""
     found = []
-    heard = 0
+    reported = 0
 
     def profile(frame: Any, event: str, argument: Any) -> None:
-        nonlocal heard
-        heard += event == "call" and f"{os.sep}vramscope{os.sep}" in frame.f_code.co_filename
+        nonlocal reported
+        reported += event == "call" and f"{os.sep}vramscope{os.sep}" in frame.f_code.co_filename
 
     for _ in range(101):
-        heard = 0
+        reported = 0
         sys.setprofile(profile)
         step()
         sys.setprofile(None)
-        found.append(heard)
+        found.append(reported)
     return min(found)
 
 

@@ -43,7 +43,7 @@ MODELS: dict[str, Callable[[str], Callable[[], None]]] = {"gpt2": gpt2, "mlp": m
 STEPS = 120
 
 
-class Told(ProfilePlan):
+class PlanOnRequest(ProfilePlan):
     """Profiles when they are told."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Told(ProfilePlan):
     def next_request(self, step: int, step_s: float) -> ProfileRequest | None:
         return self.next
 
-    def begun(self, wish: ProfileRequest) -> None:
+    def mark_started(self, wish: ProfileRequest) -> None:
         self.next = None
 
     def ended(self, wish: ProfileRequest, seconds: float) -> None:
@@ -89,7 +89,7 @@ def one(model: str, how: str) -> None:
     for _ in range(10):
         step()
     clock.watch(share_peak_counters().watch(0))
-    ring, plan = Ring(), Told()
+    ring, plan = Ring(), PlanOnRequest()
     recorder = ProfileRecorder(clock, ring, roots=hooks.roots, plan=plan, pace_s=0.0)
     recorder.begin()
     for _ in range(20):
@@ -158,14 +158,14 @@ def main() -> None:
 
 def middle(runs: list[dict]) -> dict:
     """Medians of each figure, and of after over before."""
-    told: dict = {}
+    fields: dict = {}
     for key, value in runs[0].items():
         if isinstance(value, dict):
-            told[key] = {name: round(statistics.median(run[key][name] for run in runs), 3) for name in value}
+            fields[key] = {name: round(statistics.median(run[key][name] for run in runs), 3) for name in value}
         else:
-            told[key] = round(statistics.median(run[key] for run in runs), 3)
-    told["after_over_before"] = round(statistics.median(run["after_ms"] / run["before_ms"] for run in runs), 3)
-    return told
+            fields[key] = round(statistics.median(run[key] for run in runs), 3)
+    fields["after_over_before"] = round(statistics.median(run["after_ms"] / run["before_ms"] for run in runs), 3)
+    return fields
 
 
 if __name__ == "__main__":

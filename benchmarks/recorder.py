@@ -51,7 +51,7 @@ class One(WindowPlan):
     def next_request(self) -> WindowRequest | None:
         return self._one
 
-    def begun(self, wish: WindowRequest) -> None:
+    def mark_started(self, wish: WindowRequest) -> None:
         self._one = None
 
 

@@ -113,16 +113,16 @@ def measure_sweep() -> None:
     """Wall clock and memory of a sweep as the page asks for it; the trace's lives are there, as on the server."""
     confs = (*DEFAULT_SWEEP, "max_split_size_mb:1024")
     assert len(confs) == 16
-    told = trace(EVENTS)
-    assert len(told.events) == EVENTS
-    tables = (told.events, told.lives, told.segment_lives)
+    values = trace(EVENTS)
+    assert len(values.events) == EVENTS
+    tables = (values.events, values.lives, values.segment_lives)
     own = sum(getattr(table, one.name).nbytes for table in tables for one in fields(table) if one.name != "unended")
     sweep(trace(2_000), confs)  # compiled, or loaded from the disk
     start, cpu = time.perf_counter(), time.process_time()
-    sweep(told, confs)
+    sweep(values, confs)
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    again = replace(told)  # nothing is kept of it but what is passed on here
-    vars(again).update(lives=told.lives, segment_lives=told.segment_lives)
+    again = replace(values)  # nothing is kept of it but what is passed on here
+    vars(again).update(lives=values.lives, segment_lives=values.segment_lives)
     tracemalloc.start()
     result = sweep(again, confs)
     peak = tracemalloc.get_traced_memory()[1]
@@ -149,7 +149,7 @@ def main() -> None:
         made = program(OPERATIONS, most_live)
         walk(made.op, made.item, made.size_bytes)
         floor = best_of(3, lambda made=made: walk(made.op, made.item, made.size_bytes))  # type: ignore[misc]
-        told = []
+        seen = []
         for conf in CONFS:
             settings = AllocatorSettings.parse(conf)
             seconds = best_of(
@@ -158,8 +158,8 @@ def main() -> None:
                     made, settings, profile=NEWEST, device_bytes=UNLIMITED
                 ),
             )
-            told.append(f"{conf or 'default'} {seconds:.2f} ({seconds / floor:.0f}x)")
-        print(f"  {most_live:>7,} live at most: {', '.join(told)}; floor {1000 * floor:.1f} ms")
+            seen.append(f"{conf or 'default'} {seconds:.2f} ({seconds / floor:.0f}x)")
+        print(f"  {most_live:>7,} live at most: {', '.join(seen)}; floor {1000 * floor:.1f} ms")
     for most_live in (3_000, OPERATIONS):
         made = program(OPERATIONS, most_live)
         tracemalloc.start()

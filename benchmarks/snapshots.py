@@ -44,13 +44,13 @@ from pathlib import Path
 import msgspec
 import plotly.graph_objects as go
 from vramscope_server.analysis.snapshot_format.reader import read
-from vramscope_server.analysis.timeline.curve import course_of
+from vramscope_server.analysis.timeline.curve import allocation_curve
 from vramscope_server.analysis.timeline.grouping import grouping_of
 from vramscope_server.analysis.timeline.overview import overview
 from vramscope_server.figures import timeline
 def picture(trace):
-    course = course_of(trace)
-    made = overview(course, grouping_of(trace, course, "site"), -1, course.end)
+    curve = allocation_curve(trace)
+    made = overview(curve, grouping_of(trace, curve, "site"), -1, curve.end)
     return timeline.draw(made, []).to_json()
 # what is compiled comes from the disk from the second time on; a training's first events bring it in
 import pickle
@@ -58,24 +58,28 @@ row = {"action": "alloc", "size": 9, "stream": 0, "time_us": 1}
 small = {"segments": [], "device_traces": [[{**row, "addr": 512 * n} for n in range(9)]]}
 picture(read(pickle.dumps(small)).devices[0])
 """
+CONVERSION = (
+    OURS + "import shutil, tempfile\n"
+    "from vramscope_server import snapshot_conversion as conversion\nconversion._print = lambda row: None\n"
+)
 WAYS = {
     "pickle.load, no collector (floor)": ("import gc, pickle; gc.disable()", "pickle.load(open(path, 'rb'))"),
     "read as columns": (OURS, "trace = read(Path(path)).devices[0]"),
     "read, lives, first picture": (OURS, "trace = read(Path(path)).devices[0]; picture(trace)"),
     "converted for good": (
-        OURS + "import shutil, tempfile\nfrom vramscope_server import conversion\nconversion._tell = lambda told: None\n",
+        CONVERSION,
         "folder = Path(tempfile.mkdtemp()); shutil.copy(path, folder / 'file'); "
         "conversion.convert(folder / 'file', folder / 'columns', 8 << 30)",
     ),
     "opened again, first picture": (
-        OURS + "import shutil, tempfile\nfrom vramscope_server import conversion\nconversion._tell = lambda told: None\n"
+        CONVERSION +
         "from vramscope_server.analysis.trace.column_store import load\n"
         "folder = Path(tempfile.mkdtemp()); shutil.copy(sys.argv[1], folder / 'file')\n"
         "conversion.convert(folder / 'file', folder / 'columns', 8 << 30)\n",
         "trace, *_ = load(folder / 'columns' / '0', folder / 'columns' / 'stacks'); picture(trace)",
     ),
     "opened again, flamegraph": (
-        OURS + "import shutil, tempfile\nfrom vramscope_server import conversion\nconversion._tell = lambda told: None\n"
+        CONVERSION +
         "from vramscope_server.analysis.trace.column_store import load\n"
         "from vramscope_server.analysis.timeline.flamegraph import flame\n"
         "from vramscope_server.analysis.timeline.source_lines import sites_of\n"

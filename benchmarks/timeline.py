@@ -87,9 +87,9 @@ def answers(url: str, ident: str, events: int) -> dict[str, float]:
         for name, (part, asked) in questions.items():
             seconds = []
             for _ in range(6):
-                begun = time.perf_counter()
+                began = time.perf_counter()
                 client.get(part, params=asked).raise_for_status()
-                seconds.append(time.perf_counter() - begun)
+                seconds.append(time.perf_counter() - began)
             found[f"{name}, first"] = seconds[0]
             found[name] = statistics.median(seconds[1:])
     return found
@@ -102,10 +102,10 @@ def settled(page: Page) -> None:
 
 def frames(page: Page, url: str) -> dict[str, float]:
     """Milliseconds: from the address to the first picture, and the frames while the page is panned and zoomed."""
-    begun = time.perf_counter()
+    began = time.perf_counter()
     page.goto(url)
     page.wait_for_selector("vs-chart[data-figure=timeline][data-draws]", timeout=120_000)
-    first = (time.perf_counter() - begun) * 1000
+    first = (time.perf_counter() - began) * 1000
     settled(page)
     page.locator("vs-chart.timeline").scroll_into_view_if_needed()
     box = page.locator("vs-chart.timeline .plot").bounding_box()

@@ -24,8 +24,8 @@ class SmallDisk:
     @property
     def free_bytes(self) -> int:
         """What may still be written."""
-        told = os.statvfs(self.path)
-        return told.f_bavail * told.f_frsize
+        usage = os.statvfs(self.path)
+        return usage.f_bavail * usage.f_frsize
 
     def fill(self) -> Path:
         """Write until nothing more fits; gives the file that takes the room."""

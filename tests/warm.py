@@ -41,8 +41,8 @@ class Program:
         out, their_out = os.pipe()
         err, their_err = os.pipe()
         ended, their_end = os.pipe()
-        told = {"code": code, "arguments": list(arguments), "env": dict(env), "cwd": str(cwd or os.getcwd())}
-        self.pid = _server().fork(told, [their_out, their_err, their_end])
+        fields = {"code": code, "arguments": list(arguments), "env": dict(env), "cwd": str(cwd or os.getcwd())}
+        self.pid = _server().fork(fields, [their_out, their_err, their_end])
         for descriptor in (their_out, their_err, their_end):
             os.close(descriptor)
         self.stdout, self.stderr = os.fdopen(out), os.fdopen(err)
@@ -61,19 +61,19 @@ class Program:
 
     def _returncode(self, timeout: float | None) -> int | None:
         if self.returncode is None and select.select([self._ended], [], [], timeout)[0]:
-            told = os.read(self._ended, 64)
-            assert told, "the process that forks has died"
-            self.returncode = os.waitstatus_to_exitcode(int(told))
+            data = os.read(self._ended, 64)
+            assert data, "the process that forks has died"
+            self.returncode = os.waitstatus_to_exitcode(int(data))
             os.close(self._ended)
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """What it wrote to its standard output and error, when it has ended; raises TimeoutExpired."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        said = ["", ""]
+        seen = ["", ""]
 
         def read(at: int) -> None:
-            said[at] = (self.stdout, self.stderr)[at].read()
+            seen[at] = (self.stdout, self.stderr)[at].read()
 
         readers = [threading.Thread(target=read, args=(at,), daemon=True) for at in (0, 1)]
         for reader in readers:
@@ -83,7 +83,7 @@ class Program:
             reader.join(None if deadline is None else max(0.1, deadline - time.monotonic()))
         if any(reader.is_alive() for reader in readers):
             raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
-        return said[0], said[1]
+        return seen[0], seen[1]
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
@@ -136,10 +136,10 @@ class _Server:
         theirs.close()
         atexit.register(self.close)
 
-    def fork(self, told: dict[str, Any], descriptors: list[int]) -> int:
+    def fork(self, answer: dict[str, Any], descriptors: list[int]) -> int:
         """The new process's id."""
         with self._lock:
-            socket.send_fds(self._ours, [json.dumps(told).encode()], descriptors)
+            socket.send_fds(self._ours, [json.dumps(answer).encode()], descriptors)
             return int(self._ours.recv(64))
 
     def close(self) -> None:
@@ -198,14 +198,14 @@ def serve(asked: socket.socket) -> dict[str, Any] | None:
         asked.send(str(pid).encode())
 
 
-def become(told: dict[str, Any]) -> dict[str, Any]:
+def become(answer: dict[str, Any]) -> dict[str, Any]:
     """Be the process that was asked for; the namespace of its program."""
     from types import ModuleType
 
     os.environ.clear()
-    os.environ.update(told["env"])
-    os.chdir(told["cwd"])
-    sys.argv = ["-c", *told["arguments"]]
+    os.environ.update(answer["env"])
+    os.chdir(answer["cwd"])
+    sys.argv = ["-c", *answer["arguments"]]
     sys.path[0] = ""
     sys.modules["__main__"] = main = ModuleType("__main__")
     return main.__dict__

@@ -35,8 +35,8 @@ class Session(SessionParts):
         """
         if self.live:
             in_step = self._clock.phase in IN_A_STEP or self._clock.micro_steps > 0
-            running = self._hooks.loss.begun if self._hooks.loss is not None else in_step
-            self._told.tell(max(1, self._clock.step + running), numbers)
+            running = self._hooks.loss.forward_began if self._hooks.loss is not None else in_step
+            self._reported.tell(max(1, self._clock.step + running), numbers)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

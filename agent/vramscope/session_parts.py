@@ -10,14 +10,14 @@ from typing import Any
 
 from vramscope.guard import guarded
 from vramscope.integrations.extensions import extend
-from vramscope.integrations.registry import Target
+from vramscope.integrations.target import Target
 from vramscope.leaks.detector import LeakDetector
 from vramscope.leaks.terminal_lines import LeakLines
 from vramscope.memory.allocator_settings import allocator_settings
-from vramscope.memory.breakdown import Categories
+from vramscope.memory.category_split import Categories
 from vramscope.memory.host import Host
 from vramscope.metrics.loss import LossWatch
-from vramscope.metrics.reported import Told
+from vramscope.metrics.reported import ReportedNumbers
 from vramscope.oom.peer_signal import PeerSignal
 from vramscope.oom.recent_samples import RecentSamples
 from vramscope.oom.record_builder import RecordBuilder
@@ -36,8 +36,8 @@ from vramscope.sampling.sampler import Sampler
 from vramscope.settings import Settings
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
-from vramscope.steps.patches.cuda_graphs import UNSEEN, ReplayFront
-from vramscope.steps.tails import tails_of
+from vramscope.steps.patches.cuda_graphs import UNSEEN, ReplayPatch
+from vramscope.steps.peaks_after_last_step import tails_of
 from vramscope.techniques.detector import TechniqueDetector
 from vramscope.transport.ring import Ring
 from vramscope.transport.sender import Sender
@@ -122,9 +122,9 @@ class SessionParts:
             self._hooks.loss = loss
             self._clock.subscribe(loss)
             self._loss = loss
-        self._told = Told(loss, self._ring.put, self._sampler.wall_ns)
+        self._reported = ReportedNumbers(loss, self._ring.put, self._sampler.wall_ns)
         if settings.loss:
-            self._hooks.tell = self._told.tell
+            self._hooks.tell = self._reported.tell
 
         if settings.leaks:
             self._detector = LeakDetector(self._clock, report=self._looked, tell=self._leak_found)
@@ -158,7 +158,7 @@ class SessionParts:
             leaks=lambda: self._leaks,
             detector=lambda: self._detector,
             techniques=lambda: () if self._techniques is None else self._techniques.known,
-            losses=self._told.losses,
+            losses=self._reported.losses,
             place=self._job,
         )
         self._oom = OomRecorder(
@@ -176,7 +176,7 @@ class SessionParts:
             self._techniques = TechniqueDetector(self._clock, self._hooks, report=self._ring.put)
         extend(self._hooks)
         self._hooks.install()
-        ReplayFront(self._hooks, Notice(self._ring.put, lambda: self._clock.step, UNSEEN)).install()
+        ReplayPatch(self._hooks, Notice(self._ring.put, lambda: self._clock.step, UNSEEN)).install()
         self._target = Target(
             self._hooks,
             self._techniques,
@@ -287,9 +287,9 @@ class SessionParts:
         """Handle an error that ended a notebook cell, not the training."""
         if self._oom is not None:
             self._oom.ended_with(error_type, error_line)
-        said = self._secrets.hide(error_line)
-        told: dict[str, messages.Scalar] = {"error_type": error_type, "error_line": said, "cell": cell}
-        self._ring.put(messages.Event(time_ns=time.time_ns(), kind="cell_error", step=self._clock.step, data=told))
+        line = self._secrets.hide(error_line)
+        fields: dict[str, messages.Scalar] = {"error_type": error_type, "error_line": line, "cell": cell}
+        self._ring.put(messages.Event(time_ns=time.time_ns(), kind="cell_error", step=self._clock.step, data=fields))
 
     def _looked(self, scan: messages.Scan) -> None:
         self._leaks = scan.leaks
@@ -311,7 +311,7 @@ class SessionParts:
 
     def _at_tick(self) -> None:
         """On the sampler's thread, ten times a second."""
-        self._told.carry()
+        self._reported.carry()
         if self._oom is not None:
             self._oom.check()
 

@@ -12,7 +12,6 @@ from fastapi import APIRouter, FastAPI
 
 from vramscope import __version__
 from vramscope_server import pages
-from vramscope_server.access import Access
 from vramscope_server.api import (
     alerts,
     anatomy,
@@ -43,6 +42,7 @@ from vramscope_server.api import (
     whatif,
 )
 from vramscope_server.api.oom import routes
+from vramscope_server.request_checks import Access
 from vramscope_server.services import Services
 from vramscope_server.settings import Settings
 

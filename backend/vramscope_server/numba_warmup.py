@@ -42,7 +42,7 @@ def compile_all() -> None:
     from vramscope_server.analysis.fragmentation.breakdown import breakdown_of
     from vramscope_server.analysis.snapshot_format.pickle_vm import row_tables, tables
     from vramscope_server.analysis.snapshot_format.reader import read
-    from vramscope_server.analysis.timeline.curve import course_of
+    from vramscope_server.analysis.timeline.curve import allocation_curve
     from vramscope_server.analysis.timeline.grouping import grouping_of
     from vramscope_server.analysis.timeline.overview import overview
     from vramscope_server.analysis.timeline.polygons import drawn_of, outlines, picture_of
@@ -54,11 +54,11 @@ def compile_all() -> None:
     (trace,) = read(pickle.dumps(_history(), protocol=0)).devices  # (what reads it reads all later ones)
     notable_events_of(trace)
     breakdown_of(trace, 10)
-    course = course_of(trace)
-    grouping = grouping_of(trace, course, "site")
-    overview(course, grouping, -1, course.end)
-    drawn = drawn_of(trace, course, grouping, -1, course.end)
-    outlines(picture_of(trace, course, drawn), trace.lives.size_bytes[drawn.rows])
+    curve = allocation_curve(trace)
+    grouping = grouping_of(trace, curve, "site")
+    overview(curve, grouping, -1, curve.end)
+    drawn = drawn_of(trace, curve, grouping, -1, curve.end)
+    outlines(picture_of(trace, curve, drawn), trace.lives.size_bytes[drawn.rows])
     sweep(trace, ["", "expandable_segments:True"], device_bytes=64 * _MIB)
     one, two = np.ones(1, np.int64), np.array([0, 1])
     by_best_fit(two, one, one, one, one - 1, one - 1, one)  # (a snapshot file does not record its initial state)
@@ -95,8 +95,8 @@ def _history() -> dict[str, Any]:
     frames = [{"name": "main", "filename": "train.py", "line": 1}]
 
     def event(action: str, at: int, size: int) -> dict[str, Any]:
-        told = {"action": action, "addr": _BASE + at * _MIB, "size": size, "stream": 0, "time_us": 1, "frames": frames}
-        return {**told, "pool_id": (0, 0)}
+        row = {"action": action, "addr": _BASE + at * _MIB, "size": size, "stream": 0, "time_us": 1, "frames": frames}
+        return {**row, "pool_id": (0, 0)}
 
     events = [event("alloc", 2 * at, 2 * _MIB) for at in (1, 2)]
     events += [event("free_requested", 0, 2 * _MIB), event("free_completed", 0, 2 * _MIB)]

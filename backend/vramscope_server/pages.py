@@ -22,8 +22,8 @@ from typing import Final
 
 from fastapi import FastAPI, Request, Response
 
-from vramscope_server.access import CSP
 from vramscope_server.api.problems import NotFound
+from vramscope_server.request_checks import CSP
 
 log = logging.getLogger("vramscope_server.pages")
 

@@ -59,8 +59,8 @@ class OpenRecording:
     def keep(self, pictures: tuple[AllocationCurve, list[Grouping]] | None) -> None:
         """Stored results, under the names that ``api.timeline`` uses."""
         if pictures is not None:
-            course, groupings = pictures
-            self._results |= {("course",): course} | {("grouping", one.by): one for one in groupings}
+            curve, groupings = pictures
+            self._results |= {("curve",): curve} | {("grouping", one.by): one for one in groupings}
 
     def row(self, event: int) -> LinearLayout:
         """Segments after an event, end to end. Raises IndexError for an unknown event."""

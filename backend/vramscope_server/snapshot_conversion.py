@@ -39,11 +39,11 @@ def convert(source: Path, folder: Path, memory_bytes: int) -> dict[str, Any]:
         nonlocal told_at
         if time.monotonic() - told_at > _TOLD_EVERY_SECONDS:
             told_at = time.monotonic()
-            _tell({"done": done, "total": total})
+            _print({"done": done, "total": total})
 
     snapshot = read(source, max_memory_bytes=min(memory_bytes, MAX_MEMORY_BYTES), progress=progress)
     size = source.stat().st_size
-    _tell({"done": size, "total": size})
+    _print({"done": size, "total": size})
     source.unlink()  # converted; the disk may be small
     save_stacks(snapshot.devices[0], folder / STACKS)
     devices = []
@@ -80,11 +80,11 @@ def device_row(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _tell(told: dict[str, Any]) -> None:
-    print(json.dumps(told), flush=True)
+def _print(report: dict[str, Any]) -> None:
+    print(json.dumps(report), flush=True)
 
 
-def _said(fault: OSError) -> str:
+def _error_words(fault: OSError) -> str:
     if fault.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the server's disk is full. Free some space there, and upload the file again"
     return fault.strerror or str(fault)
@@ -97,13 +97,13 @@ def main() -> None:
     # Limits memory that is written to, not what numba maps and never touches.
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, resource.RLIM_INFINITY))
     try:
-        _tell(convert(source, folder, memory_bytes))
+        _print(convert(source, folder, memory_bytes))
     except BadSnapshot as fault:
-        _tell({"problem": str(fault)})
+        _print({"problem": str(fault)})
     except MemoryError:
-        _tell({"problem": f"it needs more than the {memory_bytes:,} bytes of memory that a conversion may use"})
+        _print({"problem": f"it needs more than the {memory_bytes:,} bytes of memory that a conversion may use"})
     except OSError as fault:
-        _tell({"problem": f"its columns could not be stored: {_said(fault)}"})
+        _print({"problem": f"its columns could not be stored: {_error_words(fault)}"})
 
 
 if __name__ == "__main__":

@@ -243,11 +243,11 @@ class Snapshots:
                 errors = _Tail(process.stderr)
                 for line in process.stdout or ():
                     with contextlib.suppress(ValueError):
-                        told = json.loads(line)
-                        if "total" in told:
-                            job.done, job.total = told["done"], told["total"]
+                        report = json.loads(line)
+                        if "total" in report:
+                            job.done, job.total = report["done"], report["total"]
                         else:
-                            result = told
+                            result = report
             if job.cancelled or self._closing:
                 return
             self._settle(job, making, result, process.returncode, errors)

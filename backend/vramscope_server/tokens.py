@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from vramscope_server.api.problems import TooManyFailures, Unauthorized
 from vramscope_server.store.database import Database
-from vramscope_server.store.rows import seconds
+from vramscope_server.store.list_row import seconds
 from vramscope_server.store.tables import tokens as table
 from vramscope_server.store.writer import QueueFull, StorageTrouble, Writer, WriterClosed
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from vramscope.memory.tensor_bytes import count
-from vramscope.oom import owners
+from vramscope.oom import owned_memory
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.protocol.series import CPU
 
@@ -43,7 +43,7 @@ def test_what_adalomo_keeps_in_dicts_of_its_own_is_optimizer_state() -> None:
     AdaLomo.__module__ = "lomo_optim.adalomo"
     kept = (32 + 64 + 32) * 4
     assert count([optimizer], [model], CPU).optimizer == kept
-    found = owners.count([optimizer], [model], CPU, loading=False)
+    found = owned_memory.count([optimizer], [model], CPU, loading=False)
     assert found.owned_bytes["optimizer"] == kept
 
 
@@ -53,25 +53,25 @@ def test_buckets_are_copies_of_gradients_unless_these_are_parts_of_them() -> Non
     class Wrapper(nn.Module):
         gradient_as_bucket_view = False
 
-        def __init__(self, told: dict[str, str]) -> None:
+        def __init__(self, answer: dict[str, str]) -> None:
             super().__init__()
-            self.module, self.told = nn.Linear(8, 8, bias=False), told
+            self.module, self.config = nn.Linear(8, 8, bias=False), answer
 
         def _get_ddp_logging_data(self) -> dict[str, str]:
-            return self.told
+            return self.config
 
     wrapper = Wrapper({"bucket_sizes": "256"})
-    assert owners.count([], [wrapper], CPU, loading=False).bucket_bytes == 256
-    wrapper.told["rebuilt_bucket_sizes"] = "128, 120"
-    assert owners.count([], [wrapper], CPU, loading=False).bucket_bytes == 248
-    assert owners.count([], [wrapper], 0, loading=False).bucket_bytes == 0, "they lie where the module does"
+    assert owned_memory.count([], [wrapper], CPU, loading=False).bucket_bytes == 256
+    wrapper.config["rebuilt_bucket_sizes"] = "128, 120"
+    assert owned_memory.count([], [wrapper], CPU, loading=False).bucket_bytes == 248
+    assert owned_memory.count([], [wrapper], 0, loading=False).bucket_bytes == 0, "they lie where the module does"
     wrapper.gradient_as_bucket_view = True
-    assert owners.count([], [wrapper], CPU, loading=False).bucket_bytes == 0
+    assert owned_memory.count([], [wrapper], CPU, loading=False).bucket_bytes == 0
 
 
 def test_of_an_optimizer_that_updates_within_the_backward_no_full_set_of_gradients_is_to_come() -> None:
     model = nn.Sequential(*[nn.Linear(64, 64, bias=False) for _ in range(20)])
-    found = owners.count([Lomo(model.parameters(), {})], [model], CPU, loading=False)
+    found = owned_memory.count([Lomo(model.parameters(), {})], [model], CPU, loading=False)
     assert found.gradients_at_once_bytes == 64 * 64 * (2 * 4 + 2 * 4)
     assert found.state_per_byte == 0.0
     assert (
@@ -80,6 +80,6 @@ def test_of_an_optimizer_that_updates_within_the_backward_no_full_set_of_gradien
         ).full_gradients_bytes
         == 4 * 64 * 64 * 4
     )
-    usual = owners.count([torch.optim.SGD(model.parameters(), 0.1)], [model], CPU, loading=False)
+    usual = owned_memory.count([torch.optim.SGD(model.parameters(), 0.1)], [model], CPU, loading=False)
     assert usual.gradients_at_once_bytes is None
     assert Facts(trainable_bytes=usual.trainable_bytes).full_gradients_bytes == 20 * 64 * 64 * 4

@@ -63,8 +63,8 @@ def test_steps_categories_and_techniques_are_those_of_the_training(collector, sp
         "distributed": (f"ZeRO-{stage}", f"deepspeed='zero stage {stage}'"),
     }
     assert last.findings == []
-    told = told_of(collector, "zero")["backward_loss"]
-    assert told == [(n + 1, 2 * n + 0.5) for n in range(6)], "the mean of the micro-steps, before the scale"
+    reported = told_of(collector, "zero")["backward_loss"]
+    assert reported == [(n + 1, 2 * n + 0.5) for n in range(6)], "the mean of the micro-steps, before the scale"
     weights, bucket = 4 * (256 * 256 + 256), 16 << 20
     for row in steps[1:]:
         parts = [row[f"peak_{category}_bytes"] for category in series.CATEGORIES]

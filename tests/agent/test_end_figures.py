@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from vramscope.leaks.end_figures import BY_MEMORY, MemorySinceScan, at_end
+from vramscope.leaks.end_numbers import BY_MEMORY, MemorySinceScan, at_end
 from vramscope.memory.peak_counters import Interval
 from vramscope.protocol import messages
 from vramscope.steps.phase import FORWARD

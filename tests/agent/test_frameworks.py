@@ -38,9 +38,9 @@ def test_a_plain_loop_is_seen_by_its_module_its_optimizer_or_nothing(collector, 
 
 
 def test_something_unknown_gets_one_line_and_is_watched_all_the_same(collector, spool) -> None:
-    said = run("agent.attach({'not': 'a trainer'})\ntrain(5)", collector, spool)
-    assert said.count("attach was given builtins.dict") == 1
-    assert "torch.nn.Module" in said and "transformers Trainer" in said
+    output = run("agent.attach({'not': 'a trainer'})\ntrain(5)", collector, spool)
+    assert output.count("attach was given builtins.dict") == 1
+    assert "torch.nn.Module" in output and "transformers Trainer" in output
     assert len(Arrived(collector).rows("steps")) == 5
 
 

@@ -15,14 +15,7 @@ import pytest
 import torch
 import warm
 
-from vramscope.leaks.scan import (
-    container_sampling,
-    explanation,
-    object_children,
-    paths,
-    referrers,
-    time_budget,
-)
+from vramscope.leaks.scan import container_sampling, find_holders, object_children, paths, referrers, time_budget
 from vramscope.leaks.scan import tensors as sweep
 from vramscope.leaks.scan.scanner import SCAN_SECONDS, Scanner
 from vramscope.leaks.scan.storages import TensorKinds
@@ -54,8 +47,8 @@ class Passes:
         self.made.append(name)
         self.now += self.seconds
 
-    def scan(self) -> explanation.Explanation:
-        return explanation.explain(TensorKinds(), TimeBudget(SECONDS, self.costs))
+    def scan(self) -> find_holders.FoundHolders:
+        return find_holders.find_holders(TensorKinds(), TimeBudget(SECONDS, self.costs))
 
 
 @pytest.fixture
@@ -73,7 +66,7 @@ def passes(monkeypatch):
     return made
 
 
-def names(sight: explanation.Explanation) -> set[str]:
+def names(sight: find_holders.FoundHolders) -> set[str]:
     return {group.holder.name for group in sight.groups}
 
 
@@ -92,7 +85,7 @@ def test_a_pass_that_would_not_end_in_time_is_not_begun_and_variables_are_looked
 
 def test_one_that_turns_out_to_be_dear_is_the_last_of_its_look_and_the_next_look_knows(passes):
     kept = [torch.zeros(64, 64) for _ in range(5)]
-    newer = [torch.zeros(64, 64) for _ in range(explanation.LEAST_TENSORS // time_budget.LARGE_SHARE)]  # (the minimum)
+    newer = [torch.zeros(64, 64) for _ in range(find_holders.LEAST_TENSORS // time_budget.LARGE_SHARE)]  # (the minimum)
     passes.seconds = 0.8 * SECONDS
     sight = passes.scan()
     assert passes.made == ["objects"]
@@ -230,7 +223,7 @@ def test_of_a_long_list_with_holes_those_count_that_hold_something(monkeypatch, 
     losses = full_of_holes(103, of=10_000)
     if left_out:
         monkeypatch.setattr(sweep, "MOST_TENSORS", 20)
-    sight = explanation.explain(TensorKinds(), TimeBudget(60.0))
+    sight = find_holders.find_holders(TensorKinds(), TimeBudget(60.0))
     group = next(group for group in sight.groups if group.holder.name == "losses")
     assert (group.tensors, group.held_bytes) == (103, 103 * 64 * 64 * 4)
     assert ("the older ones" in " ".join(sight.not_scanned)) == left_out

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from vramscope.leaks.baseline import Baseline
+from vramscope.leaks.memory_after_step import MemoryAfterStep
 from vramscope.protocol.series import UNKNOWN
 
 MIB = 1 << 20
@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 def rose_at(values: Iterable[int]) -> int | None:
     """The step after which it first rose."""
-    floor = Baseline()
+    floor = MemoryAfterStep()
     for step, value in enumerate(values, 1):
         assert floor.add(value) == value
         if floor.rises:
@@ -53,7 +53,7 @@ def test_what_is_not_kept_does_not(course: Callable[[int], int]) -> None:
 
 
 def test_what_is_not_known_is_no_value() -> None:
-    floor = Baseline()
+    floor = MemoryAfterStep()
     for step in range(12):
         assert floor.add(UNKNOWN) == UNKNOWN
         floor.add(step * MIB)

@@ -25,7 +25,7 @@ from vramscope.leaks.detector import LeakDetector
 from vramscope.leaks.holders.user_code import Codes
 from vramscope.leaks.scan import paths, referrers
 from vramscope.leaks.scan import scanner as scanner
-from vramscope.leaks.scan.explanation import explain
+from vramscope.leaks.scan.find_holders import find_holders
 from vramscope.leaks.scan.scanner import Scanner
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import Costs, TimeBudget
@@ -169,7 +169,7 @@ A_LONG_TIME = 20.0
 
 
 def scan():
-    return explain(TensorKinds(), TimeBudget(A_LONG_TIME))
+    return find_holders(TensorKinds(), TimeBudget(A_LONG_TIME))
 
 
 def test_a_collection_that_is_due_is_not_taken_for_time_of_the_look() -> None:
@@ -438,9 +438,9 @@ def test_a_chain_of_sixty_thousand_steps_is_freed_without_a_crash():
     script = """
         import torch
         from vramscope.guard import guard
-        from vramscope.leaks import schedule
+                from vramscope.leaks import schedule
         from vramscope.leaks.detector import LeakDetector
-        from vramscope.integrations import plain
+                from vramscope.integrations import plain
         from vramscope.steps.clock import StepClock
         from vramscope.steps.hooks import LoopHooks
 
@@ -621,7 +621,7 @@ def test_models_of_trainings_that_are_over_are_kept_by_whoever_has_them(monkeypa
 
     monkeypatch.setattr(schedule, "MOST_SECONDS", 1e9)  # every look that is asked for, as on the fastest machine
     # And a floor of each step, however long the tests before made the heap.
-    monkeypatch.setattr(watch.baseline, "HEAP_SHARE", 1.0)
+    monkeypatch.setattr(watch.memory_after_step, "HEAP_SHARE", 1.0)
     with watched() as scans:
         for number in range(14):
             training(number * 1e-4)
@@ -1115,8 +1115,8 @@ def test_a_graph_that_nothing_named_holds_has_the_place_where_it_is_built(tmp_pa
         import torch
         from torch import nn
         from torch.nn import functional as F
-        from vramscope.leaks import schedule
-        from vramscope.leaks import detector as watch
+                from vramscope.leaks import schedule
+                from vramscope.leaks import detector as watch
         from vramscope.steps.clock import StepClock
         from vramscope.steps.hooks import LoopHooks
         from vramscope.integrations.plain import connect
@@ -1151,5 +1151,5 @@ def test_a_graph_that_nothing_named_holds_has_the_place_where_it_is_built(tmp_pa
     """
     file = tmp_path / "train.py"
     file.write_text(textwrap.dedent(script))
-    told = run_apart(f"import runpy; runpy.run_path({str(file)!r}, run_name='__main__')")
-    assert "no_grad-missing unknown loss_of" in told.splitlines(), told
+    output = run_apart(f"import runpy; runpy.run_path({str(file)!r}, run_name='__main__')")
+    assert "no_grad-missing unknown loss_of" in output.splitlines(), output

@@ -27,7 +27,7 @@ def loss_of(model, rows=64):
     return out, F.cross_entropy(out, y)
 
 
-def told(scans):
+def report_of(scans):
     return [(scan.step, leak.kind, leak.name) for scan in scans for leak in scan.leaks]
 
 
@@ -44,7 +44,7 @@ def test_what_a_step_gathers_of_its_micro_steps_is_no_growth_in_the_first_one_ei
             optimizer.zero_grad()
             torch.cat(outputs).mean()
     assert scans
-    assert told(scans) == []
+    assert report_of(scans) == []
 
 
 @pytest.mark.parametrize("micro_steps", [1, 40])
@@ -60,7 +60,7 @@ def test_a_result_that_is_held_over_is_told_after_as_many_steps_however_many_bac
             optimizer.step()
             optimizer.zero_grad()
     del out, loss
-    assert told(scans)[0] == (7, "overlap", "out")
+    assert report_of(scans)[0] == (7, "overlap", "out")
 
 
 @pytest.mark.parametrize("micro_steps", [1, 6])

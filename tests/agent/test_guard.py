@@ -118,10 +118,10 @@ def test_a_kind_of_fault_is_reported_once_and_then_counted(caplog):
         for _ in range(3):
             hook()
         hook(ValueError)
-    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(told) == 2
-    assert "the step hook failed inside (ZeroDivisionError: our mistake)" in told[0]
-    assert "Your training continues" in told[0]
+    seen = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(seen) == 2
+    assert "the step hook failed inside (ZeroDivisionError: our mistake)" in seen[0]
+    assert "Your training continues" in seen[0]
     traces = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
     assert "in fail" in traces[0]
 
@@ -193,9 +193,9 @@ def test_the_first_line_of_an_exception_is_short():
     assert first_line(ValueError("one\ntwo")) == "one"
     assert first_line(ValueError()) == "no message"
     assert len(first_line(ValueError("x" * 1000))) == 200
-    said = "Tried to allocate " * 20
-    cut = first_line(ValueError(said))
-    assert cut.endswith("…") and said.startswith(f"{cut[:-1]} ") and 180 < len(cut) <= 200, "no word is cut in two"
+    reported = "Tried to allocate " * 20
+    cut = first_line(ValueError(reported))
+    assert cut.endswith("…") and reported.startswith(f"{cut[:-1]} ") and 180 < len(cut) <= 200, "no word is cut in two"
     assert len(first_line(OSError("cannot open: " + "x" * 300))) == 200, "but for a very long one"
 
 

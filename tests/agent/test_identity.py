@@ -67,21 +67,30 @@ def test_attached_describes_the_run(collector, spool, repository: Path) -> None:
     assert done.returncode == 0, done.stderr
     pid, uuid, total_bytes = done.stdout.split()
     arrived = Arrived(collector)
-    told = arrived.attached
-    assert (told.project, told.name, told.tags, told.config) == ("who", "is it", ["a", "b"], {"lr": 0.1})
-    assert (told.rank, told.world_size, arrived.ranks) == (3, 8, {3})
-    assert (told.host, told.pid) == (socket.gethostname(), int(pid))
-    assert told.git_commit == git(repository, "rev-parse", "HEAD")
-    assert told.command == [str(repository / "train.py"), "--lr", "0.1"]
-    assert (told.python, told.torch, told.cuda) == (platform.python_version(), torch.__version__, torch.version.cuda)
-    assert told.agent_version == __version__
-    assert told.allocator_settings is not None and "max_split_size_mb:128" in told.allocator_settings
-    (device,) = told.devices
+    attached = arrived.attached
+    assert (attached.project, attached.name, attached.tags, attached.config) == (
+        "who",
+        "is it",
+        ["a", "b"],
+        {"lr": 0.1},
+    )
+    assert (attached.rank, attached.world_size, arrived.ranks) == (3, 8, {3})
+    assert (attached.host, attached.pid) == (socket.gethostname(), int(pid))
+    assert attached.git_commit == git(repository, "rev-parse", "HEAD")
+    assert attached.command == [str(repository / "train.py"), "--lr", "0.1"]
+    assert (attached.python, attached.torch, attached.cuda) == (
+        platform.python_version(),
+        torch.__version__,
+        torch.version.cuda,
+    )
+    assert attached.agent_version == __version__
+    assert attached.allocator_settings is not None and "max_split_size_mb:128" in attached.allocator_settings
+    (device,) = attached.devices
     assert (device.index, device.uuid, device.total_bytes) == (0, f"GPU-{uuid}", int(total_bytes))
     assert device.name == torch.cuda.get_device_name(0)
     pynvml.nvmlInit()
-    assert told.driver == pynvml.nvmlSystemGetDriverVersion()
-    assert told.host_total_bytes is not None and told.host_total_bytes > 1 << 28
+    assert attached.driver == pynvml.nvmlSystemGetDriverVersion()
+    assert attached.host_total_bytes is not None and attached.host_total_bytes > 1 << 28
 
 
 @pytest.mark.parametrize(

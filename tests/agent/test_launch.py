@@ -357,17 +357,17 @@ def test_without_a_command_usage_is_printed(desk, words):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["--server", "nonsense"], "server: saw 'nonsense'"),
         (["--interval-ms", "0"], "interval_ms: saw '0'"),
         (["--colour", "red"], "--colour"),
     ],
 )
-def test_wrong_arguments_are_reported_before_the_start(desk, words, told):
+def test_wrong_arguments_are_reported_before_the_start(desk, words, expected):
     done = desk.run(*words, "--", "echo", "started")
     assert (done.returncode, done.stdout) == (2, "")
-    assert told in done.stderr
+    assert expected in done.stderr
 
 
 def test_a_missing_command_is_reported(desk):

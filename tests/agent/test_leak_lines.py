@@ -24,7 +24,7 @@ Said = Callable[..., str]
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Said:
+def printed(capsys: pytest.CaptureFixture[str]) -> Said:
     """The lines of one look of a session."""
     lines = LeakLines(URL)
 
@@ -35,8 +35,8 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
     return after
 
 
-def said_at_the_end(capsys: pytest.CaptureFixture[str], **told: Any) -> str:
-    LeakLines(URL).ended([leak(**told)])
+def said_at_the_end(capsys: pytest.CaptureFixture[str], **fields: Any) -> str:
+    LeakLines(URL).ended([leak(**fields)])
     return capsys.readouterr().err
 
 
@@ -52,83 +52,86 @@ def test_a_cycle_that_no_collector_sees_is_not_said_to_wait_for_one(capsys: pyte
     assert "that no garbage collector sees" in through and "collector runs" not in through
 
 
-def test_of_what_lowers_no_peak_nothing_is_said_and_of_the_rest_when_that_is_known(said: Said) -> None:
+def test_of_what_lowers_no_peak_nothing_is_said_and_of_the_rest_when_that_is_known(printed: Said) -> None:
     """A result that is held until the next forward has replaced it: most loops do that, and few peaks are higher for it."""
     coming = leak("overlap", "loss", peak_effect_bytes=None, peak_effect=TO_COME)
     for_nothing = leak("overlap", "loss", peak_effect_bytes=0)
-    assert said(coming) == said(for_nothing) == said() == ""
-    assert " logits" in said(for_nothing, leak("overlap", "logits", holder="local 'logits'", peak_effect_bytes=4096))
-    assert said(for_nothing, leak("overlap", "out", peak_effect_bytes=4096)) == "", "one line a run"
+    assert printed(coming) == printed(for_nothing) == printed() == ""
+    assert " logits" in printed(for_nothing, leak("overlap", "logits", holder="local 'logits'", peak_effect_bytes=4096))
+    assert printed(for_nothing, leak("overlap", "out", peak_effect_bytes=4096)) == "", "one line a run"
 
 
-def test_what_grows_is_told_whatever_was_told_before_and_taken_back_where_it_stops(said: Said) -> None:
+def test_what_grows_is_told_whatever_was_told_before_and_taken_back_where_it_stops(printed: Said) -> None:
     """A small result that is held over is found first; the list that takes more and more must not stay unsaid for that."""
     over = leak("overlap", "logits", holder="local 'logits' of train()")
     early = leak("overlap", "rows", holder="local 'rows' of train() -> list[2]", first_step=3, last_step=7)
-    assert said(early) == "", "it may be a list that takes more, of which `del` would be the wrong advice"
-    assert " logits" in said(over).replace("'", " ")
-    assert "more with each step" in said(over, leak("growing", "rows", file="train.py", line=9))
-    assert said(over, leak("growing", "rows", file="train.py", line=9), leak("tensor-growth", "more")) == ""
-    assert "rows has stopped growing: ignore the earlier report" in said(over)
-    assert said(over) == ""
+    assert printed(early) == "", "it may be a list that takes more, of which `del` would be the wrong advice"
+    assert " logits" in printed(over).replace("'", " ")
+    assert "more with each step" in printed(over, leak("growing", "rows", file="train.py", line=9))
+    assert printed(over, leak("growing", "rows", file="train.py", line=9), leak("tensor-growth", "more")) == ""
+    assert "rows has stopped growing: ignore the earlier report" in printed(over)
+    assert printed(over) == ""
 
 
-def test_what_is_emptied_is_told_with_when_and_what_it_holds_then(said: Said) -> None:
+def test_what_is_emptied_is_told_with_when_and_what_it_holds_then(printed: Said) -> None:
     emptied = leak("growing", "losses", emptied_at="reset() (train.py:40)", emptied_after=100, held_bytes=3 << 20)
-    assert "more with each step until reset() (train.py:40) empties it after 100 steps, with 3.0 MiB by then. " in said(
-        emptied
+    assert (
+        "more with each step until reset() (train.py:40) empties it after 100 steps, with 3.0 MiB by then. "
+        in printed(emptied)
     )
 
 
-def test_what_was_told_before_it_was_emptied_stands_while_it_is_filled_anew(said: Said) -> None:
+def test_what_was_told_before_it_was_emptied_stands_while_it_is_filled_anew(printed: Said) -> None:
     waiting = leak("growing", "model.losses", emptied_at="reset() (train.py:40)", line=9, file="train.py")
-    assert "until reset() (train.py:40) empties it, which has not happened so far. " in said(waiting)
+    assert "until reset() (train.py:40) empties it, which has not happened so far. " in printed(waiting)
     assert (
-        said(
+        printed(
             leak("growing", "self.losses", emptied_at="reset() (train.py:40)", emptied_after=9, line=9, file="train.py")
         )
         == ""
     )
-    assert "model.losses has been emptied: ignore the earlier report" in said()
+    assert "model.losses has been emptied: ignore the earlier report" in printed()
 
 
-def test_a_result_that_somebody_else_has_too_is_waited_for(said: Said) -> None:
+def test_a_result_that_somebody_else_has_too_is_waited_for(printed: Said) -> None:
     """To let go of it alone frees nothing; who has it may turn out to take each step's."""
     beside = leak("overlap", "feats", holder="global 'feats'", first_step=2, last_step=9, exclusive_bytes=0)
-    assert said(beside) == ""
+    assert printed(beside) == ""
     beside = leak("overlap", "feats", holder="global 'feats'", first_step=2, last_step=20, exclusive_bytes=0)
-    told = said(beside, leak("tensor-growth", "store", file="train.py", line=9))
-    assert "'store'" in told and "feats" not in told
+    result = printed(beside, leak("tensor-growth", "store", file="train.py", line=9))
+    assert "'store'" in result and "feats" not in result
 
 
-def test_a_result_that_somebody_else_has_too_is_told_where_nothing_grows(said: Said) -> None:
-    assert "'out'" in said(leak("overlap", "out", holder="global 'out'", first_step=2, last_step=20, exclusive_bytes=0))
+def test_a_result_that_somebody_else_has_too_is_told_where_nothing_grows(printed: Said) -> None:
+    assert "'out'" in printed(
+        leak("overlap", "out", holder="global 'out'", first_step=2, last_step=20, exclusive_bytes=0)
+    )
 
 
-def test_what_nobody_could_name_is_not_taken_back_when_it_has_a_name(said: Said) -> None:
-    assert "more with each step" in said(leak("growing", NAMELESS, file="", line=0))
-    assert said(leak("growing", "rows", file="train.py", line=9)) == ""
+def test_what_nobody_could_name_is_not_taken_back_when_it_has_a_name(printed: Said) -> None:
+    assert "more with each step" in printed(leak("growing", NAMELESS, file="", line=0))
+    assert printed(leak("growing", "rows", file="train.py", line=9)) == ""
 
 
-def test_of_the_ranks_of_a_host_the_first_speaks(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_the_ranks_of_a_host_the_first_speaks(printed: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert said(leak("growing", "rows")) == ""
+    assert printed(leak("growing", "rows")) == ""
 
 
-def test_one_of_what_its_holder_takes_is_not_taken_back_when_the_holder_is_named(said: Said) -> None:
-    assert "keeps more tensors" in said(leak("tensor-growth", "state.adversarial[0]", file="train.py", line=9))
-    assert said(leak("tensor-growth", "state.adversarial", file="train.py", line=9)) == ""
-    assert "has stopped growing" in said(leak("overlap", "state.adversarial", file="train.py", line=9))
+def test_one_of_what_its_holder_takes_is_not_taken_back_when_the_holder_is_named(printed: Said) -> None:
+    assert "keeps more tensors" in printed(leak("tensor-growth", "state.adversarial[0]", file="train.py", line=9))
+    assert printed(leak("tensor-growth", "state.adversarial", file="train.py", line=9)) == ""
+    assert "has stopped growing" in printed(leak("overlap", "state.adversarial", file="train.py", line=9))
 
 
-def test_what_a_wider_holder_takes_in_is_not_taken_back(said: Said) -> None:
-    assert "keeps the autograd" in said(leak("growing", "log.current.losses", file="train.py", line=9))
-    assert said(leak("growing", "log", file="train.py", line=12)) == ""
-    assert "has stopped growing" in said(leak("growing", "logits", file="train.py", line=14))
+def test_what_a_wider_holder_takes_in_is_not_taken_back(printed: Said) -> None:
+    assert "keeps the autograd" in printed(leak("growing", "log.current.losses", file="train.py", line=9))
+    assert printed(leak("growing", "log", file="train.py", line=12)) == ""
+    assert "has stopped growing" in printed(leak("growing", "logits", file="train.py", line=14))
 
 
-def test_names_keep_their_letters(said: Said) -> None:
+def test_names_keep_their_letters(printed: Said) -> None:
     cached = leak(
         "tensor-growth", "mask in _lru_cache_wrapper", advice="mask is cached, and asked for something new each step"
     )
-    assert ". mask is cached" in said(cached)
+    assert ". mask is cached" in printed(cached)

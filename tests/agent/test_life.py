@@ -26,10 +26,10 @@ def wait_until(condition, seconds: float = 30.0) -> None:
 
 
 def test_an_uncaught_exception_is_sent_by_type_and_first_line(collector, spool) -> None:
-    said = run("agent.attach(model)\ntrain(3)\nraise RuntimeError('boom\\nsecond line')", collector, spool, expect=1)
+    output = run("agent.attach(model)\ntrain(3)\nraise RuntimeError('boom\\nsecond line')", collector, spool, expect=1)
     ended = Arrived(collector).ended
     assert (ended.state, ended.error_type, ended.error_line) == ("failed", "RuntimeError", "boom")
-    assert "RuntimeError: boom" in said, "the user's traceback is as it was"
+    assert "RuntimeError: boom" in output, "the user's traceback is as it was"
 
 
 def test_an_exit_code_is_a_failure_and_one_that_is_caught_is_not(collector, spool) -> None:
@@ -61,12 +61,12 @@ def test_a_failed_cell_is_an_event_and_the_run_continues(collector, spool) -> No
         spool,
     )
     arrived = Arrived(collector)
-    told = [
+    seen = [
         (event.data["error_type"], event.data["cell"])
         for event in arrived.of(messages.Event)
         if event.kind == "cell_error"
     ]
-    assert told == [("ZeroDivisionError", 2), ("SyntaxError", 3), ("SystemExit", 4)]
+    assert seen == [("ZeroDivisionError", 2), ("SyntaxError", 3), ("SystemExit", 4)]
     assert [event.step for event in arrived.of(messages.Event) if event.kind == "cell_error"] == [4, 4, 4]
     assert arrived.ended.state == "finished"
     assert len(arrived.rows("steps")) == 6
@@ -94,7 +94,7 @@ def test_a_secret_in_an_error_the_environment_or_on_the_command_line_is_not_sent
 
 
 def test_an_unreadable_configuration_does_not_stop_the_agent(collector, spool) -> None:
-    said = run(
+    output = run(
         """
         from collections import UserDict
         class Missing(UserDict):
@@ -106,12 +106,12 @@ def test_an_unreadable_configuration_does_not_stop_the_agent(collector, spool) -
         collector,
         spool,
     )
-    assert "the reading of the configuration failed inside" in said
+    assert "the reading of the configuration failed inside" in output
     assert len(Arrived(collector).rows("steps")) == 3
 
 
 def test_argparse_and_dataclass_configurations_are_accepted(collector, spool) -> None:
-    said = run(
+    output = run(
         """
         from argparse import Namespace
         from dataclasses import dataclass
@@ -126,12 +126,12 @@ def test_argparse_and_dataclass_configurations_are_accepted(collector, spool) ->
         collector,
         spool,
     )
-    assert "attach was given list as config; it knows a mapping of names to values" in said
-    assert "failed inside" not in said
-    told: dict[str, object] = {}
+    assert "attach was given list as config; it knows a mapping of names to values" in output
+    assert "failed inside" not in output
+    fields: dict[str, object] = {}
     for attached in Arrived(collector).of(messages.Attached):
-        told |= attached.config
-    assert told == {"lr": 0.1, "api_key": "***", "depth": 3}
+        fields |= attached.config
+    assert fields == {"lr": 0.1, "api_key": "***", "depth": 3}
 
 
 def test_ctrl_c_ends_the_training_as_it_would_and_the_run_as_interrupted(collector, spool) -> None:
@@ -182,7 +182,7 @@ def test_data_loader_workers_are_silent_and_unharmed(collector, spool) -> None:
 
 
 def test_a_fork_while_every_thread_is_busy_does_not_hang_the_child(collector, spool) -> None:
-    said = run(
+    output = run(
         """
         import os
         agent.attach(model, interval_ms=10)
@@ -199,7 +199,7 @@ def test_a_fork_while_every_thread_is_busy_does_not_hang_the_child(collector, sp
         collector,
         spool,
     )
-    assert "alive" in said
+    assert "alive" in output
     assert len(Arrived(collector).rows("steps")) == 25
 
 
@@ -242,8 +242,8 @@ def test_the_ranks_of_a_torchrun_job_are_one_run(collector, spool, tmp_path) -> 
 def test_without_a_server_one_line_and_nothing_is_lost(collector, spool) -> None:
     """The samples wait on disk; a later process sends them with vramscope sync."""
     collector.stop()
-    said = run("agent.attach(model)\ntrain(30)\ntime.sleep(1.5)", collector, spool)
-    assert said.count("no server at") == 1
+    output = run("agent.attach(model)\ntrain(30)\ntime.sleep(1.5)", collector, spool)
+    assert output.count("no server at") == 1
     with Collector(port=collector.port) as later:
         done = subprocess.run(
             [sys.executable, "-c", "from vramscope.transport.sync import main; raise SystemExit(main([]))"],
@@ -260,7 +260,7 @@ def test_without_a_server_one_line_and_nothing_is_lost(collector, spool) -> None
 
 def test_a_server_that_hangs_delays_neither_the_steps_nor_the_end(collector, spool) -> None:
     collector.mode = "hang"
-    said = run(
+    output = run(
         """
         agent.attach(model)
         train(5)
@@ -271,13 +271,13 @@ def test_a_server_that_hangs_delays_neither_the_steps_nor_the_end(collector, spo
         spool,
         VRAMSCOPE_READ_TIMEOUT_S="90",
     )
-    took = {line.split()[0]: float(line.split()[1]) for line in said.splitlines() if line[:3] in ("ste", "end")}
+    took = {line.split()[0]: float(line.split()[1]) for line in output.splitlines() if line[:3] in ("ste", "end")}
     assert took["steps"] < 45, "one request that was waited for would have taken 90"
     assert took["end"] < 45
 
 
 def test_disabled_does_nothing_at_all(collector, spool) -> None:
-    said = run(
+    output = run(
         """
         before = torch.autograd.backward
         session = agent.attach(model)
@@ -288,17 +288,17 @@ def test_disabled_does_nothing_at_all(collector, spool) -> None:
         spool,
         VRAMSCOPE_DISABLED="1",
     )
-    assert not collector.stored and "vramscope" not in said
+    assert not collector.stored and "vramscope" not in output
 
 
 def test_a_wrong_setting_is_one_line_and_the_training_runs(collector, spool) -> None:
-    said = run("agent.attach(model)\ntrain(3)\nprint('trained')", collector, spool, VRAMSCOPE_INTERVAL_MS="soon")
-    assert "VRAMSCOPE_INTERVAL_MS: saw 'soon'" in said and "trained" in said
+    output = run("agent.attach(model)\ntrain(3)\nprint('trained')", collector, spool, VRAMSCOPE_INTERVAL_MS="soon")
+    assert "VRAMSCOPE_INTERVAL_MS: saw 'soon'" in output and "trained" in output
     assert not collector.stored
 
 
 def test_attached_twice_it_is_one_session_and_a_new_name_is_a_new_run(collector, spool) -> None:
-    said = run(
+    output = run(
         """
         first = agent.attach(model, name="one")
         assert agent.attach() is first
@@ -314,7 +314,7 @@ def test_attached_twice_it_is_one_session_and_a_new_name_is_a_new_run(collector,
     assert len(arrived.runs) == 2
     assert len(arrived.rows("steps")) == 5
     assert [ended.state for ended in arrived.of(messages.Ended)] == ["finished", "finished"]
-    assert "watching run 'one': " in said and "watching run 'other' (run 'one' has ended): " in said
+    assert "watching run 'one': " in output and "watching run 'other' (run 'one' has ended): " in output
 
 
 def test_a_session_without_a_target_adopts_the_first(collector, spool) -> None:
@@ -337,7 +337,7 @@ def test_a_session_without_a_target_adopts_the_first(collector, spool) -> None:
 
 def test_a_session_changes_no_numbers_and_retains_nothing(collector, spool) -> None:
     """Fifty steps with dropout, to the bit; and what the user deletes is gone."""
-    said = run(
+    output = run(
         """
         import gc, weakref
         def weights(watched):
@@ -359,7 +359,7 @@ def test_a_session_changes_no_numbers_and_retains_nothing(collector, spool) -> N
         spool,
         CUDA_VISIBLE_DEVICES="",
     )
-    assert "the same" in said
+    assert "the same" in output
 
 
 def test_the_users_random_numbers_are_those_without_us(collector, spool) -> None:
@@ -392,7 +392,7 @@ def test_the_users_random_numbers_are_those_without_us(collector, spool) -> None
 
 
 def test_a_fault_of_the_agent_reaches_only_the_log(collector, spool) -> None:
-    said = run(
+    output = run(
         """
         guard.raise_faults = False
         from vramscope.steps.clock import StepClock
@@ -405,8 +405,8 @@ def test_a_fault_of_the_agent_reaches_only_the_log(collector, spool) -> None:
         collector,
         spool,
     )
-    assert "trained" in said
-    assert said.count("ZeroDivisionError: ours") <= 4, "each kind is told once"
+    assert "trained" in output
+    assert output.count("ZeroDivisionError: ours") <= 4, "each kind is told once"
 
 
 def test_a_machine_without_cuda_sends_what_it_has(collector, spool) -> None:
@@ -467,10 +467,10 @@ def test_dropped_rows_are_reported_during_the_run(collector, spool) -> None:
         spool,
     )
     arrived = Arrived(collector)
-    told = [overhead.dropped_samples for overhead in arrived.of(messages.Overhead)]
-    assert told[0] == 0 and told == sorted(told)
-    assert len({*told}) >= 2 and told[-2] > 0, "not in the last message alone"
-    assert arrived.of(messages.Ended)[-1].dropped_samples == told[-1]
+    seen = [overhead.dropped_samples for overhead in arrived.of(messages.Overhead)]
+    assert seen[0] == 0 and seen == sorted(seen)
+    assert len({*seen}) >= 2 and seen[-2] > 0, "not in the last message alone"
+    assert arrived.of(messages.Ended)[-1].dropped_samples == seen[-1]
 
 
 def test_importing_the_agent_imports_neither_torch_nor_the_server() -> None:

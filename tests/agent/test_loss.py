@@ -144,7 +144,7 @@ assert all(torch.equal(x, y) for x, y in zip(a, b)) and torch.equal(rng_a, rng_b
 
 
 def test_the_loss_of_loops_whose_losses_are_known_and_none_where_one_number_would_mix_things(collector, spool) -> None:
-    said = run(
+    output = run(
         "import math\nDEVICE = 'cpu'\n" + LOOPS + CPU_LOOPS, collector, spool, loop=False, CUDA_VISIBLE_DEVICES=""
     )
 
@@ -166,19 +166,19 @@ def test_the_loss_of_loops_whose_losses_are_known_and_none_where_one_number_woul
     assert losses("scaled, and changed after") == []
     assert losses("scaled by hand") == [(1, 5.0)]
     assert losses("no loss") == []
-    told = told_of(collector, "told")
-    assert told["learning_rate"] == [(1, 0.1), (2, 0.1)]
-    assert told["loss"] == [(1, 30.0), (2, 20.0)]
-    assert told["tokens"] == [(1, 7.0), (2, 7.0)]
-    assert told["accuracy"] == [(2, 2.0)]
-    assert set(told) == {"learning_rate", "loss", "tokens", "accuracy", "backward_loss"}
+    reported = told_of(collector, "told")
+    assert reported["learning_rate"] == [(1, 0.1), (2, 0.1)]
+    assert reported["loss"] == [(1, 30.0), (2, 20.0)]
+    assert reported["tokens"] == [(1, 7.0), (2, 7.0)]
+    assert reported["accuracy"] == [(2, 2.0)]
+    assert set(reported) == {"learning_rate", "loss", "tokens", "accuracy", "backward_loss"}
     for word in (
         "session.log(text=..) was given a str",
         "'step' out: this name is taken",
         "nothing=..",
         "'not a name'",
     ):
-        assert said.count(word) == 1, word
+        assert output.count(word) == 1, word
     assert len(losses("bitwise")) == 20
 
 
@@ -257,7 +257,7 @@ with watched("told by a tensor") as (session, model, optimizer):
 
 @pytest.mark.gpu
 def test_on_a_gpu_it_is_read_without_waiting_keeping_or_allocating_anything(collector, spool) -> None:
-    said = run(
+    output = run(
         "import math, os\nDEVICE = 'cuda'\n" + LOOPS + GPU_LOOPS, collector, spool, loop=False, EMULATED_GPU_DATA="real"
     )
     for dtype in ("float32", "float64", "float16", "bfloat16"):
@@ -267,7 +267,7 @@ def test_on_a_gpu_it_is_read_without_waiting_keeping_or_allocating_anything(coll
     for name, steps in (("kept", [1, 2, 3, 4, 5]), ("another stream", [1]), ("recorded as a graph", [1])):
         assert [step for step, _ in told_of(collector, name)["backward_loss"]] == steps, name
     assert told_of(collector, "without") == told_of(collector, "told by a tensor") == {}
-    assert said.count("session.log(loss=..) was given a Tensor on cuda:0") == 1
+    assert output.count("session.log(loss=..) was given a Tensor on cuda:0") == 1
 
 
 FRAMEWORKS = """

@@ -12,7 +12,7 @@ from torch import nn
 
 from vramscope.leaks.holders.user_code import Codes
 from vramscope.leaks.scan import referrers
-from vramscope.leaks.scan.explanation import explain, trace, undisturbed
+from vramscope.leaks.scan.find_holders import find_holders, trace, undisturbed
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import TimeBudget
 
@@ -65,7 +65,7 @@ def groups_of(folds: int, in_use: int = 0) -> list[Any]:
     del kept[: folds - in_use]
     time = TimeBudget(5.0)
     with undisturbed():
-        explanation = explain(TensorKinds(), time, is_retired=lambda optimizer: id(optimizer) in optimizers)
+        explanation = find_holders(TensorKinds(), time, is_retired=lambda optimizer: id(optimizer) in optimizers)
         return trace(explanation, time).groups
 
 

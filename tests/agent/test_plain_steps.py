@@ -21,11 +21,11 @@ import warm
 from vramscope.integrations.extensions import extend
 from vramscope.process.live_objects import living
 from vramscope.process.watched_calls import is_watched
-from vramscope.steps import step_plan
+from vramscope.steps import detail_plan
 from vramscope.steps.clock import StepClock
+from vramscope.steps.detail_plan import MOST_IN_GROUP, STEPS_AFTER_RISE, EndedStep, StepPlan
 from vramscope.steps.hooks import LoopHooks
 from vramscope.steps.phase import DATA, EVAL, OTHER
-from vramscope.steps.step_plan import MOST_IN_GROUP, STEPS_AFTER_RISE, EndedStep, StepPlan
 
 
 class Training:
@@ -56,7 +56,7 @@ class Training:
 
 @pytest.fixture
 def training(monkeypatch):
-    monkeypatch.setattr(step_plan, "ALLOWANCE_NS", 0)
+    monkeypatch.setattr(detail_plan, "ALLOWANCE_NS", 0)
     training = Training()
     yield training
     training.hooks.remove()
@@ -75,7 +75,7 @@ def test_a_record_covers_each_group_and_no_step_is_missing(training) -> None:
 
 
 def test_without_phases_there_are_groups_too(monkeypatch) -> None:
-    monkeypatch.setattr(step_plan, "ALLOWANCE_NS", 0)
+    monkeypatch.setattr(detail_plan, "ALLOWANCE_NS", 0)
     training = Training(phases=False)
     try:
         for _ in range(2000):
@@ -244,7 +244,7 @@ def test_functions_are_restored_when_the_session_ends_in_plain_steps(training) -
 
 
 def test_without_budget_for_it_every_step_is_detailed(monkeypatch) -> None:
-    monkeypatch.setattr(step_plan, "ALLOWANCE_NS", 10**12)
+    monkeypatch.setattr(detail_plan, "ALLOWANCE_NS", 10**12)
     training = Training()
     for _ in range(600):
         training.step()
@@ -274,10 +274,10 @@ LEAK = textwrap.dedent(
     import json, torch
     from torch import nn
     from vramscope.leaks.detector import LeakDetector
-    from vramscope.steps import step_plan
+    from vramscope.steps import detail_plan
     from vramscope.steps.clock import StepClock
     from vramscope.steps.hooks import LoopHooks
-    step_plan.ALLOWANCE_NS = 0
+    detail_plan.ALLOWANCE_NS = 0
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     clock = StepClock(budget=1e-9)
@@ -286,7 +286,7 @@ LEAK = textwrap.dedent(
     hooks.graphs = LeakDetector(clock, scans.append)
     hooks.install([model])
     kept, growing = [], []
-    for number in range(LEAK_FROM + 3 * step_plan.MOST_PLAIN_STEPS):
+    for number in range(LEAK_FROM + 3 * detail_plan.MOST_PLAIN_STEPS):
         loss = model(torch.ones(2, 4)).sum()
         loss.backward()
         optimizer.step()
@@ -336,7 +336,7 @@ class TestPlan:
         ("cost_us", "reading_us", "bare_us"), [(120, 35, 300), (200, 80, 2000), (400, 250, 700), (100, 30, 50)]
     )
     def test_watching_takes_its_share_and_no_more(self, monkeypatch, cost_us, reading_us, bare_us) -> None:
-        monkeypatch.setattr(step_plan, "ALLOWANCE_NS", 0)
+        monkeypatch.setattr(detail_plan, "ALLOWANCE_NS", 0)
         planned = self.run(cost_us * 1000, reading_us * 1000, bare_us * 1000, 100_000)
         spent = sum(cost_us if kind == "detailed" else reading_us for kind, _ in planned[100:])
         share = spent / (bare_us * sum(count for _, count in planned[100:]))
@@ -350,10 +350,10 @@ class TestPlan:
     def test_the_first_steps_are_detailed_until_the_allowance_is_spent(self) -> None:
         planned = self.run(100_000, 30_000, 200_000, 10_000)
         first = next(place for place, (kind, _) in enumerate(planned) if kind == "plain")
-        assert first == pytest.approx(step_plan.ALLOWANCE_NS / 100_000, rel=0.1)
+        assert first == pytest.approx(detail_plan.ALLOWANCE_NS / 100_000, rel=0.1)
 
     def test_after_a_higher_peak_steps_are_detailed(self, monkeypatch) -> None:
-        monkeypatch.setattr(step_plan, "ALLOWANCE_NS", 0)
+        monkeypatch.setattr(detail_plan, "ALLOWANCE_NS", 0)
         planned = self.run(120_000, 35_000, 300_000, 6_000, rise_at=3_000)
         numbers = list(itertools.accumulate(count for _, count in planned))
         risen = next(place for place, number in enumerate(numbers) if number >= 3_000)

@@ -42,10 +42,10 @@ def test_what_others_have_of_the_card_is_the_sum_of_what_each_is_told_to_have() 
     if not nvml.available:
         pytest.skip("no NVML")
     uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
-    told = dict(nvml.processes(uuid) or ())
+    fields = dict(nvml.processes(uuid) or ())
     reading = nvml.read(uuid)
-    if os.getpid() not in told:
+    if os.getpid() not in fields:
         assert reading.process_device_bytes == reading.others_device_bytes == UNKNOWN
         return
-    assert reading.process_device_bytes == told.pop(os.getpid())
-    assert reading.others_device_bytes == sum(used or 0 for used in told.values())
+    assert reading.process_device_bytes == fields.pop(os.getpid())
+    assert reading.others_device_bytes == sum(used or 0 for used in fields.values())

@@ -39,7 +39,7 @@ def only(collector: Collector) -> Profile:
 @pytest.mark.gpu
 def test_a_request_brings_tables_and_trace(collector: Collector, spool: Path) -> None:
     """And a forked child neither records nor sends; afterwards PyTorch's functions are its own."""
-    said = run(
+    output = run(
         """
 import os
 from torch.autograd import profiler
@@ -61,8 +61,8 @@ print("own", profiler._prepare_profiler.__module__ != "vramscope.profiler.pytorc
         spool,
         VRAMSCOPE_CLOSE_TIMEOUT_S="30",
     )
-    assert "child 0" in said and "own True False" in said
-    assert "USDT" not in said, "PyTorch's profiling library writes nothing to the terminal"
+    assert "child 0" in output and "own True False" in output
+    assert "USDT" not in output, "PyTorch's profiling library writes nothing to the terminal"
     profile = only(collector)
     assert (profile.reason, profile.steps, profile.stacks, profile.device) == ("asked for", 2, True, 0)
     assert profile.allocated_bytes and profile.peak_bytes and profile.phases["forward"] > 0
@@ -74,7 +74,7 @@ print("own", profiler._prepare_profiler.__module__ != "vramscope.profiler.pytorc
 
 
 def test_without_cuda_there_are_times_and_the_training_is_bit_identical(collector: Collector, spool: Path) -> None:
-    said = run(
+    output = run(
         """
 assert not torch.cuda.is_available()
 def trained(watched):
@@ -104,7 +104,7 @@ print("identical", all(map(torch.equal, trained(False), trained(True))))
         CUDA_VISIBLE_DEVICES="",
         VRAMSCOPE_CLOSE_TIMEOUT_S="30",
     )
-    assert "identical True" in said
+    assert "identical True" in output
     profile = only(collector)
     assert (profile.device, profile.peak_bytes, profile.allocated_bytes, profile.device_time) == (-1, None, None, False)
     assert profile.steps == 2 and profile.span_ns > 0

@@ -89,9 +89,9 @@ def test_the_name_of_a_hyperparameter_is_shown(name) -> None:
     ],
 )
 def test_a_secret_on_the_command_line_is_hidden(arguments) -> None:
-    told = " ".join(Secrets({}).command_line(arguments))
-    assert "hunter2" not in told and "bWU6aHVu" not in told
-    assert HIDDEN in told
+    result = " ".join(Secrets({}).command_line(arguments))
+    assert "hunter2" not in result and "bWU6aHVu" not in result
+    assert HIDDEN in result
 
 
 def test_other_arguments_are_shown_unchanged() -> None:
@@ -105,7 +105,7 @@ def test_other_arguments_are_shown_unchanged() -> None:
 
 
 def test_a_configuration_is_searched_through_lists_and_maps() -> None:
-    told = Secrets({}).configuration(
+    configuration = Secrets({}).configuration(
         {
             "cb": [{"api_key": "hunter2", "lr": 0.1}],
             "key": "hunter2",
@@ -121,8 +121,8 @@ def test_a_configuration_is_searched_through_lists_and_maps() -> None:
             "model": {"_commit_hash": "0123456789abcdef0123456789abcdef01234567"},
         }
     )
-    assert "hunter2" not in repr(told)
-    assert told == {
+    assert "hunter2" not in repr(configuration)
+    assert configuration == {
         "cb": "[{'api_key': '***', 'lr': 0.1}]",
         "key": "***",
         "deep.er": "[[{'auth': ***}]]",
@@ -144,8 +144,8 @@ def test_a_recursive_or_huge_configuration_is_bounded() -> None:
     round_and_round["me"] = [round_and_round]
     round_and_round["again"] = round_and_round
     began = time.perf_counter()
-    told = Secrets({}).configuration(round_and_round)
-    assert told["lr"] == 0.1 and len(told["many"]) == 1000  # type: ignore[arg-type]
+    configuration = Secrets({}).configuration(round_and_round)
+    assert configuration["lr"] == 0.1 and len(configuration["many"]) == 1000  # type: ignore[arg-type]
     assert time.perf_counter() - began < 5
 
 
@@ -164,13 +164,13 @@ ENVIRONMENT = {
 @pytest.mark.parametrize("secret", ["correct-horse", "battery&staple é", "tr0ub4dor"])
 def test_a_secret_variables_value_is_hidden_everywhere(secret) -> None:
     secrets = Secrets(ENVIRONMENT)
-    told = [
+    seen = [
         *secrets.command_line([secret, f"--note=({secret})", json.dumps({"a": secret}), repr([secret])]),
         *map(str, secrets.configuration({"lr": secret, "a": {"b": [f"x{secret}y"]}, f"n{secret}": 1}).items()),
         secrets.hide(f"401: {secret} was refused"),
     ]
-    assert all(HIDDEN in text for text in told)
-    assert not any(secret in text or "battery" in text for text in told)
+    assert all(HIDDEN in text for text in seen)
+    assert not any(secret in text or "battery" in text for text in seen)
 
 
 def test_other_environment_values_are_shown() -> None:

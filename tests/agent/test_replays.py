@@ -39,7 +39,7 @@ def notices(arrived: Arrived) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("each", "told"),
+    ("each", "expected"),
     [
         ("pass", True),
         ("session.step()", False),
@@ -47,8 +47,8 @@ def notices(arrived: Arrived) -> list[str]:
         ("_ == 50 and train(1)", False),
     ],
 )
-def test_replays_without_steps_are_told_once_with_what_to_say(collector, spool, each: str, told: bool) -> None:
+def test_replays_without_steps_are_told_once_with_what_to_say(collector, spool, each: str, expected: bool) -> None:
     printed = run(REPLAYED.format(each=each), collector, spool)
-    said = [text for text in notices(Arrived(collector)) if "CUDA graphs are replayed" in text]
-    assert len(said) == told
-    assert printed.count("session.step() after each replay") == told
+    seen = [text for text in notices(Arrived(collector)) if "CUDA graphs are replayed" in text]
+    assert len(seen) == expected
+    assert printed.count("session.step() after each replay") == expected

@@ -133,15 +133,15 @@ def test_a_change_of_attached_is_sent_again(start, collector):
 
 def test_a_change_while_attached_is_made_is_sent_too(start, collector):
     """The introduction asks git, which takes a while, and meanwhile the sampler may find the devices."""
-    told: list[str] = []
+    seen: list[str] = []
     started = threading.Event()
 
     def first_message() -> messages.Attached:
         started.wait(10)
-        told.append(f"{len(told) + 1}")
-        if len(told) == 1:
+        seen.append(f"{len(seen) + 1}")
+        if len(seen) == 1:
             sender.attach_again()
-        return attached(name=told[-1])
+        return attached(name=seen[-1])
 
     sender = start(collector, first_message=first_message)
     started.set()
@@ -152,10 +152,10 @@ def test_a_change_while_attached_is_made_is_sent_too(start, collector):
 
 def test_requests_of_the_server_are_passed_on(start, collector):
     collector.requests = ["trace_window"]
-    heard: list[str] = []
-    start(collector, on_request=heard.extend)
-    wait_for(lambda: heard)
-    assert heard[0] == "trace_window"
+    seen: list[str] = []
+    start(collector, on_request=seen.extend)
+    wait_for(lambda: seen)
+    assert seen[0] == "trace_window"
 
 
 def test_a_requested_pause_loses_nothing(start, collector):
@@ -227,9 +227,9 @@ def test_without_a_server_one_line_and_samples_on_disk(start, tmp_path, capsys):
         assert sender.flush()
     wait_for(lambda: sender._outage._failures >= 3)
     assert waiting(tmp_path) >= 3
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert f"no server at http://127.0.0.1:{port}; keeping samples in {tmp_path / 'spool'} (up to 256 MiB)" in said
+    captured = capsys.readouterr().err
+    assert captured.count("\n") == 1
+    assert f"no server at http://127.0.0.1:{port}; keeping samples in {tmp_path / 'spool'} (up to 256 MiB)" in captured
 
 
 def test_after_an_outage_batches_arrive_in_order(start, tmp_path, capsys):
@@ -322,10 +322,10 @@ def test_a_refusal_is_one_clear_line_and_everything_is_kept(start, collector, tm
     wait_for(lambda: sender._outage._failures >= 2)
     sender.ring.put(sample(2))
     assert sender.flush()
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert words in said
-    assert "keeping samples" in said
+    captured = capsys.readouterr().err
+    assert captured.count("\n") == 1
+    assert words in captured
+    assert "keeping samples" in captured
     collector.mode = "ok"
     wait_for(lambda: collector.steps == [1, 2])
     wait_for(lambda: waiting(tmp_path) == 0)
@@ -463,9 +463,9 @@ def test_closing_on_a_full_disk_reports_the_loss(start, small_disk, capsys):
     for step in range(7):
         sender.ring.put(sample(step))
     assert not sender.close()
-    said = capsys.readouterr().err
-    assert f"the last 7 rows are lost: no server, and {disk.path / 'spool'} cannot take more" in said
-    assert "sends it" not in said
+    captured = capsys.readouterr().err
+    assert f"the last 7 rows are lost: no server, and {disk.path / 'spool'} cannot take more" in captured
+    assert "sends it" not in captured
 
 
 def test_closing_with_a_slow_server_spools_the_rest(start, collector, tmp_path, monkeypatch):

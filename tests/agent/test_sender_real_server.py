@@ -176,15 +176,15 @@ def test_an_invalid_server_or_token_spools_the_run_for_sync(running, tmp_path, m
     """One line at attach. The samples wait for a sync with a valid server."""
     spool = tmp_path / "spool"
     ident = secrets.token_hex(8)
-    said = run(f"agent.attach(model, run_id={ident!r})\ntrain(4)", running, spool, **{variable: value}).splitlines()
-    first, last = (line for line in said if line.startswith("vramscope:"))
+    output = run(f"agent.attach(model, run_id={ident!r})\ntrain(4)", running, spool, **{variable: value}).splitlines()
+    first, last = (line for line in output if line.startswith("vramscope:"))
     assert f"{variable}: saw " in first and "Your training is watched" in first and str(spool) in first
     assert "`vramscope sync` sends it" in last
     assert httpx.get(f"{running.url}/api/v1/runs/{ident}").status_code == 404
     monkeypatch.setenv("VRAMSCOPE_SPOOL_DIR", str(spool))
     assert sync_main(["--server", running.url]) == 0
-    told = httpx.get(f"{running.url}/api/v1/runs/{ident}").json()
-    assert (told["state"], told["steps"]) == ("finished", 4)
+    answer = httpx.get(f"{running.url}/api/v1/runs/{ident}").json()
+    assert (answer["state"], answer["steps"]) == ("finished", 4)
 
 
 @pytest.mark.gpu

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vramscope.leaks.autograd.sentinels import CALM_ROUNDS, DESCENTS_ONE_IN, Descent, OutputGraphs, Sentinels
+from vramscope.leaks.autograd.live_graphs import CALM_ROUNDS, DESCENTS_ONE_IN, Descent, OutputGraphs, Sentinels
 
 WIDE = torch.ones(4, 8)
 

@@ -64,12 +64,12 @@ def test_a_variable_that_is_set_but_empty_is_not_set():
     ],
 )
 def test_an_invalid_value_is_reported_with_what_is_expected(name, value, words):
-    with pytest.raises(ValueError) as told:
+    with pytest.raises(ValueError) as caught:
         settings({name: value})
-    assert name in str(told.value)
-    assert repr(value)[:50] in str(told.value)
-    assert words in str(told.value)
-    assert "\n" not in str(told.value)
+    assert name in str(caught.value)
+    assert repr(value)[:50] in str(caught.value)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_wrong_argument_is_reported_under_its_own_name():
@@ -88,13 +88,13 @@ def test_invalid_tags_are_reported(tags):
 def test_a_token_is_never_shown():
     secret = "abc-secret-xyz"
     assert secret not in repr(settings(token=secret))
-    with pytest.raises(ValueError) as told:
+    with pytest.raises(ValueError) as caught:
         settings({"VRAMSCOPE_TOKEN": f"{secret} {secret}"})
-    assert secret not in str(told.value)
+    assert secret not in str(caught.value)
 
 
 def test_phases_are_read_mostly_never_or_in_every_step():
-    assert [settings({"VRAMSCOPE_PHASES": told}).phases for told in ("1", "0", "Every")] == [True, False, "every"]
+    assert [settings({"VRAMSCOPE_PHASES": one}).phases for one in ("1", "0", "Every")] == [True, False, "every"]
     assert settings(phases="every").phases == "every"
 
 

@@ -23,11 +23,11 @@ from vramscope.process.module_calls import module_calls
 from vramscope.process.watched_calls import is_watched
 from vramscope.protocol import series
 from vramscope.sampling.step_blocks import step_row
-from vramscope.steps import step_plan
+from vramscope.steps import detail_plan
 from vramscope.steps.clock import StepClock
+from vramscope.steps.detail_plan import UNWATCHED_STEPS, WARM_UP_STEPS
 from vramscope.steps.hooks import LoopHooks
 from vramscope.steps.phase import BACKWARD, FORWARD
-from vramscope.steps.step_plan import UNWATCHED_STEPS, WARM_UP_STEPS
 
 
 @pytest.fixture
@@ -245,10 +245,10 @@ def test_what_somebody_has_wrapped_meanwhile_is_heard_no_more_after_removal(cloc
     model = nn.Linear(4, 4)
     hooks.install([model])
     ours = torch.autograd.backward
-    heard = []
+    seen = []
 
     def theirs(*args, **kwargs):
-        heard.append(clock.micro_steps)
+        seen.append(clock.micro_steps)
         return ours(*args, **kwargs)
 
     monkeypatch.setattr(torch.autograd, "backward", theirs)
@@ -257,7 +257,7 @@ def test_what_somebody_has_wrapped_meanwhile_is_heard_no_more_after_removal(cloc
     hooks.remove()
     assert torch.autograd.backward is theirs
     model(torch.ones(2, 4)).sum().backward()
-    assert (heard, clock.micro_steps) == ([0, 1], 1)
+    assert (seen, clock.micro_steps) == ([0, 1], 1)
     assert not is_watched(ours)
 
 
@@ -641,7 +641,7 @@ def test_phases_are_read_less_often_where_reading_them_would_cost_too_much(look_
 
     That a look of 70 ms falls into a step that is left alone, and not into one that is watched, says nothing about it.
     """
-    monkeypatch.setattr(step_plan, "ALLOWANCE_NS", 0)
+    monkeypatch.setattr(detail_plan, "ALLOWANCE_NS", 0)
     at = [0]
     clock = StepClock(now=lambda: at[0], random=Random(2))
     enter_ns, steps = 10_000, 4000

@@ -58,8 +58,8 @@ def test_everything_is_sent_in_order_and_the_folder_is_clean(spool_dir, collecto
     assert sync_main([]) == 0
     assert collector.steps == [1, 2, 3, 4, 5]
     assert list(spool_dir.iterdir()) == []
-    said = capsys.readouterr().out
-    assert re.fullmatch(rf"Sent 5 batches \(\d\.\d KiB\) of 1 session to {re.escape(collector.url)}\.\n", said)
+    output = capsys.readouterr().out
+    assert re.fullmatch(rf"Sent 5 batches \(\d\.\d KiB\) of 1 session to {re.escape(collector.url)}\.\n", output)
 
 
 def test_nothing_to_do_is_done(spool_dir, capsys):
@@ -87,9 +87,9 @@ def test_a_named_server_gets_everything(spool_dir, collector):
 def test_without_a_server_it_says_so_and_everything_stays(spool_dir, capsys):
     leave(spool_dir, "http://127.0.0.1:9")
     assert sync_main([]) == 4
-    said = capsys.readouterr()
-    assert "no server at http://127.0.0.1:9" in said.err
-    assert said.out.startswith(
+    captured = capsys.readouterr()
+    assert "no server at http://127.0.0.1:9" in captured.err
+    assert captured.out.startswith(
         f"Sent nothing.\nStill in {spool_dir}: 5 batches of 1 session; `vramscope sync --server URL`"
     )
     [folder] = session_folders(spool_dir)

@@ -21,24 +21,24 @@ TELL = "import json; print(json.dumps([torch.cuda.max_memory_allocated(), torch.
 
 def tail(script: str, collector, spool, expect: int = 0):
     """The session's only tail, and the peaks that PyTorch told the program of last."""
-    said = run(EVALUATE + script, collector, spool, expect=expect)
+    output = run(EVALUATE + script, collector, spool, expect=expect)
     [found] = Arrived(collector).ended.tails
-    told = [json.loads(line) for line in said.splitlines() if line.startswith("[")]
-    return found, told[-1] if told else None
+    seen = [json.loads(line) for line in output.splitlines() if line.startswith("[")]
+    return found, seen[-1] if seen else None
 
 
 def test_an_evaluation_behind_the_last_step_is_told_to_the_byte(collector, spool) -> None:
     script = f"agent.attach(model)\ntrain(5)\nevaluate(100_000)\nagent.detach()\n{TELL}"
-    found, told = tail(script, collector, spool)
-    assert [found.peak_allocated_bytes, found.peak_reserved_bytes] == told
+    found, output = tail(script, collector, spool)
+    assert [found.peak_allocated_bytes, found.peak_reserved_bytes] == output
     assert (found.phase, found.step) == ("eval", None)
-    assert max(row["peak_allocated_bytes"] for row in Arrived(collector).rows("steps")) < told[0] / 4
+    assert max(row["peak_allocated_bytes"] for row in Arrived(collector).rows("steps")) < output[0] / 4
 
 
 def test_a_session_with_no_step_has_its_peak_too_and_the_users_reset_takes_nothing_of_it(collector, spool) -> None:
     script = f"agent.attach(model)\nevaluate(100_000)\n{TELL}\ntorch.cuda.reset_peak_memory_stats()\nevaluate(10)\nagent.detach()"
-    found, told = tail(script, collector, spool)
-    assert [found.peak_allocated_bytes, found.peak_reserved_bytes] == told
+    found, output = tail(script, collector, spool)
+    assert [found.peak_allocated_bytes, found.peak_reserved_bytes] == output
     assert (found.phase, found.step) == ("eval", None)
 
 

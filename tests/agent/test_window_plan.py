@@ -30,7 +30,7 @@ class Clock:
 def after_first(clock: Clock, *, seconds: float = 0.02, peak_bytes: int = 1000 * MIB) -> WindowPlan:
     plan = WindowPlan(now=clock)
     assert plan.next_request() is FIRST
-    plan.begun(FIRST)
+    plan.mark_started(FIRST)
     assert plan.next_request() is None
     plan.ended(FIRST.steps, seconds, peak_bytes, 2 * peak_bytes)
     return plan
@@ -46,7 +46,7 @@ def test_a_later_window_waits_for_the_time_budget() -> None:
     assert plan.next_request() is None
     clock.now_s += 2
     assert plan.next_request() is LATER
-    plan.begun(LATER)
+    plan.mark_started(LATER)
     plan.ended(1, 0.01, 1000 * MIB, 2000 * MIB)
     clock.now_s = 1e9
     plan.step_ended(10_000, 1000 * MIB, 2000 * MIB)
@@ -76,7 +76,7 @@ def test_a_rise_of_reserved_alone_has_its_own_reason() -> None:
     assert plan.next_request() is None
     plan.step_ended(5, 1000 * MIB, 2300 * MIB)
     assert plan.next_request() is RESERVED_ROSE
-    plan.begun(RESERVED_ROSE)
+    plan.mark_started(RESERVED_ROSE)
     plan.ended(1, 0.01, 900 * MIB, 2300 * MIB)
     plan.step_ended(7, 1000 * MIB, 2400 * MIB)
     assert plan.next_request() is None
@@ -107,7 +107,7 @@ def test_a_peak_that_rises_forever_is_recorded_a_few_times() -> None:
         peak = int(peak * 1.2)
         plan.step_ended(step, peak, 2 * peak)
         if plan.next_request() is RISEN:
-            plan.begun(RISEN)
+            plan.mark_started(RISEN)
             plan.ended(1, 0.01, peak, 2 * peak)
             recorded += 1
     assert recorded == MAX_RISE_WINDOWS
@@ -118,7 +118,7 @@ def test_a_request_is_served_at_once_and_once() -> None:
     plan.ask()
     plan.ask()
     assert plan.next_request() is ASKED
-    plan.begun(ASKED)
+    plan.mark_started(ASKED)
     assert plan.next_request() is None
 
 
@@ -143,7 +143,7 @@ def test_leaks_are_recorded_at_once_a_few_per_session() -> None:
         plan.leak_found()
         plan.leak_found()
         assert plan.next_request() is LEAK
-        plan.begun(LEAK)
+        plan.mark_started(LEAK)
         assert plan.next_request() is None, "those that were found together have one"
     plan.leak_found()
     assert plan.next_request() is None

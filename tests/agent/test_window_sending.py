@@ -109,14 +109,14 @@ def test_unsent_windows_are_reported_once_at_the_end(capsys) -> None:
     uploads.put(slow)
     uploads.close(0.01)
     goes_on.set()
-    said = [
+    seen = [
         message.data["text"] for message in [*messages, *ring.take(1 << 30)] if isinstance(message, wire_messages.Event)
     ]
-    assert said == [
+    assert seen == [
         "the session ended before all recorded windows were packed; missing: 1",
         "the session ended before all recorded profiles were packed; missing: 2",
     ]
-    assert [line.removeprefix("vramscope: ") for line in capsys.readouterr().err.splitlines()] == said
+    assert [line.removeprefix("vramscope: ") for line in capsys.readouterr().err.splitlines()] == seen
 
 
 def test_windows_packed_in_time_cause_no_notice(capsys) -> None:
@@ -137,9 +137,9 @@ def test_a_window_above_the_wire_limit_is_reported(capsys) -> None:
     )
     uploads.close(60.0)
     (message,) = ring.take(1 << 30)
-    said = "a window is not sent: it has 268,435,457 bytes when packed, more than the 268,435,456 allowed"
-    assert isinstance(message, wire_messages.Event) and message.data["text"] == said
-    assert capsys.readouterr().err == f"vramscope: {said}\n"
+    text = "a window is not sent: it has 268,435,457 bytes when packed, more than the 268,435,456 allowed"
+    assert isinstance(message, wire_messages.Event) and message.data["text"] == text
+    assert capsys.readouterr().err == f"vramscope: {text}\n"
 
 
 def test_the_ring_counts_the_size_of_a_piece() -> None:
@@ -205,7 +205,7 @@ for _ in range(40):
 @pytest.mark.gpu
 def test_a_session_that_ends_in_its_first_window_sends_it(collector, spool) -> None:
     """A forked child sends nothing: the window is the parent's. A session with windows=0 records none."""
-    said = run(
+    output = run(
         """
 import os
 switch = torch._C._cuda_record_memory_history
@@ -228,8 +228,8 @@ train(1)
         spool,
         PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:128,large_segment_size_mb:64,per_process_memory_fraction:0.5",
     )
-    assert "untouched True" in said
-    assert "child 0" in said and "history False ''" in said
+    assert "untouched True" in output
+    assert "child 0" in output and "history False ''" in output
     (recorded,) = windows_in(Arrived(collector).of(wire_messages.Piece))
     assert recorded.notes == ["ended by the end of the session"]
     assert recorded.settings == "max_split_size_mb:128,large_segment_size_mb:64,per_process_memory_fraction:0.5"
@@ -243,7 +243,7 @@ train(1)
 def test_sync_sends_spooled_windows_one_per_device(tmp_path, spool, monkeypatch) -> None:
     with Collector() as gone:
         pass
-    said = run(
+    output = run(
         """
 devices = range(torch.cuda.device_count())
 kept = [torch.zeros(1000, device=f"cuda:{number}") for number in devices]
@@ -262,7 +262,7 @@ print("devices", len(devices))
     with Collector() as collector:
         assert sync_main(["--server", collector.url]) == 0
         windows = windows_in(Arrived(collector).of(wire_messages.Piece))
-    assert f"devices {len(windows)}" in said
+    assert f"devices {len(windows)}" in output
     for number, recorded in enumerate(windows):
         assert (recorded.device, recorded.reason, recorded.last_step, recorded.lost_events) == (
             number, "the first steps", 3, 0,

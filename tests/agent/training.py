@@ -111,12 +111,12 @@ def told_of(collector: Collector, name: str) -> dict[str, list[tuple[int, float]
     batches = sorted(collector.stored.values(), key=lambda batch: (batch.session, batch.sequence))
     runs = {b.run for b in batches for m in b.messages if isinstance(m, messages.Attached) and m.name == name}
     assert len(runs) == 1, name
-    told: dict[str, list[tuple[int, float]]] = {}
+    fields: dict[str, list[tuple[int, float]]] = {}
     for scalars in (scalars for batch in batches if batch.run in runs for scalars in batch.scalars):
         steps, times = array("q", scalars.step), array("q", scalars.time_ns)
         assert len(steps) == len(times) == scalars.rows
         for column, packed in scalars.columns.items():
             for at, step in enumerate(steps):
                 if packed[at * 8 : at * 8 + 8] != series.ABSENT:
-                    told.setdefault(column, []).append((step, array("d", packed)[at]))
-    return told
+                    fields.setdefault(column, []).append((step, array("d", packed)[at]))
+    return fields

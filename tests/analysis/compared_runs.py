@@ -13,7 +13,7 @@ EIGHT_BIT = {"optimizer_8bit": "AdamW 8-bit 100 %", "optimizer": "AdamW8bit"}
 PLAIN = {"optimizer": "AdamW", "batch": "batch 64"}
 
 
-def told(**kinds: str) -> list[dict[str, Any]]:
+def report_of(**kinds: str) -> list[dict[str, Any]]:
     """Techniques in the form of the agent."""
     return [
         {"kind": kind, "chip": chip, "declared": None, "observed": "seen", "detail": {}} for kind, chip in kinds.items()

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import pytest
-from compared_runs import ACCUMULATION, BF16, CHECKPOINTING, EIGHT_BIT, FP16, MIB, PLAIN, a_run, told
+from compared_runs import ACCUMULATION, BF16, CHECKPOINTING, EIGHT_BIT, FP16, MIB, PLAIN, a_run, report_of
 
 from vramscope_server.analysis.comparison.batch_size import batch_of
 from vramscope_server.analysis.comparison.export import CSV_FIELDS, FORMATS, as_text
@@ -17,7 +17,7 @@ from vramscope_server.analysis.comparison.rows import compared
 
 
 def labels(*techniques: dict[str, str] | None) -> list[str | None]:
-    return [name.label for name in names([None if own is None else chips_of(told(**own)) for own in techniques])]
+    return [name.label for name in names([None if own is None else chips_of(report_of(**own)) for own in techniques])]
 
 
 # ---- names ----
@@ -62,7 +62,7 @@ def test_missing_technique_of_the_baseline_is_named() -> None:
 
 
 def test_declared_but_unobserved_is_no_technique() -> None:
-    techniques = told(gradient_checkpointing="checkpointing", mixed_precision="bf16")
+    techniques = report_of(gradient_checkpointing="checkpointing", mixed_precision="bf16")
     techniques[0]["observed"] = ""
     assert chips_of(techniques) == {"mixed_precision": "bf16"}
 
@@ -86,9 +86,9 @@ def test_one_technique_within_the_combination() -> None:
     without = PLAIN | CHECKPOINTING | ACCUMULATION | FP16
     rows = compared(
         [
-            a_run("base", allocated=12589, techniques=told(**PLAIN)),
-            a_run("all", allocated=2873, techniques=told(**everything)),
-            a_run("all but", allocated=3183, techniques=told(**without)),
+            a_run("base", allocated=12589, techniques=report_of(**PLAIN)),
+            a_run("all", allocated=2873, techniques=report_of(**everything)),
+            a_run("all but", allocated=3183, techniques=report_of(**without)),
         ]
     )
     assert rows[2]["leave_one_out"] == {
@@ -116,11 +116,11 @@ def test_unknown_values_stay_unknown() -> None:
 
 
 def test_effective_batch_needs_all_three_factors() -> None:
-    seen = told(batch="batch 16", gradient_accumulation="accumulation 4")
+    seen = report_of(batch="batch 16", gradient_accumulation="accumulation 4")
     seen[0]["detail"], seen[1]["detail"] = {"batch_size": 16}, {"micro_steps": 4}
     assert batch_of(a_run(techniques=seen, config={}, world_size=2)).effective == 128
     assert batch_of(a_run(techniques=seen[:1], config={})).effective == 16, "looked for, and not there"
-    shared = told(batch="batch 16")
+    shared = report_of(batch="batch 16")
     shared[0]["detail"] = {"batch_size": 16, "effective_batch_size": 32}
     assert batch_of(a_run(techniques=shared, config={}, world_size=8)).effective == 32, "four ranks share a batch"
     assert batch_of(a_run(config={"batch_size": 8})).effective is None, "accumulation is not known"
@@ -197,7 +197,7 @@ def test_markup_in_a_name_stays_one_latex_cell() -> None:
 
 
 def test_formulas_stay_text_in_csv_with_all_fields() -> None:
-    rows = compared([a_run("=cmd()|x", techniques=told(**PLAIN)), a_run(NASTY)])
+    rows = compared([a_run("=cmd()|x", techniques=report_of(**PLAIN)), a_run(NASTY)])
     read = list(csv.DictReader(io.StringIO(as_text(rows, "csv"), newline="")))
     assert [row["name"] for row in read] == ["'=cmd()|x", NASTY]
     assert list(read[0]) == list(CSV_FIELDS)
@@ -212,7 +212,7 @@ def test_emulated_gpus_have_a_note_on_timing(form: str) -> None:
 
 
 def test_only_columns_with_values_are_shown() -> None:
-    full = as_text(compared([a_run(techniques=told(**PLAIN))]), "markdown").splitlines()[0]
+    full = as_text(compared([a_run(techniques=report_of(**PLAIN))]), "markdown").splitlines()[0]
     assert "device MiB" in full and "effective batch" in full
     bare = as_text(
         compared([a_run(ranks=[], config={}, trained_seconds=None, leak_count=None)]), "markdown"

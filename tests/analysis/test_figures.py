@@ -17,13 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramscope.protocol import series as wire_series
+from vramscope_server.analysis.array_types import FloatArray
 from vramscope_server.analysis.fragmentation.breakdown import Breakdown
+from vramscope_server.analysis.series.chart_data import LossWindow, RunWindow, SeriesColumn, StreamWindow
 from vramscope_server.analysis.series.trend import trend
-from vramscope_server.analysis.series.window import FloatArray, LossWindow, RunWindow, SeriesColumn, StreamWindow
 from vramscope_server.analysis.timeline.axis_spans import AxisSpans
 from vramscope_server.analysis.timeline.grouping import Series
 from vramscope_server.analysis.timeline.overview import Overview
-from vramscope_server.figures import fragmentation, strip, timeline
+from vramscope_server.figures import fragmentation, reserved_parts, timeline
 from vramscope_server.figures.drawing import byte_unit, escaped, samples_of
 from vramscope_server.figures.loss_axis import spans_decades
 from vramscope_server.figures.memory_against_time import beside, pareto_front
@@ -586,7 +587,7 @@ def test_out_of_memory_error_has_a_cross_on_both_figures() -> None:
     series = Series(["all"], ["series-0"], np.zeros(1, np.int32), joined=0, peak_bytes=held[:1])
     over = Overview(0, 6, event, series, held[None, :], held, 2 * held, peak=3)
     for figure, gib in [
-        (strip.draw(parts, [], capacity_bytes=None), 2),
+        (reserved_parts.draw(parts, [], capacity_bytes=None), 2),
         (timeline.draw(over, AxisSpans(), out_of_memory=[2, 5, 9]), 1),
     ]:
         [cross] = [trace for trace in figure.data if trace.meta["role"] == "out-of-memory"]

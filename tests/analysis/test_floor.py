@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramscope_server.analysis.series.trend import MIN_STEPS, FloatArray, Trend, lowest, theil_sen, trend, until_full
+from vramscope_server.analysis.array_types import FloatArray
+from vramscope_server.analysis.series.trend import MIN_STEPS, Trend, lowest, theil_sen, trend, until_full
 
 MIB = 2.0**20
 GIB = 2.0**30

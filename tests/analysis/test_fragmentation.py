@@ -150,13 +150,13 @@ def test_thousands_of_blocks_match_a_plain_list() -> None:
             taken ^= {row[5]}
         if at % 500 and at != len(rows) - 1:
             continue
-        free, begun = [], None
+        free, collected = [], None
         for item in range(count + 1):
             if item < count and item not in taken:
-                begun = address[item] if begun is None else begun
-            elif begun is not None:
-                free.append((address[item] if item < count else sum(size)) - begun)
-                begun = None
+                collected = address[item] if collected is None else collected
+            elif collected is not None:
+                free.append((address[item] if item < count else sum(size)) - collected)
+                collected = None
         unusable = sum(round(one * (1 - sum(ask for ask in asked if ask <= one) / sum(asked))) for one in free)
         assert parts(seen, at) == [sum(size) - sum(free), 0, sum(free) - unusable, unusable]
 

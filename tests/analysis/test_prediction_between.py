@@ -11,11 +11,11 @@ from vramscope_server.analysis.techniques.plan import TrainingPlan
 
 
 def seen(*kinds: str, rows: int | None = 64, steps: int = 1, **details: dict[str, Any]) -> list[dict[str, Any]]:
-    told = [("optimizer", "AdamW", {}), ("batch", f"batch {rows}", {} if rows is None else {"batch_size": rows})]
+    collected = [("optimizer", "AdamW", {}), ("batch", f"batch {rows}", {} if rows is None else {"batch_size": rows})]
     if steps > 1:
-        told.append(("gradient_accumulation", f"accumulation {steps}", {"micro_steps": steps}))
-    told += [(kind, kind, details.get(kind, {})) for kind in kinds]
-    return [{"kind": kind, "chip": chip, "observed": "seen", "detail": detail} for kind, chip, detail in told]
+        collected.append(("gradient_accumulation", f"accumulation {steps}", {"micro_steps": steps}))
+    collected += [(kind, kind, details.get(kind, {})) for kind in kinds]
+    return [{"kind": kind, "chip": chip, "observed": "seen", "detail": detail} for kind, chip, detail in collected]
 
 
 ALL_8BIT = {"optimizer_8bit": {"covered_fraction": 1.0, "bits": 8}}

@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 import pytest
-from compared_runs import ACCUMULATION, CHECKPOINTING, MIB, PLAIN, a_run, told
+from compared_runs import ACCUMULATION, CHECKPOINTING, MIB, PLAIN, a_run, report_of
 
 from vramscope_server.analysis.comparison.aggregate import with_repeats
 from vramscope_server.analysis.comparison.export import CSV_FIELDS, as_csv, as_text
@@ -38,7 +38,7 @@ def test_equal_runs_and_other_seeds_are_repeats() -> None:
     [
         {"config": {"batch_size": 32, "seed": 2}},
         {"project": "llama"},
-        {"techniques": told(**CHECKPOINTING)},
+        {"techniques": report_of(**CHECKPOINTING)},
         {"device": "Tesla T4"},
         {"capacity_bytes": 40 * 1024 * MIB},
         {"world_size": 2},
@@ -118,10 +118,10 @@ def test_ratio_includes_the_spread_of_both_sides() -> None:
 
 def seeds_of_two() -> list[dict[str, Any]]:
     base = [
-        seeded(seed, "base", allocated=1000 + seed, step_seconds_median=0.5 + seed / 100, techniques=told(**PLAIN))
+        seeded(seed, "base", allocated=1000 + seed, step_seconds_median=0.5 + seed / 100, techniques=report_of(**PLAIN))
         for seed in (1, 2, 3)
     ]
-    chips = told(**PLAIN, **CHECKPOINTING)
+    chips = report_of(**PLAIN, **CHECKPOINTING)
     cheap = [
         seeded(seed, "cheap", allocated=500, step_seconds_median=0.6 + seed / 100, techniques=chips) for seed in (1, 2)
     ]
@@ -152,7 +152,7 @@ def test_repeats_have_one_row_of_means_and_rows_per_run() -> None:
 
 
 def test_single_run_is_compared_with_the_mean_of_repeats() -> None:
-    runs = [*seeds_of_two(), seeded(1, "alone", allocated=501, techniques=told(optimizer="SGD"))]
+    runs = [*seeds_of_two(), seeded(1, "alone", allocated=501, techniques=report_of(optimizer="SGD"))]
     alone = with_repeats(runs, compared(runs))[1][2]
     assert alone["n"] == 1 and alone["peak_allocated_bytes"] == 501 * MIB
     assert alone["saved_fraction"] == pytest.approx(0.5) and set(alone["spreads"]) >= {"saved_fraction"}
@@ -160,7 +160,7 @@ def test_single_run_is_compared_with_the_mean_of_repeats() -> None:
 
 
 def test_without_repeats_nothing_changes() -> None:
-    runs = [a_run("a"), a_run("b", allocated=500, techniques=told(**CHECKPOINTING), device="Tesla T4")]
+    runs = [a_run("a"), a_run("b", allocated=500, techniques=report_of(**CHECKPOINTING), device="Tesla T4")]
     plain = compared(runs)
     before = {form: as_text(plain, form) for form in ("markdown", "latex", "csv")}
     rows, together = with_repeats(runs, plain)
@@ -184,9 +184,9 @@ def test_diverged_repeats_are_counted() -> None:
 def test_leave_one_out_is_between_means() -> None:
     everything = PLAIN | CHECKPOINTING | ACCUMULATION | {"mixed_precision": "bf16", "optimizer_8bit": "8-bit"}
     without = {kind: chip for kind, chip in everything.items() if kind != "optimizer_8bit"}
-    runs = [seeded(1, "base", techniques=told(**PLAIN))]
-    runs += [seeded(seed, "all", allocated=300 + seed, techniques=told(**everything)) for seed in (1, 3)]
-    runs += [seeded(seed, "but", allocated=400, techniques=told(**without)) for seed in (1, 2)]
+    runs = [seeded(1, "base", techniques=report_of(**PLAIN))]
+    runs += [seeded(seed, "all", allocated=300 + seed, techniques=report_of(**everything)) for seed in (1, 3)]
+    runs += [seeded(seed, "but", allocated=400, techniques=report_of(**without)) for seed in (1, 2)]
     _, together = with_repeats(runs, compared(runs))
     assert together[2]["label"] == "all but 8-bit"
     assert together[2]["leave_one_out"]["allocated_bytes"] == 98 * MIB

@@ -24,9 +24,9 @@ from vramscope.protocol.series import PHASES
 from vramscope.protocol.window import ACTIONS, FRAMES, Window
 from vramscope_server.analysis.timeline import flamegraph as flames
 from vramscope_server.analysis.timeline import grouping as groupings
-from vramscope_server.analysis.timeline.allocation import hit, life
+from vramscope_server.analysis.timeline.allocation import allocation_at, life
 from vramscope_server.analysis.timeline.axis_spans import MOST_SPANS, AxisSpans, ruler
-from vramscope_server.analysis.timeline.curve import alive, course_of, look_at, stacks_from, when
+from vramscope_server.analysis.timeline.curve import alive, allocation_curve, describe_event, shown_first, stacks_from
 from vramscope_server.analysis.timeline.diff import between
 from vramscope_server.analysis.timeline.grouping import BYS, OTHER, Grouping, cut_to, grouping_of, series_of
 from vramscope_server.analysis.timeline.overview import overview
@@ -87,11 +87,11 @@ def test_overview_points_match_the_allocator(seed: int, cut: float, low: float, 
     first = -1 + int(low * count)
     end = min(count, first + max(1, int(wide * count)))
     truth = np.array([held_at(trace, moment) for moment in range(-1, count)])
-    course = course_of(trace)
-    assert np.array_equal(course.allocated, truth)
+    curve = allocation_curve(trace)
+    assert np.array_equal(curve.allocated, truth)
     points = data.draw(st.sampled_from([10, 37, 1000]))
     for by in BYS:
-        made = overview(course, grouping_of(trace, course, by), first, end, points)
+        made = overview(curve, grouping_of(trace, curve, by), first, end, points)
         assert np.array_equal(made.held_bytes.sum(axis=0), truth[made.moment + 1])
         assert (made.held_bytes >= 0).all()
         assert made.allocated.max() == truth[first + 1 : end + 1].max() == truth[made.peak + 1]
@@ -104,18 +104,18 @@ def test_polygons_match_hits_and_fill_the_stack(seed: int, monkeypatch: pytest.M
     """With fewer polygons than allocations, polygons and the band add up to the allocated bytes."""
     monkeypatch.setattr("vramscope_server.analysis.timeline.polygons.MOST_DRAWN", 23)
     trace = from_window(random_window(seed, 160))
-    course = course_of(trace)
+    curve = allocation_curve(trace)
     for by in BYS:
-        grouping = grouping_of(trace, course, by)
+        grouping = grouping_of(trace, curve, by)
         for first, end in ((-1, len(trace.events)), (40, 170)):
-            drawn = drawn_of(trace, course, grouping, first, end)
-            picture = picture_of(trace, course, drawn)
+            drawn = drawn_of(trace, curve, grouping, first, end)
+            picture = picture_of(trace, curve, drawn)
             assert len(drawn.rows) == 23
             assert drawn.left_out == touching(trace, first, end) - 23
-            assert np.array_equal(picture.allocated, course.allocated[picture.moment + 1])
+            assert np.array_equal(picture.allocated, curve.allocated[picture.moment + 1])
             size = trace.lives.size_bytes[drawn.rows]
             x, y, corners = outlines(picture, size)
-            tolerance = int(course.allocated.max() / 1000) + 1
+            tolerance = int(curve.allocated.max() / 1000) + 1
             for moment in range(first, end, 7):
                 there = set(alive(trace, moment).tolist())
                 stacked = 0
@@ -125,19 +125,19 @@ def test_polygons_match_hits_and_fill_the_stack(seed: int, monkeypatch: pytest.M
                     if bottom is None:
                         continue
                     assert abs(bottom - stacked) <= tolerance
-                    found = hit(trace, grouping, drawn.series, moment, stacked + int(size[at]) // 2, drawn)
+                    found = allocation_at(trace, grouping, drawn.series, moment, stacked + int(size[at]) // 2, drawn)
                     assert (found.row, found.series, found.in_band) == (row, drawn.of_series[at], False)
                     stacked += int(size[at])
-                band = hit(trace, grouping, drawn.series, moment, stacked, drawn)
-                assert band.band_bytes == course.allocated[moment + 1] - stacked
+                band = allocation_at(trace, grouping, drawn.series, moment, stacked, drawn)
+                assert band.band_bytes == curve.allocated[moment + 1] - stacked
                 assert (band.row, band.in_band) == (None, band.band_bytes > 0)
-                above = hit(trace, grouping, drawn.series, moment, int(course.allocated[moment + 1]), drawn)
+                above = allocation_at(trace, grouping, drawn.series, moment, int(curve.allocated[moment + 1]), drawn)
                 assert (above.row, above.in_band) == (None, False)
 
 
 def touching(trace: Trace, first: int, end: int) -> int:
     lives = trace.lives
-    return int(((lives.alloc_event < end) & (lives.requested_event > first)).sum())
+    return int(((lives.alloc_event < end) & (lives.free_requested_event > first)).sum())
 
 
 def bottom_at(x: Any, y: Any, moment: int) -> int | None:
@@ -151,19 +151,19 @@ def bottom_at(x: Any, y: Any, moment: int) -> int | None:
 
 def test_in_areas_each_byte_of_a_series_belongs_to_one_of_its_allocations() -> None:
     trace = from_window(training())
-    course = course_of(trace)
-    grouping = grouping_of(trace, course, "phase")
-    made = overview(course, grouping, -1, course.end)
+    curve = allocation_curve(trace)
+    grouping = grouping_of(trace, curve, "phase")
+    made = overview(curve, grouping, -1, curve.end)
     moment = made.peak
     column = int(np.flatnonzero(made.moment == moment)[0])
     bottom = 0
     for series, held in enumerate(made.held_bytes[:, column].tolist()):
         rows, height = [], bottom
         while height < bottom + held:
-            found = hit(trace, grouping, made.series, moment, height)
+            found = allocation_at(trace, grouping, made.series, moment, height)
             assert found.row is not None
             top = height + int(trace.lives.size_bytes[found.row])
-            assert hit(trace, grouping, made.series, moment, top - 1) == found
+            assert allocation_at(trace, grouping, made.series, moment, top - 1) == found
             assert found.series == series
             rows.append(found.row)
             height = top
@@ -176,9 +176,9 @@ def test_in_areas_each_byte_of_a_series_belongs_to_one_of_its_allocations() -> N
 def test_many_steps_are_drawn_coarser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vramscope_server.analysis.timeline.polygons.MOST_STEPS", 100)
     trace = from_window(training(3, 24))
-    course = course_of(trace)
-    drawn = drawn_of(trace, course, grouping_of(trace, course, "category"), -1, course.end)
-    picture = picture_of(trace, course, drawn)
+    curve = allocation_curve(trace)
+    drawn = drawn_of(trace, curve, grouping_of(trace, curve, "category"), -1, curve.end)
+    picture = picture_of(trace, curve, drawn)
     assert len(drawn.rows) <= len(picture.event) < 100 + 2 * len(drawn.rows)
     assert set(picture.polygon.tolist()) == set(range(len(drawn.rows))), "each has its polygon"
 
@@ -207,7 +207,7 @@ def test_series_keep_order_and_color_in_every_window() -> None:
 def test_a_category_that_is_new_is_stacked_on_top(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groupings, "_STACKED", ("unknown",))
     trace = from_window(training())
-    assert grouping_of(trace, course_of(trace), "category").names[0] == "unknown"
+    assert grouping_of(trace, allocation_curve(trace), "category").names[0] == "unknown"
 
 
 def test_modules_are_cut_to_a_distinguishing_depth() -> None:
@@ -261,14 +261,14 @@ def test_source_line_is_the_innermost_user_line() -> None:
 def test_allocation_has_sizes_events_and_source_line() -> None:
     trace = from_window(training())
     sites = sites_of(trace)
-    row = int(np.flatnonzero((trace.lives.alloc_event > 0) & (trace.lives.requested_event < len(trace.events)))[0])
-    told = life(trace, sites, row, "activations")
-    assert told["born"] == when(trace, int(trace.lives.alloc_event[row]))
-    assert told["freed"]["event"] - told["born"]["event"] == told["events"] > 0
-    assert told["seconds"] == pytest.approx(told["events"] * 1e-6)
-    assert told["size_bytes"] >= told["requested_bytes"] > 0
-    assert [frame["library"] for frame in told["stack"]] == [True, True, False, False]
-    assert told["freed_by"] == [], "who frees is not recorded"
+    row = int(np.flatnonzero((trace.lives.alloc_event > 0) & (trace.lives.free_requested_event < len(trace.events)))[0])
+    lifetime = life(trace, sites, row, "activations")
+    assert lifetime["born"] == describe_event(trace, int(trace.lives.alloc_event[row]))
+    assert lifetime["freed"]["event"] - lifetime["born"]["event"] == lifetime["events"] > 0
+    assert lifetime["seconds"] == pytest.approx(lifetime["events"] * 1e-6)
+    assert lifetime["size_bytes"] >= lifetime["requested_bytes"] > 0
+    assert [frame["library"] for frame in lifetime["stack"]] == [True, True, False, False]
+    assert lifetime["freed_by"] == [], "who frees is not recorded"
     first = life(trace, sites, 0, "unknown")
     assert (first["born"], first["events"], first["freed"]) == (None, None, None)
 
@@ -282,11 +282,11 @@ def test_frees_with_stacks_name_their_line() -> None:
     trace = from_window(msgspec.structs.replace(window, events=columns))
     sites = sites_of(trace)
     assert sites.frees_told
-    row = int(np.flatnonzero((trace.lives.stack == 0) & (trace.lives.requested_event < len(trace.events)))[0])
+    row = int(np.flatnonzero((trace.lives.stack == 0) & (trace.lives.free_requested_event < len(trace.events)))[0])
     assert [frame["function"] for frame in life(trace, sites, row, "")["freed_by"]] == ["train"]
     # a history that begins later sees only the end of what was there: that is not who asked for it
     cut = late(trace, 150)
-    earlier = np.flatnonzero((cut.lives.alloc_event < 0) & (cut.lives.requested_event < len(cut.events)))
+    earlier = np.flatnonzero((cut.lives.alloc_event < 0) & (cut.lives.free_requested_event < len(cut.events)))
     assert len(earlier) and (sites_of(cut).stack[earlier] == -1).all()
 
 
@@ -298,8 +298,8 @@ def test_frees_with_stacks_name_their_line() -> None:
 def test_flamegraph_boxes_add_up_to_allocated_bytes(by: Any, libraries: bool) -> None:
     for seed in range(3):
         trace = from_window(random_window(seed, 200, modules=9))
-        sites, course = sites_of(trace), course_of(trace)
-        for moment in (-1, 60, course.peak(-1, course.end)):
+        sites, curve = sites_of(trace), allocation_curve(trace)
+        for moment in (-1, 60, curve.peak(-1, curve.end)):
             made = flames.flame(trace, sites, moment, by, libraries=libraries)
             assert made.total_bytes == made.focus_bytes == held_at(trace, moment)
             roots = [box for box in made.boxes if box.level == 0]
@@ -320,7 +320,7 @@ def test_flamegraph_boxes_add_up_to_allocated_bytes(by: Any, libraries: bool) ->
 
 def test_library_frames_are_folded_unless_requested() -> None:
     trace = from_window(training())
-    moment = course_of(trace).peak(-1, len(trace.events))
+    moment = allocation_curve(trace).peak(-1, len(trace.events))
     folded = flames.flame(trace, sites_of(trace), moment)
     names = {(box.level, box.name, box.kind) for box in folded.boxes}
     assert names == {
@@ -356,7 +356,7 @@ def test_many_stacks_and_one_of_ten_thousand_frames_are_pruned() -> None:
 def test_invalid_focus_is_refused() -> None:
     trace = from_window(training())
     sites = sites_of(trace)
-    moment = course_of(trace).peak(-1, len(trace.events))
+    moment = allocation_curve(trace).peak(-1, len(trace.events))
     deepest = flames.flame(trace, sites, moment).boxes[-1]
     with pytest.raises(flames.UnknownFocus, match="not alive"):
         flames.flame(trace, sites, -1, focus=deepest.focus)
@@ -369,25 +369,26 @@ def test_invalid_focus_is_refused() -> None:
 @settings(max_examples=15, deadline=None)
 def test_difference_is_appeared_minus_gone(seed: int, at: tuple[float, float]) -> None:
     trace = from_window(random_window(seed))
-    course = course_of(trace)
+    curve = allocation_curve(trace)
     a, b = (int(part * len(trace.events)) - 1 for part in at)
-    told = between(trace, grouping_of(trace, course, "site"), a, b)
+    changes = between(trace, grouping_of(trace, curve, "site"), a, b)
     assert (
-        told["b"]["allocated_bytes"] - told["a"]["allocated_bytes"] == told["appeared"]["bytes"] - told["gone"]["bytes"]
+        changes["b"]["allocated_bytes"] - changes["a"]["allocated_bytes"]
+        == changes["appeared"]["bytes"] - changes["gone"]["bytes"]
     )
-    assert told["both_bytes"] + told["appeared"]["bytes"] == held_at(trace, b)
+    assert changes["both_bytes"] + changes["appeared"]["bytes"] == held_at(trace, b)
     for side in ("appeared", "gone"):
-        rows = told[side]["rows"]
-        assert sum(row["bytes"] for row in rows) + told[side]["left_out"]["bytes"] == told[side]["bytes"]
+        rows = changes[side]["rows"]
+        assert sum(row["bytes"] for row in rows) + changes[side]["left_out"]["bytes"] == changes[side]["bytes"]
         assert [row["bytes"] for row in rows] == sorted((row["bytes"] for row in rows), reverse=True)
 
 
 def test_groups_beyond_the_table_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vramscope_server.analysis.timeline.diff.MOST_ROWS", 1)
     trace = from_window(training())
-    told = between(trace, grouping_of(trace, course_of(trace), "site"), -1, 70)["appeared"]
-    assert len(told["rows"]) == 1 == told["left_out"]["groups"]
-    assert told["rows"][0]["bytes"] + told["left_out"]["bytes"] == told["bytes"]
+    changes = between(trace, grouping_of(trace, allocation_curve(trace), "site"), -1, 70)["appeared"]
+    assert len(changes["rows"]) == 1 == changes["left_out"]["groups"]
+    assert changes["rows"][0]["bytes"] + changes["left_out"]["bytes"] == changes["bytes"]
 
 
 # ---- the ruler, and where to look ----
@@ -423,13 +424,13 @@ def test_omitted_axis_spans_are_counted() -> None:
     assert whole.left_out["phase"] > 1000 > MOST_SPANS
     assert whole.depth == {"module": (1, 3)}
     picture = timeline_figure.draw(
-        overview(course_of(trace), grouping_of(trace, course_of(trace), "site"), -1, count), whole
+        overview(allocation_curve(trace), grouping_of(trace, allocation_curve(trace), "site"), -1, count), whole
     )
-    (said,) = [
+    (seen,) = [
         note.text for note in picture.layout.annotations if note.name == "statement" and "not drawn" in note.text
     ]
-    assert f"{whole.left_out['phase']:,} phases" in said and "too narrow to be seen" in said
-    assert "modules: 1 of 3 levels" in said
+    assert f"{whole.left_out['phase']:,} phases" in seen and "too narrow to be seen" in seen
+    assert "modules: 1 of 3 levels" in seen
     near = ruler(trace, 100, 130)
     assert not any(near.left_out.values()) and near.depth == {"module": (3, 3)}
     assert timeline_figure.ruler_words(near) == "", "where all is drawn nothing is said"
@@ -442,9 +443,9 @@ def test_perfetto_export_has_all_spans_and_lists_omissions(monkeypatch: pytest.M
 
     def written(window: Window) -> tuple[dict[str, Any], list[str], list[dict[str, Any]]]:
         trace = from_window(window)
-        told = json.loads(b"".join(as_perfetto(trace, 0, len(trace.events))))
-        labels = [one["args"]["labels"] for one in told["traceEvents"] if one["name"] == "process_labels"]
-        return told["otherData"], labels, [one for one in told["traceEvents"] if one["ph"] == "X"]
+        answer = json.loads(b"".join(as_perfetto(trace, 0, len(trace.events))))
+        labels = [one["args"]["labels"] for one in answer["traceEvents"] if one["name"] == "process_labels"]
+        return answer["otherData"], labels, [one for one in answer["traceEvents"] if one["ph"] == "X"]
 
     window = random_window(1, 3000, modules=240)
     events, modules = from_window(window).events, from_window(window).modules
@@ -482,23 +483,23 @@ def test_perfetto_export_has_all_spans_and_lists_omissions(monkeypatch: pytest.M
 
 def test_initial_event_prefers_known_stacks() -> None:
     trace = from_window(training())
-    course = course_of(trace)
-    peak = course.peak(-1, course.end)
-    assert look_at(course, None) == look_at(course, 0) == peak
-    nearly = 0.95 * course.allocated[peak + 1]
-    beyond = int(np.flatnonzero(course.allocated >= nearly)[-1])  # the moment after the last that is nearly as high
-    assert look_at(course, beyond) == peak
-    twice = replace(course, allocated=np.concatenate([course.allocated, course.allocated]))
-    assert twice.peak(-1, twice.end) == peak + len(course.allocated), (
+    curve = allocation_curve(trace)
+    peak = curve.peak(-1, curve.end)
+    assert shown_first(curve, None) == shown_first(curve, 0) == peak
+    nearly = 0.95 * curve.allocated[peak + 1]
+    beyond = int(np.flatnonzero(curve.allocated >= nearly)[-1])  # the moment after the last that is nearly as high
+    assert shown_first(curve, beyond) == peak
+    twice = replace(curve, allocated=np.concatenate([curve.allocated, curve.allocated]))
+    assert twice.peak(-1, twice.end) == peak + len(curve.allocated), (
         "of two that are alike the later, as the advice does"
     )
-    assert twice.peak(-1, course.end) == peak
+    assert twice.peak(-1, curve.end) == peak
     for points in (10, 1000):
         assert twice.peak(-1, twice.end) in twice.moments(-1, twice.end, points)
-    assert look_at(twice, beyond) == peak + len(course.allocated)
-    lower = replace(course, allocated=np.concatenate([course.allocated, course.allocated - 1]))
+    assert shown_first(twice, beyond) == peak + len(curve.allocated)
+    lower = replace(curve, allocated=np.concatenate([curve.allocated, curve.allocated - 1]))
     assert lower.peak(-1, lower.end) == peak
-    assert look_at(lower, beyond) == peak + len(course.allocated)
+    assert shown_first(lower, beyond) == peak + len(curve.allocated)
     assert stacks_from(trace) == 0
     assert stacks_from(from_window(msgspec.structs.replace(training(), events=without_stacks()))) is None
 
@@ -513,12 +514,12 @@ def test_recording_without_events_shows_its_layout() -> None:
     block = allocator.alloc(3 * MIB)
     allocator.events = {name: [] for name in allocator.events}
     trace = from_window(recorded(allocator.layout(), allocator))
-    course = course_of(trace)
-    assert (course.end, course.allocated.tolist()) == (0, [block.size])
-    made = overview(course, grouping_of(trace, course, "site"), -1, 0)
+    curve = allocation_curve(trace)
+    assert (curve.end, curve.allocated.tolist()) == (0, [block.size])
+    made = overview(curve, grouping_of(trace, curve, "site"), -1, 0)
     assert made.allocated.tolist() == [block.size]
-    drawn: DrawnAllocations = drawn_of(trace, course, grouping_of(trace, course, "site"), -1, 0)
-    assert len(picture_of(trace, course, drawn).event) == 1
+    drawn: DrawnAllocations = drawn_of(trace, curve, grouping_of(trace, curve, "site"), -1, 0)
+    assert len(picture_of(trace, curve, drawn).event) == 1
     assert flames.flame(trace, sites_of(trace), -1).total_bytes == block.size
-    assert when(trace, -1)["step"] is None
+    assert describe_event(trace, -1)["step"] is None
     assert not ruler(trace, -1, 0).spans and not any(ruler(trace, -1, 0).left_out.values())

@@ -41,12 +41,12 @@ class Watching(event.Listener):  # type: ignore[misc]
 
 
 def test_running_compilation_is_reported() -> None:
-    told: list[bool] = []
+    seen: list[bool] = []
     assert not numba_compile.probe.dispatcher.signatures, "numba is there, and its compilations are counted"
     assert not numba_compile.compiling()
-    with event.install_listener("numba:compile", Watching(lambda: told.append(numba_compile.compiling()))):
+    with event.install_listener("numba:compile", Watching(lambda: seen.append(numba_compile.compiling()))):
         assert njit(lambda value: 2 * value)(4) == 8
-    assert told == [True]
+    assert seen == [True]
     assert not numba_compile.compiling()
 
 
@@ -54,9 +54,9 @@ def test_warmup_runs_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setattr(numba_warmup, "_done", lambda: None)
     assert numba_warmup.start() is None, "there is no place to keep it"
     monkeypatch.setattr(numba_warmup, "_done", lambda: tmp_path / f"warmed-{numba_compile.version()}")
-    begun = numba_warmup.start()
-    assert begun is not None
-    begun.kill()
-    begun.wait()
+    result = numba_warmup.start()
+    assert result is not None
+    result.kill()
+    result.wait()
     (tmp_path / f"warmed-{numba_compile.version()}").touch()
     assert numba_warmup.start() is None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vramscope.protocol.series import UNKNOWN
-from vramscope_server.figures.whole_window import whole_window
+from vramscope_server.figures.legend_numbers import whole_window
 
 COLUMNS = {
     "total": np.array([10, 40, UNKNOWN, 20, 30]),

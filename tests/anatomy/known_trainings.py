@@ -300,12 +300,12 @@ def make_ddp() -> Training:
     def listen(note: Callable[[Tensor, str], None]) -> None:
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-        def heard(group: Any, bucket: Any) -> Any:
+        def on_call(group: Any, bucket: Any) -> Any:
             note(bucket.buffer(), "gradients")
             return allreduce_hook(group, bucket)
 
-        heard.__annotations__ = allreduce_hook.__annotations__  # (are looked at)
-        wrapped.register_comm_hook(None, heard)
+        on_call.__annotations__ = allreduce_hook.__annotations__  # (are looked at)
+        wrapped.register_comm_hook(None, on_call)
 
     return Training([model], [optimizer], plain_step(wrapped, optimizer), listen=listen)
 

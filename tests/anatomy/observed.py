@@ -130,7 +130,7 @@ class Truth:
         # What a checkpoint saves while it recomputes, its own hooks take before ours.
         original = checkpoints._recomputation_hook.__init__
 
-        def heard(hook: Any, *args: Any, **kwargs: Any) -> None:
+        def on_call(hook: Any, *args: Any, **kwargs: Any) -> None:
             original(hook, *args, **kwargs)
             theirs = hook.pack_hook
 
@@ -140,7 +140,7 @@ class Truth:
 
             hook.pack_hook = pack_again
 
-        checkpoints._recomputation_hook.__init__ = heard
+        checkpoints._recomputation_hook.__init__ = on_call
 
     def workspaces(self) -> None:
         """Allocations that are freed when cuBLAS releases its workspaces."""
@@ -213,7 +213,7 @@ def observe(name: str, scale: int) -> dict[str, Any]:
     packing = session._recorder._packing  # type: ignore[union-attr]
     packing._on_window = lambda window: windows.append(pack(window))
     faults: list[str] = []
-    threading.excepthook = lambda told: faults.append(f"{told.thread}: {told.exc_value!r}")
+    threading.excepthook = lambda failure: faults.append(f"{failure.thread}: {failure.exc_value!r}")
     with truth.saved:
         if training.trainer is not None:
             training.step()
@@ -248,8 +248,8 @@ def peaks() -> dict[str, int]:
     """Peaks of the allocator's own counters, which the agent does not change."""
     import torch
 
-    told = torch.cuda.memory_stats()
-    return {f"peak_{what}_bytes": told[f"{what}_bytes.all.peak"] for what in ("allocated", "reserved")}
+    stats = torch.cuda.memory_stats()
+    return {f"peak_{what}_bytes": stats[f"{what}_bytes.all.peak"] for what in ("allocated", "reserved")}
 
 
 def main(folder: str, scale: str, *names: str) -> None:
@@ -331,17 +331,17 @@ def read(path: Path) -> Observed:
     from vramscope.protocol.window import unpack
     from vramscope_server.analysis.trace.from_window import from_window
 
-    told = pickle.loads(path.read_bytes())
-    peaks = told["peak_allocated_bytes"], told["peak_reserved_bytes"]
-    if "snapshot" in told:
+    snapshot = pickle.loads(path.read_bytes())
+    peaks = snapshot["peak_allocated_bytes"], snapshot["peak_reserved_bytes"]
+    if "snapshot" in snapshot:
         from vramscope_server.analysis.snapshot_format.reader import read as read_snapshot
 
-        trace = read_snapshot(told["snapshot"]).devices[0]
-        return Observed(trace, truth_of(trace, 0, told["notes"]), *peaks)
-    window = unpack(told["windows"][0])
+        trace = read_snapshot(snapshot["snapshot"]).devices[0]
+        return Observed(trace, truth_of(trace, 0, snapshot["notes"]), *peaks)
+    window = unpack(snapshot["windows"][0])
     trace = from_window(window)
     assert window.start is not None
-    truth = truth_of(trace, window.start.counters["allocation.all.allocated"], told["notes"])
+    truth = truth_of(trace, window.start.counters["allocation.all.allocated"], snapshot["notes"])
     return Observed(trace, truth, *peaks)
 
 
@@ -350,7 +350,7 @@ def truth_of(trace: Trace, allocated_before: int, notes: list[Note]) -> list[str
     lives, count = trace.lives, len(trace.events)
     so_far = np.concatenate([[0], np.cumsum(trace.events.action == ACTIONS.index("alloc"))])
     born = np.where(lives.alloc_event >= 0, so_far[np.maximum(lives.alloc_event, 0)] + 1, 0)
-    died = so_far[np.minimum(lives.requested_event, count)]
+    died = so_far[np.minimum(lives.free_requested_event, count)]
     at: dict[int, list[int]] = {}
     for row, address in enumerate(lives.address.tolist()):
         at.setdefault(address, []).append(row)
@@ -359,7 +359,9 @@ def truth_of(trace: Trace, allocated_before: int, notes: list[Note]) -> list[str
     for noted, address, category in notes:
         then = noted - allocated_before
         for row in at.get(address, ()):
-            there = lives.requested_event[row] >= count if category == "workspaces" else born[row] <= then <= died[row]
+            there = (
+                lives.free_requested_event[row] >= count if category == "workspaces" else born[row] <= then <= died[row]
+            )
             rank = TRUTH_ORDER.index(category)
             if then >= 0 and there and rank < known.get(row, len(TRUTH_ORDER)):
                 known[row], truth[row] = rank, category

@@ -68,8 +68,8 @@ def row(observed: dict[str, Observed], model: str) -> str:
     """Measured peak, and the error of the prediction relative to the recorded peak."""
     before = observed[f"{model}+as"]
     cells = [MODELS[model], f"{before.peak_allocated_bytes / MIB:,.0f}"]
-    told = predict(StepFacts(before.trace), list(WAYS.values())).rows[1:]
-    for recipe, predicted in zip(WAYS, told, strict=True):
+    rows = predict(StepFacts(before.trace), list(WAYS.values())).rows[1:]
+    for recipe, predicted in zip(WAYS, rows, strict=True):
         came = observed[f"{model}{recipe}"].peak_allocated_bytes
         error = "not told"
         if predicted.peak_allocated_bytes is not None:

@@ -87,7 +87,7 @@ def _categories(observed: dict[str, Observed]) -> list[str]:
         same = np.array(CATEGORIES)[codes] == np.array(one.truth)
         held = allocated_at(one.trace, peak_event(one.trace))
         size = lives.size_bytes[held]
-        weight = lives.size_bytes * (np.minimum(lives.requested_event, count) - np.maximum(lives.alloc_event, 0))
+        weight = lives.size_bytes * (np.minimum(lives.free_requested_event, count) - np.maximum(lives.alloc_event, 0))
         lines.append(
             f"| {words} | {one.peak_allocated_bytes / MIB:.0f} | {size[same[held]].sum() / size.sum():.2%} | "
             f"{weight[same].sum() / weight.sum():.2%} | {size[codes[held] == UNKNOWN].sum() / size.sum():.2%} |"

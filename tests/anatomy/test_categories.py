@@ -10,9 +10,9 @@ import pytest
 from observed import JUDGED
 
 from vramscope.protocol.window import OWNER_CATEGORIES
+from vramscope_server.analysis.ownership.allocation_owners import name_of, ownership_of
 from vramscope_server.analysis.ownership.amounts import allocated_after, allocated_at, peak_event
 from vramscope_server.analysis.ownership.categories import CATEGORIES, UNKNOWN, categories_of
-from vramscope_server.analysis.ownership.owners import name_of, ownership_of
 from vramscope_server.analysis.ownership.stack_categories import with_phases
 from vramscope_server.analysis.ownership.summary import summary
 from vramscope_server.analysis.trace.stacks import Stacks
@@ -30,7 +30,7 @@ def right(one: Any, *, made_in_it: bool = False) -> tuple[float, float]:
     same = np.array(CATEGORIES)[categories_of(one.trace)] == np.array(one.truth)
     held = allocated_at(one.trace, peak_event(one.trace))
     at_peak = lives.size_bytes[held]
-    lasted = np.minimum(lives.requested_event, count) - np.maximum(lives.alloc_event, 0)
+    lasted = np.minimum(lives.free_requested_event, count) - np.maximum(lives.alloc_event, 0)
     weight = lives.size_bytes * lasted * ((lives.alloc_event >= 0) | (not made_in_it))
     return at_peak[same[held]].sum() / at_peak.sum(), weight[same].sum() / weight.sum()
 
@@ -48,9 +48,9 @@ def test_95_percent_of_all_bytes_have_the_true_category(observed, name) -> None:
 
 @pytest.mark.parametrize("name", JUDGED)
 def test_less_than_2_percent_of_the_peak_is_unknown(observed, name) -> None:
-    told = summary(observed[name].trace)
-    assert told["coverage"]["basis"] == "owners"
-    assert told["coverage"]["unknown_fraction"] < MOST_UNKNOWN
+    summarized = summary(observed[name].trace)
+    assert summarized["coverage"]["basis"] == "owners"
+    assert summarized["coverage"]["unknown_fraction"] < MOST_UNKNOWN
 
 
 @pytest.mark.parametrize("name", JUDGED)
@@ -73,9 +73,9 @@ def test_categories_add_up_to_allocated_bytes(observed, name) -> None:
     assert whole[0] == trace.start.counters["allocated_bytes.all.current"]
     assert whole[-1] == trace.end.counters["allocated_bytes.all.current"]
     assert whole.max() == trace.end.counters["allocated_bytes.all.peak"] == observed[name].peak_allocated_bytes
-    told = summary(trace)
+    summarized = summary(trace)
     for part in ("categories", "phases"):
-        assert sum(row["bytes"] for row in told[part]) == told["allocated_bytes"] == whole.max()
+        assert sum(row["bytes"] for row in summarized[part]) == summarized["allocated_bytes"] == whole.max()
 
 
 def test_gradient_has_an_owner_name(observed) -> None:
@@ -109,9 +109,9 @@ def test_pytorch_snapshot_is_classified_by_stacks(observed, name: str) -> None:
     one = observed[name]
     assert not (one.trace.events.phase >= 0).any() and not one.trace.owners
     assert right(one)[0] > RIGHT - 0.01
-    told = summary(one.trace)
-    assert told["coverage"]["basis"] == "stacks"
-    assert told["coverage"]["unknown_fraction"] < MOST_UNKNOWN
+    summarized = summary(one.trace)
+    assert summarized["coverage"]["basis"] == "stacks"
+    assert summarized["coverage"]["unknown_fraction"] < MOST_UNKNOWN
     read = with_phases(one.trace)
     assert sorted(set(read.events.step)) == [1, 2, 3]
     without = dataclasses.replace(one.trace, frames={}, stacks=Stacks.of([]), words=[])
@@ -140,7 +140,7 @@ def test_trace_without_events_has_unknown_categories(observed) -> None:
         end=trace.start,
         owners={},
     )
-    told = summary(none)
-    assert told["phase"] is None and told["event"] == -1
-    assert told["allocated_bytes"] == trace.start.allocated_bytes == told["coverage"]["unknown_bytes"]
+    summarized = summary(none)
+    assert summarized["phase"] is None and summarized["event"] == -1
+    assert summarized["allocated_bytes"] == trace.start.allocated_bytes == summarized["coverage"]["unknown_bytes"]
     assert set(categories_of(none)) <= {UNKNOWN}

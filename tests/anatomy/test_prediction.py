@@ -65,16 +65,19 @@ def test_autocast_copies_do_not_scale_with_the_batch(observed) -> None:
     before = observed["roberta+bf16"]
     rows = [{"kind": "batch", "detail": {"batch_size": 100}}, {"kind": "mixed_precision", "detail": {}}]
     facts = StepFacts(before.trace, techniques=rows)
-    told = predict(facts, [TrainingPlan(4)]).rows[1].peak_allocated_bytes
-    assert abs(told - observed["roberta+bf16+4"].peak_allocated_bytes) <= 0.01 * before.peak_allocated_bytes
+    peak_allocated_bytes = predict(facts, [TrainingPlan(4)]).rows[1].peak_allocated_bytes
+    assert (
+        abs(peak_allocated_bytes - observed["roberta+bf16+4"].peak_allocated_bytes)
+        <= 0.01 * before.peak_allocated_bytes
+    )
     copies = weight_copies.allocations_of_copies(facts)
     by_module = {facts.module_of(int(life)) for life in np.flatnonzero(copies)}
     assert "lm_head.decoder" in by_module, "its weight bears the name of the embedding that it shares it with"
     assert not any("dropout" in str(module) for module in by_module), "what is as large by chance"
-    begun = recorded_curve(facts)
-    blocks = techniques.checkpointed_blocks(facts, begun)
+    result = recorded_curve(facts)
+    blocks = techniques.checkpointed_blocks(facts, result)
     assert blocks is not None
-    for course, run in ((begun, "x3"), (begun.with_change(blocks), "checkpointing+x3")):
+    for course, run in ((result, "x3"), (result.with_change(blocks), "checkpointing+x3")):
         assert course.rows_that_fit(100, observed[f"roberta+bf16+{run}"].peak_allocated_bytes) == pytest.approx(
             300, abs=6
         )
@@ -88,19 +91,19 @@ def test_predicted_optimizer_peak_matches_the_measured_one(observed, way: Traini
     """The prediction includes temporaries of one parameter with 8-bit state too, which needs none: 8 MiB of 705."""
     before = observed["wide"]
     assert before.peak_allocated_bytes > 1.1 * observed[run].peak_allocated_bytes
-    told = predict(StepFacts(before.trace), [way]).rows[1].peak_allocated_bytes
-    assert abs(told - observed[run].peak_allocated_bytes) <= 0.015 * before.peak_allocated_bytes
+    peak_allocated_bytes = predict(StepFacts(before.trace), [way]).rows[1].peak_allocated_bytes
+    assert abs(peak_allocated_bytes - observed[run].peak_allocated_bytes) <= 0.015 * before.peak_allocated_bytes
 
 
 def test_recorded_plan_is_first_and_each_technique_helps(observed) -> None:
-    told = told_of(observed, "roberta")
-    peaks = {row.plan: row.peak_allocated_bytes or 0 for row in told.rows}
+    reported = told_of(observed, "roberta")
+    peaks = {row.plan: row.peak_allocated_bytes or 0 for row in reported.rows}
     assert next(iter(peaks)) == TrainingPlan()
     assert list(peaks.values()) == sorted(peaks.values(), reverse=True)
     least = WORTH_FRACTION * peaks[TrainingPlan()]
     assert all(peaks[way] <= peaks[one] - least for way in peaks for one in way.simpler() if one in peaks)
     assert TrainingPlan(no_foreach=True) not in peaks, "the peak is in the backward"
-    assert any("encoder.layer.*" in note for note in told.notes)
+    assert any("encoder.layer.*" in note for note in reported.notes)
 
 
 def test_requested_plans_keep_their_order_even_if_useless(observed) -> None:
@@ -158,51 +161,55 @@ def test_rows_that_fit_fill_the_device(observed) -> None:
         row for row in predict(StepFacts(trace, techniques=techniques)).rows if row.plan == TrainingPlan(4)
     ).peak_allocated_bytes
     card = replace(trace, device_total_bytes=int(needs * 1.0501), device_free_bytes=None)
-    told = predict(StepFacts(card, techniques=techniques))
-    fits = {row.plan: row.rows_that_fit for row in told.rows}
+    prediction = predict(StepFacts(card, techniques=techniques))
+    fits = {row.plan: row.rows_that_fit for row in prediction.rows}
     assert fits[TrainingPlan(4)] == 16
     assert fits[TrainingPlan(8)] == 16, "eight of them have the same room, and gradients as well"
     assert (fits[TrainingPlan()] or 0) > 16, "without gradients in the forward more fit than beside them"
     assert (fits[TrainingPlan(4, True)] or 0) > 16
-    assert told.furthest_rows == batch.FURTHEST * 64
-    assert {row.rows for row in told.rows if row.plan.gradient_accumulation == 8} == {8}
+    assert prediction.furthest_rows == batch.FURTHEST * 64
+    assert {row.rows for row in prediction.rows if row.plan.gradient_accumulation == 8} == {8}
     assert {row.rows_that_fit for row in predict(StepFacts(trace)).rows} == {None}, (
         "of how many rows a batch is, is not known"
     )
 
 
 def test_no_more_micro_batches_than_rows(observed) -> None:
-    told = predict(StepFacts(observed["roberta+as"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 3}}]))
-    assert {row.plan.gradient_accumulation for row in told.rows} == {1, 2}
-    assert {row.rows for row in told.rows if row.plan.gradient_accumulation == 2} == {None}, (
+    prediction = predict(
+        StepFacts(observed["roberta+as"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 3}}])
+    )
+    assert {row.plan.gradient_accumulation for row in prediction.rows} == {1, 2}
+    assert {row.rows for row in prediction.rows if row.plan.gradient_accumulation == 2} == {None}, (
         "3 rows are no two equal parts"
     )
 
 
 def test_techniques_in_use_are_not_predicted(observed) -> None:
-    told = predict(StepFacts(observed["gpt2_checkpointed"].trace))
-    assert not any(row.plan.gradient_checkpointing for row in told.rows)
-    assert any("already recomputes" in note for note in told.notes)
-    told = predict(StepFacts(observed["wide_eight_bit"].trace, techniques=[{"kind": "optimizer_8bit", "detail": {}}]))
-    assert not any(row.plan.optimizer_8bit for row in told.rows)
-    assert any("8-bit state: no" in note for note in told.notes)
+    prediction = predict(StepFacts(observed["gpt2_checkpointed"].trace))
+    assert not any(row.plan.gradient_checkpointing for row in prediction.rows)
+    assert any("already recomputes" in note for note in prediction.notes)
+    prediction = predict(
+        StepFacts(observed["wide_eight_bit"].trace, techniques=[{"kind": "optimizer_8bit", "detail": {}}])
+    )
+    assert not any(row.plan.optimizer_8bit for row in prediction.rows)
+    assert any("8-bit state: no" in note for note in prediction.notes)
 
 
 def test_pairwise_loss_has_no_micro_batches(observed) -> None:
-    told = predict(
+    prediction = predict(
         StepFacts(observed["contrastive"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 2048}}])
     )
-    assert {row.plan.gradient_accumulation for row in told.rows} == {1}
-    assert any("compares samples within a batch" in note for note in told.notes)
+    assert {row.plan.gradient_accumulation for row in prediction.rows} == {1}
+    assert any("compares samples within a batch" in note for note in prediction.notes)
 
 
 def test_a_layer_as_wide_as_the_batch_is_no_pairwise_loss(observed) -> None:
     """Sizes alone prove nothing: neither a loss that compares samples, nor copies of the weights."""
     known = observed["as_wide_as_the_batch"]
     facts = StepFacts(known.trace, techniques=[{"kind": "batch", "detail": {"batch_size": 1024}}])
-    told = predict(facts)
-    assert not any("compares samples" in note for note in told.notes)
-    assert max(row.plan.gradient_accumulation for row in told.rows) > 1
+    prediction = predict(facts)
+    assert not any("compares samples" in note for note in prediction.notes)
+    assert max(row.plan.gradient_accumulation for row in prediction.rows) > 1
     assert kept_copies.advise(facts) is None
 
 
@@ -212,8 +219,8 @@ def test_unknown_phases_have_no_prediction(observed) -> None:
     evaluating = replace(
         trace, events=Events(**{**columns, "phase": np.full(len(trace.events), PHASES.index("eval"), np.int8)})
     )
-    told = predict(StepFacts(evaluating))
-    assert told.rows == [] and "in an evaluation" in told.notes[0]
+    prediction = predict(StepFacts(evaluating))
+    assert prediction.rows == [] and "in an evaluation" in prediction.notes[0]
     empty = replace(trace, events=Events(**{name: column[:0] for name, column in columns.items()}))
     assert predict(StepFacts(empty)).notes == ["This recording has no events."]
     snapshot = predict(StepFacts(observed["gpt2.snapshot"].trace))
@@ -237,8 +244,8 @@ def test_peak_step_prefers_steps_with_modules(observed) -> None:
 
 def test_inapplicable_techniques_have_a_note(observed) -> None:
     """LBFGS has no foreach; an evaluation in the peak does not scale with the batch; several ranks were not measured."""
-    told = predict(StepFacts(observed["lbfgs"].trace), [TrainingPlan(no_foreach=True)])
-    assert told.rows[1].peak_allocated_bytes is None
+    prediction = predict(StepFacts(observed["lbfgs"].trace), [TrainingPlan(no_foreach=True)])
+    assert prediction.rows[1].peak_allocated_bytes is None
     assert any(
         "forward pass without backward" in note for note in predict(StepFacts(observed["evaluation"].trace)).notes
     )

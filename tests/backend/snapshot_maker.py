@@ -76,13 +76,13 @@ def two_sizes() -> dict[str, Any]:
 
 
 class Held:
-    """The process that converts a snapshot, stopped by the kernel: ``begun`` before it has read anything, else amid its reading."""
+    """Process that converts a snapshot, stopped by the kernel: ``has_begun`` before it has read anything, else amid its reading."""
 
-    def __init__(self, snapshots: Any, ident: str, *, begun: bool) -> None:
+    def __init__(self, snapshots: Any, ident: str, *, has_begun: bool) -> None:
         deadline = time.monotonic() + 120
         while True:
             job = snapshots._running
-            if job is not None and job.snapshot == ident and job.process is not None and (begun or job.done):
+            if job is not None and job.snapshot == ident and job.process is not None and (has_begun or job.done):
                 break
             assert time.monotonic() < deadline, "it is not converted"
             time.sleep(0.001)
@@ -108,18 +108,18 @@ AS_TEXT = "max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2,1024:8,>:
 """what was in force, as one text"""
 
 
-def with_private_pool(told: dict[str, Any], segments: int) -> dict[str, Any]:
+def with_private_pool(answer: dict[str, Any], segments: int) -> dict[str, Any]:
     """The same with the last segments of its first device in a CUDA graph's pool, and SETTINGS."""
-    first = [one for one in told["segments"] if one["device"] == 0]
+    first = [one for one in answer["segments"] if one["device"] == 0]
     private = {one["address"] for one in first[-segments:]}
-    told["segments"] = [
+    answer["segments"] = [
         {**one, "segment_pool_id": (0, 1)} if one["device"] == 0 and one["address"] in private else one
-        for one in told["segments"]
+        for one in answer["segments"]
     ]
-    told["device_traces"][0] = [
-        {**one, "pool_id": (0, 1)} if one["addr"] in private else one for one in told["device_traces"][0]
+    answer["device_traces"][0] = [
+        {**one, "pool_id": (0, 1)} if one["addr"] in private else one for one in answer["device_traces"][0]
     ]
-    return {**told, "allocator_settings": SETTINGS}
+    return {**answer, "allocator_settings": SETTINGS}
 
 
 def file_of_stacks(allocations: int) -> bytes:

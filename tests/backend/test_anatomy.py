@@ -26,13 +26,13 @@ def test_categories_phases_and_modules_add_up_to_what_is_allocated(server: Runni
     assert peak["allocated_bytes"] == timeline["peak"]["allocated_bytes"]
     assert peak["recording"] == small and str(peak["step"]) in peak["moment"]
     for event in (-1, 0, 57, None):
-        told = server.get(f"/recordings/{small}/anatomy", event=event) if event is not None else peak
+        answer = server.get(f"/recordings/{small}/anatomy", event=event) if event is not None else peak
         for part in ("categories", "phases", "modules"):
-            assert sum(row["bytes"] for row in told[part]) == told["allocated_bytes"]
-        named = {row["category"]: row["bytes"] for row in told["categories"]}
+            assert sum(row["bytes"] for row in answer[part]) == answer["allocated_bytes"]
+        named = {row["category"]: row["bytes"] for row in answer["categories"]}
         assert set(named) <= set(CATEGORIES)
-        assert named.get("unknown", 0) == told["coverage"]["unknown_bytes"]
-        assert told["advice"] == peak["advice"], "advice is about the peak"
+        assert named.get("unknown", 0) == answer["coverage"]["unknown_bytes"]
+        assert answer["advice"] == peak["advice"], "advice is about the peak"
 
 
 def test_a_window_of_an_older_agent_says_that_owners_are_not_known(server: RunningServer, small: str) -> None:
@@ -47,9 +47,9 @@ def test_an_allocation_has_the_name_that_the_program_had_for_it(server: RunningS
     owners = {name: value.to_bytes(8, "little") for name, value in column.items()}
     named = msgspec.structs.replace(window, owners=owners, owner_names=["gradient of <b>h.0</b>"])
     ident = send(server, pack(named))
-    told = server.get(f"/recordings/{ident}/anatomy", event=events - 1)
-    assert told["coverage"]["basis"] == "owners"
-    assert any(row["category"] == "gradients" for row in told["categories"])
+    answer = server.get(f"/recordings/{ident}/anatomy", event=events - 1)
+    assert answer["coverage"]["basis"] == "owners"
+    assert any(row["category"] == "gradients" for row in answer["categories"])
     names = {server.get(f"/recordings/{ident}/life", allocation=row)["owner"] for row in range(8)}
     assert "gradient of <b>h.0</b>" in names and None in names
 
@@ -76,8 +76,8 @@ def test_moments_that_are_not_there_and_recordings_that_are_empty(server: Runnin
     answer = httpx.get(f"{server.url}/api/v1/recordings/nobody/anatomy", trust_env=False)
     assert answer.status_code == 404
     empty = send(server, pack(recorded(None, Allocator())))
-    told: dict[str, Any] = server.get(f"/recordings/{empty}/anatomy")
-    assert (told["categories"], told["advice"], told["coverage"]["unknown_fraction"]) == ([], [], None)
+    response: dict[str, Any] = server.get(f"/recordings/{empty}/anatomy")
+    assert (response["categories"], response["advice"], response["coverage"]["unknown_fraction"]) == ([], [], None)
 
 
 def test_show_names_all_advice_and_the_moment_that_it_is_of(server: RunningServer, small: str) -> None:
@@ -86,17 +86,17 @@ def test_show_names_all_advice_and_the_moment_that_it_is_of(server: RunningServe
     anatomy = server.get(f"/recordings/{small}/anatomy")
     sentences = [one["sentence"] for one in anatomy["advice"]]
     assert sentences
-    told = {
+    fields = {
         "run_id": server.get(f"/recordings/{small}")["run_id"],
         "recordings": 1,
         "peak_allocated_bytes": anatomy["allocated_bytes"],
     }
-    recorded = _recorded(server.url, told)
-    assert _advice(told, recorded) == sentences
-    higher = _advice(told | {"peak_allocated_bytes": 2 * anatomy["allocated_bytes"]}, recorded)
+    recorded = _recorded(server.url, fields)
+    assert _advice(fields, recorded) == sentences
+    higher = _advice(fields | {"peak_allocated_bytes": 2 * anatomy["allocated_bytes"]}, recorded)
     assert higher[1:] == sentences
     assert anatomy["moment"] in higher[0] and "was not recorded" in higher[0]
-    assert _recorded(server.url, told | {"recordings": 0}) is None and _advice(told, None) == []
+    assert _recorded(server.url, fields | {"recordings": 0}) is None and _advice(fields, None) == []
 
 
 def test_shares_of_a_peak_that_is_known_in_part_are_shares_of_the_whole() -> None:
@@ -118,13 +118,21 @@ def test_what_of_other_is_cublas_is_named_under_it_and_nowhere_else() -> None:
 
     from vramscope_server.cli.show import _composition, _workspaces
 
-    def told(other: int | None, workspaces: int) -> list[str]:
+    def report_of(other: int | None, workspaces: int) -> list[str]:
         out = Console(width=120, record=True)
         out.print(_composition({"parameters": 64 << 20, "other": other}, 1 << 30, 120, workspaces))
         return out.export_text().splitlines()
 
-    assert told(96 << 20, 64 << 20)[1].split()[:7] == ["including", "cuBLAS", "workspaces", "64.0", "MiB", "6.2", "%"]
+    assert report_of(96 << 20, 64 << 20)[1].split()[:7] == [
+        "including",
+        "cuBLAS",
+        "workspaces",
+        "64.0",
+        "MiB",
+        "6.2",
+        "%",
+    ]
     for other, workspaces in ((32 << 20, 64 << 20), (None, 64 << 20), (96 << 20, 0)):
-        assert not any("cuBLAS" in line for line in told(other, workspaces)), "not known, or of another moment"
+        assert not any("cuBLAS" in line for line in report_of(other, workspaces)), "not known, or of another moment"
     rows = [{"category": "workspaces", "bytes": 7}, {"category": "input", "bytes": 5}]
     assert (_workspaces({"categories": rows}), _workspaces(None)) == (7, 0)

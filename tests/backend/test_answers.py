@@ -26,8 +26,8 @@ def test_every_json_answer_has_a_schema(described: dict[str, Any]) -> None:
     missing = []
     for path, methods in described["paths"].items():
         for method, call in methods.items():
-            for status, told in call["responses"].items():
-                content = told.get("content", {})
+            for status, one in call["responses"].items():
+                content = one.get("content", {})
                 json = content.get("application/json", {"schema": True})
                 if status.startswith("2") and (not json.get("schema") or (status != "204" and not content)):
                     missing.append(f"{method} {path} {status}")

@@ -200,8 +200,8 @@ def test_a_thinned_figure_has_the_numbers_of_every_row(server: RunningServer, lo
 def test_each_figure_of_several_runs_is_drawn(server: RunningServer, long_run: Agent, name: str) -> None:
     other = Agent(name="other")
     server.send(other, other.steps(20))
-    told = server.get(f"/compare/figures/{name}", runs=f"{other.run},{long_run.run}", base=long_run.run)
-    assert [run["run"] for run in told["window"]["runs"]] == [long_run.run, other.run]
+    answer = server.get(f"/compare/figures/{name}", runs=f"{other.run},{long_run.run}", base=long_run.run)
+    assert [run["run"] for run in answer["window"]["runs"]] == [long_run.run, other.run]
 
 
 def test_runs_are_compared_with_the_baseline_first(server: RunningServer) -> None:
@@ -209,20 +209,20 @@ def test_runs_are_compared_with_the_baseline_first(server: RunningServer) -> Non
     whole = Agent(name="whole", config={"batch_size": 8})
     server.send(half, half.steps(20, peak_allocated_bytes=GIB, duration_ns=SECOND * 2))
     server.send(whole, whole.steps(20, peak_allocated_bytes=2 * GIB, duration_ns=SECOND), whole.ended())
-    told = server.get("/compare", runs=f"{half.run},{whole.run}", base=whole.run)
-    assert [row["run"] for row in told["rows"]] == [whole.run, half.run]
-    assert told["rows"][0]["saved_fraction"] == 0
-    assert told["rows"][1]["saved_fraction"] == pytest.approx(0.5)
-    assert told["rows"][1]["step_time_ratio"] == pytest.approx(2, rel=0.003)
-    assert {"name": "config.batch_size", "values": [8, 4]} in told["differences"]
-    settings = {one["name"]: one["values"] for one in told["settings"]}
-    assert len(settings) > len(told["differences"]) and all(len(values) == 2 for values in settings.values())
+    answer = server.get("/compare", runs=f"{half.run},{whole.run}", base=whole.run)
+    assert [row["run"] for row in answer["rows"]] == [whole.run, half.run]
+    assert answer["rows"][0]["saved_fraction"] == 0
+    assert answer["rows"][1]["saved_fraction"] == pytest.approx(0.5)
+    assert answer["rows"][1]["step_time_ratio"] == pytest.approx(2, rel=0.003)
+    assert {"name": "config.batch_size", "values": [8, 4]} in answer["differences"]
+    settings = {one["name"]: one["values"] for one in answer["settings"]}
+    assert len(settings) > len(answer["differences"]) and all(len(values) == 2 for values in settings.values())
     assert settings["python"][0] == settings["python"][1] is not None
-    assert all(one["values"] == settings[one["name"]] for one in told["differences"])
-    assert "python" not in {one["name"] for one in told["differences"]}
-    assert {reason["kind"] for reason in told["rows"][1]["reasons"]} == {"running", "torch", "batch"}
-    said = " ".join(told["warnings"])
-    assert "batch_size" in said and "PyTorch 2.12.0" in said and "half: still running" in said
+    assert all(one["values"] == settings[one["name"]] for one in answer["differences"])
+    assert "python" not in {one["name"] for one in answer["differences"]}
+    assert {reason["kind"] for reason in answer["rows"][1]["reasons"]} == {"running", "torch", "batch"}
+    result = " ".join(answer["warnings"])
+    assert "batch_size" in result and "PyTorch 2.12.0" in result and "half: still running" in result
 
 
 def test_a_run_is_renamed_tagged_pinned_and_what_is_changed_stays(server: RunningServer) -> None:
@@ -253,7 +253,7 @@ def test_a_live_run_is_not_deleted_and_an_ended_one_is(server: RunningServer) ->
 
 def test_health_metrics_server_and_the_api_page_answer(server: RunningServer) -> None:
     assert server.get("/health") == {"status": "ok"}
-    told = server.get("/server")
+    answer = server.get("/server")
     assert {
         "version",
         "wire",
@@ -264,10 +264,10 @@ def test_health_metrics_server_and_the_api_page_answer(server: RunningServer) ->
         "address",
         "compiling",
         "problems",
-    } <= told.keys()
-    assert told["database"]["kind"] == "sqlite"
-    assert told["database"]["writable"] is True
-    assert told["address"] == server.url
+    } <= answer.keys()
+    assert answer["database"]["kind"] == "sqlite"
+    assert answer["database"]["writable"] is True
+    assert answer["address"] == server.url
     metrics = server.http.get(f"{server.url}/metrics").text
     for name in (
         "batches_total",
@@ -291,8 +291,8 @@ def test_many_ranks_and_devices_are_drawn_each_for_itself(server: RunningServer)
     seen: dict[Any, int] = {}
     for rank in (0, 1):
         for device in (0, 1):
-            told = server.get(f"/runs/{zero.run}/series", names="allocated_bytes", rank=rank, device=device)
-            seen[rank, device] = told["series"]["allocated_bytes"]["value"][0]
+            answer = server.get(f"/runs/{zero.run}/series", names="allocated_bytes", rank=rank, device=device)
+            seen[rank, device] = answer["series"]["allocated_bytes"]["value"][0]
     assert seen == {(0, 0): 0, (0, 1): 1, (1, 0): 100, (1, 1): 101}
     assert server.get(f"/runs/{zero.run}/series", names="step")["rank"] == 0
 
@@ -332,10 +332,10 @@ def test_findings_of_every_rank_are_shown(server: RunningServer) -> None:
     ranks = [Agent(run="shared00000000ff", rank=rank, world_size=3) for rank in range(3)]
     for agent, kinds in zip(ranks, (["empty-cache"], ["memory-on-other-ranks-device"], ["empty-cache"]), strict=True):
         findings = [
-            messages.Finding(kind=kind, text=f"{kind} of rank {agent.rank}", advice="", first_step=2) for kind in kinds
+            messages.Pitfall(kind=kind, text=f"{kind} of rank {agent.rank}", advice="", first_step=2) for kind in kinds
         ]
-        told = messages.Techniques(time_ns=agent.start_ns, step=2, techniques=[], findings=findings)
-        server.send(agent, agent.steps(3), told)
+        techniques = messages.Techniques(time_ns=agent.start_ns, step=2, techniques=[], findings=findings)
+        server.send(agent, agent.steps(3), techniques)
     assert [finding["text"] for finding in server.get("/runs/shared00000000ff")["findings"]] == [
         "empty-cache of rank 0",
         "memory-on-other-ranks-device of rank 1",

@@ -430,7 +430,7 @@ def test_what_no_json_and_no_text_can_tell_is_stored_in_words(
 
 @pytest.mark.parametrize("name", ["seconds_per_step", "noise_fraction", "hook_seconds"])
 def test_an_overhead_that_is_no_number_is_refused(server: RunningServer, name: str) -> None:
-    told = {"type": "overhead", "resolvable": True, "watched_steps": 1, "unwatched_steps": 1, "hook_seconds": 0.1,
+    fields = {"type": "overhead", "resolvable": True, "watched_steps": 1, "unwatched_steps": 1, "hook_seconds": 0.1,
             "seconds_per_step": None, "fraction": None, "noise_fraction": None, "sampler_cpu_seconds": 0.1}  # fmt: skip
-    answer = server.post(spoil(lambda batch: batch["messages"].append({**told, name: float("nan")})))
+    answer = server.post(spoil(lambda batch: batch["messages"].append({**fields, name: float("nan")})))
     assert (answer.status_code, answer.json()["field"]) == (422, f"messages[2].{name}")

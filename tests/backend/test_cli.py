@@ -48,15 +48,15 @@ def test_show_json_has_the_keys_that_scripts_lean_on(server, cli):
     agent = make_run(server, "keys")
     code, out, err = cli("show", agent.run, "--json", "--server", server.url)
     assert (code, err) == (0, "")
-    told = json.loads(out)
+    answer = json.loads(out)
     stable = """run_id name state device steps world_size peak_allocated_bytes peak_reserved_bytes peak_step peak_phase
         peak_categories step_seconds_median fragmentation leaks out_of_memory techniques allocator_settings
         agent_overhead dropped_samples"""
-    assert set(stable.split()) <= told.keys()
-    assert told["peak_allocated_bytes"] == 3 * GIB
-    assert (told["peak_step"], told["peak_phase"]) == (30, "backward")
-    assert {"parameters", "gradients", "optimizer", "activations", "other"} <= told["peak_categories"].keys()
-    assert told["fragmentation"] == {
+    assert set(stable.split()) <= answer.keys()
+    assert answer["peak_allocated_bytes"] == 3 * GIB
+    assert (answer["peak_step"], answer["peak_phase"]) == (30, "backward")
+    assert {"parameters", "gradients", "optimizer", "activations", "other"} <= answer["peak_categories"].keys()
+    assert answer["fragmentation"] == {
         "inactive_split_bytes": GIB // 4,
         "reserved_minus_allocated_bytes": GIB - 3 * 512,  # of the four samples the one with most allocated
         "unusable_bytes": None,
@@ -132,11 +132,11 @@ def test_leaks_json_is_a_list_with_the_keys_that_scripts_lean_on(server, cli):
     server.send(agent, scan(*sent))
     code, out, err = cli("leaks", agent.run, "--json", "--server", server.url)
     assert (code, err) == (0, "")
-    told = json.loads(out)
+    answer = json.loads(out)
     stable = "kind holder file line count held_bytes peak_effect_bytes growth_bytes_per_step advice"
-    assert set(stable.split()) | {"ranks", *messages.Leak.__struct_fields__} <= told[0].keys()
-    assert [one["kind"] for one in told] == ["growing", "cycle"]
-    assert (told[0]["file"], told[0]["line"], told[1]["line"]) == ("/home/me/train.py", 87, None)
+    assert set(stable.split()) | {"ranks", *messages.Leak.__struct_fields__} <= answer[0].keys()
+    assert [one["kind"] for one in answer] == ["growing", "cycle"]
+    assert (answer[0]["file"], answer[0]["line"], answer[1]["line"]) == ("/home/me/train.py", 87, None)
     shown = json.loads(cli("show", agent.run, "--json", "--server", server.url)[1])
     assert [one["name"] for one in shown["leaks"]] == ["history", "Node"]
 
@@ -337,12 +337,12 @@ def test_an_older_server_is_named_as_such_where_it_does_not_tell_enough(server, 
     class Older(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answer = httpx.get(server.url + self.path, trust_env=False)
-            told = json.loads(
+            response = json.loads(
                 answer.content, object_hook=lambda o: {name: value for name, value in o.items() if name not in later}
             )
             self.send_response(answer.status_code)
             self.end_headers()
-            self.wfile.write(json.dumps(told).encode())
+            self.wfile.write(json.dumps(response).encode())
 
         def log_message(self, *_: object) -> None:
             pass

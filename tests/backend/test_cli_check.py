@@ -16,12 +16,12 @@ Cli = Callable[..., tuple[int, str, str]]
 
 def checked(cli: Cli, server: RunningServer, run: str, *words: str) -> tuple[int, dict[str, Any]]:
     code, out, _ = cli("check", run, *words, "--json", "--server", server.url)
-    told = json.loads(out)
-    assert told["passed"] is (code == 0)
-    return code, {one["check"]: one for one in told["checks"]}
+    answer = json.loads(out)
+    assert answer["passed"] is (code == 0)
+    return code, {one["check"]: one for one in answer["checks"]}
 
 
-def with_look(server: RunningServer, name: str, *leaks: Any, **told: Any) -> Agent:
+def with_look(server: RunningServer, name: str, *leaks: Any, **fields: Any) -> Agent:
     """A finished run in which somebody looked for leaks."""
     agent = Agent(name=name)
     server.send(
@@ -29,7 +29,7 @@ def with_look(server: RunningServer, name: str, *leaks: Any, **told: Any) -> Age
         agent.samples(ooms=0),
         agent.steps(30, peak_allocated_bytes=3 * GIB, after_step_bytes=[GIB] * 30),
         scan(*leaks),
-        agent.ended(**told),
+        agent.ended(**fields),
     )
     return agent
 
@@ -39,21 +39,21 @@ def test_a_run_that_went_well_passes(server: RunningServer, cli: Cli) -> None:
     code, out, err = cli("check", agent.run, "--peak-allocated", "3GiB", "--server", server.url)
     assert (code, err) == (0, "")
     assert "failed" not in out and out.count("ok ") == 4
-    code, told = checked(cli, server, agent.run, "--peak-allocated", str(3 * GIB), "--peak-reserved", "100 GB")
-    assert code == 0 and list(told) == ["finished", "oom", "leaks", "peak allocated", "peak reserved"]
-    assert (told["peak allocated"]["seen_bytes"], told["peak allocated"]["limit_bytes"]) == (3 * GIB, 3 * GIB)
-    assert told["finished"]["seen_bytes"] is None
+    code, checks = checked(cli, server, agent.run, "--peak-allocated", str(3 * GIB), "--peak-reserved", "100 GB")
+    assert code == 0 and list(checks) == ["finished", "oom", "leaks", "peak allocated", "peak reserved"]
+    assert (checks["peak allocated"]["seen_bytes"], checks["peak allocated"]["limit_bytes"]) == (3 * GIB, 3 * GIB)
+    assert checks["finished"]["seen_bytes"] is None
 
 
 def test_each_check_fails_where_it_should(server: RunningServer, cli: Cli) -> None:
     crashed, leaking = with_look(server, "crashed", state="failed"), with_look(server, "leaking", leak())
-    code, told = checked(cli, server, crashed.run)
-    assert code == 1 and [name for name, one in told.items() if not one["passed"]] == ["finished"]
-    code, told = checked(cli, server, leaking.run)
-    assert code == 1 and [name for name, one in told.items() if not one["passed"]] == ["leaks"]
+    code, checks = checked(cli, server, crashed.run)
+    assert code == 1 and [name for name, one in checks.items() if not one["passed"]] == ["finished"]
+    code, checks = checked(cli, server, leaking.run)
+    assert code == 1 and [name for name, one in checks.items() if not one["passed"]] == ["leaks"]
     assert checked(cli, server, leaking.run, "--skip", "leaks")[0] == 0
-    code, told = checked(cli, server, leaking.run, "--skip", "leaks", "--peak-allocated", "2.9GiB")
-    assert code == 1 and not told["peak allocated"]["passed"]
+    code, checks = checked(cli, server, leaking.run, "--skip", "leaks", "--peak-allocated", "2.9GiB")
+    assert code == 1 and not checks["peak allocated"]["passed"]
     code, _, err = cli("check", leaking.run, "--peak-allocated", "1GiB", "--server", server.url)
     assert (code, err) == (1, "vramscope: leaking: leaks and peak allocated failed.\n")
 
@@ -62,11 +62,11 @@ def test_a_peak_may_exceed_the_baselines_by_so_much(server: RunningServer, cli: 
     base, more = make_run(server, "main", peak=2 * GIB), make_run(server, "more", peak=2 * GIB + GIB // 50)
     skip = ("--skip", "leaks", "--skip", "oom")
     assert checked(cli, server, more.run, *skip, "--baseline", base.run, "--tolerance", "1.01")[0] == 0
-    code, told = checked(cli, server, more.run, *skip, "--baseline", "main")
+    code, checks = checked(cli, server, more.run, *skip, "--baseline", "main")
     assert code == 0, "a hundredth more is within what is not said otherwise"
-    assert told["against main"]["limit_bytes"] == int(2 * GIB * 1.01)
-    code, told = checked(cli, server, more.run, *skip, "--baseline", "main", "--tolerance", "0.5")
-    assert code == 1 and "101.0 %" in told["against main"]["words"]
+    assert checks["against main"]["limit_bytes"] == int(2 * GIB * 1.01)
+    code, checks = checked(cli, server, more.run, *skip, "--baseline", "main", "--tolerance", "0.5")
+    assert code == 1 and "101.0 %" in checks["against main"]["words"]
 
 
 def test_an_unknown_value_fails_only_with_strict(server: RunningServer, cli: Cli) -> None:
@@ -74,19 +74,19 @@ def test_an_unknown_value_fails_only_with_strict(server: RunningServer, cli: Cli
     server.send(nothing, nothing.ended())
     words = (nothing.run, "--peak-allocated", "1GiB", "--baseline", nothing.run)
     assert checked(cli, server, *words, "--strict")[0] == 1
-    code, told = checked(cli, server, *words)
+    code, checks = checked(cli, server, *words)
     assert code == 0
-    assert [name for name, one in told.items() if one["passed"] is None] == [
+    assert [name for name, one in checks.items() if one["passed"] is None] == [
         "oom",
         "leaks",
         "peak allocated",
         "against nothing",
     ]
-    assert told["peak allocated"]["words"] == "unknown"
+    assert checks["peak allocated"]["words"] == "unknown"
     server.send(bound, bound.steps(9, peak_allocated_bytes=GIB, foreign_reset=2), scan(), bound.ended())
-    code, told = checked(cli, server, bound.run, "--peak-allocated", "2GiB")
-    assert code == 0 and told["peak allocated"]["passed"] is None
-    assert told["peak allocated"]["words"].startswith("at least 1.0 GiB")
+    code, checks = checked(cli, server, bound.run, "--peak-allocated", "2GiB")
+    assert code == 0 and checks["peak allocated"]["passed"] is None
+    assert checks["peak allocated"]["words"].startswith("at least 1.0 GiB")
     assert checked(cli, server, bound.run, "--peak-allocated", "0.5GiB")[1]["peak allocated"]["passed"] is False
     zero = make_run(server, "zero", peak=0, rows=1)
     assert not checked(cli, server, bound.run, "--baseline", zero.run)[1]["against zero"]["passed"]

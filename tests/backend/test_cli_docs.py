@@ -54,16 +54,16 @@ def test_each_command_has_its_section_and_the_page_has_no_other():
 def test_the_options_of_a_command_are_those_of_its_section(name):
     """The same names, the same words, an example, and --json where it can be."""
     options = {p.opts[0]: p.help for p in COMMANDS[name].params if p.opts[0].startswith("--")}
-    told = {cells[0]: cells[1] for cells in rows(section(CLI, name)) if cells[0].startswith("--")}
-    assert told == options
+    section_text = {cells[0]: cells[1] for cells in rows(section(CLI, name)) if cells[0].startswith("--")}
+    assert section_text == options
     assert re.search(rf"^    (\$ )?vramscope {name}", section(CLI, name), re.MULTILINE)
 
 
 def test_the_options_of_run_are_those_of_its_section():
     """The agent reads its own words, without typer."""
-    told = {cells[0] for cells in rows(section(CLI, "run")) if cells[0].startswith("--")}
+    section_text = {cells[0] for cells in rows(section(CLI, "run")) if cells[0].startswith("--")}
     parser = launch._parser()
-    assert told == {
+    assert section_text == {
         option for action in parser._actions for option in action.option_strings if option.startswith("--")
     } - {"--help"}
 
@@ -75,8 +75,8 @@ def test_the_options_of_run_are_those_of_its_section():
 def test_each_series_is_told_with_its_unit_and_meaning(stream):
     """In the words that pages show, in the order of the contract, and no others."""
     found = re.search(rf"^### `{stream}`.*?\n(.*?)(?=^##|\Z)", WIRE, re.MULTILINE | re.DOTALL)
-    told = [cells for cells in rows(found[1]) if cells[0] != "series"]
-    assert told == [[name, series.unit, series.meaning] for name, series in wire_series.STREAMS[stream].items()]
+    seen = [cells for cells in rows(found[1]) if cells[0] != "series"]
+    assert seen == [[name, series.unit, series.meaning] for name, series in wire_series.STREAMS[stream].items()]
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_each_field_of_each_message_is_told(message):
     tag = message.__struct_config__.tag
     start = WIRE.index(f"**`{tag}`**") if tag else WIRE.index(f"\n## {message.__name__}\n")
     table = re.search(r"\n\| field .*?(?=\n\n)", WIRE[start:], re.DOTALL)
-    told = [name.strip() for cells in rows(table[0]) if cells[0] != "field" for name in cells[0].split(",")]
-    assert sorted(told) == sorted(field.name for field in msgspec.structs.fields(message))
+    seen = [name.strip() for cells in rows(table[0]) if cells[0] != "field" for name in cells[0].split(",")]
+    assert sorted(seen) == sorted(field.name for field in msgspec.structs.fields(message))
 
 
 def test_devices_codes_and_limits_are_told():
@@ -124,10 +124,10 @@ def test_devices_codes_and_limits_are_told():
 
 
 def test_each_problem_is_told_with_its_status():
-    told = section(WIRE, "Problems")
+    section_text = section(WIRE, "Problems")
     for problem in [problems.Problem, *problems.Problem.__subclasses__()]:
-        in_table = [str(problem.status), problem.slug] in [cells[:2] for cells in rows(told)]
-        assert in_table or f"{problem.status} `{problem.slug}`" in told, problem
+        in_table = [str(problem.status), problem.slug] in [cells[:2] for cells in rows(section_text)]
+        assert in_table or f"{problem.status} `{problem.slug}`" in section_text, problem
 
 
 def test_the_sender_of_the_page_works(server: RunningServer, capsys: pytest.CaptureFixture[str]):

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from vramscope_server.cli.format import ABSENT, GIB, KIB, MIB, ago, amount, cost, duration, graphs, percent, plain
+from vramscope_server.analysis.number_format import GIB, KIB, MIB, amount, duration, graphs, percent
+from vramscope_server.cli.format import ABSENT, ago, cost, plain
 from vramscope_server.cli.tables import Column, print_table
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [
         (None, "unknown"),
         (0, "0 B"),
@@ -28,8 +29,8 @@ from vramscope_server.cli.tables import Column, print_table
         (-3 * GIB, "-3.0 GiB"),
     ],
 )
-def test_bytes_are_gib_with_one_decimal_and_smaller_below(value, told):
-    assert amount(value) == told
+def test_bytes_are_gib_with_one_decimal_and_smaller_below(value, expected):
+    assert amount(value) == expected
 
 
 @given(st.integers(0, 2**50))
@@ -41,12 +42,12 @@ def test_no_amount_reads_as_a_thousand_of_its_unit(value):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "expected"),
     [(None, "unknown"), (3.1e-5, "31 µs"), (0.00412, "4.12 ms"), (0.9999, "1.00 s"), (1.234, "1.23 s"),
      (99.999, "1 min 40 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")],
 )  # fmt: skip
-def test_durations(seconds, told):
-    assert duration(seconds) == told
+def test_durations(seconds, expected):
+    assert duration(seconds) == expected
 
 
 def test_other_words():
@@ -59,7 +60,7 @@ def test_other_words():
 
 
 @pytest.mark.parametrize(
-    ("overhead", "told"),
+    ("overhead", "expected"),
     [
         (None, "not measured yet"),
         ({"fraction": None, "resolvable": False, "noise_fraction": None}, "not measured yet"),
@@ -80,8 +81,8 @@ def test_other_words():
         ),
     ],
 )
-def test_the_cost_of_watching_is_told_only_as_far_as_it_was_measured(overhead, told):
-    assert cost(overhead) == told
+def test_the_cost_of_watching_is_told_only_as_far_as_it_was_measured(overhead, expected):
+    assert cost(overhead) == expected
 
 
 COLUMNS = [

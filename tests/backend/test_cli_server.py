@@ -78,11 +78,11 @@ def test_it_says_where_it_is_and_ends_at_once_when_told(start, tmp_path, how):
         assert process.poll() is None
     with httpx.Client(timeout=10, trust_env=False) as page:
         assert page.get(f"{url}/api/v1/live/delta").status_code == 200
-        told = time.monotonic()
+        started = time.monotonic()
         process.send_signal(how)
         err = process.stderr.read()
         assert process.wait(20) == 0
-    assert time.monotonic() - told < 4, "two seconds, and some for a busy machine"
+    assert time.monotonic() - started < 4, "two seconds, and some for a busy machine"
     assert "Traceback" not in err and "ERROR" not in err
 
 
@@ -91,13 +91,13 @@ def test_who_never_ends_a_request_keeps_nobody_out(start):
     process = start(open_files=128)
     url = address_of(process)
     at = ("127.0.0.1", int(url.rpartition(":")[2]))
-    begun = {
+    fields = {
         "half a head": b"GET /api/v1/runs HTTP/1.1\r\nHost: x",
         "half a body": b"POST /api/v1/batches HTTP/1.1\r\nHost: x\r\nContent-Length: 800000\r\n\r\nabc",
         "an idle page": b"GET /api/v1/live/delta HTTP/1.1\r\nHost: x\r\n\r\n",
     }
     with contextlib.ExitStack() as stack:
-        for head in list(begun.values()) * 60:
+        for head in list(fields.values()) * 60:
             connection = stack.enter_context(socket.create_connection(at, timeout=20))
             connection.sendall(head)
         assert httpx.get(f"{url}/api/v1/runs", timeout=20, trust_env=False).status_code == 200
@@ -132,8 +132,8 @@ def test_a_taken_port_is_told_by_whom(server, refused):
     with socket.create_server(("127.0.0.1", 0)) as other:
         other.settimeout(0)
         port = str(other.getsockname()[1])
-        said = refused("--port", port)
-    assert f"port {port} of 127.0.0.1 is in use; use another --port" in said
+        output = refused("--port", port)
+    assert f"port {port} of 127.0.0.1 is in use; use another --port" in output
 
 
 def test_what_cannot_be_is_told_in_one_line(tmp_path, refused, monkeypatch):

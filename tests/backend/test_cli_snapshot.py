@@ -41,9 +41,9 @@ def test_it_says_what_is_in_a_file(cli: Cli, file: Path) -> None:
     assert [line.split(":")[0] for line in out.splitlines() if line.startswith("GPU ")] == ["GPU 0", "GPU 1"]
     assert "peak: 80.0 MiB reserved, 20.0 MiB allocated" in out
     code, out, err = cli(file, "--json")
-    told = json.loads(out)
-    assert (code, err, told["file"], told["bytes"], told["notes"]) == (0, "", str(file), file.stat().st_size, [])
-    for number, device in enumerate(told["devices"]):
+    answer = json.loads(out)
+    assert (code, err, answer["file"], answer["bytes"], answer["notes"]) == (0, "", str(file), file.stat().st_size, [])
+    for number, device in enumerate(answer["devices"]):
         assert (device["device"], device["events"], device["allocations"]) == (number, 120, 40)
         assert (device["peak_reserved_bytes"], device["end_allocated_bytes"]) == (80 * MIB, 20 * MIB)
         assert sum(device["strip"].values()) == device["peak_reserved_bytes"]
@@ -100,8 +100,8 @@ def test_a_server_takes_it_once_and_says_where_it_is(server: RunningServer, cli:
     assert server.get(f"/snapshots/{ident}")["name"] == file.name
     code, again, _ = cli(file, "--server", f"{server.url}/")
     assert (code, again) == (0, f"The server already has this file.\n{out}")
-    code, told, _ = cli(file, "--server", server.url, "--json")
-    assert (code, json.loads(told)["snapshot"], json.loads(told)["address"]) == (0, ident, out.strip())
+    code, output, _ = cli(file, "--server", server.url, "--json")
+    assert (code, json.loads(output)["snapshot"], json.loads(output)["address"]) == (0, ident, out.strip())
 
 
 def test_what_a_server_cannot_read_is_told_in_its_words(server: RunningServer, cli: Cli, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from vramscope_server.__main__ import main
 MIB = 1 << 20
 
 
-def told(agent: Agent, *chips: tuple[str, str], **details: dict[str, messages.Scalar]) -> messages.Techniques:
+def report_of(agent: Agent, *chips: tuple[str, str], **details: dict[str, messages.Scalar]) -> messages.Techniques:
     techniques = [
         messages.Technique(kind=kind, chip=chip, observed="seen", detail=details.get(kind, {})) for kind, chip in chips
     ]
@@ -37,7 +37,7 @@ def test_techniques_device_peak_batch_and_wall_time_come_from_what_was_sent(serv
             device_used_bytes=scale * 5 * GIB + 700 * MIB,
         )
         steps = agent.steps(20, peak_allocated_bytes=scale * GIB, duration_ns=SECOND // 2)
-        server.send(agent, told(agent, *every, **details), seen, steps)
+        server.send(agent, report_of(agent, *every, **details), seen, steps)
         server.send(agent, agent.ended(at=40.0))
     first, second = server.get("/compare", runs=f"{base.run},{other.run}")["rows"]
     assert second["label"] == "checkpointing" and second["techniques"][-1] == "checkpointing"
@@ -124,7 +124,7 @@ def test_a_baseline_that_is_gone_is_called_so(server: RunningServer) -> None:
 def test_the_command_prints_what_the_page_copies(server: RunningServer, capsys: pytest.CaptureFixture[str]) -> None:
     base, other = Agent(name="a base"), Agent(name="an\x1b[31mother")
     for agent in (base, other):
-        server.send(agent, told(agent, ("mixed_precision", agent.run[-2:])), agent.steps(20), agent.ended())
+        server.send(agent, report_of(agent, ("mixed_precision", agent.run[-2:])), agent.steps(20), agent.ended())
     for form in ("markdown", "latex", "csv"):
         assert main(["compare", base.run, other.run, "--format", form, "--server", server.url]) == 0
         page = server.http.get("/compare/table", params={"runs": f"{base.run},{other.run}", "format": form}).text
@@ -144,10 +144,10 @@ def test_seeds_are_one_row_for_people_and_a_line_each_for_programs(
     base = [finished("wide", seed, 1000 + seed) for seed in (1, 2, 3)]
     runs = [*base, finished("narrow", 1, 500)]
     named = {"runs": ",".join(agent.run for agent in runs), "base": base[0].run}
-    told = server.get("/compare", **named)
-    assert [row["run"] for row in told["rows"]] == [agent.run for agent in runs], "a row a run, as always"
-    assert [(row["name"], row["n"]) for row in told["together"]] == [("wide 1", 3), ("narrow 1", 1)]
-    assert told["together"][0]["peak_allocated_bytes"] == 1002 * MIB
+    answer = server.get("/compare", **named)
+    assert [row["run"] for row in answer["rows"]] == [agent.run for agent in runs], "a row a run, as always"
+    assert [(row["name"], row["n"]) for row in answer["together"]] == [("wide 1", 3), ("narrow 1", 1)]
+    assert answer["together"][0]["peak_allocated_bytes"] == 1002 * MIB
     words = ["compare", *(agent.run for agent in runs), "--server", server.url]
     assert main(words) == 0
     out = capsys.readouterr().out

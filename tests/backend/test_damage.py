@@ -57,9 +57,9 @@ def test_the_rest_of_a_series_is_answered_and_the_damage_named(
 ) -> None:
     server, agent = three_chunks
     damage(server, "samples", 1, how)
-    told = server.get(f"/runs/{agent.run}/series", names="allocated_bytes,step")
-    assert told["series"]["step"]["value"] == [*range(100), *range(200, 300)]
-    (missing,) = told["damaged"]
+    answer = server.get(f"/runs/{agent.run}/series", names="allocated_bytes,step")
+    assert answer["series"]["step"]["value"] == [*range(100), *range(200, 300)]
+    (missing,) = answer["damaged"]
     assert (missing["rows"], missing["first_step"], missing["last_step"]) == (100, 100, 199)
     assert missing["first_seconds"] == pytest.approx(agent.start_ns / 1e9 + 10)
     before = server.get(f"/runs/{agent.run}/series", names="step", to=5)
@@ -80,8 +80,8 @@ def test_figures_steps_and_the_floor_say_so_too(
     floor = server.get(f"/runs/{agent.run}/leaks")["floor"]
     assert (floor["steps"], floor["damaged"][0]["first_step"]) == (200, 201)
     assert main(["steps", agent.run, "--json", "--server", server.url]) == 0
-    told = capsys.readouterr()
-    assert len(json.loads(told.out)) == 200 and "201-300 are damaged" in told.err
+    captured = capsys.readouterr()
+    assert len(json.loads(captured.out)) == 200 and "201-300 are damaged" in captured.err
     whole = server.http.get(f"/runs/{agent.run}/steps?to=100")
     assert "vramscope-damaged-steps" not in whole.headers
 
@@ -100,8 +100,8 @@ def test_a_damaged_chunk_does_not_stop_the_merging_of_the_others(three_chunks: t
     while left() != 2:
         assert time.monotonic() < deadline, left()
         time.sleep(0.05)
-    told = server.get(f"/runs/{agent.run}/series", names="step")
-    assert (told["rows"], len(told["damaged"])) == (200, 1)
+    answer = server.get(f"/runs/{agent.run}/series", names="step")
+    assert (answer["rows"], len(answer["damaged"])) == (200, 1)
 
 
 @pytest.mark.parametrize("how", [b"", b"\xc1", b"\x81\xa1a\xff", bytes(40)])

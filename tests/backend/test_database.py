@@ -137,9 +137,9 @@ def test_a_read_only_disk_is_served_and_says_so(tmp_path: Path, before: signal.S
         with httpx.Client(base_url=f"{server.url}/api/v1", trust_env=False) as http:
             assert http.get(f"/runs/{agent.run}").json()["state"] == "running"
             assert http.get(f"/runs/{agent.run}/series", params={"names": "step"}).json()["rows"] == 3
-            told = http.get("/server").json()
-            assert told["database"]["writable"] is False
-            assert "read-only" in told["problems"][0]
+            response = http.get("/server").json()
+            assert response["database"]["writable"] is False
+            assert "read-only" in response["problems"][0]
             assert http.get("/health").status_code == 503
             body = agent.body(agent.samples(2))
             answer = http.post("/batches", content=body, headers={"Content-Type": messages.CONTENT_TYPE})

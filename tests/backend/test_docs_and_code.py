@@ -10,7 +10,7 @@ import pytest
 
 from vramscope.protocol import messages
 from vramscope.protocol import series as wire_series
-from vramscope_server.analysis.series.verdicts import KIND_WORDS
+from vramscope_server.analysis.leaks.verdict_text import KIND_WORDS
 from vramscope_server.api import problems
 from vramscope_server.live_events import COLUMNS
 from vramscope_server.settings import Settings

@@ -54,12 +54,12 @@ def test_after_sigkill_in_the_middle_of_ingest_every_acknowledged_batch_is_there
     try:
         with httpx.Client(base_url=f"{again.url}/api/v1", trust_env=False) as http:
             for agent in agents:
-                told = http.get(
+                response = http.get(
                     f"/runs/{agent.run}/series", params={"names": "step", "points": 4000, "x": "step"}
                 ).json()
-                kept = int(told["series"]["step"].get("max", told["series"]["step"].get("value"))[-1])
+                kept = int(response["series"]["step"].get("max", response["series"]["step"].get("value"))[-1])
                 assert kept >= acknowledged[agent.run] > 20
-                assert told["rows"] == kept * 16, "no batch in half, none twice"
+                assert response["rows"] == kept * 16, "no batch in half, none twice"
                 # What was sent but not acknowledged is sent again, and then it is there once.
                 for sequence in range(acknowledged[agent.run] + 1, agent.sequence + 1):
                     answer = post(
@@ -138,10 +138,10 @@ def test_files_that_may_not_grow_are_the_same(tmp_path: Path) -> None:
     assert server.end() == 0
     again = ServerProcess(tmp_path)
     try:
-        told = httpx.get(
+        response = httpx.get(
             f"{again.url}/api/v1/runs/{agent.run}/series", params={"names": "step"}, trust_env=False
         ).json()
-        assert told["rows"] == 4000 * stored
+        assert response["rows"] == 4000 * stored
         with httpx.Client(base_url=f"{again.url}/api/v1", trust_env=False) as http:
             assert post(http, agent.body(agent.samples(5), sequence=stored + 1)).status_code == 200
     finally:

@@ -27,41 +27,48 @@ def effect_of(window: Window, kind: str = "overlap") -> LeakEffect:
 
 def test_what_was_alive_at_the_peak_is_what_the_peak_falls_by() -> None:
     """In forward old and new are there, 64 + 16 + 32 + 16 MiB; then backward is the highest."""
-    told = effect_of(leaking())
-    assert (told.peak_allocated_bytes, told.peak_allocated_after_bytes) == (128 * MIB, 112 * MIB)
-    assert (told.phase, told.held_bytes, told.saved_bytes, told.allocations) == ("forward", 16 * MIB, 16 * MIB, 2)
-    assert told.peak_reserved_bytes - told.peak_reserved_after_bytes == 16 * MIB, "the old one had a segment of its own"
+    effect = effect_of(leaking())
+    assert (effect.peak_allocated_bytes, effect.peak_allocated_after_bytes) == (128 * MIB, 112 * MIB)
+    assert (effect.phase, effect.held_bytes, effect.saved_bytes, effect.allocations) == (
+        "forward",
+        16 * MIB,
+        16 * MIB,
+        2,
+    )
+    assert effect.peak_reserved_bytes - effect.peak_reserved_after_bytes == 16 * MIB, (
+        "the old one had a segment of its own"
+    )
     assert (
-        told.words
+        effect.words
         == "Holds 16.0 MiB; the peak of step 1 falls by 16.0 MiB: it is in forward, where all of that was alive."
     )
 
 
 def test_held_is_not_saved() -> None:
     """The peak is in backward, when the new result is there, which the backward was made of."""
-    told = effect_of(leaking(backward_mib=40, needed=True))
-    assert (told.phase, told.saved_bytes, told.peak_allocated_bytes) == ("backward", 0, 152 * MIB)
-    assert told.words == (
+    effect = effect_of(leaking(backward_mib=40, needed=True))
+    assert (effect.phase, effect.saved_bytes, effect.peak_allocated_bytes) == ("backward", 0, 152 * MIB)
+    assert effect.words == (
         "Holds 16.0 MiB; the peak of step 1 falls by 0: it is in backward, and the backward pass needs what is retained then."
     )
-    told = effect_of(leaking("cycle", backward_mib=40), "cycle")
-    assert told.saved_bytes == 0 and told.words.endswith(
+    effect = effect_of(leaking("cycle", backward_mib=40), "cycle")
+    assert effect.saved_bytes == 0 and effect.words.endswith(
         "it is in backward, when the new had already replaced the old."
     )
 
 
 def test_what_no_backward_needs_is_let_go_before_it() -> None:
-    told = effect_of(leaking(backward_mib=40))
-    assert (told.phase, told.saved_bytes) == ("backward", 16 * MIB)
+    effect = effect_of(leaking(backward_mib=40))
+    assert (effect.phase, effect.saved_bytes) == ("backward", 16 * MIB)
 
 
 def test_a_peak_that_moves_says_where_to() -> None:
     """Forward was the highest by 8 MiB: of 16 that were alive so many are saved."""
-    told = effect_of(leaking("overlap-unfreed", backward_mib=8, needed=True), "overlap-unfreed")
-    assert (told.saved_bytes, told.phase, told.phase_after) == (8 * MIB, "forward", "backward")
+    effect = effect_of(leaking("overlap-unfreed", backward_mib=8, needed=True), "overlap-unfreed")
+    assert (effect.saved_bytes, effect.phase, effect.phase_after) == (8 * MIB, "forward", "backward")
     assert (
         "where 16.0 MiB was alive that the fix lets go by then; without that the highest is 120.0 MiB in backward"
-        in told.words
+        in effect.words
     )
 
 
@@ -70,8 +77,8 @@ def test_of_what_grows_the_newest_stays_as_a_variable_does() -> None:
     assert effect_of(leaking("growing"), "growing").saved_bytes == 0
     window = leaking("growing")
     many = msgspec.structs.replace(window.holdings[0], counted_bytes=[80 * MIB, 96 * MIB])
-    told = effect_of(msgspec.structs.replace(window, holdings=[many]), "growing")
-    assert (told.held_bytes, told.saved_bytes) == (96 * MIB, 80 * MIB), (
+    effect = effect_of(msgspec.structs.replace(window, holdings=[many]), "growing")
+    assert (effect.held_bytes, effect.saved_bytes) == (96 * MIB, 80 * MIB), (
         "those that were counted from their like are old ones"
     )
 
@@ -124,18 +131,18 @@ def test_it_is_told_by_the_api_and_in_the_terminal(server: RunningServer, capsys
     }  # fmt: skip
     about = {"device": 0, "first_step": 1, "last_step": 2, "reason": "a leak was found", "events": 24, "leaks": 1}
     server.send(agent, *cut(pack(leaking()), 1, about=about), sequence=2)
-    told = replay("output")
-    assert (told["reason"], told["rank"], told["effect"]["saved_bytes"]) == ("", 0, 16 * MIB)
+    replayed = replay("output")
+    assert (replayed["reason"], replayed["rank"], replayed["effect"]["saved_bytes"]) == ("", 0, 16 * MIB)
     assert replay("history")["reason"] == "no look within this window saw it"
     answer = server.http.get(f"/runs/{agent.run}/leaks/nobody/replay")
     assert answer.status_code == 404 and answer.json()["field"] == "leak"
 
     capsys.readouterr()
     assert main(["leaks", agent.run, "--server", server.url]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "measured: the peak is in backward, when all of it is alive" in said
-    assert f"by replay: {told['effect']['words']} Reserved falls from 130.0 MiB to 114.0 MiB." in said
-    assert "by replay: unknown, no look within this window saw it" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "measured: the peak is in backward, when all of it is alive" in output
+    assert f"by replay: {replayed['effect']['words']} Reserved falls from 130.0 MiB to 114.0 MiB." in output
+    assert "by replay: unknown, no look within this window saw it" in output
     assert main(["leaks", agent.run, "--json", "--server", server.url]) == 0
     first = {one["name"]: one["replay"] for one in json.loads(capsys.readouterr().out)}["output"]
-    assert first == {name: told[name] for name in ("recording", "rank", "effect", "reason")}
+    assert first == {name: replayed[name] for name in ("recording", "rank", "effect", "reason")}

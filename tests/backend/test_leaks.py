@@ -47,14 +47,14 @@ def test_the_newest_look_replaces_the_one_before_and_a_late_one_does_not(stored:
     stored.send(agent, scan(leak(), leak(name="outputs", line=90), step=30), sequence=3)
     stored.send(agent, scan(step=20), sequence=2)
     stored.send(agent, scan(step=20), sequence=2)
-    told = leaks_of(stored, agent)
-    assert [found["name"] for found in told["leaks"]] == ["history", "outputs"]
-    assert [seen["step"] for seen in told["scans"]] == [30]
+    leaks = leaks_of(stored, agent)
+    assert [found["name"] for found in leaks["leaks"]] == ["history", "outputs"]
+    assert [seen["step"] for seen in leaks["scans"]] == [30]
     with stored.services.database.reader() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(tables.scans)).scalar() == 1
     stored.send(agent, scan(step=40), sequence=4)
-    told = leaks_of(stored, agent)
-    assert (told["leaks"], told["scans"][0]["step"], told["verdict"]["level"]) == ([], 40, "none")
+    leaks = leaks_of(stored, agent)
+    assert (leaks["leaks"], leaks["scans"][0]["step"], leaks["verdict"]["level"]) == ([], 40, "none")
     row = row_of(stored, agent)
     assert (row["leaks"], row["leaked_bytes"], row["worst_leak"]) == (0, 0, None)
 
@@ -102,9 +102,9 @@ def test_text_that_only_one_database_would_take_is_kept_by_both(stored: RunningS
     agent = Agent()
     odd = "a\x00b ☃ </script>"
     stored.send(agent, scan(leak(name=odd, chain=[odd], advice=odd), not_scanned=odd))
-    told = leaks_of(stored, agent)
-    assert told["leaks"][0]["chain"] == [odd]
-    assert told["scans"][0]["not_scanned"] == odd
+    leaks = leaks_of(stored, agent)
+    assert leaks["leaks"][0]["chain"] == [odd]
+    assert leaks["scans"][0]["not_scanned"] == odd
 
 
 # ---- several ranks ----
@@ -116,15 +116,15 @@ def test_the_same_leak_on_several_ranks_is_one_entry_with_the_largest_figures(se
     server.send(ranks[0], scan(leak(held_bytes=100, exclusive_bytes=90, count=9, growth_bytes_per_step=None)))
     server.send(ranks[1], scan(leak(held_bytes=300, exclusive_bytes=10, count=3, holder="of rank 1")))
     server.send(ranks[2], scan(leak(name="own", line=None, file=None, held_bytes=50, exclusive_bytes=50)))
-    told = leaks_of(server, zero)
-    shared, own = told["leaks"]
+    leaks = leaks_of(server, zero)
+    shared, own = leaks["leaks"]
     assert (shared["ranks"], own["ranks"]) == ([0, 1], [2])
     assert (shared["held_bytes"], shared["exclusive_bytes"], shared["count"]) == (300, 90, 9)
     assert shared["holder"] == "of rank 1", "words of the rank that holds most"
     assert shared["growth_bytes_per_step"] == GIB / 412
-    assert told["leaked_bytes"] == 300, "of the rank where it is most, not of all cards together"
+    assert leaks["leaked_bytes"] == 300, "of the rank where it is most, not of all cards together"
     assert server.get(f"/runs/{zero.run}")["leak_count"] == 2
-    assert [seen["rank"] for seen in told["scans"]] == [0, 1, 2]
+    assert [seen["rank"] for seen in leaks["scans"]] == [0, 1, 2]
 
 
 def test_growing_comes_first_then_what_holds_most(server: RunningServer) -> None:
@@ -168,12 +168,12 @@ def test_a_leak_comes_with_all_that_the_agent_told(server: RunningServer) -> Non
     agent = Agent()
     sent = leak()
     server.send(agent, scan(sent, not_scanned="7 of 9 holders: 250 ms were over"))
-    told = leaks_of(server, agent)
-    (found,) = told["leaks"]
+    leaks = leaks_of(server, agent)
+    (found,) = leaks["leaks"]
     assert {name: found[name] for name in sent.__struct_fields__} == msgspec.to_builtins(sent)
     assert found["ranks"] == [0] and len(found["id"]) == 10
     assert "graphs of earlier steps" in found["kind_words"]
-    (seen,) = told["scans"]
+    (seen,) = leaks["scans"]
     assert seen["time_seconds"] == pytest.approx(time.time(), abs=30)
     assert (seen["step"], seen["tensors"], seen["leaks"]) == (412, 5310, 1)
     assert seen["not_scanned"].startswith("7 of 9")
@@ -184,11 +184,11 @@ def test_a_leak_comes_with_all_that_the_agent_told(server: RunningServer) -> Non
 def test_without_a_look_nothing_is_claimed(server: RunningServer) -> None:
     agent = Agent()
     server.send(agent, agent.steps(5))
-    told = leaks_of(server, agent)
-    assert (told["leaks"], told["scans"], told["leaked_bytes"], told["graphs_alive"]) == ([], [], None, None)
-    assert told["verdict"]["level"] == "unknown"
-    assert "has not scanned yet" in told["verdict"]["sentence"]
-    assert told["floor"]["slope_bytes_per_step"] is None and told["floor"]["growing"] is None
+    leaks = leaks_of(server, agent)
+    assert (leaks["leaks"], leaks["scans"], leaks["leaked_bytes"], leaks["graphs_alive"]) == ([], [], None, None)
+    assert leaks["verdict"]["level"] == "unknown"
+    assert "has not scanned yet" in leaks["verdict"]["sentence"]
+    assert leaks["floor"]["slope_bytes_per_step"] is None and leaks["floor"]["growing"] is None
     assert server.get(f"/runs/{agent.run}")["leaks"] is None
     server.send(agent, agent.ended())
     assert "has not scanned." in leaks_of(server, agent)["verdict"]["sentence"], "none is to come"
@@ -198,13 +198,13 @@ def test_where_nothing_trains_rounds_are_called_what_they_are(server: RunningSer
     agent = Agent()
     kept = leak("tensor-growth", "predictions", age_steps=None, per="call", first_step=0, last_step=0)
     server.send(agent, scan(step=0, reason="the look after call 60"))
-    told = leaks_of(server, agent)["verdict"]
-    assert told["level"] == "none" and "No optimizer step has ended" in told["sentence"]
+    leaks = leaks_of(server, agent)["verdict"]
+    assert leaks["level"] == "none" and "No optimizer step has ended" in leaks["sentence"]
     server.send(agent, scan(kept, step=0, reason="the look after call 100"))
-    told = leaks_of(server, agent)
-    assert "keeps 412 tensors, more each call." in told["verdict"]["sentence"]
-    assert re.search(r"It grows by .* a call\.", told["verdict"]["sentence"])
-    assert told["leaks"][0]["per"] == "call"
+    leaks = leaks_of(server, agent)
+    assert "keeps 412 tensors, more each call." in leaks["verdict"]["sentence"]
+    assert re.search(r"It grows by .* a call\.", leaks["verdict"]["sentence"])
+    assert leaks["leaks"][0]["per"] == "call"
 
 
 def growing_run(
@@ -222,17 +222,17 @@ def growing_run(
 
 def test_the_floors_slope_and_the_steps_until_memory_ends(server: RunningServer) -> None:
     agent = growing_run(server, 64 * MIB)
-    told = leaks_of(server, agent)
-    floor = told["floor"]
+    leaks = leaks_of(server, agent)
+    floor = leaks["floor"]
     assert floor["slope_bytes_per_step"] == pytest.approx(64 * MIB, rel=1e-6)
     assert floor["growing"] is True
     assert floor["room_bytes"] == 80 * GIB - (20 * GIB + 199 * 64 * MIB), "up to the peak, not up to the floor"
     assert floor["steps_to_out_of_memory"] == pytest.approx(floor["room_bytes"] / (64 * MIB), rel=1e-6)
     assert floor["seconds_to_out_of_memory"] == pytest.approx(floor["steps_to_out_of_memory"] / 10, rel=0.01)
     assert leaks_of(server, agent, to=100)["floor"]["room_bytes"] == floor["room_bytes"], "of now, whatever is shown"
-    assert (told["graphs_alive"], told["verdict"]["level"]) == (199, "growth")
-    assert "64.0 MiB a step" in told["verdict"]["sentence"]
-    assert "out of memory after about 761 more steps (76 s)" in told["verdict"]["sentence"]
+    assert (leaks["graphs_alive"], leaks["verdict"]["level"]) == (199, "growth")
+    assert "64.0 MiB a step" in leaks["verdict"]["sentence"]
+    assert "out of memory after about 761 more steps (76 s)" in leaks["verdict"]["sentence"]
     slow = leaks_of(server, growing_run(server, 4 * MIB))
     assert re.search(r"out of memory after about 1\d,\d{3} more steps", slow["verdict"]["sentence"])
 
@@ -240,9 +240,9 @@ def test_the_floors_slope_and_the_steps_until_memory_ends(server: RunningServer)
 def test_a_run_that_has_ended_gets_no_forecast(server: RunningServer) -> None:
     agent = growing_run(server, 64 * MIB)
     server.send(agent, scan(leak(growth_bytes_per_step=60.0 * MIB)), agent.ended(), sequence=5)
-    told = leaks_of(server, agent)
-    assert told["floor"]["growing"] is True and told["floor"]["steps_to_out_of_memory"] is None
-    assert told["verdict"]["sentence"].endswith("It grows by 60.0 MiB a step.")
+    leaks = leaks_of(server, agent)
+    assert leaks["floor"]["growing"] is True and leaks["floor"]["steps_to_out_of_memory"] is None
+    assert leaks["verdict"]["sentence"].endswith("It grows by 60.0 MiB a step.")
 
 
 @pytest.mark.parametrize(("full_gib", "forecast"), [(5, False), (100, True), (None, True)])
@@ -253,9 +253,9 @@ def test_a_bound_that_fits_the_card_ends_the_growth(
     agent = growing_run(server, 64 * MIB)
     full_bytes = None if full_gib is None else full_gib * GIB
     server.send(agent, scan(leak(growth_bytes_per_step=60.0 * MIB, full_bytes=full_bytes)))
-    told = leaks_of(server, agent)
-    assert (told["floor"]["steps_to_out_of_memory"] is not None) == forecast
-    sentence = told["verdict"]["sentence"]
+    leaks = leaks_of(server, agent)
+    assert (leaks["floor"]["steps_to_out_of_memory"] is not None) == forecast
+    sentence = leaks["verdict"]["sentence"]
     assert ("out of memory after about" in sentence) == forecast
     assert (f"up to about {full_gib}.0 GiB when it is full" in sentence) == (full_gib is not None)
 
@@ -267,11 +267,11 @@ def test_a_batch_that_is_longer_in_each_step_is_no_leak(server: RunningServer, f
     at = np.arange(100)
     floor, peak = GIB + at * MIB, 2 * GIB + at * MIB * factor
     server.send(agent, agent.steps(100, after_step_bytes=floor.tolist(), peak_allocated_bytes=peak.tolist()), scan())
-    told = leaks_of(server, agent)
-    assert told["verdict"]["level"] == level
-    assert (told["floor"]["steps_to_out_of_memory"] is None) == (level == "none")
-    assert told["floor"]["growing"] is True, "the page shows the slope, and no forecast"
-    assert ("A longer batch does that." in told["verdict"]["sentence"]) == (level == "none")
+    leaks = leaks_of(server, agent)
+    assert leaks["verdict"]["level"] == level
+    assert (leaks["floor"]["steps_to_out_of_memory"] is None) == (level == "none")
+    assert leaks["floor"]["growing"] is True, "the page shows the slope, and no forecast"
+    assert ("A longer batch does that." in leaks["verdict"]["sentence"]) == (level == "none")
 
 
 def test_without_a_scan_the_verdict_points_to_the_error(server: RunningServer) -> None:
@@ -310,10 +310,10 @@ def test_of_a_run_that_ran_out_of_memory_no_end_is_forecast(server: RunningServe
     server.send(
         agent, agent.ended("failed", at=21.0, error_type="torch.OutOfMemoryError", error_line="CUDA out of memory.")
     )
-    told = leaks_of(server, agent)
-    assert told["floor"]["ran_out_step"] == 201
-    assert re.search(r"64\.0 MiB a step \(.*\): memory ran out in step 201\.", told["verdict"]["sentence"])
-    assert "more steps" not in told["verdict"]["sentence"]
+    leaks = leaks_of(server, agent)
+    assert leaks["floor"]["ran_out_step"] == 201
+    assert re.search(r"64\.0 MiB a step \(.*\): memory ran out in step 201\.", leaks["verdict"]["sentence"])
+    assert "more steps" not in leaks["verdict"]["sentence"]
 
 
 def test_what_others_have_of_the_card_is_no_room(server: RunningServer) -> None:
@@ -342,11 +342,11 @@ def test_where_the_capacity_is_not_known_neither_is_the_end(server: RunningServe
 def test_a_flat_floor_says_what_could_not_have_been_seen(server: RunningServer) -> None:
     agent = growing_run(server, 0)
     server.send(agent, scan())
-    told = leaks_of(server, agent)
-    assert told["floor"]["growing"] is False
-    assert told["floor"]["steps_to_out_of_memory"] is None
-    assert told["verdict"]["level"] == "none"
-    assert told["verdict"]["sentence"].startswith("No growth over 200 steps; smallest detectable slope")
+    leaks = leaks_of(server, agent)
+    assert leaks["floor"]["growing"] is False
+    assert leaks["floor"]["steps_to_out_of_memory"] is None
+    assert leaks["verdict"]["level"] == "none"
+    assert leaks["verdict"]["sentence"].startswith("No growth over 200 steps; smallest detectable slope")
 
 
 def test_a_window_of_steps_has_a_slope_of_its_own(server: RunningServer) -> None:
@@ -371,9 +371,9 @@ def test_the_floor_is_that_of_the_newest_process(server: RunningServer) -> None:
 
 
 def test_the_verdict_keeps_held_and_saved_apart(server: RunningServer) -> None:
-    def sentence(**told: Any) -> str:
+    def sentence(**fields: Any) -> str:
         agent = Agent()
-        server.send(agent, scan(leak(**told)))
+        server.send(agent, scan(leak(**fields)))
         return str(leaks_of(server, agent)["verdict"]["sentence"])
 
     assert sentence().startswith("history (train.py:87) keeps the graphs of 412 earlier steps. It holds 1.0 GiB; ")
@@ -392,25 +392,25 @@ HOSTED = {"peak_effect_bytes": 0, "examples": ["412 x float32[64, 128] on cpu"],
 def test_what_a_training_on_a_card_keeps_on_the_host_is_told_as_that_and_is_no_leak(server: RunningServer) -> None:
     agent = Agent()
     server.send(agent, scan(leak("tensor-growth", "collected", **HOSTED)))
-    told = leaks_of(server, agent)
-    assert told["verdict"] == {
+    leaks = leaks_of(server, agent)
+    assert leaks["verdict"] == {
         "level": "host",
         "sentence": "collected (train.py:87) is kept on the host: it takes 1.0 GiB and grows by 32.0 KiB of host memory a step. "
         "The card is not affected.",
     }
-    assert [(one["on_host"], one["kind_words"]) for one in told["leaks"]] == [(True, "kept on the host")]
+    assert [(one["on_host"], one["kind_words"]) for one in leaks["leaks"]] == [(True, "kept on the host")]
     row = row_of(server, agent)
     assert (row["leaks"], row["leaked_bytes"], row["worst_leak"]) == (0, 0, None)
 
 
 @pytest.mark.parametrize(
-    "told",
+    "changes",
     [{"peak_effect_bytes": None}, {"examples": ["4 x float32[9] on cpu", "8 x float32[64] on cuda:0"]}],
     ids=["a training on the CPU", "some of it lies on the card"],
 )
-def test_elsewhere_what_is_kept_is_a_leak(server: RunningServer, told: dict[str, Any]) -> None:
+def test_elsewhere_what_is_kept_is_a_leak(server: RunningServer, changes: dict[str, Any]) -> None:
     agent = Agent()
-    server.send(agent, scan(leak("tensor-growth", "collected", **(HOSTED | told))))
+    server.send(agent, scan(leak("tensor-growth", "collected", **(HOSTED | changes))))
     assert leaks_of(server, agent)["verdict"]["level"] == "leak"
     assert row_of(server, agent)["leaks"] == 1
 
@@ -419,9 +419,9 @@ def test_what_is_kept_on_the_host_comes_behind_what_the_card_suffers_from(server
     agent = Agent()
     small = leak("overlap", "logits", held_bytes=MIB, exclusive_bytes=MIB, growth_bytes_per_step=None)
     server.send(agent, scan(leak("tensor-growth", "collected", **HOSTED), small))
-    told = leaks_of(server, agent)
-    assert [one["name"] for one in told["leaks"]] == ["logits", "collected"]
-    assert (told["verdict"]["level"], told["leaked_bytes"]) == ("held", MIB)
+    leaks = leaks_of(server, agent)
+    assert [one["name"] for one in leaks["leaks"]] == ["logits", "collected"]
+    assert (leaks["verdict"]["level"], leaks["leaked_bytes"]) == ("held", MIB)
 
 
 @pytest.mark.parametrize("kind", series.LEAK_KINDS)
@@ -441,32 +441,32 @@ def test_what_is_emptied_when_an_epoch_is_over_is_no_endless_growth(server: Runn
         held_bytes=3 * MIB, node_bytes=0, emptied_at=at, emptied_after=100, growth_bytes_per_step=0.0, count=100
     )
     server.send(agent, agent.steps(200, after_step_bytes=GIB), scan(emptied))
-    told = leaks_of(server, agent)
-    (found,) = told["leaks"]
+    leaks = leaks_of(server, agent)
+    (found,) = leaks["leaks"]
     assert (found["emptied"], found["emptied_after"]) == (f"after 100 steps, in {at}", 100)
-    assert told["verdict"]["level"] == "held"
-    said = told["verdict"]["sentence"]
+    assert leaks["verdict"]["level"] == "held"
+    reported = leaks["verdict"]["sentence"]
     assert (
         f"keeps the graphs of 100 earlier steps until it is emptied after 100 steps, in {at}. It holds at most 3.0 MiB;"
-        in said
+        in reported
     )
-    assert said.endswith("It does not grow beyond that.") and "out of memory" not in said
+    assert reported.endswith("It does not grow beyond that.") and "out of memory" not in reported
     gathered = msgspec.structs.replace(emptied, kind="tensor-growth", emptied_at="", per="batch")
     server.send(agent, scan(gathered, step=413), sequence=2)
-    told = leaks_of(server, agent)
-    assert "keeps 100 tensors until it is emptied after 100 batches. It holds" in told["verdict"]["sentence"]
-    assert told["leaks"][0]["kind_words"] == "tensors are gathered, and let go together"
+    leaks = leaks_of(server, agent)
+    assert "keeps 100 tensors until it is emptied after 100 batches. It holds" in leaks["verdict"]["sentence"]
+    assert leaks["leaks"][0]["kind_words"] == "tensors are gathered, and let go together"
 
 
 def test_what_may_be_emptied_yet_has_an_end_under_a_condition(server: RunningServer) -> None:
     agent = growing_run(server, 64 * MIB)
     server.send(agent, scan(leak(emptied_at="train.py:93", growth_bytes_per_step=60.0 * MIB)))
-    told = leaks_of(server, agent)
-    assert (told["leaks"][0]["emptied"], told["verdict"]["level"]) == (
+    leaks = leaks_of(server, agent)
+    assert (leaks["leaks"][0]["emptied"], leaks["verdict"]["level"]) == (
         "at train.py:93, which was not seen so far",
         "leak",
     )
-    sentence = told["verdict"]["sentence"]
+    sentence = leaks["verdict"]["sentence"]
     assert "until it is emptied at train.py:93, which was not seen so far." in sentence
     assert "out of memory after about" in sentence and sentence.endswith(", if it is not emptied before.")
 
@@ -510,9 +510,9 @@ def test_a_floor_that_rises_faster_than_what_was_found_is_told_besides(server: R
 def test_floors_known_for_some_of_the_steps_are_told_by_the_steps_they_span(server: RunningServer) -> None:
     agent = Agent()
     server.send(agent, agent.steps(200, after_step_bytes=[GIB if step % 4 == 0 else -1 for step in range(200)]), scan())
-    told = leaks_of(server, agent)
-    assert told["floor"]["steps"] == 197
-    assert "over 197 steps" in told["verdict"]["sentence"]
+    leaks = leaks_of(server, agent)
+    assert leaks["floor"]["steps"] == 197
+    assert "over 197 steps" in leaks["verdict"]["sentence"]
 
 
 def test_leaks_stand_beside_each_other_in_the_comparison(server: RunningServer) -> None:
@@ -536,16 +536,16 @@ def test_a_look_is_heard_within_two_seconds_by_those_who_watch_the_run(server: R
     sent = time.monotonic()
     server.send(other, scan(leak()))
     server.send(agent, scan(leak(), leak(name="b")))
-    heard: dict[str, list[Any]] = {"scan": [], "run": []}
-    while not heard["scan"] or len({row["run_id"] for row in heard["run"] if row["leaks"]}) < 2:
+    fields: dict[str, list[Any]] = {"scan": [], "run": []}
+    while not fields["scan"] or len({row["run_id"] for row in fields["run"] if row["leaks"]}) < 2:
         assert time.monotonic() - sent < 2
-        told = server.get("/live/delta", runs=agent.run, after=last)
-        last = told["last"]
-        for event in told["events"]:
-            heard.setdefault(event["event"], []).append(event["data"])
+        answer = server.get("/live/delta", runs=agent.run, after=last)
+        last = answer["last"]
+        for event in answer["events"]:
+            fields.setdefault(event["event"], []).append(event["data"])
         time.sleep(0.02)
-    assert heard["scan"] == [{"run": agent.run, "rank": 0, "step": 412, "leaks": 2}]
-    assert {row["run_id"]: row["leaks"] for row in heard["run"] if row["leaks"]} == {agent.run: 2, other.run: 1}
+    assert fields["scan"] == [{"run": agent.run, "rank": 0, "step": 412, "leaks": 2}]
+    assert {row["run_id"]: row["leaks"] for row in fields["run"] if row["leaks"]} == {agent.run: 2, other.run: 1}
 
 
 # ---- bad looks ----
@@ -553,10 +553,10 @@ def test_a_look_is_heard_within_two_seconds_by_those_who_watch_the_run(server: R
 
 def spoiled(**changes: Any) -> dict[str, Any]:
     made: dict[str, Any] = msgspec.to_builtins(scan(leak()))
-    told = {"type": "scan", **made}
+    fields = {"type": "scan", **made}
     for path, value in changes.items():
-        (told["leaks"][0] if path in messages.Leak.__struct_fields__ else told)[path] = value
-    return told
+        (fields["leaks"][0] if path in messages.Leak.__struct_fields__ else fields)[path] = value
+    return fields
 
 
 ONE = msgspec.to_builtins(leak())
@@ -585,10 +585,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_look_is_refused_by_its_field_and_nothing_is_stored(server: RunningServer, case: str) -> None:
-    told, field = BAD[case]
+    reported, field = BAD[case]
     agent = Agent()
     batch: dict[str, Any] = msgspec.msgpack.decode(agent.body())
-    batch["messages"].append(told)
+    batch["messages"].append(reported)
     answer: httpx.Response = server.post(msgspec.msgpack.encode(batch))
     problem = answer.json()
     assert answer.status_code == 422, problem

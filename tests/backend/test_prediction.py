@@ -26,31 +26,31 @@ def small(server: RunningServer) -> str:
 
 
 def test_the_recorded_way_and_what_brings_something(server: RunningServer, small: str) -> None:
-    told = server.get(f"/recordings/{small}/prediction")
+    answer = server.get(f"/recordings/{small}/prediction")
     peak = server.get(f"/recordings/{small}/anatomy")
-    assert told["recording"] == small and told["step"] == peak["step"]
-    first, second = told["rows"]
+    assert answer["recording"] == small and answer["step"] == peak["step"]
+    first, second = answer["rows"]
     assert first["techniques"] == NONE
     assert (first["peak_allocated_bytes"], first["saved_bytes"]) == (peak["allocated_bytes"], 0)
     assert second["techniques"] == NONE | {"optimizer_8bit": True}
     assert second["peak_allocated_bytes"] + second["saved_bytes"] == first["peak_allocated_bytes"]
-    assert first["rows"] is None and first["rows_that_fit"] is None and told["furthest_rows"] is None
-    assert any("modules" in note for note in told["notes"])
+    assert first["rows"] is None and first["rows_that_fit"] is None and answer["furthest_rows"] is None
+    assert any("modules" in note for note in answer["notes"])
 
 
 def test_ways_that_are_asked_for_come_in_their_order_and_what_cannot_be_told_is_null(
     server: RunningServer, small: str
 ) -> None:
-    told = server.get(
+    answer = server.get(
         f"/recordings/{small}/prediction", techniques="no_foreach,gradient_checkpointing+optimizer_8bit,optimizer_8bit"
     )
-    assert [row["techniques"] for row in told["rows"]] == [
+    assert [row["techniques"] for row in answer["rows"]] == [
         NONE,
         NONE | {"no_foreach": True},
         NONE | {"gradient_checkpointing": True, "optimizer_8bit": True},
         NONE | {"optimizer_8bit": True},
     ]
-    unknown = told["rows"][2]
+    unknown = answer["rows"][2]
     assert (unknown["peak_allocated_bytes"], unknown["saved_bytes"], unknown["rows_that_fit"]) == (None, None, None)
 
 
@@ -59,14 +59,14 @@ def test_what_is_no_technique_is_refused_with_its_field(server: RunningServer, s
     url = f"{server.url}/api/v1/recordings/{small}/prediction"
     answer = httpx.get(url, params={"techniques": words}, trust_env=False)
     assert answer.status_code == 422
-    told = answer.json()
-    assert told["field"] == "techniques" and "gradient_accumulation:4" in told["expected"]
+    response = answer.json()
+    assert response["field"] == "techniques" and "gradient_accumulation:4" in response["expected"]
 
 
 def test_recordings_that_are_empty_or_not_there(server: RunningServer) -> None:
     empty = send(server, pack(recorded(None, Allocator())))
-    told = server.get(f"/recordings/{empty}/prediction")
-    assert (told["step"], told["rows"]) == (None, []) and told["notes"]
+    response = server.get(f"/recordings/{empty}/prediction")
+    assert (response["step"], response["rows"]) == (None, []) and response["notes"]
     answer = httpx.get(f"{server.url}/api/v1/recordings/nobody/prediction", trust_env=False)
     assert answer.status_code == 404
 
@@ -106,8 +106,8 @@ def test_a_baseline_whose_recording_knows_no_steps_has_nothing_to_measure_agains
         server.send(
             agent, messages.Techniques(time_ns=agent.start_ns, step=1, techniques=[batch, *more]), agent.steps(3)
         )
-    told = server.get("/compare/techniques", runs=f"{base.run},{other.run}")
-    assert [row["measured_peak_allocated_bytes"] for row in told["rows"]] == [None]
+    answer = server.get("/compare/techniques", runs=f"{base.run},{other.run}")
+    assert [row["measured_peak_allocated_bytes"] for row in answer["rows"]] == [None]
 
 
 def test_the_command_says_what_is_wrong(
@@ -137,9 +137,9 @@ def test_what_was_predicted_of_a_run_stands_beside_what_it_took(server: RunningS
     (row,) = server.get("/compare/techniques", runs=named)["rows"]
     assert (row["run"], row["measured_peak_allocated_bytes"]) == (narrow.run, None), "no step is known yet"
     server.send(narrow, narrow.steps(4, peak_allocated_bytes=[900 << 20, 901 << 20, 900 << 20, 4 << 30]))
-    told = server.get("/compare/techniques", runs=named)
-    assert told["recording"]["recording"] == recording and told["step"] == 3
-    (row,) = told["rows"]
+    answer = server.get("/compare/techniques", runs=named)
+    assert answer["recording"]["recording"] == recording and answer["step"] == 3
+    (row,) = answer["rows"]
     assert row["techniques"] == NONE | {"optimizer_8bit": True} and row["name"] == "8-bit" and row["rows"] == 8
     assert (
         row["predicted_peak_allocated_bytes"]

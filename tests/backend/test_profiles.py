@@ -21,16 +21,16 @@ from vramscope_server.analysis.profile.history import history_of as history_of_t
 from vramscope_server.analysis.timeline.overview import held_by
 
 
-def numbers(told: Any) -> list[float]:
+def numbers(answer: Any) -> list[float]:
     """A column of a figure, as Plotly packs it."""
-    if isinstance(told, list):
-        return told
-    return np.frombuffer(base64.b64decode(told["bdata"]), told["dtype"]).tolist()
+    if isinstance(answer, list):
+        return answer
+    return np.frombuffer(base64.b64decode(answer["bdata"]), answer["dtype"]).tolist()
 
 
 def send(server: RunningServer, agent: Agent, ident: str, data: bytes, kind: str = "profile", **about: Any) -> str:
-    told = {"first_step": 20, "last_step": 21, "reason": "asked for", **about}
-    server.send(agent, messages.Piece(artifact=ident, kind=kind, number=0, pieces=1, about=told, data=data))
+    fields = {"first_step": 20, "last_step": 21, "reason": "asked for", **about}
+    server.send(agent, messages.Piece(artifact=ident, kind=kind, number=0, pieces=1, about=fields, data=data))
     return ident
 
 
@@ -66,16 +66,16 @@ def test_what_a_profile_says(server: RunningServer) -> None:
     (row,) = server.get(f"/runs/{agent.run}/profiles")["profiles"]
     assert (row["profile"], row["whole"], row["trace"]) == ("profile00001", True, None)
     assert server.get(f"/runs/{agent.run}")["profiles"] == 1
-    told = server.get("/profiles/profile00001")
-    assert told["time"].startswith(
+    answer = server.get("/profiles/profile00001")
+    assert answer["time"].startswith(
         "A profiled step took 50 ms (30 ms without the profiler). The device was busy for 80.0 % of it."
     )
-    assert "aten::mm 100.0 %" in told["time"]
-    assert told["memory"].startswith(
+    assert "aten::mm 100.0 %" in answer["time"]
+    assert answer["memory"].startswith(
         "Peak allocated is 3.0 GiB (in step 20, in the backward), of which 1.0 GiB existed before"
     )
-    assert "by line: net.py:7 (1.5 GiB) and net.py:8 (512.0 MiB)" in told["memory"]
-    assert told["tables"]["operations"]["sums"]["self_allocated_bytes"] == told["allocated_bytes"]
+    assert "by line: net.py:7 (1.5 GiB) and net.py:8 (512.0 MiB)" in answer["memory"]
+    assert answer["tables"]["operations"]["sums"]["self_allocated_bytes"] == answer["allocated_bytes"]
     unknown = server.get(f"/profiles/{send(server, agent, 'profile00002', pack(a_profile(device_time=False)))}")
     assert "Device time is unknown" in unknown["time"] and unknown["device_busy_ns"] is None
     assert unknown["tables"]["operations"]["sums"]["self_device_ns"] is None
@@ -89,10 +89,10 @@ def test_what_a_profile_says(server: RunningServer) -> None:
 def test_rows_are_sorted_searched_and_cut(server: RunningServer) -> None:
     agent = Agent()
     ident = send(server, agent, "profile00004", pack(a_profile()))
-    told = server.get(f"/profiles/{ident}/tables/operations", sort="self_cpu_ns", limit=2)
-    assert [row["name"] for row in told["rows"]] == [PYTHON, "aten::mm"] and told["rows"][0]["special"]
-    assert (told["matched"], told["total"], told["steps"]) == (4, 4, 2)
-    assert told["rows"][1]["phase"] == "forward" and told["rows"][1]["shapes"] == "8x8, 8x8"
+    answer = server.get(f"/profiles/{ident}/tables/operations", sort="self_cpu_ns", limit=2)
+    assert [row["name"] for row in answer["rows"]] == [PYTHON, "aten::mm"] and answer["rows"][0]["special"]
+    assert (answer["matched"], answer["total"], answer["steps"]) == (4, 4, 2)
+    assert answer["rows"][1]["phase"] == "forward" and answer["rows"][1]["shapes"] == "8x8, 8x8"
     rest = server.get(f"/profiles/{ident}/tables/operations", sort="self_cpu_ns", limit=2, offset=2)
     assert [row["self_cpu_ns"] for row in rest["rows"]] == [20_000_000, 10_000_000]
     rising = server.get(f"/profiles/{ident}/tables/operations", sort="self_cpu_ns", order="rising", limit=1)
@@ -200,8 +200,8 @@ def test_what_was_held_adds_up_to_what_was_allocated_at_every_moment(server: Run
         assert held["before the profile"] == [1] * 8 + [0.75] * 2
         assert held["(not attributed)"] == [0] * 6 + [2 * mib / gib] * 3 + [0]
         assert numbers(figure["data"][0]["x"]) == [*range(10)]
-        (said,) = [one["text"] for one in figure["layout"]["annotations"]]
-        assert said == "maximum not attributed: 2.0 MiB"
+        (seen,) = [one["text"] for one in figure["layout"]["annotations"]]
+        assert seen == "maximum not attributed: 2.0 MiB"
 
 
 @pytest.mark.parametrize("changes", [{"history": {}}, {"start_bytes": None}, {"modules": {}}])
@@ -222,7 +222,7 @@ def test_what_was_let_go_unseen_is_taken_from_what_was_there_before() -> None:
     made = history_of_table(a_profile(history=history, start_bytes=1_000), "operations")
     assert made is not None
     names = made.grouping.names
-    held = held_by(made.course, made.grouping.group, len(names), np.arange(-1, 3))
+    held = held_by(made.curve, made.grouping.group, len(names), np.arange(-1, 3))
     assert held[names.index(BEFORE)].tolist() == [1_000, 950, 950, 950]
     assert held[names.index(NOT_ATTRIBUTED)].tolist() == [0, 0, 50, 50]
     assert held.sum(0).tolist() == [1_000, 1_050, 1_200, 1_100]

@@ -31,11 +31,11 @@ def stored(start_server: Callable[..., RunningServer], database_url: str) -> Run
     return start_server(database=database_url)
 
 
-def cut(data: bytes, parts: int, *, artifact: str | None = None, **told: Any) -> list[messages.Piece]:
+def cut(data: bytes, parts: int, *, artifact: str | None = None, **fields: Any) -> list[messages.Piece]:
     """An artifact's pieces."""
     size = -(-len(data) // parts)
     common: dict[str, Any] = {"artifact": artifact or new_id("w"), "kind": "window", "pieces": parts, "about": ABOUT}
-    return [messages.Piece(number=i, data=data[i * size : (i + 1) * size], **(common | told)) for i in range(parts)]
+    return [messages.Piece(number=i, data=data[i * size : (i + 1) * size], **(common | fields)) for i in range(parts)]
 
 
 def of(server: RunningServer, agent: Agent) -> list[dict[str, Any]]:

@@ -32,8 +32,8 @@ def send(server: RunningServer, data: bytes, agent: Agent | None = None) -> str:
     size = messages.MAX_PIECE_BYTES
     parts = [data[at : at + size] for at in range(0, len(data), size)]
     for number, part in enumerate(parts):
-        told = {"artifact": ident, "kind": "window", "about": {"device": 0}}
-        server.send(agent, messages.Piece(number=number, pieces=len(parts), data=part, **told))  # type: ignore[arg-type]
+        fields = {"artifact": ident, "kind": "window", "about": {"device": 0}}
+        server.send(agent, messages.Piece(number=number, pieces=len(parts), data=part, **fields))  # type: ignore[arg-type]
     return ident
 
 
@@ -108,21 +108,21 @@ def test_the_place_under_the_pointer_names_who_asked(server: RunningServer, smal
 
 
 def test_the_moments_are_where_something_happened(server: RunningServer, small: str) -> None:
-    told = server.get(f"/recordings/{small}/moments")
-    assert [step["step"] for step in told["steps"]] == [1, 2, 3]
-    at_growth = server.get(f"/recordings/{small}/map", event=told["growth_event"])
-    before = server.get(f"/recordings/{small}/map", event=told["growth_event"] - 1)
-    assert before["reserved_bytes"] < at_growth["reserved_bytes"] == told["peak_reserved_bytes"]
+    answer = server.get(f"/recordings/{small}/moments")
+    assert [step["step"] for step in answer["steps"]] == [1, 2, 3]
+    at_growth = server.get(f"/recordings/{small}/map", event=answer["growth_event"])
+    before = server.get(f"/recordings/{small}/map", event=answer["growth_event"] - 1)
+    assert before["reserved_bytes"] < at_growth["reserved_bytes"] == answer["peak_reserved_bytes"]
     strip = server.get(f"/recordings/{small}/strip")
-    assert strip["peak"]["event"] == told["peak_event"]
-    assert strip["peak"]["reserved_bytes"] == told["peak_reserved_bytes"]
+    assert strip["peak"]["event"] == answer["peak_event"]
+    assert strip["peak"]["reserved_bytes"] == answer["peak_reserved_bytes"]
     at_peak = server.get(f"/recordings/{small}/map")
-    assert at_peak["event"] == told["peak_event"]
+    assert at_peak["event"] == answer["peak_event"]
     assert at_peak["free_bytes"] == strip["peak"]["usable_bytes"] + strip["peak"]["unusable_bytes"]
     parts = [t for t in strip["figure"]["data"] if t["meta"]["kind"] == "area"]
     (total,) = (t for t in strip["figure"]["data"] if t["meta"]["role"] == "total")
     assert np.allclose(sum(numbers(part["y"]) for part in parts), numbers(total["y"]))
-    beyond = server.http.get(f"/recordings/{small}/map", params={"event": told["events"]})
+    beyond = server.http.get(f"/recordings/{small}/map", params={"event": answer["events"]})
     assert (beyond.status_code, beyond.json()["field"]) == (422, "event")
 
 
@@ -136,8 +136,8 @@ def test_the_strip_of_a_window_is_the_same_memory_seen_finer(server: RunningServ
     for event, reserved in zip(x.tolist()[::6], total.tolist()[::6], strict=True):
         assert server.get(f"/recordings/{small}/map", event=int(event))["reserved_bytes"] == reserved
     assert near["highest"]["reserved_bytes"] == total.max()
-    for told in ("peak", "outline", "out_of_memory", "misfits"):
-        assert near[told] == whole[told], "of the whole recording"
+    for one in ("peak", "outline", "out_of_memory", "misfits"):
+        assert near[one] == whole[one], "of the whole recording"
     assert (whole["highest"]["event"], whole["highest"]["reserved_bytes"]) == (
         whole["peak"]["event"],
         whole["peak"]["reserved_bytes"],
@@ -160,11 +160,11 @@ def test_sizes_are_counted_exactly_at_the_powers_of_two() -> None:
 
 
 def test_sizes_show_requests_over_what_is_free(server: RunningServer, small: str) -> None:
-    told = server.get(f"/recordings/{small}/sizes", event=-1)
-    assert {trace["meta"]["role"] for trace in told["figure"]["data"]} <= {"pool-small", "pool-large"}
+    answer = server.get(f"/recordings/{small}/sizes", event=-1)
+    assert {trace["meta"]["role"] for trace in answer["figure"]["data"]} <= {"pool-small", "pool-large"}
     free = sum(
         numbers(trace["y"]).sum() * trace["meta"]["divisor"]
-        for trace in told["figure"]["data"]
+        for trace in answer["figure"]["data"]
         if trace["yaxis"] == "y2"
     )
     assert free == pytest.approx(server.get(f"/recordings/{small}/map", event=-1)["free_bytes"])
@@ -176,8 +176,8 @@ def test_a_recording_without_events_shows_what_was_held(server: RunningServer) -
     quiet = Allocator()
     quiet.segments = allocator.segments
     ident = send(server, pack(recorded(allocator.layout(), quiet)))
-    told = server.get(f"/recordings/{ident}/moments")
-    assert (told["events"], told["peak_event"], told["peak_reserved_bytes"]) == (0, -1, 20 * MIB)
+    answer = server.get(f"/recordings/{ident}/moments")
+    assert (answer["events"], answer["peak_event"], answer["peak_reserved_bytes"]) == (0, -1, 20 * MIB)
     assert server.get(f"/recordings/{ident}/map")["allocated_bytes"] == 5 * MIB
     empty = send(server, pack(recorded(None, Allocator())))
     for part in ("moments", "strip", "map", "sizes"):
@@ -273,8 +273,8 @@ def test_a_request_that_no_card_holds_is_out_of_memory_and_ends(server: RunningS
     allocator.alloc(1 << 40)
     huge = send(server, pack(recorded(Allocator().layout(), allocator)))
     confs = ["", "expandable_segments:True"]
-    told = finished(server, server.http.post(f"/recordings/{huge}/whatif", json={"confs": confs}))
-    assert [row["out_of_memory"] for row in told["result"]["rows"]] == [True, True]
+    run = finished(server, server.http.post(f"/recordings/{huge}/whatif", json={"confs": confs}))
+    assert [row["out_of_memory"] for row in run["result"]["rows"]] == [True, True]
 
 
 def test_pieces_that_are_missing_are_told(server: RunningServer) -> None:
@@ -302,22 +302,22 @@ def test_few_recordings_are_kept_open(server: RunningServer) -> None:
 
 
 def finished(server: RunningServer, asked: httpx.Response) -> Any:
-    told = asked.json()
+    answer = asked.json()
     deadline = time.monotonic() + 240  # the first replay on a machine compiles the simulator
-    while told["state"] in ("waiting", "running"):
+    while answer["state"] in ("waiting", "running"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-        told = server.get(f"/recordings/{told['recording']}/whatif/{told['job']}")
-    return told
+        answer = server.get(f"/recordings/{answer['recording']}/whatif/{answer['job']}")
+    return answer
 
 
 def test_a_what_if_is_a_job_and_its_result_is_kept(server: RunningServer, small: str) -> None:
     question = {"confs": ["", "expandable_segments:True"], "device_bytes": 8 << 30}
     asked = server.http.post(f"/recordings/{small}/whatif", json=question)
     assert asked.status_code in (200, 202)
-    told = finished(server, asked)
-    assert told["state"] == "done", told["problem"]
-    result = told["result"]
+    run = finished(server, asked)
+    assert run["state"] == "done", run["problem"]
+    result = run["result"]
     assert [row["conf"] for row in result["rows"]][:2] == ["", "expandable_segments:True"]
     recorded_row = result["rows"][0]
     peak = server.get(f"/recordings/{small}/moments")["peak_reserved_bytes"]
@@ -351,11 +351,11 @@ def test_what_the_run_reserved_at_other_times_is_told_beside(server: RunningServ
     agent = Agent()
     server.send(agent, agent.steps(4, peak_reserved_bytes=64 << 30))
     ident = send(server, pack(training()), agent)
-    told = finished(server, server.http.post(f"/recordings/{ident}/whatif", json={"confs": [""]}))
-    assert told["result"]["notes"][-1].startswith("Outside this window the run reserved up to 64.0 GiB")
+    run = finished(server, server.http.post(f"/recordings/{ident}/whatif", json={"confs": [""]}))
+    assert run["result"]["notes"][-1].startswith("Outside this window the run reserved up to 64.0 GiB")
     alone = send(server, pack(training()))
-    told = finished(server, server.http.post(f"/recordings/{alone}/whatif", json={"confs": [""]}))
-    assert not any(note.startswith("Outside this window") for note in told["result"]["notes"])
+    run = finished(server, server.http.post(f"/recordings/{alone}/whatif", json={"confs": [""]}))
+    assert not any(note.startswith("Outside this window") for note in run["result"]["notes"])
 
 
 def test_a_job_that_is_not_known_is_not_found(server: RunningServer, small: str) -> None:
@@ -386,11 +386,11 @@ def test_what_is_deleted_while_it_is_being_opened_is_gone_and_not_damaged(
 
 def test_who_asks_for_something_else_does_not_wait_and_who_asks_for_the_same_does() -> None:
     opened = OpenRecording(from_window(training()))
-    begun, go_on, made = threading.Event(), threading.Event(), []
+    seen, go_on, made = threading.Event(), threading.Event(), []
 
     def slow() -> str:
         made.append("slow")
-        begun.set()
+        seen.set()
         assert go_on.wait(20)
         return "slow"
 
@@ -399,7 +399,7 @@ def test_who_asks_for_something_else_does_not_wait_and_who_asks_for_the_same_doe
 
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(opened.once, ("slow",), slow)
-        assert begun.wait(20)
+        assert seen.wait(20)
         second = threads.submit(opened.once, ("slow",), slow)
         assert opened.once(("quick",), lambda: opened.once(("inner",), lambda: "quick")) == "quick"
         go_on.set()

@@ -25,10 +25,10 @@ def test_a_loss_is_kept_to_the_bit_and_what_no_json_can_tell_is_told_in_words(se
     agent = Agent()
     values = [2.302585092994046, 1e-300, -0.5, NAN, math.inf, -math.inf, None, 1.7976931348623157e308]
     server.send(agent, agent.steps(8), agent.scalars(loss=values, accuracy=[None, None, 0.25, *[None] * 5]))
-    told = server.get(f"/runs/{agent.run}/series", stream="scalars", names="loss,accuracy", x="step", points=10)
-    assert told["x_values"] == list(range(1, 9))
-    assert told["series"]["loss"]["value"] == [*values[:3], "nan", "inf", "-inf", None, values[7]]
-    assert told["series"]["accuracy"]["value"] == [None, None, 0.25, *[None] * 5]
+    answer = server.get(f"/runs/{agent.run}/series", stream="scalars", names="loss,accuracy", x="step", points=10)
+    assert answer["x_values"] == list(range(1, 9))
+    assert answer["series"]["loss"]["value"] == [*values[:3], "nan", "inf", "-inf", None, values[7]]
+    assert answer["series"]["accuracy"]["value"] == [None, None, 0.25, *[None] * 5]
     assert server.get(f"/runs/{agent.run}")["ranks"][0]["scalars"] == ["accuracy", "loss"]
 
 
@@ -39,9 +39,9 @@ def test_thinned_it_has_its_lowest_and_highest_and_chunks_are_merged(server: Run
         if part == 20:
             rows[7], rows[8] = -40.0, 90.0
         server.send(agent, agent.scalars(loss=rows, first=part * 50 + 1, at=part * 5.0))
-    told = server.get(f"/runs/{agent.run}/series", stream="scalars", names="loss", x="step", points=100)
-    assert (told["rows"], told["envelope"]) == (2000, True)
-    loss = told["series"]["loss"]
+    answer = server.get(f"/runs/{agent.run}/series", stream="scalars", names="loss", x="step", points=100)
+    assert (answer["rows"], answer["envelope"]) == (2000, True)
+    loss = answer["series"]["loss"]
     assert (min(loss["min"]), max(loss["max"])) == (-40.0, 90.0)
     calm = [low <= mean <= high for low, mean, high in zip(loss["min"], loss["mean"], loss["max"], strict=True)]
     assert all(calm) and loss["mean"][0] == pytest.approx(sum(5.0 - i / 1000 for i in range(20)) / 20)
@@ -94,8 +94,8 @@ def test_a_run_whose_loss_became_nan_says_so_everywhere(
     figure = server.get("/compare/figures/loss_over_steps", runs=runs)["figure"]
     marks = [trace for trace in figure["data"] if trace["meta"]["kind"] == "marker"]
     assert [(_numbers(trace["x"]), _numbers(trace["y"])) for trace in marks] == [([13.0], [3.0])]
-    said = " ".join(note["text"] for note in figure["layout"]["annotations"])
-    assert "fp16: first infinite in step 13, 8 times in this window" in said and "silent: unknown loss" in said
+    result = " ".join(note["text"] for note in figure["layout"]["annotations"])
+    assert "fp16: first infinite in step 13, 8 times in this window" in result and "silent: unknown loss" in result
     for form, cell in (("markdown", "| infinite from step 13 |"), ("latex", "& infinite from step 13")):
         assert cell in server.http.get("/compare/table", params={"runs": runs, "format": form}).text
     rows = list(
@@ -159,5 +159,5 @@ def test_postgresql_keeps_it_too(
     server = start_server(database=f"{postgres}/scalars")
     agent = Agent(start_ns=1_700_000_000 * SECOND)
     server.send(agent, agent.scalars(loss=[-1.5, NAN, 2.0]), sent_ns=agent.start_ns + SECOND)
-    told = server.get(f"/runs/{agent.run}/series", stream="scalars", names="loss", x="step")
-    assert told["series"]["loss"]["value"] == [-1.5, "nan", 2.0]
+    answer = server.get(f"/runs/{agent.run}/series", stream="scalars", names="loss", x="step")
+    assert answer["series"]["loss"]["value"] == [-1.5, "nan", 2.0]

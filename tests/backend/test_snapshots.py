@@ -45,7 +45,7 @@ from snapshot_maker import (
 from vramscope_server import snapshots
 from vramscope_server.analysis.fragmentation.breakdown import parts_of
 from vramscope_server.analysis.snapshot_format.reader import read
-from vramscope_server.analysis.timeline.curve import course_of
+from vramscope_server.analysis.timeline.curve import allocation_curve
 from vramscope_server.analysis.timeline.flamegraph import MOST_BOXES
 from vramscope_server.analysis.timeline.grouping import grouping_of
 from vramscope_server.analysis.timeline.render_cache import KEPT, load_pictures, save_pictures
@@ -67,14 +67,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 def upload(server: RunningServer, data: bytes, name: str = "a.pickle") -> dict[str, Any]:
     answer = server.http.post("/snapshots", content=data, params={"name": name})
     assert answer.status_code in (200, 202), answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    response: dict[str, Any] = answer.json()
+    return response
 
 
 def settled(server: RunningServer, ident: str) -> dict[str, Any]:
     """The row once it is ready or failed."""
     return until(
-        lambda: (told := server.http.get(f"/snapshots/{ident}").json())["state"] in ("ready", "failed") and told
+        lambda: (answer := server.http.get(f"/snapshots/{ident}").json())["state"] in ("ready", "failed") and answer
     )
 
 
@@ -91,10 +91,10 @@ def until(done: Callable[[], Any]) -> Any:
 def ready(server: RunningServer) -> dict[str, Any]:
     """Two devices, names with markup, gzipped."""
     data = gzip.compress(pickle.dumps(snapshot_of(40, devices=2)))
-    told = upload(server, data, f"{MARKUP}.gz")
-    assert told["known"] is False
-    assert told["sha256"] == hashlib.sha256(data).hexdigest()
-    row = settled(server, told["snapshot"])
+    answer = upload(server, data, f"{MARKUP}.gz")
+    assert answer["known"] is False
+    assert answer["sha256"] == hashlib.sha256(data).hexdigest()
+    row = settled(server, answer["snapshot"])
     assert (row["state"], row["problem"]) == ("ready", None)
     return row
 
@@ -122,8 +122,8 @@ def test_each_device_opens_like_a_recording(server: RunningServer, ready: dict[s
 
 def test_a_private_pool_and_the_settings_in_force_are_shown(server: RunningServer) -> None:
     """A CUDA graph's pool in the list, the map, one allocation and the events; each setting that the file tells."""
-    told = with_private_pool(snapshot_of(20, devices=2), segments=6)
-    row = settled(server, upload(server, pickle.dumps(told))["snapshot"])
+    contents = with_private_pool(snapshot_of(20, devices=2), segments=6)
+    row = settled(server, upload(server, pickle.dumps(contents))["snapshot"])
     one, other = row["devices"]
     assert (one["private_pools"], other["private_pools"]) == ([[0, 1]], [])
     assert (one["settings"], one["settings_given"]) == (AS_TEXT, SETTINGS["PYTORCH_CUDA_ALLOC_CONF"])
@@ -160,9 +160,9 @@ def test_columns_on_the_disk_give_the_same_trace(tmp_path: Path) -> None:
     save_pictures(trace, tmp_path / "0")
     pictures = load_pictures(tmp_path / "0")
     assert pictures is not None
-    course = course_of(trace)
+    curve = allocation_curve(trace)
     for kept, made in zip(
-        [pictures[0], *pictures[1]], [course, *(grouping_of(trace, course, by) for by in KEPT)], strict=True
+        [pictures[0], *pictures[1]], [curve, *(grouping_of(trace, curve, by) for by in KEPT)], strict=True
     ):
         for one in fields(made):
             assert np.array_equal(getattr(kept, one.name), getattr(made, one.name)), one.name
@@ -247,16 +247,16 @@ def test_events_are_paged_and_searched(server: RunningServer, ready: dict[str, A
 
 def test_addresses_that_browsers_would_round_are_told_and_found_as_text(server: RunningServer) -> None:
     """From 2**63 on, and an out-of-memory error that does not know what was free."""
-    told, by = snapshot_of(4), (1 << 64) - (1 << 47)
-    told["device_traces"][0].append(
-        {**{key: value for key, value in told["device_traces"][0][0].items() if key != "addr"},
+    contents, by = snapshot_of(4), (1 << 64) - (1 << 47)
+    contents["device_traces"][0].append(
+        {**{key: value for key, value in contents["device_traces"][0][0].items() if key != "addr"},
          "action": "oom", "device_free": (1 << 64) - 1}
     )  # fmt: skip
-    for part in told["segments"]:
+    for part in contents["segments"]:
         part["address"] += by - BASE
-    for one in told["device_traces"][0][:-1]:
+    for one in contents["device_traces"][0][:-1]:
         one["addr"] += by - BASE
-    row = settled(server, upload(server, pickle.dumps(told))["snapshot"])
+    row = settled(server, upload(server, pickle.dumps(contents))["snapshot"])
     path = f"/recordings/{row['snapshot']}-0"
     rows = server.get(f"{path}/events")["rows"]
     assert [one["address"] for one in rows[:2]] == ["0xffff800000000000"] * 2
@@ -305,8 +305,8 @@ def test_a_setting_that_cannot_be_replayed_is_refused_at_once(server: RunningSer
 def test_a_snapshot_without_events_has_nothing_to_replay_and_that_is_no_fault(
     server: RunningServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = snapshot_of(3)
-    row = settled(server, upload(server, pickle.dumps({**told, "device_traces": [[]]}))["snapshot"])
+    snapshot = snapshot_of(3)
+    row = settled(server, upload(server, pickle.dumps({**snapshot, "device_traces": [[]]}))["snapshot"])
     path = f"/recordings/{row['devices'][0]['recording']}/whatif"
     job = server.http.post(path, json={}).json()
     while job["state"] in ("waiting", "running"):
@@ -326,8 +326,8 @@ def test_a_window_goes_to_other_tools(server: RunningServer, ready: dict[str, An
     trace = json.loads(server.http.get(path, params={"format": "perfetto"}).content)
     counters = [one["args"]["allocated"] for one in trace["traceEvents"] if one["ph"] == "C"]
     assert (max(counters), counters[-1]) == (20 * MIB, 20 * MIB)
-    begun, ended = ([one for one in trace["traceEvents"] if one["ph"] == phase] for phase in "be")
-    assert len(begun) == len(ended) == 40 == trace["otherData"]["allocations drawn"]
+    reported, ended = ([one for one in trace["traceEvents"] if one["ph"] == phase] for phase in "be")
+    assert len(reported) == len(ended) == 40 == trace["otherData"]["allocations drawn"]
     page = server.http.get(path, params={"format": "html"}).text
     assert "Plotly.newPlot" in page
     assert "<b>evil" not in page
@@ -345,11 +345,11 @@ def parquet_of(server: RunningServer, recording: str, **window: int) -> Any:
 def test_a_window_as_parquet_says_what_its_csv_says(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each cell of each column; what is unknown is null there and empty here. More rows than one piece of the file has."""
     monkeypatch.setattr(export, "_ROWS", 100)
-    told = snapshot_of(900)
-    trace = told["device_traces"][0]
+    contents = snapshot_of(900)
+    trace = contents["device_traces"][0]
     del trace[3]["pool_id"], trace[5]["time_us"]
     trace[7] = {**trace[7], "user_metadata": "=batch 7", "stream": 140_000_000_000_000, "frames": []}
-    row = settled(server, upload(server, pickle.dumps(told, 4))["snapshot"])
+    row = settled(server, upload(server, pickle.dumps(contents, 4))["snapshot"])
     recording = row["devices"][0]["recording"]
     text = server.http.get(f"/recordings/{recording}/export", params={"format": "csv"}).text
     rows, table = list(csv.DictReader(io.StringIO(text))), parquet_of(server, recording)
@@ -496,14 +496,14 @@ def test_a_column_that_does_not_fit_is_never_short_in_silence(small_disk: Callab
 def test_two_at_once_wait_for_each_other_and_others_are_answered(server: RunningServer) -> None:
     """Two uploads side by side; one is converted while the other waits; one is deleted meanwhile."""
     large = snapshot_of(30_000)
-    told: list[dict[str, Any]] = []
+    collected: list[dict[str, Any]] = []
     data = [pickle.dumps({**large, "external_annotations": [at]}) for at in range(2)]
-    senders = [threading.Thread(target=lambda one=one: told.append(upload(server, one))) for one in data]
+    senders = [threading.Thread(target=lambda one=one: collected.append(upload(server, one))) for one in data]
     for sender in senders:
         sender.start()
     for sender in senders:
         sender.join()
-    idents = [one["snapshot"] for one in told]
+    idents = [one["snapshot"] for one in collected]
     assert len(set(idents)) == 2
     seen = until(
         lambda: {one["state"]: one for one in server.get("/snapshots")["snapshots"] if one["snapshot"] in idents}
@@ -530,7 +530,7 @@ def test_progress_is_told_while_it_is_converted_and_a_deletion_ends_it(server: R
     """Its process is held: before it reads, amid it, and there it is deleted; the next in line is converted."""
     data = file_of_stacks(300_000)
     ident = upload(server, data)["snapshot"]
-    held = Held(server.services.snapshots, ident, begun=True)
+    held = Held(server.services.snapshots, ident, has_begun=True)
     try:
         row = server.get(f"/snapshots/{ident}")
         assert (row["state"], row["preparing"], row["done_bytes"], row["total_bytes"]) == (
@@ -541,7 +541,7 @@ def test_progress_is_told_while_it_is_converted_and_a_deletion_ends_it(server: R
         assert (waits["state"], waits["place"], waits["preparing"]) == ("waiting", 1, False)
     finally:
         held.go_on()
-    held = Held(server.services.snapshots, ident, begun=False)
+    held = Held(server.services.snapshots, ident, has_begun=False)
     row = server.get(f"/snapshots/{ident}")
     assert (row["state"], row["preparing"]) == ("converting", False)
     assert 0 < row["done_bytes"] < row["total_bytes"] == len(data)

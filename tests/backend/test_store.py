@@ -25,7 +25,7 @@ from vramscope_server.store.retention import Retention
 from vramscope_server.store.run_detail import run_in_full
 from vramscope_server.store.run_queries import find_run, list_choices, list_runs
 from vramscope_server.store.series_reader import RankDevice, load_columns
-from vramscope_server.store.table_rows import StoredRun, StoredSession
+from vramscope_server.store.stored_rows import StoredRun, StoredSession
 from vramscope_server.store.validation import prepare
 from vramscope_server.store.writer import Writer
 
@@ -38,7 +38,7 @@ class Store:
     def __init__(self, url: str) -> None:
         self.url = url
         self.now = NOW
-        self.heard: list[BatchNews] = []
+        self.news: list[BatchNews] = []
         self.rows: list[dict[str, Any]] = []
         self.open()
 
@@ -61,7 +61,7 @@ class Store:
         self.database.close()
 
     def _hear(self, stored: Any, rows: Any) -> None:
-        self.heard.extend(stored)
+        self.news.extend(stored)
         self.rows.extend(rows)
 
     def agent(self, run: str | None = None, **options: Any) -> Agent:
@@ -117,7 +117,7 @@ def test_a_batch_sent_twice_is_stored_once(store: Store) -> None:
     assert store.send(agent, agent.samples(5)).accepted == 1
     assert store.send(agent, agent.samples(5), sequence=1).accepted == 1
     assert store.columns(agent.run)["step"].tolist() == [0, 1, 2, 3, 4]
-    assert len(store.heard) == 1
+    assert len(store.news) == 1
 
 
 def test_batches_may_come_in_any_order_and_the_answer_says_up_to_where_there_is_no_gap(store: Store) -> None:
@@ -370,13 +370,13 @@ def test_of_equal_reserved_the_reading_with_most_allocated_counts_whichever_came
     """Reserved hardly changes, and what is free between two steps says little."""
     free_between = {"allocated_bytes": 2 * GIB, "unusable_bytes": 6 * GIB, "inactive_split_bytes": 7 * GIB}
     at_peak = {"allocated_bytes": 38 * GIB, "unusable_bytes": GIB, "inactive_split_bytes": 2 * GIB}
-    told = []
+    seen = []
     for order in ((free_between, at_peak), (at_peak, free_between)):
         agent = store.agent()
         for one in order:
             store.send(agent, agent.samples(1, reserved_bytes=40 * GIB, **one))
         run = store.run(agent.run)
-        told.append(run["fragmentation"])
+        seen.append(run["fragmentation"])
     of_peak = {
         "inactive_split_bytes": 2 * GIB,
         "reserved_minus_allocated_bytes": 2 * GIB,
@@ -384,7 +384,7 @@ def test_of_equal_reserved_the_reading_with_most_allocated_counts_whichever_came
         "never_needed_bytes": None,
         "parts": None,
     }
-    assert told == [of_peak] * 2
+    assert seen == [of_peak] * 2
 
 
 def test_fragmentation_is_what_was_reserved_at_most_and_never_needed_on_the_rank_with_most(store: Store) -> None:

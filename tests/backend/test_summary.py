@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from vramscope.protocol import messages, series
 from vramscope_server.store.durations import Durations
+from vramscope_server.store.rank_summary import RankSummary, decode_summary, encode_summary
+from vramscope_server.store.run_from_ranks import aggregate
 from vramscope_server.store.run_states import Skew, add_sequence, run_state
-from vramscope_server.store.run_summary import aggregate
 from vramscope_server.store.sparkline import SPARKLINE_BUCKETS, Sparkline
-from vramscope_server.store.summary import RankSummary, decode_summary, encode_summary
 
 SECOND = 1_000_000_000
 
@@ -67,9 +67,9 @@ def test_resets_by_others_are_counted_and_none_is_known_only_where_every_step_to
             summary.add("steps", rows if part is None else rows | {"foreign_reset": np.array(part)})
         return summary.foreign_reset_steps, summary.lower_bound_steps
 
-    told = [code for part in blocks if part is not None for code in part]
-    resets = sum(code > 0 for code in told)
-    expected = (resets, told.count(2)) if resets or None not in blocks else (None, None)
+    seen = [code for part in blocks if part is not None for code in part]
+    resets = sum(code > 0 for code in seen)
+    expected = (resets, seen.count(2)) if resets or None not in blocks else (None, None)
     shuffled = blocks[:]
     random.shuffle(shuffled)
     assert counted(blocks) == counted(shuffled) == expected
@@ -187,11 +187,11 @@ def test_a_peak_that_no_step_had_is_of_its_phase_alone() -> None:
     def rows(stream: str, **columns: list[int]) -> None:
         count = len(next(iter(columns.values())))
         times = [SECOND * 10**9 + at for at in range(count)]
-        summary.add(stream, {name: np.array(told, np.int64) for name, told in {"time_ns": times, **columns}.items()})
+        summary.add(stream, {name: np.array(one, np.int64) for name, one in {"time_ns": times, **columns}.items()})
 
     def place() -> tuple[object, ...]:
-        told = aggregate([RankSummary(step_peak_bytes=30, peak_allocated_bytes=30, peak_step=7), summary])
-        return tuple(told[f"peak_{name}"] for name in ("allocated_bytes", "step", "phase", "categories"))
+        result = aggregate([RankSummary(step_peak_bytes=30, peak_allocated_bytes=30, peak_step=7), summary])
+        return tuple(result[f"peak_{name}"] for name in ("allocated_bytes", "step", "phase", "categories"))
 
     backward, evaluation = series.PHASES.index("backward"), series.PHASES.index("eval")
     rows("steps", step=[1, 2], peak_allocated_bytes=[40, 50], peak_phase=[backward, backward])

@@ -26,17 +26,17 @@ def small(server: RunningServer) -> str:
 
 
 def test_the_figures_show_what_the_answers_say(server: RunningServer, small: str) -> None:
-    told = server.get(f"/recordings/{small}/timeline")
-    areas = [trace for trace in told["figure"]["data"] if trace["meta"]["kind"] == "area"]
-    assert [trace["meta"]["colour"] for trace in areas] == [series["colour"] for series in told["series"]]
+    answer = server.get(f"/recordings/{small}/timeline")
+    areas = [trace for trace in answer["figure"]["data"] if trace["meta"]["kind"] == "area"]
+    assert [trace["meta"]["colour"] for trace in areas] == [series["colour"] for series in answer["series"]]
     top = sum(numbers(trace["y"]) for trace in areas) * areas[0]["meta"]["divisor"]
-    assert np.array_equal(np.round(top), told["outline"]["allocated_bytes"])
-    assert max(told["outline"]["allocated_bytes"]) == told["peak"]["allocated_bytes"] == round(top.max())
-    assert sum(series["peak_bytes"] for series in told["series"]) == told["peak"]["allocated_bytes"]
-    spans = [trace for trace in told["figure"]["data"] if trace["meta"]["kind"] == "span"]
+    assert np.array_equal(np.round(top), answer["outline"]["allocated_bytes"])
+    assert max(answer["outline"]["allocated_bytes"]) == answer["peak"]["allocated_bytes"] == round(top.max())
+    assert sum(series["peak_bytes"] for series in answer["series"]) == answer["peak"]["allocated_bytes"]
+    spans = [trace for trace in answer["figure"]["data"] if trace["meta"]["kind"] == "span"]
     drawn = sum(text.startswith("phase") for trace in spans for text in trace["hovertext"])
     phases = array("q", training().events["phase"])
-    assert drawn + told["ruler"]["left_out"]["phase"] == sum(1 for phase, _ in groupby(phases) if phase >= 0)
+    assert drawn + answer["ruler"]["left_out"]["phase"] == sum(1 for phase, _ in groupby(phases) if phase >= 0)
     near = server.get(f"/recordings/{small}/allocations", **{"from": 10, "to": 60, "by": "site"})
     assert (near["from"], near["to"], near["left_out"], near["left_out_peak_bytes"]) == (10, 60, 0, 0)
     polygons = [trace for trace in near["figure"]["data"] if trace["meta"]["kind"] == "polygon"]
@@ -46,7 +46,7 @@ def test_the_figures_show_what_the_answers_say(server: RunningServer, small: str
         assert len(x) == len(y)
         assert np.flatnonzero(np.isnan(y)).tolist() == trace["meta"]["ends"], "a gap behind each polygon"
     flame = server.get(f"/recordings/{small}/flame")
-    assert flame["moment"] == told["look_at"]
+    assert flame["moment"] == answer["look_at"]
     assert flame["drawn"] == sum(len(trace["text"]) for trace in flame["figure"]["data"])
     closer = server.get(f"/recordings/{small}/flame", focus=flame["figure"]["data"][0]["customdata"][1], event=0)
     assert closer["focus_lost"] is True
@@ -96,8 +96,8 @@ def test_nothing_recorded_and_names_with_markup_are_shown_as_they_are(server: Ru
     allocator.events = {name: [] for name in allocator.events}
     words = ["<b>me</b>/%{x}.py"] * 5 + ["<script>alert(1)</script>"] * 5
     empty = send(server, pack(recorded(allocator.layout(), allocator, words=words)))
-    told = server.get(f"/recordings/{empty}/timeline", by="site")
-    assert (told["events"], told["peak"]["allocated_bytes"], told["peak"]["step"]) == (0, block.size, None)
+    answer = server.get(f"/recordings/{empty}/timeline", by="site")
+    assert (answer["events"], answer["peak"]["allocated_bytes"], answer["peak"]["step"]) == (0, block.size, None)
     assert server.get(f"/recordings/{empty}/allocations")["drawn"] == 1
     assert server.get(f"/recordings/{empty}/between", a=-1, b=-1)["both_bytes"] == block.size
     texts = [
@@ -105,7 +105,7 @@ def test_nothing_recorded_and_names_with_markup_are_shown_as_they_are(server: Ru
     ]
     assert texts and not any("<script>" in text or "<b>" in text or "%{" in text for text in texts)
     near = server.get(f"/recordings/{empty}/allocations", by="site")
-    drawn = [*told["figure"]["data"], *near["figure"]["data"]]
+    drawn = [*answer["figure"]["data"], *near["figure"]["data"]]
     labels = [trace["name"] for trace in drawn if trace["meta"]["kind"] in ("area", "polygon")]
     assert len(labels) == 2
     assert not any("<script>" in label for label in labels)
@@ -128,5 +128,5 @@ def test_every_field_of_the_timeline_stands_in_the_http_document(server: Running
         ("flame", {}),
         ("between", {"a": 1, "b": 90}),
     ):
-        told = server.get(f"/recordings/{small}/{part}", **asked)
-        assert not [name for name in names(told) if not re.search(rf"\b{name}\b", text)], part
+        answer = server.get(f"/recordings/{small}/{part}", **asked)
+        assert not [name for name in names(answer) if not re.search(rf"\b{name}\b", text)], part

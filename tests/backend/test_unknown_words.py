@@ -113,12 +113,12 @@ def test_another_wire_version_is_refused_and_both_are_named(stored: RunningServe
 def test_leak_of_an_unknown_kind_is_named(stored: RunningServer, cli: Cli) -> None:
     agent = Agent(name=f"newer {new_id()}")
     assert stored.post(everything(agent)).status_code == 200
-    told = stored.get(f"/runs/{agent.run}/leaks")
-    assert [(found["kind"], found["kind_words"]) for found in told["leaks"]] == [
+    answer = stored.get(f"/runs/{agent.run}/leaks")
+    assert [(found["kind"], found["kind_words"]) for found in answer["leaks"]] == [
         ("growing", "graphs of earlier steps are kept"),
         ("echo", "found by a newer agent"),
     ]
-    assert told["leaks"][1]["emptied"] == "after 3 epochs"
+    assert answer["leaks"][1]["emptied"] == "after 3 epochs"
     code, out, err = cli("leaks", agent.run, "--server", stored.url)
     assert (code, err) == (0, "")
     assert "echo" in out and "411 epochs" in out

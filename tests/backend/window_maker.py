@@ -162,7 +162,7 @@ def packed(columns: dict[str, Iterable[int]] | dict[str, list[int]]) -> dict[str
     return {name: array("q", values).tobytes() for name, values in columns.items()}
 
 
-def recorded(start: Layout | None, allocator: Allocator, **told: Any) -> Window:
+def recorded(start: Layout | None, allocator: Allocator, **fields: Any) -> Window:
     """What the allocator did since ``start``, as a window."""
     words = [name for name, _, _ in FUNCTIONS] + [function for _, _, function in FUNCTIONS]
     frames = {"file": range(len(FUNCTIONS)), "line": [line for _, line, _ in FUNCTIONS]}
@@ -179,11 +179,11 @@ def recorded(start: Layout | None, allocator: Allocator, **told: Any) -> Window:
         }), "stacks": STACKS,
     }  # fmt: skip
     assert frames.keys() | {"function"} == FRAMES.keys()
-    return Window(start=start, end=allocator.layout(), events=packed(allocator.events), **(facts | told))
+    return Window(start=start, end=allocator.layout(), events=packed(allocator.events), **(facts | fields))
 
 
 def training(
-    steps: int = 3, layers: int = 12, *, seed: int = 0, width: int = 768, small: int = 0, **told: Any
+    steps: int = 3, layers: int = 12, *, seed: int = 0, width: int = 768, small: int = 0, **fields: Any
 ) -> Window:
     """A training with sequences of varying lengths: about 12 events a layer and step. ``small``: tensors a layer that stay."""
     choose = random.Random(seed)
@@ -215,7 +215,7 @@ def training(
         for gradient in gradients:
             allocator.free(gradient)
         allocator.step += 1
-    return recorded(start, allocator, **told)
+    return recorded(start, allocator, **fields)
 
 
 def leaking(
@@ -225,7 +225,7 @@ def leaking(
     backward_mib: int = 4,
     needed: bool = False,
     line: int = 87,
-    **told: Any,
+    **fields: Any,
 ) -> Window:
     """Two steps of a training whose result, 16 MiB, lives until the next is made; and a look before each forward.
 
@@ -265,4 +265,4 @@ def leaking(
         allocator.free(allocator.alloc(MIB))
     holding = Holding(kind=kind, name=name, file="/home/me/train.py", line=line, counted_bytes=[0, 0])
     shown = {"held": packed(held), "holdings": [holding], "scans": scans, "reason": "a leak was found"}
-    return recorded(start, allocator, **(shown | told))
+    return recorded(start, allocator, **(shown | fields))

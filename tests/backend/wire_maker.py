@@ -82,12 +82,12 @@ class Agent:
             wire_messages.Device(index=i, name="NVIDIA H100 80GB HBM3", uuid=f"GPU-{rank}-{i}", total_bytes=80 * GIB)
             for i in range(devices)
         ]
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "project": "gpt2", "name": "a run", "host": "node1", "pid": 4242, "framework": "loop", "python": "3.11.7",
             "torch": "2.13.0", "cuda": "13.0", "driver": "580.1", "allocator_settings": "", "agent_version": "0.1.0",
         }  # fmt: skip
         self.attached = wire_messages.Attached(
-            rank=rank, world_size=world_size, start_ns=self.start_ns, devices=cards, **(told | attached)
+            rank=rank, world_size=world_size, start_ns=self.start_ns, devices=cards, **(fields | attached)
         )
 
     def batch(
@@ -132,11 +132,11 @@ class Agent:
             },
         )
 
-    def ended(self, state: Any = "finished", at: float = 10.0, **told: Any) -> wire_messages.Ended:
-        return wire_messages.Ended(time_ns=self.start_ns + int(at * SECOND), state=state, **told)
+    def ended(self, state: Any = "finished", at: float = 10.0, **fields: Any) -> wire_messages.Ended:
+        return wire_messages.Ended(time_ns=self.start_ns + int(at * SECOND), state=state, **fields)
 
 
-def leak(kind: str = "growing", name: str = "history", **told: Any) -> wire_messages.Leak:
+def leak(kind: str = "growing", name: str = "history", **fields: Any) -> wire_messages.Leak:
     """A list of graphs in a training loop, or what is given."""
     made: dict[str, Any] = {
         "holder": f"local {name!r} of train() -> list[412]",
@@ -156,12 +156,12 @@ def leak(kind: str = "growing", name: str = "history", **told: Any) -> wire_mess
         "peak_effect": "the peak is in backward, when all of it is alive",
         "advice": f"{name}.append(loss.item())",
         "examples": ["412 x float32[] on cuda:0"],
-    } | told
+    } | fields
     return wire_messages.Leak(kind=kind, name=name, **made)
 
 
-def scan(*leaks: wire_messages.Leak, time_ns: int | None = None, step: int = 412, **told: Any) -> wire_messages.Scan:
-    made: dict[str, Any] = {"reason": "graphs outlive their step", "seconds": 0.12, "tensors": 5310} | told
+def scan(*leaks: wire_messages.Leak, time_ns: int | None = None, step: int = 412, **fields: Any) -> wire_messages.Scan:
+    made: dict[str, Any] = {"reason": "graphs outlive their step", "seconds": 0.12, "tensors": 5310} | fields
     return wire_messages.Scan(
         time_ns=time.time_ns() if time_ns is None else time_ns, step=step, leaks=list(leaks), **made
     )

@@ -24,7 +24,7 @@ from vramscope_server.analysis.diff.by_line import difference
 from vramscope_server.analysis.diff.holdings import EARLIER, AllocatingLine, LineBytes, peak_allocations_of
 from vramscope_server.analysis.diff.line_matching import matched, same_files
 from vramscope_server.analysis.diff.steps import step_line
-from vramscope_server.analysis.timeline.curve import course_of
+from vramscope_server.analysis.timeline.curve import allocation_curve
 from vramscope_server.analysis.trace.from_window import from_window
 
 MIB = 1 << 20
@@ -97,25 +97,26 @@ def two_runs(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) ->
     return ids
 
 
-def the_sum_closes(told: dict[str, Any]) -> None:
-    rows = sum(row["difference_bytes"] for row in told["rows"]) + told["left_out"]["difference_bytes"]
-    assert told["a"]["allocated_bytes"] + rows == told["b"]["allocated_bytes"]
-    assert told["difference_bytes"] == rows == sum(one["difference_bytes"] for one in told["categories"])
+def the_sum_closes(answer: dict[str, Any]) -> None:
+    rows = sum(row["difference_bytes"] for row in answer["rows"]) + answer["left_out"]["difference_bytes"]
+    assert answer["a"]["allocated_bytes"] + rows == answer["b"]["allocated_bytes"]
+    assert answer["difference_bytes"] == rows == sum(one["difference_bytes"] for one in answer["categories"])
 
 
 @pytest.mark.gpu
 def test_line_with_more_memory_is_named_to_the_byte(server: RunningServer, two_runs: dict[str, str]) -> None:
-    told = server.get("/compare/sites", a=two_runs["a"], b=two_runs["b"])
-    the_sum_closes(told)
-    assert told["a"]["name"] == "a" and told["a"]["stacks"] and told["a"]["run_peak_allocated_bytes"]
-    first, *others = told["rows"]
+    answer = server.get("/compare/sites", a=two_runs["a"], b=two_runs["b"])
+    the_sum_closes(answer)
+    assert answer["a"]["name"] == "a" and answer["a"]["stacks"] and answer["a"]["run_peak_allocated_bytes"]
+    first, *others = answer["rows"]
     source = TRAINING.format(name="b", **ADDED["b"]).splitlines()
     line = next(number for number, text in enumerate(source, 1) if "self.kept" in text)
     assert first["file"].endswith("project/net.py") and (first["a_line"], first["b_line"]) == (None, line)
     assert first["function"] == "forward"
     # what is kept from the step before is alive while the next one makes it again
     assert (
-        first["b_bytes"] == first["difference_bytes"] == told["difference_bytes"] and first["b_bytes"] % (64 * MIB) == 0
+        first["b_bytes"] == first["difference_bytes"] == answer["difference_bytes"]
+        and first["b_bytes"] % (64 * MIB) == 0
     )
     assert first["difference_bytes"] > 0
     assert all(row["difference_bytes"] == 0 for row in others), "the same code, moved by two lines into another folder"
@@ -123,10 +124,10 @@ def test_line_with_more_memory_is_named_to_the_byte(server: RunningServer, two_r
     assert moved and all(row["b_line"] == row["a_line"] + 2 for row in moved)
     shown = server.get("/compare/timelines", a=two_runs["a"], b=two_runs["b"])
     assert [trace["name"] for trace in shown["figure"]["data"]] == ["a (baseline)", "b"]
-    assert shown["window"]["b"]["step"] == told["b"]["step"]
+    assert shown["window"]["b"]["step"] == answer["b"]["step"]
     back = server.get("/compare/sites", a=two_runs["b"], b=two_runs["a"])
-    assert back["difference_bytes"] == -told["difference_bytes"]
-    recording = told["b"]["recording"]
+    assert back["difference_bytes"] == -answer["difference_bytes"]
+    recording = answer["b"]["recording"]
     same = server.get("/compare/sites", a=recording, b=two_runs["b"])
     assert same["difference_bytes"] == 0 and same["a"]["run"] == two_runs["b"]
 
@@ -163,9 +164,9 @@ def test_snapshot_files_are_compared_without_a_server(tmp_path: Path, capsys: py
     _, err = program.communicate(timeout=120)
     assert program.returncode == 0, err[-3000:]
     assert main(["diff", a, b, "--json", "--server", "http://127.0.0.1:1"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    the_sum_closes(told)
-    row = next(row for row in told["rows"] if row["b_line"] == 8)
+    output = json.loads(capsys.readouterr().out)
+    the_sum_closes(output)
+    row = next(row for row in output["rows"] if row["b_line"] == 8)
     assert row["file"].endswith("script.py") and row["a_line"] is None
     assert (row["difference_bytes"], row["b_allocations"]) == (12 * MIB, 3)
 
@@ -189,8 +190,8 @@ def test_run_uses_the_recording_with_its_peak_step(server: RunningServer, peak_s
     for (first, last), ident in windows.items():
         about: dict[str, messages.Scalar] = {"device": 0, "first_step": first, "last_step": last}
         server.send(agent, messages.Piece(artifact=ident, kind="window", number=0, pieces=1, about=about, data=data))
-    told = server.get("/compare/sites", a=agent.run, b=agent.run)
-    assert told["a"]["recording"] == windows[(20, 20) if peak_step == 20 else (1, 3)]
+    answer = server.get("/compare/sites", a=agent.run, b=agent.run)
+    assert answer["a"]["recording"] == windows[(20, 20) if peak_step == 20 else (1, 3)]
 
 
 def test_of_two_devices_the_recording_of_the_one_with_the_peak_is_used(server: RunningServer) -> None:
@@ -211,8 +212,8 @@ def test_of_two_devices_the_recording_of_the_one_with_the_peak_is_used(server: R
 def test_two_windows_of_one_training_differ_by_allocations() -> None:
     small, large = (peak_allocations_of(from_window(training(steps=2, layers=layers))) for layers in (4, 9))
     for a, b in ((small, large), (large, small), (small, small)):
-        told = difference(a, b)
-        the_sum_closes(told)
+        changes = difference(a, b)
+        the_sum_closes(changes)
         assert sum(held.bytes for held in a.lines.values()) == a.allocated_bytes
     assert not any(row["difference_bytes"] for row in difference(small, small)["rows"])
 
@@ -236,11 +237,11 @@ def test_mixed_categories_are_not_named_after_the_largest(kinds: dict[str, int],
 
 def test_step_curve_includes_its_peak_and_ends() -> None:
     trace = from_window(training(steps=3, layers=6))
-    course = course_of(trace)
-    peak = course.peak(-1, course.end)
-    line = step_line(trace, course, peak, points=20)
+    curve = allocation_curve(trace)
+    peak = curve.peak(-1, curve.end)
+    line = step_line(trace, curve, peak, points=20)
     assert line.step == int(trace.events.step[peak])
-    assert line.allocated_bytes.max() == course.allocated.max()
+    assert line.allocated_bytes.max() == curve.allocated.max()
     assert (line.share[0], line.share[-1]) == (0, 100) and np.all(np.diff(line.share) > 0)
 
 

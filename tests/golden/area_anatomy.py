@@ -25,7 +25,7 @@ ROWS = [{"kind": "batch", "detail": {"batch_size": 32}}]
 
 def of_training(name: str, one: Observed) -> Result:
     facts = StepFacts(one.trace)
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "peak_allocated_bytes": one.peak_allocated_bytes,
         "peak_reserved_bytes": one.peak_reserved_bytes,
         "anatomy": summary(one.trace),
@@ -45,13 +45,13 @@ def of_training(name: str, one: Observed) -> Result:
         ],
     }
     predicted = predict(StepFacts(one.trace, techniques=ROWS))
-    told["prediction"] = {
+    fields["prediction"] = {
         "step": predicted.step,
         "rows": {str(row.plan): [row.peak_allocated_bytes, row.rows, row.rows_that_fit] for row in predicted.rows},
         "furthest_rows": predicted.furthest_rows,
         "notes": predicted.notes,
     }
-    known, sentences = split(told, words=("sentence", "notes", "moment"), names=("file",))
+    known, sentences = split(fields, words=("sentence", "notes", "moment"), names=("file",))
     return Result({name: known}, {name: sentences})
 
 

@@ -240,9 +240,9 @@ def of_server(server: RunningServer, snapshot: str, seen: Answers) -> dict[str, 
     for run, conf in ((PLAIN, []), (DEAD, ["expandable_segments:True", "max_split_size_mb:64"])):
         recording = next(iter(WINDOWS[run]))
         path = f"/recordings/{recording}/whatif"
-        begun = server.http.post(path, json={"confs": conf} if conf else {})
-        seen.append(("/recordings/{recording}/whatif", "post", begun))
-        job = begun.json()
+        result = server.http.post(path, json={"confs": conf} if conf else {})
+        seen.append(("/recordings/{recording}/whatif", "post", result))
+        job = result.json()
         while job["state"] in ("waiting", "running"):
             job = server.get(f"{path}/{job['job']}")
         answer = server.http.get(f"{path}/{job['job']}")
@@ -263,14 +263,14 @@ def _of_commands(server: RunningServer, names: dict[str, str]) -> Result:
             out, err = io.StringIO(), io.StringIO()
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 code = main([*words.split(), *form.split(), "--server", server.url])
-            said, problem = (
+            reported, problem = (
                 re.sub(r"\d+ d ago", "N d ago", _named(text.getvalue(), names)).rstrip() for text in (out, err)
             )
             call = f"{words} {form}".strip()
-            facts, sentences = None, {"out": said.splitlines()} if said else {}
-            if form and said:
+            facts, sentences = None, {"out": reported.splitlines()} if reported else {}
+            if form and reported:
                 facts, sentences = split(
-                    _shortened(masked(json.loads(said), VARIES)), words=WORDS, names=("file", "shapes")
+                    _shortened(masked(json.loads(reported), VARIES)), words=WORDS, names=("file", "shapes")
                 )
             if problem:
                 sentences["problem"] = problem
@@ -285,9 +285,9 @@ def _of_routes(routes: dict[str, Any]) -> dict[str, Any]:
     return {
         path: {
             method.upper(): sorted(
-                f"{one['name']}{'!' * bool(one.get('required'))}" for one in told.get("parameters", [])
+                f"{one['name']}{'!' * bool(one.get('required'))}" for one in each.get("parameters", [])
             )
-            for method, told in methods.items()
+            for method, each in methods.items()
         }
         for path, methods in routes.items()
     }
@@ -310,13 +310,13 @@ def _add(whole: Result, drawn: Result, call: str, answer: Any, names: dict[str, 
     facts: Any = None
     sentences: dict[str, str] = {}
     if kind.endswith("json") and "export" not in call:
-        told = json.loads(_named(answer.text, names))
-        if isinstance(told, dict) and isinstance(told.get("figure"), dict):
-            drawn.facts[call], sentences = split(_drawn(told.pop("figure")), words=("name",))
+        response = json.loads(_named(answer.text, names))
+        if isinstance(response, dict) and isinstance(response.get("figure"), dict):
+            drawn.facts[call], sentences = split(_drawn(response.pop("figure")), words=("name",))
             if sentences:
                 drawn.sentences[call] = sentences
-            told["figure"] = "drawn"
-        facts, sentences = split(_shortened(masked(told, VARIES)), words=WORDS, names=("file", "shapes"))
+            response["figure"] = "drawn"
+        facts, sentences = split(_shortened(masked(response, VARIES)), words=WORDS, names=("file", "shapes"))
     elif kind not in NOT_READ and (kind.startswith("text/") or kind == "application/x-latex"):
         sentences = {"": _named(answer.text, names)[:MOST_TEXT]}
         facts = {"lines": answer.text.count("\n")}

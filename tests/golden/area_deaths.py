@@ -44,16 +44,16 @@ def of_death(death: Death, outcomes: Outcomes) -> Result:
 
 def result_of(death: Death, outcome: Outcome) -> Result:
     """Facts and sentences of one outcome; its script is called ``train.py``."""
-    told: Any = None
-    if outcome.told is not None:
-        told = {key: value for key, value in outcome.told.items() if key not in NOT_KEPT}
-        told["message"] = {key: value for key, value in told["message"].items() if key != "text"}
-        told["retries"] = (outcome.told["now"] or {}).get("retries")
+    reported: Any = None
+    if outcome.report is not None:
+        reported = {key: value for key, value in outcome.report.items() if key not in NOT_KEPT}
+        reported["message"] = {key: value for key, value in reported["message"].items() if key != "text"}
+        reported["retries"] = (outcome.report["now"] or {}).get("retries")
         # On a busy machine a process may die before its sampler has read NVML. Then no neighbours are known.
-        told["neighbours"] = told.get("neighbours") or []
-        told = masked(_renamed(told), VARIES)
-    facts, sentences = split(told, words=WORDS, names=("file",))
-    tried = None if outcome.told is None or outcome.tried is None else outcome.told["remedies"].index(outcome.tried)
+        reported["neighbours"] = reported.get("neighbours") or []
+        reported = masked(_renamed(reported), VARIES)
+    facts, sentences = split(reported, words=WORDS, names=("file",))
+    tried = None if outcome.report is None or outcome.tried is None else outcome.report["remedies"].index(outcome.tried)
     return Result(
         {death.name: {"verdict": facts, "wrong": outcome.wrong, "tried_remedy": tried}},
         {death.name: sentences} if sentences else {},

@@ -50,19 +50,19 @@ def findings(device: str, loop: str, answers: Answers) -> tuple[list[dict[str, A
     scans = answers.scans(device, loop)
     facts, sentences = [], []
     for leak in scans[-1][1].leaks if scans else []:
-        told = msgspec.to_builtins(leak)
-        told.pop("why")  # depends on the steps of earlier scans
+        fields = msgspec.to_builtins(leak)
+        fields.pop("why")  # depends on the steps of earlier scans
         if leak.full_bytes is None:
-            told.pop("full_bytes")
-        told["file"] = Path(told["file"]).name if told["file"] else None
+            fields.pop("full_bytes")
+        fields["file"] = Path(fields["file"]).name if fields["file"] else None
         # a key of a dictionary may be an address, or the number of a hook in this process
-        told["chain"] = [re.sub(r"\[\d+\]", f"[{MASK}]", link) for link in told["chain"]]
+        fields["chain"] = [re.sub(r"\[\d+\]", f"[{MASK}]", link) for link in fields["chain"]]
         if leak.kind == "cycle":  # how many cycles wait depends on the last run of Python's collector
-            told.update((name, MASK) for name in OF_THE_SCAN)
-            told["held_bytes_each"] = leak.held_bytes / leak.count
-        told.update((name, MASK) for name in VOLATILE.get(loop, ()))
-        sentences.append({name: told.pop(name) for name in SENTENCES})
-        facts.append(told)
+            fields.update((name, MASK) for name in OF_THE_SCAN)
+            fields["held_bytes_each"] = leak.held_bytes / leak.count
+        fields.update((name, MASK) for name in VOLATILE.get(loop, ()))
+        sentences.append({name: fields.pop(name) for name in SENTENCES})
+        facts.append(fields)
     return facts, sentences
 
 

@@ -19,11 +19,11 @@ AREA = "whatif"
 
 def of_settings(compared: Compared) -> Result:
     """Facts and sentences by training: each setting as predicted and as measured, and the default sweep."""
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         name: {"settings": {}, "sweep": _swept(history)} for name, history in compared.histories.items()
     }
     for name, conf, predicted, measured in compared.rows:
-        told[name]["settings"][conf or "default"] = {
+        fields[name]["settings"][conf or "default"] = {
             "predicted": {key: getattr(predicted, key) for key in COUNTED},
             "measured": {key: measured[key] for key in COUNTED},
             "certainty": predicted.certainty,
@@ -31,29 +31,29 @@ def of_settings(compared: Compared) -> Result:
             "band": predicted.band,
         }
     whole = Result()
-    for name, one in told.items():
+    for name, one in fields.items():
         whole.facts[name], whole.sentences[name] = split(one, words=("reasons", "notes", "words", "sentence", "risk"))
     return whole
 
 
 def _swept(history: Any) -> dict[str, Any]:
-    told = sweep(history)
+    swept = sweep(history)
     return {
         "rows": {
             row.conf or "default": {
-                "smallest_card_bytes": row.smallest_card_bytes,
+                "smallest_card_bytes": row.smallest_device_bytes,
                 "saved_bytes": row.saved_bytes,
                 "uncertainty_bytes": row.uncertainty_bytes,
                 "reserved_bytes": row.reserved_bytes,
                 "recorded": row.recorded,
                 "risk": vars(row.risk),
             }
-            for row in told.rows
+            for row in swept.rows
         },
-        "recommendation": vars(told.recommendation),
-        "outside_bytes": told.outside_bytes,
-        "device_bytes": told.device_bytes,
-        "notes": told.notes,
+        "recommendation": vars(swept.recommendation),
+        "outside_bytes": swept.outside_bytes,
+        "device_bytes": swept.device_bytes,
+        "notes": swept.notes,
     }
 
 

@@ -64,7 +64,7 @@ def _techniques(agent: Agent, *chips: tuple[str, str, dict[str, Any]]) -> messag
             for kind, chip, detail in chips
         ],
         findings=[
-            messages.Finding(
+            messages.Pitfall(
                 kind="eager-attention", text="Attention is eager.", advice="Use sdpa.", file="train.py", line=7
             )
         ],
@@ -189,10 +189,10 @@ def _dead(server: RunningServer) -> None:
         test_oom_page.time = before
     for box in boxes:
         about = {"time_ns": box.time_ns, "step": box.step, "asked_bytes": box.asked_bytes, "seen_by": box.seen_by}
-        told = {"record": box.record, "asked_bytes": box.asked_bytes}
+        fields = {"record": box.record, "asked_bytes": box.asked_bytes}
         server.send(
             agent,
-            messages.Event(time_ns=box.time_ns, kind="out_of_memory", step=box.step, data=told),
+            messages.Event(time_ns=box.time_ns, kind="out_of_memory", step=box.step, data=fields),
             *_pieces(box.record, "oom", pack_box(box), **about),
         )
     survived = {"record": LATER_RECORD}

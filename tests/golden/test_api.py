@@ -24,6 +24,6 @@ def test_every_get_route_answers_as_the_golden_files_say(tmp_path) -> None:
         kind = answer.headers.get("content-type", "")
         if kind.endswith("json") and not route.endswith("/export"):
             responses = described["paths"][f"/api/v1{route}"][method]["responses"]
-            told = responses.get(str(answer.status_code), responses["default"])
-            wrong |= set(differences(answer.json(), told["content"][kind]["schema"], described, f"{method} {route}"))
+            values = responses.get(str(answer.status_code), responses["default"])
+            wrong |= set(differences(answer.json(), values["content"][kind]["schema"], described, f"{method} {route}"))
     assert not wrong, "\n".join(sorted(wrong))

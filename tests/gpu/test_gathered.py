@@ -157,16 +157,16 @@ def of_a_metric(model: Any) -> None:
 )
 def test_it_is_told_at_the_second_evaluation_and_stands(evaluate: Callable[[Any], None], batches: int) -> None:
     scans = trained(evaluate)
-    told = [scan for scan in scans if scan.leaks]
-    assert told[0].step == 20
-    for scan in told:
+    seen = [scan for scan in scans if scan.leaks]
+    assert seen[0].step == 20
+    for scan in seen:
         (leak,) = scan.leaks
         assert (leak.kind, "kept" in leak.name) == ("tensor-growth", True)
     assert BATCH_BYTES * batches == pytest.approx(
-        told[0].leaks[0].held_bytes, rel=0.1 if evaluate is of_a_metric else 0.001
+        seen[0].leaks[0].held_bytes, rel=0.1 if evaluate is of_a_metric else 0.001
     )
-    assert told[0].leaks[0].emptied_after
-    assert told[-1] is scans[-1]
+    assert seen[0].leaks[0].emptied_after
+    assert seen[-1] is scans[-1]
 
 
 def test_it_is_not_taken_back_by_looks_at_steps_that_see_it_lie() -> None:
@@ -188,8 +188,8 @@ def test_it_is_not_taken_back_by_looks_at_steps_that_see_it_lie() -> None:
                     for _ in of_a_loader(20):
                         kept.append(model(batch()))
                 model.train()
-    told = [bool(scan.leaks) for scan in scans]
-    assert any(told) and told == sorted(told), "once told, it stands"
+    seen = [bool(scan.leaks) for scan in scans]
+    assert any(seen) and seen == sorted(seen), "once told, it stands"
 
 
 # -- what is not ---------------------------------------------------------------------------------------------------------

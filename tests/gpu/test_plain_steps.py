@@ -24,14 +24,14 @@ LOOP = textwrap.dedent(
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64)).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
     if watched:
-        from vramscope.memory.breakdown import Categories
+        from vramscope.memory.category_split import Categories
         from vramscope.memory.peak_counters import share_peak_counters
         from vramscope.sampling.step_blocks import step_row
         from vramscope.integrations.extensions import extend
-        from vramscope.steps import step_plan
+        from vramscope.steps import detail_plan
         from vramscope.steps.clock import StepClock
         from vramscope.steps.hooks import LoopHooks
-        step_plan.ALLOWANCE_NS = 0
+        detail_plan.ALLOWANCE_NS = 0
         clock = StepClock(budget=1e-9)
         hooks = LoopHooks(clock)
         extend(hooks)
@@ -64,12 +64,12 @@ LOOP = textwrap.dedent(
 
 
 def test_the_peak_of_a_group_is_the_highest_of_its_steps() -> None:
-    def told(how: str) -> list:
+    def report_of(how: str) -> list:
         done = warm.run(LOOP, arguments=[how])
         assert done.returncode == 0, done.stderr[-3000:]
         return json.loads(done.stdout)
 
-    (alone, _), (watched, users) = told("alone"), told("watched")
+    (alone, _), (watched, users) = report_of("alone"), report_of("watched")
     groups = [row for row in watched if row[1] > row[0]]
     assert len(groups) > 8, "there were plain steps"
     assert watched[0][0] == 1 and watched[-1][1] == 1200

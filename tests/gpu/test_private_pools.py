@@ -31,7 +31,7 @@ def test_what_a_graph_keeps_is_told_with_what_of_it_is_in_use() -> None:
         kept_output = inputs + 1
     gc.collect()
     torch.cuda.empty_cache()
-    before, told = stats(), pools.read(0, stats())
+    before, seen = stats(), pools.read(0, stats())
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         temporary = inputs + 1  # freed within: replays write there, and nobody else may
@@ -42,11 +42,11 @@ def test_what_a_graph_keeps_is_told_with_what_of_it_is_in_use() -> None:
     def risen(name: str) -> int:
         return int(after[name]["all"]["current"] - before[name]["all"]["current"])
 
-    assert grown["private_pools_bytes"] - told["private_pools_bytes"] == risen("reserved_bytes") > 0
+    assert grown["private_pools_bytes"] - seen["private_pools_bytes"] == risen("reserved_bytes") > 0
     for name in ("requested", "active", "inactive_split"):
         column = f"private_{name}_bytes"
-        assert grown[column] > told[column]
-        assert grown[column] - told[column] == pytest.approx(risen(f"{name}_bytes"), abs=SEEDS_BYTES), name
+        assert grown[column] > seen[column]
+        assert grown[column] - seen[column] == pytest.approx(risen(f"{name}_bytes"), abs=SEEDS_BYTES), name
     kept = grown["private_pools_bytes"] - grown["private_active_bytes"]
     assert kept >= 8 * MIB, "what replays write to counts as free"
     del output, kept_output
@@ -55,5 +55,5 @@ def test_what_a_graph_keeps_is_told_with_what_of_it_is_in_use() -> None:
     gc.collect()
     torch.cuda.empty_cache()
     gone = pools.read(0, stats())
-    assert gone["private_pools_bytes"] == told["private_pools_bytes"], "read at once where the pools shrink"
+    assert gone["private_pools_bytes"] == seen["private_pools_bytes"], "read at once where the pools shrink"
     assert set(gone) == set(grown), "what was told once stays told, also where it is nothing"

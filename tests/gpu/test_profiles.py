@@ -46,7 +46,7 @@ class One(ProfilePlan):
     def next_request(self, step: int, step_s: float) -> ProfileRequest | None:
         return self._wishes[0] if self._wishes else None
 
-    def begun(self, wish: ProfileRequest) -> None:
+    def mark_started(self, wish: ProfileRequest) -> None:
         self._wishes.pop(0)
 
 
@@ -149,16 +149,16 @@ def closes_at_every_moment(profile: Profile, table: str) -> tuple[Any, Any]:
 
     made = history_of(profile, table)
     assert made is not None
-    course, names = made.course, made.grouping.names
-    held = held_by(course, made.grouping.group, len(names), np.arange(-1, course.end))
-    told = np.frombuffer(profile.history["total_bytes"], "<i8")
-    assert (told >= 0).sum() > 0.5 * len(told)
-    assert (held.sum(0)[1:][told >= 0] == told[told >= 0]).all(), "the allocator's own count"
+    curve, names = made.curve, made.grouping.names
+    held = held_by(curve, made.grouping.group, len(names), np.arange(-1, curve.end))
+    result = np.frombuffer(profile.history["total_bytes"], "<i8")
+    assert (result >= 0).sum() > 0.5 * len(result)
+    assert (held.sum(0)[1:][result >= 0] == result[result >= 0]).all(), "the allocator's own count"
     assert held[:, 0].sum() == profile.start_bytes
     assert held[:, -1].sum() == profile.start_bytes + profile.allocated_bytes - profile.freed_bytes
     assert (held >= 0).all()
     assert profile.peak_bytes == held.sum(0).max()
-    peak = held[:, course.peak(-1, course.end) + 1]
+    peak = held[:, curve.peak(-1, curve.end) + 1]
     at_peak: dict[str, int] = {}
     for row in rows(profile, table):
         name = f"{row['file'].rsplit('/', 1)[-1]}:{row['line']}" if row.get("file") else row["name"]
@@ -582,7 +582,7 @@ def test_windows_of_history_and_profiles_take_turns(training) -> None:
 
     run = training(ASKED, other_is_open=lambda: windows.is_open)
     plan = WindowPlan()
-    plan.begun(FIRST)
+    plan.mark_started(FIRST)
     windows = WindowRecorder(
         run.clock, run.ring, roots=run.hooks.roots, plan=plan, pace_s=0.0, other_is_open=lambda: run.recorder.is_open
     )
@@ -607,8 +607,8 @@ def test_the_trace_is_sent_only_on_request(training) -> None:
         run.step()
     plain, asked = run.end()
     (trace,) = run.traces
-    told = json.loads(gzip.decompress(trace))
-    assert {"aten::linear", "aten::relu"} <= {event.get("name") for event in told["traceEvents"]}
+    answer = json.loads(gzip.decompress(trace))
+    assert {"aten::linear", "aten::relu"} <= {event.get("name") for event in answer["traceEvents"]}
     assert asked.stacks and not plain.stacks and not rows(plain, "lines")
     shapes = {row["name"]: row["shapes"] for row in rows(asked, "operations")}
     assert shapes["aten::addmm"] == "512, 64x256, 256x512"
@@ -645,12 +645,12 @@ def test_profiles_wait_for_their_share_of_the_runs_time() -> None:
     now[0] = 91.0
     assert plan.next_request(19, 0.1) is None, "warm-up"
     assert plan.next_request(1000, 0.1) is WARM
-    plan.begun(WARM)
+    plan.mark_started(WARM)
     plan.ended(WARM, 0.2)
     assert plan.next_request(1000, 0.1) is None
     now[0] = 1401.0
     assert plan.next_request(2000, 0.1) is LINES, "0.2 s and six times that"
-    plan.begun(LINES)
+    plan.mark_started(LINES)
     plan.ended(LINES, 5.0)
     now[0] = 1e9
     assert plan.next_request(3000, 0.1) is None
@@ -658,7 +658,7 @@ def test_profiles_wait_for_their_share_of_the_runs_time() -> None:
     plan.ask(trace=False)
     asked = plan.next_request(3000, 0.1)
     assert asked is not None and asked.trace and asked.reason == "asked for"
-    plan.begun(asked)
+    plan.mark_started(asked)
     assert plan.next_request(3001, 0.1) is None
     alone = ProfilePlan(by_itself=False, now=lambda: now[0])
     now[0] = 2e9
@@ -671,7 +671,7 @@ def test_the_tables_are_summed_in_slices_and_are_the_same(training, monkeypatch)
 
     from vramscope.profiler import packing
 
-    tables_of, told = packing.tables_of, []
+    tables_of, seen = packing.tables_of, []
 
     def both(raw: Any, events: Any, spent_s: Any, pause: Any) -> Profile:
         calls, slices = 0, []
@@ -692,7 +692,7 @@ def test_the_tables_are_summed_in_slices_and_are_the_same(training, monkeypatch)
             sys.setprofile(None)
         cut()
         whole = tables_of(raw, events, lambda: 0.0, lambda: None)
-        told.append((profile_tables.pack(cut_up) == profile_tables.pack(whole), slices, len(events.names)))
+        seen.append((profile_tables.pack(cut_up) == profile_tables.pack(whole), slices, len(events.names)))
         return whole
 
     monkeypatch.setattr(packing, "tables_of", both)
@@ -700,6 +700,6 @@ def test_the_tables_are_summed_in_slices_and_are_the_same(training, monkeypatch)
     for _ in range(3):
         run.step()
     (_,) = run.end()
-    ((same, slices, rows),) = told
+    ((same, slices, rows),) = seen
     assert same and rows > 2000
     assert max(slices) < sum(slices) / 10, slices

@@ -104,7 +104,7 @@ def training() -> Iterator[Callable[..., Training]]:
 def asked(plan: WindowPlan | None = None) -> WindowPlan:
     """A plan for which the first steps are over."""
     plan = plan or WindowPlan()
-    plan.begun(FIRST)
+    plan.mark_started(FIRST)
     plan.ask()
     return plan
 
@@ -236,17 +236,17 @@ def test_inference_is_not_listened_to_for_ever(training, monkeypatch: pytest.Mon
     """It builds no graph, so its calls never show a training."""
     import torch
 
-    from vramscope.recording import first_call
+    from vramscope.recording import first_forward
 
-    monkeypatch.setattr(first_call, "MOST_CALLS", 8)
-    run, begun = training(), []
-    first_call.FirstCall(run.clock, lambda: begun.append("forward")).listen()
+    monkeypatch.setattr(first_forward, "MOST_CALLS", 8)
+    run, seen = training(), []
+    first_forward.FirstForward(run.clock, lambda: seen.append("forward")).listen()
     inputs = torch.empty(4, 256, device="cuda")
     with torch.no_grad():
         run.model(inputs)
         assert module_calls.listens_to_all
         run.model(inputs)  # four calls each: the model's and those of its three parts
-    assert not module_calls.listens_to_all and begun == []
+    assert not module_calls.listens_to_all and seen == []
 
 
 def test_allocations_of_the_root_module_have_its_name(training) -> None:
@@ -289,7 +289,7 @@ def test_module_tags_survive_errors_threads_and_patches(training) -> None:
 
     class Inner(nn.Module):
         def forward(self, asked: str) -> None:
-            told.append(torch._C._cuda_getMemoryMetadata())
+            seen.append(torch._C._cuda_getMemoryMetadata())
             if asked == "fail":
                 raise KeyError(asked)
             if asked == "another thread":
@@ -305,9 +305,9 @@ def test_module_tags_survive_errors_threads_and_patches(training) -> None:
         def forward(self, asked: str) -> None:
             with contextlib.suppress(KeyError):
                 self.inner(asked)
-            told.append(torch._C._cuda_getMemoryMetadata())
+            seen.append(torch._C._cuda_getMemoryMetadata())
 
-    told: list[str] = []
+    seen: list[str] = []
     outer = Outer()
     run = training(plan=asked())
     run.recorder.begin()
@@ -315,7 +315,7 @@ def test_module_tags_survive_errors_threads_and_patches(training) -> None:
     for what in ("", "fail", "another thread"):
         outer(what)
     inside, after = f"{before}.1", f"{before}.0"
-    assert told == [inside, after] * 2 + [inside, "", after], "another thread's metadata is left alone"
+    assert seen == [inside, after] * 2 + [inside, "", after], "another thread's metadata is left alone"
     assert torch._C._cuda_getMemoryMetadata() == before
 
     ours = nn.Module.__call__
@@ -328,7 +328,7 @@ def test_module_tags_survive_errors_threads_and_patches(training) -> None:
         for _ in range(2):
             run.step()
         outer("")
-        assert nn.Module.__call__ is theirs and told[-2:] == ["", ""]
+        assert nn.Module.__call__ is theirs and seen[-2:] == ["", ""]
     finally:
         nn.Module.__call__ = ours
     assert {"0", "1", "2"} < set(run.end()[0].modules)
@@ -383,8 +383,8 @@ def test_gradients_of_new_parameters_have_owners(
     run.step(within=grows)
     run.step()
     (recorded,) = run.end()
-    told = {(recorded.owner_names[row["name"]], row["address"]) for row in rows(recorded.owners)}
-    assert set(placed.items()) <= told
+    seen = {(recorded.owner_names[row["name"]], row["address"]) for row in rows(recorded.owners)}
+    assert set(placed.items()) <= seen
     assert "gradient of parameter 0 of group 3 of SGD" not in recorded.owner_names, "it has none"
 
 
@@ -535,11 +535,11 @@ def test_changed_settings_are_recorded_with_their_time(training) -> None:
     trace = from_window(recorded)
     residual = check(trace)
     assert residual.exact, residual.words
-    told = sweep(trace, ["expandable_segments:True"])
-    own, throughout = told.rows
+    swept = sweep(trace, ["expandable_segments:True"])
+    own, throughout = swept.rows
     assert own.recorded and own.prediction.certainty == "exact"
     assert not throughout.recorded and throughout.prediction.certainty != "exact"
-    assert any("changed within this window" in note for note in told.notes)
+    assert any("changed within this window" in note for note in swept.notes)
     assert is_pytorchs(getattr(torch._C, "_accelerator_setAllocatorSettings", len))
     without = from_window(msgspec.structs.replace(recorded, settings_before=None))
     assert not check(without).exact, "under the last settings alone it comes out otherwise"
@@ -592,10 +592,10 @@ def test_block_sizes_follow_the_settings_of_their_time(training, before: str, af
     torch.cuda.empty_cache()
     assert recorded.settings_before is not None
     trace = from_window(recorded)
-    told = allocated_after(trace).tolist()
-    places = iter(told)
+    result = allocated_after(trace).tolist()
+    places = iter(result)
     assert all(any(one == amount for one in places) for amount in seen), "in this order"
-    assert max(told) == recorded.end.counters["allocated_bytes.all.peak"]
+    assert max(result) == recorded.end.counters["allocated_bytes.all.peak"]
     residual = check(trace)
     assert residual.exact, residual.words
 
@@ -695,12 +695,12 @@ def test_a_leaks_fix_is_replayed_with_the_settings_of_each_time(training, before
     broken, mended = recorded(leaking=True), recorded(leaking=False)
     trace = from_window(broken)
     (leaked,) = np.flatnonzero(trace.lives.requested_bytes == 12 << 20)
-    told = reserved_falls(trace, np.array([leaked]), np.array([GONE]), len(trace.events))
+    result = reserved_falls(trace, np.array([leaked]), np.array([GONE]), len(trace.events))
     reserved = [reserved_after(from_window(one)) for one in (broken, mended)]
     rises = [int(course.max() - course[0]) for course in reserved]
     came = rises[0] - rises[1]
-    assert min(told) <= came <= max(told)
-    assert told[-1] == came, "where what was there before lies as it lay: none of it is let go here"
+    assert min(result) <= came <= max(result)
+    assert result[-1] == came, "where what was there before lies as it lay: none of it is let go here"
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
@@ -760,9 +760,9 @@ def test_empty_cache_without_effect_is_recorded(training) -> None:
     actions = [row["action"] for row in rows(recorded.events)]
     assert 0 < first == again < second
     assert actions[second] == SEGMENT_FREE != actions[first]
-    told = derivation_of(from_window(recorded))
-    assert told.program.event[told.program.op == EMPTY_CACHE].tolist() == [first - 1, first - 1, second]
-    assert told.unseen_empty_caches == 0
+    derivation = derivation_of(from_window(recorded))
+    assert derivation.program.event[derivation.program.op == EMPTY_CACHE].tolist() == [first - 1, first - 1, second]
+    assert derivation.unseen_empty_caches == 0
     assert check(from_window(recorded)).exact
     assert predict(from_window(recorded), "max_split_size_mb:64").certainty != "exact"
 
@@ -831,7 +831,7 @@ def test_frees_after_the_last_step_are_no_window(training) -> None:
     import torch
 
     plan = WindowPlan()
-    plan.begun(FIRST)
+    plan.mark_started(FIRST)
     run = training(plan=plan)
     run.recorder.begin()
     run.step()
@@ -871,7 +871,7 @@ def test_a_requested_window_has_stacks_of_frees(training) -> None:
         kept.append(torch.empty(sizes, dtype=torch.uint8, device="cuda"))
         lets_go()
 
-    for plan, told in ((asked(), True), (WindowPlan(), False)):
+    for plan, each in ((asked(), True), (WindowPlan(), False)):
         kept: list[Any] = []
         run = training(plan=plan)
         run.recorder.begin()
@@ -880,13 +880,13 @@ def test_a_requested_window_has_stacks_of_frees(training) -> None:
         (recorded,) = run.end()
         trace = from_window(recorded)
         sites = sites_of(trace)
-        assert sites.frees_told is told
+        assert sites.frees_told is each
         ours = [row for row, size in enumerate(trace.lives.requested_bytes) if size == sizes]
         one = life(trace, sites, ours[-1], "")
-        assert one["frees_told"] is told
+        assert one["frees_told"] is each
         assert [frame["function"] for frame in one["stack"][:1]] == ["takes"]
-        assert [frame["function"] for frame in one["freed_by"][:1]] == (["lets_go"] if told else [])
-        if told:
+        assert [frame["function"] for frame in one["freed_by"][:1]] == (["lets_go"] if each else [])
+        if each:
             freed = numbers(recorded.events)
             by_python = [
                 stack != series.UNKNOWN

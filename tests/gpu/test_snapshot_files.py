@@ -83,8 +83,8 @@ def test_a_run_that_failed_at_its_own_limit_is_told_to_have_failed(record) -> No
     peak = torch.cuda.max_memory_reserved()
     del held
     assert trace.device_total_bytes is None and trace.limit_bytes is None
-    told = sweep(trace, ["expandable_segments:True"])
-    own, other = (row.prediction for row in told.rows)
+    swept = sweep(trace, ["expandable_segments:True"])
+    own, other = (row.prediction for row in swept.rows)
     assert (own.peak_reserved_bytes, own.out_of_memory, own.certainty) == (peak, True, "exact")
     assert other.out_of_memory and other.certainty == "estimate", "what did not fit does not fit under other settings"
     assert own.uncapped_peak_reserved_bytes == peak + 300 * MIB, "so large a card would have done"
@@ -155,8 +155,8 @@ def test_a_history_that_begins_late_says_what_was_in_use_then(record) -> None:
     trace = trace_of(torch.cuda.memory._snapshot())
     before = int(trace.lives.size_bytes[trace.lives.alloc_event < 0].sum())
     assert before >= 12 * MIB
-    (said,) = missing_event_notes(trace)
-    assert said.startswith(f"{before / MIB:.1f} MiB were allocated before the first event")
+    (result,) = missing_event_notes(trace)
+    assert result.startswith(f"{before / MIB:.1f} MiB were allocated before the first event")
     del held
 
 

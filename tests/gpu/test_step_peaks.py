@@ -84,7 +84,7 @@ def watched_training(width: int = 512):
     from torch import nn
 
     from vramscope.integrations.extensions import extend
-    from vramscope.memory.breakdown import Categories
+    from vramscope.memory.category_split import Categories
     from vramscope.memory.peak_counters import share_peak_counters
     from vramscope.steps.clock import StepClock
     from vramscope.steps.hooks import LoopHooks
@@ -161,16 +161,16 @@ class Twice:
         self.one, self.other = one, other
         for each in (one, other):
             each._count_budget, each._peak_budget = Seldom(), Seldom()
-        self.told = []
+        self.compared = []
 
     def begin(self, *args) -> None:
         self.one.begin(*args)
         self.other.begin(*args)
 
     def end_step(self, stretches, devices):
-        self.other._told.clear()
+        self.other._last_splits.clear()
         split = self.one.end_step(stretches, devices)
-        self.told.append((len(stretches), split, self.other.end_step(stretches, devices)))
+        self.compared.append((len(stretches), split, self.other.end_step(stretches, devices)))
         return split
 
 
@@ -178,7 +178,7 @@ def test_a_step_that_is_left_alone_has_the_split_that_would_be_reckoned_anew(tra
     """Long past the warm-up, with batches of two sizes in no order."""
     import torch
 
-    from vramscope.memory.breakdown import Categories
+    from vramscope.memory.category_split import Categories
 
     model, optimizer, clock = training
     anew = Categories(clock.breakdown._optimizers, clock.breakdown._roots, lambda device: clock.counters[0].peak_now())
@@ -192,14 +192,16 @@ def test_a_step_that_is_left_alone_has_the_split_that_would_be_reckoned_anew(tra
         model(torch.empty(sizes.choice((1024, 2048)), 512, device="cuda")).sum().backward()
         optimizer.step()
         clock.watched = clock.step < 100 or clock.step % 8 == 0
-    assert [split[0][0] for _, split, _ in both.told] == [anew[0][0] for _, _, anew in both.told]
-    for stretches, ((_, told),), ((_, anew),) in both.told:
+    assert [split[0][0] for _, split, _ in both.compared] == [anew[0][0] for _, _, anew in both.compared]
+    for stretches, ((_, split),), ((_, anew),) in both.compared:
         if series.UNKNOWN in anew:
             continue  # (on a busy machine a phase more is seen, of which the peak is not known)
-        assert told[:4] == anew[:4] and sum(told) == sum(anew)
+        assert split[:4] == anew[:4] and sum(split) == sum(anew)
         # (Which of the two batches has come is not known of a step that is left alone.)
-        assert abs(told.activations - anew.activations) in ((0, 1024 * 512 * 4) if stretches == 1 else (0,))
-    alone = [split[0][1] for stretches, split, _ in both.told if stretches == 1 and series.UNKNOWN not in split[0][1]]
+        assert abs(split.activations - anew.activations) in ((0, 1024 * 512 * 4) if stretches == 1 else (0,))
+    alone = [
+        split[0][1] for stretches, split, _ in both.compared if stretches == 1 and series.UNKNOWN not in split[0][1]
+    ]
     assert len(alone) > 50 and len(set(alone)) > 1
 
 
@@ -228,10 +230,10 @@ def test_steps_that_are_not_counted_are_split_as_those_that_are() -> None:
     with watched_training() as training:
         counted = of_varying_length(training, Always, lambda step: True)
     with watched_training() as training:
-        told = of_varying_length(training, Seldom, lambda step: step < 30 or step % 8 == 0)
-    assert sum(not step.watched for step, *_ in told) > 50
+        result = of_varying_length(training, Seldom, lambda step: step < 30 or step % 8 == 0)
+    assert sum(not step.watched for step, *_ in result) > 50
     batch, known = 4000 * 512 * 4, 0
-    for (_, end, peak), (step, told_end, told_peak) in zip(counted[10:], told[10:], strict=True):
+    for (_, end, peak), (step, told_end, told_peak) in zip(counted[10:], result[10:], strict=True):
         assert told_end == end and series.UNKNOWN not in told_end
         assert told_peak[0] == peak[0] and told_peak[2:4] == peak[2:4], "parameters, optimizer state, buffers"
         if series.UNKNOWN in told_peak:

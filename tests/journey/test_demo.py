@@ -39,8 +39,8 @@ def test_the_demo_trains_shows_its_run_and_stops_what_it_started(tmp_path: Path)
     address = f"http://127.0.0.1:{port}"
     assert f"vramscope: watch it at {address}\n" in done.stdout
     assert f"vramscope: watching run 'gpt2-small': {address}/runs/" in done.stderr
-    told = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if len(line.split(maxsplit=1)) == 2)
-    assert told["steps"].startswith("4")
+    fields = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if len(line.split(maxsplit=1)) == 2)
+    assert fields["steps"].startswith("4")
     assert "finished" in done.stdout and "GiB" in done.stdout
     assert "vramscope: the server has stopped" in done.stdout
     assert of(tmp_path) == []

@@ -131,7 +131,7 @@ OF_FRAMEWORKS = {"a transformers Trainer", "a lightning Trainer", "an Accelerato
 
 
 @pytest.fixture(scope="module")
-def told(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, Any]]]:
+def runs(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, Any]]]:
     """All trainings, beside each other; what each knew of itself."""
     folder = tmp_path_factory.mktemp("trainings")
     env = {
@@ -168,9 +168,9 @@ def told(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.frameworks) if n in OF_FRAMEWORKS else n for n in RUNS]
 )
-def test_the_server_says_of_a_training_what_it_was(server: str, told: dict[str, dict[str, Any]], name: str) -> None:
+def test_the_server_says_of_a_training_what_it_was(server: str, runs: dict[str, dict[str, Any]], name: str) -> None:
     framework, micro_steps = RUNS[name]
-    known = told[name]
+    known = runs[name]
     (row,) = httpx.get(f"{server}/api/v1/runs", params={"query": name}).json()["runs"]
     run = httpx.get(f"{server}/api/v1/runs/{row['run_id']}").json()
     steps = httpx.get(f"{server}/api/v1/runs/{row['run_id']}/steps").json()

@@ -37,9 +37,9 @@ for step in range(1000):
 def eventually(answer: Callable[[], Any]) -> Any:
     deadline = time.monotonic() + 300
     while True:
-        told = answer()
-        if told:
-            return told
+        response = answer()
+        if response:
+            return response
         assert time.monotonic() < deadline
         time.sleep(0.2)
 
@@ -61,12 +61,14 @@ def test_the_end_is_told_a_third_of_the_way_and_what_the_fix_would_bring(server:
 
         def at_the_pause() -> Any:
             assert program.poll() is None, program.communicate()
-            told = get("/leaks")
-            known = told and told["leaks"] and told["floor"]["last_step"] == 51 and told["floor"]["outside_bytes"]
-            return told if known else None
+            answer = get("/leaks")
+            known = (
+                answer and answer["leaks"] and answer["floor"]["last_step"] == 51 and answer["floor"]["outside_bytes"]
+            )
+            return answer if known else None
 
-        told = eventually(at_the_pause)
-        (leak,) = told["leaks"]
+        result = eventually(at_the_pause)
+        (leak,) = result["leaks"]
         assert (leak["kind"], leak["name"]) == ("tensor-growth", "outputs")
 
         replay = eventually(lambda: (found := get(f"/leaks/{leak['id']}/replay")) and found["effect"] and found)
@@ -80,6 +82,6 @@ def test_the_end_is_told_a_third_of_the_way_and_what_the_fix_would_bring(server:
         program.communicate(timeout=300)
         assert program.returncode == 1
     died = eventually(lambda: (run := get("")) and run["state"] == "failed" and run)
-    steps_left = told["floor"]["steps_to_out_of_memory"]
+    steps_left = result["floor"]["steps_to_out_of_memory"]
     assert 100 < died["steps"] < 170, "the pause was about a third of the way"
     assert 51 + steps_left == pytest.approx(died["steps"], rel=0.05)

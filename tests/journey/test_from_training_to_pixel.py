@@ -166,8 +166,8 @@ def test_a_leak_goes_from_a_line_of_the_script_to_the_page_and_is_gone_once_fixe
     from playwright.sync_api import expect
 
     page.goto(f"{server}/runs/leaky/leaks")
-    said = f"outputs (train.py:{line}) keeps the graphs"
-    expect(page.locator(".verdict")).to_contain_text(said, timeout=PATIENCE_MS)
+    text = f"outputs (train.py:{line}) keeps the graphs"
+    expect(page.locator(".verdict")).to_contain_text(text, timeout=PATIENCE_MS)
     floor = page.locator("vs-chart[data-figure=floor] .js-plotly-plot, vs-chart[data-draws]").first
     expect(floor).to_be_visible(timeout=PATIENCE_MS)
     page.goto(f"{server}/compare?runs=leaky,fixed")
@@ -196,16 +196,16 @@ def test_a_peak_in_an_evaluation_is_told_with_the_batch_that_would_be_as_high_as
         path = f"{server}/api/v1/runs/{shown['run_id']}/recordings"
         listed = httpx.get(path, timeout=60, trust_env=False).json()["recordings"]
         newest = next(one["recording"] for one in listed if one["whole"])
-        told = httpx.get(f"{server}/api/v1/recordings/{newest}/anatomy", timeout=170, trust_env=False).json()
-        return shown["peak_allocated_bytes"], {one["rule"]: one for one in told["advice"]}
+        answer = httpx.get(f"{server}/api/v1/recordings/{newest}/anatomy", timeout=170, trust_env=False).json()
+        return shown["peak_allocated_bytes"], {one["rule"]: one for one in answer["advice"]}
 
-    high, told = advice_on(20_000)
-    advice = told["evaluation_batch"]
+    high, result = advice_on(20_000)
+    advice = result["evaluation_batch"]
     assert advice["evidence"]["evaluation_peak_bytes"] == high
     assert advice["saves_bytes"] == high - advice["evidence"]["training_peak_bytes"]
     words = vramscope("show", "20000 rows", "--server", server)
     assert words.index("is in an evaluation") < words.index("for the recorded peak"), "first what is of the run"
     fewer = int(20_000 * advice["evidence"]["times_the_rows"])
-    lower, told = advice_on(fewer)
+    lower, result = advice_on(fewer)
     assert lower == pytest.approx(advice["evidence"]["training_peak_bytes"], rel=0.01)
-    assert "evaluation_batch" not in told
+    assert "evaluation_batch" not in result

@@ -33,20 +33,20 @@ print("alike")
 """
 
 
-def said(*words: str) -> tuple[int, str]:
+def output_of(*words: str) -> tuple[int, str]:
     done = subprocess.run([sys.executable, EXAMPLE, *words], capture_output=True, text=True, timeout=60)
     return done.returncode, done.stderr
 
 
 def test_without_a_server_it_says_so_before_it_trains() -> None:
-    code, words = said("--server", "http://127.0.0.1:9", "--small")
+    code, words = output_of("--server", "http://127.0.0.1:9", "--small")
     assert code == 4 and "No vramscope server answers at http://127.0.0.1:9" in words and "vramscope server" in words
 
 
 def test_a_technique_that_it_does_not_know_is_named_with_those_that_it_does() -> None:
-    code, words = said("--only", "magic")
+    code, words = output_of("--only", "magic")
     assert code == 2 and "'magic'" in words and "all but 8-bit" in words
-    assert said("--steps", "0")[0] == 2
+    assert output_of("--steps", "0")[0] == 2
 
 
 def test_its_plain_model_learns_the_same_with_checkpointing() -> None:

@@ -49,8 +49,8 @@ def in_words(leak: messages.Leak) -> str:
 
 
 def _names(case: Case, leak: messages.Leak) -> bool:
-    said = " ".join([leak.name, leak.holder])
-    return any(holder in said for holder in case.truth.holders)
+    result = " ".join([leak.name, leak.holder])
+    return any(holder in result for holder in case.truth.holders)
 
 
 def _place(case: Case, leak: messages.Leak) -> list[str]:

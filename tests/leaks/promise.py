@@ -36,5 +36,5 @@ def side_by_side(promised: float | None, came: float) -> str:
     largest = max(abs(promised or 0), abs(came))
     unit, size = next(((u, s) for u, s in (("MiB", 1 << 20), ("KiB", 1 << 10)) if largest >= s), ("B", 1))
     digits = 0 if largest >= 100 * size or unit == "B" else 1
-    said = "unknown" if promised is None else f"{promised / size:.{digits}f}"
-    return f"{said} / {came / size:.{digits}f} {unit}"
+    text = "unknown" if promised is None else f"{promised / size:.{digits}f}"
+    return f"{text} / {came / size:.{digits}f} {unit}"

@@ -63,9 +63,9 @@ def row(child: Child, scales: Child, case: Case) -> Row:
     leak = max(right, key=lambda leak: leak.held_bytes)
     steps, step = next((steps, scan.step) for steps, scan in scans if leak in scan.leaks)
     mended = scales.ask("weigh", case.name, "cuda", mended=True, collect=None)
-    told = promises(case, leak, steps, pairs_of(broken, mended), of_optimizers=round(steps / step) if step else 1)
-    told.replay = replayed(leak, answer, mended, case.truth.item_bytes(512))
-    return told
+    promised = promises(case, leak, steps, pairs_of(broken, mended), of_optimizers=round(steps / step) if step else 1)
+    promised.replay = replayed(leak, answer, mended, case.truth.item_bytes(512))
+    return promised
 
 
 def promises(case: Case, leak: messages.Leak, steps: int, pairs: Any, of_optimizers: int = 1) -> Row:
@@ -137,14 +137,14 @@ def main(parts: list[str]) -> None:
 
 def replay_table(rows: list[Row]) -> str:
     """Of the steps that were recorded when the leaks were found; and why where there is none."""
-    told = [(row, row.replay) for row in rows if row.replay is not None]
+    seen = [(row, row.replay) for row in rows if row.replay is not None]
     lines = ["| loop | kind | peak falls by | peak reserved |", "|---|---|---|---|"]
-    for row, replay in told:
+    for row, replay in seen:
         if row.leak is not None and replay.effect is not None:
             lines.append(f"| {row.case.name} | {row.leak.kind} | {replay} |")
-    verdicts = [replay.allocated.verdict for _, replay in told if replay.effect is not None]
-    reserved = [replay.is_reserved_kept for _, replay in told if replay.effect is not None]
-    reasons = collections.Counter(replay.reason for _, replay in told if replay.effect is None)
+    verdicts = [replay.allocated.verdict for _, replay in seen if replay.effect is not None]
+    reserved = [replay.is_reserved_kept for _, replay in seen if replay.effect is not None]
+    reasons = collections.Counter(replay.reason for _, replay in seen if replay.effect is None)
     lines += [
         "",
         f"{len(verdicts)} steps: {verdicts.count('kept')} falls came as promised, {verdicts.count('less')} were less, "

@@ -81,7 +81,7 @@ def test_the_right_finding_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         ({"kind": "overlap"}, "missed"),
         ({"name": "out", "holder": "local 'out' of loop()"}, "missed"),
@@ -92,10 +92,10 @@ def test_the_right_finding_passes() -> None:
         ({"advice": "hope"}, "the fix says nothing of 'less'"),
     ],
 )
-def test_a_finding_that_is_wrong_in_one_thing_fails(change: dict[str, Any], said: str) -> None:
+def test_a_finding_that_is_wrong_in_one_thing_fails(change: dict[str, Any], expected: str) -> None:
     import msgspec
 
-    assert said in judged(msgspec.structs.replace(RIGHT, **change))
+    assert expected in judged(msgspec.structs.replace(RIGHT, **change))
 
 
 def test_silence_a_second_finding_and_any_finding_in_an_innocent_loop_fail() -> None:

@@ -63,16 +63,16 @@ def test_a_mark_names_the_loop_it_lies_in_or_says_which(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "expected"),
     [
         ("x = 1  # <- leak\n", "must say of which"),
         ("def one(device):\n    x = f(\n        1,  # <- leak\n    )\n", "a statement of one line"),
     ],
 )
-def test_a_mark_that_nobody_could_apply_is_refused(tmp_path: Path, source: str, said: str) -> None:
+def test_a_mark_that_nobody_could_apply_is_refused(tmp_path: Path, source: str, expected: str) -> None:
     file = tmp_path / "a.py"
     file.write_text(source)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=expected):
         leak_marks(file)
 
 

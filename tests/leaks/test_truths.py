@@ -34,7 +34,7 @@ def test_an_innocent_loop_does_not_grow(scales, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "wrong", "said"),
+    ("name", "wrong", "expected"),
     [
         ("growing.running_total", {"bytes_each": 20_000}, "the fix frees"),
         ("tensors.detached_features", {"bytes_each": 24 * 256 * 4}, "the fix frees"),
@@ -43,12 +43,12 @@ def test_an_innocent_loop_does_not_grow(scales, name: str) -> None:
         ("overlap.retained_graph", {"kinds": ("no_grad-missing",), "held_bytes": 1 << 20}, "the peak falls by"),
     ],
 )
-def test_a_wrong_label_is_found_out(scales, name: str, wrong: dict[str, object], said: str) -> None:
+def test_a_wrong_label_is_found_out(scales, name: str, wrong: dict[str, object], expected: str) -> None:
     """Or the tests above would prove nothing."""
     truth = cases()[name].truth
     broken = readings_of(scales, name, truth)
     mended = readings_of(scales, name, truth, mended=True)
-    assert said in " ".join(against_leak(dataclasses.replace(truth, **wrong), broken, mended))
+    assert expected in " ".join(against_leak(dataclasses.replace(truth, **wrong), broken, mended))
 
 
 @pytest.mark.parametrize("name", ["growing.list_of_losses", "tensors.global_cache", "evaluation.generation"])

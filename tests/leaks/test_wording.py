@@ -23,9 +23,9 @@ def test_chain_follows_the_reference_that_leads_back() -> None:
     history = History(["a text, which leads nowhere", results])
     results.append(history)
     closure = {id(one): one for one in (history, results, results[0])}
-    holder = wording.telling(history, results, results[0], ["unused"], Codes(), {}, cyclic=True)
+    holder = wording.holder_of_thing(history, results, results[0], ["unused"], Codes(), {}, cyclic=True)
     assert holder is None, "nothing in an empty set leads back"
-    holder = wording.telling(history, results, results[0], ["unused"], Codes(), closure, cyclic=True)
+    holder = wording.holder_of_thing(history, results, results[0], ["unused"], Codes(), closure, cyclic=True)
     assert holder is not None
     assert holder.chain == (holder.words, "list", "Tensor")
 

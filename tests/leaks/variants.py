@@ -39,7 +39,7 @@ RULES: dict[str, tuple[str, Any]] = {
     "call arguments": (LEAKS + "detector:is_argument", always(False)),
     "losses summed up before a step": (LEAKS + "loop_shape:LoopShape.may_be_summed_up", always(False)),
     "wait for the first step": (LEAKS + "loop_shape:LoopShape.waits_for_a_step", always(False)),
-    "also in a container": (LEAKS + "scan.explanation:also_in", always(frozenset())),
+    "also in a container": (LEAKS + "scan.find_holders:also_in", always(frozenset())),
     "single element of its class": (LEAKS + "holders.grouping:single_links", always(frozenset())),
     "numbered attributes": (LEAKS + "holders.grouping:numbered_attributes", always(frozenset())),
     "linked objects": (LEAKS + "holders.holder:_linked_by", always("")),
@@ -59,10 +59,10 @@ RULES: dict[str, tuple[str, Any]] = {
     "containers being built": (LEAKS + "holders.wording:being_built", always(None)),
     "walks of unequal length": (LEAKS + "holders.holder_bytes:_of_unequal_walks", always(1.0)),
     "part of a larger finding": (LEAKS + "registry:FindingRegistry._close_parts", always(None)),
-    "optimizers in use": (LEAKS + "scan.explanation:in_use", first),
+    "optimizers in use": (LEAKS + "scan.find_holders:in_use", first),
     "models without an optimizer": (LEAKS + "scan.tensors:models_without_optimizer", always([])),
     "optimizers of the user": (LEAKS + "scan.tensors:_of_a_library", always(True)),
-    "written tensors": (LEAKS + "scan.explanation:is_written", always(False)),
+    "written tensors": (LEAKS + "scan.find_holders:is_written", always(False)),
 }
 """Rule -> (module:attribute, what stands in its place)."""
 

@@ -44,7 +44,7 @@ def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[s
     hooks = LoopHooks(clock)
     extend(hooks)
     ring, plan = Ring(), WindowPlan()
-    plan.begun(FIRST)
+    plan.mark_started(FIRST)
     looked_at: list[int] = []
 
     class Noting(WindowRecorder):

@@ -64,15 +64,15 @@ def main() -> int:
                 signal.Signals(-code).name if code < 0 else code,
                 (group / words.kills).read_text().split(),
             )
-            told = server.get(f"/runs/{run}/oom")
-            while told["state"] != "lost":
+            answer = server.get(f"/runs/{run}/oom")
+            while answer["state"] != "lost":
                 time.sleep(0.2)
-                told = server.get(f"/runs/{run}/oom")
-            print(told["vanished"] or "nothing is said of it")
+                answer = server.get(f"/runs/{run}/oom")
+            print(answer["vanished"] or "nothing is said of it")
             server.stop()
     finally:
         group.rmdir()
-    return 0 if code == -signal.SIGKILL and told["vanished"] is not None else 1
+    return 0 if code == -signal.SIGKILL and answer["vanished"] is not None else 1
 
 
 if __name__ == "__main__":

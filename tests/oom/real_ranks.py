@@ -73,8 +73,8 @@ def main() -> int:
                 for name in ("rank", "ran_out", "as_of_seconds", "step", "phase", "line", "allocated_bytes")
             }
         )
-    told = [row["rank"] for row in rows if row["allocated_bytes"] and (at_once or row["record"])]
-    return 0 if told == [0, 1, 2] and (not at_once or [row["ran_out"] for row in rows] == [None, True, None]) else 1
+    seen = [row["rank"] for row in rows if row["allocated_bytes"] and (at_once or row["record"])]
+    return 0 if seen == [0, 1, 2] and (not at_once or [row["ran_out"] for row in rows] == [None, True, None]) else 1
 
 
 if __name__ == "__main__":

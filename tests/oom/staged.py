@@ -90,7 +90,7 @@ def asked_at(death: Death, file: str) -> int:
     return next(number for number, line in enumerate(lines, 1) if mark in line)
 
 
-def told(server: str, run_id: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def report_of(server: str, run_id: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The list of a run's errors, and the fatal one explained."""
     deadline = time.monotonic() + 90
     with httpx.Client(base_url=f"{server}/api/v1", timeout=300, trust_env=False) as http:
@@ -108,22 +108,22 @@ class Outcome:
     """What became of a death: the error as it is told, what was tried, and all that is wrong with it."""
 
     death: Death
-    told: dict[str, Any] | None
+    report: dict[str, Any] | None
     tried: dict[str, Any] | None
     wrong: list[str]
 
 
 def staged(death: Death, server: str, folder: Path) -> Outcome:
     """Let it happen, judge what is told, follow the first sure remedy, and let it happen again."""
-    run_id, code, said = run(death, server, folder)
+    run_id, code, output = run(death, server, folder)
     wrong = []
     if death.killed:
         sync(server, folder)
     elif (code == 0) != death.survived:
         wrong.append(f"it ended with {code}")
-    _, error = told(server, run_id)
+    _, error = report_of(server, run_id)
     if error is None:
-        return Outcome(death, None, None, [*wrong, f"no record came: {said[-2000:]}"])
+        return Outcome(death, None, None, [*wrong, f"no record came: {output[-2000:]}"])
     script = folder / f"{run_id}.py"
     for name, seen, right in [
         ("cause", error["cause"], death.cause or None),
@@ -148,18 +148,18 @@ def staged(death: Death, server: str, folder: Path) -> Outcome:
     ]:
         if seen != right:
             wrong.append(f"{name}: {seen}, and is {right}")
-    page = re.search(rf"^vramscope: Details: \S+/runs/{run_id}/oom$", said, re.MULTILINE)
-    if not death.survived and not death.killed and not (error["sentence"] in said and page):
-        wrong.append(f"the console does not say what the page says: {said[-1000:]}")
+    page = re.search(rf"^vramscope: Details: \S+/runs/{run_id}/oom$", output, re.MULTILINE)
+    if not death.survived and not death.killed and not (error["sentence"] in output and page):
+        wrong.append(f"the console does not say what the page says: {output[-1000:]}")
     sure = next((remedy for remedy in error["remedies"] if remedy["enough"]), None)
     if death.source and (sure is None or sure["source"] != death.source):
         wrong.append(f"the first sure remedy is {sure}, and its number is not {death.source}")
     if sure is not None and death.tried:
-        again, code, said = run(death, server, folder, sure)
+        again, code, output = run(death, server, folder, sure)
         # (An error that is caught, and whose except block was the mistake, comes again and is survived.)
-        left = [one for one in told(server, again)[0]["errors"] if death.survived or one["survived"] is not True]
+        left = [one for one in report_of(server, again)[0]["errors"] if death.survived or one["survived"] is not True]
         if code != 0 or left:
-            wrong.append(f"{sure['what']} was not enough: {said[-2000:]}")
+            wrong.append(f"{sure['what']} was not enough: {output[-2000:]}")
     return Outcome(death, error, sure if death.tried else None, wrong)
 
 

@@ -33,11 +33,11 @@ def main() -> int:
             outcome = staged.staged(death, server.url, Path(folder))
             tried = outcome.tried
             wrong += bool(outcome.wrong)
-            said = "wrong: " + "; ".join(outcome.wrong)[:300] if outcome.wrong else "right"
-            print(f"{death.name}: {said}", flush=True)
+            reported = "wrong: " + "; ".join(outcome.wrong)[:300] if outcome.wrong else "right"
+            print(f"{death.name}: {reported}", flush=True)
             remedy = "–" if tried is None else tried["conf"] or tried["what"].partition(": ")[0]  # noqa: RUF001
             remedy = re.sub(r"[0-9a-f]{16}\.py", "train.py", re.sub(r"pid \d+", "pid N", remedy))
-            rows.append(f"| {death.name} | {death.cause or '–'} | {said} | {remedy} | {'yes' if tried else '–'} |")  # noqa: RUF001
+            rows.append(f"| {death.name} | {death.cause or '–'} | {reported} | {remedy} | {'yes' if tried else '–'} |")  # noqa: RUF001
         server.stop()
     if not words:
         made = (
@@ -47,8 +47,8 @@ def main() -> int:
         text = DOCS.read_text()
         before, rest = text.split(BEGIN)
         tried = sum(row.endswith("| yes |") for row in rows)
-        told = f"{len(rows)} deaths, {wrong} of them judged wrong; {tried} remedies tried.\n\n"
-        DOCS.write_text(f"{before}{BEGIN}{told}{made}\n{END}{rest.split(END)[1]}")
+        line = f"{len(rows)} deaths, {wrong} of them judged wrong; {tried} remedies tried.\n\n"
+        DOCS.write_text(f"{before}{BEGIN}{line}{made}\n{END}{rest.split(END)[1]}")
     return 1 if wrong else 0
 
 

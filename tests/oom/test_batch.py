@@ -9,21 +9,21 @@ from typing import Any
 import torch
 from torch import nn
 
-from vramscope.oom import batch, stack
+from vramscope.oom import batch_rows_from_stack, error_stack
 
 
 def seen_in(model: nn.Module, *args: Any, **kwargs: Any) -> int | None:
     """Rows found where the model's innermost module runs."""
-    told: list[int | None] = []
+    seen: list[int | None] = []
 
     def scan(module: nn.Module, given: Any) -> None:
         frame: FrameType | None = sys._getframe(1)
-        told.append(batch.rows_of(stack.stack_of(frame)))
+        seen.append(batch_rows_from_stack.rows_of(error_stack.stack_of(frame)))
 
     handle = list(model.modules())[-1].register_forward_pre_hook(scan)
     model(*args, **kwargs)
     handle.remove()
-    return told[0]
+    return seen[0]
 
 
 class Bound(nn.Module):
@@ -58,10 +58,12 @@ def test_rows_in_containers_and_with_the_batch_second() -> None:
     assert seen_in(Sentences(), {"ids": torch.zeros(7, 4)}) == 7
     recurrent = nn.LSTM(4, 4)
     frames: list[int | None] = []
-    recurrent.register_forward_pre_hook(lambda *_: frames.append(batch.rows_of(stack.stack_of(sys._getframe(1)))))
+    recurrent.register_forward_pre_hook(
+        lambda *_: frames.append(batch_rows_from_stack.rows_of(error_stack.stack_of(sys._getframe(1))))
+    )
     recurrent(torch.zeros(9, 3, 4))
     assert frames == [3]
 
 
 def test_rows_are_unknown_where_no_module_runs() -> None:
-    assert batch.rows_of(stack.stack_of(sys._getframe())) is None
+    assert batch_rows_from_stack.rows_of(error_stack.stack_of(sys._getframe())) is None

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "pages"))
 from test_oom_page import box  # noqa: E402
 from wire_maker import Agent, new_id  # noqa: E402
 
-from vramscope.oom.messages import messages_of  # noqa: E402
+from vramscope.oom.record_pieces import messages_of  # noqa: E402
 from vramscope.protocol import messages, series  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("deaths")]
@@ -97,8 +97,8 @@ def until(met: Callable[[], Any], what: str) -> Any:
 
 
 def rows_of(server: RunningServer, run: str) -> list[dict[str, Any]]:
-    told = server.http.get(f"/runs/{run}/oom")
-    fatal = told.json()["fatal"] if told.status_code == 200 else None
+    answer = server.http.get(f"/runs/{run}/oom")
+    fatal = answer.json()["fatal"] if answer.status_code == 200 else None
     return [] if fatal is None else server.get(f"/oom/{fatal}")["ranks"]
 
 
@@ -131,19 +131,19 @@ def test_the_server_requests_a_record_of_the_waiting_rank(
     assert 0 <= waited["after_seconds"] < 30
     errors = server.get(f"/runs/{run}/oom")
     assert [one["rank"] for one in errors["errors"]] == [1], "a bystander is no error"
-    told = server.get(f"/oom/{errors['fatal']}", wait_seconds=0)
-    assert (told["rank"], told["cause"]) == (1, "activations")
+    answer = server.get(f"/oom/{errors['fatal']}", wait_seconds=0)
+    assert (answer["rank"], answer["cause"]) == (1, "activations")
     parts = {kind: server.get(f"/oom/{row['record']}/map") for kind, row in (("waited", waited), ("dead", dead))}
     assert parts["waited"]["reserved_bytes"] == waited["reserved_bytes"]
     assert parts["dead"]["reserved_bytes"] == dead["reserved_bytes"] > waited["reserved_bytes"]
-    assert parts["dead"]["largest_free_bytes"] == told["pieces"]["largest_free_bytes"]
+    assert parts["dead"]["largest_free_bytes"] == answer["pieces"]["largest_free_bytes"]
     block = server.get(f"/oom/{dead['record']}/block", offset=0)
     assert (block["state"], block["stack"]) == ("active_allocated", [])
     assert server.get(f"/runs/{run}")["oom_records"] == 1
-    code, said, _ = cli("oom", run, "--server", server.url)
+    code, output, _ = cli("oom", run, "--server", server.url)
     assert code == 0
-    assert "RANK" in said
-    assert "waited" in said
+    assert "RANK" in output
+    assert "waited" in output
 
 
 def test_a_rank_of_the_same_host_signals_without_a_server(
@@ -187,8 +187,8 @@ def test_a_rank_without_a_record_has_its_newest_sample(server: RunningServer, cl
     run, record, now = new_id(), "ffff000000000001", time.time_ns()
     second = 1_000_000_000
     sampled, dead, unheard, late, restarted = (
-        Agent(run, rank=rank, world_size=6, start_ns=now - begun * second)
-        for rank, begun in ((0, 300), (1, 300), (2, 300), (3, 300), (4, 20))
+        Agent(run, rank=rank, world_size=6, start_ns=now - one * second)
+        for rank, one in ((0, 300), (1, 300), (2, 300), (3, 300), (4, 20))
     )
     server.send(dead, *messages_of(box(record, rank=1, world_size=6, time_ns=now)))
     # (Five samples, 100 ms apart; the last two are of after the error.)
@@ -202,17 +202,17 @@ def test_a_rank_without_a_record_has_its_newest_sample(server: RunningServer, cl
     assert [(row["rank"], row["ran_out"], row["record"]) for row in rows] == [
         (rank, True if rank == 1 else None, record if rank == 1 else None) for rank in range(6)
     ]
-    told = rows[0]
-    assert told["as_of_seconds"] == pytest.approx(-0.05, abs=1e-5)
-    assert (told["step"], told["phase"]) == (7, series.PHASES[3])
-    assert (told["allocated_bytes"], told["reserved_bytes"]) == (3 << 30, 2 << 30)
-    assert told["total_bytes"] - told["free_bytes"] == 6 << 30
-    assert told["parameters_bytes"] is None
+    reported = rows[0]
+    assert reported["as_of_seconds"] == pytest.approx(-0.05, abs=1e-5)
+    assert (reported["step"], reported["phase"]) == (7, series.PHASES[3])
+    assert (reported["allocated_bytes"], reported["reserved_bytes"]) == (3 << 30, 2 << 30)
+    assert reported["total_bytes"] - reported["free_bytes"] == 6 << 30
+    assert reported["parameters_bytes"] is None
     assert (rows[4]["allocated_bytes"], rows[4]["as_of_seconds"]) == (9, pytest.approx(-10, abs=1e-5))
     silent = [rows[2], rows[3], rows[5]]
     assert {row[name] for row in silent for name in row if name.endswith(("_bytes", "_seconds"))} == {None}
-    said = cli("oom", run, "--server", server.url)[1]
-    assert "no record, sampled 0.05 s before" in said
+    output = cli("oom", run, "--server", server.url)[1]
+    assert "no record, sampled 0.05 s before" in output
 
 
 def test_an_old_error_requests_no_bystander_records(server: RunningServer) -> None:

@@ -214,11 +214,11 @@ def explained(server: RunningServer, run: str) -> list[dict[str, Any]]:
 def test_a_caught_library_error_is_recorded_and_survived(
     server: RunningServer, tmp_path: Path, emulated_gpu: None
 ) -> None:
-    run, code, said = staged.run(CAUGHT, server.url, tmp_path)
-    assert code == 0, said[-2000:]
+    run, code, output = staged.run(CAUGHT, server.url, tmp_path)
+    assert code == 0, output[-2000:]
     script = str(tmp_path / f"{run}.py")
-    assert said.count("vramscope: the training caught an out-of-memory error. ") == 1, "the first only"
-    assert "vramscope: 2 out-of-memory errors were caught in this run: " in said
+    assert output.count("vramscope: the training caught an out-of-memory error. ") == 1, "the first only"
+    assert "vramscope: 2 out-of-memory errors were caught in this run: " in output
     forward, backward = explained(server, run)
     assert (forward["survived"], backward["survived"]) == (True, True)
     assert (forward["message"]["kind"], forward["cause"]) == ("cublas", "outside_pytorch")
@@ -235,13 +235,13 @@ def test_a_caught_library_error_is_recorded_and_survived(
 def test_host_errors_of_python_and_numpy_are_recorded(
     server: RunningServer, tmp_path: Path, emulated_gpu: None
 ) -> None:
-    run, code, said = staged.run(HOST, server.url, tmp_path)
-    assert code == 0, said[-2000:]
+    run, code, output = staged.run(HOST, server.url, tmp_path)
+    assert code == 0, output[-2000:]
     script = str(tmp_path / f"{run}.py")
     errors = explained(server, run)
-    told = [(one["message"]["kind"], one["cause"], one["phase"], one["step"], one["survived"]) for one in errors]
+    seen = [(one["message"]["kind"], one["cause"], one["phase"], one["step"], one["survived"]) for one in errors]
     phases = ("forward", "backward", "data", "data", "data")
-    assert told == [("host", "outside_pytorch", phase, at, True) for at, phase in enumerate(phases, 1)]
+    assert seen == [("host", "outside_pytorch", phase, at, True) for at, phase in enumerate(phases, 1)]
     marks = ("# forward", "# backward", "# data", None, "# between")
     for error, mark in zip(errors, marks, strict=True):
         if mark is not None:
@@ -253,8 +253,8 @@ def test_host_errors_of_python_and_numpy_are_recorded(
 
 def test_an_error_caught_elsewhere_is_recorded(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
     """Each once, whatever its ``except`` block does. The last one is only seen when its block ends."""
-    run, code, said = staged.run(ELSEWHERE, server.url, tmp_path)
-    assert code == 0, said[-2000:]
+    run, code, output = staged.run(ELSEWHERE, server.url, tmp_path)
+    assert code == 0, output[-2000:]
     script = str(tmp_path / f"{run}.py")
     line = {
         mark: staged.asked_at(replace(ELSEWHERE, line=mark), script) for mark in ("# refuses", "# gathers", "# caught")
@@ -274,18 +274,18 @@ def test_an_error_caught_elsewhere_is_recorded(server: RunningServer, tmp_path: 
 def test_one_that_comes_again_and_then_ends_the_run_is_one_record(
     server: RunningServer, tmp_path: Path, emulated_gpu: None
 ) -> None:
-    run, code, said = staged.run(FATAL, server.url, tmp_path)
+    run, code, output = staged.run(FATAL, server.url, tmp_path)
     assert code == 1
     (error,) = explained(server, run)
     assert (error["survived"], error["message"]["kind"], error["error_type"]) == (False, "cublas", "RuntimeError")
-    assert error["sentence"] in said
-    assert f"/runs/{run}/oom" in said
+    assert error["sentence"] in output
+    assert f"/runs/{run}/oom" in output
 
 
 def test_other_errors_leave_no_record(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
     """A memory error that is being handled while a forward returns nothing does not belong to that forward."""
-    run, code, said = staged.run(OTHERS, server.url, tmp_path)
-    assert code == 0, said[-2000:]
+    run, code, output = staged.run(OTHERS, server.url, tmp_path)
+    assert code == 0, output[-2000:]
     (between,) = explained(server, run)
     assert (between["phase"], between["step"], between["culprit"]["module"]) == ("data", 1, None)
     assert between["stack"][0]["line"] == staged.asked_at(
@@ -294,12 +294,12 @@ def test_other_errors_leave_no_record(server: RunningServer, tmp_path: Path, emu
 
 
 def test_errors_before_attach_are_not_recorded() -> None:
-    told: list[BaseException] = []
+    seen: list[BaseException] = []
     later = RuntimeError("later")
     try:
         raise RuntimeError("earlier")
     except RuntimeError:
-        caught = CaughtErrors(lambda error, in_except: told.append(error))
+        caught = CaughtErrors(lambda error, in_except: seen.append(error))
         caught.scan()
     caught.scan()
     try:
@@ -307,7 +307,7 @@ def test_errors_before_attach_are_not_recorded() -> None:
     except RuntimeError:
         caught.scan()
         caught.scan()
-    assert told == [later]
+    assert seen == [later]
 
 
 @pytest.mark.parametrize("of", ["cuda", "accelerator"])
@@ -315,9 +315,9 @@ def test_an_error_handled_during_empty_cache_is_recorded(of: str) -> None:
     import torch
 
     torch.empty(1, device="cuda")
-    told: list[BaseException] = []
+    seen: list[BaseException] = []
     patches = Patches()
-    CaughtErrors(lambda error, in_except: told.append(error)).install(patches)
+    CaughtErrors(lambda error, in_except: seen.append(error)).install(patches)
     refused = RuntimeError("refused")
     try:
         raise refused
@@ -326,15 +326,15 @@ def test_an_error_handled_during_empty_cache_is_recorded(of: str) -> None:
         getattr(torch, of).empty_cache()
     finally:
         patches.remove()
-    assert told == [refused]
+    assert seen == [refused]
 
 
 def test_two_threads_that_see_the_run_go_on_count_an_error_once() -> None:
     """The sampler's thread and the training's."""
-    told: list[Any] = []
+    seen: list[Any] = []
     recorder = object.__new__(OomRecorder)
     recorder._closing, recorder._caught, recorder._first_caught = threading.Lock(), 0, None
-    recorder._clock, recorder._put = SimpleNamespace(step=5), told.append
+    recorder._clock, recorder._put = SimpleNamespace(step=5), seen.append
     for number in range(1, 200):
         recorder._open = record = SimpleNamespace(record=f"r{number}")
         together = threading.Barrier(2)
@@ -348,4 +348,4 @@ def test_two_threads_that_see_the_run_go_on_count_an_error_once() -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert (recorder._caught, len(told)) == (number, number)
+        assert (recorder._caught, len(seen)) == (number, number)

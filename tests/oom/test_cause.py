@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from vramscope.leaks.holders.holder import leads_through_one_cache
+from vramscope.oom import error_stack
 from vramscope.oom import forward_progress as forward
-from vramscope.oom import stack
 from vramscope.oom_diagnosis.cause import Cause, CauseKind
 from vramscope.oom_diagnosis.demand import Basis, estimate_of
 from vramscope.oom_diagnosis.diagnosis import Diagnosis, diagnose
@@ -28,7 +28,7 @@ from vramscope_server.analysis.comparison.batch_size import BatchSize
 from vramscope_server.analysis.oom.remedies import alternatives, batch, optimizer_state, remove_cause
 from vramscope_server.analysis.oom.remedies.ranking import remedies
 from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Remedy, RemedyContext
-from vramscope_server.api.oom.other_ranks import did_as_much, script_of
+from vramscope_server.api.oom.other_runs import did_as_much, script_of
 
 MIB = 1 << 20
 DIED = Facts(
@@ -175,9 +175,9 @@ def test_cubic_growth_shows_in_the_sizes() -> None:
     straight, squared, cubed = (lambda n, power=power: 3 * n + n**power / 50 for power in (1, 2, 3))
     for took in (straight, squared, cubed):
         sizes = [((2, n), took(n)) for n in (64, 96, 128)]
-        told = curve_bytes((2, 512), sizes)
-        assert told is not None and told == pytest.approx(took(512), rel=0.01)
-        assert curve_bytes((2, 512), sizes[::2]) == pytest.approx(told), "two are enough where it is steep"
+        result = curve_bytes((2, 512), sizes)
+        assert result is not None and result == pytest.approx(took(512), rel=0.01)
+        assert curve_bytes((2, 512), sizes[::2]) == pytest.approx(result), "two are enough where it is steep"
     hidden = [((2, n), 300 * n + n**3 / 50) for n in (64, 96, 128)]
     at_most = curve_bytes((2, 512), hidden)
     assert at_most is not None and at_most >= 300 * 512 + 512**3 / 50, "three show what two would hide"
@@ -272,7 +272,7 @@ def diagnosed(facts: Facts, kind: CauseKind) -> Diagnosis:
 
 
 def found(facts: Facts) -> list[Remedy]:
-    return list(batch.of(context_of(facts)))
+    return list(batch.remedies_for(context_of(facts)))
 
 
 def test_growth_of_a_young_run_is_not_a_leak_if_one_block_fits() -> None:
@@ -306,7 +306,7 @@ def test_a_crude_extrapolation_promises_nothing() -> None:
     assert basis_words(need, DIED).endswith("how much of the forward was still to come is not known")
     (parted,) = found(DIED)
     assert (parted.micro_batches, parted.enough, parted.saves_bytes) == (8, None, None), "a number to begin with"
-    assert not any(remedy.enough for remedy in alternatives.of(context_of(DIED)))
+    assert not any(remedy.enough for remedy in alternatives.remedies_for(context_of(DIED)))
 
 
 def test_weights_read_onto_the_device_suggest_map_location() -> None:
@@ -339,7 +339,9 @@ def test_freeing_a_growing_tensor_is_enough(kind: str) -> None:
             leaks=[bank], last_look=(), step=20, stack=(own,), own_frame=own, holders=(), neighbours=()
         )
         case = context_of(died, box, CauseKind.LEAK)
-        assert [(one.what, one.enough) for one in remove_cause.of(case)] == [("bank (train.py:9): begin anew", enough)]
+        assert [(one.what, one.enough) for one in remove_cause.remedies_for(case)] == [
+            ("bank (train.py:9): begin anew", enough)
+        ]
 
 
 def test_unexplained_memory_promises_nothing() -> None:
@@ -413,10 +415,10 @@ def test_saving_less_than_the_shortfall_is_not_enough() -> None:
         optimizer_kind, largest_parameter_bytes, narrow_bytes, update = "AdamW", MIB, 0, "foreach"
 
     facts = replace(DIED, optimizer_bytes=20 * MIB, expected_state_bytes=20 * MIB)
-    said = {one.what: one for one in remedies(diagnosed(facts, CauseKind.ACTIVATIONS), Box())}  # type: ignore[arg-type]
+    fields = {one.what: one for one in remedies(diagnosed(facts, CauseKind.ACTIVATIONS), Box())}  # type: ignore[arg-type]
     assert facts.shortfall_bytes == 100 * MIB
-    assert said["SGD without momentum"].enough is False
-    assert not any(one.enough for one in said.values() if one.saves_bytes is not None and one.saves_bytes < 100 * MIB)
+    assert fields["SGD without momentum"].enough is False
+    assert not any(one.enough for one in fields.values() if one.saves_bytes is not None and one.saves_bytes < 100 * MIB)
 
 
 def test_progress_is_measured_by_output_widths() -> None:
@@ -439,7 +441,7 @@ def test_a_decorated_forward_is_found_by_its_call() -> None:
 
     from torch import nn
 
-    told: list[forward.RunningModule | None] = []
+    seen: list[forward.RunningModule | None] = []
 
     def passed_on(forward: Any) -> Any:
         return lambda *args: forward(*args)  # (and no word of what it wraps)
@@ -451,7 +453,7 @@ def test_a_decorated_forward_is_found_by_its_call() -> None:
 
         @passed_on
         def forward(self, x: Any) -> Any:
-            told.append(forward.running_module(stack.stack_of(sys._getframe()), [model]))
+            seen.append(forward.running_module(error_stack.stack_of(sys._getframe()), [model]))
             return self.inner(x)
 
     class Model(nn.Module):
@@ -465,7 +467,7 @@ def test_a_decorated_forward_is_found_by_its_call() -> None:
 
     model = Model()
     model(torch.empty(2, 8, device="meta"))
-    assert told == [forward.RunningModule(f"layers.{n}", (n + 1) / 6) for n in range(3)]
+    assert seen == [forward.RunningModule(f"layers.{n}", (n + 1) / 6) for n in range(3)]
 
 
 SERVED = replace(
@@ -533,7 +535,7 @@ def test_optimizer_remedies_depend_on_update_and_precision() -> None:
         optimizer_bytes=300 * MIB, expected_state_bytes=1000 * MIB, peak_now_bytes=1100 * MIB, before_forward_bytes=500 * MIB,
     )  # fmt: skip
 
-    def told(**changes: Any) -> dict[str, Remedy]:
+    def report_of(**changes: Any) -> dict[str, Remedy]:
         box = type("Box", (Box,), changes)()
         facts = replace(died, update=box.update)
         return {one.what: one for one in remedies(diagnosed(facts, CauseKind.OPTIMIZER), box)}
@@ -542,9 +544,9 @@ def test_optimizer_remedies_depend_on_update_and_precision() -> None:
         "an 8-bit optimizer (bitsandbytes; torchao where weights have a multiple of 256 numbers)",
         "weights, gradients and state in bfloat16",
     )
-    wide, narrow = told(), told(narrow_bytes=500 * MIB)
+    wide, narrow = report_of(), report_of(narrow_bytes=500 * MIB)
     assert any("foreach=False" in what for what in wide)
-    assert not any("foreach=False" in what for what in [*told(update="one by one"), *told(update="fused")])
+    assert not any("foreach=False" in what for what in [*report_of(update="one by one"), *report_of(update="fused")])
     assert estimate_of(replace(died, update="fused")).update_bytes == 0  # type: ignore[union-attr]
     assert half in wide and half not in narrow
     assert wide[eight].saves_bytes == int(1000 * MIB * (1 - (2 + 8 / 256) / 8))
@@ -654,12 +656,12 @@ def test_trainer_predictions_have_their_own_remedy() -> None:
     died = replace(DIED, phase="eval", progress=None)
     need = estimate_of(died)
     assert need is not None
-    said = {
-        box: [one.what for one in batch.of(context_of(died, box()))]  # type: ignore[arg-type]
+    fields = {
+        box: [one.what for one in batch.remedies_for(context_of(died, box()))]  # type: ignore[arg-type]
         for box in (Box, Loop)
     }
-    assert "eval_accumulation_steps" in said[Box][0]
-    assert len(said[Loop]) == 1, "a loop of one's own has no such setting"
+    assert "eval_accumulation_steps" in fields[Box][0]
+    assert len(fields[Loop]) == 1, "a loop of one's own has no such setting"
 
 
 def test_other_models_can_move_to_the_host() -> None:
@@ -673,9 +675,9 @@ def test_other_models_can_move_to_the_host() -> None:
         )
 
     died = replace(DIED, phase="backward", progress=None, other_models_bytes=450 * MIB, asked_bytes=120 * MIB)
-    said = {one.what: one for one in remedies(diagnosed(died, CauseKind.WEIGHTS), Box())}  # type: ignore[arg-type]
-    teacher = next(one for what, one in said.items() if "(Teacher) on the host" in what)
-    copies = next(one for what, one in said.items() if "copies of weights" in what)
+    fields = {one.what: one for one in remedies(diagnosed(died, CauseKind.WEIGHTS), Box())}  # type: ignore[arg-type]
+    teacher = next(one for what, one in fields.items() if "(Teacher) on the host" in what)
+    copies = next(one for what, one in fields.items() if "copies of weights" in what)
     assert (teacher.saves_bytes, copies.saves_bytes) == (300 * MIB, 150 * MIB)
     assert (teacher.enough, copies.enough) == (True, None), "what a step may still want beyond this request counts"
 
@@ -686,13 +688,13 @@ def test_an_equally_large_model_may_replace_the_old_one() -> None:
     box = SimpleNamespace(leaks=(), last_look=(), step=4, stack=(), own_frame=None, holders=(arrived,), neighbours=())
     comes = replace(DIED, phase="data", progress=None, step=4, optimizer_bytes=200 * MIB, waiting_bytes=60 * MIB)
 
-    def told(facts: Facts) -> list[int | None]:
+    def report_of(facts: Facts) -> list[int | None]:
         case = context_of(facts, box)
-        return [one.saves_bytes for one in remove_cause.of(case) if "replaces the old one" in one.what]
+        return [one.saves_bytes for one in remove_cause.remedies_for(case) if "replaces the old one" in one.what]
 
-    assert told(comes) == [(100 + 200) * MIB]
-    assert told(replace(comes, waiting_bytes=300 * MIB)) == [], "a teacher that is larger"
-    assert told(replace(comes, step=0)) == told(replace(comes, waiting_bytes=0)) == []
+    assert report_of(comes) == [(100 + 200) * MIB]
+    assert report_of(replace(comes, waiting_bytes=300 * MIB)) == [], "a teacher that is larger"
+    assert report_of(replace(comes, step=0)) == report_of(replace(comes, waiting_bytes=0)) == []
 
 
 def test_unallocated_state_frees_nothing() -> None:
@@ -701,8 +703,8 @@ def test_unallocated_state_frees_nothing() -> None:
         optimizer_kind, largest_parameter_bytes, narrow_bytes, update = "AdamW", MIB, 0, "foreach"
 
     def sgd(facts: Facts) -> bool | None:
-        said = {one.what: one for one in remedies(diagnosed(facts, CauseKind.ACTIVATIONS), Box())}  # type: ignore[arg-type]
-        return said["SGD without momentum"].enough
+        fields = {one.what: one for one in remedies(diagnosed(facts, CauseKind.ACTIVATIONS), Box())}  # type: ignore[arg-type]
+        return fields["SGD without momentum"].enough
 
     first = replace(DIED, expected_state_bytes=200 * MIB)
     assert first.shortfall_bytes == 100 * MIB
@@ -716,8 +718,8 @@ def test_a_moving_layer_is_not_the_cause_of_larger_use() -> None:
         DIED, parameters_bytes=0, trainable_bytes=250 * MIB, waiting_bytes=250 * MIB, phase="other", progress=None,
         before_forward_bytes=None,
     )  # fmt: skip
-    told = diagnose(moves)
-    assert told.kind == "activations" and "temporaries 1.36 GiB" in told.sentence, told.sentence
+    result = diagnose(moves)
+    assert result.kind == "activations" and "temporaries 1.36 GiB" in result.sentence, result.sentence
     model_alone = diagnose(
         replace(moves, used_bytes=100 * MIB, reserved_bytes=110 * MIB, free_bytes=10 * MIB, total_bytes=320 * MIB)
     )
@@ -736,21 +738,21 @@ def test_another_run_is_proof_only_within_a_step() -> None:
     class Box:
         techniques = ()
 
-    def said(cause: str, facts: Facts, other: OtherRun = lean) -> bool | None:
+    def words_of(cause: str, facts: Facts, other: OtherRun = lean) -> bool | None:
         need = estimate_of(facts)
         assert need is not None
         case = context_of(facts, Box(), CauseKind(cause), (other,))
-        return next(one for one in alternatives.of(case) if one.run_id == "aaaa").enough
+        return next(one for one in alternatives.remedies_for(case) if one.run_id == "aaaa").enough
 
-    assert said("activations", DIED) is True
-    assert said("leak", DIED) is None, "it may have ended earlier"
-    assert said("activations", replace(DIED, phase="data", progress=None)) is None
-    assert said("leak", DIED, replace(lean, peak_reserved_bytes=1600 * MIB)) is False
-    assert said("activations", DIED, replace(lean, did_as_much=False)) is None, "its batches may have been smaller"
+    assert words_of("activations", DIED) is True
+    assert words_of("leak", DIED) is None, "it may have ended earlier"
+    assert words_of("activations", replace(DIED, phase="data", progress=None)) is None
+    assert words_of("leak", DIED, replace(lean, peak_reserved_bytes=1600 * MIB)) is False
+    assert words_of("activations", DIED, replace(lean, did_as_much=False)) is None, "its batches may have been smaller"
 
 
 @pytest.mark.parametrize(
-    ("other", "own", "rows", "told"),
+    ("other", "own", "rows", "expected"),
     [
         (
             BatchSize(samples=4, accumulation=4, ranks=1, length=128),
@@ -783,9 +785,9 @@ def test_another_run_is_proof_only_within_a_step() -> None:
     ],
 )
 def test_a_run_with_less_work_is_no_remedy(
-    other: BatchSize, own: BatchSize, rows: int | None, told: bool | None
+    other: BatchSize, own: BatchSize, rows: int | None, expected: bool | None
 ) -> None:
-    assert did_as_much(other, own, rows) is told
+    assert did_as_much(other, own, rows) is expected
 
 
 def run_of(command: list[str]) -> Any:

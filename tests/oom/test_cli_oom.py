@@ -66,9 +66,9 @@ def test_counters_are_shown_before_and_at_the_error(server: RunningServer, cli: 
         ["segments", "1", "1"],
         ["alloc", "retries", "2", "3"],
     ]
-    told = json.loads(cli("oom", agent.run, "--json", "--server", server.url)[1])
-    assert told["counters"]["before_seconds"] == pytest.approx(0.08)
-    assert told["counters"]["rows"][2] == {"name": "active_bytes", "before": None, "at": 29 * GIB}
+    answer = json.loads(cli("oom", agent.run, "--json", "--server", server.url)[1])
+    assert answer["counters"]["before_seconds"] == pytest.approx(0.08)
+    assert answer["counters"]["rows"][2] == {"name": "active_bytes", "before": None, "at": 29 * GIB}
 
 
 def test_json_has_the_stable_keys(server: RunningServer, cli: Cli) -> None:
@@ -80,13 +80,13 @@ def test_json_has_the_stable_keys(server: RunningServer, cli: Cli) -> None:
     agent = a_run(server, box(first, time_ns=now - 10**9), box(second, time_ns=now))
     code, out, err = cli("oom", agent.run, "--json", "--server", server.url)
     assert (code, err) == (0, "")
-    told = json.loads(out)
-    assert list(told)[: len(STABLE.split())] == STABLE.split()
-    assert (told["record"], told["cause"], told["survived"]) == (first, "activations", False)
-    assert told["culprit"] == {"file": f"/home/ada/{MARKUP}.py", "line": 87, "module": MARKUP}
-    assert told["message"]["asked_bytes"] == 4 * GIB
-    assert {"what", "saves_bytes", "enough", "source"} <= told["remedies"][0].keys()
-    assert [one["record"] for one in told["errors"]] == [first, second]
+    answer = json.loads(out)
+    assert list(answer)[: len(STABLE.split())] == STABLE.split()
+    assert (answer["record"], answer["cause"], answer["survived"]) == (first, "activations", False)
+    assert answer["culprit"] == {"file": f"/home/ada/{MARKUP}.py", "line": 87, "module": MARKUP}
+    assert answer["message"]["asked_bytes"] == 4 * GIB
+    assert {"what", "saves_bytes", "enough", "source"} <= answer["remedies"][0].keys()
+    assert [one["record"] for one in answer["errors"]] == [first, second]
 
 
 def test_a_run_without_errors_says_so(server: RunningServer, cli: Cli) -> None:
@@ -122,12 +122,12 @@ def test_a_pasted_error_is_explained_without_a_server(cli: Cli, tmp_path: Path) 
     assert "Requested 512 B; 2.8 MiB of 79.2 GiB were free." in " ".join(out.split())
     assert "format: PyTorch 2.2 to 2.8" in out
     code, out, err = cli("oom", "--message", file, "--json")
-    told = json.loads(out)
+    answer = json.loads(out)
     assert (code, err) == (0, "")
-    assert list(told)[:1] == ["cause"]
-    assert set(STABLE.split()) <= told.keys()
-    assert (told["message"]["asked_bytes"], told["message"]["device"], told["message"]["errors"]) == (512, 3, 1)
-    assert (told["culprit"], told["rank"]) == ({"file": None, "line": None, "module": None}, None)
+    assert list(answer)[:1] == ["cause"]
+    assert set(STABLE.split()) <= answer.keys()
+    assert (answer["message"]["asked_bytes"], answer["message"]["device"], answer["message"]["errors"]) == (512, 3, 1)
+    assert (answer["culprit"], answer["rank"]) == ({"file": None, "line": None, "module": None}, None)
 
 
 @pytest.mark.parametrize("piped", [False, True], ids=["a file", "piped in"])
@@ -163,7 +163,7 @@ def test_a_text_without_an_error_fails(cli: Cli, tmp_path: Path, size: int) -> N
     assert (code, out) == (1, "")
     assert "this text has no known out-of-memory error" in err
     code, out, err = cli("oom", "--message", file, "--json")
-    told = json.loads(out)
+    answer = json.loads(out)
     assert code == 1
-    assert (told["cause"], told["message"]["kind"], told["message"]["errors"]) == (None, "unknown", 0)
-    assert told["message"]["text"].startswith("Segmentation fault"), "kept as it is"
+    assert (answer["cause"], answer["message"]["kind"], answer["message"]["errors"]) == (None, "unknown", 0)
+    assert answer["message"]["text"].startswith("Segmentation fault"), "kept as it is"

@@ -43,7 +43,7 @@ def outcomes() -> Iterator[Outcomes]:
 @pytest.mark.parametrize("death", IN_SUITE, ids=lambda death: death.name.replace(" ", "-"))
 def test_the_verdict_is_right_and_the_remedy_is_enough(death: Death, outcomes: Outcomes, emulated_gpu: None) -> None:
     outcome = outcomes.of(death)
-    assert not outcome.wrong, outcome.told and outcome.told["sentence"]
+    assert not outcome.wrong, outcome.report and outcome.report["sentence"]
 
 
 TWO_RANKS = Death(
@@ -87,17 +87,17 @@ def let_two_ranks_die(
 def test_the_failed_rank_of_two_is_named(server: str, tmp_path: Path, emulated_gpu: None) -> None:
     ended = let_two_ranks_die(server, tmp_path / "died", "aaaabbbbccccdddd")
     assert [code for code, _ in ended] == [1, 1]
-    errors, told = staged.told(server, "aaaabbbbccccdddd")
-    assert told is not None
-    assert (told["rank"], told["cause"], told["survived"]) == (1, "activations", False)
+    errors, report = staged.report_of(server, "aaaabbbbccccdddd")
+    assert report is not None
+    assert (report["rank"], report["cause"], report["survived"]) == (1, "activations", False)
     assert [error["rank"] for error in errors["errors"]] == [1]
-    assert " on rank 1 of 2 at " in told["sentence"]
-    assert told["sentence"] in ended[1][1], "on the console of the rank that died"
-    sure = next(remedy for remedy in told["remedies"] if remedy["enough"])
+    assert " on rank 1 of 2 at " in report["sentence"]
+    assert report["sentence"] in ended[1][1], "on the console of the rank that died"
+    sure = next(remedy for remedy in report["remedies"] if remedy["enough"])
     assert sure["micro_batches"]
     again = let_two_ranks_die(server, tmp_path / "again", "aaaabbbbccccdddf", sure)
     assert [code for code, _ in again] == [0, 0], again
-    assert staged.told(server, "aaaabbbbccccdddf")[0]["errors"] == []
+    assert staged.report_of(server, "aaaabbbbccccdddf")[0]["errors"] == []
 
 
 def test_the_first_of_two_failed_ranks_is_named(
@@ -105,21 +105,21 @@ def test_the_first_of_two_failed_ranks_is_named(
 ) -> None:
     ended = let_two_ranks_die(server, tmp_path / "both", "aaaabbbbccccddde", BOTH="1")
     assert [code for code, _ in ended] == [1, 1]
-    errors, told = staged.told(server, "aaaabbbbccccddde")
-    assert told is not None
+    errors, report = staged.report_of(server, "aaaabbbbccccddde")
+    assert report is not None
     assert [(one["rank"], one["survived"], one["text"][:19]) for one in errors["errors"]] == [
         (1, False, "CUDA out of memory."),
         (0, False, "CUDA out of memory."),
     ]
     first, second = errors["errors"]
     assert first["time_seconds"] + 0.5 < second["time_seconds"]
-    assert (told["record"], told["rank"], told["cause"]) == (first["record"], 1, "activations")
-    assert " on rank 1 of 2 at " in told["sentence"]
+    assert (report["record"], report["rank"], report["cause"]) == (first["record"], 1, "activations")
+    assert " on rank 1 of 2 at " in report["sentence"]
     capsys.readouterr()
     assert main(["oom", "aaaabbbbccccddde", "--server", server]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert " on rank 1 of 2 at " in said
-    assert "2 out-of-memory errors in this run on ranks 0, 1, 0 survived" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert " on rank 1 of 2 at " in output
+    assert "2 out-of-memory errors in this run on ranks 0, 1, 0 survived" in output
 
 
 LEANER = Death(
@@ -141,17 +141,17 @@ def test_what_a_leaner_run_of_the_project_took_is_a_measured_remedy(
     server: str, tmp_path: Path, emulated_gpu: None
 ) -> None:
     """With its peak, and the relative time of its steps."""
-    lean, code, said = staged.run(LEANER, server, tmp_path, PROJECT="lean", REMEDY='{"micro_batches": 8}')
-    assert code == 0, said[-2000:]
-    dead, code, said = staged.run(LEANER, server, tmp_path, PROJECT="lean", RUN_NAME="the one that died")
-    assert code == 1, said[-2000:]
-    _, told = staged.told(server, dead)
-    assert told is not None
-    measured = [remedy for remedy in told["remedies"] if remedy["run_id"]]
+    lean, code, output = staged.run(LEANER, server, tmp_path, PROJECT="lean", REMEDY='{"micro_batches": 8}')
+    assert code == 0, output[-2000:]
+    dead, code, output = staged.run(LEANER, server, tmp_path, PROJECT="lean", RUN_NAME="the one that died")
+    assert code == 1, output[-2000:]
+    _, report = staged.report_of(server, dead)
+    assert report is not None
+    measured = [remedy for remedy in report["remedies"] if remedy["run_id"]]
     assert [remedy["run_id"] for remedy in measured] == [lean]
     runs = {run: httpx.get(f"{server}/api/v1/runs/{run}", trust_env=False).json() for run in (lean, dead)}
     peak = runs[lean]["peak_reserved_bytes"]
-    assert measured[0]["saves_bytes"] == told["needed_bytes"] - peak
+    assert measured[0]["saves_bytes"] == report["needed_bytes"] - peak
     assert measured[0]["enough"] is True
     ratio = runs[lean]["step_seconds_median"] / runs[dead]["step_seconds_median"]
     assert ratio > 1.5, "it sleeps longer"

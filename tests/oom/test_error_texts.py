@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from error_texts import TEXTS, ErrorText
 
-from vramscope.oom_diagnosis.message import MAX_CHARACTERS, parse
+from vramscope.oom_diagnosis.parse_message import MAX_CHARACTERS, parse
 from vramscope_server.cli.client import Failure
 from vramscope_server.cli.oom import explain
 
@@ -45,9 +45,9 @@ def test_a_pasted_text_gets_the_right_answer(
         assert abs((message.asked_bytes or 0) - case.asked) <= message.rounding_bytes.get("asked_bytes", 0) + 1
     if case.kind != "unknown":
         assert diagnose(facts_of_message(message)).kind.value == case.cause
-    said = answer(case.text, tmp_path, capsys)
-    assert [words for words in case.says if words not in said] == []
-    assert [words for words in case.never if words in said] == []
+    output = answer(case.text, tmp_path, capsys)
+    assert [words for words in case.says if words not in output] == []
+    assert [words for words in case.never if words in output] == []
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])

@@ -66,8 +66,8 @@ def test_a_handled_exception_is_found_by_its_own_search(uncollected: None) -> No
         attempt(model)
     except RuntimeError as error:
         assert scan([error], model) is None
-        told = exception_refs.kept_by_handled(threading.get_ident(), list(model.parameters()), 3)
-        assert told is not None and told.name == "RuntimeError in its except block"
+        result = exception_refs.kept_by_handled(threading.get_ident(), list(model.parameters()), 3)
+        assert result is not None and result.name == "RuntimeError in its except block"
 
 
 def test_the_searches_keep_no_references(uncollected: None) -> None:

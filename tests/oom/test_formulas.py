@@ -71,13 +71,13 @@ def test_optimizer_remedies_save_what_they_promise(tmp_path: Path, emulated_gpu:
     env = {**os.environ, "EMULATED_GPU_TOTAL_MEM": "8G", "EMULATED_GPU_LEDGER": "private"}
     out, err = warm.Program(MEASURE, env=env, cwd=tmp_path).communicate(timeout=120)
     assert out, err
-    for model, told in json.loads(out.splitlines()[-1]).items():
-        foreach, one_by_one, none = told["foreach"], told["one by one"], told["no state"]
+    for model, one in json.loads(out.splitlines()[-1]).items():
+        foreach, one_by_one, none = one["foreach"], one["one by one"], one["no state"]
         saved = {
             "foreach=False": ("foreach", foreach["peak"] - one_by_one["peak"]),
             "SGD without momentum": ("no state", foreach["held"] - none["held"]),
         }
-        named = {remedy.what: remedy for remedy in optimizer_state.of(context(foreach))}
+        named = {remedy.what: remedy for remedy in optimizer_state.remedies_for(context(foreach))}
         for words, (formula, saved_bytes) in saved.items():
             remedy = next(remedy for what, remedy in named.items() if words in what)
             least, most = (1 + share for share in optimizer_state.MEASURED[formula])

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from vramscope.oom import error_stack
 from vramscope.oom import forward_progress as forward
-from vramscope.oom import stack
 from vramscope.oom.layers import leaves_of
 from vramscope.oom.timeline import Timeline
 from vramscope.steps.phase import EVAL
@@ -119,18 +119,18 @@ def died_in(
     gc.collect()
     torch.cuda.empty_cache()
     own = torch.cuda.memory_allocated()
-    told: list[tuple[forward.RunningModule | None, int]] = []
+    seen: list[tuple[forward.RunningModule | None, int]] = []
 
     def scan(module: nn.Module, args: Any, kwargs: Any = None) -> None:
         in_use = torch.cuda.memory_allocated() - own
-        told.append((forward.running_module(stack.stack_of(sys._getframe(1)), [model]), in_use))
+        seen.append((forward.running_module(error_stack.stack_of(sys._getframe(1)), [model]), in_use))
 
     leaf = list(leaves_of(model))[place]
     handle = leaf.register_forward_pre_hook(scan)
     torch.cuda.reset_peak_memory_stats()
     train(model).backward()  # type: ignore[no-untyped-call]
     handle.remove()
-    running, in_use = told[0]
+    running, in_use = seen[0]
     assert running is not None
     gradients = sum(one.nbytes for one in model.parameters() if one.requires_grad)
     return running, in_use, torch.cuda.max_memory_allocated() - own - gradients
@@ -175,12 +175,12 @@ def test_a_loss_still_makes_two_tensors_like_its_first(dtype: torch.dtype, monke
     model, original = Speaker(4, 256, 16000).to("cuda", dtype), torch._C._nn.cross_entropy_loss
     gc.collect()
     own = torch.cuda.memory_allocated()
-    told: list[tuple[forward.RunningModule | None, int]] = []
+    seen: list[tuple[forward.RunningModule | None, int]] = []
 
     def scan(logits: torch.Tensor, *args: Any) -> Any:
         in_use = torch.cuda.memory_allocated() - own + logits.nbytes
-        told.append(
-            (forward.running_module(stack.stack_of(sys._getframe(1)), [model], asked_bytes=logits.nbytes), in_use)
+        seen.append(
+            (forward.running_module(error_stack.stack_of(sys._getframe(1)), [model], asked_bytes=logits.nbytes), in_use)
         )
         return original(logits, *args)
 
@@ -188,7 +188,7 @@ def test_a_loss_still_makes_two_tensors_like_its_first(dtype: torch.dtype, monke
     torch.cuda.reset_peak_memory_stats()
     speaks(model).backward()  # type: ignore[no-untyped-call]
     took = torch.cuda.max_memory_allocated() - own - sum(one.nbytes for one in model.parameters())
-    (running, in_use) = told[0]
+    (running, in_use) = seen[0]
     assert running is not None and running.to_come_bytes == 2 * 8 * 512 * 16000 * dtype.itemsize
     drawn = in_use + running.to_come_bytes
     assert drawn + 0.5 * running.to_come_bytes + 0.1 * drawn >= took, running
@@ -219,13 +219,15 @@ def test_checkpoints_and_first_blocks_are_not_extrapolated() -> None:
 
 
 def test_another_thread_is_not_walked() -> None:
-    told: list[forward.RunningModule | None] = []
+    seen: list[forward.RunningModule | None] = []
     model = row(4).cuda()
     model[6].register_forward_pre_hook(
-        lambda *_: told.append(forward.running_module(stack.stack_of(sys._getframe(1)), [model], is_stopped=False))
+        lambda *_: seen.append(
+            forward.running_module(error_stack.stack_of(sys._getframe(1)), [model], is_stopped=False)
+        )
     )
     rows(model)
-    assert told[0] is not None and (told[0].name, told[0].to_come_bytes) == ("6", None)
+    assert seen[0] is not None and (seen[0].name, seen[0].to_come_bytes) == ("6", None)
 
 
 @pytest.mark.parametrize(
@@ -245,11 +247,13 @@ def test_in_autograd_functions_the_models_mode_decides(training: bool, graded: b
             y: torch.Tensor = checkpoint(self.part, x, use_reentrant=True) if graded else self.part(x)
             return y
 
-    model, told = Reentrant().train(training), []
-    model.part.register_forward_hook(lambda *_: told.append(stack.wants_gradients(stack.stack_of(sys._getframe(1)))))
+    model, seen = Reentrant().train(training), []
+    model.part.register_forward_hook(
+        lambda *_: seen.append(error_stack.wants_gradients(error_stack.stack_of(sys._getframe(1))))
+    )
     with torch.set_grad_enabled(graded):
         model(torch.zeros(2, 4, requires_grad=True))
-    assert told == [wanted]
+    assert seen == [wanted]
 
 
 def test_an_unobserved_training_model_makes_it_a_forward() -> None:

@@ -41,17 +41,17 @@ class Machine:
     def group(self, name: str, version: int, limit: str, used: int, files: int = 0, kills: int = 0) -> None:
         folder = self.groups / name
         if version == 2:
-            told = ("memory.max", "memory.current", "memory.events"), ("inactive_file", "active_file")
+            seen = ("memory.max", "memory.current", "memory.events"), ("inactive_file", "active_file")
             killed = f"low 0\nhigh 0\nmax 12\noom 3\noom_kill {kills}\noom_group_kill 0\n"
         else:
-            told = (
+            seen = (
                 ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control"),
                 ("total_inactive_file", "total_active_file"),
             )
             killed = f"oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\n"
-        for file, text in zip(told[0], (limit, str(used), killed), strict=True):
+        for file, text in zip(seen[0], (limit, str(used), killed), strict=True):
             self.write(folder / file, f"{text}\n")
-        self.write(folder / "memory.stat", f"anon 5\n{told[1][0]} {files // 2}\n{told[1][1]} {files - files // 2}\n")
+        self.write(folder / "memory.stat", f"anon 5\n{seen[1][0]} {files // 2}\n{seen[1][1]} {files - files // 2}\n")
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ SECOND = 1_000_000_000
 GIB = 1 << 30
 
 
-def drawn(samples: dict[str, list[int]], **told: Any) -> dict[str, Any]:
+def drawn(samples: dict[str, list[int]], **fields: Any) -> dict[str, Any]:
     """Traces by label."""
-    at_error = {"allocated_bytes": 3 * GIB, "reserved_bytes": 4 * GIB, "device_used_bytes": None, **told}
+    at_error = {"allocated_bytes": 3 * GIB, "reserved_bytes": 4 * GIB, "device_used_bytes": None, **fields}
     figure = last_minute.draw(
         {name: np.array(values, "<i8").tobytes() for name, values in samples.items()},
         100 * SECOND,

@@ -45,31 +45,31 @@ def vanished(server: RunningServer) -> dict[str, Any]:
     }
     agents = {name: Agent(name=name, host_total_bytes=64 * GIB) for name in last}
     for name, agent in agents.items():
-        rows = max((len(told) for told in last[name].values() if isinstance(told, list)), default=4)
+        rows = max((len(one) for one in last[name].values() if isinstance(one, list)), default=4)
         server.send(agent, agent.samples(rows, **last[name]))
-    said = {}
+    fields = {}
     for name, agent in agents.items():
         deadline = time.monotonic() + 60
-        while (told := server.get(f"/runs/{agent.run}/oom"))["state"] != "lost" and time.monotonic() < deadline:
+        while (answer := server.get(f"/runs/{agent.run}/oom"))["state"] != "lost" and time.monotonic() < deadline:
             time.sleep(0.1)
-        said[name] = told
-    return said
+        fields[name] = answer
+    return fields
 
 
 @pytest.mark.parametrize("name", ["the process had it", "its workers had it"])
 def test_a_lost_run_on_a_full_host_is_explained(vanished: dict[str, Any], name: str) -> None:
-    told = vanished[name]
-    assert (told["errors"], told["fatal"], told["state"]) == ([], None, "lost")
-    assert told["vanished"]["cause"] == "outside_pytorch"
-    assert "64.0 GiB" in told["vanished"]["sentence"]
+    reported = vanished[name]
+    assert (reported["errors"], reported["fatal"], reported["state"]) == ([], None, "lost")
+    assert reported["vanished"]["cause"] == "outside_pytorch"
+    assert "64.0 GiB" in reported["vanished"]["sentence"]
 
 
 @pytest.mark.parametrize("name", ["it took it too fast to be told", "a container was filled fast"])
 def test_fast_growth_before_the_last_sample_is_explained(vanished: dict[str, Any], name: str) -> None:
-    told = vanished[name]["vanished"]
-    assert told["cause"] == "outside_pytorch"
-    assert "70.0 GiB a second, which would have filled the host's memory 0.2 s later" in told["sentence"]
-    assert "It used 50.0 GiB of 64.0 GiB" in told["sentence"]
+    reported = vanished[name]["vanished"]
+    assert reported["cause"] == "outside_pytorch"
+    assert "70.0 GiB a second, which would have filled the host's memory 0.2 s later" in reported["sentence"]
+    assert "It used 50.0 GiB of 64.0 GiB" in reported["sentence"]
 
 
 @pytest.mark.parametrize(

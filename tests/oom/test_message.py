@@ -9,7 +9,7 @@ import pytest
 
 from vramscope.oom_diagnosis.diagnosis import diagnose
 from vramscope.oom_diagnosis.evidence import facts_of_message
-from vramscope.oom_diagnosis.message import MAX_CHARACTERS, parse, parse_parts
+from vramscope.oom_diagnosis.parse_message import MAX_CHARACTERS, parse, parse_parts
 
 MIB, GIB = 1 << 20, 1 << 30
 TORCH_1 = (
@@ -72,11 +72,11 @@ ASYNC = (
 )  # fmt: skip
 def test_each_message_format_is_parsed(text: str, numbers: dict[str, Any]) -> None:
     """Each number within its reported rounding."""
-    told = parse(f"Traceback (most recent call last):\n  ...\ntorch.OutOfMemoryError: {text}\n\nmore")
+    message = parse(f"Traceback (most recent call last):\n  ...\ntorch.OutOfMemoryError: {text}\n\nmore")
     for name, right in numbers.items():
-        seen = getattr(told, name)
+        seen = getattr(message, name)
         if isinstance(right, float):
-            assert abs(seen - right * GIB) <= told.rounding_bytes[name] + 1, name
+            assert abs(seen - right * GIB) <= message.rounding_bytes[name] + 1, name
         else:
             assert seen == right, name
 
@@ -100,13 +100,13 @@ def test_each_message_format_is_parsed(text: str, numbers: dict[str, Any]) -> No
     ],
 )  # fmt: skip
 def test_kinds_of_memory_errors_are_distinguished(text: str, kind: str) -> None:
-    told = parse(text)
-    assert told.kind == kind
-    assert told.is_known == (kind != "unknown")
-    assert told.text in text
+    message = parse(text)
+    assert message.kind == kind
+    assert message.is_known == (kind != "unknown")
+    assert message.text in text
     if kind == "unknown":
-        assert told.text == text, "kept verbatim"
-        assert told.asked_bytes is None
+        assert message.text == text, "kept verbatim"
+        assert message.asked_bytes is None
 
 
 def test_a_megabyte_of_other_text_is_parsed_quickly() -> None:
@@ -123,23 +123,23 @@ def test_a_megabyte_of_other_text_is_parsed_quickly() -> None:
         times = []
         for _ in range(3):  # the shortest: other processes lengthen the others
             began = time.process_time()
-            told = parse(text)
+            message = parse(text)
             times.append(time.process_time() - began)
             if times[-1] < 1.0:
                 break
         assert min(times) < 1.0, unit
-        assert len(told.text) <= 8192
-        assert told.shortened or text.rstrip().endswith(told.text), "it ends where the text does"
+        assert len(message.text) <= 8192
+        assert message.shortened or text.rstrip().endswith(message.text), "it ends where the text does"
 
 
 def test_a_cut_message_invents_no_numbers() -> None:
     """Cut anywhere, the parser neither fails nor invents a number; nor does the diagnosis."""
     whole = parse(TORCH_2_4)
     for end in range(0, len(TORCH_2_4), 3):
-        told = parse(TORCH_2_4[:end])
+        message = parse(TORCH_2_4[:end])
         for name in ("total_bytes", "limit_bytes", "process_bytes", "allocated_bytes", "private_pools_bytes"):
-            assert getattr(told, name) in (None, getattr(whole, name))
-        assert diagnose(facts_of_message(told)).sentence
+            assert getattr(message, name) in (None, getattr(whole, name))
+        assert diagnose(facts_of_message(message)).sentence
 
 
 def test_a_message_with_enough_numbers_has_a_cause() -> None:
@@ -160,10 +160,10 @@ def test_the_last_error_of_a_long_log_is_reported(behind: int) -> None:
     before = f"RuntimeError: {TORCH_2_1}\n" + LINE * (((3 << 20) - behind) // len(LINE))
     log = f"{before}Traceback (most recent call last):\ntorch.OutOfMemoryError: {TORCH_1}\n{'x' * behind}"
     assert len(log) > 3 << 20
-    told = parse(log)
-    assert (told.kind, told.device, told.asked_bytes, told.errors) == ("pytorch", 1, 20 * MIB, 2)
+    message = parse(log)
+    assert (message.kind, message.device, message.asked_bytes, message.errors) == ("pytorch", 1, 20 * MIB, 2)
     for size in (200_001, 1 << 20):
-        assert parse_parts(log[at : at + size] for at in range(0, len(log), size)) == told
+        assert parse_parts(log[at : at + size] for at in range(0, len(log), size)) == message
 
 
 def test_an_error_across_two_parts_is_whole() -> None:
@@ -183,12 +183,14 @@ def test_one_error_in_many_words_counts_once() -> None:
     assert (parse(chain).kind, parse(chain).errors) == ("pytorch", 1)
     mapped = parse("RuntimeError: unable to mmap 1024 bytes from file </torch_1_2>: Cannot allocate memory (12)")
     assert (mapped.kind, mapped.errors) == ("shared_memory", 1)
-    told = parse(f"{TORCH_1}\n{LINE * 100}[rank0]: NCCL error, unhandled cuda error: the peer is gone")
-    assert (told.kind, told.errors, told.certain) == ("pytorch", 2, True), "what may mean anything explains nothing"
-    told = parse(
+    message = parse(f"{TORCH_1}\n{LINE * 100}[rank0]: NCCL error, unhandled cuda error: the peer is gone")
+    assert (message.kind, message.errors, message.certain) == ("pytorch", 2, True), (
+        "what may mean anything explains nothing"
+    )
+    message = parse(
         f"{TORCH_1}, caught\n{LINE * 100}MemoryError: Unable to allocate 93.1 GiB for an array with shape (1,)"
     )
-    assert (told.kind, told.errors) == ("host", 2), "the one that ended it"
+    assert (message.kind, message.errors) == ("host", 2), "the one that ended it"
     assert parse("Segmentation fault").errors == 0
 
 
@@ -199,7 +201,7 @@ def test_a_workers_long_traceback_is_one_error() -> None:
         "Caught MemoryError in DataLoader worker process 3.\nOriginal Traceback (most recent call last):\n"
         f"{frames}numpy._core._exceptions._ArrayMemoryError: Unable to allocate 1.50 PiB for an array with shape (9,)"
     )
-    told = parse(text, "RuntimeError")
-    assert (told.kind, told.worker, told.asked_bytes, told.errors) == ("host", 3, 3 << 49, 1)
-    again = parse(told.text, "RuntimeError")
+    message = parse(text, "RuntimeError")
+    assert (message.kind, message.worker, message.asked_bytes, message.errors) == ("host", 3, 3 << 49, 1)
+    again = parse(message.text, "RuntimeError")
     assert (again.kind, again.worker, again.asked_bytes) == ("host", 3, 3 << 49)

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from vramscope.oom import other_models, owners
+from vramscope.oom import other_models, owned_memory
 from vramscope.protocol import series
 from vramscope.protocol.oom_record import COPIES, OTHER_MODELS
 
@@ -23,11 +23,11 @@ def model() -> nn.Sequential:
     return nn.Sequential(nn.Linear(64, 64, bias=False), nn.ReLU(), nn.Linear(64, 64, bias=False))  # 32 KiB
 
 
-def counted(trains: nn.Module, seen: other_models.Beside, **more: object) -> owners.Holdings:
-    return owners.count([], [trains], series.CPU, loading=False, live=seen, **more)  # type: ignore[arg-type]
+def counted(trains: nn.Module, seen: other_models.LiveObjects, **more: object) -> owned_memory.OwnedMemory:
+    return owned_memory.count([], [trains], series.CPU, loading=False, live=seen, **more)  # type: ignore[arg-type]
 
 
-def only(seen: other_models.Beside, *models: nn.Module) -> other_models.Beside:
+def only(seen: other_models.LiveObjects, *models: nn.Module) -> other_models.LiveObjects:
     """Without what other tests left in this process."""
     return seen._replace(models=[one for one in seen.models if any(one is known for known in models)])
 
@@ -58,9 +58,9 @@ def test_a_teacher_in_the_roots_is_not_a_training_model() -> None:
     """Its forward was observed, but nothing of it requires gradients."""
     trains, teacher = model(), model().requires_grad_(False)
     seen = only(other_models.scan(), trains, teacher)
-    held = owners.count([], [trains, teacher], series.CPU, loading=False, live=seen)
+    held = owned_memory.count([], [trains, teacher], series.CPU, loading=False, live=seen)
     assert (held.owned_bytes["parameters"], held.owned_bytes[OTHER_MODELS]) == (32 * KIB, 32 * KIB)
-    alone = owners.count([], [teacher], series.CPU, loading=False, live=only(other_models.scan(), teacher))
+    alone = owned_memory.count([], [teacher], series.CPU, loading=False, live=only(other_models.scan(), teacher))
     assert (alone.owned_bytes["parameters"], alone.owned_bytes[OTHER_MODELS]) == (32 * KIB, 0), "a model that serves"
 
 
@@ -102,8 +102,8 @@ def test_waiting_bytes_of_a_model_that_is_being_moved() -> None:
     assert all(one is moved for one in found) and found, "the outermost, not the layer whose turn it is"
     assert other_models.being_moved([sys._getframe()]) is None
     elsewhere = copy.deepcopy(trains).to("meta")
-    told = owners.count([], [elsewhere], 0, loading=False, moving=moved)
-    assert told.waiting_bytes == 32 * KIB
+    owned = owned_memory.count([], [elsewhere], 0, loading=False, moving=moved)
+    assert owned.waiting_bytes == 32 * KIB
 
 
 def test_results_named_like_parameters_are_not_copies() -> None:
@@ -119,7 +119,7 @@ def test_results_named_like_parameters_are_not_copies() -> None:
 
 def test_weights_behind_torch_func_wrappers_count() -> None:
     """PyTorch must not warn about gradients of tensors that are no leaves."""
-    trains, told = model(), []
+    trains, seen = model(), []
     weights = dict(trains.named_parameters())
     trains[0].weight.grad = torch.zeros(64, 64)
 
@@ -127,7 +127,7 @@ def test_weights_behind_torch_func_wrappers_count() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                told.append(counted(trains, only(other_models.scan(), trains)))
+                seen.append(counted(trains, only(other_models.scan(), trains)))
             return x
 
     trains.append(Asks())
@@ -137,7 +137,7 @@ def test_weights_behind_torch_func_wrappers_count() -> None:
 
     torch.func.grad(loss_of)(weights, torch.zeros(2, 64))
     torch.func.vmap(lambda x: loss_of({"0.weight": x, "2.weight": x}, torch.zeros(2, 64)))(torch.zeros(3, 64, 64))
-    assert [one.owned_bytes["parameters"] for one in told] == [32 * KIB, 48 * KIB]
+    assert [one.owned_bytes["parameters"] for one in seen] == [32 * KIB, 48 * KIB]
     assert counted(trains, only(other_models.scan(), trains)).owned_bytes["gradients"] == 16 * KIB
 
 
@@ -147,11 +147,11 @@ def test_the_model_of_an_earlier_fold_is_another_model() -> None:
     old(torch.zeros(4, 64)).sum().backward()
     optimizer = torch.optim.AdamW(trains.parameters())
     seen = only(other_models.scan(), trains, old)
-    for heard in ([old], [old, trains]):
-        held = owners.count([optimizer], heard, series.CPU, loading=False, live=seen)
+    for one in ([old], [old, trains]):
+        held = owned_memory.count([optimizer], one, series.CPU, loading=False, live=seen)
         assert (held.owned_bytes["parameters"], held.trainable_bytes) == (32 * KIB, 32 * KIB)
         assert held.owned_bytes[OTHER_MODELS] == 2 * 32 * KIB, "with its gradients"
-    without = owners.count([], [old], series.CPU, loading=False, live=seen)
+    without = owned_memory.count([], [old], series.CPU, loading=False, live=seen)
     assert without.owned_bytes["parameters"] == 32 * KIB, "where no optimizer is known, the one that was heard trains"
 
 
@@ -169,11 +169,11 @@ def test_fsdp2_gathered_parameters_are_not_weights(
         optimizer = torch.optim.AdamW(trains.parameters())
         left = torch.optim.AdamW(old.parameters())
         seen = only(other_models.scan(), trains)._replace(optimizers=[optimizer, left])
-        found: list[tuple[list[object], owners.Holdings]] = []
+        found: list[tuple[list[object], owned_memory.OwnedMemory]] = []
 
         def scan(*_: object) -> None:
             optimizers = other_models.optimizers_of(trains.parameters(), seen.optimizers)
-            held = owners.count(optimizers, [trains], series.CPU, loading=False, live=seen)
+            held = owned_memory.count(optimizers, [trains], series.CPU, loading=False, live=seen)
             found.append((optimizers, held))
 
         list(trains.children())[-1].register_forward_pre_hook(scan)

@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 def test_the_diagnosis_does_not_wait_for_the_recording(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A first answer with replays took 22 s in a server that had compiled nothing yet (load 15)."""
-    from vramscope_server.analysis.oom import window
+    from vramscope_server.analysis.oom import recording_evidence
     from vramscope_server.analysis.oom.remedies.remedy import Replayed
 
     agent, record, recording = Agent(), new_id("o"), new_id("w")
@@ -49,13 +49,13 @@ def test_the_diagnosis_does_not_wait_for_the_recording(server: RunningServer, mo
         agent,
         messages.Piece(artifact=recording, kind="window", number=0, pieces=1, about=about, data=pack(training(0))),
     )
-    made, asked = window.evidence_of, threading.Event()
+    made, asked = recording_evidence.evidence_of, threading.Event()
 
-    def slow(*given: Any) -> window.WindowEvidence:
+    def slow(*given: Any) -> recording_evidence.WindowEvidence:
         assert asked.wait(60)
         return replace(made(*given), replayed=[Replayed("expandable_segments:True", True, 0, True)])
 
-    monkeypatch.setattr(window, "evidence_of", slow)
+    monkeypatch.setattr(recording_evidence, "evidence_of", slow)
     first = server.get(f"/oom/{record}", wait_seconds=0)
     asked.set()
     assert (first["pending"], first["window"], first["by_site"]) == (True, recording, None)
@@ -72,7 +72,7 @@ def test_the_diagnosis_does_not_wait_for_the_recording(server: RunningServer, mo
 
 def test_slow_replays_are_waited_for(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """They were once given up while the page waited, and the page said that no recording was open."""
-    from vramscope_server.analysis.oom import window
+    from vramscope_server.analysis.oom import recording_evidence
     from vramscope_server.analysis.oom.remedies.remedy import Replayed
 
     agent, record, recording = Agent(), new_id("o"), new_id("w")
@@ -84,15 +84,15 @@ def test_slow_replays_are_waited_for(server: RunningServer, monkeypatch: pytest.
         agent,
         messages.Piece(artifact=recording, kind="window", number=0, pieces=1, about=about, data=pack(training(0))),
     )
-    made = window.evidence_of
+    made = recording_evidence.evidence_of
 
-    def slow(trace: Any, confs: Any, progress: Any) -> window.WindowEvidence:
+    def slow(trace: Any, confs: Any, progress: Any) -> recording_evidence.WindowEvidence:
         for done in range(20):
             progress(done, 20)
             time.sleep(0.05)
         return replace(made(trace, []), replayed=[Replayed("expandable_segments:True", True, 0, True)])
 
-    monkeypatch.setattr(window, "evidence_of", slow)
+    monkeypatch.setattr(recording_evidence, "evidence_of", slow)
     monkeypatch.setattr(server.services.whatif_jobs, "_abandoned_seconds", 0.3)
     whole = server.get(f"/oom/{record}", wait_seconds=20)
     while whole["pending"]:

@@ -112,12 +112,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 def test_a_record_of_very_many_blocks_is_whole(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
     import json
 
-    run_id, code, said = staged.run(MANY, server.url, tmp_path)
-    assert code == 0, said[-2000:]
-    spoke = json.loads(next(line for line in said.splitlines() if line.startswith('{"caught"')))
+    run_id, code, output = staged.run(MANY, server.url, tmp_path)
+    assert code == 0, output[-2000:]
+    spoke = json.loads(next(line for line in output.splitlines() if line.startswith('{"caught"')))
     staged.sync(server.url, tmp_path)
-    errors, told = staged.told(server.url, run_id)
-    assert told is not None
+    errors, report = staged.report_of(server.url, run_id)
+    assert report is not None
     assert [error["survived"] for error in errors["errors"]] == [True, True, None], "nobody knows of the last one yet"
     first = errors["errors"][0]
     record = server.get(f"/oom/{first['record']}")
@@ -136,31 +136,31 @@ def test_memory_is_listed_by_category_module_and_line(
     it.
     """
     run_id, _, _ = staged.run(HELD, server.url, tmp_path)
-    _, told = staged.told(server.url, run_id)
-    assert told is not None
+    _, report = staged.report_of(server.url, run_id)
+    assert report is not None
     weights = (256 * 256 + 256) * 4
     layer = {"bytes": 3 * weights, "parameters": weights, "optimizer": 2 * weights}
-    assert told["by_module"] == [{"module": "0.0", **layer}, {"module": "1.0", **layer}]
-    by_category = {row["name"]: row["bytes"] for row in told["by_category"]}
+    assert report["by_module"] == [{"module": "0.0", **layer}, {"module": "1.0", **layer}]
+    by_category = {row["name"]: row["bytes"] for row in report["by_category"]}
     assert (by_category["parameters"], by_category["optimizer"]) == (2 * weights, 4 * weights)
     line = staged.asked_at(replace(HELD, line="# keeps"), str(tmp_path / f"{run_id}.py"))
-    kept = [row for row in told["by_site"] if row["line"] == line]
+    kept = [row for row in report["by_site"] if row["line"] == line]
     assert [(row["bytes"], row["count"]) for row in kept] == [(500 << 20, 5)]
-    assert sum(row["bytes"] for row in told["by_site"]) == told["message"]["allocated_bytes"]
-    assert "Allocations from before the recording, and from its steps without stacks" in told["by_site_words"], (
+    assert sum(row["bytes"] for row in report["by_site"]) == report["message"]["allocated_bytes"]
+    assert "Allocations from before the recording, and from its steps without stacks" in report["by_site_words"], (
         "the weights are older"
     )
-    rows = {row["name"]: row for row in told["counters"]["rows"]}
-    assert rows["allocated_bytes"]["at"] == told["message"]["allocated_bytes"]
+    rows = {row["name"]: row for row in report["counters"]["rows"]}
+    assert rows["allocated_bytes"]["at"] == report["message"]["allocated_bytes"]
     # (as much, where a sample fell between the last allocation and the one that failed)
     assert 0 < rows["allocated_bytes"]["before"] <= rows["allocated_bytes"]["at"]
-    assert rows["reserved_bytes"]["at"] == told["message"]["reserved_bytes"]
-    assert rows["device_used_bytes"]["at"] == told["message"]["total_bytes"] - told["message"]["free_bytes"]
-    assert 0 <= told["counters"]["before_seconds"] < 10
-    assert told["loss"] == {
+    assert rows["reserved_bytes"]["at"] == report["message"]["reserved_bytes"]
+    assert rows["device_used_bytes"]["at"] == report["message"]["total_bytes"] - report["message"]["free_bytes"]
+    assert 0 <= report["counters"]["before_seconds"] < 10
+    assert report["loss"] == {
         "name": "loss", "source": "from session.log", "count": 3, "last": 1.25, "last_step": 2, "first_not_finite_step": 2
     }  # fmt: skip
-    drawn = server.get(f"/oom/{told['record']}/loss")["figure"]["data"][0]
+    drawn = server.get(f"/oom/{report['record']}/loss")["figure"]["data"][0]
     x, y = (np.frombuffer(base64.b64decode(drawn[axis]["bdata"]), drawn[axis]["dtype"]) for axis in "xy")
     np.testing.assert_equal(y, [2.5, np.nan, 1.25])
     assert -60 < x[0] < x[1] < x[2] <= 0
@@ -172,13 +172,13 @@ def test_a_death_in_the_first_step_has_lines_and_modules(
 ) -> None:
     """No model is known yet, and the sampler may not have looked."""
     death = FIRST_STEP[phase]
-    run_id, _, said = staged.run(death, server.url, tmp_path)
-    _, told = staged.told(server.url, run_id)
-    assert told is not None, said[-2000:]
-    assert (told["step"], told["phase"]) == (0, phase)
+    run_id, _, output = staged.run(death, server.url, tmp_path)
+    _, report = staged.report_of(server.url, run_id)
+    assert report is not None, output[-2000:]
+    assert (report["step"], report["phase"]) == (0, phase)
     line = staged.asked_at(replace(death, line="# keeps"), str(tmp_path / f"{run_id}.py"))
     layer = (12288 if phase == "forward" else 8320) * 4096 * 4
-    assert [row["category"] for row in told["by_site"] if row["line"] == line and row["bytes"] >= layer] == [
+    assert [row["category"] for row in report["by_site"] if row["line"] == line and row["bytes"] >= layer] == [
         "activations"
     ]
     (recording,) = server.get(f"/runs/{run_id}/recordings")["recordings"]
@@ -189,28 +189,30 @@ def test_a_death_in_the_first_step_has_lines_and_modules(
 
 def test_unknown_words_are_kept(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
     """The numbers are the allocator's; the text is kept and not parsed."""
-    run_id, code, said = staged.run(REWORDED, server.url, tmp_path)
-    errors, told = staged.told(server.url, run_id)
+    run_id, code, output = staged.run(REWORDED, server.url, tmp_path)
+    errors, report = staged.report_of(server.url, run_id)
     assert code == 1
-    assert told is not None
+    assert report is not None
     assert [(one["error_type"], one["text"], one["survived"]) for one in errors["errors"]] == [
         ("OutOfMemoryError", WORDS, False)
     ]
-    assert (told["message"]["kind"], told["message"]["text"]) == ("unknown", WORDS)
-    assert (told["message"]["asked_bytes"], told["cause"]) == (1 << 34, REWORDED.cause)
-    assert told["sentence"] in said
-    assert f"/runs/{run_id}/oom" in said
+    assert (report["message"]["kind"], report["message"]["text"]) == ("unknown", WORDS)
+    assert (report["message"]["asked_bytes"], report["cause"]) == (1 << 34, REWORDED.cause)
+    assert report["sentence"] in output
+    assert f"/runs/{run_id}/oom" in output
 
 
 def test_an_unknown_pytorch_error_is_recorded(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
-    run_id, _, said = staged.run(UNTOLD, server.url, tmp_path)
-    errors, told = staged.told(server.url, run_id)
-    assert told is not None, "by its class it is one"
+    run_id, _, output = staged.run(UNTOLD, server.url, tmp_path)
+    errors, report = staged.report_of(server.url, run_id)
+    assert report is not None, "by its class it is one"
     assert [one["survived"] for one in errors["errors"]] == [False]
-    assert (told["message"]["kind"], told["message"]["text"]) == ("unknown", WORDS)
-    assert (told["cause"], told["message"]["asked_bytes"], told["remedies"]) == (None, None, []), "nothing is guessed"
-    assert told["culprit"]["line"] == staged.asked_at(UNTOLD, str(tmp_path / f"{run_id}.py"))
-    assert told["sentence"] in said
+    assert (report["message"]["kind"], report["message"]["text"]) == ("unknown", WORDS)
+    assert (report["cause"], report["message"]["asked_bytes"], report["remedies"]) == (None, None, []), (
+        "nothing is guessed"
+    )
+    assert report["culprit"]["line"] == staged.asked_at(UNTOLD, str(tmp_path / f"{run_id}.py"))
+    assert report["sentence"] in output
 
 
 def test_other_bytes_are_refused() -> None:

@@ -53,30 +53,30 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 
 def test_the_users_history_is_recorded_and_unchanged(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
-    run, code, said = staged.run(OWN, server.url, tmp_path, STACKS="python")
-    assert code == 0, said[-2000:]
-    spoke = json.loads(next(line for line in said.splitlines() if line.startswith('{"same"')))
+    run, code, output = staged.run(OWN, server.url, tmp_path, STACKS="python")
+    assert code == 0, output[-2000:]
+    spoke = json.loads(next(line for line in output.splitlines() if line.startswith('{"same"')))
     assert spoke["same"]
     assert spoke["more"] == 0
     (error,) = server.get(f"/runs/{run}/oom")["errors"]
-    told = server.get(f"/oom/{error['record']}", wait_seconds=20)
+    answer = server.get(f"/oom/{error['record']}", wait_seconds=20)
     line = staged.asked_at(replace(OWN, line="# keeps"), str(tmp_path / f"{run}.py"))
-    kept = [row for row in told["by_site"] if row["line"] == line or row["function"] == "megabytes"]
+    kept = [row for row in answer["by_site"] if row["line"] == line or row["function"] == "megabytes"]
     assert [(row["bytes"], row["count"]) for row in kept] == [(500 << 20, 5)]
-    assert sum(row["bytes"] for row in told["by_site"]) == told["message"]["allocated_bytes"]
+    assert sum(row["bytes"] for row in answer["by_site"]) == answer["message"]["allocated_bytes"]
     (recording,) = server.get(f"/runs/{run}/recordings")["recordings"]
-    assert recording["recording"] == told["window"]
+    assert recording["recording"] == answer["window"]
     assert recording["about"]["events"] >= spoke["events"]
-    moments = server.get(f"/recordings/{told['window']}/moments")
+    moments = server.get(f"/recordings/{answer['window']}/moments")
     assert "own memory history" in moments["reason"]
     assert moments["lost_events"] is None
     assert moments["steps"] == [], "in which step each event was is not known"
 
 
 def test_a_history_with_native_frames_is_not_used(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
-    run, code, said = staged.run(OWN, server.url, tmp_path, STACKS="all")
-    assert code == 0, said[-2000:]
+    run, code, output = staged.run(OWN, server.url, tmp_path, STACKS="all")
+    assert code == 0, output[-2000:]
     (error,) = server.get(f"/runs/{run}/oom")["errors"]
-    told = server.get(f"/oom/{error['record']}", wait_seconds=0)
-    assert told["window"] is None
-    assert [note for note in told["notes"] if "C++ frames" in note]
+    answer = server.get(f"/oom/{error['record']}", wait_seconds=0)
+    assert answer["window"] is None
+    assert [note for note in answer["notes"] if "C++ frames" in note]

@@ -51,7 +51,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
             "figures",
             "settings",
             "services",
-            "access",
+            "request_checks",
             "tokens",
             "live_events",
             "recording_cache",
@@ -69,7 +69,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "child_process.py": (set(), set()),
     "recording_cache.py": ({"store", "analysis"}, {"vramscope"}),
     "whatif_jobs.py": ({"analysis.simulator.settings"}, {"msgspec"}),
-    "access.py": ({"api.problems"}, None),  # a refusal has the form of the API's problems
+    "request_checks.py": ({"api.problems"}, None),  # a refusal has the form of the API's problems
     "tokens.py": ({"store", "api.problems"}, None),
     "live_events.py": ({"answers", "store", "settings"}, None),
     "settings.py": (set(), None),

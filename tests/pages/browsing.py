@@ -25,13 +25,13 @@ def drawn(page: Any, name: str) -> Any:
     """
     chart = page.locator(f"vs-chart[data-figure={name}]")
 
-    def begun() -> Any:
+    def started() -> Any:
         chart.evaluate(
             "(chart) => chart.scrollIntoView({ block: 'center' })"
         )  # at once: no waiting until nothing moves
         return chart.get_attribute("data-draws")
 
-    eventually(begun, COMPILED_MS / 1000, f"the figure {name}")
+    eventually(started, COMPILED_MS / 1000, f"the figure {name}")
     return chart
 
 

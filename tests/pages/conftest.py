@@ -122,7 +122,7 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-def said(message: Any) -> str:
+def output_of(message: Any) -> str:
     """Of a request that failed Chromium tells the answer alone: where it went belongs to it."""
     where = message.location.get("url", "")
     return f"{message.text} {where}" if "Failed to load" in message.text else str(message.text)
@@ -135,16 +135,16 @@ class Watcher:
         self.complaints: list[str] = []
         self.expected: list[str] = []
         self.origins: set[str] = set()
-        self.heard = {"page": self.watch, "request": self.check_host}
-        for event, listener in self.heard.items():
+        self.listeners = {"page": self.watch, "request": self.check_host}
+        for event, listener in self.listeners.items():
             context.on(event, listener)
 
     def leave(self, context: Any) -> None:
-        for event, listener in self.heard.items():
+        for event, listener in self.listeners.items():
             context.remove_listener(event, listener)
 
     def watch(self, page: Any) -> None:
-        page.on("console", lambda message: message.type == "error" and self.note(said(message)))
+        page.on("console", lambda message: message.type == "error" and self.note(output_of(message)))
         page.on("pageerror", lambda error: self.note(f"exception: {error}\n{error.stack}"))
 
     def check_host(self, request: Any) -> None:

@@ -53,7 +53,7 @@ class Training:
     not_scanned: str = ""
     techniques: tuple[wire_messages.Technique, ...] | None = None
     """None: the agent tells of none"""
-    findings: tuple[wire_messages.Finding, ...] = ()
+    findings: tuple[wire_messages.Pitfall, ...] = ()
     config: dict[str, wire_messages.Scalar] = field(default_factory=dict)
     allocator_settings: str | None = ""
     framework: str = "loop"
@@ -384,14 +384,14 @@ AUTOCAST = wire_messages.Technique(
 WAITING = wire_messages.Technique(
     kind="attention", chip="attention sdpa", declared="attn_implementation='sdpa'", observed=None
 )
-IN_EVAL_MODE = wire_messages.Finding(
+IN_EVAL_MODE = wire_messages.Pitfall(
     kind="checkpointing-not-seen",
     text="activation_checkpointing=True, but nothing was recomputed in 3 observed steps: the model is in eval mode, and its "
     "blocks checkpoint in training mode only. No memory is saved.",
     advice="call model.train() before the loop, and again after each evaluation",
     first_step=5,
 )
-LATE_BINDING = wire_messages.Finding(
+LATE_BINDING = wire_messages.Pitfall(
     kind="checkpoint-closure",
     text="This checkpointed function reads 'block' from the enclosing code. In 11 checkpoints of a step 'block' had changed "
     "when backward ran the function again, and another module was called. Gradients are wrong, without an error.",
@@ -451,7 +451,7 @@ HOSTILE = Training(
     tags=("<u>tag</u>",),
     run="badbadbad0000001",
     techniques=(wire_messages.Technique(kind="optimizer", chip=MARKUP, declared=MARKUP, observed=MARKUP),),
-    findings=(wire_messages.Finding(kind="trap", text=MARKUP, advice=MARKUP, file=MARKUP, line=1),),
+    findings=(wire_messages.Pitfall(kind="trap", text=MARKUP, advice=MARKUP, file=MARKUP, line=1),),
     seed=4,
     config={"<script>": "<b>1</b>"},
 )

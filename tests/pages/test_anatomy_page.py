@@ -88,9 +88,9 @@ def test_the_stack_is_drawn_under_its_ruler_and_coloured_as_one_likes(page: Any,
         " return Math.max(...areas[0].y.map((_, i) => areas.reduce((sum, { y }) => sum + y[i], 0)))"
         " * areas[0].meta.divisor; }"
     )
-    told = chart.evaluate("(chart) => chart.getAttribute('aria-label')")
-    assert re.match(r"Allocated memory from event -1 to \d+: at most [\d.]+ [GM]iB, at event", told)
-    assert words(page, ".timeline .map-words").startswith(told.split("at most ")[1].split(",")[0])
+    result = chart.evaluate("(chart) => chart.getAttribute('aria-label')")
+    assert re.match(r"Allocated memory from event -1 to \d+: at most [\d.]+ [GM]iB, at event", result)
+    assert words(page, ".timeline .map-words").startswith(result.split("at most ")[1].split(",")[0])
     assert top > 0
     assert words(page, ".timeline .legend").count("iB") >= 4, "each series with what it holds at the peak"
     page.get_by_role("group", name="Colour by").get_by_text("Your line").click()
@@ -123,9 +123,9 @@ def test_one_goes_closer_points_and_looks_at_an_allocation(page: Any, recorded: 
     for height in range(90, 50, -1):
         place = point(chart, moment + 0.5, height / 100)
         # (without its answer the words are still those of the place before)
-        with page.expect_response(lambda answer: "/at?" in answer.url) as told:
+        with page.expect_response(lambda answer: "/at?" in answer.url) as caught:
             chart.locator(".plot").hover(position=place)
-        if "model.py" in told.value.text():
+        if "model.py" in caught.value.text():
             break
     place["y"] += 3  # within it: at its border a pixel's part decides
     eventually(lambda: "model.py:31" in words(page, ".timeline-place"))
@@ -218,8 +218,8 @@ def test_advice_stands_under_the_picture_each_with_its_number(page: Any, recorde
     advice = page.locator(".advice-card [data-rule=optimizer_state]")
     saves, sentence = advice.locator(".saves").inner_text(), advice.locator(".said").inner_text()
     number = re.fullmatch(r"up to \u2212(\d+) MiB peak", saves)
-    told = re.search(r"the peak falls by ([\d.]+) MiB", sentence)
-    assert number and told and int(number[1]) == pytest.approx(float(told[1]), abs=0.51)
+    match = re.search(r"the peak falls by ([\d.]+) MiB", sentence)
+    assert number and match and int(number[1]) == pytest.approx(float(match[1]), abs=0.51)
     assert "With an 8-bit optimizer it is" in sentence
     run = Sender(server.url, "slow data")
     run.send(run.agent.samples(5), run.agent.steps(4))
@@ -265,10 +265,10 @@ def test_its_events_are_searched_and_its_window_is_had_as_a_file(page: Any, reco
     chart = ready(page)
     page.get_by_role("link", name="Events", exact=True).click()
     eventually(lambda: query(page).get("tab") == "events" and query(page).get("from") == "20")
-    rows, said = page.locator(".events-table tbody tr"), page.locator(".events [role=status]")
+    rows, seen = page.locator(".events-table tbody tr"), page.locator(".events [role=status]")
 
     def matching() -> int:
-        return whole(re.search(r" of ([\d\s]+)", said.inner_text()).group(1))
+        return whole(re.search(r" of ([\d\s]+)", seen.inner_text()).group(1))
 
     eventually(lambda: rows.count() == 200)
     assert matching() == int(query(page)["to"]) - 20, "of the window alone"
@@ -277,7 +277,7 @@ def test_its_events_are_searched_and_its_window_is_had_as_a_file(page: Any, reco
     assert_legible(page)
     page.get_by_role("button", name="All events").click()
     eventually(lambda: "from" not in query(page) and "page" not in query(page))
-    eventually(lambda: "that match" not in said.inner_text())
+    eventually(lambda: "that match" not in seen.inner_text())
     of_all = matching()
     page.locator("input[name=q]").fill("model.py:31")
     page.locator("input[name=most]").fill("1 GiB")
@@ -336,7 +336,7 @@ def test_who_let_go_is_told_where_it_was_recorded_and_else_no_one_is_named(page:
     run.send(run.agent.ended())
     recordings = [one["recording"] for one in httpx.get(
         f"{server.url}/api/v1/runs/{run.agent.run}/recordings", trust_env=False).json()["recordings"]]  # fmt: skip
-    said = {}
+    fields = {}
     for recording in recordings:
         page.goto(f"{page_of(run)}?recording={recording}&tab=events&q=model.py:31&action=alloc")
         made = page.locator(".events-table tbody tr")
@@ -347,10 +347,10 @@ def test_who_let_go_is_told_where_it_was_recorded_and_else_no_one_is_named(page:
         ended = card.inner_text().split("Freed by")[1]
         page.goto(f"{page_of(run)}?recording={recording}&tab=events&action=free_requested")
         page.locator(".events-table tbody tr").first.wait_for(timeout=COMPILED_MS)
-        said["train" in ended] = ended, page.locator(".events-table").inner_text()
-    ended, table = said[True]
+        fields["train" in ended] = ended, page.locator(".events-table").inner_text()
+    ended, table = fields[True]
     assert "me/train.py:87" in ended and "train.py:87 train" in table and "allocated by" not in table
-    ended, table = said[False]
+    ended, table = fields[False]
     assert "no stacks of frees were recorded" in ended
     assert "allocated by model.py:31 forward" in table
 

@@ -31,9 +31,9 @@ SECOND = 1_000_000_000
 class Sender:
     """A process that sends to a server of the pages' tests."""
 
-    def __init__(self, url: str, name: str, **told: Any) -> None:
+    def __init__(self, url: str, name: str, **fields: Any) -> None:
         self.url = url
-        self.agent = Agent(new_id("pagesrun"), name=name, start_ns=time.time_ns() - 60 * SECOND, **told)
+        self.agent = Agent(new_id("pagesrun"), name=name, start_ns=time.time_ns() - 60 * SECOND, **fields)
 
     def send(self, *messages: wire_messages.Message) -> wire_messages.Ack:
         answer = httpx.post(
@@ -487,9 +487,9 @@ def test_what_was_predicted_stands_beside_what_was_measured(page: Any, server: A
     own, changed = (card.locator(f"[data-run='{run.agent.run}']") for run in (base, other))
     eventually(lambda: "±0.0 %" in own.inner_text(), seconds=COMPILED_MS / 1000)
     assert "1.46 GiB" in own.inner_text()
-    told = changed.inner_text()
-    assert re.search(r"expandable_segments:True\s+1\.39 GiB", told) and re.search(r"1\.39 GiB\s+±0\.0 %", told)
-    assert re.search(r"[\d.]+ [GM]iB \u2013 [\d.]+ [GM]iB\s+band", told), "where it may lie, and how sure that is"
+    result = changed.inner_text()
+    assert re.search(r"expandable_segments:True\s+1\.39 GiB", result) and re.search(r"1\.39 GiB\s+±0\.0 %", result)
+    assert re.search(r"[\d.]+ [GM]iB \u2013 [\d.]+ [GM]iB\s+band", result), "where it may lie, and how sure that is"
     assert "exact" in own.inner_text()
     assert "The recording starts mid-run" in card.inner_text()
     assert "steps 1 to 3" in card.inner_text()

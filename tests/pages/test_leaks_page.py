@@ -322,11 +322,11 @@ def test_of_a_leak_on_the_host_no_recording_is_awaited(page: Any, own_server: An
     rank.client.close()
     page.goto(f"{own.url}/runs/a11000000001ea41/leaks")
     detail = page.locator(".leak-detail")
-    for name, said in (("hosted", False), (sender.HISTORY.name, True)):
+    for name, has_replay in (("hosted", False), (sender.HISTORY.name, True)):
         page.locator(".leaks tbody tr", has_text=name).first.click()
         eventually(lambda name=name: detail.locator("h2").inner_text() == name)
-        eventually(lambda said=said: ("by replay" in detail.inner_text().lower()) == said)
-        assert ("measured" in detail.locator(".chip").all_inner_texts()) == said
+        eventually(lambda has_replay=has_replay: ("by replay" in detail.inner_text().lower()) == has_replay)
+        assert ("measured" in detail.locator(".chip").all_inner_texts()) == has_replay
 
 
 def test_a_lost_server_is_told_and_a_look_that_came_meanwhile_is_shown(page: Any, own_server: Any) -> None:

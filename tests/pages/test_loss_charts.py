@@ -20,7 +20,7 @@ LOST = [*FALLING[:41], math.nan, math.inf, *([math.nan] * 17)]
 ZEROED = [*DIVERGED[:50], 0.0, *DIVERGED[51:]]
 
 
-def told(at: float, first: int, losses: list[float]) -> messages.Scalars:
+def report_of(at: float, first: int, losses: list[float]) -> messages.Scalars:
     """Losses from step ``first`` on, 0.3 s apart."""
     rows = len(losses)
     return messages.Scalars(
@@ -36,7 +36,7 @@ def trained(server: Any, name: str, losses: list[float]) -> str:
     training = sender.Training(name=name, project="losses", ranks=1)
     rank = sender.Rank(server.url, training, start=time.time() - 600)
     rank.history(STEPS)
-    rank.post(scalars=[told(rank.start, 1, losses)])
+    rank.post(scalars=[report_of(rank.start, 1, losses)])
     rank.finish()
     rank.client.close()
     return training.run

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backend"))  # tests are impo
 from window_maker import training as recorded
 from wire_maker import Agent, column, new_id
 
-from vramscope.oom.messages import messages_of
+from vramscope.oom.record_pieces import messages_of
 from vramscope.protocol import messages as wire_messages
 from vramscope.protocol import series, window
 from vramscope.protocol.oom_record import Frame, ModuleBytes, OomRecord, pack
@@ -91,7 +91,7 @@ def rich_box(record: str, recording: str | None, **changes: Any) -> OomRecord:
 
 def sent(server: Any, run: str, *boxes: OomRecord, more: tuple[wire_messages.Message, ...] = ()) -> None:
     """Bring boxes to a run that is there."""
-    told = httpx.get(f"{server.url}/api/v1/runs/{run}", trust_env=False).json()
+    answer = httpx.get(f"{server.url}/api/v1/runs/{run}", trust_env=False).json()
     messages: list[wire_messages.Message] = []
     for one in boxes:
         about = {"time_ns": one.time_ns, "step": one.step, "asked_bytes": one.asked_bytes, "seen_by": one.seen_by}
@@ -101,7 +101,7 @@ def sent(server: Any, run: str, *boxes: OomRecord, more: tuple[wire_messages.Mes
             wire_messages.Piece(artifact=one.record, kind="oom", number=0, pieces=1, about=about, data=pack(one))
         )
     attached = wire_messages.Attached(
-        project=told["project"], name=told["name"], rank=0, world_size=1, host="h", pid=1, start_ns=time.time_ns(),
+        project=answer["project"], name=answer["name"], rank=0, world_size=1, host="h", pid=1, start_ns=time.time_ns(),
         framework="loop", devices=[wire_messages.Device(index=0, name="GPU", total_bytes=32 * GIB)], python="3", torch="2",
         agent_version="1",
     )  # fmt: skip
@@ -225,9 +225,9 @@ def test_all_ranks_stand_side_by_side(page: Any, own_server: Any) -> None:
     page.goto(f"{server.url}/runs/{run}/oom")
     rows = page.locator(".oom-ranks tbody tr")
     rows.nth(2).wait_for()
-    told = [row.inner_text() for row in rows.all()]
+    seen = [row.inner_text() for row in rows.all()]
     for text, words in zip(
-        told,
+        seen,
         (
             ("rank 0", "waited", "encoder.1", f"{MARKUP}.py:87", "reported by the server, 120 ms later"),
             ("rank 1", "ran out", "4.00 GiB", "1.00 GiB", "29.0 GiB", "30.0 GiB"),
@@ -236,7 +236,7 @@ def test_all_ranks_stand_side_by_side(page: Any, own_server: Any) -> None:
         strict=True,
     ):  # fmt: skip
         assert not [word for word in words if word not in text], text
-    assert [word for word in ("9.00 GiB", "12.0 GiB", "22.0 GiB") if word not in told[0]] == []
+    assert [word for word in ("9.00 GiB", "12.0 GiB", "22.0 GiB") if word not in seen[0]] == []
     assert page.locator(".oom-ranks header").inner_text().endswith("no record from 1 of 3")
     assert page.locator("img").count() == 0, "markup stays text"
     segments = drawn(page, "map")
@@ -288,13 +288,13 @@ def test_the_export_needs_nothing_from_elsewhere(chromium: Any, own_server: Any,
     made = Elements(text)
     assert made.elsewhere == []
     assert not {"img", "link", "iframe", "object", "embed", "base"} & set(made.tags)
-    for told in (
+    for one in (
         MARKUP,
         "Counters before and at the error",
         "80 ms before",
         "No recording was open at the error",
     ):
-        assert told in made.words, told
+        assert one in made.words, one
     file = tmp_path / "export.html"
     file.write_text(text)
     context = chromium.new_context()

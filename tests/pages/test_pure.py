@@ -175,7 +175,7 @@ def test_alerts_count_what_is_wrong_and_name_what_nobody_looked_for(loaded: Any)
 
 
 def test_a_saving_that_repeats_do_not_bear_out_is_none(loaded: Any) -> None:
-    told = loaded.evaluate(
+    result = loaded.evaluate(
         """async () => {
           const { compareVerdict } = await import("vramscope/parts/compare_verdict.js");
           const base = { name: "base", peak_allocated_bytes: 100, reasons: [] };
@@ -185,8 +185,8 @@ def test_a_saving_that_repeats_do_not_bear_out_is_none(loaded: Any) -> None:
           return [0.01, -0.01].map((low) => compareVerdict([base, other(low)]).textContent);
         }"""
     )
-    assert told[0].startswith("other needs the least memory: 2 % less than base.")
-    assert told[1].startswith("No run needs less than base by more than its repeats differ.")
+    assert result[0].startswith("other needs the least memory: 2 % less than base.")
+    assert result[1].startswith("No run needs less than base by more than its repeats differ.")
 
 
 def test_alerts_follow_the_rules_that_the_server_tells(loaded: Any) -> None:
@@ -321,8 +321,8 @@ def test_polygons_become_one_path_with_a_gap_between_two(call: Any) -> None:
 
 def test_a_band_with_gaps_is_a_shape_for_each_stretch(call: Any) -> None:
     """Filled as one, its ends would be joined across what is unknown."""
-    told = call("series", "bandOutlines", [0, 1, 2, 3, 4], [1, 1, None, 2, None], [3, 4, None, 5, None])
-    assert told == {"x": [0, 1, 1, 0, None, 3, 3, None], "y": [3, 4, 1, 1, None, 5, 2, None]}
+    result = call("series", "bandOutlines", [0, 1, 2, 3, 4], [1, 1, None, 2, None], [3, 4, None, 5, None])
+    assert result == {"x": [0, 1, 1, 0, None, 3, 3, None], "y": [3, 4, 1, 1, None, 5, 2, None]}
     assert call("series", "bandOutlines", [0, 1], [None, None], [1, 1]) == {"x": [], "y": []}
 
 
@@ -366,8 +366,8 @@ def test_a_runs_verdict_says_what_most_of_the_peak_is(
         "ranks": [], "peak_allocated_bytes": 2 << 30, "peak_step": 3, "peak_phase": "optimizer",
         "peak_categories": held, "recordings": recordings, "fragmentation_fraction": None,
     }  # fmt: skip
-    said, links = loaded.evaluate(RUN_VERDICT, [run, NO_LEAK])
-    assert f"{words} No leak found." in said
+    result, links = loaded.evaluate(RUN_VERDICT, [run, NO_LEAK])
+    assert f"{words} No leak found." in result
     assert links == ([leads_to] if leads_to else [])
 
 
@@ -393,9 +393,9 @@ def test_a_runs_verdict_says_of_leaks_what_the_page_leaks_says(
         "recordings": 0, "fragmentation_fraction": None,
     }  # fmt: skip
     leaks = level and {"verdict": {"level": level}, "scans": [] if left_out is None else [{"not_scanned": left_out}]}
-    said, links = loaded.evaluate(RUN_VERDICT, [run, leaks])
-    assert said.startswith(head)
-    assert said.strip().endswith(words)
+    result, links = loaded.evaluate(RUN_VERDICT, [run, leaks])
+    assert result.startswith(head)
+    assert result.strip().endswith(words)
     assert links == (["/runs/r/leaks"] if level in ("held", "growth", "unknown") else [])
 
 

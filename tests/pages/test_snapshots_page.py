@@ -47,11 +47,11 @@ def test_how_far_it_is_stands_on_the_page_and_it_can_be_deleted_meanwhile(
     row.wait_for()
     ident = row.get_attribute("data-snapshot")
     snapshots = server.server.config.app.state.services.snapshots
-    held = Held(snapshots, ident, begun=True)
+    held = Held(snapshots, ident, has_begun=True)
     page.get_by_text("preparing").wait_for()
     assert row.locator("progress").get_attribute("value") is None, "nobody knows how long that takes"
     held.go_on()
-    held = Held(snapshots, ident, begun=False)
+    held = Held(snapshots, ident, has_begun=False)
     page.get_by_text(re.compile(r"reading, [1-9]\d?\s*%")).wait_for()
     done, total = (float(row.locator("progress").get_attribute(name)) for name in ("value", "max"))
     assert 0 < done < total == file.stat().st_size
@@ -78,11 +78,11 @@ def test_what_if_settings_in_force_and_exports_of_an_uploaded_file(
     page.set_input_files("input[type=file]", file)
     page.locator("tr[data-state=ready] a").click()
     page.locator(".settings-in-force summary").click()
-    told = page.locator(".settings-in-force").inner_text()
-    assert "5 settings reported by PyTorch" in told
+    result = page.locator(".settings-in-force").inner_text()
+    assert "5 settings reported by PyTorch" in result
     for name, value in IN_FORCE.items():  # numbers and truths as JavaScript writes them
         shown = json.dumps(value).strip('"').removesuffix(".0")
-        assert re.search(rf"{name}\s+{re.escape(shown)}(\s|$)", told), name
+        assert re.search(rf"{name}\s+{re.escape(shown)}(\s|$)", result), name
     page.get_by_text("Export the window").click()
     assert page.get_by_role("link", name="Parquet").get_attribute("href").endswith("format=parquet")
     page.get_by_text("Export the window").click()

@@ -11,7 +11,7 @@ from test_oom_page import GIB, rich_box
 from wire_maker import leak as a_leak
 from wire_maker import scan
 
-from vramscope.oom.messages import messages_of
+from vramscope.oom.record_pieces import messages_of
 from vramscope.protocol import messages
 from vramscope.protocol.oom_record import ModuleBytes
 

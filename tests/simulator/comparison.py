@@ -99,12 +99,12 @@ def segment_addresses(
     stretches: dict[int, tuple[int, int]] = {}
     """begin -> (end, bytes that have memory)"""
     untouched = list(answer["untouched"])
-    told: list[int] = []
+    seen: list[int] = []
     """reserved, and counted as such, before there was memory"""
 
     def tell(address: int) -> None:
-        if address not in told:
-            told.append(address)
+        if address not in seen:
+            seen.append(address)
             addresses.append(address)
 
     device_allocs = answer["before"][STATISTICS.index("num_device_alloc")]
@@ -120,8 +120,8 @@ def segment_addresses(
             begin = next((begin for begin, (end, _) in stretches.items() if begin <= address < end), None)
             if begin is None:
                 begin = address
-                if begin in told:
-                    told.remove(begin)
+                if begin in seen:
+                    seen.remove(begin)
                 else:
                     addresses.append(begin)
                 page = GRANULE if size == GRANULE else settings.large_segment_bytes

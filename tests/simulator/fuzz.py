@@ -37,8 +37,8 @@ def main() -> int:
         while counts["runs"] < arguments.runs and time.monotonic() < end:
             script = draw(first + counts["runs"], arguments.events, asked.profile.newer_keys)
             counts["runs"] += 1
-            if told := difference(script, asked):
-                print(f"seed {script.seed}: {told}\n{script.conf}", flush=True)
+            if changes := difference(script, asked):
+                print(f"seed {script.seed}: {changes}\n{script.conf}", flush=True)
                 shorter = shrunk(script, asked)
                 print(f"shrunk to {len(shorter.steps)} steps:\n{shorter}\n{difference(shorter, asked)}", flush=True)
                 return 1

@@ -179,8 +179,8 @@ class Session:
 
     def find_untouched(self, device_allocs: int) -> None:
         """Look for reservations whose first mapping failed: nobody may touch them, and they are that long."""
-        told = re.search(r"large_segment_size_mb:(\d+)", self.conf)
-        pages = (2 << 20, int(told[1]) << 20 if told else 20 << 20)
+        match = re.search(r"large_segment_size_mb:(\d+)", self.conf)
+        pages = (2 << 20, int(match[1]) << 20 if match else 20 << 20)
         lengths = {-(-self.reservation_bytes // page) * page for page in pages}
         with open("/proc/self/maps") as maps:
             for line in maps:
@@ -261,13 +261,13 @@ class Session:
 def in_a_child(job: dict[str, Any]) -> bytes:
     """The answer, pickled, of a process of its own; of one that died, why."""
     reading, writing = os.pipe()
-    told = tempfile.TemporaryFile()  # noqa: SIM115 - 2.13 tells of each failed cudaMalloc on stderr
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - 2.13 tells of each failed cudaMalloc on stderr
     child = os.fork()
     if child == 0:
         os.close(reading)
         try:
             os.environ.update(job["environment"])
-            os.dup2(told.fileno(), 2)
+            os.dup2(file.fileno(), 2)
             gc.disable()
             try:
                 # Kept until the end: its pools would go before its tensors, and at some addresses PyTorch aborts.
@@ -283,9 +283,9 @@ def in_a_child(job: dict[str, Any]) -> bytes:
     with os.fdopen(reading, "rb") as source:
         answer = source.read()
     status = os.waitpid(child, 0)[1]
-    with told:
-        told.seek(0)
-        last = told.read()[-20_000:].decode(errors="replace")
+    with file:
+        file.seek(0)
+        last = file.read()[-20_000:].decode(errors="replace")
     return answer or pickle.dumps({"failed": f"the process ended with status {status}: {last}"})
 
 

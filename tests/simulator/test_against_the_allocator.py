@@ -20,10 +20,10 @@ MIB = 1 << 20
 def test_a_replay_begins_in_the_middle_of_a_history(conf: str, asked: Any):
     """With a snapshot's segments and blocks, and when they were made, the rest is the same to the byte."""
     for seed in range(4):
-        begun = replace(draw(seed), conf=conf, total_mib=81079, fraction=None)
+        result = replace(draw(seed), conf=conf, total_mib=81079, fraction=None)
         # (what a snapshot does not tell: which pools nobody uses, and unmapped pages at an expandable segment's beginning)
-        begun.steps = [step for step in begun.steps if step[0] not in ("drop_pool", "empty")]
-        assert difference_from_the_middle(begun, asked, 1000) == "", f"seed {seed}"
+        result.steps = [step for step in result.steps if step[0] not in ("drop_pool", "empty")]
+        assert difference_from_the_middle(result, asked, 1000) == "", f"seed {seed}"
 
 
 @pytest.mark.gpu

@@ -60,8 +60,8 @@ def pytorch_says(texts: list[str]) -> tuple[str, list[Any]]:
     done = subprocess.run(
         [sys.executable, "-c", ASK], input=json.dumps(texts), capture_output=True, text=True, check=True
     )
-    version, told = json.loads(done.stdout)
-    return version, told
+    version, answer = json.loads(done.stdout)
+    return version, answer
 
 
 def random_text(luck: random.Random) -> str:
@@ -102,10 +102,10 @@ def test_pytorch_and_we_accept_and_refuse_the_same(emulated_gpu: None):
     """Known texts and 1,500 random ones: the same words of refusal, and the same settings in force."""
     luck = random.Random(4)
     texts = [text for text, _ in REFUSED] + ACCEPTED + [random_text(luck) for _ in range(1500)]
-    version, told = pytorch_says(texts)
+    version, result = pytorch_says(texts)
     profile, _ = profile_of(version)
     refused = 0
-    for text, theirs in zip(texts, told, strict=True):
+    for text, theirs in zip(texts, result, strict=True):
         try:
             ours: Any = AllocatorSettings.parse(text, profile)
         except BadSetting as refusal:
@@ -185,7 +185,7 @@ def test_settings_in_force_are_told_in_one_text_that_gives_them_again(text: str)
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         {"max_split_size_mb": -5, "expandable_segments": 1, "garbage_collection_threshold": 7},
         {"max_split_size_mb": "much", "expandable_segments": "True", "garbage_collection_threshold": None},
@@ -194,6 +194,6 @@ def test_settings_in_force_are_told_in_one_text_that_gives_them_again(text: str)
         {"roundup_power2_divisions": -4},
     ],
 )
-def test_what_no_allocator_has_is_not_believed(told: dict[str, Any]):
+def test_what_no_allocator_has_is_not_believed(reported: dict[str, Any]):
     for seen in (None, 5 << 20, (20 << 20) + 1):
-        assert settings_in_force("", told, NEWEST, lambda _, seen=seen: seen) == AllocatorSettings()
+        assert settings_in_force("", reported, NEWEST, lambda _, seen=seen: seen) == AllocatorSettings()

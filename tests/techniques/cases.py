@@ -1159,16 +1159,16 @@ def lora_by_peft() -> Any:
 def dora_by_peft() -> Any:
     from peft import LoraConfig, get_peft_model
 
-    told = LoraConfig(r=4, use_dora=True, target_modules=r"blocks\.\d+\.0")
-    return loop(get_peft_model(Blocks(plainly), told))
+    config = LoraConfig(r=4, use_dora=True, target_modules=r"blocks\.\d+\.0")
+    return loop(get_peft_model(Blocks(plainly), config))
 
 
 @case
 def adalora_by_peft() -> Any:
     from peft import AdaLoraConfig, get_peft_model
 
-    told = AdaLoraConfig(total_step=10, init_r=4, target_r=2, target_modules=r"blocks\.\d+\.0")
-    return loop(get_peft_model(Blocks(plainly), told))
+    result = AdaLoraConfig(total_step=10, init_r=4, target_r=2, target_modules=r"blocks\.\d+\.0")
+    return loop(get_peft_model(Blocks(plainly), result))
 
 
 @case

@@ -330,8 +330,8 @@ def accelerate_unused() -> Any:
 @case
 def accelerate_by_environment() -> Any:
     """Configuration through the environment of ``accelerate launch``."""
-    told = {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "2", "ACCELERATE_MIXED_PRECISION": "fp16"}
-    with mock.patch.dict(os.environ, told):
+    fields = {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "2", "ACCELERATE_MIXED_PRECISION": "fp16"}
+    with mock.patch.dict(os.environ, fields):
         return accelerated()
 
 
@@ -554,8 +554,8 @@ def lightning_adapter() -> Any:
     """Techniques inside a Lightning module."""
     from peft import LoraConfig, get_peft_model
 
-    told = LoraConfig(r=4, target_modules=r"blocks\.\d+\.0")
-    return lightning_fit(of=lambda model: get_peft_model(model, told), around=torch.autograd.graph.save_on_cpu)
+    config = LoraConfig(r=4, target_modules=r"blocks\.\d+\.0")
+    return lightning_fit(of=lambda model: get_peft_model(model, config), around=torch.autograd.graph.save_on_cpu)
 
 
 @case

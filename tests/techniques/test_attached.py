@@ -54,9 +54,9 @@ for _ in range(12):
 train(2)
 """
     run(script, collector, tmp_path / "spool", loop=False)
-    told = Arrived(collector).of(messages.Techniques)
-    assert [message.step for message in told][:2] == [0, 2]
-    last = told[-1]
+    result = Arrived(collector).of(messages.Techniques)
+    assert [message.step for message in result][:2] == [0, 2]
+    last = result[-1]
     chips = {technique.kind: technique.chip for technique in last.techniques}
     assert chips == {"gradient_checkpointing": "checkpointing", "optimizer": "AdamW", "batch": "batch 512"}
     assert [finding.kind for finding in last.findings] == ["evaluation-with-graphs"]
@@ -105,8 +105,8 @@ train(6)
 from vramscope.process.module_calls import module_calls
 print("hooks", int(module_calls.listens_to_all))
 """
-    said = run(script, collector, tmp_path / "spool", loop=False)
-    assert "hooks 0" in said
+    output = run(script, collector, tmp_path / "spool", loop=False)
+    assert "hooks 0" in output
     assert Arrived(collector).of(messages.Techniques) == []
 
 
@@ -136,5 +136,5 @@ def weights(watched):
     return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
 print("same", weights(True) == weights(False), weights(True) != hashlib.sha256(b"").hexdigest())
 """
-    said = run(script, collector, tmp_path / "spool", loop=False, CUDA_VISIBLE_DEVICES="")
-    assert "same True True" in said
+    output = run(script, collector, tmp_path / "spool", loop=False, CUDA_VISIBLE_DEVICES="")
+    assert "same True True" in output

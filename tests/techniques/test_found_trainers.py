@@ -82,9 +82,9 @@ assert sum(type(callback).__name__ == "VramscopeCallback" for callback in again.
     assert arrived.attached.framework == "huggingface"
     assert arrived.attached.config["gradient_accumulation_steps"] == 2
     assert arrived.attached.config["bf16"] == ("mine" if "mine" in attach else True), "what the user says goes first"
-    told = declared(arrived)
-    assert told["gradient_accumulation"] == "gradient_accumulation_steps=2"
-    assert told["mixed_precision"] == "bf16=True"
+    result = declared(arrived)
+    assert result["gradient_accumulation"] == "gradient_accumulation_steps=2"
+    assert result["mixed_precision"] == "bf16=True"
     assert arrived.attached.config["fold"] == 7
     assert len(arrived.runs) == len(arrived.sessions) == 1
 
@@ -120,8 +120,8 @@ del one
 gc.collect()
 print("gone", watched() is None)
 """
-    said = run(script, collector, tmp_path / "spool", loop=False)
-    assert "gone True" in said
+    output = run(script, collector, tmp_path / "spool", loop=False)
+    assert "gone True" in output
     attached = {
         batch.session: message
         for batch, message in Arrived(collector).messages

@@ -78,9 +78,9 @@ def test_liger_kernels_and_a_declaration_without_effect(tmp_path: Path) -> None:
     command = [sys.executable, "-c", TRAINING]
     done = subprocess.run(command, env=env, cwd=tmp_path, timeout=240, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout.splitlines()[-1])
+    answer = json.loads(done.stdout.splitlines()[-1])
     calls = "Liger kernel calls: "
-    assert told == {
+    assert answer == {
         "fused": [[["Liger kernels", "use_liger_kernel=True", f"{calls}FusedLinearCrossEntropy 1"]], []],
         "turned": [[["Liger kernels", None, f"{calls}Rope 1"]], []],
         "beside": [[["Liger kernels", None, f"{calls}CrossEntropy 1"]], []],

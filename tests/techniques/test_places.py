@@ -8,7 +8,7 @@ from vramscope.techniques.detectors.checkpointing import name_ranges
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "expected"),
     [
         (["blocks.3"], "blocks.3"),
         (["blocks.0", "blocks.1", "blocks.2"], "blocks.0 to blocks.2"),
@@ -21,5 +21,5 @@ from vramscope.techniques.detectors.checkpointing import name_ranges
         (["encoder", "encoder.0"], "encoder, encoder.0"),
     ],
 )
-def test_name_ranges(names: list[str], told: str) -> None:
-    assert name_ranges(names) == told
+def test_name_ranges(names: list[str], expected: str) -> None:
+    assert name_ranges(names) == expected

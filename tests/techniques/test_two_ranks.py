@@ -68,9 +68,9 @@ def test_ddp_is_detected_and_reported_missing(tmp_path: Path) -> None:
         for rank in range(2)
     ]
     for program in programs:
-        said, faults = program.communicate(280)
+        output, faults = program.communicate(280)
         assert program.returncode == 0, faults[-4000:]
-        answers = json.loads(said.splitlines()[-1])
+        answers = json.loads(output.splitlines()[-1])
         assert [answer["failed"] for answer in answers.values() if "failed" in answer] == []
         distributed = {
             case: next(one for one in answer["last"]["techniques"] if one["kind"] == "distributed")

@@ -69,6 +69,6 @@ def test_zero_alone_and_in_three_frameworks(tmp_path: Path) -> None:
     assert [answer["failed"] for answer in answers.values() if "failed" in answer] == []
     for case, techniques in EXPECTED.items():
         last = answers[case]["last"]
-        told = {one["kind"]: (one["chip"], one["declared"], one["observed"]) for one in last["techniques"]}
-        assert (case, told, last["findings"]) == (case, techniques, [])
+        fields = {one["kind"]: (one["chip"], one["declared"], one["observed"]) for one in last["techniques"]}
+        assert (case, fields, last["findings"]) == (case, techniques, [])
     assert answers.keys() == EXPECTED.keys()

@@ -28,7 +28,7 @@ def watched(name: str) -> list[Any]:
 
     guard.raise_faults = True
     torch.manual_seed(0)
-    told: list[Any] = []
+    seen: list[Any] = []
     target, train = CASES[name]()
     clock = StepClock()
     if DEVICE == "cuda":
@@ -36,7 +36,7 @@ def watched(name: str) -> list[Any]:
         clock.watch(share_peak_counters().watch(0))
     hooks = LoopHooks(clock)
     extend(hooks)
-    watch = TechniqueDetector(clock, hooks, report=told.append)
+    watch = TechniqueDetector(clock, hooks, report=seen.append)
     hooks.install()
     for framework in (huggingface, lightning, accelerate, deepspeed, plain):
         connection = framework.connect(target, hooks)
@@ -63,7 +63,7 @@ def watched(name: str) -> list[Any]:
                 products.fp32_precision = "none"
             elif hasattr(products, "allow_tf32"):
                 products.allow_tf32 = False
-    return told
+    return seen
 
 
 left_in_modules: list[str] = []
@@ -102,11 +102,11 @@ def run_all() -> dict[str, Any]:
     for name in CASES:
         try:
             messages = watched(name)
-            told = {"first": msgspec.to_builtins(messages[0]), "last": msgspec.to_builtins(messages[-1])}
+            fields = {"first": msgspec.to_builtins(messages[0]), "last": msgspec.to_builtins(messages[-1])}
             msgspec.convert(
-                list(told.values()), list[wire_messages.Techniques]
+                list(fields.values()), list[wire_messages.Techniques]
             )  # what the wire does not take is lost, all of it
         except Exception:  # a library whose releases do not get along takes its own case with it, and no other
-            messages, told = [], {"failed": traceback.format_exc()}
-        answers[name] = {**told, "messages": len(messages), "left": list(left_behind())}
+            messages, fields = [], {"failed": traceback.format_exc()}
+        answers[name] = {**fields, "messages": len(messages), "left": list(left_behind())}
     return answers

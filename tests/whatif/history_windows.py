@@ -14,12 +14,12 @@ def columns(rows: Any, names: Any) -> dict[str, bytes]:
     return {name: getattr(rows, name).astype("<i8").tobytes() for name in names}
 
 
-def window_of(trace: Trace, **told: Any) -> Window:
+def window_of(trace: Trace, **fields: Any) -> Window:
     """The same history as the agent would have recorded it; ``told``: what of its facts is otherwise."""
 
-    def layout(told: Any) -> Layout:
-        segments = columns(told.segments, ("address", "size_bytes", "stream", "large", "expandable", "pool"))
-        blocks = columns(told.blocks, ("segment", "address", "size_bytes", "requested_bytes", "state", "stack"))
+    def layout(snapshot: Any) -> Layout:
+        segments = columns(snapshot.segments, ("address", "size_bytes", "stream", "large", "expandable", "pool"))
+        blocks = columns(snapshot.blocks, ("segment", "address", "size_bytes", "requested_bytes", "state", "stack"))
         return Layout(segments=segments, blocks=blocks, counters={"num_ooms": 0})
 
     names = ("action", "address", "size_bytes", "stream", "time_ns", "pool", "stack", "step", "phase", "module")
@@ -30,4 +30,4 @@ def window_of(trace: Trace, **told: Any) -> Window:
         events=columns(trace.events, names), pools=[(0, 0)], words=trace.words, stacks=list(trace.stacks),
         frames={name: column.astype("<i8").tobytes() for name, column in trace.frames.items()},
     )  # fmt: skip
-    return msgspec.structs.replace(window, **told)
+    return msgspec.structs.replace(window, **fields)

@@ -28,7 +28,7 @@ from vramscope.protocol.window import unpack
 from vramscope_server.analysis.snapshot_format.reader import read
 from vramscope_server.analysis.trace.from_window import from_window
 from vramscope_server.analysis.trace.trace import Trace
-from vramscope_server.analysis.whatif.sweep import check, predict, smallest_card
+from vramscope_server.analysis.whatif.sweep import check, predict, smallest_device
 
 PAGE = Path(__file__).resolve().parent / "RESULTS.md"
 MIB = 1 << 20
@@ -61,7 +61,7 @@ def recorded(folder: Path, names: Sequence[str], **wishes: Any) -> dict[str, tup
     """Each training's trace, and what the allocator counted."""
     paths = {name: str(folder / f"{name}-{wishes.get('from_step', 0)}.pickle.gz") for name in names}
     answers = measure_all([(name, "", {"steps": STEPS, "snapshot": path, **wishes}) for name, path in paths.items()])
-    return {name: (read(paths[name]).devices[0], told) for name, told in zip(names, answers, strict=True)}
+    return {name: (read(paths[name]).devices[0], one) for name, one in zip(names, answers, strict=True)}
 
 
 def first_windows(folder: Path, names: Sequence[str]) -> dict[str, Trace]:
@@ -85,7 +85,7 @@ def main() -> None:
         questions: list[Question] = [(name, conf, {"steps": STEPS, "total": CARD}) for conf in CONFS for name in NAMES]
         questions += [(name, conf, {"steps": 9, "from_step": FROM_STEP}) for conf in LATE for name in NAMES]
         questions += [(name, conf, {"steps": WINDOW_STEPS}) for conf in LATE for name in IN_WINDOW]
-        cards = {(name, conf): smallest_card(whole[name][0], conf) or 0 for conf in SMALL for name in NAMES}
+        cards = {(name, conf): smallest_device(whole[name][0], conf) or 0 for conf in SMALL for name in NAMES}
         for (name, conf), size in cards.items():
             questions.append((name, conf, {"steps": STEPS, "total": size + outside}))
             questions.append((name, conf, {"steps": STEPS, "total": size + outside - max(size // 50, 4 * MIB)}))
@@ -118,10 +118,10 @@ def _whole(whole: dict[str, tuple[Trace, dict[str, Any]]], answers: Any, differe
     for conf in CONFS:
         cells = []
         for name in NAMES:
-            told, measured = predict(whole[name][0], conf, device_bytes=CARD), next(answers)
-            error = told.peak_reserved_bytes - measured["peak_reserved_bytes"]
+            seen, measured = predict(whole[name][0], conf, device_bytes=CARD), next(answers)
+            error = seen.peak_reserved_bytes - measured["peak_reserved_bytes"]
             off = [
-                f"{key} {getattr(told, key)} {measured[key]}" for key in COUNTED if getattr(told, key) != measured[key]
+                f"{key} {getattr(seen, key)} {measured[key]}" for key in COUNTED if getattr(seen, key) != measured[key]
             ]
             if off:
                 differences.append(f"{name} under {conf or 'default'}, predicted and measured: {', '.join(off)}")
@@ -147,15 +147,15 @@ def _banded(traces: dict[str, Trace], answers: Any, differences: list[str]) -> l
     inside = same = 0
     for conf in LATE:
         for name in traces:
-            told, measured = predict(traces[name], conf), next(answers)["peak_reserved_bytes"]
-            low, high = told.band or (told.peak_reserved_bytes, told.peak_reserved_bytes)
+            seen, measured = predict(traces[name], conf), next(answers)["peak_reserved_bytes"]
+            low, high = seen.band or (seen.peak_reserved_bytes, seen.peak_reserved_bytes)
             inside += low <= measured <= high
-            same += told.peak_reserved_bytes == measured
+            same += seen.peak_reserved_bytes == measured
             if not low <= measured <= high:
                 differences.append(
                     f"{name} from step {traces[name].first_step} on under {conf}: {measured} lies outside of {low} to {high}"
                 )
-            errors = [f"{(size / measured - 1) * 100:+.1f}" for size in (told.peak_reserved_bytes, low, high)]
+            errors = [f"{(size / measured - 1) * 100:+.1f}" for size in (seen.peak_reserved_bytes, low, high)]
             cells[name].append(f"{measured / MIB:.0f}, {errors[0]} ({errors[1]}..{errors[2]})")
     return [
         "error of the prediction in percent, and of the ends of its band. "

@@ -26,8 +26,8 @@ class Compared(NamedTuple):
 @functools.cache
 def shared() -> Compared:
     with tempfile.TemporaryDirectory(prefix="whatif-") as folder:
-        told = recorded(Path(folder), NAMES, steps=STEPS, total=CARD)
-    histories = {name: trace for name, (trace, _) in told.items()}
+        result = recorded(Path(folder), NAMES, steps=STEPS, total=CARD)
+    histories = {name: trace for name, (trace, _) in result.items()}
     asked: list[Any] = [(name, conf, {"steps": STEPS, "total": CARD}) for name in NAMES for conf in CONFS]
     return Compared(
         histories,

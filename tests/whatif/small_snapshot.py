@@ -43,5 +43,5 @@ def plain() -> dict[str, Any]:
     return {"segments": segments, "device_traces": [trace], "allocator_settings": settings, "external_annotations": []}
 
 
-def read_object(told: Any, **bounds: int) -> Any:
-    return read(pickle.dumps(told), **bounds)
+def read_object(snapshot: Any, **bounds: int) -> Any:
+    return read(pickle.dumps(snapshot), **bounds)

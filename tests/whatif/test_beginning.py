@@ -15,7 +15,7 @@ from vramscope.protocol.window import Window, unpack
 from vramscope_server.analysis.trace.from_window import from_window
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.whatif import window_start
-from vramscope_server.analysis.whatif.sweep import predict, smallest_card, sweep
+from vramscope_server.analysis.whatif.sweep import predict, smallest_device, sweep
 from vramscope_server.analysis.whatif.variants import IN_SOME_ORDER
 from vramscope_server.analysis.whatif.window_start import beginning_of
 from vramscope_server.cli.whatif import _may_be
@@ -46,41 +46,41 @@ def counted(window: Window, **counters: int) -> Trace:
 def test_what_other_settings_give_is_what_the_allocator_then_does(windows: dict[str, Window]) -> None:
     """Within a segment of each pool, with max_split_size_mb too, and here to the byte."""
     lengths = from_window(windows["lengths"])
-    card = smallest_card(lengths, CONFS[1]) or 0
+    card = smallest_device(lengths, CONFS[1]) or 0
     asked: list[Any] = [(name, conf, {"steps": STEPS}) for name in NAMES for conf in CONFS]
     answers = measure_all(
         [*asked, *(("lengths", CONFS[1], {"steps": STEPS, "total": total}) for total in (card, card - card // 50))]
     )
     assert [answer["out_of_memory"] for answer in answers[-2:]] == [False, True], "the smallest card, and a smaller one"
     for (name, conf, _), came in zip(asked, answers[:-2], strict=True):
-        told = predict(from_window(windows[name]), conf)
-        assert told.certainty == "band", told.reasons
-        assert "almost nothing was freed before" in " ".join(told.reasons)
-        assert told.peak_reserved_bytes == came["peak_reserved_bytes"]
-        assert told.band is not None and told.band[0] < came["peak_reserved_bytes"] < told.band[1]
-        assert told.band[1] - told.band[0] < 0.03 * came["peak_reserved_bytes"]
+        prediction = predict(from_window(windows[name]), conf)
+        assert prediction.certainty == "band", prediction.reasons
+        assert "almost nothing was freed before" in " ".join(prediction.reasons)
+        assert prediction.peak_reserved_bytes == came["peak_reserved_bytes"]
+        assert prediction.band is not None and prediction.band[0] < came["peak_reserved_bytes"] < prediction.band[1]
+        assert prediction.band[1] - prediction.band[0] < 0.03 * came["peak_reserved_bytes"]
 
 
 def test_both_ends_of_a_narrow_band_are_told_by_what_it_may_be_off(windows: dict[str, Window]) -> None:
-    told = predict(from_window(windows["lengths"]), CONFS[1])
-    low, peak = (told.band or (0, 0))[0], told.uncapped_peak_reserved_bytes
-    narrow = replace(told, band=(low, peak + 1))
+    prediction = predict(from_window(windows["lengths"]), CONFS[1])
+    low, peak = (prediction.band or (0, 0))[0], prediction.uncapped_peak_reserved_bytes
+    narrow = replace(prediction, band=(low, peak + 1))
     assert _may_be(narrow) == f"± {(peak - low) / MIB:.1f} MiB"
-    assert _may_be(replace(told, band=(low // 2, peak))).endswith(" GiB to 5.5 GiB")
-    limited = replace(told, band=(low // 2, peak), peak_reserved_bytes=low // 4)
+    assert _may_be(replace(prediction, band=(low // 2, peak))).endswith(" GiB to 5.5 GiB")
+    limited = replace(prediction, band=(low // 2, peak), peak_reserved_bytes=low // 4)
     assert _may_be(limited).endswith(" GiB to 5.5 GiB if never full"), (
         "the band is not of what a limit left of the peak"
     )
-    assert _may_be(replace(told, band=None)) == _may_be(replace(told, band=(peak, peak))) == ""
-    said = sweep(from_window(windows["lengths"]), []).notes
-    assert "The peaks cover the run from its beginning to the end of the recording." in said
+    assert _may_be(replace(prediction, band=None)) == _may_be(replace(prediction, band=(peak, peak))) == ""
+    notes = sweep(from_window(windows["lengths"]), []).notes
+    assert "The peaks cover the run from its beginning to the end of the recording." in notes
 
 
 def test_the_recorded_settings_on_another_card_begin_there_too(windows: dict[str, Window]) -> None:
     trace = from_window(windows["lengths"])
-    told = predict(trace, "", device_bytes=smallest_card(trace, ""))
-    assert IN_SOME_ORDER in told.reasons
-    assert "not in the history" not in " ".join(told.reasons)
+    prediction = predict(trace, "", device_bytes=smallest_device(trace, ""))
+    assert IN_SOME_ORDER in prediction.reasons
+    assert "not in the history" not in " ".join(prediction.reasons)
 
 
 def test_where_the_order_cannot_have_been_another_it_is_exact(emulated_gpu: None, tmp_path: Any) -> None:
@@ -90,9 +90,9 @@ def test_where_the_order_cannot_have_been_another_it_is_exact(emulated_gpu: None
         [("accumulation", "expandable_segments:True", {"steps": STEPS, "window": str(path)}),
          ("accumulation", "max_split_size_mb:64", {"steps": STEPS})]
     )  # fmt: skip
-    told = predict(from_window(unpack(path.read_bytes())), "max_split_size_mb:64")
-    assert (told.certainty, told.band) == ("exact", None), told.reasons
-    assert told.peak_reserved_bytes == came["peak_reserved_bytes"] != grown["peak_reserved_bytes"]
+    prediction = predict(from_window(unpack(path.read_bytes())), "max_split_size_mb:64")
+    assert (prediction.certainty, prediction.band) == ("exact", None), prediction.reasons
+    assert prediction.peak_reserved_bytes == came["peak_reserved_bytes"] != grown["peak_reserved_bytes"]
 
 
 def test_a_little_that_was_let_go_leaves_the_small_pool_open(windows: dict[str, Window]) -> None:
@@ -107,9 +107,9 @@ def test_a_little_that_was_let_go_leaves_the_small_pool_open(windows: dict[str, 
         window, allocation_all_allocated=here + 1, allocation_all_freed=1, allocated_bytes_all_freed=20 * MIB
     )
     assert beginning_of(many) is None
-    told = predict(many, CONFS[1])
-    assert told.certainty == "estimate"
-    assert "starts mid-run" in " ".join(told.reasons)
+    prediction = predict(many, CONFS[1])
+    assert prediction.certainty == "estimate"
+    assert "starts mid-run" in " ".join(prediction.reasons)
 
 
 @pytest.mark.parametrize(

@@ -32,15 +32,15 @@ def traces(recorded: dict[str, Any]) -> dict[str, Trace]:
     return {kind: read(recorded[kind].path).devices[0] for kind in ("lengths", "late", "waits", "died")}
 
 
-def window(trace: Trace, **told: Any) -> Trace:
-    return from_window(window_of(trace, **told))
+def window(trace: Trace, **fields: Any) -> Trace:
+    return from_window(window_of(trace, **fields))
 
 
 def test_what_is_told_in_full_is_exact(traces: dict[str, Trace]) -> None:
     """Also where a limit that PyTorch keeps to by itself is met before the card is."""
     for conf in ("", CONF, "expandable_segments:True"):
-        told = predict(traces["lengths"], conf)
-        assert (told.certainty, told.reasons, told.band) == ("exact", [], None)
+        prediction = predict(traces["lengths"], conf)
+        assert (prediction.certainty, prediction.reasons, prediction.band) == ("exact", [], None)
     limited = predict(traces["lengths"], "per_process_memory_fraction:0.06", device_bytes=80 * GIB)
     assert limited.retries > 0
     assert limited.certainty == "exact"
@@ -56,15 +56,15 @@ def test_a_limit_is_a_part_of_the_card_that_is_asked_for_and_of_no_other(traces:
 
 
 def test_where_pytorch_itself_would_stop_no_figure_is_called_exact(traces: dict[str, Trace]) -> None:
-    told = predict(traces["lengths"], "large_segment_size_mb:21,expandable_segments:True")
-    assert told.certainty == "estimate"
-    assert "the driver refuses expandable segments with such pages" in " ".join(told.reasons)
+    prediction = predict(traces["lengths"], "large_segment_size_mb:21,expandable_segments:True")
+    assert prediction.certainty == "estimate"
+    assert "the driver refuses expandable segments with such pages" in " ".join(prediction.reasons)
     assert predict(traces["late"], "large_segment_size_mb:21,expandable_segments:True").band is None
 
 
 def test_a_history_in_which_nothing_happened_is_not_called_identical() -> None:
-    told = {**plain(), "device_traces": [[event("snapshot", addr=0)]]}
-    assert "there is nothing to compare" in check(read_object(told).devices[0]).words
+    snapshot = {**plain(), "device_traces": [[event("snapshot", addr=0)]]}
+    assert "there is nothing to compare" in check(read_object(snapshot).devices[0]).words
 
 
 def test_an_allocator_that_is_not_replayed_is_named(traces: dict[str, Trace]) -> None:
@@ -75,10 +75,10 @@ def test_an_allocator_that_is_not_replayed_is_named(traces: dict[str, Trace]) ->
 
 def test_a_beginning_that_is_not_known_makes_a_band_but_for_the_recorded_settings(traces: dict[str, Trace]) -> None:
     assert predict(traces["late"], "").certainty == "exact"
-    told = predict(traces["late"], "expandable_segments:True")
-    assert told.certainty == "band"
-    assert "starts mid-run" in " ".join(told.reasons)
-    assert set(told.reasons) <= set(told.notes)
+    prediction = predict(traces["late"], "expandable_segments:True")
+    assert prediction.certainty == "band"
+    assert "starts mid-run" in " ".join(prediction.reasons)
+    assert set(prediction.reasons) <= set(prediction.notes)
 
 
 def test_a_ring_that_forgot_the_request_of_a_free_makes_no_wait_of_it(traces: dict[str, Trace]) -> None:
@@ -93,10 +93,10 @@ def test_a_ring_that_forgot_the_request_of_a_free_makes_no_wait_of_it(traces: di
 
 def test_how_much_was_left_behind_uncut_before_a_late_window_has_no_bounds(traces: dict[str, Trace]) -> None:
     for conf in (CONF, f"{CONF},expandable_segments:True"):
-        told = predict(traces["late"], conf)
-        assert told.certainty == "estimate"
-        assert "before the recording cannot be bounded" in " ".join(told.reasons)
-        assert told.band is not None, "other replays of the window"
+        prediction = predict(traces["late"], conf)
+        assert prediction.certainty == "estimate"
+        assert "before the recording cannot be bounded" in " ".join(prediction.reasons)
+        assert prediction.band is not None, "other replays of the window"
     assert [row.is_bounded for row in sweep(traces["late"], [CONF, "roundup_power2_divisions:8"]).rows] == [
         True,
         False,
@@ -106,22 +106,25 @@ def test_how_much_was_left_behind_uncut_before_a_late_window_has_no_bounds(trace
 
 def test_the_smallest_card_of_a_late_window_tells_what_other_layouts_make_of_it(traces: dict[str, Trace]) -> None:
     whole, late = (sweep(traces[kind], [CONF]).rows[1] for kind in ("lengths", "late"))
-    width = max(2 * MIB, (whole.smallest_card_bytes or 0) // 256)
+    width = max(2 * MIB, (whole.smallest_device_bytes or 0) // 256)
     assert whole.uncertainty_bytes <= width
     assert late.uncertainty_bytes > 0
-    assert late.smallest_card_bytes is not None
-    assert late.uncertainty_bytes < late.smallest_card_bytes
+    assert late.smallest_device_bytes is not None
+    assert late.uncertainty_bytes < late.smallest_device_bytes
 
 
 def test_what_other_streams_used_makes_a_band_around_what_comes_where_they_are_done_earlier(
     traces: dict[str, Trace], recorded: dict[str, Any]
 ) -> None:
-    told = predict(traces["waits"], CONF)
-    assert told.certainty == "band"
-    assert "waited for another stream" in " ".join(told.reasons)
-    assert told.band is not None and told.band[0] <= told.uncapped_peak_reserved_bytes <= told.band[1]
-    assert told.band[0] <= recorded["at once"].counted["peak_reserved_bytes"] <= told.band[1]
-    assert told.band[0] < told.band[1]
+    prediction = predict(traces["waits"], CONF)
+    assert prediction.certainty == "band"
+    assert "waited for another stream" in " ".join(prediction.reasons)
+    assert (
+        prediction.band is not None
+        and prediction.band[0] <= prediction.uncapped_peak_reserved_bytes <= prediction.band[1]
+    )
+    assert prediction.band[0] <= recorded["at once"].counted["peak_reserved_bytes"] <= prediction.band[1]
+    assert prediction.band[0] < prediction.band[1]
     assert predict(traces["waits"], "").certainty == "exact", (
         "under the recorded settings it is known when they were done"
     )
@@ -164,9 +167,9 @@ def test_events_that_are_missing_make_an_estimate_of_every_row(traces: dict[str,
 def test_a_replay_that_does_not_give_what_was_recorded_makes_estimates(traces: dict[str, Trace]) -> None:
     other = replace(traces["lengths"], settings="max_split_size_mb:32", settings_in_force={})
     for conf in ("", CONF, "max_split_size_mb:32"):
-        told = predict(other, conf)
-        assert told.certainty == "estimate"
-        assert "does not reproduce the recorded peak" in " ".join(told.reasons)
+        prediction = predict(other, conf)
+        assert prediction.certainty == "estimate"
+        assert "does not reproduce the recorded peak" in " ".join(prediction.reasons)
 
 
 def test_calls_of_empty_cache_without_an_effect_make_estimates_of_other_settings(traces: dict[str, Trace]) -> None:
@@ -175,9 +178,9 @@ def test_calls_of_empty_cache_without_an_effect_make_estimates_of_other_settings
     for layout, syncs in ((counted.start, 1), (counted.end, 4)):
         layout.counters.update(num_sync_all_streams=syncs, num_alloc_retries=0)
     trace = from_window(counted)
-    told = predict(trace, CONF)
-    assert told.certainty == "estimate"
-    assert "empty_cache() was called 3 times without an effect" in " ".join(told.reasons)
+    prediction = predict(trace, CONF)
+    assert prediction.certainty == "estimate"
+    assert "empty_cache() was called 3 times without an effect" in " ".join(prediction.reasons)
     assert predict(trace, "").certainty == "exact"
     assert "It is unknown whether empty_cache()" in " ".join(sweep(traces["lengths"], []).notes), (
         "a file does not count them"
@@ -209,17 +212,17 @@ def test_a_card_that_is_full_makes_an_estimate(traces: dict[str, Trace]) -> None
 
 def test_the_rules_of_another_version_make_an_estimate_and_are_named(traces: dict[str, Trace]) -> None:
     older = replace(traces["lengths"], torch="2.6.0+cu124")
-    told = predict(older, CONF)
-    assert told.certainty == "estimate"
-    assert "PyTorch 2.6 was not checked: replayed with the rules of 2.11" in " ".join(told.reasons)
-    assert told.band is not None, "three orders of addresses"
+    prediction = predict(older, CONF)
+    assert prediction.certainty == "estimate"
+    assert "PyTorch 2.6 was not checked: replayed with the rules of 2.11" in " ".join(prediction.reasons)
+    assert prediction.band is not None, "three orders of addresses"
 
 
 def test_a_file_that_does_not_tell_its_version_is_said_to_be_replayed_by_some_rules(traces: dict[str, Trace]) -> None:
     assert traces["lengths"].torch == "2.13 or newer"
-    told = predict(traces["lengths"], CONF)
+    prediction = predict(traces["lengths"], CONF)
     assert "does not contain its version of PyTorch (2.13 or newer): replayed with the rules of 2.15" in " ".join(
-        told.notes
+        prediction.notes
     )
     profile, note = profile_of("2.12 or older")
     assert profile is PROFILES[0]

@@ -33,15 +33,15 @@ def test_json_has_the_keys_that_scripts_lean_on(recorded: dict[str, Any], cli: C
     confs = ["expandable_segments:True", "max_split_size_mb:64"]
     code, out, err = cli("whatif", recorded["lengths"].path, *[w for conf in confs for w in ("--conf", conf)], "--json")
     assert (code, err) == (0, "")
-    told = json.loads(out)
-    assert [row["conf"] for row in told] == ["", *confs]
+    answer = json.loads(out)
+    assert [row["conf"] for row in answer] == ["", *confs]
     stable = "conf peak_reserved_bytes peak_allocated_bytes out_of_memory replay_residual_bytes notes"
     more = "smallest_card_bytes uncertainty_bytes is_bounded retries device_allocs band saved_bytes certainty reasons"
-    for row in told:
+    for row in answer:
         assert set(f"{stable} {more}".split()) <= row.keys()
         assert row["replay_residual_bytes"] == 0
         assert isinstance(row["notes"], list)
-    assert told[0]["peak_reserved_bytes"] == recorded["lengths"].counted["peak_reserved_bytes"]
+    assert answer[0]["peak_reserved_bytes"] == recorded["lengths"].counted["peak_reserved_bytes"]
 
 
 def test_people_see_the_table_the_recommendation_and_the_line_to_copy(recorded: dict[str, Any], cli: Cli) -> None:
@@ -93,8 +93,8 @@ def test_a_run_is_replayed_from_its_newest_recording(server: RunningServer, cli:
     agent, data = Agent(name="recorded-run"), pack(training())
     size = messages.MAX_PIECE_BYTES
     parts = [data[at : at + size] for at in range(0, len(data), size)]
-    told: dict[str, Any] = {"artifact": new_id("w"), "kind": "window", "about": {"device": 0}, "pieces": len(parts)}
-    server.send(agent, *(messages.Piece(number=number, data=part, **told) for number, part in enumerate(parts)))
+    fields: dict[str, Any] = {"artifact": new_id("w"), "kind": "window", "about": {"device": 0}, "pieces": len(parts)}
+    server.send(agent, *(messages.Piece(number=number, data=part, **fields) for number, part in enumerate(parts)))
     code, out, err = cli(
         "whatif", "recorded-run", "--conf", "expandable_segments:True", "--json", "--server", server.url
     )

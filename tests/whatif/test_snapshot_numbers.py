@@ -15,19 +15,19 @@ from vramscope_server.analysis.trace.trace import address_as_json, layout_at
 from vramscope_server.analysis.whatif.baseline_replay import check
 
 
-def moved(told: dict[str, Any], by: int) -> dict[str, Any]:
+def moved(snapshot: dict[str, Any], by: int) -> dict[str, Any]:
     """The same snapshot at other addresses and in another stream."""
-    told = pickle.loads(pickle.dumps(told))
-    for part in told["segments"]:
+    snapshot = pickle.loads(pickle.dumps(snapshot))
+    for part in snapshot["segments"]:
         part["address"] += by
         part["stream"] += by
         for one in part["blocks"]:
             one["address"] = one.get("address", 0) + by
-    for one in (one for trace in told["device_traces"] for one in trace):
+    for one in (one for trace in snapshot["device_traces"] for one in trace):
         one["stream"] += by
         if one["action"] != "oom":
             one["addr"] += by
-    return told
+    return snapshot
 
 
 def signed(value: Any) -> Any:
@@ -57,9 +57,9 @@ def columns(trace: Any) -> dict[str, Any]:
 def test_addresses_and_streams_from_2_to_63_on_are_read_by_their_bits(recorded: dict[str, Any], by: int) -> None:
     """A real history, moved there: with and without a sign it is the same as where it came from."""
     with gzip.open(recorded["lengths"].path) as file:
-        told = pickle.load(file)
-    (here,) = read_object(told).devices
-    there = moved(told, by)
+        contents = pickle.load(file)
+    (here,) = read_object(contents).devices
+    there = moved(contents, by)
     unsigned, below = read_object(there), read_object(signed(there))
     assert unsigned.notes == below.notes == []
     expected = columns(here)
@@ -78,15 +78,15 @@ def test_addresses_and_streams_from_2_to_63_on_are_read_by_their_bits(recorded: 
 
 def noted(change: Any) -> tuple[Any, str]:
     """The trace of a changed snapshot, and what is noted of it."""
-    told = plain()
-    change(told)
-    snapshot = read_object(told)
+    contents = plain()
+    change(contents)
+    snapshot = read_object(contents)
     return snapshot.devices[0], " ".join(snapshot.notes)
 
 
 def test_what_is_more_than_there_can_be_is_unknown_and_noted() -> None:
     def set_event(at: int, **fields: Any) -> Any:
-        return lambda told: told["device_traces"][0][at].update(fields)
+        return lambda snapshot: snapshot["device_traces"][0][at].update(fields)
 
     for field, value in (
         ("addr", 1 << 70),
@@ -114,9 +114,9 @@ def test_what_is_more_than_there_can_be_is_unknown_and_noted() -> None:
     trace, note = noted(set_event(1, frames=[{"name": "f", "filename": "a.py", "line": (1 << 64) - 1}]))
     assert trace.frames["line"].tolist() == [7, 3, 0] and note == "", "a line of -1, as PyTorch 2.1 wrote it"
 
-    def oom(told: dict[str, Any]) -> None:
-        told["device_traces"][0].append({**event("oom", size=7), "device_free": (1 << 64) - 1})
-        del told["device_traces"][0][-1]["addr"]
+    def oom(snapshot: dict[str, Any]) -> None:
+        snapshot["device_traces"][0].append({**event("oom", size=7), "device_free": (1 << 64) - 1})
+        del snapshot["device_traces"][0][-1]["addr"]
 
     trace, note = noted(oom)
     assert (len(trace.events), int(trace.events.address[-1])) == (6, -1)
@@ -126,7 +126,7 @@ def test_what_is_more_than_there_can_be_is_unknown_and_noted() -> None:
 def test_segments_and_blocks_that_cannot_be_are_left_out_and_noted() -> None:
     def with_another(**fields: Any) -> Any:
         other = segment([block(2 * MIB)], address=0x7F1000000000)
-        return lambda told: told["segments"].append({**other, **fields})
+        return lambda snapshot: snapshot["segments"].append({**other, **fields})
 
     for fields in ({"address": 1 << 70}, {"total_size": 1 << 63}, {"blocks": [block(1 << 64)], "total_size": 2 * MIB},
                    {"blocks": [block(1 << 62)], "total_size": 1 << 62}):  # fmt: skip
@@ -146,12 +146,12 @@ def test_states_and_types_that_are_not_known_here_are_taken_as_pytorchs_viewer_t
     """It counts what is not active_allocated as free, and needs no type of a segment."""
     viz = pytest.importorskip("torch.cuda._memory_viz")
 
-    def change(told: dict[str, Any]) -> None:
-        told["segments"][0]["blocks"][1]["state"] = "melted"
-        told["segments"][0]["segment_type"] = "huge"
+    def change(snapshot: dict[str, Any]) -> None:
+        snapshot["segments"][0]["blocks"][1]["state"] = "melted"
+        snapshot["segments"][0]["segment_type"] = "huge"
         large = segment([block(20 * MIB, "active_allocated", 20 * MIB)], address=0x7F1000000000)
         del large["segment_type"]
-        told["segments"].append(large)
+        snapshot["segments"].append(large)
 
     trace, note = noted(change)
     assert [STATES[state] for state in trace.end.blocks.state] == ["active_allocated", "inactive", "active_allocated"]
@@ -159,7 +159,7 @@ def test_states_and_types_that_are_not_known_here_are_taken_as_pytorchs_viewer_t
     assert "the state melted of a block: not known here, taken for free (once)" in note
     assert "segment_type of a segment: huge, not known here; told by its size (once)" in note
     assert "segment_type of a segment: missing; told by its size (once)" in note
-    told = plain()
-    change(told)
-    assert "total_allocated: 20.0MiB" in viz.segsum(told)
+    snapshot = plain()
+    change(snapshot)
+    assert "total_allocated: 20.0MiB" in viz.segsum(snapshot)
     assert trace.end.allocated_bytes == 20 * MIB + 1024

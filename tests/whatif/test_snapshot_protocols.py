@@ -26,10 +26,10 @@ PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 WHOLE = st.integers(-(1 << 63), (1 << 64) - 1)
 
 
-def in_python(told: Any, protocol: int) -> bytes:
+def in_python(snapshot: Any, protocol: int) -> bytes:
     """By the pickler that the standard library has in Python, which writes other opcodes here and there."""
     out = io.BytesIO()
-    pickle._Pickler(out, protocol).dump(told)  # type: ignore[attr-defined]
+    pickle._Pickler(out, protocol).dump(snapshot)  # type: ignore[attr-defined]
     return out.getvalue()
 
 
@@ -58,11 +58,11 @@ def told_by(trace: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", ["lengths", "evaluation", "ring", "died"])
 def test_a_real_snapshot_is_the_same_in_each_protocol(recorded: dict[str, Any], kind: str) -> None:
     with gzip.open(recorded[kind].path) as file:
-        told = pickle.load(file)
+        snapshot = pickle.load(file)
     expected = [told_by(trace) for trace in read(recorded[kind].path).devices]
     for protocol in PROTOCOLS:
         for dumped in (pickle.dumps, in_python) if protocol < 2 else (pickle.dumps,):
-            data = dumped(told, protocol)
+            data = dumped(snapshot, protocol)
             assert data[:1] != b"\x80" or protocol > 1, "what 0 and 1 do not tell"
             found = [told_by(trace) for trace in read(data).devices]
             assert found == expected, (protocol, dumped)
@@ -92,11 +92,11 @@ def as_read(value: Any) -> Any:
 )
 @example({"a": 255, "b": 256, "c": 0, "d": -1, "e": True, "f": False, "g": None, "h": 1e-5, "i": float("inf")})
 @example({"a\nb": "\\", "\\u0041": "\\\n\r\0\x1a", "\xe9": "\u20ac", "\U0001f600": "\ud800", "": "\x7f\x80\xff"})
-def test_values_are_those_that_were_pickled(told: dict[str, Any]) -> None:
-    expected = {as_read(key): as_read(value) for key, value in told.items()}
+def test_values_are_those_that_were_pickled(pickled: dict[str, Any]) -> None:
+    expected = {as_read(key): as_read(value) for key, value in pickled.items()}
     for protocol in PROTOCOLS:
         for dumped in (pickle.dumps, in_python):
-            found = values_of(dumped(told, protocol))
+            found = values_of(dumped(pickled, protocol))
             assert found == expected, (protocol, dumped)
             assert {key: type(value) for key, value in found.items()} == {
                 key: type(value) for key, value in expected.items()
@@ -128,9 +128,9 @@ def test_a_line_says_what_it_says_to_pythons_unpickler_or_is_refused_by_both(opc
 
 def test_strings_of_python_2_are_read() -> None:
     """Quoted in lines, or with their lengths, as its picklers wrote them in all of their protocols."""
-    told = b"(dS'one'\nU\x03twosS\"it's \\\\ \\x41\"\nT\x05\x00\x00\x00threes."
-    assert values_of(told) == pickle.loads(told) == {"one": "two", "it's \\ A": "three"}
-    assert values_of(b"\x80\x02" + told) == values_of(told), "and among the others of protocol 2"
+    reported = b"(dS'one'\nU\x03twosS\"it's \\\\ \\x41\"\nT\x05\x00\x00\x00threes."
+    assert values_of(reported) == pickle.loads(reported) == {"one": "two", "it's \\ A": "three"}
+    assert values_of(b"\x80\x02" + reported) == values_of(reported), "and among the others of protocol 2"
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 2, 7, 64, 1000])
@@ -138,10 +138,12 @@ def test_strings_of_python_2_are_read() -> None:
 def test_it_does_not_matter_where_the_reading_pauses(
     protocol: int, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = plain() | {"allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "a\u20ac\\" * 40, "big": 1 << 70, "half": 0.5}}
-    expected = told_by(read(pickle.dumps(told)).devices[0])
+    snapshot = plain() | {
+        "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "a\u20ac\\" * 40, "big": 1 << 70, "half": 0.5}
+    }
+    expected = told_by(read(pickle.dumps(snapshot)).devices[0])
     monkeypatch.setattr(stream, "CHUNK_BYTES", chunk_bytes)
-    assert told_by(read(pickle.dumps(told, protocol)).devices[0]) == expected
+    assert told_by(read(pickle.dumps(snapshot, protocol)).devices[0]) == expected
 
 
 @pytest.mark.parametrize(
@@ -198,9 +200,11 @@ def damages(data: bytes, draw: random.Random) -> list[Callable[[bytearray], None
 @pytest.mark.parametrize("protocol", [0, 1])
 def test_garbage_among_lines_gives_a_word_or_a_snapshot_and_never_another_error(protocol: int) -> None:
     """Opcodes put where they do not belong, pieces doubled and gone, 3,000 times from one seed."""
-    told = plain()
-    told["device_traces"][0] += [event("alloc", addr=512 * at, size=at, frames=FRAMES[: at % 3]) for at in range(1, 9)]
-    data = pickle.dumps(told, protocol)
+    contents = plain()
+    contents["device_traces"][0] += [
+        event("alloc", addr=512 * at, size=at, frames=FRAMES[: at % 3]) for at in range(1, 9)
+    ]
+    data = pickle.dumps(contents, protocol)
     draw = random.Random(7)
     read_all = 0
     for _ in range(3000):

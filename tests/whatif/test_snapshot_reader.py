@@ -26,9 +26,9 @@ from vramscope_server.analysis.trace.missing_events import missing_event_notes
 from vramscope_server.analysis.trace.trace import layout_at
 
 
-def refusal(told: Any, **bounds: int) -> str:
+def refusal(snapshot: Any, **bounds: int) -> str:
     with pytest.raises(BadSnapshot) as refused:
-        read(told if isinstance(told, bytes) else pickle.dumps(told), **bounds)
+        read(snapshot if isinstance(snapshot, bytes) else pickle.dumps(snapshot), **bounds)
     return str(refused.value)
 
 
@@ -54,11 +54,11 @@ def test_every_protocol_gives_the_same_trace(protocol: int, zipped: bool, tmp_pa
 
 
 def test_unknown_fields_and_actions_are_named_and_left_out() -> None:
-    told = plain()
-    told["colour"] = "blue"
-    told["device_traces"][0].insert(1, event("teleport"))
-    told["device_traces"][0][0]["mood"] = [1, 2]
-    snapshot = read_object(told)
+    contents = plain()
+    contents["colour"] = "blue"
+    contents["device_traces"][0].insert(1, event("teleport"))
+    contents["device_traces"][0][0]["mood"] = [1, 2]
+    snapshot = read_object(contents)
     assert len(snapshot.devices[0].events) == 5
     notes = " ".join(snapshot.notes)
     assert "the field colour of the file" in notes
@@ -68,17 +68,17 @@ def test_unknown_fields_and_actions_are_named_and_left_out() -> None:
 
 def test_pinned_memory_of_the_host_is_no_part_of_it_and_no_surprise() -> None:
     """PyTorch writes it from 2.15 on."""
-    told = plain() | {
+    contents = plain() | {
         "host_segments": [{"address": 4096, "total_size": 512, "blocks": []}],
         "host_traces": [[event("alloc")]],
     }
-    snapshot = read_object(told)
+    snapshot = read_object(contents)
     assert len(snapshot.devices) == 1 and len(snapshot.devices[0].events) == 5
     assert "host" not in " ".join(snapshot.notes)
 
 
 @pytest.mark.parametrize(
-    ("functions", "told"),
+    ("functions", "expected"),
     [
         (["torch::unwind::unwind()", "torch::CapturedTraceback::gather(bool, bool, bool)", "at::empty_strided"], 2),
         (["torch::unwind::unwind()", "at::mm", "torch::autograd::generated::AddmmBackward0::apply(std::vector)"], 2),
@@ -87,7 +87,7 @@ def test_pinned_memory_of_the_host_is_no_part_of_it_and_no_surprise() -> None:
     ],
 )
 def test_where_the_user_wrote_nothing_the_frame_that_tells_most_stands_for_the_stack(
-    functions: list[str], told: int
+    functions: list[str], expected: int
 ) -> None:
     """Stacks with C++ frames begin with what wrote them down; those of a backward have no Python in them."""
     frames = [
@@ -100,11 +100,11 @@ def test_where_the_user_wrote_nothing_the_frame_that_tells_most_stands_for_the_s
     trace = read_object(snapshot).devices[0]
     sites = sites_of(trace)
     stack = int(sites.stack[-1])
-    assert trace.words[trace.frames["function"][sites.frame[stack]]] == functions[told]
+    assert trace.words[trace.frames["function"][sites.frame[stack]]] == functions[expected]
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("function", "expected"),
     [
         ("torch::autograd::generated::AddmmBackward0::apply(std::vector<at::Tensor, A<at::Tensor> >&&)", "AddmmBackward0"),
         ("void at::native::reduce<float, at::sum<float (float)> >(at::Iterator&, long) [clone .isra.0]", "at::native::reduce"),
@@ -115,8 +115,8 @@ def test_where_the_user_wrote_nothing_the_frame_that_tells_most_stands_for_the_s
         ("mine::apply(int)", "mine::apply"),
     ],
 )  # fmt: skip
-def test_a_function_of_cpp_is_called_by_its_name_alone(function: str, said: str) -> None:
-    assert brief(function) == said
+def test_a_function_of_cpp_is_called_by_its_name_alone(function: str, expected: str) -> None:
+    assert brief(function) == expected
 
 
 def test_a_frame_of_cpp_is_told_without_a_file_that_nobody_has() -> None:
@@ -166,11 +166,11 @@ def test_a_flamegraph_of_stacks_with_cpp_ends_in_what_was_called() -> None:
 
 
 def test_each_device_has_a_trace_of_its_own() -> None:
-    told = plain()
-    other = [{**one, "addr": one["addr"] + MIB} for one in told["device_traces"][0]]
-    told["device_traces"] = [told["device_traces"][0], [], other]
-    told["segments"].append({**told["segments"][0], "device": 2, "address": 0x7F0000000000 + MIB})
-    snapshot = read_object(told)
+    contents = plain()
+    other = [{**one, "addr": one["addr"] + MIB} for one in contents["device_traces"][0]]
+    contents["device_traces"] = [contents["device_traces"][0], [], other]
+    contents["segments"].append({**contents["segments"][0], "device": 2, "address": 0x7F0000000000 + MIB})
+    snapshot = read_object(contents)
     assert [trace.device for trace in snapshot.devices] == [0, 2]
     assert snapshot.devices[1].events.address[0] == 0x7F0000000000 + MIB
 
@@ -207,9 +207,9 @@ class Harmful:
 @pytest.mark.parametrize("protocol", [0, 1, 2, 4])
 def test_globals_are_named_and_nothing_is_executed(protocol: int, tmp_path: Path) -> None:
     bad = tmp_path / "executed"
-    said = refusal(pickle.dumps({**plain(), "extra": Harmful(bad)}, protocol))
-    assert "the global posix.mkdir" in said
-    assert "Nothing was executed" in said
+    snapshot = refusal(pickle.dumps({**plain(), "extra": Harmful(bad)}, protocol))
+    assert "the global posix.mkdir" in snapshot
+    assert "Nothing was executed" in snapshot
     assert not bad.exists()
 
 
@@ -265,26 +265,38 @@ def test_sizes_are_bounded() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda told: [1, {"total_size": 3, "segment_type": "small", "blocks": []}], "segments: no dict"),
-        (lambda told: {"a": 1}, "no dict with a key 'segments'"),
-        (lambda told: told | {"segments": 7}, "segments: no list"),
-        (lambda told: told | {"device_traces": [[7]]}, "an event: no dict"),
-        (lambda told: told | {"device_traces": [[event("alloc", size=1.5)]]}, "size of an event: 1.5"),
-        (lambda told: told | {"device_traces": [[event("alloc", size=-5)]]}, "below 0"),
-        (lambda told: told | {"device_traces": [[event("alloc", addr=1.5)]]}, "addr of an event: 1.5"),
-        (lambda told: told | {"device_traces": [[event("alloc", stream="main")]]}, "stream of an event: 'main'"),
+        (lambda snapshot: [1, {"total_size": 3, "segment_type": "small", "blocks": []}], "segments: no dict"),
+        (lambda snapshot: {"a": 1}, "no dict with a key 'segments'"),
+        (lambda snapshot: snapshot | {"segments": 7}, "segments: no list"),
+        (lambda snapshot: snapshot | {"device_traces": [[7]]}, "an event: no dict"),
+        (lambda snapshot: snapshot | {"device_traces": [[event("alloc", size=1.5)]]}, "size of an event: 1.5"),
+        (lambda snapshot: snapshot | {"device_traces": [[event("alloc", size=-5)]]}, "below 0"),
+        (lambda snapshot: snapshot | {"device_traces": [[event("alloc", addr=1.5)]]}, "addr of an event: 1.5"),
         (
-            lambda told: told | {"device_traces": [[event("alloc", size=1 << 50)] * 5000]},
+            lambda snapshot: snapshot | {"device_traces": [[event("alloc", stream="main")]]},
+            "stream of an event: 'main'",
+        ),
+        (
+            lambda snapshot: snapshot | {"device_traces": [[event("alloc", size=1 << 50)] * 5000]},
             "more together than can be counted",
         ),
-        (lambda told: told | {"device_traces": [[{"action": "alloc"}]]}, "missing, where a whole number can be"),
-        (lambda told: told | {"device_traces": [[event("alloc", pool_id="x")]]}, "the id of a pool"),
-        (lambda told: told | {"segments": [segment([block(1024, 7)])]}, "state of a block: 7, where a word can be"),
-        (lambda told: told | {"segments": [segment([block(1024)], total_size=2048)]}, "do not fill"),
-        (lambda told: told | {"segments": [segment([block(1024)], segment_type=3)]}, "segment_type of a segment: 3"),
-        (lambda told: told | {"segments": [segment([block(1024)], device="cuda")]}, "device"),
-        (lambda told: told | {"segments": [], "device_traces": []}, "empty"),
-        (lambda told: told | {"allocator_settings": 5}, "allocator_settings"),
+        (
+            lambda snapshot: snapshot | {"device_traces": [[{"action": "alloc"}]]},
+            "missing, where a whole number can be",
+        ),
+        (lambda snapshot: snapshot | {"device_traces": [[event("alloc", pool_id="x")]]}, "the id of a pool"),
+        (
+            lambda snapshot: snapshot | {"segments": [segment([block(1024, 7)])]},
+            "state of a block: 7, where a word can be",
+        ),
+        (lambda snapshot: snapshot | {"segments": [segment([block(1024)], total_size=2048)]}, "do not fill"),
+        (
+            lambda snapshot: snapshot | {"segments": [segment([block(1024)], segment_type=3)]},
+            "segment_type of a segment: 3",
+        ),
+        (lambda snapshot: snapshot | {"segments": [segment([block(1024)], device="cuda")]}, "device"),
+        (lambda snapshot: snapshot | {"segments": [], "device_traces": []}, "empty"),
+        (lambda snapshot: snapshot | {"allocator_settings": 5}, "allocator_settings"),
     ],
 )
 def test_what_cannot_be_names_its_field(change: Any, words: str) -> None:
@@ -316,9 +328,9 @@ def test_damaged_files_give_a_word_or_a_snapshot_and_never_another_error(protoco
 # ---- other picklers, and files of unusual shapes ----
 
 
-def same_as_dumped(told: dict[str, Any], data: bytes) -> None:
+def same_as_dumped(snapshot: dict[str, Any], data: bytes) -> None:
     """A pickle written in another way gives what pickle.dumps of the same gives."""
-    (one,), (other,) = read(data).devices, read(pickle.dumps(told)).devices
+    (one,), (other,) = read(data).devices, read(pickle.dumps(snapshot)).devices
     for name in ("action", "address", "size_bytes", "time_ns", "pool"):
         assert np.array_equal(getattr(one.events, name), getattr(other.events, name)), name
     told_stacks = []
@@ -331,12 +343,12 @@ def same_as_dumped(told: dict[str, Any], data: bytes) -> None:
 
 def test_a_pickle_without_memo_and_one_of_single_items_is_read() -> None:
     """As PyTorch's own C++ writes it, protocol 2 and no object told twice; and as the pickler in Python does, a dict at a time."""
-    told = plain()
+    snapshot = plain()
     out = io.BytesIO()
     plainly = pickle._Pickler(out, 2)  # type: ignore[attr-defined]
     plainly.fast = True  # no memo
-    plainly.dump(told)
-    same_as_dumped(told, out.getvalue())
+    plainly.dump(snapshot)
+    same_as_dumped(snapshot, out.getvalue())
 
     def one_by_one(value: Any) -> bytes:
         if isinstance(value, dict):
@@ -345,8 +357,8 @@ def test_a_pickle_without_memo_and_one_of_single_items_is_read() -> None:
             return b"]" + b"".join(one_by_one(item) + b"a" for item in value)
         return pickle.dumps(value, 2)[2:-1].replace(b"q\x00", b"").replace(b"q\x01", b"").replace(b"q\x02", b"")
 
-    told["device_traces"] = [[dict(reversed(one.items())) for one in told["device_traces"][0]]]
-    same_as_dumped(told, b"\x80\x02" + one_by_one(told) + b".")
+    snapshot["device_traces"] = [[dict(reversed(one.items())) for one in snapshot["device_traces"][0]]]
+    same_as_dumped(snapshot, b"\x80\x02" + one_by_one(snapshot) + b".")
 
 
 def test_a_pickle_that_makes_lists_and_dicts_from_a_mark_is_read() -> None:
@@ -365,22 +377,22 @@ def test_a_pickle_that_makes_lists_and_dicts_from_a_mark_is_read() -> None:
             return b"X" + struct.pack("<I", len(value)) + value.encode()
         return pickle.dumps(value, 2)[2:-1]
 
-    told = plain()
-    trace = told["device_traces"][0]
-    told["device_traces"] = [
+    snapshot = plain()
+    trace = snapshot["device_traces"][0]
+    snapshot["device_traces"] = [
         [*trace, *(event("alloc", addr=0x7F1000000000 + 512 * at, size=1) for at in range(20_000))]
     ]
-    same_as_dumped(told, b"\x80\x02" + from_marks(told) + b".")
+    same_as_dumped(snapshot, b"\x80\x02" + from_marks(snapshot) + b".")
     for broken in (b"l.", b"d.", b"(Nd."):
         assert "damaged" in refusal(b"\x80\x02" + broken)
     assert "the opcode LIST" in refusal(b"\x80\x02(}(X\x04\x00\x00\x00lineK\x01uK\x05l.")
 
 
 def test_a_stack_of_ten_thousand_frames_and_lists_as_pools_are_read() -> None:
-    told = plain()
+    snapshot = plain()
     deep = [{"name": f"f{at}", "filename": "deep.py", "line": at} for at in range(10_000)]
-    told["device_traces"][0][1].update(frames=deep, pool_id=[3, 4])
-    (trace,) = read_object(told).devices
+    snapshot["device_traces"][0][1].update(frames=deep, pool_id=[3, 4])
+    (trace,) = read_object(snapshot).devices
     stack = trace.stacks[trace.events.stack[1]]
     assert [int(trace.frames["line"][at]) for at in stack] == list(range(10_000))
     assert trace.pools[trace.events.pool[1]] == (3, 4)
@@ -389,19 +401,19 @@ def test_a_stack_of_ten_thousand_frames_and_lists_as_pools_are_read() -> None:
 def test_stacks_that_are_told_anew_each_time_are_kept_once_and_others_apart() -> None:
     """A hundred thousand events, each with frames of its own that say the same as 500 others' do; 150 bytes an event at most."""
     events = 100_000
-    told = plain()
-    told["device_traces"] = [
+    contents = plain()
+    contents["device_traces"] = [
         [
             event("alloc", addr=512 * at, size=1, frames=[{"name": "f", "filename": "a.py", "line": at % 200}])
             for at in range(events)
         ]
     ]
     seen: list[int] = []
-    snapshot = read(pickle.dumps(told), progress=lambda done, total: seen.append(done))
+    snapshot = read(pickle.dumps(contents), progress=lambda done, total: seen.append(done))
     assert len(snapshot.devices[0].stacks) == 201  # with that of the block
     assert seen == sorted(seen)
     tables, _ = stream.run(
-        pickle.dumps({**told, "device_traces": [[{**one, "frames": FRAMES} for one in told["device_traces"][0]]]}),
+        pickle.dumps({**contents, "device_traces": [[{**one, "frames": FRAMES} for one in contents["device_traces"][0]]]}),
         max_bytes=1 << 30, max_table_bytes=1 << 30,
     )  # fmt: skip
     assert sum(table.nbytes for table in tables) < 150 * events
@@ -418,7 +430,7 @@ def test_frames_that_go_on_growing_after_their_use_are_refused() -> None:
 
 def test_files_of_torch_1_13_and_2_0_tell_of_blocks_by_their_history() -> None:
     """No requested_size, no address and no frames of a block, but a list of what was allocated there; events without times."""
-    told = plain()
+    contents = plain()
     last = {"addr": 0x7F0000000000, "real_size": 1000, "frames": FRAMES, "cpp_frames": ["at::empty"]}
     segments = [
         {
@@ -432,7 +444,8 @@ def test_files_of_torch_1_13_and_2_0_tell_of_blocks_by_their_history() -> None:
         }
     ]  # fmt: skip
     old = [
-        {key: one[key] for key in ("action", "addr", "size", "stream", "frames")} for one in told["device_traces"][0]
+        {key: one[key] for key in ("action", "addr", "size", "stream", "frames")}
+        for one in contents["device_traces"][0]
     ]
     old[1].pop("frames")
     for snapshot in (
@@ -457,29 +470,29 @@ def test_files_of_torch_1_13_and_2_0_tell_of_blocks_by_their_history() -> None:
 
 def test_frees_that_were_not_recorded_are_told_or_made_up_for() -> None:
     """``skip_actions``: with the end of a free alone missing all is known; with both gone, what cannot be is said."""
-    told = plain()
-    trace = told["device_traces"][0]
-    told["device_traces"] = [trace[:4]]
-    (known,) = read_object(told).devices
+    snapshot = plain()
+    trace = snapshot["device_traces"][0]
+    snapshot["device_traces"] = [trace[:4]]
+    (known,) = read_object(snapshot).devices
     assert known.lives.completed_event.tolist() == [4, 3]
     assert list(missing_event_notes(known)) == []
-    told["device_traces"] = [trace[:3]]
-    (unknown,) = read_object(told).devices
+    snapshot["device_traces"] = [trace[:3]]
+    (unknown,) = read_object(snapshot).devices
     assert "1 allocations neither end" in " ".join(missing_event_notes(unknown))
 
 
 def test_frees_of_what_is_free_already_end_nothing() -> None:
     """A free told twice, or its end before its request: the rest of the history stands, and can be replayed."""
-    told = plain()
-    trace = [{key: value for key, value in one.items() if key != "time_us"} for one in told["device_traces"][0]]
-    told["device_traces"] = [[*trace, *trace[3:], trace[4], trace[3]]]
-    (read_twice,) = read_object(told).devices
+    snapshot = plain()
+    trace = [{key: value for key, value in one.items() if key != "time_us"} for one in snapshot["device_traces"][0]]
+    snapshot["device_traces"] = [[*trace, *trace[3:], trace[4], trace[3]]]
+    (read_twice,) = read_object(snapshot).devices
     assert read_twice.lives.alloc_event.tolist() == [1, 2]
     assert read_twice.lives.completed_event.tolist() == [9, 4]
     assert len(read_twice.beginning.blocks) == 0
-    told["device_traces"] = [[trace[4], *trace[:3]]]
+    snapshot["device_traces"] = [[trace[4], *trace[:3]]]
     with pytest.raises(BadWindow, match="contradict each other"):
-        _ = read_object(told).devices[0].beginning
+        _ = read_object(snapshot).devices[0].beginning
     asks_too_much = event("oom", size=1 << 61)
     asks_too_much["device_free"] = asks_too_much.pop("addr")
     assert (
@@ -488,8 +501,8 @@ def test_frees_of_what_is_free_already_end_nothing() -> None:
 
 
 def test_what_a_program_said_of_its_events_is_kept() -> None:
-    told = plain()
-    trace = told["device_traces"][0]
+    snapshot = plain()
+    trace = snapshot["device_traces"][0]
     trace[1]["user_metadata"] = "batch 7"
     lines = [
         '  File "train.py", line 3, in main\n    step()\n',
@@ -497,7 +510,7 @@ def test_what_a_program_said_of_its_events_is_kept() -> None:
     ]
     trace[2].update(compile_context="0/0", forward_frames=lines)
     trace[3]["forward_frames"] = ["no frame"]
-    (trace,) = read_object(told).devices
+    (trace,) = read_object(snapshot).devices
     assert [trace.label("user_metadata", at) for at in range(5)] == [None, "batch 7", None, None, None]
     assert [trace.label("compile_context", at) for at in range(5)] == [None, None, "0/0", None, None]
     stacks = trace.labels["forward_stack"].tolist()
@@ -511,8 +524,8 @@ def test_what_a_program_said_of_its_events_is_kept() -> None:
 
 def test_stretches_that_a_program_named_are_those_of_its_device() -> None:
     """Nested ones, ones of two threads that cross, one from before the history and one beyond it."""
-    told = plain()
-    for at, one in enumerate(told["device_traces"][0]):
+    snapshot = plain()
+    for at, one in enumerate(snapshot["device_traces"][0]):
         one["time_us"] = 1000 + 10 * at
     rows = [
         ("START", 995, "step"), ("START", 1005, "forward"), ("START", 1010, "other thread"), ("END", 1015, "forward"),
@@ -521,8 +534,8 @@ def test_stretches_that_a_program_named_are_those_of_its_device() -> None:
     annotations: list[Any] = [
         {"stage": stage, "time_us": time, "device": 0, "name": name} for stage, time, name in rows
     ]
-    told["external_annotations"] = [*annotations, {**annotations[0], "device": 1}, 5, {"stage": "MIDDLE"}, "text"]
-    (trace,) = read_object(told).devices
+    snapshot["external_annotations"] = [*annotations, {**annotations[0], "device": 1}, 5, {"stage": "MIDDLE"}, "text"]
+    (trace,) = read_object(snapshot).devices
     marks = trace.annotations
     found = {
         trace.words[name]: (first, end, depth)

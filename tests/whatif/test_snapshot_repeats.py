@@ -11,7 +11,7 @@ import pytest
 from small_snapshot import MIB, event, plain, read_object
 from test_snapshot_protocols import told_by
 
-from vramscope_server.analysis import units
+from vramscope_server.analysis import number_format
 from vramscope_server.analysis.trace.missing_events import missing_event_notes
 from vramscope_server.analysis.trace.trace import reserved_after
 
@@ -20,10 +20,10 @@ from vramscope_server.analysis.trace.trace import reserved_after
 def test_a_history_with_events_told_again_is_that_without_them(recorded: dict[str, Any], kind: str) -> None:
     """One event of each sort put somewhere behind itself; and two pieces of a history that overlap, put together."""
     with gzip.open(recorded[kind].path) as file:
-        told = pickle.load(file)
-    (trace,) = told["device_traces"]
-    expected = told_by(read_object(told).devices[0])
-    gaps = list(missing_event_notes(read_object(told).devices[0]))
+        contents = pickle.load(file)
+    (trace,) = contents["device_traces"]
+    expected = told_by(read_object(contents).devices[0])
+    gaps = list(missing_event_notes(read_object(contents).devices[0]))
     draw = random.Random(3)
     third = len(trace) // 3
     ways = {"overlap": (trace[: 2 * third] + trace[third:], third)}
@@ -32,9 +32,9 @@ def test_a_history_with_events_told_again_is_that_without_them(recorded: dict[st
         for place in (at + 1, draw.randrange(at + 1, len(trace) + 1)):
             ways[f"{action} at {at} put at {place}"] = ([*trace[:place], trace[at], *trace[place:]], 1)
     for way, (events, times) in ways.items():
-        snapshot = read_object({**told, "device_traces": [events]})
+        snapshot = read_object({**contents, "device_traces": [events]})
         assert snapshot.notes == [
-            f"an event that stands twice is counted the first time alone ({units.times(times)})"
+            f"an event that stands twice is counted the first time alone ({number_format.times(times)})"
         ], way
         assert told_by(snapshot.devices[0]) == expected, way
         assert list(missing_event_notes(snapshot.devices[0])) == gaps
@@ -45,19 +45,19 @@ def test_a_history_with_events_told_again_is_that_without_them(recorded: dict[st
 )
 def test_equal_allocations_of_one_microsecond_are_several(skipped: tuple[str, ...]) -> None:
     """Taken, let go and taken again: nothing was told again, whatever of the frees is recorded."""
-    told = plain()
+    contents = plain()
     again = [event(action, size=1000) for action in ("free_requested", "free_completed", "alloc")]
-    told["device_traces"][0][2:2] = again * 3
-    told["device_traces"] = [[one for one in told["device_traces"][0] if one["action"] not in skipped]]
-    snapshot = read_object(told)
+    contents["device_traces"][0][2:2] = again * 3
+    contents["device_traces"] = [[one for one in contents["device_traces"][0] if one["action"] not in skipped]]
+    snapshot = read_object(contents)
     assert snapshot.notes == []
     assert int((snapshot.devices[0].events.action == 0).sum()) == 5
 
 
 def test_what_is_taken_or_made_twice_without_being_surely_told_again_is_said() -> None:
     """Events as torch 1.13 to 2.0 wrote them, without a time; and an allocation over another one."""
-    told = plain()
-    trace = told["device_traces"][0]
+    snapshot = plain()
+    trace = snapshot["device_traces"][0]
     clean = [{key: value for key, value in one.items() if key != "time_us"} for one in trace]
     for events, words in (
         (clean, None),
@@ -66,7 +66,7 @@ def test_what_is_taken_or_made_twice_without_being_surely_told_again_is_said() -
         ([*trace[:3], {**trace[2], "size": 7}, *trace[3:]], "1 allocations were made at the address of another"),
         ([clean[0], *clean], "1 segments were made at the address of another"),
     ):
-        (read,) = read_object({**told, "device_traces": [events]}).devices
-        said = list(missing_event_notes(read))
-        assert said == [] if words is None else len(said) == 1 and words in said[0], (words, said)
+        (read,) = read_object({**snapshot, "device_traces": [events]}).devices
+        values = list(missing_event_notes(read))
+        assert values == [] if words is None else len(values) == 1 and words in values[0], (words, values)
     assert int(reserved_after(read)[0]) == -2 * MIB, "wrong by as much as the words say"

@@ -22,13 +22,13 @@ def as_pytorch_tells(snapshot: Any) -> dict[str, Any]:
     for trace in snapshot.devices:
 
         def frames(stack: int, trace: Any = trace) -> list[dict[str, Any]]:
-            told = trace.stacks[stack] if stack >= 0 else []
+            reported = trace.stacks[stack] if stack >= 0 else []
             return [
                 {
                     "name": trace.words[trace.frames["function"][at]], "filename": trace.words[trace.frames["file"][at]],
                     "line": int(trace.frames["line"][at]),
                 }
-                for at in told
+                for at in reported
             ]  # fmt: skip
 
         end, first = trace.end, len(segments)
@@ -58,14 +58,14 @@ def as_pytorch_tells(snapshot: Any) -> dict[str, Any]:
     return {"segments": segments, "device_traces": traces}
 
 
-def said_by(viz: Any, told: dict[str, Any]) -> dict[str, str]:
+def said_by(viz: Any, snapshot: dict[str, Any]) -> dict[str, str]:
     """All that PyTorch's viewer says in text: ``stats``, ``trace``, and what its flamegraphs are made of."""
     # an action that it does not know it prints as it stands
     keys = ("action", "addr", "device_free", "size", "stream")
     in_order = {
-        "segments": sorted(told["segments"], key=lambda one: (one["device"], one["address"])),
+        "segments": sorted(snapshot["segments"], key=lambda one: (one["device"], one["address"])),
         "device_traces": [
-            [{key: one[key] for key in keys if key in one} for one in trace] for trace in told["device_traces"]
+            [{key: one[key] for key in keys if key in one} for one in trace] for trace in snapshot["device_traces"]
         ],
     }
     return {
@@ -85,23 +85,23 @@ def test_totals_are_those_of_pytorchs_own_viewer(recorded: dict[str, Any], kind:
 
     def file(name: str) -> dict[str, Any]:
         with gzip.open(recorded[name].path) as opened:
-            told: dict[str, Any] = pickle.load(opened)
-        return told
+            snapshot: dict[str, Any] = pickle.load(opened)
+        return snapshot
 
     if kind == "two devices":
-        told, other = file("lengths"), file("ring")
-        told["segments"] += [{**one, "device": 1} for one in other["segments"]]
-        told["device_traces"] = [told["device_traces"][0], other["device_traces"][0]]
-        snapshot = read_object(told)
+        contents, other = file("lengths"), file("ring")
+        contents["segments"] += [{**one, "device": 1} for one in other["segments"]]
+        contents["device_traces"] = [contents["device_traces"][0], other["device_traces"][0]]
+        snapshot = read_object(contents)
     else:
-        told, snapshot = file(kind), read(recorded[kind].path)
+        contents, snapshot = file(kind), read(recorded[kind].path)
     assert [trace.device for trace in snapshot.devices] == ([0, 1] if kind == "two devices" else [0])
-    expected, found = said_by(viz, told), said_by(viz, as_pytorch_tells(snapshot))
+    expected, found = said_by(viz, contents), said_by(viz, as_pytorch_tells(snapshot))
     assert {name: len(text) > 100 for name, text in expected.items()} == dict.fromkeys(expected, True)
     for name, text in expected.items():
         assert found[name] == text, name
     for trace in snapshot.devices:
-        here = [one for one in told["segments"] if one["device"] == trace.device]
+        here = [one for one in contents["segments"] if one["device"] == trace.device]
         assert trace.end.reserved_bytes == sum(one["total_size"] for one in here)
         assert trace.end.allocated_bytes == sum(one["allocated_size"] for one in here)
 
@@ -117,7 +117,7 @@ def test_what_is_held_after_each_event_is_what_its_events_add_up_to(recorded: di
     lives = trace.lives
     change = np.zeros(len(events) + 1, np.int64)
     np.add.at(change, lives.alloc_event, lives.requested_bytes)
-    np.subtract.at(change, np.minimum(lives.requested_event, len(events)), lives.requested_bytes)
+    np.subtract.at(change, np.minimum(lives.free_requested_event, len(events)), lives.requested_bytes)
     assert np.array_equal(np.cumsum(change[:-1]), held)
     segments = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
     reserved = np.cumsum([segments.get(one["action"], 0) * one["size"] for one in events])

@@ -79,8 +79,8 @@ def test_settings_that_were_given_to_a_running_process_one_after_the_other_are_a
     trace = read(recorded[kind].path).devices[0]
     if recorder == "the agent":
         with gzip.open(recorded[kind].path) as file:
-            told = pickle.load(file)["allocator_settings"]
-        in_force = agents_in_force(told, trace.settings)
+            snapshot = pickle.load(file)["allocator_settings"]
+        in_force = agents_in_force(snapshot, trace.settings)
         trace = from_window(window_of(trace, settings_in_force=in_force))
     settings, unknown = trace.parsed_settings
     assert unknown == ""
@@ -102,7 +102,7 @@ def test_the_peak_of_a_late_history_is_what_the_allocator_counted(recorded: dict
     lives, held = trace.lives, np.zeros(len(trace.events) + 1, np.int64)
     late = lives.alloc_event >= 0
     np.add.at(held, lives.alloc_event[late], lives.size_bytes[late])
-    np.subtract.at(held, lives.requested_event, lives.size_bytes)
+    np.subtract.at(held, lives.free_requested_event, lives.size_bytes)
     held = np.cumsum(held[:-1]) + lives.size_bytes[~late].sum()
     assert held.max() == recorded["late"].counted["peak_allocated_bytes"]
     assert layout_at(trace, int(held.argmax())).allocated_bytes == held.max()
@@ -186,9 +186,9 @@ def test_a_stack_of_frames_that_are_not_there_is_named(traces: dict[str, Trace],
 
 
 def test_stacks_are_lists_again() -> None:
-    told = [[2, 1, 0], [], [7]]
-    stacks = Stacks.of(told)
-    assert (list(stacks), len(stacks), stacks.offsets.tolist()) == (told, 3, [0, 3, 3, 4])
+    seen = [[2, 1, 0], [], [7]]
+    stacks = Stacks.of(seen)
+    assert (list(stacks), len(stacks), stacks.offsets.tolist()) == (seen, 3, [0, 3, 3, 4])
     for beyond in (3, -1):
         with pytest.raises(IndexError, match="there are 3"):
             stacks[beyond]

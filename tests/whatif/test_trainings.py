@@ -21,10 +21,10 @@ def test_fourteen_settings_of_three_trainings_come_as_predicted(emulated_gpu: No
     """To the byte and to the call, and each says of itself that it is exact."""
     histories, rows = shared()
     differences = []
-    for name, conf, told, measured in rows:
-        predicted, came = ({key: one[key] for key in COUNTED} for one in (vars(told), measured))
-        if predicted != came or told.certainty != "exact":
-            differences.append((name, conf, predicted, came, told.certainty, told.reasons))
+    for name, conf, each, measured in rows:
+        predicted, came = ({key: one[key] for key in COUNTED} for one in (vars(each), measured))
+        if predicted != came or each.certainty != "exact":
+            differences.append((name, conf, predicted, came, each.certainty, each.reasons))
     assert not differences
     assert len(rows) == 42
     for name in NAMES:

@@ -11,14 +11,14 @@ from measured import measure_all
 
 from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.advice.rules import fragmentation
-from vramscope_server.analysis.oom.window import evidence_of
+from vramscope_server.analysis.number_format import amount
+from vramscope_server.analysis.oom.recording_evidence import evidence_of
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
 from vramscope_server.analysis.snapshot_format.reader import read
 from vramscope_server.analysis.trace.trace import Trace
-from vramscope_server.analysis.units import amount
 from vramscope_server.analysis.whatif.confidence import OWN_LIMIT
 from vramscope_server.analysis.whatif.recommendation import Risk, recommend, risk_of, without_evidence
-from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, predict, smallest_card, sweep
+from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, predict, smallest_device, sweep
 
 DOCUMENT = Path(__file__).parent / "RESULTS.md"
 GIB = 1 << 30
@@ -35,7 +35,7 @@ def traces(recorded: dict[str, Any]) -> dict[str, Trace]:
 def truth(recorded: dict[str, Any], traces: dict[str, Trace]) -> dict[tuple[str, str], dict[str, Any]]:
     """What the real allocator does with ``lengths`` and with other trainings under settings that were not recorded."""
     outside = recorded["lengths"].counted["outside_bytes"]
-    card = smallest_card(traces["lengths"], "max_split_size_mb:64")
+    card = smallest_device(traces["lengths"], "max_split_size_mb:64")
     assert card is not None
     asked: dict[tuple[str, str], Any] = {
         ("lengths", "max_split_size_mb:64"): {"steps": 6},
@@ -62,12 +62,12 @@ def test_what_is_predicted_is_what_the_allocator_then_does(
     for (kind, conf), measured in truth.items():
         if kind not in ("lengths", "evaluation"):
             continue
-        told = predict(traces[kind], conf, device_bytes=CARD)
-        assert {name: getattr(told, name) for name in COUNTED} == {name: measured[name] for name in COUNTED}, (
+        prediction = predict(traces[kind], conf, device_bytes=CARD)
+        assert {name: getattr(prediction, name) for name in COUNTED} == {name: measured[name] for name in COUNTED}, (
             kind,
             conf,
         )
-        assert told.band is None
+        assert prediction.band is None
         compared += 1
     assert compared == 5
 
@@ -88,12 +88,12 @@ def test_a_history_that_begins_late_gets_a_band_around_the_truth(
         ("late", "max_split_size_mb:64"),
         ("late texts", "roundup_power2_divisions:4"),  # a text before was longer, and took a segment more for it
     ):
-        told = predict(traces[kind], conf)
-        assert told.band is not None
-        low, high = told.band
+        prediction = predict(traces[kind], conf)
+        assert prediction.band is not None
+        low, high = prediction.band
         assert low <= truth[kind, conf]["peak_reserved_bytes"] <= high
-        assert low <= told.peak_reserved_bytes <= high
-        assert "mid-run" in " ".join(told.notes)
+        assert low <= prediction.peak_reserved_bytes <= high
+        assert "mid-run" in " ".join(prediction.notes)
     whole = recorded["late"].counted["peak_reserved_bytes"]
     _, highest = predict(traces["late"], "expandable_segments:True").band or (0, 0)
     assert 0 < highest <= whole, "what was left behind counts once"
@@ -107,12 +107,12 @@ def test_what_expandable_segments_would_save_is_promised_and_comes(
 ) -> None:
     """Also of a history that begins late, where the replay's band alone would promise nothing."""
     for name, error in (("lengths", 0.0), ("late", 0.05)):
-        told = fragmentation.advise(StepFacts(traces[name]))
+        advice = fragmentation.advise(StepFacts(traces[name]))
         came = recorded[name].counted["peak_reserved_bytes"] - truth[name, fragmentation.CONF]["peak_reserved_bytes"]
-        assert told is not None and came > 0
-        assert abs(told.saves_bytes - came) <= error * came
-        assert told.evidence["at_most"] == (name == "late")
-        assert ("Steps before the recording" in told.sentence) == (name == "late")
+        assert advice is not None and came > 0
+        assert abs(advice.saves_bytes - came) <= error * came
+        assert advice.evidence["at_most"] == (name == "late")
+        assert ("Steps before the recording" in advice.sentence) == (name == "late")
 
 
 def test_what_a_recording_promises_of_reserved_is_raised_to_the_runs_highest_step(traces: dict[str, Trace]) -> None:
@@ -137,20 +137,20 @@ def test_what_a_recording_promises_of_reserved_is_raised_to_the_runs_highest_ste
 
 
 def test_a_sweep_begins_with_the_recorded_settings_and_can_be_stopped(traces: dict[str, Trace]) -> None:
-    told: list[tuple[int, int]] = []
-    result = sweep(traces["lengths"], progress=lambda done, total: told.append((done, total)))
+    seen: list[tuple[int, int]] = []
+    result = sweep(traces["lengths"], progress=lambda done, total: seen.append((done, total)))
     total = 1 + len(set(DEFAULT_SWEEP) | {""})
-    assert told == [(done, total) for done in range(total + 1)], (
+    assert seen == [(done, total) for done in range(total + 1)], (
         "the replay that must give what was recorded comes first"
     )
     assert [row.recorded for row in result.rows] == [True] + [False] * (total - 2)
     assert result.residual.exact
-    base = result.rows[0].smallest_card_bytes
+    base = result.rows[0].smallest_device_bytes
     assert base is not None
     for row in result.rows:
-        assert row.smallest_card_bytes is not None
-        assert row.saved_bytes == base - row.smallest_card_bytes
-        assert row.smallest_card_bytes >= row.prediction.peak_allocated_bytes
+        assert row.smallest_device_bytes is not None
+        assert row.saved_bytes == base - row.smallest_device_bytes
+        assert row.smallest_device_bytes >= row.prediction.peak_allocated_bytes
     assert result.recommendation.conf == "expandable_segments:True"
 
     class Enough(Exception):
@@ -180,11 +180,11 @@ def test_a_run_that_died_is_replayed_with_the_request_that_failed(
     assert "What would have followed is unknown" in " ".join(sweep(trace, []).notes)
     # What a setting saves is of all that was needed, not of what there was without the request.
     confs = ["", "expandable_segments:True", "max_split_size_mb:20"]
-    for told in evidence_of(trace, confs).replayed:
-        other = predict(trace, told.conf)
+    for one in evidence_of(trace, confs).replayed:
+        other = predict(trace, one.conf)
         peak = other.uncapped_peak_reserved_bytes if other.out_of_memory else other.peak_reserved_bytes
-        assert told.saves_bytes == max(0, large.peak_reserved_bytes - peak), told.conf
-        assert told.survives != other.out_of_memory
+        assert one.saves_bytes == max(0, large.peak_reserved_bytes - peak), one.conf
+        assert one.survives != other.out_of_memory
 
 
 def test_expandable_segments_with_max_split_size_grow_and_are_never_recommended(traces: dict[str, Trace]) -> None:
@@ -197,11 +197,11 @@ def test_expandable_segments_with_max_split_size_grow_and_are_never_recommended(
 
 
 def test_settings_that_need_a_limit_say_so(traces: dict[str, Trace]) -> None:
-    told = predict(traces["lengths"], "garbage_collection_threshold:0.5")
-    assert "does nothing without a limit" in " ".join(told.notes)
-    assert told.peak_reserved_bytes == predict(traces["lengths"], "").peak_reserved_bytes
-    assert told.certainty == "estimate"
-    assert OWN_LIMIT in told.reasons
+    prediction = predict(traces["lengths"], "garbage_collection_threshold:0.5")
+    assert "does nothing without a limit" in " ".join(prediction.notes)
+    assert prediction.peak_reserved_bytes == predict(traces["lengths"], "").peak_reserved_bytes
+    assert prediction.certainty == "estimate"
+    assert OWN_LIMIT in prediction.reasons
 
 
 def test_settings_that_pytorch_refuses_are_refused_with_its_reason(traces: dict[str, Trace]) -> None:
@@ -233,7 +233,7 @@ def test_what_is_said_of_large_segments_is_in_the_table_that_it_names() -> None:
 @dataclass(frozen=True)
 class Tried:
     conf: str
-    smallest_card_bytes: int | None
+    smallest_device_bytes: int | None
     risk: Risk
     uncertainty_bytes: int = 0
     reserved_bytes: int = GIB
@@ -254,8 +254,8 @@ def test_what_is_reserved_where_there_is_room_is_told_where_the_card_gains_nothi
     own = Tried("", 10 * GIB, Risk(0, "", ""), reserved_bytes=50 * GIB)
     some = Tried("a", 10 * GIB, Risk(1, "", ""), reserved_bytes=11 * GIB)
     slow = Tried("b", 10 * GIB, Risk(2, "", ""), reserved_bytes=10 * GIB)
-    told = recommend(own, [slow, some])
-    assert told.conf is None and "a reserves 11.0 GiB instead of 50.0 GiB" in told.words
+    recommended = recommend(own, [slow, some])
+    assert recommended.conf is None and "a reserves 11.0 GiB instead of 50.0 GiB" in recommended.words
     little = recommend(own, [Tried("a", 10 * GIB, Risk(1, "", ""), reserved_bytes=46 * GIB)])
     assert "On a device with room" not in little.words
 

@@ -32,13 +32,13 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
 def configuration(engine: Any) -> dict[str, Any]:
     """Returns the settings that affect memory."""
     switches = (("bf16", "bfloat16_enabled"), ("fp16", "fp16_enabled"))
-    told = {
+    fields = {
         "deepspeed": f"zero stage {_asked(engine, 'zero_optimization_stage')}",
         "gradient_accumulation_steps": _asked(engine, "gradient_accumulation_steps"),
         "mixed_precision": next((short for short, name in switches if _asked(engine, name)), None),
         "cpu_offload": ", ".join(_offloads(engine)) or None,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def of_zero(config: Any) -> dict[str, str]:
@@ -47,7 +47,7 @@ def of_zero(config: Any) -> dict[str, str]:
     if not isinstance(zero_, dict):
         return {}
     asked = ((what, zero_.get(f"offload_{what}")) for what in OFFLOADED)
-    devices = {what: told.get("device") for what, told in asked if isinstance(told, dict)}
+    devices = {what: section.get("device") for what, section in asked if isinstance(section, dict)}
     away = ", ".join(f"{what} to {device}" for what, device in devices.items() if device not in (None, "none"))
     return {"deepspeed": f"zero stage {zero_.get('stage')}", **({"cpu_offload": away} if away else {})}
 
@@ -55,8 +55,8 @@ def of_zero(config: Any) -> dict[str, str]:
 def _offloads(engine: Any) -> Iterator[str]:
     for what in OFFLOADED:
         asked = _asked(engine, f"zero_offload_{what}")
-        told = getattr(asked, "device", None)
-        device = str(getattr(told, "value", told) or "none")  # (an enumeration's member, or its value alone)
+        setting = getattr(asked, "device", None)
+        device = str(getattr(setting, "value", setting) or "none")  # (an enumeration's member, or its value alone)
         if device != "none":
             yield f"{what} to {device}"
 

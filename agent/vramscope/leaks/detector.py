@@ -11,22 +11,22 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from vramscope.leaks import baseline
+from vramscope.leaks import memory_after_step
+from vramscope.leaks.apply_scan import conclude, measure_dropped, scan_context
 from vramscope.leaks.autograd.dropped_graphs import StepGraphs
+from vramscope.leaks.autograd.live_graphs import OutputGraphs
 from vramscope.leaks.autograd.saved_tensors import saved
-from vramscope.leaks.autograd.sentinels import OutputGraphs
-from vramscope.leaks.conclusions import conclude, measure_dropped, scan_context
 from vramscope.leaks.graph_ages import GraphAges
-from vramscope.leaks.live_blocks import LiveBlocks
 from vramscope.leaks.loop_shape import LoopKind, LoopShape
 from vramscope.leaks.policy import POLICY
-from vramscope.leaks.recording_questions import RecordingQuestions
 from vramscope.leaks.registry import FindingRegistry, reasons_of
+from vramscope.leaks.retained_for_recording import RetainedForRecording
+from vramscope.leaks.scan.any_module_call import AnyModuleCall
 from vramscope.leaks.scan.call_arguments import argument_storages, is_argument
-from vramscope.leaks.scan.first_call import FirstCall
 from vramscope.leaks.scan.scanner import SCAN_SECONDS, Scanner
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.schedule import RESCAN_SECONDS, EvaluationSchedule, ScanSchedule
+from vramscope.leaks.unchanged_since_scan import LiveBlocks
 from vramscope.leaks.verdict.judge import Judge, material_bytes
 from vramscope.leaks.verdict.states import Reason
 from vramscope.process import frames
@@ -65,7 +65,7 @@ class LeakDetector:
         self._schedule = ScanSchedule()
         self._evaluation = EvaluationSchedule()
         self._ages = GraphAges()
-        self._baseline = baseline.Baseline()
+        self._after_step = memory_after_step.MemoryAfterStep()
         self._live_blocks = LiveBlocks(clock)
         self._outputs = OutputGraphs()
         self._kinds = TensorKinds()
@@ -79,12 +79,12 @@ class LeakDetector:
             self._registry.add_step_graph,
             self._registry.withdraw_step_graph,
         )
-        self._first_call = FirstCall(self._part_called)
+        self._first_call = AnyModuleCall(self._part_called)
         self._measured: Storages | None = None
         """Known storages for the measurement of the next output; None where none is wanted."""
         self._create_graph_at: tuple[str, int, str] | None = None
         """File, line and function of the last backward(create_graph=True)."""
-        self.questions = RecordingQuestions(self._registry)
+        self.questions = RetainedForRecording(self._registry)
         self._context = partial(scan_context, clock, self._loop, self._schedule, self._evaluation, self._ages)
         saved.listen()
         clock.retention = self
@@ -127,7 +127,7 @@ class LeakDetector:
         """A step has ended for which nothing was read. 1 µs."""
         self._schedule.end_unseen()
         self._ages.boundaries.append(self._sequence())
-        self._baseline.since_scan.steps += 1
+        self._after_step.since_scan.steps += 1
 
     def stepped(self, optimizer: object) -> None:
         """An optimizer has stepped; several step in turn."""
@@ -149,8 +149,8 @@ class LeakDetector:
         cuts = intervals[-1].cuts
         self._live_blocks.end_step()
         self._end_iteration(may_skip=True)
-        after_step_bytes = self._baseline.add(sum(map(_allocated_bytes, cuts)) if cuts else None, intervals)
-        if self._baseline.rises and not self._schedule.rescan_at:  # (else the reason is known)
+        after_step_bytes = self._after_step.add(sum(map(_allocated_bytes, cuts)) if cuts else None, intervals)
+        if self._after_step.rises and not self._schedule.rescan_at:  # (else the reason is known)
             self._schedule.suspect("memory after each step rises")
         if self._loop.has_hidden_forward and self.is_due:
             self._first_call.listen()
@@ -245,7 +245,7 @@ class LeakDetector:
 
     def end(self) -> None:
         """The training has ended: report the figures of now."""
-        self._registry.end(self._baseline.since_scan)
+        self._registry.end(self._after_step.since_scan)
 
     def close(self) -> None:
         """The session ends."""
@@ -273,7 +273,7 @@ class LeakDetector:
     @property
     def is_calm(self) -> bool:
         """True while no scan is due, nothing is followed and no holder is suspected: the next steps need not be seen."""
-        if self.is_due or self._step_graphs.follows or self._ages.kept_iterations or self._baseline.rises:
+        if self.is_due or self._step_graphs.follows or self._ages.kept_iterations or self._after_step.rises:
             return False
         return not (self._registry.has_open_growth or self._judge.suspects or self._judge.waits_for_an_end())
 
@@ -371,7 +371,7 @@ class LeakDetector:
             return
         complete = not result.not_scanned
         if judging:
-            self._baseline.since_scan.scanned(self._clock.step)
+            self._after_step.since_scan.scanned(self._clock.step)
             groups = [group for group in result.groups if not (arguments and is_argument(group, arguments))]
             context = self._context(
                 fresh=fresh,

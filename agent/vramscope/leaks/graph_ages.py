@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from vramscope.leaks.autograd.sentinels import Sentinels
+from vramscope.leaks.autograd.live_graphs import Sentinels
 
 
 class GraphAges:

@@ -9,9 +9,9 @@ import msgspec
 
 from vramscope.leaks.autograd.dropped_graphs import GraphOrigin
 from vramscope.leaks.holders.key import HolderKey, HolderKind
+from vramscope.leaks.verdict.holder_verdict import OVERLAPS, FindingKey, HolderVerdict
 from vramscope.leaks.verdict.peak_effect import Effect
 from vramscope.leaks.verdict.states import Transition
-from vramscope.leaks.verdict.verdict import OVERLAPS, FindingKey, Verdict
 from vramscope.protocol import messages
 
 NO_STEPS: Final = "Not measured: an evaluation has no steps. Without the graphs this memory would be free."
@@ -21,7 +21,7 @@ UNTIL_EMPTIED: Final = (
 )
 
 
-def growth_of(verdict: Verdict) -> float | None:
+def growth_of(verdict: HolderVerdict) -> float | None:
     """Bytes per iteration that are sent."""
     # (Batches of varying sizes leave more at one scan than at the one before.)
     growth = 0.0 if verdict.kind in OVERLAPS else verdict.growth

@@ -10,9 +10,9 @@ import msgspec
 
 from vramscope.leaks.autograd.dropped_graphs import DroppedGraph, GraphOrigin
 from vramscope.leaks.autograd.graph_walk import NODE_BYTES
-from vramscope.leaks.end_figures import MemorySinceScan, at_end
+from vramscope.leaks.end_numbers import MemorySinceScan, at_end
 from vramscope.leaks.holders.holder import Holder
-from vramscope.leaks.holders.holder_bytes import MOST_WORDS, Group
+from vramscope.leaks.holders.holder_bytes import MOST_WORDS, HeldMemory
 from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.leak_fields import (
     NO_STEPS,
@@ -25,9 +25,9 @@ from vramscope.leaks.leak_fields import (
 )
 from vramscope.leaks.scan.storages import Storages
 from vramscope.leaks.verdict import advice
+from vramscope.leaks.verdict.holder_verdict import GROWS, OVERLAPS, FindingKey, HolderVerdict
 from vramscope.leaks.verdict.peak_effect import NOT_ON_CPU, Effect, PeakFollower, avoidable_bytes
 from vramscope.leaks.verdict.states import ENDS, HolderState, Reason, Transition
-from vramscope.leaks.verdict.verdict import GROWS, OVERLAPS, FindingKey, Verdict
 from vramscope.memory.scanned_leak import ScannedLeak
 from vramscope.process import frames
 from vramscope.protocol import messages
@@ -112,7 +112,7 @@ class FindingRegistry:
             )
         )
 
-    def add(self, verdict: Verdict) -> None:
+    def add(self, verdict: HolderVerdict) -> None:
         """Add a finding, or update it."""
         group, holder, kind = verdict.group, verdict.group.holder, verdict.kind
         key = FindingKey(kind, holder.key)
@@ -168,7 +168,7 @@ class FindingRegistry:
         """True where another scan can measure the bytes of a known finding."""
         return bool(self._frees_graphs_alone)
 
-    def retained_by(self, groups: Sequence[Group], *, complete: bool) -> list[ScannedLeak]:
+    def retained_by(self, groups: Sequence[HeldMemory], *, complete: bool) -> list[ScannedLeak]:
         """What each finding retains now, as far as its fix frees it.
 
         complete   the scan left nothing out: a holder that it did not see retains nothing
@@ -278,7 +278,7 @@ class FindingRegistry:
                 )
         self.send("the effect on the peak was measured")
 
-    def _says_more(self, verdict: Verdict) -> bool:
+    def _says_more(self, verdict: HolderVerdict) -> bool:
         """False where a known finding covers this one; findings that this one covers are closed."""
         group, holder, kind = verdict.group, verdict.group.holder, verdict.kind
         unwalked = kind == "growing-eval" or (kind == "growing" and group.saved_bytes > group.own_bytes)
@@ -332,7 +332,7 @@ class FindingRegistry:
         )
         return True
 
-    def _effect(self, verdict: Verdict, key: FindingKey, known: messages.Leak | None) -> Effect:
+    def _effect(self, verdict: HolderVerdict, key: FindingKey, known: messages.Leak | None) -> Effect:
         """Effect of the fix on the peak, as far as it is known; the other findings are followed through the next step."""
         if verdict.kind == "tensor-growth" and verdict.emptied_after is not None and verdict.per == "batch":
             return Effect(None, AT_ITS_END)

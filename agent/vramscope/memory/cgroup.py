@@ -58,8 +58,8 @@ class ControlGroup:
         now = time.monotonic()
         if now >= self._files_from:
             self._files_from = now + STAT_EVERY_S
-            told = _lines(folder / "memory.stat")
-            self._files_bytes = sum(told.get(name, 0) for name in words.files)
+            statistics = _lines(folder / "memory.stat")
+            self._files_bytes = sum(statistics.get(name, 0) for name in words.files)
         return max(0, used - self._files_bytes)
 
     def kills(self) -> int | None:

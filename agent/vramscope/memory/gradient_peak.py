@@ -39,7 +39,7 @@ class BackwardPeaks:
         self._seen_peak: dict[int, int] = {}
         self._at_seen: dict[int, int] = {}
         self._grown: dict[int, int] = {}
-        self._heard: set[int] = set()
+        self._devices: set[int] = set()
         self._highest: dict[int, tuple[int, int]] = {}
         self._known: dict[int, dict[int, int]] = {}
 
@@ -51,7 +51,7 @@ class BackwardPeaks:
         """Follow a backward pass that begins with these bytes of gradients a device. Costs 2 µs a parameter."""
         self._grown, self._at_seen = dict(gradients), dict(gradients)
         self._seen_peak = dict.fromkeys(gradients, 0)
-        self._heard = heard = set[int]()
+        self._devices = devices = set[int]()
         peak_of, grown, seen, at_seen = self._peak_of, self._grown, self._seen_peak, self._at_seen
         fresh: set[int] = set()
         counted = {
@@ -63,7 +63,7 @@ class BackwardPeaks:
             if device not in seen:
                 return
             peak = peak_of(device)
-            heard.add(device)
+            devices.add(device)
             if peak > seen[device]:  # it rose while this gradient was made, so this one was not complete then
                 seen[device], at_seen[device] = peak, grown[device]
             if id(parameter) in fresh:
@@ -85,7 +85,7 @@ class BackwardPeaks:
             handle.remove()
         self._handles.clear()
         for device, cut in zip(devices, cuts, strict=False):
-            if device not in self._heard:  # gradients are made some other way (FSDP): then it is not known
+            if device not in self._devices:  # gradients are made some other way (FSDP): then it is not known
                 self._forget(device)
                 continue
             rose_behind = cut.peak_allocated_bytes > self._seen_peak.get(device, 0)

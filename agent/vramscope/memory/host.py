@@ -24,7 +24,7 @@ class Host:
         self._vmstat = proc / "vmstat"
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
         self._group = ControlGroup(proc)
-        machine, limit = self._told("MemTotal:"), self._group.limit_bytes
+        machine, limit = self._meminfo_bytes("MemTotal:"), self._group.limit_bytes
         self._limited = limit is not None and (machine is None or limit < machine)
         self._total = limit if self._limited else machine
         self._kills_before = self._kills()
@@ -63,10 +63,10 @@ class Host:
         if self._limited:
             used = self._group.used_bytes()
             return UNKNOWN if used is None else used
-        total, available = self._total, self._told("MemAvailable:")
+        total, available = self._total, self._meminfo_bytes("MemAvailable:")
         return UNKNOWN if total is None or available is None else total - available
 
-    def _told(self, name: str) -> int | None:
+    def _meminfo_bytes(self, name: str) -> int | None:
         """A line of /proc/meminfo, in bytes."""
         try:
             with self._meminfo.open() as lines:

@@ -28,7 +28,7 @@ _ALLOCATES: Final = bytes(code == ACTIONS.index("alloc") for code in range(256))
 MOST_SHARE: Final = 0.001
 """Maximum share of the time for reading. GPT-2 small has 540 blocks, read in 0.3 ms; with more blocks, reads are rarer."""
 
-Heap = tuple[tuple[int, int], bool, int]
+HeapKey = tuple[tuple[int, int], bool, int]
 """(pool's id, large, stream): what the allocator searches for one request"""
 
 
@@ -44,7 +44,7 @@ class Demand:
 
     def __init__(
         self,
-        requests: Iterable[tuple[Heap, int, int]],
+        requests: Iterable[tuple[HeapKey, int, int]],
         *,
         max_split_bytes: int | None,
         slack_bytes: int,
@@ -54,7 +54,7 @@ class Demand:
 
         closed   expandable segments are switched off: the allocator takes nothing of those that are there
         """
-        asked: defaultdict[Heap, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+        asked: defaultdict[HeapKey, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
         for heap, size, times in requests:
             asked[heap][size] += size * times
         self.heaps = {heap: _sizes(by_size) for heap, by_size in asked.items()}
@@ -113,7 +113,7 @@ class Demand:
         return max(0.0, served)
 
 
-class Fragments:
+class UnusableReader:
     """Reads each device now and then. Used by one thread; a reading holds the interpreter for some ms."""
 
     def __init__(self) -> None:

@@ -102,7 +102,7 @@ class LossWatch(StepListener):
         self._readings = 0
         self._next_ns = 0
         self._reads = True
-        self.begun = False
+        self.forward_began = False
         """True if the running step has had a forward or a backward pass."""
         self.off = False
         """True if nothing is read, because the framework said that the start of backward is not the loss."""
@@ -111,7 +111,7 @@ class LossWatch(StepListener):
 
     def forward(self) -> None:
         """A forward with gradients begins. Costs 0.3 µs, on a GPU 0.6."""
-        self.begun = True
+        self.forward_began = True
         self._cuda_is_up = self._cuda_is_up or self._is_initialized()
         if self._cuda_is_up:
             device = self._device()
@@ -139,7 +139,7 @@ class LossWatch(StepListener):
         gradient = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
         if step.parts and (step.several or self._gradients_were_dropped()):
             step.mixed = True
-        self.begun = True
+        self.forward_began = True
         self._decide()
         scaled, self._scaled = self._scaled, None
         part: Part | None
@@ -184,7 +184,7 @@ class LossWatch(StepListener):
         """The step has ended."""
         number, at_ns = record.number, record.end_ns
         step, self._step = self._step, Noted()
-        self.begun = False
+        self.forward_began = False
         self._scaled = None
         if self._cost_ns > CHEAP_NS and number > WARM_UP_STEPS and self._readings:
             self._next_ns = at_ns + int(self._readings * self._cost_ns / SHARE)

@@ -32,7 +32,7 @@ class Row(NamedTuple):
     values: Mapping[str, float]
 
 
-class Told:
+class ReportedNumbers:
     """``tell`` on the training thread, ``carry`` on the sampler's.
 
     loss     None: nobody looks for it
@@ -71,12 +71,12 @@ class Told:
         thread."""
         waiting = list(self._rows)
         for name, kept in self._recent.items():
-            told = [row for row in (*list(kept), *waiting) if name in row.values and row.time_ns >= since_ns]
-            if told:
+            known = [row for row in (*list(kept), *waiting) if name in row.values and row.time_ns >= since_ns]
+            if known:
                 return {
-                    "time_ns": packed([row.time_ns for row in told]),
-                    "step": packed([row.step for row in told]),
-                    name: _doubles([row.values[name] for row in told]),
+                    "time_ns": packed([row.time_ns for row in known]),
+                    "step": packed([row.step for row in known]),
+                    name: _doubles([row.values[name] for row in known]),
                 }
         return {}
 

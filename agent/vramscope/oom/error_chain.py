@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import FrameType
 from typing import Final
 
-from vramscope.oom import stack
+from vramscope.oom import error_stack
 from vramscope.process.frames import is_own as is_ours
 from vramscope.protocol.oom_record import MAX_FRAMES, Frame
 
@@ -35,7 +35,7 @@ def living_frames_of(fault: BaseException) -> list[FrameType]:
 
 def frames_around(fault: BaseException) -> list[FrameType]:
     """Frames around the ``except`` block that handles the error, innermost first."""
-    return [] if fault.__traceback__ is None else stack.stack_of(fault.__traceback__.tb_frame.f_back)
+    return [] if fault.__traceback__ is None else error_stack.stack_of(fault.__traceback__.tb_frame.f_back)
 
 
 def frames_of(fault: BaseException) -> list[Frame]:
@@ -50,7 +50,7 @@ def frames_of(fault: BaseException) -> list[Frame]:
                     file=code.co_filename[:4096],
                     line=step.tb_lineno or 0,
                     function=getattr(code, "co_qualname", code.co_name)[:4096],
-                    own=stack.is_own(code.co_filename),
+                    own=error_stack.is_own(code.co_filename),
                 )
             )
         step = step.tb_next

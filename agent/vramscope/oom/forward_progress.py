@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from vramscope.guard import guarded
+from vramscope.oom.error_stack import module_of
 from vramscope.oom.forward_projection import LIKE_THE_OUTPUT, own_and_to_come
 from vramscope.oom.layers import leaves_of, widths_of
-from vramscope.oom.stack import module_of
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from vramscope.leaks.autograd.graph_walk import MOST_CHAINED, Chains, NodeBudget, tensors_in, walk
 from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.storages import Storages
+from vramscope.oom.error_stack import arguments_of, module_of
 from vramscope.oom.layers import Blocks, Layer, blocks_of, layers_of
-from vramscope.oom.stack import arguments_of, module_of
 from vramscope.process.frames import locals_of
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def own_and_to_come(
     asking = root.get_submodule(name)  # (its output is the request, if it is one of them)
     of_head = feature_bytes * _kept_width(layer for layer in head if layer.module is not asking)
     output_bytes = feature_bytes * _output_width(layers, blocks)
-    of_loss = _of_loss(output_bytes, asked_bytes, begun=not rest, softmax=_is_softmax(frames[0]))
+    of_loss = _of_loss(output_bytes, asked_bytes, all_modules_done=not rest, softmax=_is_softmax(frames[0]))
     return own_bytes, int(of_blocks + of_head + of_loss)
 
 
@@ -163,15 +163,15 @@ def _bytes_of_a_feature(tensors: Sequence[torch.Tensor], widths: Iterable[int]) 
     return None
 
 
-def _of_loss(output_bytes: float, asked_bytes: int, *, begun: bool, softmax: bool) -> float:
+def _of_loss(output_bytes: float, asked_bytes: int, *, all_modules_done: bool, softmax: bool) -> float:
     """Bytes that a loss and the beginning of its backward still allocate.
 
-    begun     all modules are done, so that the request may be the first of these tensors
+    all_modules_done  all modules are done, so that the request may be the first of these tensors
     softmax   it is
     """
-    if begun and softmax:
+    if all_modules_done and softmax:
         return (LIKE_THE_OUTPUT - 1) * asked_bytes
-    if begun and asked_bytes >= NEARLY * output_bytes:
+    if all_modules_done and asked_bytes >= NEARLY * output_bytes:
         return (LIKE_THE_OUTPUT - 1) * output_bytes  # (the output in 32 bits, say: it is freed, or is one of them)
     return LIKE_THE_OUTPUT * output_bytes
 

@@ -18,9 +18,9 @@ from vramscope.memory.layout_columns import layout
 from vramscope.memory.peak_counters import limit_bytes, share_peak_counters
 from vramscope.memory.pools import Pools
 from vramscope.memory.stack_table import Stacks
-from vramscope.oom import other_models, owners
+from vramscope.oom import other_models, owned_memory
+from vramscope.oom.leaks_at_error import LeaksAtError
 from vramscope.oom.recent_samples import RecentSamples
-from vramscope.oom.suspects import Suspects
 from vramscope.oom.timeline import Timeline, node
 from vramscope.oom.trigger import OomTrigger
 from vramscope.process import identity
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from vramscope.leaks.detector import LeakDetector
     from vramscope.oom.other_models import LiveObjects
-    from vramscope.oom.owners import OwnedMemory
+    from vramscope.oom.owned_memory import OwnedMemory
     from vramscope.steps.clock import StepClock
 
 MOST_BLOCKS: Final = 400_000
@@ -93,7 +93,7 @@ class RecordBuilder:
         self._optimizers, self._roots = optimizers, roots
         self._windows = windows
         self._leaks, self._techniques = leaks, techniques
-        self._suspects = Suspects(clock, detector)
+        self._leaks_at_error = LeaksAtError(clock, detector)
         self._timeline = Timeline(clock, recent, roots, losses)
         self._place = place
         self._host = Host()
@@ -137,7 +137,7 @@ class RecordBuilder:
         with guarded("the owners of an out-of-memory record"):
             owned = self._owned(trigger)
         layout_section = self._guarded("layout", notes, lambda: self._layout_section(trigger, counters, notes))
-        kept = self._suspects.retained_by_exceptions(trigger, () if owned.live is None else owned.live.exceptions)
+        kept = self._leaks_at_error.retained_by_exceptions(trigger, () if owned.live is None else owned.live.exceptions)
         timeline = self._guarded("timeline", notes, lambda: self._timeline.section(trigger, now_ns, kept))
         context = self._guarded("context", notes, lambda: self._context_section(trigger))
         window = self._guarded("window", notes, lambda: self._window_section(trigger, notes))
@@ -218,7 +218,7 @@ class RecordBuilder:
             optimizers = other_models.optimizers_of(
                 (one for root in roots for one in root.parameters()), live.optimizers
             )
-        memory = owners.count(
+        memory = owned_memory.count(
             optimizers,
             roots,
             device,
@@ -290,7 +290,7 @@ class RecordBuilder:
         kept: Sequence[messages.Leak],
     ) -> Section:
         """Leaks that are known, and late suspects."""
-        suspects = self._suspects
+        suspects = self._leaks_at_error
         known = list(self._leaks())[: MOST_LEAKS - 1] or suspects.retained_from_last_step(trigger)
         leaks = [*kept, *known]
         accumulated = suspects.accumulated_bytes(counters, owned.memory)

@@ -11,15 +11,15 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from vramscope.oom import batch, error_chain, forward_progress, observer, other_models, stack
-from vramscope.oom.messages import messages_of
-from vramscope.oom.peer import Bystander
+from vramscope.oom import batch_rows_from_stack, error_chain, error_stack, forward_progress, observer, other_models
+from vramscope.oom.bystander import Bystander
 from vramscope.oom.peer_signal import PeerSignal
 from vramscope.oom.record_builder import RecordBuilder
+from vramscope.oom.record_pieces import messages_of
 from vramscope.oom.trigger import OomTrigger
 from vramscope.oom_diagnosis.diagnosis import diagnose
 from vramscope.oom_diagnosis.evidence import facts_of_record
-from vramscope.oom_diagnosis.message import Message, parse
+from vramscope.oom_diagnosis.parse_message import Message, parse
 from vramscope.process import terminal
 from vramscope.protocol import messages as wire_messages
 from vramscope.protocol.oom_record import MAX_FRAMES, MESSAGE_EVENT, SURVIVED_EVENT, OomRecord
@@ -100,7 +100,7 @@ class OomRecorder:
             if before is not None:
                 self._survived(before)  # the user's code caught that one
             total, _ = self._builder.memory_of(device)
-            frames, roots = stack.frames_now(), self._builder.roots()
+            frames, roots = error_stack.frames_now(), self._builder.roots()
             moving = other_models.being_moved(frames)
             # (A model that is being moved runs no forward, though its own methods are on the stack.)
             running = None
@@ -114,9 +114,9 @@ class OomRecorder:
                     total or allowed_bytes,
                     free_bytes,
                     allowed_bytes if total is not None and allowed_bytes < total else None,
-                    stack=stack.as_record(frames),
+                    stack=error_stack.as_record(frames),
                     running=running,
-                    batch_size=batch.rows_of(frames),
+                    batch_size=batch_rows_from_stack.rows_of(frames),
                     frames=frames,
                     roots=roots,
                     moving=moving,
@@ -129,7 +129,7 @@ class OomRecorder:
     def _other_thread(self) -> str | None:
         """Name of this thread, unless it is the training's or autograd's."""
         own = threading.current_thread()
-        trains = self._clock.thread in (None, own.ident) or stack.is_backward_thread()
+        trains = self._clock.thread in (None, own.ident) or error_stack.is_backward_thread()
         return None if trains else own.name[:256]
 
     def passes(self, error: BaseException, in_except: bool) -> None:
@@ -146,7 +146,7 @@ class OomRecorder:
         self._records += 1
         if before is not None:
             self._survived(before)
-        frames = error_chain.frames_around(error) if in_except else stack.frames_now()
+        frames = error_chain.frames_around(error) if in_except else error_stack.frames_now()
         roots = self._builder.roots()
         self._add(
             OomTrigger(
@@ -154,9 +154,9 @@ class OomRecorder:
                 self._device_of(message),
                 message.asked_bytes,
                 limit_bytes=message.limit_bytes,
-                stack=[*error_chain.frames_of(error), *stack.as_record(frames)][:MAX_FRAMES],
+                stack=[*error_chain.frames_of(error), *error_stack.as_record(frames)][:MAX_FRAMES],
                 running=forward_progress.running_module([*error_chain.living_frames_of(error), *frames], roots),
-                batch_size=batch.rows_of(frames),
+                batch_size=batch_rows_from_stack.rows_of(frames),
                 frames=frames,
                 roots=roots,
                 error_type=type(error).__name__,

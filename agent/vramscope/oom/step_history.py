@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from vramscope.memory.step_splits import allocated_before_forward
+from vramscope.memory.category_arithmetic import allocated_before_forward
 from vramscope.oom_diagnosis.growth import COLUMNS
 from vramscope.steps.phase import BACKWARD, FORWARD
 from vramscope.steps.records import StepRecord

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vramscope.memory.step_splits import allocated_before_forward
+from vramscope.memory.category_arithmetic import allocated_before_forward
+from vramscope.oom.error_stack import wants_gradients
 from vramscope.oom.recent_samples import KEPT_NS, RecentSamples
-from vramscope.oom.stack import wants_gradients
 from vramscope.protocol import messages, series
 from vramscope.sampling.step_blocks import step_row
 from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER

@@ -7,9 +7,9 @@ from typing import Final
 
 from vramscope.oom_diagnosis.facts import Facts, line_of
 from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, YOUNG_STEPS, growing, growth_of, retained_by
-from vramscope.oom_diagnosis.message import Message
+from vramscope.oom_diagnosis.message_amounts import OLD_FORMATS, conf_of
 from vramscope.oom_diagnosis.message_kinds import ON_HOST
-from vramscope.oom_diagnosis.message_patterns import OLD_FORMATS, conf_of
+from vramscope.oom_diagnosis.parse_message import Message
 from vramscope.protocol.oom_record import COPIES, OTHER_MODELS, OomRecord
 
 ACCUMULATES_STATE: Final = ("LBFGS",)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from vramscope.process.hide_from_dynamo import outside_of_graphs
 from vramscope.process.hook_numbers import own_hook_numbers
-from vramscope.process.untraced import outside_of_graphs
 
 Listener = Callable[[Any, Any, Any], None]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vramscope.process import watched_calls
-from vramscope.process.untraced import skip_frames
+from vramscope.process.hide_from_dynamo import skip_frames
 
 
 class Patches:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple
 
-from vramscope.process.untraced import skip_frames
+from vramscope.process.hide_from_dynamo import skip_frames
 
 MARK: Final = "<the calls that vramscope watches>"
 """Constant in the compiled code that is replaced by the :class:`Calls`."""

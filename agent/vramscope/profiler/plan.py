@@ -84,7 +84,7 @@ class ProfilePlan:
         affordable = self._spent_s + forecast_s <= share * (self._now() - self._began_s)
         return self._waiting[0] if affordable else None
 
-    def begun(self, request: ProfileRequest) -> None:
+    def mark_started(self, request: ProfileRequest) -> None:
         """Record that a profile is being recorded."""
         if request is self._asked:
             self._asked = None

@@ -183,7 +183,7 @@ class ProfileRecorder(StepListener):
 
     def _open(self, request: ProfileRequest, step_s: float | None) -> None:
         start_s = time.perf_counter()
-        self._plan.begun(request)
+        self._plan.mark_started(request)
         clock = self._clock
         raw = RawProfile(
             request=request,

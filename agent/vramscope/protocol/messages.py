@@ -256,7 +256,7 @@ class Technique(msgspec.Struct, frozen=True, kw_only=True):
     """Figures: ``variant``, ``blocks``, ``micro_steps``, ``dtype``, ``covered_fraction`` ..."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Pitfall(msgspec.Struct, frozen=True, kw_only=True):
     """A known pitfall that was observed in this training, or a technique that is declared and not observed."""
 
     kind: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_-]{1,40}\Z")]
@@ -274,7 +274,7 @@ class Techniques(msgspec.Struct, frozen=True, kw_only=True, tag="techniques"):
     time_ns: Whole
     step: Whole
     techniques: Annotated[list[Technique], msgspec.Meta(max_length=64)]
-    findings: Annotated[list[Finding], msgspec.Meta(max_length=64)] = []
+    findings: Annotated[list[Pitfall], msgspec.Meta(max_length=64)] = []
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True, tag="piece"):

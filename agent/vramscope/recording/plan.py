@@ -81,7 +81,7 @@ class WindowPlan:
         waiting = self._waiting
         return waiting if waiting is FIRST or (waiting is not None and self._is_affordable(waiting)) else None
 
-    def begun(self, request: WindowRequest) -> None:
+    def mark_started(self, request: WindowRequest) -> None:
         """Record that a window is being recorded."""
         if request is ASKED:
             self._asked = False

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from vramscope.protocol import series
 
 if TYPE_CHECKING:
+    from vramscope.recording.address_owners import Owners
     from vramscope.recording.leaked_addresses import LeakedAddresses
-    from vramscope.recording.owners import Owners
 
 Tree = dict[str, Any]
 """Snapshot of torch.cuda.memory._snapshot()."""

@@ -18,11 +18,11 @@ from vramscope.memory.scanned_leak import ScannedLeak
 from vramscope.process.identity import random_id
 from vramscope.process.notices import Notice
 from vramscope.protocol import series
+from vramscope.recording.address_owners import Owners
 from vramscope.recording.counters import AllocatorReader
 from vramscope.recording.event_metadata import TAG, EventMetadata
-from vramscope.recording.first_call import FirstCall
+from vramscope.recording.first_forward import FirstForward
 from vramscope.recording.leaked_addresses import LeakedAddresses
-from vramscope.recording.owners import Owners
 from vramscope.recording.packing import WindowPacker
 from vramscope.recording.plan import LEAK, WindowPlan, WindowRequest
 from vramscope.recording.pytorch_history import PytorchHistory
@@ -96,7 +96,7 @@ class WindowRecorder(StepListener):
         self.window: OpenWindow | None = None
         """The window that is being recorded."""
         self._off = False
-        self._first_call = FirstCall(clock, self._forward_begins)
+        self._first_call = FirstForward(clock, self._forward_begins)
         self._untracked_models = UntrackedModels(roots, optimizers, copies_of)
         self._all_or_nothing = DisableOnError(self._failed)
 
@@ -240,7 +240,7 @@ class WindowRecorder(StepListener):
     def _open(self, request: WindowRequest) -> None:
         start_ns = time.perf_counter_ns()
         clock = self._clock
-        self._plan.begun(request)
+        self._plan.mark_started(request)
         metadata = self._metadata.users_text()
         self._history.begin(self._most_events, frees=request.frees)
         start = self._reader.snapshot()

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.memory.allocator_counters import counters_of
 from vramscope.protocol import series
+from vramscope.recording.address_owners import Owners
 from vramscope.recording.counters import AllocatorReader
 from vramscope.recording.module_tags import ModuleTags
-from vramscope.recording.owners import Owners
 from vramscope.recording.plan import WindowRequest
 from vramscope.recording.raw_window import RawWindow
 from vramscope.steps.phase import DATA, FORWARD, OTHER

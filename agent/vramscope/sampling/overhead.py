@@ -12,8 +12,8 @@ import statistics
 from collections import deque
 
 from vramscope.protocol import messages
+from vramscope.steps.detail_plan import WARM_UP_STEPS
 from vramscope.steps.records import StepRecord
-from vramscope.steps.step_plan import WARM_UP_STEPS
 
 FEWEST_STRETCHES = 8
 NEIGHBOURS = 8

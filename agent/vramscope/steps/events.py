@@ -53,7 +53,7 @@ class StepListener:
 
 
 class BreakdownSource(Protocol):
-    """Counts bytes by category in some of the steps (memory/breakdown.py)."""
+    """Counts bytes by category in some of the steps (memory/category_split.py)."""
 
     def begin(self, phase: int, devices: tuple[int, ...], cuts: list[Interval]) -> None: ...
     def evaluated(self) -> None: ...
@@ -92,7 +92,7 @@ class GraphListener(RetentionSource, Protocol):
 class LossListener(Protocol):
     """What the loop hooks pass on to the loss (metrics/loss.py)."""
 
-    begun: bool
+    forward_began: bool
     off: bool
 
     def forward(self) -> None: ...

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class StepHooks(Protocol):
     """Interface of steps/hooks.py towards the files that it is made of."""
 
-    heard_forward: bool
+    saw_training_forward: bool
     """True once a root module in training mode ran a forward pass."""
 
     @property

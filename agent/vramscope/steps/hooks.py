@@ -14,7 +14,6 @@ Nothing here keeps a module, an optimizer or a tensor alive.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -22,19 +21,19 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from vramscope.guard import guarded
+from vramscope.process.hide_from_dynamo import skip_own_frames
 from vramscope.process.module_calls import CallListener
 from vramscope.process.optimizer_calls import optimizer_calls
 from vramscope.process.patching import Patches
-from vramscope.process.untraced import skip_own_frames
-from vramscope.steps.call_stack import steps_within_its_own_step
 from vramscope.steps.clock import StepClock
 from vramscope.steps.events import GraphListener, LoopExtension, LossListener, WalkListener
 from vramscope.steps.hand_steps import HandSteps
 from vramscope.steps.leading_optimizer import Effect, LeadingOptimizer
-from vramscope.steps.patches.backward import OUTSIDE, BackwardFront
+from vramscope.steps.nested_optimizer_step import steps_within_its_own_step
+from vramscope.steps.patches.backward import OUTSIDE, BackwardPatch
 from vramscope.steps.patches.caught_errors import OF_MEMORY, CaughtErrors
-from vramscope.steps.patches.dataloader import LoaderFront
-from vramscope.steps.patches.grad_scaler import ScalerFront
+from vramscope.steps.patches.dataloader import LoaderPatch
+from vramscope.steps.patches.grad_scaler import ScalerPatch
 from vramscope.steps.phase import DATA, EVAL, FORWARD, OPTIMIZER, OTHER
 from vramscope.steps.plain_steps import PlainSteps
 from vramscope.steps.resumed_steps import steps_made
@@ -57,10 +56,10 @@ class LoopHooks:
         self.loss: LossListener | None = None
         self.tell: Callable[[int, Mapping[str, Any]], None] | None = None
         """Takes numbers that a framework logs for a step."""
-        self.heard_forward = False
+        self.saw_training_forward = False
         self._forward_of: int | None = None  # whose forward it was: an id, compared and never used
         self.models = RootHooks(self, CallListener(self._before_forward, self._after_forward, self._forward_failed))
-        self.loader = LoaderFront(self)
+        self.loader = LoaderPatch(self)
         self.hand_steps = HandSteps(self.roots)
         self.extensions: list[LoopExtension] = []
         """Frameworks whose steps differ from PyTorch's."""
@@ -84,8 +83,6 @@ class LoopHooks:
         """Returns autograd's running backward pass on this thread. PyTorch's own function, so that the call makes no
         frame."""
         self.grad_enabled: Callable[[], bool] = lambda: True
-        self._tensor: type[Any] | None = None
-        self._plainly: Callable[[], Any] = contextlib.nullcontext
         self._transforming: Callable[[], int | None] = lambda: None
         """Returns the level of torch.func's transformations; None outside of them."""
         self._leader = LeadingOptimizer()
@@ -103,13 +100,12 @@ class LoopHooks:
 
         skip_own_frames()
         self.plain.install()
-        self._tensor = torch.Tensor
-        self._plainly = torch._C.DisableTorchFunction
+        self.clock.batch.install()
         self.graph_task = torch._C._current_graph_task_id
         self.grad_enabled = torch.is_grad_enabled
         self._transforming = torch._C._functorch.maybe_current_level
-        BackwardFront(self).install()
-        ScalerFront(self).install()
+        BackwardPatch(self).install()
+        ScalerPatch(self).install()
         self.caught.install(self.patches)
         self.loader.install()
         for extension in self.extensions:
@@ -146,7 +142,7 @@ class LoopHooks:
     @property
     def in_training_mode(self) -> bool:
         """True if a root module is in training mode, or none has run a forward pass in training mode yet."""
-        return not self.heard_forward or any(root.training for root in list(self.roots))
+        return not self.saw_training_forward or any(root.training for root in list(self.roots))
 
     @property
     def is_in_first_step(self) -> bool:
@@ -198,11 +194,11 @@ class LoopHooks:
             self.caught.scan()
         if self.loss is not None:
             self._forward_begins()
-        clock.batch.rows = self._rows_of(module, args, kwargs)
+        batch.forward_begins(module, args, kwargs)
         if not clock.watched and clock.breakdown is not None and not clock.micro_steps:
             # (Which phases there are is not read here: an evaluation is what comes before anything else has built a graph.)
             builds = self.grad_enabled()
-            trains = builds and (module.training or not self.heard_forward)
+            trains = builds and (module.training or not self.saw_training_forward)
             if not trains and len(clock.batch.largest) <= builds:
                 clock.breakdown.evaluated()
         if (clock.is_control_step and (graphs is None or not graphs.is_due)) or self.graph_task() != OUTSIDE:
@@ -212,11 +208,11 @@ class LoopHooks:
         before = clock.phase
         if self.grad_enabled():
             # (beside a reference in evaluation mode there is another that trains)
-            self.heard_forward |= module.training
+            self.saw_training_forward |= module.training
             goes_on = before == FORWARD and self._forward_of == id(module)
             if before != FORWARD or module.training:
                 # (In the midst of a step it is part of it: a loss by features of another model.)
-                batch.evaluates = not module.training and self.heard_forward and not clock.micro_steps
+                batch.evaluates = not module.training and self.saw_training_forward and not clock.micro_steps
             # (An evaluation has no backward pass, and that of torch.func is not seen.)
             waits = (module.training or batch.evaluates) and self._transforming() is None
             batch.forwards = 0 if not waits else batch.forwards + 1 if goes_on else 1
@@ -230,17 +226,6 @@ class LoopHooks:
             clock.enter(EVAL)  # but a teacher or critic without gradients in the midst of a step is part of the step
         if clock.phase != before:
             clock.inputs(args, kwargs)
-
-    def _rows_of(self, module: torch.nn.Module, args: Any, kwargs: Any) -> int | None:
-        """Batch size, as far as the first argument shows it. Costs 0.9 µs; runs no code of the user's classes."""
-        given: Any = args[0] if args else next(iter(kwargs.values()), None)
-        if type(given) is not self._tensor:
-            return None
-        with self._plainly():
-            shape = given.shape
-        if self.grad_enabled():
-            self.clock.batch.forward_with_gradients(id(module), shape)
-        return int(shape[len(shape) == 3 and getattr(module, "batch_first", True) is False]) if shape else None
 
     def before_training_step(self, module: torch.nn.Module) -> None:
         """For a framework whose training step is no call of a module: its forward is about to begin."""

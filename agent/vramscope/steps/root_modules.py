@@ -56,7 +56,7 @@ class RootHooks:
             # Called for each child too, from within; the outermost comes first. A teacher's eval() makes no root of it where the
             # model that trains is known.
             hooks.interrupt_plain_steps()
-            if self._are_given or hooks.heard_forward:
+            if self._are_given or hooks.saw_training_forward:
                 return
             if len(hooks.roots) < MOST_ROOTS and hooks.clock.is_training_thread():
                 inner = {id(child) for root in list(hooks.roots) for child in root.modules()}
@@ -78,7 +78,7 @@ class RootHooks:
 
     def find_if_unheard(self) -> None:
         """After the first step: a model that was made, wrapped or compiled after attach is found now."""
-        if not self._hooks.heard_forward:
+        if not self._hooks.saw_training_forward:
             self.find()
 
     def find_in_first_step(self) -> None:

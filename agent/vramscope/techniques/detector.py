@@ -22,7 +22,7 @@ from vramscope.techniques.detectors import (
     accumulation,
     allocator,
     attention,
-    batch,
+    batch_size,
     checkpointing,
     compile,
     distributed,
@@ -62,7 +62,7 @@ DETECTORS: Final = (
     mixed_precision.find,
     optimizers.find,
     optimizers.find_8bit,
-    batch.find,
+    batch_size.find,
     offload.find,
     distributed.find,
     compile.find,
@@ -111,9 +111,9 @@ class TechniqueDetector(StepListener):
         """Optimizers and backward passes of the observed step."""
         self._recent: deque[int] = deque(maxlen=RECENT_STEPS)
         self._earlier = EarlierRun()
-        self._findings: dict[str, messages.Finding] = {}
-        self._evaluation: messages.Finding | None = None
-        self._reported: tuple[list[messages.Technique], list[messages.Finding]] | None = None
+        self._findings: dict[str, messages.Pitfall] = {}
+        self._evaluation: messages.Pitfall | None = None
+        self._reported: tuple[list[messages.Technique], list[messages.Pitfall]] | None = None
 
     @guarded("techniques")
     def begin(self, framework: str, config: Mapping[str, Any]) -> None:

@@ -25,7 +25,7 @@ class Detection(NamedTuple):
     """A detected technique, and a finding if something is wrong with it: declared but not observed, for example."""
 
     technique: messages.Technique
-    finding: messages.Finding | None = None
+    finding: messages.Pitfall | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,10 +172,10 @@ class TrainingState:
 
     def finding(
         self, kind: str, text: str, advice: str, source: tuple[str, int] | tuple[str, int, str] | None = None
-    ) -> messages.Finding:
+    ) -> messages.Pitfall:
         """Build a finding of this step. ``source`` is file and line."""
         file, line = (source[0], source[1]) if source is not None else (None, None)
-        return messages.Finding(
+        return messages.Pitfall(
             kind=kind, text=text[:4096], advice=advice, file=file, line=line or None, first_step=self.step
         )
 

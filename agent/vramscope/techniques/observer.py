@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import torch
 
     from vramscope.steps.clock import StepClock
-    from vramscope.steps.patches.dataloader import LoaderFront
+    from vramscope.steps.patches.dataloader import LoaderPatch
 
 WRAPPERS: Final = frozenset(
     ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel", "DeepSpeedEngine")
@@ -77,7 +77,7 @@ class _CacheClears:
 class StepObserver:
     """Observes one step: call ``begin`` at the end of the step before and ``end`` at the end of this step."""
 
-    def __init__(self, clock: StepClock, loader: LoaderFront) -> None:
+    def __init__(self, clock: StepClock, loader: LoaderPatch) -> None:
         import torch
 
         self._clock = clock

@@ -7,8 +7,8 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from vramscope_server.answers.anatomy import TechniquePlan
-from vramscope_server.answers.figures_and_windows import Moment, PlotlyFigure
 from vramscope_server.answers.recordings import RecordingRow
+from vramscope_server.answers.shared_parts import Moment, PlotlyFigure
 
 
 class Reason(TypedDict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing_extensions import TypedDict
 
-from vramscope_server.answers.figures_and_windows import Damage
+from vramscope_server.answers.shared_parts import Damage
 
 
 class LeakTransition(TypedDict):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 from typing_extensions import TypedDict
 
-from vramscope_server.answers.figures_and_windows import ByteWindow, EventWindow, Frame, PlotlyFigure
+from vramscope_server.answers.shared_parts import ByteWindow, EventWindow, Frame, PlotlyFigure
 
 
 class _Artifact(TypedDict):

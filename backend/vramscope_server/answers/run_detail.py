@@ -26,7 +26,7 @@ class Technique(TypedDict):
     """Further facts, by name."""
 
 
-class Finding(TypedDict):
+class Pitfall(TypedDict):
     """A mistake in the training script that costs memory."""
 
     kind: str
@@ -250,7 +250,7 @@ class RunInFull(RunFacts):
     """Number of leaks; null until a scan ran."""
     techniques: list[Technique] | None
     """Memory-saving techniques; null until the agent reports them."""
-    findings: list[Finding] | None
+    findings: list[Pitfall] | None
     """Mistakes in the training script; null until the agent reports them."""
     out_of_memory: list[RunEvent] | None
     """Events of out-of-memory errors; null if none was ever reported."""

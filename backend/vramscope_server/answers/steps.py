@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing_extensions import TypedDict
 
-from vramscope_server.answers.figures_and_windows import AxisWindow, Damage, PlotlyFigure
 from vramscope_server.answers.run_detail import CategoryMemory
+from vramscope_server.answers.shared_parts import AxisWindow, Damage, PlotlyFigure
 
 
 class StepPhase(TypedDict):

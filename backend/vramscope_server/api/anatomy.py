@@ -15,16 +15,16 @@ from vramscope_server.analysis.advice.all_rules import advise
 from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.ownership.summary import summary
 from vramscope_server.answers.anatomy import AnatomyAnswer
-from vramscope_server.api.dependencies import open_recording, readable, require_event
 from vramscope_server.api.fragmentation import Event
 from vramscope_server.api.profiles import newest_profile
+from vramscope_server.api.recording_request import open_recording, readable, require_event
+from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import reader
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.recording_cache import OpenRecording
 from vramscope_server.services import Services
+from vramscope_server.store.rank_summary import RankSummary
 from vramscope_server.store.run_queries import UnknownRun, find_run, summary_of_rank
-from vramscope_server.store.summary import RankSummary
 
 router = APIRouter(tags=["recordings"])
 
@@ -45,7 +45,7 @@ def get_anatomy(request: Request, recording: str, event: Event = None) -> Respon
     profile = newest_profile(request.app.state.services, stored.run_id, stored.rank)
     with readable(stored):
         moment = None if event is None else require_event(opened, event)
-        told = opened.once(("anatomy", moment), lambda: summary(opened.trace, moment))
+        summarized = opened.once(("anatomy", moment), lambda: summary(opened.trace, moment))
         about_bytes = (run.peak_allocated_bytes or 0) // COARSE_BYTES  # rises slightly while it trains
         key = (
             "advice",
@@ -54,13 +54,13 @@ def get_anatomy(request: Request, recording: str, event: Event = None) -> Respon
             (run.phase_peaks_bytes.get("eval") or 0) // COARSE_BYTES,
             profile and (profile.first_step, profile.reason),
         )
-        advice = opened.once(key, Waited).get(
+        advice = opened.once(key, ComputedOnce).get(
             lambda: [dataclasses.asdict(one) for one in advise(facts_of(opened, run, profile))]
         )
-    return answer({"recording": stored.id, **told, "advice": advice})
+    return answer({"recording": stored.id, **summarized, "advice": advice})
 
 
-class Waited:
+class ComputedOnce:
     """A result that takes seconds (it includes a replay): computed once, while other views of the recording are answered."""
 
     def __init__(self) -> None:

@@ -14,12 +14,12 @@ from vramscope_server.analysis.comparison.rows import compared
 from vramscope_server.answers.compare import CompareAnswer, CompareRow, CompareRowTogether, Setting
 from vramscope_server.answers.run_detail import RunInFull
 from vramscope_server.api.problems import InvalidParameter, NotFound
+from vramscope_server.api.requested_range import reader, require_run
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import reader, require_run
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.store.run_detail import run_in_full
 from vramscope_server.store.run_queries import UnknownRun, find_run
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 
 router = APIRouter(tags=["compare"])
 

@@ -9,18 +9,18 @@ from sqlalchemy.engine import Connection
 
 from vramscope_server.analysis.diff.by_line import difference
 from vramscope_server.analysis.diff.holdings import PeakAllocations, peak_allocations_of
-from vramscope_server.analysis.diff.steps import step_line
+from vramscope_server.analysis.diff.steps import StepLine, step_line
 from vramscope_server.answers.compare import SitesAnswer, TimelinesAnswer
-from vramscope_server.api.dependencies import open_recording, readable
 from vramscope_server.api.problems import NotFound
+from vramscope_server.api.recording_request import open_recording, readable
+from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import reader
 from vramscope_server.api.schemas import answers_with
-from vramscope_server.api.timeline import course_in, look_at_in, sites_in
+from vramscope_server.api.timeline import curve_in, shown_first_in, sites_in
 from vramscope_server.recording_cache import OpenRecording
 from vramscope_server.store.artifacts import StoredArtifact, find_artifact, list_artifacts
 from vramscope_server.store.run_queries import UnknownRun, find_run
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 
 router = APIRouter(tags=["compare"])
 
@@ -51,30 +51,32 @@ def get_timelines(
     """Allocated memory over the step that contains the peak, both steps on one axis."""
     from vramscope_server.figures import step_timelines as figure
 
-    lines, told = [], {}
+    lines, window = [], {}
     for text, field, position in ((a, "a", 0), (b, "b", place)):
         run, ident, stored, opened = _opened(request, text, field)
         with readable(stored):
-            line = opened.once(("step line",), lambda: step_line(opened.trace, course_in(opened), look_at_in(opened)))  # noqa: B023
+            line = opened.once(("step line",), lambda: _line_of(opened))  # noqa: B023
         lines.append((str(run.name) if run else ident, position, line.share, line.allocated_bytes))
-        told[field] = {"recording": ident, "step": line.step}
-    return answer({"figure": figure.draw(lines).to_dict(), "window": told})
+        window[field] = {"recording": ident, "step": line.step}
+    return answer({"figure": figure.draw(lines).to_dict(), "window": window})
+
+
+def _line_of(opened: OpenRecording) -> StepLine:
+    return step_line(opened.trace, curve_in(opened), shown_first_in(opened))
 
 
 def _holdings(request: Request, text: str, field: str) -> tuple[dict[str, Any], PeakAllocations]:
     run, ident, stored, opened = _opened(request, text, field)
     with readable(stored):
-        made = opened.once(
-            ("holdings",), lambda: peak_allocations_of(opened.trace, course_in(opened), sites_in(opened))
-        )
-        told = {
+        made = opened.once(("holdings",), lambda: peak_allocations_of(opened.trace, curve_in(opened), sites_in(opened)))
+        fields = {
             "recording": ident,
             "run": run.id if run else None,
             "name": run.name if run else None,
             "run_peak_allocated_bytes": run.peak_allocated_bytes if run else None,
             "stacks": len(opened.trace.stacks) > 0,
         }
-    return told, made
+    return fields, made
 
 
 def _opened(request: Request, text: str, field: str) -> tuple[StoredRun | None, str, StoredArtifact, OpenRecording]:

@@ -14,6 +14,7 @@ from fastapi.responses import StreamingResponse
 
 from vramscope.protocol.series import phase_name
 from vramscope.protocol.window import ACTIONS
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.timeline import flamegraph as flames
 from vramscope_server.analysis.timeline.axis_spans import ruler
 from vramscope_server.analysis.timeline.overview import overview
@@ -22,13 +23,12 @@ from vramscope_server.analysis.trace.search import EventFilter, matching_events
 from vramscope_server.analysis.trace.segment_map import stack_lines
 from vramscope_server.analysis.trace.trace import Trace, address_as_json
 from vramscope_server.analysis.trace.types import Events
-from vramscope_server.analysis.units import amount
 from vramscope_server.answers.recordings import EventsAnswer
-from vramscope_server.api.dependencies import open_recording, readable
 from vramscope_server.api.problems import Conflict, InvalidParameter
+from vramscope_server.api.recording_request import open_recording, readable
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
-from vramscope_server.api.timeline import course_in, grouping_in, sites_in
+from vramscope_server.api.timeline import curve_in, grouping_in, sites_in
 from vramscope_server.recording_cache import OpenRecording
 
 router = APIRouter(tags=["recordings"])
@@ -92,7 +92,7 @@ def get_events(
         matching = matching_events(trace, wanted)
         rows = [_row(trace, at, zero) for at in matching[offset : offset + limit].tolist()]
         pools = [{"pool": at, "id": list(name)} for at, name in enumerate(trace.pools)]
-        told = {
+        fields = {
             "events": len(trace.events),
             "matching": len(matching),
             "offset": offset,
@@ -100,7 +100,7 @@ def get_events(
             "pools": pools,
             "rows": rows,
         }
-        return answer(told)
+        return answer(fields)
 
 
 @router.get(
@@ -222,14 +222,14 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
 def _page(opened: OpenRecording, name: str, low: int, high: int) -> str:
     from vramscope_server.figures import flame, snapshot_report, timeline
 
-    trace, course = opened.trace, course_in(opened)
+    trace, curve = opened.trace, curve_in(opened)
     first, end = (low, high) if high > low else (-1, 0)
-    made = overview(course, grouping_in(opened, "site"), first, end, 1000)
+    made = overview(curve, grouping_in(opened, "site"), first, end, 1000)
     fire = flames.flame(trace, sites_in(opened), made.peak, "stack", focus="", libraries=False)
     facts = [
         f"device {trace.device}",
         f"events {low:,} to {high:,} of {len(trace.events):,}",
-        f"highest {amount(int(course.allocated[made.peak + 1]))} allocated, at event {made.peak:,}",
+        f"highest {amount(int(curve.allocated[made.peak + 1]))} allocated, at event {made.peak:,}",
         f"settings: {trace.parsed_settings[0].text or 'default'}",
     ]
     stretches = ruler(trace, first, end)

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 
-from vramscope_server.analysis.series.window import LossWindow, RunWindow, StreamWindow
+from vramscope_server.analysis.series.chart_data import LossWindow, RunWindow, StreamWindow
 from vramscope_server.answers.steps import CompareFigure, RunFigure
 from vramscope_server.api.compare import compared_runs
 from vramscope_server.api.problems import NotFound
-from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import (
+from vramscope_server.api.requested_range import (
     Axis,
     AxisName,
     DeviceIndex,
@@ -20,12 +19,13 @@ from vramscope_server.api.run_window import (
     Points,
     Rank,
     To,
-    checked_window,
+    checked_range,
     reader,
     require_rank_device,
     require_run,
     run_window,
 )
+from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ def get_figure(
     from vramscope_server.figures.registry import RUN_FIGURES
 
     drawn = _known(RUN_FIGURES, name)
-    window = checked_window(x, first, to, points)
+    window = checked_range(x, first, to, points)
     with reader(request.app.state.services) as connection:
         record = require_run(connection, run)
         place = require_rank_device(connection, record, rank, device)
         shown = run_window(connection, record, place, drawn, window)
-    return answer({"figure": drawn.draw(shown).to_dict(), "window": _told(shown, first, to)})
+    return answer({"figure": drawn.draw(shown).to_dict(), "window": _as_answer(shown, first, to)})
 
 
 @router.get("/compare/figures/{name}", summary="Figure of several runs", responses=answers_with(CompareFigure))
@@ -76,19 +76,19 @@ def get_compare_figure(
     from vramscope_server.figures.registry import COMPARE_FIGURES
 
     drawn = _known(COMPARE_FIGURES, name)
-    window = checked_window(x, first, to, points)
+    window = checked_range(x, first, to, points)
     shown = []
     with reader(request.app.state.services) as connection:
         for record in compared_runs(connection, runs, base):
             place = require_rank_device(connection, record, None, None)
             shown.append(run_window(connection, record, place, drawn, window))
-    told = {
+    fields = {
         "from": first,
         "to": to,
         "x": x,
-        "runs": [_told(one, first, to) | {"run": one.run["run_id"]} for one in shown],
+        "runs": [_as_answer(one, first, to) | {"run": one.run["run_id"]} for one in shown],
     }
-    return answer({"figure": drawn.draw(shown).to_dict(), "window": told})
+    return answer({"figure": drawn.draw(shown).to_dict(), "window": fields})
 
 
 def _known(figures: Mapping[str, Figure[Shown]], name: str) -> Figure[Shown]:
@@ -104,7 +104,7 @@ def _known(figures: Mapping[str, Figure[Shown]], name: str) -> Figure[Shown]:
     return figures[name]
 
 
-def _told(shown: RunWindow, first: float | None, to: float | None) -> dict[str, Any]:
+def _as_answer(shown: RunWindow, first: float | None, to: float | None) -> dict[str, Any]:
     x: Axis = shown.x
     parts: dict[str, StreamWindow | LossWindow] = {**shown.streams}
     if shown.loss is not None:

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query, Request, Response
 from vramscope_server.analysis.trace import segment_map, size_classes
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.answers.recordings import Block, RecordedMap, RecordingMoments, SizesAnswer, StripAnswer
-from vramscope_server.api.dependencies import End, First, checked_window, open_recording, readable, require_event
+from vramscope_server.api.recording_request import End, First, checked_events, open_recording, readable, require_event
 from vramscope_server.api.recordings import recording_row
+from vramscope_server.api.requested_range import Points
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import Points
 from vramscope_server.api.schemas import answers_with
 
 router = APIRouter(tags=["recordings"])
@@ -75,17 +75,17 @@ def get_moments(request: Request, recording: str) -> Response:
 def get_strip(request: Request, recording: str, first: First = None, end: End = None, points: Points = 800) -> Response:
     """Requested, rounding, usable and unusable memory add up to reserved memory."""
     from vramscope_server.analysis.fragmentation.breakdown import Breakdown, breakdown_of
-    from vramscope_server.figures import strip as figure
+    from vramscope_server.figures import reserved_parts as figure
 
     stored, opened = open_recording(request, recording)
     with readable(stored):
         trace = opened.trace
-        first, end = checked_window(len(trace.events), first, end)
+        first, end = checked_events(len(trace.events), first, end)
         whole = opened.once(("strip",), lambda: breakdown_of(trace, OUTLINE_POINTS, parts=opened.parts))
         made = breakdown_of(trace, points, first=first, end=end, parts=opened.parts)
         drawn = figure.draw(made, opened.moments.steps, capacity_bytes=trace.device_total_bytes)
 
-    def told(of: Breakdown, at: int) -> dict[str, int]:
+    def parts_at(of: Breakdown, at: int) -> dict[str, int]:
         parts = {f"{name}_bytes": int(getattr(of, name)[at]) for name in PARTS}
         return {"event": int(of.event[at]), "reserved_bytes": sum(parts.values()), **parts}
 
@@ -95,10 +95,11 @@ def get_strip(request: Request, recording: str, first: First = None, end: End = 
             "from": first,
             "to": end,
             "events": len(trace.events),
-            "highest": told(made, made.peak) | {"step": int(made.step[made.peak])},
-            "peak": told(whole, whole.peak),
+            "highest": parts_at(made, made.peak) | {"step": int(made.step[made.peak])},
+            "peak": parts_at(whole, whole.peak),
             "out_of_memory": [
-                told(whole, at) | {"asked_bytes": int(trace.events.size_bytes[whole.event[at]])} for at in whole.ooms
+                parts_at(whole, at) | {"asked_bytes": int(trace.events.size_bytes[whole.event[at]])}
+                for at in whole.ooms
             ],
             "misfits": made.misfits,
             "outline": {"event": whole.event, "in_use_bytes": whole.in_use, "reserved_bytes": whole.reserved},

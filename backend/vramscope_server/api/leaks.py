@@ -11,40 +11,33 @@ from sqlalchemy.engine import Connection
 
 from vramscope.protocol import series
 from vramscope_server.analysis.leaks.leaked_allocations import CannotTell
-from vramscope_server.analysis.series.trend import Trend, trend, until_full
-from vramscope_server.analysis.series.verdicts import (
-    emptied_words,
-    fits_when_full,
-    kind_words,
-    leak_verdict,
-    models_slope,
-    work_grows,
-)
+from vramscope_server.analysis.leaks.verdict_text import emptied_words, fits_when_full, kind_words, leak_verdict
+from vramscope_server.analysis.series.trend import Trend, models_slope, trend, until_full, work_grows
 from vramscope_server.answers.leaks import LeakReplay, LeakReport
-from vramscope_server.api.dependencies import readable
 from vramscope_server.api.problems import BadRecording, NotFound
-from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import (
+from vramscope_server.api.recording_request import readable
+from vramscope_server.api.requested_range import (
     DeviceIndex,
     From,
     Rank,
     To,
-    checked_window,
+    checked_range,
     damage_rows,
     floats,
     reader,
     require_rank_device,
     require_run,
 )
+from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact, list_artifacts
 from vramscope_server.store.leaks import merge_leaks
-from vramscope_server.store.rows import seconds
+from vramscope_server.store.list_row import seconds
 from vramscope_server.store.run_queries import load_scans
 from vramscope_server.store.run_states import display_skew_ns
 from vramscope_server.store.series_reader import Damage, RankDevice, load_columns
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 
 router = APIRouter(tags=["leaks"])
 
@@ -62,7 +55,7 @@ def get_leaks(
     request: Request, run: str, rank: Rank = None, device: DeviceIndex = None, first: From = None, to: To = None
 ) -> Response:
     """Leaks, scans, and the memory after each step of one rank and device. ``from`` and ``to`` are steps."""
-    window = checked_window("step", first, to, 10)
+    window = checked_range("step", first, to, 10)
     with reader(request.app.state.services) as connection:
         record = require_run(connection, run)
         place = require_rank_device(connection, record, rank, device)
@@ -96,7 +89,7 @@ def get_leaks(
         models_slope=of_models,
         growing_peaks=peaks if work else None,
         ran_out=bool(record.out_of_memory or record.oom_records),
-        not_scanned=next((told.scan.not_scanned for told in looked.values() if told.scan.not_scanned), ""),
+        not_scanned=next((found.scan.not_scanned for found in looked.values() if found.scan.not_scanned), ""),
     )
     return answer(
         {
@@ -111,14 +104,14 @@ def get_leaks(
             "scans": [
                 {
                     "rank": number,
-                    "time_seconds": seconds(told.scan.time_ns - display_skew_ns(told.skew_ns)),
+                    "time_seconds": seconds(found.scan.time_ns - display_skew_ns(found.skew_ns)),
                     **{
-                        name: getattr(told.scan, name)
+                        name: getattr(found.scan, name)
                         for name in ("step", "reason", "seconds", "tensors", "not_scanned")
                     },
-                    "leaks": len(told.scan.leaks),
+                    "leaks": len(found.scan.leaks),
                 }
-                for number, told in sorted(looked.items())
+                for number, found in sorted(looked.items())
             ],
             "floor": floor,
         }
@@ -135,7 +128,7 @@ def get_replay(request: Request, run: str, leak: str) -> Response:
     services: Services = request.app.state.services
     with reader(services) as connection:
         record = require_run(connection, run)
-        leaks = merge_leaks({rank: told.scan for rank, told in load_scans(connection, record).items()})
+        leaks = merge_leaks({rank: found.scan for rank, found in load_scans(connection, record).items()})
         found = next((one for one in leaks if one["id"] == leak), None)
         if found is None:
             raise NotFound(
@@ -150,7 +143,7 @@ def get_replay(request: Request, run: str, leak: str) -> Response:
             for stored in list_artifacts(connection, record)
             if stored.kind == "window" and stored.whole and stored.rank in found["ranks"] and stored.about.get("leaks")
         ]
-    told: dict[str, Any] = {"recording": None, "rank": None, "effect": None}
+    fields: dict[str, Any] = {"recording": None, "rank": None, "effect": None}
     reason = "no window was recorded since it was found"
     for stored in windows[:_MOST_TRIED]:
         try:
@@ -158,10 +151,10 @@ def get_replay(request: Request, run: str, leak: str) -> Response:
         except (CannotTell, BadRecording) as cannot:
             reason = str(cannot)
             continue
-        told = {"recording": stored.id, "rank": stored.rank, "effect": effect}
+        fields = {"recording": stored.id, "rank": stored.rank, "effect": effect}
         reason = ""
         break
-    return answer({"run_id": record.id, "leak": leak, **told, "reason": reason})
+    return answer({"run_id": record.id, "leak": leak, **fields, "reason": reason})
 
 
 def _effect(services: Services, stored: StoredArtifact, leak: dict[str, Any]) -> dict[str, Any]:
@@ -179,7 +172,7 @@ def _fit(
     connection: Connection, run: StoredRun, place: RankDevice, first: int | None, last: int | None
 ) -> tuple[Trend | None, list[Damage]]:
     """The fit of the floor in a window of steps, and what of it cannot be read."""
-    told = load_columns(
+    columns = load_columns(
         connection,
         run,
         place,
@@ -190,8 +183,8 @@ def _fit(
         last=last,
         since_ns=place.started_ns,
     )
-    x, after_step_bytes = told.columns["step"].astype(np.float64), floats(told.columns["after_step_bytes"])
-    return trend(x, after_step_bytes, on_host=place.device == series.CPU), told.damaged
+    x, after_step_bytes = columns.columns["step"].astype(np.float64), floats(columns.columns["after_step_bytes"])
+    return trend(x, after_step_bytes, on_host=place.device == series.CPU), columns.damaged
 
 
 def _models_slope(connection: Connection, run: StoredRun, place: RankDevice, fit: Trend | None) -> float | None:
@@ -199,7 +192,7 @@ def _models_slope(connection: Connection, run: StoredRun, place: RankDevice, fit
     if fit is None:
         return None
     names = [f"end_{category}_bytes" for category in ("parameters", "gradients", "buffers", "optimizer")]
-    told = load_columns(
+    columns = load_columns(
         connection,
         run,
         place,
@@ -210,9 +203,12 @@ def _models_slope(connection: Connection, run: StoredRun, place: RankDevice, fit
         last=int(fit.last),
         since_ns=place.started_ns,
     )
-    models = np.sum([floats(told.columns[name]) for name in names], axis=0)
+    models = np.sum([floats(columns.columns[name]) for name in names], axis=0)
     return models_slope(
-        told.columns["step"].astype(np.float64), models, floats(told.columns["after_step_bytes"]), fit.last - fit.first
+        columns.columns["step"].astype(np.float64),
+        models,
+        floats(columns.columns["after_step_bytes"]),
+        fit.last - fit.first,
     )
 
 
@@ -221,16 +217,16 @@ def _fit_of_peaks(
 ) -> Trend | None:
     """The fit of the highest allocated memory of each step."""
     names = ["peak_allocated_bytes"]
-    told = load_columns(
+    columns = load_columns(
         connection, run, place, "steps", names, x="step", first=first, last=last, since_ns=place.started_ns
     )
-    return trend(told.columns["step"].astype(np.float64), floats(told.columns[names[0]]))
+    return trend(columns.columns["step"].astype(np.float64), floats(columns.columns[names[0]]))
 
 
 def _used_bytes(connection: Connection, run: StoredRun, place: RankDevice) -> int | None:
     """What the newest steps need at their peak, whatever window is shown; where that is not known, at their floor."""
     newest = run.last_step or 0
-    told = load_columns(
+    columns = load_columns(
         connection,
         run,
         place,
@@ -241,7 +237,7 @@ def _used_bytes(connection: Connection, run: StoredRun, place: RankDevice) -> in
         since_ns=place.started_ns,
     )
     tops = (
-        int(told.columns[name].max(initial=series.UNKNOWN)) for name in ("peak_allocated_bytes", "after_step_bytes")
+        int(columns.columns[name].max(initial=series.UNKNOWN)) for name in ("peak_allocated_bytes", "after_step_bytes")
     )
     return next((top for top in tops if top != series.UNKNOWN), None)
 
@@ -250,8 +246,10 @@ def _outside_bytes(connection: Connection, run: StoredRun, place: RankDevice) ->
     """What of the device is not PyTorch's, by its newest sample: CUDA's context, libraries, other processes. None: not known."""
     names = ["device_used_bytes", "reserved_bytes"]
     for first in (round((run.last_step or 0) * (1 - _RECENT)), None):
-        told = load_columns(connection, run, place, "samples", names, x="step", first=first, since_ns=place.started_ns)
-        used, reserved = (told.columns[name] for name in names)
+        columns = load_columns(
+            connection, run, place, "samples", names, x="step", first=first, since_ns=place.started_ns
+        )
+        used, reserved = (columns.columns[name] for name in names)
         known = np.flatnonzero((used != series.UNKNOWN) & (reserved != series.UNKNOWN))
         if len(known):
             return max(0, int(used[known[-1]] - reserved[known[-1]]))

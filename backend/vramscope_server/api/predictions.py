@@ -13,17 +13,17 @@ from vramscope_server.analysis.techniques.compare_with_run import plan_between
 from vramscope_server.answers.compare import SettingsPredictions, TechniquePredictions
 from vramscope_server.api.anatomy import known_run
 from vramscope_server.api.compare import Runs, compared_runs
-from vramscope_server.api.dependencies import readable
 from vramscope_server.api.recording_prediction import predicted
+from vramscope_server.api.recording_request import readable
 from vramscope_server.api.recordings import recording_row
+from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import reader
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.recording_cache import OpenRecording
 from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact, list_artifacts
 from vramscope_server.store.series_reader import UnknownRankDevice, find_rank_device, load_columns
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 
 router = APIRouter(tags=["compare"])
 
@@ -97,12 +97,12 @@ def get_techniques(
         return answer({"recording": None, "step": None, "rows": []})
     with readable(stored):
         opened = services.recordings.open(stored.id)
-        told = predicted(opened, known_run(services, stored.run_id, stored.rank), [way for _, way in compared])
+        prediction = predicted(opened, known_run(services, stored.run_id, stored.rank), [way for _, way in compared])
         first, last = _steps(opened)
         device = opened.trace.device
     rows = []
     with reader(services) as connection:
-        for (run, way), row in zip(compared, told.rows[1:], strict=False):
+        for (run, way), row in zip(compared, prediction.rows[1:], strict=False):
             measured = _measured(connection, run, stored.rank, device, first, last, "peak_allocated_bytes")
             rows.append(
                 {
@@ -114,7 +114,7 @@ def get_techniques(
                     "measured_peak_allocated_bytes": measured,
                 }
             )
-    return answer({"recording": recording_row(stored), "step": told.step, "rows": rows})
+    return answer({"recording": recording_row(stored), "step": prediction.step, "rows": rows})
 
 
 def _recording(connection: Connection, run: StoredRun) -> StoredArtifact | None:
@@ -151,6 +151,6 @@ def _measured(
         place = find_rank_device(connection, run, rank, device)
     except UnknownRankDevice:
         return None
-    told = load_columns(connection, run, place, "steps", [counter], x="step", first=first, last=last)
-    peak = int(told.columns[counter].max(initial=series.UNKNOWN))
-    return None if peak == series.UNKNOWN or told.damaged else peak
+    columns = load_columns(connection, run, place, "steps", [counter], x="step", first=first, last=last)
+    peak = int(columns.columns[counter].max(initial=series.UNKNOWN))
+    return None if peak == series.UNKNOWN or columns.damaged else peak

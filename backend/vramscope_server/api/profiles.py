@@ -13,14 +13,14 @@ from sqlalchemy.engine import Connection
 from vramscope.protocol import messages, series
 from vramscope.protocol.profile import BadProfile, Profile, unpack
 from vramscope_server.analysis.profile.history import history_of
+from vramscope_server.analysis.profile.summary_text import memory_sentence, time_sentence
 from vramscope_server.analysis.profile.tables import DEFAULT_SORT, SORTS, Table, tables_of
-from vramscope_server.analysis.profile.verdict import memory_sentence, time_sentence
-from vramscope_server.answers.figures_and_windows import Asked, FigureAnswer
 from vramscope_server.answers.profiles import ProfileInFull, ProfileList, ProfileTable
+from vramscope_server.answers.shared_parts import Asked, FigureAnswer
 from vramscope_server.api.problems import BadRecording, Conflict, InvalidParameter, NotFound
 from vramscope_server.api.recordings import recording_row, whole
+from vramscope_server.api.requested_range import Rank, reader, require_run
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import Rank, reader, require_run
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
 from vramscope_server.services import Services
@@ -47,8 +47,8 @@ def get_profiles(request: Request, run: str) -> Response:
     with reader(request.app.state.services) as connection:
         record = require_run(connection, run)
         found = list_artifacts(connection, record)
-    told = [profile_row(stored, found) for stored in found if stored.kind == "profile"]
-    return answer({"run_id": record.id, "state": record.state, "profiles": told})
+    rows = [profile_row(stored, found) for stored in found if stored.kind == "profile"]
+    return answer({"run_id": record.id, "state": record.state, "profiles": rows})
 
 
 @router.post(

@@ -10,8 +10,8 @@ from vramscope_server.analysis.techniques.plan import TrainingPlan, parse_plan
 from vramscope_server.analysis.techniques.predict import Predictions, predict
 from vramscope_server.answers.anatomy import PredictionAnswer
 from vramscope_server.api.anatomy import KnownRun, facts_of, known_run
-from vramscope_server.api.dependencies import open_recording, readable
 from vramscope_server.api.problems import InvalidParameter
+from vramscope_server.api.recording_request import open_recording, readable
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.recording_cache import OpenRecording
@@ -40,8 +40,8 @@ def get_prediction(request: Request, recording: str, techniques: Ways = None) ->
     stored, opened = open_recording(request, recording)
     run = known_run(request.app.state.services, stored.run_id, stored.rank)
     with readable(stored):
-        told = predicted(opened, run, asked)
-    return answer({"recording": stored.id, **shown(told)})
+        predictions = predicted(opened, run, asked)
+    return answer({"recording": stored.id, **shown(predictions)})
 
 
 def predicted(opened: OpenRecording, run: KnownRun, asked: list[TrainingPlan]) -> Predictions:
@@ -50,7 +50,7 @@ def predicted(opened: OpenRecording, run: KnownRun, asked: list[TrainingPlan]) -
     return opened.once(key, lambda: predict(facts_of(opened, run), asked))
 
 
-def shown(told: Predictions) -> dict[str, Any]:
+def shown(predictions: Predictions) -> dict[str, Any]:
     """Prediction as an answer."""
     rows = [
         {
@@ -58,13 +58,18 @@ def shown(told: Predictions) -> dict[str, Any]:
             "peak_allocated_bytes": row.peak_allocated_bytes,
             "saved_bytes": None
             if row.peak_allocated_bytes is None
-            else (told.rows[0].peak_allocated_bytes or 0) - row.peak_allocated_bytes,
+            else (predictions.rows[0].peak_allocated_bytes or 0) - row.peak_allocated_bytes,
             "rows": row.rows,
             "rows_that_fit": row.rows_that_fit,
         }
-        for row in told.rows
+        for row in predictions.rows
     ]
-    return {"step": told.step, "rows": rows, "furthest_rows": told.furthest_rows, "notes": told.notes}
+    return {
+        "step": predictions.step,
+        "rows": rows,
+        "furthest_rows": predictions.furthest_rows,
+        "notes": predictions.notes,
+    }
 
 
 def _way(words: str) -> TrainingPlan:

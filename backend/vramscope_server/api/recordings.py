@@ -8,16 +8,16 @@ from fastapi import APIRouter, Request, Response
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
-from vramscope_server.answers.figures_and_windows import Asked
 from vramscope_server.answers.recordings import RecordingList, RecordingRow
+from vramscope_server.answers.shared_parts import Asked
 from vramscope_server.api.problems import Conflict, NotFound
+from vramscope_server.api.requested_range import Rank, reader, require_run
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import Rank, reader, require_run
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
 from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact, find_artifact, list_artifacts, read_artifact
-from vramscope_server.store.rows import seconds
+from vramscope_server.store.list_row import seconds
 from vramscope_server.store.snapshots import KIND as SNAPSHOT
 from vramscope_server.store.snapshots import find_device
 
@@ -30,8 +30,8 @@ def get_recordings(request: Request, run: str) -> Response:
     with reader(request.app.state.services) as connection:
         record = require_run(connection, run)
         found = list_artifacts(connection, record)
-    told = [recording_row(stored) for stored in found if stored.kind == "window"]
-    return answer({"run_id": record.id, "state": record.state, "recordings": told})
+    rows = [recording_row(stored) for stored in found if stored.kind == "window"]
+    return answer({"run_id": record.id, "state": record.state, "recordings": rows})
 
 
 @router.post(
@@ -65,7 +65,10 @@ def get_recording(request: Request, recording: str) -> Response:
     summary="Bytes of a recording",
     response_class=Response,
     responses={
-        200: {"content": {"application/octet-stream": {}}, "description": "as `agent/vramscope/window.py` says"}
+        200: {
+            "content": {"application/octet-stream": {}},
+            "description": "as `agent/vramscope/protocol/window.py` says",
+        }
     },
 )
 def get_data(request: Request, recording: str) -> Response:

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from vramscope_server.answers.run_detail import RunAnswer
 from vramscope_server.answers.runs import RunList, RunRow
 from vramscope_server.api.problems import Conflict, InvalidParameter
+from vramscope_server.api.requested_range import reader, require_run
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import reader, require_run
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
 from vramscope_server.services import Services

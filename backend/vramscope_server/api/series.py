@@ -13,8 +13,7 @@ from vramscope.protocol import series
 from vramscope_server.analysis.series.downsample import envelope, float_envelope, with_holes
 from vramscope_server.answers.steps import SeriesAnswer
 from vramscope_server.api.problems import InvalidParameter
-from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import (
+from vramscope_server.api.requested_range import (
     AxisName,
     DeviceIndex,
     From,
@@ -23,13 +22,14 @@ from vramscope_server.api.run_window import (
     Thinned,
     To,
     axis_seconds,
-    checked_window,
+    checked_range,
     damage_rows,
     load,
     reader,
     require_rank_device,
     require_run,
 )
+from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.store.run_queries import scalars_of_rank
 from vramscope_server.store.scalars import SCALARS, numbers, words
@@ -64,15 +64,15 @@ def get_series(
         raise InvalidParameter(
             "No series was requested.", field="names", seen=names[:100], expected="at least one series"
         )
-    window = checked_window(x, first, to, points)
+    window = checked_range(x, first, to, points)
     with reader(request.app.state.services) as connection:
         record = require_run(connection, run)
         place = require_rank_device(connection, record, rank, device)
         if stream == SCALARS:
-            told = scalars_of_rank(connection, record, place.rank)
+            known = scalars_of_rank(connection, record, place.rank)
             for name in wanted:
-                if name not in told:
-                    raise _no_series(stream, name, told)
+                if name not in known:
+                    raise _no_series(stream, name, known)
         thinned = load(connection, record, place, stream, wanted, window)
     along = thinned.along if thinned.buckets is None else thinned.buckets.middle
     x_values: list[Any] = axis_seconds(along, place, 0).tolist() if x == "time" else along.tolist()
@@ -103,15 +103,15 @@ def _no_series(stream: str, name: str, known: Iterable[str]) -> InvalidParameter
 
 def _scalar(thinned: Thinned, name: str) -> dict[str, list[float | str | None]]:
     """Doubles: all of them, those that JSON does not have as text; or the envelope of the finite ones."""
-    values, told = numbers(thinned.columns[name])
+    values, is_known = numbers(thinned.columns[name])
     if thinned.buckets is None:
         return {
             "value": [
                 None if not known else value if math.isfinite(value) else words(value)
-                for value, known in zip(values.tolist(), told.tolist(), strict=True)
+                for value, known in zip(values.tolist(), is_known.tolist(), strict=True)
             ]
         }
-    three = float_envelope(np.where(told, values, np.nan), thinned.buckets.starts)
+    three = float_envelope(np.where(is_known, values, np.nan), thinned.buckets.starts)
     return {
         part: [value if math.isfinite(value) else None for value in with_holes(array, thinned.buckets, np.nan).tolist()]
         for part, array in zip(("min", "mean", "max"), three, strict=True)

@@ -12,8 +12,8 @@ from vramscope.protocol import messages
 from vramscope_server.analysis.numba_compile import compiling
 from vramscope_server.analysis.trace.export import can_write_parquet
 from vramscope_server.answers.server import DatabaseFacts, Health, RetentionFacts, ServerFacts
+from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import reader
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import Services
 from vramscope_server.store.database import storage_trouble

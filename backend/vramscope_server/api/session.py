@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from vramscope_server.access import COOKIE, address_of, cookie_options, plain_token
 from vramscope_server.answers.server import SessionFacts
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
+from vramscope_server.request_checks import COOKIE, address_of, cookie_options, plain_token
 from vramscope_server.services import Services
 from vramscope_server.tokens import SCOPES
 

@@ -11,13 +11,13 @@ from starlette.requests import ClientDisconnect
 
 from vramscope_server.answers.snapshots import SnapshotList, SnapshotRow, UploadedSnapshot
 from vramscope_server.api.problems import InvalidParameter, NotFound, Storage, TooLarge
+from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import reader
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import storing
 from vramscope_server.services import Services
 from vramscope_server.snapshots import MAX_FILE_BYTES, DiskFull, Upload
-from vramscope_server.store.rows import seconds
+from vramscope_server.store.list_row import seconds
 from vramscope_server.store.snapshots import StoredSnapshot, find_snapshot, list_snapshots
 
 router = APIRouter(tags=["snapshots"])
@@ -167,8 +167,8 @@ def _too_large(seen: str) -> TooLarge:
 def _full(trouble: Exception) -> Storage:
     if isinstance(trouble, OSError) and trouble.errno != errno.ENOSPC:
         return Storage(f"Nothing was stored: {trouble.strerror}.", headers={"Connection": "close"})
-    said = f": {trouble}" if isinstance(trouble, DiskFull) else ""
-    return Storage(f"Nothing was stored: the server's disk is full{said}.", headers={"Connection": "close"})
+    reason = f": {trouble}" if isinstance(trouble, DiskFull) else ""
+    return Storage(f"Nothing was stored: the server's disk is full{reason}.", headers={"Connection": "close"})
 
 
 def _unknown(text: str) -> NotFound:

@@ -8,8 +8,15 @@ from fastapi import APIRouter, Query, Request, Response
 
 from vramscope.protocol import series
 from vramscope_server.answers.steps import Step
+from vramscope_server.api.requested_range import (
+    DeviceIndex,
+    Rank,
+    checked_range,
+    reader,
+    require_rank_device,
+    require_run,
+)
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import DeviceIndex, Rank, checked_window, reader, require_rank_device, require_run
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.store.series_reader import load_columns
 
@@ -30,7 +37,7 @@ def get_steps(
     limit: Annotated[int, Query(ge=1, le=100_000, description="Maximum number of steps.")] = 10_000,
 ) -> Response:
     """In rising order, the newest ``limit`` steps."""
-    checked_window("step", first, to, 10)
+    checked_range("step", first, to, 10)
     first, to = _stored(first), _stored(to)
     names = list(series.STEPS)
     with reader(request.app.state.services) as connection:
@@ -63,13 +70,13 @@ def _seconds(value: int | None) -> float | None:
 def _step(row: dict[str, int | None], skew_ns: int) -> dict[str, Any]:
     phases = {}
     for phase in series.PHASES:
-        told = {
+        fields = {
             "peak_allocated_bytes": row[f"{phase}_peak_allocated_bytes"],
             "peak_reserved_bytes": row[f"{phase}_peak_reserved_bytes"],
             "seconds": _seconds(row[f"{phase}_ns"]),
         }
-        if any(value is not None for value in told.values()):
-            phases[phase] = told
+        if any(value is not None for value in fields.values()):
+            phases[phase] = fields
     peak_phase = row["peak_phase"]
     time_ns = row["time_ns"]
     return {

@@ -7,11 +7,17 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 
-from vramscope_server.analysis.ownership.owners import name_of, ownership_of
+from vramscope_server.analysis.ownership.allocation_owners import name_of, ownership_of
 from vramscope_server.analysis.timeline import flamegraph as flames
-from vramscope_server.analysis.timeline.allocation import hit, life
+from vramscope_server.analysis.timeline.allocation import allocation_at, life
 from vramscope_server.analysis.timeline.axis_spans import AxisSpans, ruler
-from vramscope_server.analysis.timeline.curve import AllocationCurve, course_of, look_at, stacks_from, when
+from vramscope_server.analysis.timeline.curve import (
+    AllocationCurve,
+    allocation_curve,
+    describe_event,
+    shown_first,
+    stacks_from,
+)
 from vramscope_server.analysis.timeline.diff import between
 from vramscope_server.analysis.timeline.grouping import By, Grouping, Series, grouping_of, series_of
 from vramscope_server.analysis.timeline.overview import POINTS, held_by, overview
@@ -25,8 +31,8 @@ from vramscope_server.answers.timeline import (
     Life,
     TimelineAnswer,
 )
-from vramscope_server.api.dependencies import End, First, checked_window, open_recording, readable
 from vramscope_server.api.problems import InvalidParameter
+from vramscope_server.api.recording_request import End, First, checked_events, open_recording, readable
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.recording_cache import OpenRecording
@@ -63,9 +69,9 @@ def get_timeline(
 
     stored, opened = open_recording(request, recording)
     with readable(stored):
-        trace, course = opened.trace, course_in(opened)
-        first, end = checked_window(course.end, first, end)
-        made = overview(course, grouping_in(opened, by), first, end, points)
+        trace, curve = opened.trace, curve_in(opened)
+        first, end = checked_events(curve.end, first, end)
+        made = overview(curve, grouping_in(opened, by), first, end, points)
         above = ruler(trace, first, end)
         drawn = figure.draw(
             made,
@@ -78,9 +84,9 @@ def get_timeline(
             {
                 "figure": drawn.to_dict(),
                 "by": by,
-                **_window(course, first, end, made.peak, opened),
-                "look_at": when(trace, look_at_in(opened)),
-                "series": figure.told(made.series),
+                **_window(curve, first, end, made.peak, opened),
+                "look_at": describe_event(trace, shown_first_in(opened)),
+                "series": figure.series_rows(made.series),
                 "joined": made.series.joined,
                 "ruler": _ruler(above),
                 "outline": {
@@ -110,18 +116,18 @@ def get_allocations(
 
     stored, opened = open_recording(request, recording)
     with readable(stored):
-        trace, course = opened.trace, course_in(opened)
-        first, end = checked_window(course.end, first, end)
-        drawn = drawn_of(trace, course, grouping_in(opened, by), first, end)
-        picture = picture_of(trace, course, drawn)
+        trace, curve = opened.trace, curve_in(opened)
+        first, end = checked_events(curve.end, first, end)
+        drawn = drawn_of(trace, curve, grouping_in(opened, by), first, end)
+        picture = picture_of(trace, curve, drawn)
         above = ruler(trace, first, end)
         made = timeline_allocations.draw(picture, trace.lives.size_bytes[drawn.rows], above, width)
         return answer(
             {
                 "figure": made.to_dict(),
                 "by": by,
-                **_window(course, first, end, picture.peak, opened),
-                "series": timeline.told(drawn.series),
+                **_window(curve, first, end, picture.peak, opened),
+                "series": timeline.series_rows(drawn.series),
                 "joined": drawn.series.joined,
                 "ruler": _ruler(above),
                 "drawn": len(drawn.rows),
@@ -150,32 +156,32 @@ def get_at(
     """``from``, ``to``, ``by`` and ``detail`` are those of the picture."""
     stored, opened = open_recording(request, recording)
     with readable(stored):
-        trace, course, grouping = opened.trace, course_in(opened), grouping_in(opened, by)
-        moment = require_moment(course, event, "event")
-        told: dict[str, Any] = {
-            "moment": when(trace, moment),
-            "allocated_bytes": int(course.allocated[moment + 1]),
-            "reserved_bytes": int(course.reserved[moment + 1]),
+        trace, curve, grouping = opened.trace, curve_in(opened), grouping_in(opened, by)
+        moment = require_moment(curve, event, "event")
+        fields: dict[str, Any] = {
+            "moment": describe_event(trace, moment),
+            "allocated_bytes": int(curve.allocated[moment + 1]),
+            "reserved_bytes": int(curve.reserved[moment + 1]),
             "series": None,
             "allocation": None,
             "in_band": False,
             "band": None,
         }
         if height is None:
-            return answer(told)
-        first, end = checked_window(course.end, first, end)
+            return answer(fields)
+        first, end = checked_events(curve.end, first, end)
         drawn: DrawnAllocations | None = None
         if detail == "allocations":
-            drawn = drawn_of(trace, course, grouping, first, end)
+            drawn = drawn_of(trace, curve, grouping, first, end)
             series = drawn.series
         else:
-            series = _series(course, grouping, first, end)
-        found = hit(trace, grouping, series, moment, height, drawn)
-        told |= {"in_band": found.in_band, "band": {"allocations": found.band_count, "bytes": found.band_bytes}}
+            series = _series(curve, grouping, first, end)
+        found = allocation_at(trace, grouping, series, moment, height, drawn)
+        fields |= {"in_band": found.in_band, "band": {"allocations": found.band_count, "bytes": found.band_bytes}}
         if found.row is not None and found.series is not None:
-            told["series"] = {"name": series.names[found.series], "colour": series.keys[found.series]}
-            told["allocation"] = _life(opened, found.row)
-        return answer(told)
+            fields["series"] = {"name": series.names[found.series], "colour": series.keys[found.series]}
+            fields["allocation"] = _life(opened, found.row)
+        return answer(fields)
 
 
 @router.get("/recordings/{recording}/life", summary="One allocation", responses=answers_with(Life))
@@ -221,7 +227,7 @@ def get_flame(
 
     stored, opened = open_recording(request, recording)
     with readable(stored):
-        moment = look_at_in(opened) if event is None else require_moment(course_in(opened), event, "event")
+        moment = shown_first_in(opened) if event is None else require_moment(curve_in(opened), event, "event")
         lost = False
         try:
             made = flames.flame(opened.trace, sites_in(opened), moment, by, focus=focus, libraries=libraries)
@@ -235,8 +241,8 @@ def get_flame(
         return answer(
             {
                 "figure": figure.draw(made, width).to_dict(),
-                "moment": when(opened.trace, moment),
-                **figure.told(made),
+                "moment": describe_event(opened.trace, moment),
+                **figure.as_answer(made),
                 "focus_lost": lost,
                 "stacks_from": stacks_from_in(opened),
             }
@@ -258,22 +264,22 @@ def get_between(
     """Allocated at ``b`` minus allocated at ``a`` is appeared minus gone."""
     stored, opened = open_recording(request, recording)
     with readable(stored):
-        course = course_in(opened)
-        a, b = require_moment(course, a, "a"), require_moment(course, b, "b")
+        curve = curve_in(opened)
+        a, b = require_moment(curve, a, "a"), require_moment(curve, b, "b")
         return answer(between(opened.trace, grouping_in(opened, by), a, b))
 
 
 # ---- computed once for a recording ----
 
 
-def course_in(opened: OpenRecording) -> AllocationCurve:
+def curve_in(opened: OpenRecording) -> AllocationCurve:
     """Allocated and reserved memory after each event."""
-    return opened.once(("course",), lambda: course_of(opened.trace))
+    return opened.once(("curve",), lambda: allocation_curve(opened.trace))
 
 
 def grouping_in(opened: OpenRecording, by: By) -> Grouping:
     """Allocations in groups."""
-    return opened.once(("grouping", by), lambda: grouping_of(opened.trace, course_in(opened), by))
+    return opened.once(("grouping", by), lambda: grouping_of(opened.trace, curve_in(opened), by))
 
 
 def sites_in(opened: OpenRecording) -> SourceLines:
@@ -286,48 +292,48 @@ def stacks_from_in(opened: OpenRecording) -> int | None:
     return opened.once(("stacks from",), lambda: stacks_from(opened.trace))
 
 
-def look_at_in(opened: OpenRecording) -> int:
+def shown_first_in(opened: OpenRecording) -> int:
     """Event of interest."""
-    return look_at(course_in(opened), stacks_from_in(opened))
+    return shown_first(curve_in(opened), stacks_from_in(opened))
 
 
 # ---- parameters ----
 
 
-def require_moment(course: AllocationCurve, event: int | None, field: str) -> int:
+def require_moment(curve: AllocationCurve, event: int | None, field: str) -> int:
     """Event of a request; the peak by default. Raises InvalidParameter beyond the last."""
     if event is None:
-        return course.peak(-1, course.end)
-    if event >= course.end:
+        return curve.peak(-1, curve.end)
+    if event >= curve.end:
         raise InvalidParameter(
-            f"The recording has {course.end} events.", field=field, seen=event, expected=f"-1 to {course.end - 1}"
+            f"The recording has {curve.end} events.", field=field, seen=event, expected=f"-1 to {curve.end - 1}"
         )
     return event
 
 
-def _window(course: AllocationCurve, first: int, end: int, peak: int, opened: OpenRecording) -> dict[str, Any]:
+def _window(curve: AllocationCurve, first: int, end: int, peak: int, opened: OpenRecording) -> dict[str, Any]:
     return {
         "from": first,
         "to": end,
-        "events": course.end,
-        "peak": when(opened.trace, peak) | {"allocated_bytes": int(course.allocated[peak + 1])},
+        "events": curve.end,
+        "peak": describe_event(opened.trace, peak) | {"allocated_bytes": int(curve.allocated[peak + 1])},
     }
 
 
 def _ruler(made: AxisSpans) -> dict[str, Any]:
     return {
         "left_out": made.left_out,
-        "depth": {lane: {"told": told, "there": there} for lane, (told, there) in made.depth.items()},
+        "depth": {lane: {"told": shown, "there": there} for lane, (shown, there) in made.depth.items()},
     }
 
 
-def _series(course: AllocationCurve, grouping: Grouping, first: int, end: int) -> Series:
-    peak = np.array([course.peak(first, end)])
-    return series_of(grouping, held_by(course, grouping.group, len(grouping), peak)[:, 0])
+def _series(curve: AllocationCurve, grouping: Grouping, first: int, end: int) -> Series:
+    peak = np.array([curve.peak(first, end)])
+    return series_of(grouping, held_by(curve, grouping.group, len(grouping), peak)[:, 0])
 
 
 def _life(opened: OpenRecording, row: int) -> dict[str, Any]:
     categories = grouping_in(opened, "category")
-    told = life(opened.trace, sites_in(opened), row, categories.names[int(categories.group[row])])
-    told["owner"] = name_of(opened.trace, opened.once(("owned",), lambda: ownership_of(opened.trace)), row)
-    return told | {"stacks_from": stacks_from_in(opened)}
+    lifetime = life(opened.trace, sites_in(opened), row, categories.names[int(categories.group[row])])
+    lifetime["owner"] = name_of(opened.trace, opened.once(("owned",), lambda: ownership_of(opened.trace)), row)
+    return lifetime | {"stacks_from": stacks_from_in(opened)}

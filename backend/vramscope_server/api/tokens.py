@@ -13,7 +13,7 @@ from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import storing
 from vramscope_server.services import Services
-from vramscope_server.store.rows import seconds
+from vramscope_server.store.list_row import seconds
 
 router = APIRouter(tags=["tokens"])
 

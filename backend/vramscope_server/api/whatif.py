@@ -9,16 +9,16 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from vramscope_server.analysis.numba_compile import compiling
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
 from vramscope_server.analysis.simulator.versions import AllocatorVersion, profile_of
-from vramscope_server.analysis.units import amount
 from vramscope_server.analysis.whatif.recommendation import LEAST_EVENTS, without_evidence
 from vramscope_server.answers.whatif import SweepAnswer, WhatifJob
-from vramscope_server.api.dependencies import open_recording, readable
 from vramscope_server.api.problems import Busy, InvalidParameter, NotFound
+from vramscope_server.api.recording_request import open_recording, readable
 from vramscope_server.api.recordings import require_recording
+from vramscope_server.api.requested_range import reader, require_run
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import reader, require_run
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import Services
 from vramscope_server.whatif_jobs import GivenUp, Job, Progress, TooMany
@@ -127,7 +127,7 @@ def sweep_answer(made: Sweep, *more_notes: str) -> SweepAnswer:
         "rows": [
             dataclasses.asdict(row.prediction)
             | {
-                "smallest_card_bytes": row.smallest_card_bytes,
+                "smallest_card_bytes": row.smallest_device_bytes,
                 "uncertainty_bytes": row.uncertainty_bytes,
                 "is_bounded": row.is_bounded,
                 "saved_bytes": row.saved_bytes,

@@ -9,8 +9,10 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from vramscope_server.cli.client import BAD_WORDS, CHECK_FAILED, Failure, ask, path_of, print_json
-from vramscope_server.cli.format import UNKNOWN, amount, count, has_no_device, percent, plain
+from vramscope_server.analysis.number_format import UNKNOWN, amount, count, percent
+from vramscope_server.cli.client import Failure, ask, path_of, print_json
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, CHECK_FAILED
+from vramscope_server.cli.format import has_no_device, plain
 from vramscope_server.cli.tables import Column, console, print_table
 
 CHECKS: Final = ("finished", "oom", "leaks")
@@ -54,58 +56,58 @@ class Check:
 def show(server: str, as_json: bool, run: str, limits: Limits, skip: list[str], strict: bool = False) -> None:
     """Print the checks, or JSON. Raises client.Failure with code 1 if one failed."""
     if unknown := [name for name in skip if name not in CHECKS]:
-        raise Failure(f"--skip: {plain(unknown[0])!r} is not one of {', '.join(CHECKS)}", BAD_WORDS)
+        raise Failure(f"--skip: {plain(unknown[0])!r} is not one of {', '.join(CHECKS)}", BAD_ARGUMENTS)
     least = {name: _bytes(name, getattr(limits, name)) for name in ("peak_allocated", "peak_reserved")}
-    told: dict[str, Any] = ask(server, f"/runs/{path_of(server, run)}")
-    checks = [one for one in _of_every_run(server, told) if one.check not in skip]
-    checks += [_peak(told, name, limit) for name, limit in least.items() if limit is not None]
+    detail: dict[str, Any] = ask(server, f"/runs/{path_of(server, run)}")
+    checks = [one for one in _of_every_run(server, detail) if one.check not in skip]
+    checks += [_peak(detail, name, limit) for name, limit in least.items() if limit is not None]
     if limits.baseline is not None:
         checks.append(
-            _against(told, ask(server, f"/runs/{path_of(server, limits.baseline)}"), limits.tolerance_percent)
+            _against(detail, ask(server, f"/runs/{path_of(server, limits.baseline)}"), limits.tolerance_percent)
         )
     failed = [one.check for one in checks if one.passed is False or (strict and one.passed is None)]
     if as_json:
-        print_json({"run_id": told["run_id"], "passed": not failed, "checks": [asdict(one) for one in checks]})
+        print_json({"run_id": detail["run_id"], "passed": not failed, "checks": [asdict(one) for one in checks]})
     else:
         print_table(console(), _COLUMNS, [_cells(one) for one in checks])
     if failed:
-        raise Failure(f"{plain(told['name'])}: {' and '.join(failed)} failed.", CHECK_FAILED)
+        raise Failure(f"{plain(detail['name'])}: {' and '.join(failed)} failed.", CHECK_FAILED)
 
 
-def _of_every_run(server: str, told: dict[str, Any]) -> Iterator[Check]:
-    state, error = told["state"], told["error_type"]
+def _of_every_run(server: str, run: dict[str, Any]) -> Iterator[Check]:
+    state, error = run["state"], run["error_type"]
     yield Check("finished", state == "finished", plain(f"{state}: {error}" if error else state))
-    yield _oom(told)
-    verdict = ask(server, f"/runs/{told['run_id']}/leaks")["verdict"]
+    yield _oom(run)
+    verdict = ask(server, f"/runs/{run['run_id']}/leaks")["verdict"]
     level = verdict["level"]
     yield Check("leaks", None if level == "unknown" else level not in LEAKING, plain(verdict["sentence"]))
 
 
-def _oom(told: dict[str, Any]) -> Check:
-    times = told["out_of_memory_count"]
+def _oom(run: dict[str, Any]) -> Check:
+    times = run["out_of_memory_count"]
     if times is None:
-        if has_no_device(told):
+        if has_no_device(run):
             return Check("oom", True, "no CUDA device was used")
         return Check("oom", None, UNKNOWN)
     words = "once" if times == 1 else f"{count(times)} times"
     return Check("oom", times == 0, f"out of memory {words}" if times else "never")
 
 
-def _peak(told: dict[str, Any], name: str, limit_bytes: int) -> Check:
+def _peak(run: dict[str, Any], name: str, limit_bytes: int) -> Check:
     """Compare a peak with its limit. A lower bound (other code reset PyTorch's counter) below it is unknown."""
-    seen, label = told[f"{name}_bytes"], name.replace("_", " ")
+    seen, label = run[f"{name}_bytes"], name.replace("_", " ")
     if seen is None:
         return Check(label, None, UNKNOWN, None, limit_bytes)
-    if told["lower_bound_steps"] and seen <= limit_bytes:
+    if run["lower_bound_steps"] and seen <= limit_bytes:
         return Check(label, None, f"at least {amount(seen)} (lower bound)", seen, limit_bytes)
     return Check(label, seen <= limit_bytes, amount(seen), seen, limit_bytes)
 
 
-def _against(told: dict[str, Any], base: dict[str, Any], tolerance_percent: float) -> Check:
+def _against(run: dict[str, Any], base: dict[str, Any], tolerance_percent: float) -> Check:
     name, most = f"against {plain(base['name'])}", base["peak_allocated_bytes"]
     if most is None:
         return Check(name, None, "unknown peak of the baseline")
-    one = _peak(told, "peak_allocated", int(most * (1 + tolerance_percent / 100)))
+    one = _peak(run, "peak_allocated", int(most * (1 + tolerance_percent / 100)))
     seen, least = one.seen_bytes, "at least " if base["lower_bound_steps"] else ""
     share = f", {percent(seen / most)} of {least}{amount(most)}" if seen is not None and most else ""
     return replace(one, check=name, words=f"{one.words}{share}")
@@ -122,7 +124,9 @@ def _bytes(name: str, words: str | None) -> int | None:
         return int(TypeAdapter(ByteSize).validate_python(words))
     except (ValueError, ValidationError):
         option = name.replace("_", "-")
-        raise Failure(f"--{option}: {plain(words)!r} is not a size, such as 20GiB or 21474836480", BAD_WORDS) from None
+        raise Failure(
+            f"--{option}: {plain(words)!r} is not a size, such as 20GiB or 21474836480", BAD_ARGUMENTS
+        ) from None
 
 
 def _cells(one: Check) -> list[str | Text]:

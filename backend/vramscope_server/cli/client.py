@@ -12,13 +12,10 @@ from typing import Any, Final
 import httpx
 
 from vramscope.settings import with_scheme
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, NO_SERVER, NOT_FOUND
 from vramscope_server.cli.format import plain
 from vramscope_server.cli.progress import Bar
 
-CHECK_FAILED: Final = 1
-BAD_WORDS: Final = 2
-NOT_FOUND: Final = 3
-NO_SERVER: Final = 4
 CONNECT_SECONDS: Final = 10
 ANSWER_SECONDS: Final = 180
 """A new installation compiles before its first replay, which may take more than a minute."""
@@ -90,7 +87,7 @@ def _request(method: str, server: str, path: str, parameters: dict[str, Any], **
         # A proxy of the environment cannot reach this machine's own loopback.
         client = httpx.Client(timeout=patience, trust_env=not is_local(base), headers=headers)
     except (ImportError, ValueError, OSError, httpx.InvalidURL) as fault:
-        raise Failure(f"a proxy or certificate of the environment cannot be used: {fault}", BAD_WORDS) from None
+        raise Failure(f"a proxy or certificate of the environment cannot be used: {fault}", BAD_ARGUMENTS) from None
     try:
         with client:
             response = client.request(method, f"{base}/api/v1{path}", params=query, **body)
@@ -98,7 +95,7 @@ def _request(method: str, server: str, path: str, parameters: dict[str, Any], **
         seconds = CONNECT_SECONDS if isinstance(fault, httpx.ConnectTimeout) else ANSWER_SECONDS
         raise Failure(f"the server at {base} did not answer within {seconds} s.", NO_SERVER) from None
     except httpx.InvalidURL:  # (the server's address was read above)
-        raise Failure("the request is too long.", BAD_WORDS) from None
+        raise Failure("the request is too long.", BAD_ARGUMENTS) from None
     except httpx.HTTPError as fault:
         raise Failure(
             f"no server answers at {base} ({_why(fault)}). Start one with: {how_to_start(base)}", NO_SERVER
@@ -115,13 +112,13 @@ def address(server: str) -> str:
     try:
         url = httpx.URL(text)
         if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment:
-            raise Failure(expected, BAD_WORDS)
+            raise Failure(expected, BAD_ARGUMENTS)
     except httpx.InvalidURL as error:
-        raise Failure(f"{expected} ({error})", BAD_WORDS) from None
+        raise Failure(f"{expected} ({error})", BAD_ARGUMENTS) from None
     except UnicodeEncodeError:
-        raise Failure(expected, BAD_WORDS) from None
+        raise Failure(expected, BAD_ARGUMENTS) from None
     if url.userinfo:
-        raise Failure("set the token in VRAMSCOPE_TOKEN, not in the server address.", BAD_WORDS)
+        raise Failure("set the token in VRAMSCOPE_TOKEN, not in the server address.", BAD_ARGUMENTS)
     return text
 
 
@@ -176,7 +173,7 @@ def _failure(base: str, response: httpx.Response) -> Failure:
         return Failure(f"{detail} {'Did you mean: ' + ', '.join(near) if near else ''}".strip(), NOT_FOUND)
     if response.status_code in (401, 403):
         detail += " (set VRAMSCOPE_TOKEN to a token with the scope read)"
-    return Failure(detail, NO_SERVER if response.status_code >= 500 else BAD_WORDS)
+    return Failure(detail, NO_SERVER if response.status_code >= 500 else BAD_ARGUMENTS)
 
 
 def _not_ours(base: str, response: httpx.Response) -> Failure:

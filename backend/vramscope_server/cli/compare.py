@@ -7,8 +7,9 @@ from typing import Any, Final
 from rich.text import Text
 
 from vramscope_server.analysis.comparison.export import EMULATED, REPEATS, between, has_repeats, name_of, ratio
+from vramscope_server.analysis.number_format import amount, count, duration, graphs, percent
 from vramscope_server.cli.client import ask, fetch, id_of, print_json
-from vramscope_server.cli.format import ABSENT, amount, count, duration, graphs, percent, plain
+from vramscope_server.cli.format import ABSENT, plain
 from vramscope_server.cli.tables import Column, console, print_table
 
 _COLUMNS = (
@@ -50,29 +51,29 @@ def show(server: str, form: str | None, baseline: str, runs: list[str], *, each:
         for line in fetch(server, "/compare/table", **named, **asked).decode().rstrip("\n").split("\n"):
             print(plain(line.rstrip("\r")))
         return
-    told: dict[str, Any] = ask(server, "/compare", **named)
+    comparison: dict[str, Any] = ask(server, "/compare", **named)
     if form == "json":
-        print_json(told["rows"])
+        print_json(comparison["rows"])
         return
     out = console()
-    rows = told["rows"] if each else told.get("together", told["rows"])
+    rows = comparison["rows"] if each else comparison.get("together", comparison["rows"])
     repeated = has_repeats(rows)
     print_table(out, _COLUMNS, [_cells(row, is_baseline=not at, repeated=repeated) for at, row in enumerate(rows)])
     out.print(Text("SAVED: share of the peak in the column before.", style="dim"))
     if repeated:
         out.print(Text(REPEATS, style="dim"))
-    if any(row["graphs_alive"] for row in told["rows"]):
+    if any(row["graphs_alive"] for row in comparison["rows"]):
         out.print(Text("GRAPHS: autograd graphs of earlier steps still alive at the newest step.", style="dim"))
-    if any(row["emulated"] for row in told["rows"]):
+    if any(row["emulated"] for row in comparison["rows"]):
         out.print(Text(EMULATED, style="dim"))
     for row in rows:
         left = row["leave_one_out"]
         if left is not None and left["allocated_bytes"] is not None:
-            said = f"{left['technique']} lowers the peak inside the combination by {amount(left['allocated_bytes'])}"
-            out.print(Text(plain(said), style="dim"))
-    one_sided = [difference for difference in told["differences"] if None in difference["values"]]
+            text = f"{left['technique']} lowers the peak inside the combination by {amount(left['allocated_bytes'])}"
+            out.print(Text(plain(text), style="dim"))
+    one_sided = [difference for difference in comparison["differences"] if None in difference["values"]]
     left_out = one_sided if len(one_sided) > MOST_ONE_SIDED else []
-    for difference in told["differences"]:
+    for difference in comparison["differences"]:
         if difference not in left_out:
             values = ", ".join(map(_setting, difference["values"]))
             out.print(Text(f"{plain(difference['name'])}: {values}", style="dim"))
@@ -80,7 +81,7 @@ def show(server: str, form: str | None, baseline: str, runs: list[str], *, each:
         out.print(
             Text(f"{count(len(left_out))} settings that only some runs have; see --json or the page.", style="dim")
         )
-    for warning in told["warnings"]:
+    for warning in comparison["warnings"]:
         out.print(Text(f"not fully comparable: {plain(warning)}", style="yellow"))
 
 

@@ -18,7 +18,8 @@ from typing import Final
 import httpx
 
 from vramscope_server.cli import show as show_command
-from vramscope_server.cli.client import BAD_WORDS, CHECK_FAILED, NO_SERVER, Failure, address, how_to_start, is_local
+from vramscope_server.cli.client import Failure, address, how_to_start, is_local
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, CHECK_FAILED, NO_SERVER
 
 TRAINING: Final = Path(__file__).with_name("demo_training.py")
 VRAMSCOPE: Final = (sys.executable, "-m", "vramscope_server")
@@ -33,7 +34,7 @@ def show(server: str, steps: int) -> int:
     Raises client.Failure: 2 without PyTorch, 4 without a server.
     """
     if importlib.util.find_spec("torch") is None:
-        raise Failure("the demo needs PyTorch: pip install torch", BAD_WORDS)
+        raise Failure("the demo needs PyTorch: pip install torch", BAD_ARGUMENTS)
     url = address(server)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C
     with _server_at(url) as is_ours:

@@ -47,8 +47,8 @@ class Model(nn.Module):  # type: ignore[misc]  # torch is not read by mypy here
     def forward(self, words: Tensor) -> Tensor:
         """Return the loss of predicting the words themselves. ``words``: integers, (batch, positions)."""
         positions = torch.arange(words.shape[1], device=words.device)
-        told = self.head(self.layers(self.word(words) + self.position(positions)))
-        return nn.functional.cross_entropy(told.flatten(0, 1).float(), words.flatten())
+        logits = self.head(self.layers(self.word(words) + self.position(positions)))
+        return nn.functional.cross_entropy(logits.flatten(0, 1).float(), words.flatten())
 
 
 def main() -> None:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from vramscope_server.cli.client import BAD_WORDS, Failure, ask, id_of, print_json
-from vramscope_server.cli.format import ABSENT, amount, count, plain
+from vramscope_server.analysis.number_format import amount, count
+from vramscope_server.cli.client import Failure, ask, id_of, print_json
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
+from vramscope_server.cli.format import ABSENT, plain
 from vramscope_server.cli.progress import Bar
 from vramscope_server.cli.tables import Column, console, print_table
 from vramscope_server.cli.trace_source import is_file, of_file, of_run
@@ -32,27 +34,27 @@ _COLUMNS: Final = (
 def show(server: str, as_json: bool, a: str, b: str) -> None:
     """Print source lines by difference, or the answer of GET /compare/sites as JSON. Raises client.Failure."""
     if is_file(a) or is_file(b):
-        told = _locally(server, a, b)
+        answer = _locally(server, a, b)
     else:
         words = [id_of(server, run) if not run.strip() else run for run in (a, b)]
-        told = ask(server, "/compare/sites", a=words[0], b=words[1])
+        answer = ask(server, "/compare/sites", a=words[0], b=words[1])
     if as_json:
-        print_json(told)
+        print_json(answer)
         return
     out = console()
-    for label, one, name in (("A", told["a"], a), ("B", told["b"], b)):
+    for label, one, name in (("A", answer["a"], a), ("B", answer["b"], b)):
         out.print(Text(f"{label}: {plain(one.get('name') or name)}, {amount(one['allocated_bytes'])} {_moment(one)}"))
-    out.print(Text(f"B has {_more(told['difference_bytes'])}.", style="bold"))
-    rows = [row for row in told["rows"] if row["difference_bytes"]][:SHOWN]
+    out.print(Text(f"B has {_more(answer['difference_bytes'])}.", style="bold"))
+    rows = [row for row in answer["rows"] if row["difference_bytes"]][:SHOWN]
     if not rows:
         out.print("No difference by source line.")
         return
     print_table(out, _COLUMNS, [_cells(row) for row in rows])
-    sites = len(told["rows"]) + told["left_out"]["sites"]
-    rest = told["difference_bytes"] - sum(row["difference_bytes"] for row in rows)
+    sites = len(answer["rows"]) + answer["left_out"]["sites"]
+    rest = answer["difference_bytes"] - sum(row["difference_bytes"] for row in rows)
     if sites > len(rows):
         out.print(Text(f"{count(sites - len(rows))} other source lines: {_signed(rest)}.", style="dim"))
-    for one in (told["a"], told["b"]):
+    for one in (answer["a"], answer["b"]):
         if not one["stacks"]:
             out.print(Text("One of them has no stacks: its rows are phases.", style="yellow"))
             break
@@ -71,29 +73,29 @@ def _locally(server: str, a: str, b: str) -> dict[str, Any]:
                 made.append((trace, peak_allocations_of(trace)))
         except (ArithmeticError, LookupError, ValueError) as fault:  # events that contradict each other
             words = f"inconsistent events ({type(fault).__name__})"
-            raise Failure(f"{plain(target)}: {words}", BAD_WORDS) from None
-    told = difference(made[0][1], made[1][1])
+            raise Failure(f"{plain(target)}: {words}", BAD_ARGUMENTS) from None
+    changes = difference(made[0][1], made[1][1])
     for label, (trace, _), target in zip(("a", "b"), made, (a, b), strict=True):
-        told[label] |= {"name": Path(target).name if is_file(target) else target, "stacks": len(trace.stacks) > 0}
-    return told
+        changes[label] |= {"name": Path(target).name if is_file(target) else target, "stacks": len(trace.stacks) > 0}
+    return changes
 
 
 def _fullest(traces: list[Trace], target: str) -> Trace:
     """Return the trace of the device with the highest allocated memory."""
-    from vramscope_server.analysis.timeline.curve import course_of
+    from vramscope_server.analysis.timeline.curve import allocation_curve
 
     if not traces:
-        raise Failure(f"{plain(target)} has no device.", BAD_WORDS)
+        raise Failure(f"{plain(target)} has no device.", BAD_ARGUMENTS)
     if len(traces) == 1:
         return traces[0]
-    fullest = max(traces, key=lambda trace: int(course_of(trace).allocated.max()))
+    fullest = max(traces, key=lambda trace: int(allocation_curve(trace).allocated.max()))
     print(f"vramscope: {plain(target)}: using device {fullest.device}, the fullest of {len(traces)}.", file=sys.stderr)
     return fullest
 
 
 def _moment(one: dict[str, Any]) -> str:
-    told = [f"step {count(one['step'])}" if one["step"] is not None else "", one["phase"] or "", one["module"] or ""]
-    where = ", ".join(plain(part) for part in told if part)
+    words = [f"step {count(one['step'])}" if one["step"] is not None else "", one["phase"] or "", one["module"] or ""]
+    where = ", ".join(plain(part) for part in words if part)
     kind = (
         "at its peak"
         if one["allocated_bytes"] == one["peak_bytes"]

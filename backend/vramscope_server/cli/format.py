@@ -6,12 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from vramscope_server.analysis.units import GIB, KIB, MIB, UNKNOWN, amount, count, duration, graphs, percent
-
-__all__ = [
-    "ABSENT", "GIB", "KIB", "MIB", "STATE_STYLE", "UNKNOWN", "ago", "amount", "cost", "count", "duration", "graphs", "percent",
-    "plain",
-]  # fmt: skip
+from vramscope_server.analysis.number_format import UNKNOWN, duration, percent
 
 ABSENT = "–"  # noqa: RUF001 - a dash is meant
 """Unknown value in a dense table."""

@@ -8,9 +8,10 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from vramscope_server.analysis.series.verdicts import AFTER_LAST_USE, AT_THE_END, OVERLAPS, place, rounds
+from vramscope_server.analysis.leaks.verdict_text import AFTER_LAST_USE, AT_THE_END, OVERLAPS, place, rounds
+from vramscope_server.analysis.number_format import amount, count, duration
 from vramscope_server.cli.client import address, ask, path_of, print_json
-from vramscope_server.cli.format import ABSENT, amount, count, duration, plain
+from vramscope_server.cli.format import ABSENT, plain
 from vramscope_server.cli.tables import Column, console, print_table
 
 _VERDICT_STYLE: Final = {
@@ -38,36 +39,36 @@ _COLUMNS = (
 def show(server: str, as_json: bool, run: str) -> None:
     """Print the verdict and each leak with its chain and fix, or a JSON array of leaks. Raises client.Failure."""
     path = f"/runs/{path_of(server, run)}/leaks"
-    told: dict[str, Any] = ask(server, path)
-    for leak in told["leaks"]:
+    report: dict[str, Any] = ask(server, path)
+    for leak in report["leaks"]:
         replay = ask(server, f"{path}/{leak['id']}/replay")
         leak["replay"] = {name: replay[name] for name in ("recording", "rank", "effect", "reason")}
     if as_json:
-        print_json(told["leaks"])
-        if not told["scans"]:
+        print_json(report["leaks"])
+        if not report["scans"]:
             print("vramscope: no scan yet.", file=sys.stderr)
         return
     out = console()
-    verdict = told["verdict"]
+    verdict = report["verdict"]
     out.print(Text(plain(verdict["sentence"]), style=_VERDICT_STYLE.get(verdict["level"], "default")))
-    for scan in told["scans"]:
+    for scan in report["scans"]:
         if scan["not_scanned"]:
-            out.print(Text(f"not scanned{_of_rank(scan, told)}: {plain(scan['not_scanned'])}", style="yellow"))
-    if told["leaks"]:
+            out.print(Text(f"not scanned{_of_rank(scan, report)}: {plain(scan['not_scanned'])}", style="yellow"))
+    if report["leaks"]:
         out.print()
-        several = len(told["scans"]) > 1
-        print_table(out, _COLUMNS, [_cells(leak, several=several) for leak in told["leaks"]])
-        for leak in told["leaks"]:
+        several = len(report["scans"]) > 1
+        print_table(out, _COLUMNS, [_cells(leak, several=several) for leak in report["leaks"]])
+        for leak in report["leaks"]:
             _print_detail(out, leak)
         out.print()
-    for scan in told["scans"]:
-        said = f"last scan{_of_rank(scan, told)}: step {count(scan['step'])}, {plain(scan['reason'])}; "
-        out.print(Text(f"{said}{count(scan['tensors'])} tensors in {duration(scan['seconds'])}", style="dim"))
-    out.print(Text(f"{address(server)}/runs/{told['run_id']}/leaks", style="cyan"))
+    for scan in report["scans"]:
+        text = f"last scan{_of_rank(scan, report)}: step {count(scan['step'])}, {plain(scan['reason'])}; "
+        out.print(Text(f"{text}{count(scan['tensors'])} tensors in {duration(scan['seconds'])}", style="dim"))
+    out.print(Text(f"{address(server)}/runs/{report['run_id']}/leaks", style="cyan"))
 
 
-def _of_rank(scan: dict[str, Any], told: dict[str, Any]) -> str:
-    return f" of rank {scan['rank']}" if len(told["scans"]) > 1 else ""
+def _of_rank(scan: dict[str, Any], report: dict[str, Any]) -> str:
+    return f" of rank {scan['rank']}" if len(report["scans"]) > 1 else ""
 
 
 def _cells(leak: dict[str, Any], *, several: bool) -> list[str | Text]:

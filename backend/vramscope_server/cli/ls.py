@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from rich.text import Text
 
+from vramscope_server.analysis.number_format import amount, count, duration, percent
 from vramscope_server.cli.client import ask, print_json
-from vramscope_server.cli.format import ABSENT, STATE_STYLE, ago, amount, count, duration, percent, plain
+from vramscope_server.cli.format import ABSENT, STATE_STYLE, ago, plain
 from vramscope_server.cli.tables import Column, console, print_table
 
 SHOWN: Final = 50

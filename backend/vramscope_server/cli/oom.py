@@ -15,10 +15,12 @@ from rich.text import Text
 
 from vramscope.oom_diagnosis.diagnosis import Diagnosis, diagnose
 from vramscope.oom_diagnosis.evidence import facts_of_message
-from vramscope.oom_diagnosis.message import MAX_CHARACTERS, Message, parse_parts
 from vramscope.oom_diagnosis.message_kinds import KINDS
-from vramscope_server.cli.client import BAD_WORDS, CHECK_FAILED, Failure, address, ask, path_of, print_json
-from vramscope_server.cli.format import ABSENT, amount, count, plain
+from vramscope.oom_diagnosis.parse_message import MAX_CHARACTERS, Message, parse_parts
+from vramscope_server.analysis.number_format import amount, count
+from vramscope_server.cli.client import Failure, address, ask, path_of, print_json
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, CHECK_FAILED
+from vramscope_server.cli.format import ABSENT, plain
 from vramscope_server.cli.tables import Column, console, print_table
 
 GZIP: Final = b"\x1f\x8b"
@@ -153,7 +155,7 @@ def explain(file_name: str, as_json: bool) -> None:
             with Path(file_name).open("rb") as file:
                 message = _read(file)
     except OSError as fault:
-        raise Failure(f"{plain(file_name)} cannot be read: {fault.strerror}.", BAD_WORDS) from None
+        raise Failure(f"{plain(file_name)} cannot be read: {fault.strerror}.", BAD_ARGUMENTS) from None
     diagnosis = diagnose(facts_of_message(message)) if message.is_known else None
     if as_json:
         print_json(_as_json(message, diagnosis))
@@ -220,7 +222,7 @@ def _decoded(file: BinaryIO) -> Iterator[str]:
         try:
             yield from _decoded(unpacked)  # type: ignore[arg-type]
         except (EOFError, OSError) as fault:
-            raise Failure(f"this gzip file is damaged: {fault}.", BAD_WORDS) from None
+            raise Failure(f"this gzip file is damaged: {fault}.", BAD_ARGUMENTS) from None
         return
     decoder = codecs.getincrementaldecoder(_encoding(data[:1024]))(errors="replace")
     while data:

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from rich.text import Text
 
+from vramscope_server.analysis.number_format import amount, count, percent
 from vramscope_server.cli.client import ask, print_json
-from vramscope_server.cli.format import ABSENT, amount, count, percent, plain
+from vramscope_server.cli.format import ABSENT, plain
 from vramscope_server.cli.tables import Column, console, print_table
 from vramscope_server.cli.trace_source import newest_recording
 

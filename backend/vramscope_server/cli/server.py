@@ -21,7 +21,7 @@ from vramscope_server.services import Services
 from vramscope_server.settings import Settings
 from vramscope_server.store.database import DatabaseRefused
 
-BAD_WORDS = 2
+BAD_ARGUMENTS = 2
 """Exit code of wrong arguments or settings."""
 MOST_OPEN_FILES = 65_536
 """Limit on open files. Each connection is one: pages, trainings, and clients that never finish a request."""
@@ -74,19 +74,19 @@ def serve(host: str | None, port: int | None, database: str | None, data_dir: Pa
             name = "_".join(str(part) for part in fault["loc"])
             shown = f"--{name.replace('_', '-')}" if arguments.get(name) is not None else f"VRAMSCOPE_{name.upper()}"
             _print_error(f"{shown} cannot be {fault.get('input')!r}: {fault['msg']}.")
-        return BAD_WORDS
+        return BAD_ARGUMENTS
     logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
     try:
         listening = listen(settings.host, settings.port)
     except (OSError, UnicodeError) as error:
         _print_error(str(error))
-        return BAD_WORDS
+        return BAD_ARGUMENTS
     try:
         services = Services(settings)
     except DatabaseRefused as error:
         listening.close()
         _print_error(str(error))
-        return BAD_WORDS
+        return BAD_ARGUMENTS
     name, bound_port = listening.getsockname()[:2]
     shown = f"[{name}]" if ":" in name else name
     services.address = f"http://{shown}:{bound_port}"
@@ -110,7 +110,7 @@ def serve(host: str | None, port: int | None, database: str | None, data_dir: Pa
             compiling.kill()
             compiling.wait()
         services.close()
-    return 0 if server.started else BAD_WORDS
+    return 0 if server.started else BAD_ARGUMENTS
 
 
 def _allow_connections() -> None:

@@ -9,19 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vramscope_server.analysis.number_format import UNKNOWN, amount, count, duration, percent
 from vramscope_server.cli.client import Failure, address, ask, path_of, print_json
-from vramscope_server.cli.format import (
-    STATE_STYLE,
-    UNKNOWN,
-    ago,
-    amount,
-    cost,
-    count,
-    duration,
-    has_no_device,
-    percent,
-    plain,
-)
+from vramscope_server.cli.format import STATE_STYLE, ago, cost, has_no_device, plain
 from vramscope_server.cli.tables import console, put
 
 _CALLED: Final = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
@@ -44,29 +34,29 @@ _AS_HIGH: Final = 0.98
 
 def show(server: str, as_json: bool, run: str) -> None:
     """Print the summary, or the API's answer as JSON. Raises client.Failure."""
-    told: dict[str, Any] = ask(server, f"/runs/{path_of(server, run)}")
+    detail: dict[str, Any] = ask(server, f"/runs/{path_of(server, run)}")
     if as_json:
-        print_json(told)
+        print_json(detail)
     else:
         try:
-            recorded = _recorded(server, told)
-            advice = _advice(told, recorded)
+            recorded = _recorded(server, detail)
+            advice = _advice(detail, recorded)
         except Failure as failure:
             recorded, advice = None, [f"{UNKNOWN}: {failure}"]
         print_summary(
             console(),
-            told,
-            _split_step(server, told),
+            detail,
+            _split_step(server, detail),
             address(server),
             advice,
             _workspaces(recorded),
-            ask(server, f"/runs/{told['run_id']}/leaks"),
+            ask(server, f"/runs/{detail['run_id']}/leaks"),
         )
 
 
 def print_summary(
     out: Console,
-    told: dict[str, Any],
+    run: dict[str, Any],
     split: dict[str, Any] | None,
     server: str,
     advice: Sequence[str] = (),
@@ -82,50 +72,50 @@ def print_summary(
     """
     out.print(
         Text.assemble(
-            (plain(told["name"]), "bold"),
+            (plain(run["name"]), "bold"),
             "  ",
-            (told["state"], STATE_STYLE.get(told["state"], "default")),
-            (f"  in project {plain(told['project'])}, started {ago(told['started_seconds'])}", "dim"),
+            (run["state"], STATE_STYLE.get(run["state"], "default")),
+            (f"  in project {plain(run['project'])}, started {ago(run['started_seconds'])}", "dim"),
         )
     )
-    if told["error_type"]:
-        out.print(Text(f"{plain(told['error_type'])}: {plain(told['error_line'] or '')}", style="red"))
+    if run["error_type"]:
+        out.print(Text(f"{plain(run['error_type'])}: {plain(run['error_line'] or '')}", style="red"))
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in _facts(told, leaks):
+    for name, value in _facts(run, leaks):
         table.add_row(name, Text(value))
-        if name == "peak allocated" and told["peak_categories"]:
+        if name == "peak allocated" and run["peak_categories"]:
             table.add_row(
-                "", _composition(told["peak_categories"], told["peak_allocated_bytes"], out.width, workspaces_bytes)
+                "", _composition(run["peak_categories"], run["peak_allocated_bytes"], out.width, workspaces_bytes)
             )
         elif name == "peak allocated" and split is not None:
-            table.add_row("", Text(_instead(told, split), style="dim"))
+            table.add_row("", Text(_instead(run, split), style="dim"))
             table.add_row(
                 "", _composition(split["peak_categories"], split["peak_allocated_bytes"], out.width, workspaces_bytes)
             )
     for number, sentence in enumerate(advice):
         table.add_row("" if number else "advice", Text(plain(sentence)))
     put(out, table)
-    out.print(Text(f"{server}/runs/{told['run_id']}", style="cyan"))
+    out.print(Text(f"{server}/runs/{run['run_id']}", style="cyan"))
 
 
-def _split_step(server: str, told: dict[str, Any]) -> dict[str, Any] | None:
+def _split_step(server: str, run: dict[str, Any]) -> dict[str, Any] | None:
     """Return the highest of the newest steps with a breakdown. The agent breaks down only some steps, because it costs time."""
-    known = [rank for rank in told["ranks"] if rank["peak_allocated_bytes"] is not None]
-    if told["peak_categories"] or not known:
+    known = [rank for rank in run["ranks"] if rank["peak_allocated_bytes"] is not None]
+    if run["peak_categories"] or not known:
         return None
     rank = max(known, key=lambda rank: int(rank["peak_allocated_bytes"]))["rank"]
-    steps = ask(server, f"/runs/{told['run_id']}/steps", rank=rank, limit=_SEARCHED_STEPS)
+    steps = ask(server, f"/runs/{run['run_id']}/steps", rank=rank, limit=_SEARCHED_STEPS)
     broken_down = [step for step in steps if any(value is not None for value in step["peak_categories"].values())]
     return max(broken_down, key=lambda step: int(step["peak_allocated_bytes"]), default=None)
 
 
-def _recorded(server: str, told: dict[str, Any]) -> dict[str, Any] | None:
+def _recorded(server: str, run: dict[str, Any]) -> dict[str, Any] | None:
     """Return the anatomy of the newest complete recording; None if there is none. Raises Failure if it cannot be read."""
-    if not told.get("recordings"):
+    if not run.get("recordings"):
         return None
-    listed = ask(server, f"/runs/{told['run_id']}/recordings")["recordings"]
+    listed = ask(server, f"/runs/{run['run_id']}/recordings")["recordings"]
     newest = next((one["recording"] for one in listed if one["whole"]), None)
     anatomy: dict[str, Any] | None = ask(server, f"/recordings/{newest}/anatomy") if newest else None
     return anatomy
@@ -136,7 +126,7 @@ def _workspaces(recorded: dict[str, Any] | None) -> int:
     return sum(int(row["bytes"]) for row in rows if row["category"] == "workspaces")
 
 
-def _advice(told: dict[str, Any], recorded: dict[str, Any] | None) -> list[str]:
+def _advice(run: dict[str, Any], recorded: dict[str, Any] | None) -> list[str]:
     """Return the advice of the newest recording, most bytes first.
 
     Its bytes refer to the recorded peak. A sentence says so if the run's peak is higher.
@@ -145,7 +135,7 @@ def _advice(told: dict[str, Any], recorded: dict[str, Any] | None) -> list[str]:
         return []
     of_run = [str(one["sentence"]) for one in recorded["advice"] if one["evidence"].get("of") == "run"]
     found = [str(one["sentence"]) for one in recorded["advice"] if one["evidence"].get("of") != "run"]
-    highest = told["peak_allocated_bytes"]
+    highest = run["peak_allocated_bytes"]
     if found and highest is not None and recorded["allocated_bytes"] < _AS_HIGH * highest:
         found.insert(
             0,
@@ -154,51 +144,51 @@ def _advice(told: dict[str, Any], recorded: dict[str, Any] | None) -> list[str]:
     return of_run + found
 
 
-def _instead(told: dict[str, Any], split: dict[str, Any]) -> str:
-    same = split["peak_allocated_bytes"] == told["peak_allocated_bytes"]
+def _instead(run: dict[str, Any], split: dict[str, Any]) -> str:
+    same = split["peak_allocated_bytes"] == run["peak_allocated_bytes"]
     height = "equally high" if same else f"with {amount(split['peak_allocated_bytes'])}"
-    there = "" if told["peak_step"] is None else f" in step {told['peak_step']}"
+    there = "" if run["peak_step"] is None else f" in step {run['peak_step']}"
     return f"no breakdown{there}; in step {split['step']}, {height}:"
 
 
-def _facts(told: dict[str, Any], leaks: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
-    yield "device", _device(told)
-    if (told["world_size"] or 1) > 1:
-        yield "ranks", f"{told['ranks_reporting']} of {told['world_size']} reporting{_highest_rank(told)}"
-    each = f", {duration(told['step_seconds_median'])} each (median)" if told["steps"] else ""
-    yield "steps", f"{count(told['steps'])}{each}"
-    least = "at least " if told["lower_bound_steps"] else ""
+def _facts(run: dict[str, Any], leaks: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+    yield "device", _device(run)
+    if (run["world_size"] or 1) > 1:
+        yield "ranks", f"{run['ranks_reporting']} of {run['world_size']} reporting{_highest_rank(run)}"
+    each = f", {duration(run['step_seconds_median'])} each (median)" if run["steps"] else ""
+    yield "steps", f"{count(run['steps'])}{each}"
+    least = "at least " if run["lower_bound_steps"] else ""
     yield (
         "peak allocated",
-        least + amount(told["peak_allocated_bytes"]) + _moment(told) + _share(told, "peak_allocated_bytes"),
+        least + amount(run["peak_allocated_bytes"]) + _moment(run) + _share(run, "peak_allocated_bytes"),
     )
-    yield "peak reserved", least + amount(told["peak_reserved_bytes"]) + _share(told, "peak_reserved_bytes")
-    if told["foreign_reset_steps"]:
-        yield "counters reset", _resets(told)
-    yield "never needed", _never_needed(told)
-    yield "unusable", _unusable(told)
-    yield "allocator", _allocator(told["allocator_settings"])
-    yield "techniques", _techniques(told["techniques"])
-    yield "loss", _loss(told.get("loss"))
-    yield "leaks", _leaks(told, leaks)
-    if told.get("out_of_memory_count"):
-        times = told["out_of_memory_count"]
+    yield "peak reserved", least + amount(run["peak_reserved_bytes"]) + _share(run, "peak_reserved_bytes")
+    if run["foreign_reset_steps"]:
+        yield "counters reset", _resets(run)
+    yield "never needed", _never_needed(run)
+    yield "unusable", _unusable(run)
+    yield "allocator", _allocator(run["allocator_settings"])
+    yield "techniques", _techniques(run["techniques"])
+    yield "loss", _loss(run.get("loss"))
+    yield "leaks", _leaks(run, leaks)
+    if run.get("out_of_memory_count"):
+        times = run["out_of_memory_count"]
         yield "out of memory", "once" if times == 1 else f"{count(times)} times"
-    yield "agent overhead", cost(told["agent_overhead"])
-    if told["dropped_samples"] != 0:
-        yield "lost samples", count(told["dropped_samples"])
-    for finding in told["findings"] or ():
+    yield "agent overhead", cost(run["agent_overhead"])
+    if run["dropped_samples"] != 0:
+        yield "lost samples", count(run["dropped_samples"])
+    for finding in run["findings"] or ():
         yield "finding", _finding(finding)
 
 
-def _device(told: dict[str, Any]) -> str:
-    capacity = told["capacity_bytes"]
-    words = plain(told["device"] or UNKNOWN) + ("" if capacity is None else f", {amount(capacity)}")
-    return f"{words} (no peak counters)" if has_no_device(told) else words
+def _device(run: dict[str, Any]) -> str:
+    capacity = run["capacity_bytes"]
+    words = plain(run["device"] or UNKNOWN) + ("" if capacity is None else f", {amount(capacity)}")
+    return f"{words} (no peak counters)" if has_no_device(run) else words
 
 
-def _highest_rank(told: dict[str, Any]) -> str:
-    known = [rank for rank in told["ranks"] if rank["peak_allocated_bytes"] is not None]
+def _highest_rank(run: dict[str, Any]) -> str:
+    known = [rank for rank in run["ranks"] if rank["peak_allocated_bytes"] is not None]
     if len(known) < 2:
         return ""
     low, high = (choose(known, key=lambda rank: int(rank["peak_allocated_bytes"])) for choose in (min, max))
@@ -206,35 +196,35 @@ def _highest_rank(told: dict[str, Any]) -> str:
     return f"; peaks from {least} (rank {low['rank']}) to {most} (rank {high['rank']})"
 
 
-def _moment(told: dict[str, Any]) -> str:
-    step = "" if told["peak_step"] is None else f" in step {told['peak_step']}"
-    return step + (f", {told['peak_phase']}" if told["peak_phase"] else "")
+def _moment(run: dict[str, Any]) -> str:
+    step = "" if run["peak_step"] is None else f" in step {run['peak_step']}"
+    return step + (f", {run['peak_phase']}" if run["peak_phase"] else "")
 
 
-def _resets(told: dict[str, Any]) -> str:
-    steps, bounds = told["foreign_reset_steps"], told["lower_bound_steps"]
-    said = f"by other code, in {count(steps)} {'step' if steps == 1 else 'steps'}"
-    return f"{said}; peaks are lower bounds in {count(bounds)} of them" if bounds else f"{said}; peaks are exact"
+def _resets(run: dict[str, Any]) -> str:
+    steps, bounds = run["foreign_reset_steps"], run["lower_bound_steps"]
+    text = f"by other code, in {count(steps)} {'step' if steps == 1 else 'steps'}"
+    return f"{text}; peaks are lower bounds in {count(bounds)} of them" if bounds else f"{text}; peaks are exact"
 
 
-def _share(told: dict[str, Any], name: str) -> str:
-    value, capacity = told[name], told["capacity_bytes"]
+def _share(run: dict[str, Any], name: str) -> str:
+    value, capacity = run[name], run["capacity_bytes"]
     return "" if value is None or not capacity else f" ({percent(value / capacity)} of the device)"
 
 
-def _never_needed(told: dict[str, Any]) -> str:
-    fraction, held = told["fragmentation_fraction"], told["fragmentation"] or {}
+def _never_needed(run: dict[str, Any]) -> str:
+    fraction, held = run["fragmentation_fraction"], run["fragmentation"] or {}
     if fraction is None:
         return UNKNOWN
     return f"{percent(fraction)}: peak reserved exceeds peak allocated by {amount(held.get('never_needed_bytes'))}"
 
 
-def _unusable(told: dict[str, Any]) -> str:
+def _unusable(run: dict[str, Any]) -> str:
     """Format the parts of reserved memory at its peak."""
-    held = told["fragmentation"] or {}
+    held = run["fragmentation"] or {}
     unusable, parts = held.get("unusable_bytes"), held.get("parts")
     if unusable is None:
-        return UNKNOWN if has_no_device(told) else f"{UNKNOWN}: needs a recording"
+        return UNKNOWN if has_no_device(run) else f"{UNKNOWN}: needs a recording"
     if parts is None:
         return f"at peak reserved: {amount(unusable)} unusable"
     sums = (f"{amount(parts[f'{name}_bytes'])} {words}" for name, words in PARTS.items())
@@ -255,18 +245,18 @@ def _loss(loss: dict[str, Any] | None) -> str:
     return f"{'; '.join(words)} ({loss['source']})"
 
 
-def _leaks(told: dict[str, Any], leaks: dict[str, Any] | None) -> str:
-    found = told["leaks"]
+def _leaks(run: dict[str, Any], leaks: dict[str, Any] | None) -> str:
+    found = run["leaks"]
     if found is None:
         return f"{UNKNOWN}: no scan yet"
-    if not told["leak_count"]:
+    if not run["leak_count"]:
         level = None if leaks is None else leaks["verdict"]["level"]
         if level in _NO_LEAK:
             return f"{_NO_LEAK[level]}; see vramscope leaks"
         left_out = leaks is not None and any(scan["not_scanned"] for scan in leaks["scans"])
         return "none found; the last scan left something out" if left_out else "none found"
     worst = f"{found[0]['kind']}: {plain(found[0]['name'])}"
-    return f"{count(told['leak_count'])}, retaining {amount(told['leaked_bytes'])} ({worst}); see vramscope leaks"
+    return f"{count(run['leak_count'])}, retaining {amount(run['leaked_bytes'])} ({worst}); see vramscope leaks"
 
 
 def _techniques(techniques: list[dict[str, Any]] | None) -> str:
@@ -274,7 +264,8 @@ def _techniques(techniques: list[dict[str, Any]] | None) -> str:
     if techniques is None:
         return f"{UNKNOWN}: not reported"
     chips = (
-        plain(told["chip"]) + (" (declared, not observed)" if told["observed"] == "" else "") for told in techniques
+        plain(technique["chip"]) + (" (declared, not observed)" if technique["observed"] == "" else "")
+        for technique in techniques
     )
     return ", ".join(chips) or "none observed yet"
 

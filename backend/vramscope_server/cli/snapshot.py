@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from vramscope_server.cli.client import BAD_WORDS, Failure, ask, print_json, send_file
-from vramscope_server.cli.format import UNKNOWN, amount, count, duration, percent, plain
+from vramscope_server.analysis.number_format import UNKNOWN, amount, count, duration, percent
+from vramscope_server.cli.client import Failure, ask, print_json, send_file
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
+from vramscope_server.cli.format import plain
 from vramscope_server.cli.progress import Bar
 from vramscope_server.cli.tables import Column, console, print_table
 from vramscope_server.cli.trace_source import readable
@@ -44,9 +46,9 @@ def show(path: Path, as_json: bool, server: str | None) -> None:
         with Bar("reading") as tell:
             snapshot = read(path, progress=tell)
     except BadSnapshot as fault:
-        raise Failure(f"{plain(str(path))} is not a readable snapshot: {plain(str(fault))}", BAD_WORDS) from None
+        raise Failure(f"{plain(str(path))} is not a readable snapshot: {plain(str(fault))}", BAD_ARGUMENTS) from None
     except OSError as fault:
-        raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}", BAD_WORDS) from None
+        raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}", BAD_ARGUMENTS) from None
     try:
         with Bar("computing lifetimes and peaks", of_bytes=False) as tell:
             devices: list[dict[str, Any]] = []
@@ -56,10 +58,10 @@ def show(path: Path, as_json: bool, server: str | None) -> None:
                 devices.append(summary(trace))
     except (ArithmeticError, LookupError, ValueError, MemoryError) as fault:
         words = f"inconsistent events ({type(fault).__name__})"
-        raise Failure(f"{plain(str(path))}: {words}", BAD_WORDS) from None
-    told = {"file": str(path), "bytes": path.stat().st_size, "devices": devices, "notes": snapshot.notes}
+        raise Failure(f"{plain(str(path))}: {words}", BAD_ARGUMENTS) from None
+    report = {"file": str(path), "bytes": path.stat().st_size, "devices": devices, "notes": snapshot.notes}
     if as_json:
-        print_json(told)
+        print_json(report)
         return
     out = console()
     for device in devices:
@@ -119,52 +121,56 @@ def summary(trace: Trace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _print(out: Console, told: dict[str, Any]) -> None:
-    span = f" in {duration(told['seconds'])}" if told["seconds"] is not None else ""
-    head = f"GPU {told['device']}: {count(told['events'])} events{span}, {count(told['allocations'])} allocations"
+def _print(out: Console, summary: dict[str, Any]) -> None:
+    span = f" in {duration(summary['seconds'])}" if summary["seconds"] is not None else ""
+    head = (
+        f"GPU {summary['device']}: {count(summary['events'])} events{span}, {count(summary['allocations'])} allocations"
+    )
     out.print(Text(head, style="bold"))
     given = (
         ""
-        if told["settings"] == told["settings_given"]
-        else f" (configured: {plain(told['settings_given']) or 'none'})"
+        if summary["settings"] == summary["settings_given"]
+        else f" (configured: {plain(summary['settings_given']) or 'none'})"
     )
-    out.print(Text(f"allocator settings: {plain(told['settings']) or 'default'}{given}"))
-    if told["settings_in_force"]:
-        in_force = ", ".join(f"{name} {_setting(value)}" for name, value in sorted(told["settings_in_force"].items()))
+    out.print(Text(f"allocator settings: {plain(summary['settings']) or 'default'}{given}"))
+    if summary["settings_in_force"]:
+        in_force = ", ".join(
+            f"{name} {_setting(value)}" for name, value in sorted(summary["settings_in_force"].items())
+        )
         out.print(Text(f"reported by PyTorch: {plain(in_force)}", style="dim"))
-    oom = f", {count(told['out_of_memory'])} out-of-memory errors" if told["out_of_memory"] else ""
-    peak = amount(told["peak_reserved_bytes"])
-    out.print(Text(f"peak: {peak} reserved, {amount(told['peak_allocated_bytes'])} allocated{oom}"))
-    parts = told["strip"]
+    oom = f", {count(summary['out_of_memory'])} out-of-memory errors" if summary["out_of_memory"] else ""
+    peak = amount(summary["peak_reserved_bytes"])
+    out.print(Text(f"peak: {peak} reserved, {amount(summary['peak_allocated_bytes'])} allocated{oom}"))
+    parts = summary["strip"]
     reserved = sum(parts.values())
     words = {"requested": "requested", "rounding": "rounding", "usable": "free", "unusable": "unusable"}
     shares = [f"{amount(parts[f'{p}_bytes'])} {w} ({_share(parts[f'{p}_bytes'], reserved)})" for p, w in words.items()]
     out.print(Text("at peak reserved: " + ", ".join(shares)))
-    if told["categories"]:
-        kinds = sorted(told["categories"].items(), key=lambda pair: -pair[1])
+    if summary["categories"]:
+        kinds = sorted(summary["categories"].items(), key=lambda pair: -pair[1])
         out.print(Text("categories: " + ", ".join(f"{amount(size)} {kind}" for kind, size in kinds)))
-    if told["private_pools"]:
-        pools = "; ".join(",".join(map(str, pool)) for pool in told["private_pools"][:6])
-        out.print(Text(f"private pools (CUDA graphs or MemPool): {count(len(told['private_pools']))}: {pools}"))
-    if told["sites"]:
-        where = told["looked_at_event"]
-        moment = f"{amount(told['looked_at_bytes'])} allocated " + (
+    if summary["private_pools"]:
+        pools = "; ".join(",".join(map(str, pool)) for pool in summary["private_pools"][:6])
+        out.print(Text(f"private pools (CUDA graphs or MemPool): {count(len(summary['private_pools']))}: {pools}"))
+    if summary["sites"]:
+        where = summary["looked_at_event"]
+        moment = f"{amount(summary['looked_at_bytes'])} allocated " + (
             f"at event {count(where)}" if where >= 0 else "then"
         )
         out.print(Text(f"source lines of {moment}:", style="dim"))
         rows = [
             (
-                amount(site["bytes"]), _share(site["bytes"], told["looked_at_bytes"]), count(site["allocations"]),
+                amount(site["bytes"]), _share(site["bytes"], summary["looked_at_bytes"]), count(site["allocations"]),
                 plain(f"{site['file']}:{site['line']}" if site["file"] else site["function"]),
                 plain(site["function"]) if site["file"] else "",
             )
-            for site in told["sites"][:SHOWN]
+            for site in summary["sites"][:SHOWN]
         ]  # fmt: skip
         print_table(out, _COLUMNS, rows)
-        if len(told["sites"]) > SHOWN:
-            rest = sum(site["bytes"] for site in told["sites"][SHOWN:])
-            out.print(Text(f"{count(len(told['sites']) - SHOWN)} more source lines: {amount(rest)}", style="dim"))
-    for note in told["notes"]:
+        if len(summary["sites"]) > SHOWN:
+            rest = sum(site["bytes"] for site in summary["sites"][SHOWN:])
+            out.print(Text(f"{count(len(summary['sites']) - SHOWN)} more source lines: {amount(rest)}", style="dim"))
+    for note in summary["notes"]:
         out.print(Text(plain(note), style="dim"))
     out.print()
 
@@ -183,20 +189,20 @@ def _share(part: int, whole: int) -> str:
 
 def _upload(path: Path, as_json: bool, server: str) -> None:
     with Bar("sending") as tell:
-        told = send_file(server, "/snapshots", _pieces(path, tell), path.stat().st_size, name=path.name[:200])
+        answer = send_file(server, "/snapshots", _pieces(path, tell), path.stat().st_size, name=path.name[:200])
     base = server.strip().rstrip("/")
-    address = f"{base}/snapshots/{urllib.parse.quote(told['snapshot'])}"
+    address = f"{base}/snapshots/{urllib.parse.quote(answer['snapshot'])}"
     with Bar("server is reading") as tell:
-        while told["state"] in ("waiting", "converting"):
-            tell(told["done_bytes"], told["total_bytes"])
+        while answer["state"] in ("waiting", "converting"):
+            tell(answer["done_bytes"], answer["total_bytes"])
             time.sleep(_LOOK_SECONDS)
-            told = {**ask(server, f"/snapshots/{told['snapshot']}"), "known": told["known"]}
-    if told["state"] == "failed":
-        raise Failure(f"{plain(str(path))}: {plain(str(told['problem']))}", BAD_WORDS)
+            answer = {**ask(server, f"/snapshots/{answer['snapshot']}"), "known": answer["known"]}
+    if answer["state"] == "failed":
+        raise Failure(f"{plain(str(path))}: {plain(str(answer['problem']))}", BAD_ARGUMENTS)
     if as_json:
-        print_json({**told, "address": address})
+        print_json({**answer, "address": address})
         return
-    if told["known"]:
+    if answer["known"]:
         print("The server already has this file.")
     print(address)
 

@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from rich.text import Text
 
+from vramscope_server.analysis.number_format import amount, count, duration
 from vramscope_server.cli.client import ask, path_of, print_json
-from vramscope_server.cli.format import ABSENT, amount, count, duration
+from vramscope_server.cli.format import ABSENT
 from vramscope_server.cli.tables import Column, console, print_table
 
 NEWEST: Final = 20
@@ -55,8 +56,8 @@ def show(
     known = [row for row in rows if row["peak_allocated_bytes"] is not None]
     if known:
         high = max(known, key=lambda row: int(row["peak_allocated_bytes"]))
-        said = f"highest of these {count(len(rows))}: {amount(high['peak_allocated_bytes'])} in {_named(high)}"
-        out.print(Text(said, style="dim"))
+        text = f"highest of these {count(len(rows))}: {amount(high['peak_allocated_bytes'])} in {_named(high)}"
+        out.print(Text(text, style="dim"))
 
 
 def _named(row: dict[str, Any]) -> str:

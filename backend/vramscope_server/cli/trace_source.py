@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.protocol.window import BadWindow, unpack
-from vramscope_server.cli.client import BAD_WORDS, NOT_FOUND, Failure, ask, fetch, path_of
+from vramscope_server.cli.client import Failure, ask, fetch, path_of
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, NOT_FOUND
 from vramscope_server.cli.format import has_no_device, plain
 from vramscope_server.cli.progress import Bar
 
@@ -36,9 +37,9 @@ def of_file(path: Path) -> list[Trace]:
         with Bar(f"reading {plain(path.name)}") as tell:
             snapshot = read(path, progress=tell)
     except BadSnapshot as fault:
-        raise Failure(f"{plain(str(path))} is not a readable snapshot: {plain(str(fault))}", BAD_WORDS) from None
+        raise Failure(f"{plain(str(path))} is not a readable snapshot: {plain(str(fault))}", BAD_ARGUMENTS) from None
     except OSError as fault:
-        raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}", BAD_WORDS) from None
+        raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}", BAD_ARGUMENTS) from None
     for note in snapshot.notes:
         print(f"vramscope: {plain(note)}", file=sys.stderr)
     traced = [trace for trace in snapshot.devices if len(trace.events)]
@@ -50,18 +51,18 @@ def readable(path: Path) -> None:
     try:
         there = path.exists()
     except OSError as fault:
-        raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}.", BAD_WORDS) from None
+        raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}.", BAD_ARGUMENTS) from None
     if not there:
         raise Failure(f"file not found: {plain(str(path))}.", NOT_FOUND)
     if path.is_dir():
-        raise Failure(f"{plain(str(path))} is a folder, not a snapshot file.", BAD_WORDS)
+        raise Failure(f"{plain(str(path))} is a folder, not a snapshot file.", BAD_ARGUMENTS)
 
 
-def _how_to_record(told: dict[str, Any]) -> str:
+def _how_to_record(run: dict[str, Any]) -> str:
     """Describe how to record a run, if possible."""
-    if has_no_device(told):
+    if has_no_device(run):
         return "It used no CUDA device. Recordings need PyTorch's CUDA allocator."
-    if told["state"] == "running":
+    if run["state"] == "running":
         return "Record a window on its page."
     return "It has ended. Runs record their first steps unless VRAMSCOPE_WINDOWS=0."
 
@@ -72,9 +73,9 @@ def newest_recording(server: str, run: str, purpose: str) -> str:
     found = ask(server, f"/runs/{path}/recordings")["recordings"]
     newest = next((str(one["recording"]) for one in found if one["whole"]), None)
     if newest is None:
-        said = "no complete recording yet" if found else "no recording"
+        problem = "no complete recording yet" if found else "no recording"
         how = _how_to_record(ask(server, f"/runs/{path}"))
-        raise Failure(f"{plain(run)}: {said}, nothing to {purpose}. {how}", NOT_FOUND)
+        raise Failure(f"{plain(run)}: {problem}, nothing to {purpose}. {how}", NOT_FOUND)
     return newest
 
 
@@ -86,4 +87,4 @@ def of_run(server: str, run: str) -> Trace:
     try:
         return from_window(unpack(fetch(server, f"/recordings/{newest}/data")))
     except BadWindow as fault:
-        raise Failure(f"the newest recording of {plain(run)} is damaged: {plain(str(fault))}", BAD_WORDS) from None
+        raise Failure(f"the newest recording of {plain(run)} is damaged: {plain(str(fault))}", BAD_ARGUMENTS) from None

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from vramscope_server.cli.client import BAD_WORDS, Failure, ask, path_of, print_json
-from vramscope_server.cli.format import ABSENT, amount, count, plain
+from vramscope_server.analysis.number_format import amount, count
+from vramscope_server.cli.client import Failure, ask, path_of, print_json
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
+from vramscope_server.cli.format import ABSENT, plain
 from vramscope_server.cli.progress import Bar
 from vramscope_server.cli.tables import Column, console, print_table
 from vramscope_server.cli.trace_source import is_file, of_file, of_run
@@ -49,29 +51,29 @@ def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_b
     from vramscope_server.analysis.simulator.settings import BadSetting
     from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, sweep
 
-    told: list[tuple[Trace, Sweep]] = []
+    sweeps: list[tuple[Trace, Sweep]] = []
     for trace in traces:
         if not len(trace.events):
-            raise Failure(f"{plain(target)}: {' '.join(trace.notes)}", BAD_WORDS)
+            raise Failure(f"{plain(target)}: {' '.join(trace.notes)}", BAD_ARGUMENTS)
         with Bar("replaying settings", of_bytes=False) as tell:
             try:
                 made = sweep(
                     trace, confs or DEFAULT_SWEEP, device_bytes=device_bytes, run_peak_bytes=peak, progress=tell
                 )
-                told.append((trace, made))
+                sweeps.append((trace, made))
             except BadSetting as refusal:
-                raise Failure(f"--conf: PyTorch would refuse it: {plain(str(refusal))}", BAD_WORDS) from None
+                raise Failure(f"--conf: PyTorch would refuse it: {plain(str(refusal))}", BAD_ARGUMENTS) from None
             except ValueError as fault:
-                raise Failure(f"{plain(target)}: {plain(str(fault))}", BAD_WORDS) from None
+                raise Failure(f"{plain(target)}: {plain(str(fault))}", BAD_ARGUMENTS) from None
             except (ArithmeticError, LookupError) as fault:  # events that contradict each other
                 words = f"inconsistent events ({type(fault).__name__})"
-                raise Failure(f"{plain(target)}: {words}", BAD_WORDS) from None
+                raise Failure(f"{plain(target)}: {words}", BAD_ARGUMENTS) from None
     if as_json:
-        print_json([_json_row(trace, result, row) for trace, result in told for row in result.rows])
+        print_json([_json_row(trace, result, row) for trace, result in sweeps for row in result.rows])
         return
     out = console()
-    for trace, result in told:
-        _print(out, trace, result, several=len(told) > 1)
+    for trace, result in sweeps:
+        _print(out, trace, result, several=len(sweeps) > 1)
 
 
 # ---- output ----
@@ -81,7 +83,7 @@ def _json_row(trace: Trace, result: Sweep, row: Row) -> dict[str, Any]:
     return {
         **asdict(row.prediction),
         "replay_residual_bytes": result.residual.peak_reserved_bytes,
-        "smallest_card_bytes": row.smallest_card_bytes,
+        "smallest_card_bytes": row.smallest_device_bytes,
         "uncertainty_bytes": row.uncertainty_bytes,
         "is_bounded": row.is_bounded,
         "saved_bytes": row.saved_bytes,
@@ -95,9 +97,9 @@ def _json_row(trace: Trace, result: Sweep, row: Row) -> dict[str, Any]:
 
 
 def _print(out: Console, trace: Trace, result: Sweep, *, several: bool) -> None:
-    card = "a device of unknown size" if result.device_bytes is None else f"a device of {amount(result.device_bytes)}"
+    device = "a device of unknown size" if result.device_bytes is None else f"a device of {amount(result.device_bytes)}"
     name = f"device {trace.device}: " if several else ""
-    out.print(Text(f"{name}{count(len(trace.events))} events, on {card}", style="bold"))
+    out.print(Text(f"{name}{count(len(trace.events))} events, on {device}", style="bold"))
     ranked = [result.rows[0], *sorted(result.rows[1:], key=_rank)]
     print_table(out, _COLUMNS, [_cells(row, result) for row in ranked])
     out.print()
@@ -112,32 +114,36 @@ def _print(out: Console, trace: Trace, result: Sweep, *, several: bool) -> None:
     risks = {row.risk.words: row.risk.source for row in result.rows if row.risk.words}
     for words, source in risks.items():
         out.print(Text(f"risk: {words}{f' ({source})' if source else ''}", style="dim"))
-    said: dict[str, list[str]] = {note: [] for note in result.notes}
+    names_by_note: dict[str, list[str]] = {note: [] for note in result.notes}
     for row in result.rows:
         for note in row.prediction.notes:
-            said.setdefault(note, []).append(_name(row))
-    for note, names in said.items():
+            names_by_note.setdefault(note, []).append(_name(row))
+    for note, names in names_by_note.items():
         of = f"{names[0]}: " if len(names) == 1 else f"{len(names)} settings: " if names else ""
         out.print(Text(f"note: {of}{plain(note)}", style="dim"))
 
 
 def _rank(row: Row) -> tuple[float, int]:
     """Rank as on the page: smallest device first, then lowest risk. Unknown comes last."""
-    card = row.smallest_card_bytes
-    return (float("inf") if card is None else card, row.risk.level)
+    needed = row.smallest_device_bytes
+    return (float("inf") if needed is None else needed, row.risk.level)
 
 
 def _name(row: Row) -> str:
     return plain(row.conf) or "default settings"
 
 
-def _may_be(told: Prediction) -> str:
+def _may_be(prediction: Prediction) -> str:
     """Format the range of the peak on a device that is never full. A limit or a full device lowers the peak below it."""
-    low, high = told.band or (0, 0)
+    low, high = prediction.band or (0, 0)
     if amount(low) != amount(high):
-        room = "" if told.peak_reserved_bytes == told.uncapped_peak_reserved_bytes else " if never full"
+        room = "" if prediction.peak_reserved_bytes == prediction.uncapped_peak_reserved_bytes else " if never full"
         return f"{amount(low)} to {amount(high)}{room}"
-    away = max(high - told.uncapped_peak_reserved_bytes, told.uncapped_peak_reserved_bytes - low) if high > low else 0
+    away = (
+        max(high - prediction.uncapped_peak_reserved_bytes, prediction.uncapped_peak_reserved_bytes - low)
+        if high > low
+        else 0
+    )
     return f"± {amount(away)}" if away else ""
 
 
@@ -148,21 +154,21 @@ def _give_or_take(card_bytes: int, away_bytes: int, *, is_bounded: bool) -> str:
 
 
 def _cells(row: Row, result: Sweep) -> list[str | Text]:
-    told = row.prediction
+    prediction = row.prediction
     best = not row.recorded and row.conf == result.recommendation.conf
     saved = "" if row.recorded else amount(row.saved_bytes, ABSENT)
-    card, away = row.smallest_card_bytes, row.uncertainty_bytes
+    needed, away = row.smallest_device_bytes, row.uncertainty_bytes
     name = f"{_name(row)} (recorded)" if row.recorded else _name(row)
     return [
         Text(name, style="bold green" if best else "bold" if row.recorded else ""),
-        amount(told.peak_reserved_bytes),
-        amount(card, "none"),
-        "" if card is None else _give_or_take(card, away, is_bounded=row.is_bounded),
+        amount(prediction.peak_reserved_bytes),
+        amount(needed, "none"),
+        "" if needed is None else _give_or_take(needed, away, is_bounded=row.is_bounded),
         saved,
-        Text("yes", style="bold red") if told.out_of_memory else "no",
-        count(told.retries),
-        count(told.device_allocs),
-        amount(told.peak_allocated_bytes),
-        told.certainty,
-        _may_be(told),
+        Text("yes", style="bold red") if prediction.out_of_memory else "no",
+        count(prediction.retries),
+        count(prediction.device_allocs),
+        amount(prediction.peak_allocated_bytes),
+        prediction.certainty,
+        _may_be(prediction),
     ]

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.protocol.series import CATEGORIES
-from vramscope_server.analysis.series.window import RunWindow
+from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures.drawing import Drawing, byte_unit, highest, known
 
 TOTAL = "peak_allocated_bytes"

@@ -9,7 +9,7 @@ part      value | min | mean | max: one role may have several traces
 unit      bytes | percent | watts | celsius | seconds | count
 divisor   what the drawn values times this give the unit
 smooths   a line that the page may smooth for the eye; peaks never are
-whole     the legend's numbers over all rows (figures/whole_window.py), where the trace is drawn from fewer
+whole     the legend's numbers over all rows (figures/legend_numbers.py), where the trace is drawn from fewer
 
 ``layout.meta``: ``stream`` lists what live rows feed (trace, stream, field, scale; ``minus``: a field, or several, to
 take off; ``where``: only rows with this code; ``needs``: only rows in which this field is known), ``x`` is time or step,
@@ -27,8 +27,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope_server.analysis.series.window import FloatArray, RunWindow, StreamWindow
-from vramscope_server.figures.whole_window import IntArray, whole_window
+from vramscope_server.analysis.array_types import FloatArray, IntArray
+from vramscope_server.analysis.series.chart_data import RunWindow, StreamWindow
+from vramscope_server.figures.legend_numbers import whole_window
 
 
 class Unit(NamedTuple):

@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 import plotly.graph_objects as go
 
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.timeline.flamegraph import Box, Flamegraph
-from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import Drawing, byte_unit, escaped
 from vramscope_server.figures.timeline import CHARACTER_PX, WIDTH_PX
 
@@ -83,7 +83,7 @@ def _words(box: Box, flame: Flamegraph) -> str:
     return "<br>".join(escaped(line) for line in lines)
 
 
-def told(flame: Flamegraph) -> dict[str, Any]:
+def as_answer(flame: Flamegraph) -> dict[str, Any]:
     """Return the fields of the API's answer beside the figure."""
     return {
         "total_bytes": flame.total_bytes,

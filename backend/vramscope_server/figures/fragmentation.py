@@ -10,7 +10,8 @@ import numpy.typing as npt
 import plotly.graph_objects as go
 
 from vramscope.protocol.series import SAMPLES
-from vramscope_server.analysis.series.window import FloatArray, RunWindow, StreamWindow
+from vramscope_server.analysis.array_types import FloatArray, IntArray
+from vramscope_server.analysis.series.chart_data import RunWindow, StreamWindow
 from vramscope_server.figures.drawing import COUNT, Drawing, Unit, byte_unit, highest, known, samples_of
 
 READ = ["unusable_bytes", "reserved_bytes", "active_bytes", "requested_bytes"]
@@ -97,7 +98,7 @@ def _stack(drawing: Drawing, samples: StreamWindow, unit: Unit) -> None:
         drawing.say("unusable is unknown where free is one area")
 
 
-def _parts(samples: StreamWindow) -> tuple[dict[str, FloatArray], npt.NDArray[np.int64]]:
+def _parts(samples: StreamWindow) -> tuple[dict[str, FloatArray], IntArray]:
     """Return the parts at the readings of unusable bytes and in the gaps between them, and their rows."""
     columns = samples.columns
     peak = samples.at_peak or {name: columns[name].mean for name in READ}

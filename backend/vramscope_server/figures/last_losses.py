@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.protocol.series import LOSSES
-from vramscope_server.analysis.series.window import LossWindow
+from vramscope_server.analysis.series.chart_data import LossWindow
 from vramscope_server.figures.drawing import COUNT, Drawing
 from vramscope_server.figures.loss import HOVER, mark
 from vramscope_server.figures.loss_axis import loss_axis

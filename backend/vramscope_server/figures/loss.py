@@ -9,8 +9,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.protocol.series import LOSSES
-from vramscope_server.analysis.series.window import LossWindow, RunWindow
-from vramscope_server.analysis.units import count
+from vramscope_server.analysis.number_format import count
+from vramscope_server.analysis.series.chart_data import LossWindow, RunWindow
 from vramscope_server.figures.drawing import COUNT, Drawing, escaped, highest
 from vramscope_server.figures.loss_axis import loss_axis
 

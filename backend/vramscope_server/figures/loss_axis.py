@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vramscope_server.analysis.series.window import FloatArray
+from vramscope_server.analysis.array_types import FloatArray
 from vramscope_server.figures.drawing import COUNT, Drawing
 
 SPAN = 30.0

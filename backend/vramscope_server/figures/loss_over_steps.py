@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from vramscope_server.analysis.series.window import RunWindow
+from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures.drawing import COUNT, Drawing, escaped, known
 from vramscope_server.figures.loss import HOVER, mark
 from vramscope_server.figures.loss_axis import loss_axis

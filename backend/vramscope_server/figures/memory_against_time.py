@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope_server.analysis.series.window import FloatArray, RunWindow
+from vramscope_server.analysis.array_types import FloatArray
+from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, escaped, known
 from vramscope_server.figures.peaks_over_steps import COLOURS, role_of
 
@@ -152,8 +153,8 @@ def _overlap(one: Box, other: Box) -> float:
 
 def _named(front: list[str]) -> str:
     """Name the runs of the Pareto front."""
-    said = ", ".join(map(_short, front))
-    return f"Pareto front: {said if len(said) <= MOST_LETTERS else f'{len(front)} runs'}"
+    letters = ", ".join(map(_short, front))
+    return f"Pareto front: {letters if len(letters) <= MOST_LETTERS else f'{len(front)} runs'}"
 
 
 def _short(name: str) -> str:

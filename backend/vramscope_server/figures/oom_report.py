@@ -10,7 +10,7 @@ from typing import Any, Final
 import plotly.graph_objects as go
 import plotly.io
 
-from vramscope_server.analysis.units import amount, count, duration
+from vramscope_server.analysis.number_format import amount, count, duration
 
 _STYLE: Final = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"

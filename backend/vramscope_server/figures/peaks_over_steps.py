@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from vramscope_server.analysis.series.window import RunWindow
+from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures.drawing import Drawing, byte_unit, escaped, highest, known
 
 NEEDS = {"steps": ["peak_allocated_bytes"]}

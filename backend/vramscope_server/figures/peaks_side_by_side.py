@@ -6,7 +6,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.protocol.series import CATEGORIES
-from vramscope_server.analysis.series.window import FloatArray, RunWindow
+from vramscope_server.analysis.array_types import FloatArray
+from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures.categories import LABELS, PARTS, STACK, TOTAL
 from vramscope_server.figures.drawing import Drawing, byte_unit, known
 

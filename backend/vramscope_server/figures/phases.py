@@ -10,7 +10,8 @@ import numpy.typing as npt
 import plotly.graph_objects as go
 
 from vramscope.protocol.series import PHASES
-from vramscope_server.analysis.series.window import FloatArray, RunWindow, SeriesColumn
+from vramscope_server.analysis.array_types import FloatArray
+from vramscope_server.analysis.series.chart_data import RunWindow, SeriesColumn
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, known
 
 NEEDS = {"steps": [f"{phase}_{what}" for phase in PHASES for what in ("ns", "peak_allocated_bytes")]}

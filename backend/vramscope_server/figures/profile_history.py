@@ -6,9 +6,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.protocol.profile import NOT_ATTRIBUTED
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.profile.history import ProfileHistory
 from vramscope_server.analysis.timeline.overview import overview
-from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import Drawing, byte_unit
 from vramscope_server.figures.timeline import areas
 
@@ -22,7 +22,7 @@ def draw(history: ProfileHistory | None) -> go.Figure:
     if history is None:
         drawing.say(NO_TIMELINE)
         return drawing.done()
-    made = overview(history.course, history.grouping, -1, history.course.end)
+    made = overview(history.curve, history.grouping, -1, history.curve.end)
     unit = byte_unit(float(made.allocated.max()))
     x = (made.moment + 1).astype(np.float64)
     areas(drawing, made, x, unit, role_of="{}:{}".format, when="at the peak")

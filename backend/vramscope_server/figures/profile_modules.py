@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 import plotly.graph_objects as go
 
+from vramscope_server.analysis.number_format import amount, duration
 from vramscope_server.analysis.profile.module_tree import ModuleBox, boxes_of
 from vramscope_server.analysis.profile.tables import Table
-from vramscope_server.analysis.units import amount, duration
 from vramscope_server.figures.drawing import Drawing, byte_unit, escaped
 from vramscope_server.figures.profile_operations import WORDS, time_unit
 
@@ -35,12 +35,12 @@ def draw(table: Table, quantity: str) -> go.Figure:
     drawing.meta["levels"] = levels
 
     def words(box: ModuleBox) -> str:
-        def said(value: int) -> str:
+        def shown(value: int) -> str:
             return amount(value) if of_bytes else duration(value / 1e9)
 
         kind = f" ({box.kind})" if box.kind and box.kind != box.name else ""
-        text = f"{box.name}{kind}<br>{said(box.total)} {WORDS[quantity]}".replace(", by itself", "")
-        return f"{text}, {said(box.own)} of it by itself" + (f"<br>{box.calls:,} calls" if box.calls else "")
+        text = f"{box.name}{kind}<br>{shown(box.total)} {WORDS[quantity]}".replace(", by itself", "")
+        return f"{text}, {shown(box.own)} of it by itself" + (f"<br>{box.calls:,} calls" if box.calls else "")
 
     for role, label, chosen in (
         ("flame-module", "modules", [box for box in boxes if not box.name.startswith("(")]),

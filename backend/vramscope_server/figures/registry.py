@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from vramscope_server.analysis.series.window import RunWindow
+from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures import (
+    allocated_and_reserved,
     categories,
-    device,
-    floor,
+    device_memory,
     fragmentation,
-    host,
+    host_memory,
     loss,
     loss_over_steps,
-    memory,
+    memory_after_step,
     memory_against_time,
     peaks_over_steps,
     peaks_side_by_side,
@@ -53,14 +53,14 @@ RUN_FIGURES: Final[dict[str, Figure[RunWindow]]] = {
     figure.name: figure
     for figure in (
         Figure("categories", categories.draw, categories.NEEDS, at_peak=categories.AT_PEAK),
-        Figure("memory", memory.draw, memory.NEEDS),
+        Figure("memory", allocated_and_reserved.draw, allocated_and_reserved.NEEDS),
         Figure("fragmentation", fragmentation.draw, fragmentation.NEEDS, at_peak=fragmentation.AT_PEAK),
-        Figure("device", device.draw, device.NEEDS, at_peak=device.AT_PEAK),
+        Figure("device", device_memory.draw, device_memory.NEEDS, at_peak=device_memory.AT_PEAK),
         Figure("step_peaks", step_peaks.draw, step_peaks.NEEDS),
         Figure("phases", phases.draw, phases.NEEDS, every_row=True),
         Figure("utilization", utilization.draw, utilization.NEEDS),
-        Figure("host", host.draw, host.NEEDS),
-        Figure("floor", floor.draw, floor.NEEDS, newest_session=True, trend="after_step_bytes"),
+        Figure("host", host_memory.draw, host_memory.NEEDS),
+        Figure("floor", memory_after_step.draw, memory_after_step.NEEDS, newest_session=True, trend="after_step_bytes"),
         Figure("loss", loss.draw, loss=True),
     )
 }

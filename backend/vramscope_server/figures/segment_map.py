@@ -8,10 +8,10 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.protocol.window import STATES
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.trace.frames import is_native
 from vramscope_server.analysis.trace.segment_map import LinearLayout, blocks_between, cells, stack_lines
 from vramscope_server.analysis.trace.trace import Trace
-from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import Drawing, byte_unit, escaped
 
 EXACT_BLOCKS = 2000
@@ -161,10 +161,10 @@ def _place(frame: dict[str, Any]) -> str:
 
 def _words(trace: Trace, row: LinearLayout, block: int, label: str) -> str:
     blocks = row.layout.blocks
-    said = [f"{amount(int(blocks.size_bytes[block]))}, {label}"]
+    parts = [f"{amount(int(blocks.size_bytes[block]))}, {label}"]
     whole = stack_lines(trace, int(blocks.stack[block]))
     stack = [frame for frame in whole if not is_native(frame["file"])] or whole  # (of C++ only where nothing else ran)
-    said += [f"{frame['function']}  {_place(frame)}" for frame in stack[:4]]
+    parts += [f"{frame['function']}  {_place(frame)}" for frame in stack[:4]]
     if len(stack) > 4:
-        said.append(f"… {len(stack) - 4} more")
-    return "<br>".join(escaped(line) for line in said)
+        parts.append(f"… {len(stack) - 4} more")
+    return "<br>".join(escaped(line) for line in parts)

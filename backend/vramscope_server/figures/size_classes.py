@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.trace.size_classes import POOLS, SizeClasses
-from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import Drawing, byte_unit
 
 LABELS = {"small": "small pool", "large": "large pool", "private": "private pools"}

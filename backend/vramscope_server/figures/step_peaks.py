@@ -8,7 +8,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.protocol.series import PHASES, STEPS, phase_name
-from vramscope_server.analysis.series.window import FloatArray, RunWindow, StreamWindow
+from vramscope_server.analysis.array_types import FloatArray
+from vramscope_server.analysis.series.chart_data import RunWindow, StreamWindow
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, highest, known
 
 NEEDS = {"steps": ["peak_allocated_bytes", "peak_reserved_bytes", "peak_phase", "foreign_reset", "first_step"]}

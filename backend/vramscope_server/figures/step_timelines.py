@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import plotly.graph_objects as go
 
+from vramscope_server.analysis.array_types import FloatArray
 from vramscope_server.figures.drawing import Drawing, byte_unit, escaped, highest
 from vramscope_server.figures.peaks_over_steps import role_of
 
-Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
-
-def draw(lines: Sequence[tuple[str, int, Floats, Floats]]) -> go.Figure:
+def draw(lines: Sequence[tuple[str, int, FloatArray, FloatArray]]) -> go.Figure:
     """Draw ``(name, position among the compared runs, share of the step in %, allocated bytes)`` of each; the baseline is thick."""
     drawing = Drawing("share")
     drawing.meta["kind"] = "static"

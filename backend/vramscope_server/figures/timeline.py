@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 import plotly.graph_objects as go
 
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.timeline.axis_spans import AxisSpans, Lane, Span
 from vramscope_server.analysis.timeline.grouping import Series
 from vramscope_server.analysis.timeline.overview import Overview
-from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, escaped
 
 LANES: Final[tuple[Lane, ...]] = ("step", "phase", "module", "range")
@@ -39,7 +39,7 @@ def draw(
     """Draw areas of allocated memory and a line of reserved. ``width_px``: width of the figure, for label lengths."""
     highest = float(overview.allocated.max())
     unit = byte_unit(highest)
-    drawing = begun(overview.first, overview.end, unit, top_of(highest, float(overview.reserved.max())))
+    drawing = new_drawing(overview.first, overview.end, unit, top_of(highest, float(overview.reserved.max())))
     x = overview.moment.astype(np.float64)
     areas(drawing, overview, x, unit, role_of=_role_of, when="at the peak in view")
     drawing.trace(
@@ -114,7 +114,7 @@ def top_of(highest: float, reserved: float) -> float:
     return (max(highest, min(reserved, highest * _RESERVED_SHOWN)) or 1.0) * 1.06
 
 
-def begun(first: int, end: int, unit: Unit, top_bytes: float) -> Drawing:
+def new_drawing(first: int, end: int, unit: Unit, top_bytes: float) -> Drawing:
     """Create a drawing over a window's events with its two axes."""
     drawing = Drawing("event")
     drawing.where = "in this recording"
@@ -193,11 +193,11 @@ def draw_ruler(drawing: Drawing, ruler: AxisSpans, first: int, end: int, width_p
 def ruler_words(ruler: AxisSpans) -> str:
     """Describe spans that are not drawn; empty if all are."""
     narrow = [_many(lane, ruler.left_out[lane]) for lane in LANES if ruler.left_out.get(lane)]
-    told = [f"not drawn: {', '.join(narrow)} too narrow to be seen"] if narrow else []
-    told += [
+    notes = [f"not drawn: {', '.join(narrow)} too narrow to be seen"] if narrow else []
+    notes += [
         f"{lane}s: {shown} of {there} levels" for lane, (shown, there) in sorted(ruler.depth.items()) if shown < there
     ]
-    return "; ".join(told)
+    return "; ".join(notes)
 
 
 def _many(lane: Lane, count: int) -> str:
@@ -216,7 +216,7 @@ def _fitting(span: Span, characters: int) -> str:
     return ""
 
 
-def told(series: Series) -> list[dict[str, Any]]:
+def series_rows(series: Series) -> list[dict[str, Any]]:
     """Return the API's description of the series, bottom first."""
     return [
         {"name": name, "colour": key, "peak_bytes": int(held)}

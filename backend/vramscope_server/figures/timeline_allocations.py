@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import plotly.graph_objects as go
 
+from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.timeline.axis_spans import AxisSpans
 from vramscope_server.analysis.timeline.polygons import Picture, outlines
-from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, escaped
-from vramscope_server.figures.timeline import WIDTH_PX, begun, draw_ruler, label_of, mark_peak, top_of
-
-Whole = npt.NDArray[np.int64]
+from vramscope_server.figures.timeline import WIDTH_PX, draw_ruler, label_of, mark_peak, new_drawing, top_of
 
 
-def draw(picture: Picture, size_bytes: Whole, ruler: AxisSpans, width_px: int = WIDTH_PX) -> go.Figure:
+def draw(picture: Picture, size_bytes: IntArray, ruler: AxisSpans, width_px: int = WIDTH_PX) -> go.Figure:
     """Draw polygons grouped by colour, with gaps between them. ``size_bytes``: size of each allocation."""
     highest = float(picture.allocated.max())
     unit = byte_unit(highest)
     drawn = picture.drawn
-    drawing = begun(drawn.first, drawn.end, unit, top_of(highest, 0))
+    drawing = new_drawing(drawn.first, drawn.end, unit, top_of(highest, 0))
     drawing.figure.update_layout(yaxis_showgrid=False)  # a line across polygons would look like a border of theirs
     x, y, corners = outlines(picture, size_bytes)
     for at in range(len(drawn.series)):
@@ -44,7 +42,7 @@ def draw(picture: Picture, size_bytes: Whole, ruler: AxisSpans, width_px: int = 
 
 
 def _polygons(
-    drawing: Drawing, picture: Picture, at: int, here: Whole, x: Whole, y: Whole, corners: Whole, unit: Unit
+    drawing: Drawing, picture: Picture, at: int, here: IntArray, x: IntArray, y: IntArray, corners: IntArray, unit: Unit
 ) -> None:
     series = picture.drawn.series
     low, high = int(corners[here[0]]), int(corners[here[-1] + 1])  # those of one series follow one another

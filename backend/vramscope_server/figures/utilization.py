@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from vramscope.protocol.series import SAMPLES
-from vramscope_server.analysis.series.window import RunWindow
+from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures.drawing import CELSIUS, PERCENT, WATTS, Drawing, Unit, samples_of
 
 ROWS = (

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection, RowMapping
 
 from vramscope.protocol import messages, series
 from vramscope_server.store.batch_errors import BadBatch
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 from vramscope_server.store.tables import artifact_pieces, artifacts, runs
 
 MAX_ARTIFACTS: Final = 64
@@ -79,8 +79,8 @@ class ArtifactRecord:
 
     def check(self, piece: messages.Piece) -> None:
         """Raise BadBatch if the piece contradicts the first one."""
-        told = {"kind": piece.kind, "pieces": piece.pieces, "about": _encode(piece.about)}
-        for name, value in told.items():
+        fields = {"kind": piece.kind, "pieces": piece.pieces, "about": _encode(piece.about)}
+        for name, value in fields.items():
             if value != getattr(self, name):
                 seen, right = (value, getattr(self, name)) if name != "about" else ("different", "the same")
                 raise BadBatch(f"piece.{name}", seen, f"{right}, as in the other pieces of {piece.artifact}")
@@ -103,10 +103,10 @@ def load_artifacts(connection: Connection, run_key: int) -> dict[str, ArtifactRe
     """All artifacts of a run, oldest first."""
     query = sa.select(artifacts).where(artifacts.c.run_key == run_key).order_by(artifacts.c.received_ns, artifacts.c.id)
     found = {row["id"]: ArtifactRecord(**row) for row in connection.execute(query).mappings()}
-    begun = [ident for ident, record in found.items() if not record.whole]
+    incomplete = [ident for ident, record in found.items() if not record.whole]
     pieces = sa.select(artifact_pieces.c.artifact, artifact_pieces.c.number)
-    if begun:
-        for ident, number in connection.execute(pieces.where(artifact_pieces.c.artifact.in_(begun))):
+    if incomplete:
+        for ident, number in connection.execute(pieces.where(artifact_pieces.c.artifact.in_(incomplete))):
             found[ident].numbers.add(number)
     return found
 

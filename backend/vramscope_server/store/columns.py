@@ -29,7 +29,8 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-IntArray = npt.NDArray[np.int64]
+from vramscope_server.analysis.array_types import IntArray
+
 UnsignedArray = npt.NDArray[np.uint64]
 BytesArray = npt.NDArray[np.uint8]
 Columns = Mapping[str, IntArray]

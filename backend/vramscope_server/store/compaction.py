@@ -20,8 +20,8 @@ import sqlalchemy as sa
 
 from vramscope.protocol import series
 from vramscope_server.store import columns as codec
-from vramscope_server.store.chunking import Stream
 from vramscope_server.store.database import Database
+from vramscope_server.store.small_chunks import Stream
 from vramscope_server.store.tables import FULL_LEVEL, FULL_ROWS, chunks
 from vramscope_server.store.writer import QueueFull, StorageTrouble, Writer, WriterClosed
 

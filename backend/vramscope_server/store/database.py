@@ -295,14 +295,14 @@ def _json(value: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False)
     except ValueError:
-        return json.dumps(_told(value))
+        return json.dumps(_with_words_for_nonfinite(value))
 
 
-def _told(value: Any) -> Any:
+def _with_words_for_nonfinite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _told(inner) for name, inner in value.items()}
+        return {name: _with_words_for_nonfinite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_told(inner) for inner in value]
+        return [_with_words_for_nonfinite(inner) for inner in value]
     return words(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 

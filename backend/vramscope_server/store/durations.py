@@ -7,9 +7,8 @@ from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
+from vramscope_server.analysis.array_types import IntArray
 
 _RESOLUTION: Final = math.log1p(0.001)
 """Width of a bucket: 0.1 %. With interpolation the median is off by less than that."""

@@ -17,16 +17,16 @@ from vramscope.protocol import messages
 from vramscope_server.answers.runs import RunRow
 from vramscope_server.store.artifacts import ArtifactRecord, delete_artifacts, superfluous
 from vramscope_server.store.batch_errors import BadBatch, UnknownSession
-from vramscope_server.store.chunking import SmallChunks, Stream
+from vramscope_server.store.list_row import run_row
 from vramscope_server.store.pending_writes import PendingWrites
-from vramscope_server.store.records import RankRecord, RunRecord, SessionRecord
+from vramscope_server.store.rank_summary import RankSummary
 from vramscope_server.store.requests import Requests
-from vramscope_server.store.rows import run_row
 from vramscope_server.store.run_cache import RunCache
 from vramscope_server.store.run_states import add_sequence, display_skew_ns
-from vramscope_server.store.summary import RankSummary
+from vramscope_server.store.small_chunks import SmallChunks, Stream
 from vramscope_server.store.tables import artifacts, chunks, events, ranks, runs, scans, sessions
 from vramscope_server.store.validation import ReadyBatch, ReadyBlock
+from vramscope_server.store.writer_records import RankRecord, RunRecord, SessionRecord
 
 MAX_GAPS: Final = 1000
 ANNOUNCE_NS: Final = 2_000_000_000
@@ -277,8 +277,8 @@ class IngestState:
                 continue
             for session in run.sessions.values():
                 # A server that was down received nothing: silence counts from its start.
-                heard = max(session.row.last_seen_ns, self._started_ns)
-                if session.row.state == "running" and now - heard > self._lost_after_ns:
+                last_seen_ns = max(session.row.last_seen_ns, self._started_ns)
+                if session.row.state == "running" and now - last_seen_ns > self._lost_after_ns:
                     session.row.state = "lost"
                     session.dirty = run.dirty = True
 

@@ -1,7 +1,7 @@
 """Merges the scans of a run's ranks into one list of leaks, worst first, with the totals that pages show.
 
-The newest scan of each rank's newest session counts (``state.py`` selects it). A leak that several ranks have, by kind, name, file
-and line, is one entry.
+The newest scan of each rank's newest session counts (``load_scans`` selects it). A leak that several ranks have, by kind, name,
+file and line, is one entry.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from vramscope.protocol import messages
-from vramscope_server.analysis.series.verdicts import OVERLAPS
+from vramscope_server.analysis.leaks.verdict_text import OVERLAPS
 
 log = logging.getLogger("vramscope_server.leaks")
 

@@ -9,10 +9,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
-from vramscope_server.store.chunking import Stream
-from vramscope_server.store.records import RunRecord, SessionRecord
+from vramscope_server.store.small_chunks import Stream
 from vramscope_server.store.statements import put_artifacts, put_rows, put_runs
 from vramscope_server.store.tables import chunks, events
+from vramscope_server.store.writer_records import RunRecord, SessionRecord
 
 
 class PendingWrites:

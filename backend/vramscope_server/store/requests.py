@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from vramscope.protocol import messages
-from vramscope_server.store.records import RunRecord, SessionRecord
+from vramscope_server.store.writer_records import RunRecord, SessionRecord
 
 JUST_NOW_NS: Final = 20_000_000_000
 """Maximum age of an out-of-memory record, in nanoseconds: an older one was spooled, and the other ranks' state now says
@@ -17,7 +17,7 @@ class Requests:
 
     def __init__(self) -> None:
         self._asked: dict[str, set[str]] = {}  # by session
-        self._told: list[str] = []
+        self._delivered: list[str] = []
 
     def ask(self, session: SessionRecord, request: str) -> None:
         """Send a request with the next answer."""
@@ -28,18 +28,18 @@ class Requests:
         words = self._asked.get(session_id)
         if not words:
             return []
-        self._told.append(session_id)
+        self._delivered.append(session_id)
         return sorted(words)
 
     def committed(self) -> None:
         """The answers are sent: forget their requests."""
-        for session_id in self._told:
+        for session_id in self._delivered:
             self.forget(session_id)
-        self._told = []
+        self._delivered = []
 
     def rolled_back(self) -> None:
         """The answers are not sent: repeat their requests."""
-        self._told = []
+        self._delivered = []
 
     def forget(self, session_id: str) -> None:
         """Drop all requests of a session."""

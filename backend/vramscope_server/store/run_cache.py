@@ -10,8 +10,8 @@ from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
 from vramscope_server.store.batch_errors import BadBatch
-from vramscope_server.store.records import RunRecord
 from vramscope_server.store.tables import runs, sessions
+from vramscope_server.store.writer_records import RunRecord
 
 KEEP_RUNS: Final = 256
 

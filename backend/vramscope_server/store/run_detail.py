@@ -21,12 +21,12 @@ from vramscope_server.answers.run_detail import (
     RunSpan,
 )
 from vramscope_server.store.leaks import merge_leaks
-from vramscope_server.store.rows import is_emulated, run_row, seconds
+from vramscope_server.store.list_row import is_emulated, run_row, seconds
+from vramscope_server.store.rank_summary import decode_summary
 from vramscope_server.store.run_queries import load_scans
 from vramscope_server.store.run_states import OPEN, display_skew_ns
 from vramscope_server.store.scalars import rank_loss
-from vramscope_server.store.summary import decode_summary
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 from vramscope_server.store.tables import events, ranks, sessions
 
 MAX_EVENTS: Final = 1000
@@ -114,16 +114,16 @@ def _fragmentation(connection: Connection, run: StoredRun) -> Fragmentation | No
 
 
 def _overhead(run: StoredRun) -> AgentOverhead | None:
-    told = run.overhead
-    if not told:
+    overhead = run.overhead
+    if not overhead:
         return None
     return AgentOverhead(
-        seconds_per_step=told["seconds_per_step"],
-        fraction=told["fraction"],
-        resolvable=told["resolvable"],
-        noise_fraction=told["noise_fraction"],
-        hook_seconds=told["hook_seconds"],
-        sampler_cpu_seconds=told["sampler_cpu_seconds"],
+        seconds_per_step=overhead["seconds_per_step"],
+        fraction=overhead["fraction"],
+        resolvable=overhead["resolvable"],
+        noise_fraction=overhead["noise_fraction"],
+        hook_seconds=overhead["hook_seconds"],
+        sampler_cpu_seconds=overhead["sampler_cpu_seconds"],
     )
 
 
@@ -154,7 +154,7 @@ def _dropped_samples(connection: Connection, run: StoredRun) -> int | None:
 
 
 def _parts(connection: Connection, run: StoredRun) -> ReservedParts | None:
-    """Parts of the rank whose unusable bytes the run's row has: see ``run_summary.aggregate``."""
+    """Parts of the rank whose unusable bytes the run's row has: see ``run_from_ranks.aggregate``."""
     found = connection.execute(sa.select(ranks.c.summary).where(ranks.c.run_key == run.key)).scalars()
     summaries = [summary for summary in map(decode_summary, found) if summary.unusable_reserved_bytes is not None]
     if not summaries:

@@ -13,9 +13,9 @@ from sqlalchemy.engine import Connection
 from vramscope.protocol import messages
 from vramscope_server.answers.runs import RunRow
 from vramscope_server.store.leaks import read_scan
-from vramscope_server.store.rows import run_row
-from vramscope_server.store.summary import RankSummary, decode_summary
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.list_row import run_row
+from vramscope_server.store.rank_summary import RankSummary, decode_summary
+from vramscope_server.store.stored_rows import StoredRun
 from vramscope_server.store.tables import ranks, runs, scans, sessions
 
 MAX_TAGS: Final = 500

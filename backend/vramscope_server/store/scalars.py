@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol import series
+from vramscope_server.analysis.array_types import FloatArray, IntArray
 from vramscope_server.answers.run_detail import Loss, NotFinite
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 SCALARS: Final = "scalars"
@@ -61,9 +60,10 @@ class ScalarSummary(msgspec.Struct):
 
     def add(self, time_ns: IntArray, step: IntArray, bits: IntArray) -> None:
         """Count the rows of a block that have a value."""
-        values, told = numbers(bits)
+        values, known = numbers(bits)
         rows = [
-            Recent(*row) for row in zip(time_ns[told].tolist(), step[told].tolist(), values[told].tolist(), strict=True)
+            Recent(*row)
+            for row in zip(time_ns[known].tolist(), step[known].tolist(), values[known].tolist(), strict=True)
         ]
         if not rows:
             return

@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import series
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.store import columns as codec
 from vramscope_server.store.run_states import display_skew_ns
 from vramscope_server.store.scalars import SCALARS
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 from vramscope_server.store.tables import chunks, ranks, sessions
-
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +111,12 @@ def load_columns(
     wanted = list(dict.fromkeys([axis, *names, *(["time_ns"] if since_ns is not None else [])]))
     parts: dict[str, list[IntArray]] = {name: [] for name in wanted}
     damaged: list[Damage] = []
-    for blob, *told in connection.execute(query.order_by(chunks.c.first_time_ns, chunks.c.key)):
+    for blob, *where in connection.execute(query.order_by(chunks.c.first_time_ns, chunks.c.key)):
         try:
             chunk = codec.Chunk(blob)
             values = [chunk.column(name) for name in wanted]
         except codec.CorruptChunk:
-            damaged.append(Damage(*told))
+            damaged.append(Damage(*where))
             continue
         for name, column in zip(wanted, values, strict=True):
             parts[name].append(column)

@@ -8,11 +8,9 @@ from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol import series
-
-IntArray = npt.NDArray[np.int64]
+from vramscope_server.analysis.array_types import IntArray
 
 SPARKLINE_BUCKETS: Final = 60
 

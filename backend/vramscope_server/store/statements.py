@@ -11,7 +11,9 @@ from sqlalchemy.sql.base import Executable
 
 from vramscope_server.store.artifacts import delete_artifacts
 from vramscope_server.store.leaks import encode_scan
-from vramscope_server.store.records import (
+from vramscope_server.store.rank_summary import encode_summary
+from vramscope_server.store.tables import artifact_pieces, artifacts, ranks, runs, scans, sessions
+from vramscope_server.store.writer_records import (
     RUN_OFTEN_CHANGED,
     RUN_RARELY_CHANGED,
     SESSION_OFTEN_CHANGED,
@@ -19,8 +21,6 @@ from vramscope_server.store.records import (
     RunRecord,
     SessionRecord,
 )
-from vramscope_server.store.summary import encode_summary
-from vramscope_server.store.tables import artifact_pieces, artifacts, ranks, runs, scans, sessions
 
 
 def put_rows(connection: Connection, statement: Executable, rows: Sequence[dict[str, Any]]) -> None:

@@ -78,7 +78,7 @@ runs = Table(
     Column("baseline", Boolean, nullable=False),
     Column("error_type", Text),
     Column("error_line", Text),
-    # the summary, updated by the writer; see summary.py
+    # the summary, updated by the writer; see rank_summary.py
     Column("ranks_reporting", Integer, nullable=False),
     Column("steps", BigInteger),
     Column("peak_allocated_bytes", BigInteger),

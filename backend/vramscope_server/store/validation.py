@@ -13,16 +13,14 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol import messages, series
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.store import columns as codec
 from vramscope_server.store.batch_errors import BadBatch, NotMessagePack, OtherWire
 from vramscope_server.store.msgpack_limits import skim
 from vramscope_server.store.scalars import SCALARS
 from vramscope_server.store.tables import FULL_LEVEL, FULL_ROWS
-
-IntArray = npt.NDArray[np.int64]
 
 DAY_NS: Final = 86_400 * 1_000_000_000
 YEAR_2000_NS: Final = 946_684_800 * 1_000_000_000
@@ -129,8 +127,8 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
         chunks.extend(_pack(series.CPU, SCALARS, names, table))
         values += table.size
     # The blocks are arrays and chunks by now: the queue need not contain their bytes.
-    told = [message for message in batch.messages if not isinstance(message, messages.Block)]
-    bare = msgspec.structs.replace(batch, messages=told, scalars=[])
+    rest = [message for message in batch.messages if not isinstance(message, messages.Block)]
+    bare = msgspec.structs.replace(batch, messages=rest, scalars=[])
     return ReadyBatch(bare, blocks, chunks, received_ns, len(body), values)
 
 
@@ -140,14 +138,16 @@ def _check_moment(field: str, time_ns: int, latest_ns: int) -> None:
 
 
 def _check_look(scan: messages.Scan, at: str) -> None:
-    told: dict[str, float | None] = {f"{at}.seconds": scan.seconds}
-    told |= {f"{at}.leaks[{i}].growth_bytes_per_step": leak.growth_bytes_per_step for i, leak in enumerate(scan.leaks)}
-    _check_finite(told)
+    numbers: dict[str, float | None] = {f"{at}.seconds": scan.seconds}
+    numbers |= {
+        f"{at}.leaks[{i}].growth_bytes_per_step": leak.growth_bytes_per_step for i, leak in enumerate(scan.leaks)
+    }
+    _check_finite(numbers)
 
 
-def _check_finite(told: dict[str, float | None]) -> None:
+def _check_finite(numbers: dict[str, float | None]) -> None:
     """Check a float: NaN and infinity pass msgspec's bounds, but JSON does not have them."""
-    for field, value in told.items():
+    for field, value in numbers.items():
         if value is not None and not math.isfinite(value):
             raise BadBatch(field, str(value), "a number, or nothing where it is not known")
 

@@ -2,7 +2,7 @@
 
 Saved tensors are read so that no unpack hook runs (saved_tensors.py): no recomputation of a checkpoint, no copy from the host.
 The walk makes Python wrappers of the nodes it visits. So it is bounded in one scan, and for chains through many steps in all
-scans together (sentinels.py).
+scans together (live_graphs.py).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ MOST_WORDS: Final = 4096
 
 
 @dataclasses.dataclass
-class Group:
+class HeldMemory:
     """What one holder keeps."""
 
     holder: Holder
@@ -79,7 +79,7 @@ class Group:
             round(count * factor) for count in (self.tensors, self.graphs, self.nodes, self.rows)
         )
 
-    def join(self, other: Group) -> None:
+    def join(self, other: HeldMemory) -> None:
         """What the same holder keeps in another way: tensors in its containers, and whole models."""
         held = self.held_bytes + other.held_bytes
         self.tensors += other.tensors
@@ -133,8 +133,8 @@ class Group:
         beside = sum(size for key, size in {**self.saved, **self.own}.items() if key not in others)
         return int(beside * self.saved_factor * self.factor)
 
-    def as_leak(self, kind: str, **told: Any) -> messages.Leak:
-        """In the wire's words, with what else is ``told`` of it: who holds it, where, and how many bytes."""
+    def as_leak(self, kind: str, **fields: Any) -> messages.Leak:
+        """In the wire's words, with other ``fields``: who holds it, where, and how many bytes."""
         holder = self.holder
         return messages.Leak(
             kind=kind,
@@ -148,13 +148,13 @@ class Group:
             full_bytes=self.full_bytes,
             node_bytes=self.nodes * NODE_BYTES,
             examples=self.examples,
-            **told,
+            **fields,
         )
 
 
-def joined(groups: Iterable[Group]) -> list[Group]:
+def joined(groups: Iterable[HeldMemory]) -> list[HeldMemory]:
     """One group a holder."""
-    found: dict[HolderKey, Group] = {}
+    found: dict[HolderKey, HeldMemory] = {}
     for group in groups:
         first = found.setdefault(group.holder.key, group)
         if first is not group:
@@ -162,7 +162,7 @@ def joined(groups: Iterable[Group]) -> list[Group]:
     return list(found.values())
 
 
-def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBudget) -> Group:
+def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBudget) -> HeldMemory:
     """Count what ``tensors`` keep alive. How old their graphs are is read of each, the bytes as far as the budget reaches."""
     own: Storages = {}
     with_graph = []
@@ -213,7 +213,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
     if births and births[-1] - births[0] <= budget.chains.step_numbers:
         unequal = _of_unequal_walks(walks)
         saved_factor, visited = saved_factor * unequal, round(visited * unequal)
-    return Group(
+    return HeldMemory(
         holder=holder,
         tensors=len(tensors),
         graphs=len(with_graph),

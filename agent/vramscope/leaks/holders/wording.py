@@ -20,7 +20,7 @@ NAMELESS: Final = "unknown"
 """Name of a holder that was not found."""
 
 
-def end_of_search(thing: Any) -> tuple[str, str | None] | None:
+def named_by_itself(thing: Any) -> tuple[str, str | None] | None:
     """(words, file) of a thing that is a name by itself: a module's or class's dict, a running frame."""
     kind = type(thing)
     if name_roots.is_namespace(thing):
@@ -34,7 +34,7 @@ def end_of_search(thing: Any) -> tuple[str, str | None] | None:
     return None
 
 
-def telling(
+def holder_of_thing(
     thing: Any, child: Any, tensor: Any, chain: list[str], codes: Codes, closure: dict[int, Any], *, cyclic: bool
 ) -> Holder | None:
     import torch
@@ -47,7 +47,7 @@ def telling(
         )
         at = line_search.name_kept_at(code, name, container=False) if name else None
         words = f"frame of {code.co_name}()" + (f", kept by its exception '{name}'" if name else "")
-        return made_of(
+        return nameless_holder(
             HolderKey(HolderKind.FRAME, getattr(code, "co_qualname", code.co_name), code.co_filename),
             name or code.co_name,
             words,
@@ -59,7 +59,7 @@ def telling(
     if kind is types.FunctionType:
         code = thing.__code__
         words = f"function {thing.__qualname__} and its closure"
-        return made_of(
+        return nameless_holder(
             HolderKey(HolderKind.FUNCTION, name=thing.__qualname__),
             thing.__name__,
             words,
@@ -88,7 +88,7 @@ def telling(
     name = label.partition("[")[0].lstrip(".")
     at = line_search.attribute_kept_at([*own, *codes.all], name, container=contained) if label.startswith(".") else None
     words = f"{'' if cyclic else 'an object of '}{type_info.qualified_name(kind)}{label}"
-    return made_of(
+    return nameless_holder(
         HolderKey(HolderKind.OBJECT, type_info.module_of(kind), name=type_info.qualified_name(kind)),
         f"{type_info.name_of(kind)}{label}",
         words,
@@ -139,7 +139,7 @@ def _of_function(node: Any, tensor: Any, chain: list[str], closure: dict[int, An
     attribute = (leads_back or holds) if cyclic else holds
     at = line_search.context_kept_at(type(node), attribute)
     words = f"ctx.{attribute} of the autograd function {type_info.qualified_name(source)}"
-    return made_of(
+    return nameless_holder(
         HolderKey(
             HolderKind.AUTOGRAD_CONTEXT, type_info.module_of(source), "", type_info.qualified_name(source), (attribute,)
         ),
@@ -163,7 +163,7 @@ def being_built(top: Any, chain: list[str]) -> Holder | None:
     code, line = frame.f_code, frame.f_lineno
     name = line_search.stored_on(code, line)
     words = f"a {kind.__name__} that is being built in {code.co_name}()" + (f", for '{name}'" if name else "")
-    return made_of(
+    return nameless_holder(
         HolderKey(HolderKind.BUILT, code.co_name, code.co_filename, path=(str(line),)),
         name or f"a {kind.__name__} in {code.co_name}()",
         words,
@@ -176,10 +176,12 @@ def being_built(top: Any, chain: list[str]) -> Holder | None:
 
 def unknown(tensor: Any) -> Holder:
     words = f"holder not found: {type(tensor).__name__} of shape {list(tensor.shape)}"
-    return made_of(HolderKey(HolderKind.UNKNOWN, name=str(list(tensor.shape))), NAMELESS, words, [], None, None, None)
+    return nameless_holder(
+        HolderKey(HolderKind.UNKNOWN, name=str(list(tensor.shape))), NAMELESS, words, [], None, None, None
+    )
 
 
-def made_of(
+def nameless_holder(
     key: HolderKey,
     name: str,
     words: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from typing import Any, Final
 
-from vramscope.leaks.holders.holder_bytes import Group
+from vramscope.leaks.holders.holder_bytes import HeldMemory
 from vramscope.leaks.policy import POLICY
 from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.object_children import Shapes, children
@@ -39,7 +39,7 @@ def argument_storages(args: tuple[Any, ...], kwargs: dict[str, Any], kinds: Tens
     return found
 
 
-def is_argument(group: Group, given: Storages) -> bool:
+def is_argument(group: HeldMemory, given: Storages) -> bool:
     """True where most of what a holder retains is among the arguments."""
     return (
         sum(size for place, size in group.own.items() if place in given) > POLICY.call_argument_share * group.own_bytes

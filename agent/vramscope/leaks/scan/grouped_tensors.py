@@ -10,7 +10,7 @@ from vramscope.leaks.autograd.graph_walk import Chains, NodeBudget
 from vramscope.leaks.holders import wording
 from vramscope.leaks.holders.grouping import Grouping, group_key
 from vramscope.leaks.holders.holder import Holder
-from vramscope.leaks.holders.holder_bytes import Group, group_of
+from vramscope.leaks.holders.holder_bytes import HeldMemory, group_of
 from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.policy import POLICY
 from vramscope.leaks.scan import storages
@@ -23,7 +23,7 @@ MOST_NEWEST: Final = 64
 """Tensors that one step leaves in a variable, and that a list may have too."""
 
 
-class Inside(NamedTuple):
+class TensorsInside(NamedTuple):
     """Long containers of one holder."""
 
     paths: frozenset[int]
@@ -33,20 +33,22 @@ class Inside(NamedTuple):
     contents: list[Contents]
 
 
-def tensors_inside(found: FoundPaths, grouping: Grouping) -> dict[HolderKey, Inside]:
+def tensors_inside(found: FoundPaths, grouping: Grouping) -> dict[HolderKey, TensorsInside]:
     """Long containers by the key of their holder."""
     counts = collections.Counter(map(id, found.between.values()))
-    inside: dict[HolderKey, Inside] = {}
+    inside: dict[HolderKey, TensorsInside] = {}
     for path, contents in found.long:
         element = path._replace(parent=path, label="[*]", depth=path.depth + 1)
         key = group_key(element, grouping)
-        before = inside.get(key, Inside(frozenset(), 0, []))
-        inside[key] = Inside(before.paths | {id(path)}, before.wanted + counts[id(path)], [*before.contents, contents])
+        before = inside.get(key, TensorsInside(frozenset(), 0, []))
+        inside[key] = TensorsInside(
+            before.paths | {id(path)}, before.wanted + counts[id(path)], [*before.contents, contents]
+        )
     return inside
 
 
 def tensors_each(
-    holder: Holder, paths: list[Path], inside: dict[HolderKey, Inside], cut_short: bool, not_scanned: list[str]
+    holder: Holder, paths: list[Path], inside: dict[HolderKey, TensorsInside], cut_short: bool, not_scanned: list[str]
 ) -> float:
     """Number of tensors per found path: the others are between the ends of long containers, or were too old for a scan that was
     ``cut_short``."""
@@ -78,11 +80,13 @@ def also_in(paths: list[Path], again: dict[int, Path], grouping: Grouping) -> fr
     return frozenset(set.intersection(*others) - {group_key(paths[0], grouping)})
 
 
-def group_of_orphans(orphans: list[Any], known: Storages, place: tuple[str, int, str], chains: Chains | None) -> Group:
+def group_of_orphans(
+    orphans: list[Any], known: Storages, place: tuple[str, int, str], chains: Chains | None
+) -> HeldMemory:
     """Group of parameters in a cycle through autograd's nodes, in C++, which no collector sees."""
     file, line, function = place
     words = "param.grad -> its graph -> param, in C++: of backward(create_graph=True)"
-    holder = wording.made_of(
+    holder = wording.nameless_holder(
         HolderKey(HolderKind.CREATE_GRAPH, function, file), "param.grad", words, [words], file, line, function
     )
     group = group_of(holder, with_gradients(orphans), known, NodeBudget(chains))
@@ -90,7 +94,7 @@ def group_of_orphans(orphans: list[Any], known: Storages, place: tuple[str, int,
     return group
 
 
-def group_of_models(holder: Holder, modules: list[Any], known: Storages, budget: NodeBudget) -> Group:
+def group_of_models(holder: Holder, modules: list[Any], known: Storages, budget: NodeBudget) -> HeldMemory:
     """Group of whole models: their parameters and gradients count as any other tensor does."""
     held = [one for module in modules for one in with_gradients(parameters_of(module))]
     group = group_of(holder, held, without(known, held), budget)

@@ -41,7 +41,7 @@ DEEPEST_OF_CYCLE: Final = 16
 
 
 @dataclasses.dataclass
-class Answer:
+class TracedHolder:
     """Holder of some tensors. Clear ``tensors`` after reading it."""
 
     holder: Holder
@@ -65,7 +65,7 @@ class Answer:
         self.elements += weight.elements * tensor.numel()
 
 
-def trace(tensors: list[Any], codes: Codes, time: TimeBudget) -> tuple[list[Answer], bool]:
+def trace(tensors: list[Any], codes: Codes, time: TimeBudget) -> tuple[list[TracedHolder], bool]:
     """Holders of the tensors (some of each size are traced), and whether the search was complete.
 
     First among the young objects, which is cheap: most garbage is young, and the count of references proves that nothing
@@ -81,7 +81,7 @@ def trace(tensors: list[Any], codes: Codes, time: TimeBudget) -> tuple[list[Answ
     parents = reachability.parents(closure)
     outside = reachability.held_from_outside(closure, parents, {id(tensor) for tensor in chosen}, lists)
     alive = reachability.reached(outside, closure)
-    answers: dict[HolderKey, Answer] = {}
+    answers: dict[HolderKey, TracedHolder] = {}
     rest = []
     for tensor in chosen:
         if id(tensor) in alive:
@@ -90,7 +90,7 @@ def trace(tensors: list[Any], codes: Codes, time: TimeBudget) -> tuple[list[Answ
         if not parents[id(tensor)]:
             continue  # another thread has freed it since it was listed
         holder = _holders(tensor, closure, parents, {}, codes, cyclic=True)[0]
-        answer = answers.setdefault(holder.key, Answer(holder, [], True))
+        answer = answers.setdefault(holder.key, TracedHolder(holder, [], True))
         answer.add(tensor, weights)
         if holder.carried and not answer.holder.carried:
             answer.holder = holder  # says more: the attribute that refers back, where the other is a list of children
@@ -108,7 +108,7 @@ def trace(tensors: list[Any], codes: Codes, time: TimeBudget) -> tuple[list[Answ
         for tensor in rest:
             cyclic = id(tensor) not in alive and bool(parents[id(tensor)])
             holder = _holders(tensor, closure, parents, named, codes, cyclic=cyclic)[0]
-            answers.setdefault(holder.key, Answer(holder, [], cyclic)).add(tensor, weights)
+            answers.setdefault(holder.key, TracedHolder(holder, [], cyclic)).add(tensor, weights)
         closure.clear()
     return list(answers.values()), complete
 
@@ -210,7 +210,7 @@ def _old_ancestors(
                 continue
             if type(thing) is tuple and sys.getrefcount(thing) <= OF_CALL:
                 continue
-            name = wording.end_of_search(thing)
+            name = wording.named_by_itself(thing)
             if name is not None:
                 for child in frontier:  # (a comprehension would keep a reference to ``thing`` in a cell)
                     if id(child) not in named and _refers(thing, child):
@@ -250,7 +250,7 @@ def _add_contents(things: list[Any], closure: dict[int, Any], ours: set[int]) ->
                 and id(child) not in ours
                 and gc.is_tracked(child)
                 and not issubclass(type(child), torch.Tensor)
-                and wording.end_of_search(child) is None
+                and wording.named_by_itself(child) is None
                 and not _is_ours(child)
             ):
                 closure[id(child)] = child
@@ -292,7 +292,7 @@ def _holders(
                     words, file = named[key]
                     chain = _types_below(key, child_of, closure)
                     holder_key = HolderKey(HolderKind.NAMED, name=words)
-                    found.append(wording.made_of(holder_key, words, words, [words, *chain], file, None, None))
+                    found.append(wording.nameless_holder(holder_key, words, words, [words, *chain], file, None, None))
                     continue
                 for parent in parents[key]:
                     if parent in child_of:
@@ -300,7 +300,7 @@ def _holders(
                     child_of[parent] = key
                     above.append(parent)
                     chain = _types_below(parent, child_of, closure)
-                    holder = wording.telling(
+                    holder = wording.holder_of_thing(
                         closure[parent], closure[key], tensor, chain, codes, closure, cyclic=on_cycle
                     )
                     if holder is not None:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from vramscope.leaks.autograd.graph_walk import Chains
-from vramscope.leaks.holders.holder_bytes import Group
+from vramscope.leaks.holders.holder_bytes import HeldMemory
 from vramscope.leaks.holders.key import HolderKey, HolderKind
-from vramscope.leaks.scan.explanation import Traced, explain, trace, undisturbed
+from vramscope.leaks.scan.find_holders import Traced, find_holders, trace, undisturbed
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.scan.time_budget import Costs, TimeBudget
 
@@ -22,7 +22,7 @@ SCAN_SECONDS: Final = 0.225
 class ScanResult:
     """What one scan saw."""
 
-    groups: list[Group]
+    groups: list[HeldMemory]
     known: Storages
     tensors: int
     optimizers: int
@@ -62,11 +62,11 @@ class Scanner:
         is_retired: Callable[[Any], bool],
         create_graph_at: tuple[str, int, str] | None,
     ) -> ScanResult:
-        """``step_numbers``: most sequence numbers of autograd that a step takes; the others as for :func:`explain`."""
+        """``step_numbers``: most sequence numbers of autograd that a step takes; the others as for :func:`find_holders`."""
         self.chains.step_numbers = step_numbers
         with undisturbed():
             time = TimeBudget(self._seconds, self._costs)
-            explanation = explain(self._kinds, time, self._was_traced, self.chains, is_retired, create_graph_at)
+            explanation = find_holders(self._kinds, time, self._was_traced, self.chains, is_retired, create_graph_at)
             traced = trace(explanation, time, self.chains, self._of_earlier_scans)
             before = self._unknown()
             self._remember(explanation.nameless, traced, whole=explanation.is_whole)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramscope.leaks.autograd.graph_walk import NODE_BYTES
 from vramscope.leaks.holders.holder import Holder
-from vramscope.leaks.holders.holder_bytes import Group
+from vramscope.leaks.holders.holder_bytes import HeldMemory
 from vramscope.leaks.holders.key import HolderKind, Mechanism
 from vramscope.leaks.policy import POLICY
 from vramscope.process.gc_pause import collector_runs
@@ -22,9 +22,9 @@ def unwalked(module: str) -> str:
     )
 
 
-def of(
+def advice_for(
     kind: str,
-    group: Group,
+    group: HeldMemory,
     retain_graph_at: tuple[str, int, str] | None,
     *,
     chain: bool = False,
@@ -51,7 +51,7 @@ def of(
     return _plain(group, per), group.held_bytes
 
 
-def _overlap(group: Group) -> str:
+def _overlap(group: HeldMemory) -> str:
     holder, name = group.holder, group.holder.name
     # (A container's name may be needed: by a hook that fills it, say.)
     free = f"{name}.clear()" if _is_clearable(holder) else f"del {name}"
@@ -72,7 +72,7 @@ def _name_of(holder: Holder) -> str:
     return "its holder" if holder.key.kind is HolderKind.UNKNOWN else holder.name
 
 
-def _plain(group: Group, per: str) -> str:
+def _plain(group: HeldMemory, per: str) -> str:
     """Advice on tensors without graphs that grow with each iteration."""
     holder, name = group.holder, _name_of(group.holder)
     if metric := holder.metric:
@@ -148,7 +148,7 @@ def _of_mechanism(holder: Holder) -> str:
     return ""
 
 
-def _growing(kind: str, group: Group, chain: bool) -> tuple[str, int]:
+def _growing(kind: str, group: HeldMemory, chain: bool) -> tuple[str, int]:
     """Advice on graphs that grow in number or length."""
     name = _name_of(group.holder)
     if mechanism := _of_mechanism(group.holder):
@@ -183,7 +183,7 @@ def _growing(kind: str, group: Group, chain: bool) -> tuple[str, int]:
     )
 
 
-def _growing_chain(kind: str, group: Group, name: str) -> str:
+def _growing_chain(kind: str, group: HeldMemory, name: str) -> str:
     if kind == "growing-eval":
         return "no backward follows: compute it under torch.no_grad(), so that no graph is carried over"
     each = "each of its tensors" if group.graphs > 1 or not group.holder.named else f"`{name} = {name}.detach()`"
@@ -200,12 +200,12 @@ def _of_exceptions(holder: Holder) -> str:
     )
 
 
-def _graph_bytes(saved: int, group: Group) -> str:
+def _graph_bytes(saved: int, group: HeldMemory) -> str:
     nodes = f"about {_bytes(group.nodes * NODE_BYTES)} of host memory in autograd nodes"
     return f"{_bytes(saved)} and {nodes}" if saved else nodes
 
 
-def _unfreed(group: Group, retain_graph_at: tuple[str, int, str] | None) -> tuple[str, int]:
+def _unfreed(group: HeldMemory, retain_graph_at: tuple[str, int, str] | None) -> tuple[str, int]:
     """Advice on activations that no backward freed."""
     name = group.holder.name
     if group.attributes:
@@ -230,7 +230,7 @@ def _unfreed(group: Group, retain_graph_at: tuple[str, int, str] | None) -> tupl
     return text, group.held_bytes
 
 
-def _cycle(group: Group) -> str:
+def _cycle(group: HeldMemory) -> str:
     if group.holder.key.kind is HolderKind.CREATE_GRAPH:
         return (
             "no garbage collector frees these: set .grad = None when the gradients are used, or compute them by "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from vramscope.leaks.policy import POLICY
-from vramscope.leaks.verdict.verdict import Verdict
+from vramscope.leaks.verdict.holder_verdict import HolderVerdict
 
 _ORDER: Final = {
     "growing": 0,
@@ -18,9 +18,9 @@ _ORDER: Final = {
 }
 
 
-def without_duplicates(verdicts: list[Verdict], material_bytes: int) -> list[Verdict]:
+def without_duplicates(verdicts: list[HolderVerdict], material_bytes: int) -> list[HolderVerdict]:
     """One verdict for each graph that several names retain (loss, logits, features)."""
-    kept: list[Verdict] = []
+    kept: list[HolderVerdict] = []
     chains: set[int] = set()
     claimed: set[int] = set()
     carried: set[int] = set()
@@ -47,7 +47,7 @@ def without_duplicates(verdicts: list[Verdict], material_bytes: int) -> list[Ver
     return kept
 
 
-def _rank(verdict: Verdict) -> tuple[int, bool, bool, int]:
+def _rank(verdict: HolderVerdict) -> tuple[int, bool, bool, int]:
     group = verdict.group
     is_list = group.graphs >= POLICY.many_graphs
     return (_ORDER[verdict.kind], not is_list, not group.holder.carried, -group.held_bytes)

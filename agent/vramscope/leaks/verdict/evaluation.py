@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from vramscope.leaks.holders.holder_bytes import Group
+from vramscope.leaks.holders.holder_bytes import HeldMemory
 from vramscope.leaks.holders.key import HolderKey
 from vramscope.leaks.policy import POLICY
 from vramscope.steps.phase import EVAL
@@ -77,8 +77,8 @@ class EvaluationAccumulation:
             self.may_scan = self._matters and left
 
     def accumulating(
-        self, groups: Sequence[Group], least_bytes: int, live_bytes: int, in_steps: Collection[HolderKey]
-    ) -> Iterator[Group]:
+        self, groups: Sequence[HeldMemory], least_bytes: int, live_bytes: int, in_steps: Collection[HolderKey]
+    ) -> Iterator[HeldMemory]:
         """Holders of ``least_bytes`` that accumulate, at the second scan of a pair. On the CPU, where peaks are unknown, they must
         have half of all live bytes.
 

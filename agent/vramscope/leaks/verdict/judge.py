@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from vramscope.leaks.holders.holder import Holder
-from vramscope.leaks.holders.holder_bytes import Group
+from vramscope.leaks.holders.holder_bytes import HeldMemory
 from vramscope.leaks.holders.key import HolderKey
 from vramscope.leaks.policy import POLICY
 from vramscope.leaks.verdict import advice
@@ -28,11 +28,11 @@ from vramscope.leaks.verdict.history import (
     start_of_growth,
     was_renewed,
 )
+from vramscope.leaks.verdict.holder_verdict import GROWS, OVERLAPS, FindingKey, HolderVerdict
 from vramscope.leaks.verdict.leak_kind import Classification, LeakKind
 from vramscope.leaks.verdict.periodic import AccumulationCycle, RestartCycle
 from vramscope.leaks.verdict.scan_context import ScanContext, iterations_since
 from vramscope.leaks.verdict.states import HolderState, Reason
-from vramscope.leaks.verdict.verdict import GROWS, OVERLAPS, FindingKey, Verdict
 
 
 class Judge:
@@ -49,7 +49,9 @@ class Judge:
         self._plain: set[int] = set()
         self._has_material_graph = False
 
-    def judge(self, groups: Sequence[Group], live_bytes: int, context: ScanContext, iteration: int) -> list[Verdict]:
+    def judge(
+        self, groups: Sequence[HeldMemory], live_bytes: int, context: ScanContext, iteration: int
+    ) -> list[HolderVerdict]:
         """Leaks of this scan, the most important first.
 
         live_bytes   of all tensors
@@ -68,7 +70,7 @@ class Judge:
         self._note_states(verdicts, reported, context.step)
         return reported
 
-    def _note_states(self, verdicts: list[Verdict], reported: list[Verdict], step: int) -> None:
+    def _note_states(self, verdicts: list[HolderVerdict], reported: list[HolderVerdict], step: int) -> None:
         """Move each holder to the state that follows from its verdict."""
         for verdict in verdicts:
             history = self._histories[verdict.group.holder.key]
@@ -80,7 +82,7 @@ class Judge:
                 history.move(HolderState.REPORTED, verdict.reason, step)
             verdict.why = tuple(history.transitions)
 
-    def _without_parts(self, verdicts: list[Verdict], groups: Sequence[Group]) -> list[Verdict]:
+    def _without_parts(self, verdicts: list[HolderVerdict], groups: Sequence[HeldMemory]) -> list[HolderVerdict]:
         """Without variables that have the newest element of a growing list; freeing what a window also has frees nothing."""
         windows = {group.holder.key for group in groups if group.holder.container and group.holder.bound is not None}
         growing = {key for key, history in self._histories.items() if history.growth is not None}
@@ -99,8 +101,8 @@ class Judge:
         ]
 
     def _of_iterations(
-        self, groups: Sequence[Group], context: ScanContext, iteration: int, material: int
-    ) -> Iterator[Verdict]:
+        self, groups: Sequence[HeldMemory], context: ScanContext, iteration: int, material: int
+    ) -> Iterator[HolderVerdict]:
         # The batch that a checkpoint saved exists anyway: what others have without a graph (features, detached, for the next
         # step) is no overlap.
         self._plain = {storage for group in groups if not group.graphs and group.holder.named for storage in group.own}
@@ -112,7 +114,7 @@ class Judge:
         if context.complete:
             self._note_gone(groups, iteration, context.step)
 
-    def _of_evaluation(self, groups: Sequence[Group], context: ScanContext) -> Iterator[Verdict]:
+    def _of_evaluation(self, groups: Sequence[HeldMemory], context: ScanContext) -> Iterator[HolderVerdict]:
         in_steps = {
             key
             for key, history in self._histories.items()
@@ -121,8 +123,8 @@ class Judge:
         accumulating = self.evaluations.accumulating(groups, self._considerable_bytes, self._live_bytes, in_steps)
         for group in accumulating:
             self._history(group.holder.key, context.step)
-            words, freed = advice.of("tensor-growth", group, context.retain_graph_at, chain=False, per="batch")
-            yield Verdict(
+            words, freed = advice.advice_for("tensor-growth", group, context.retain_graph_at, chain=False, per="batch")
+            yield HolderVerdict(
                 "tensor-growth",
                 group,
                 group.tensors,
@@ -145,7 +147,7 @@ class Judge:
     def _considerable_bytes(self) -> int:
         return max(POLICY.considerable_bytes, int(POLICY.considerable_share * self._live_bytes))
 
-    def _note_gone(self, groups: Sequence[Group], iteration: int, step: int) -> None:
+    def _note_gone(self, groups: Sequence[HeldMemory], iteration: int, step: int) -> None:
         """Holders that are not among the groups: those whose tensors are dead too, and not only named otherwise now."""
         present = {group.holder.key for group in groups}
         for key, history in self._histories.items():
@@ -187,7 +189,7 @@ class Judge:
         """Iterations of a cycle, of each holder that was seen emptied."""
         return {key: after for key, history in self._histories.items() if (after := history.emptied_after) is not None}
 
-    def _of(self, group: Group, context: ScanContext, iteration: int, material: int) -> Verdict | None:
+    def _of(self, group: HeldMemory, context: ScanContext, iteration: int, material: int) -> HolderVerdict | None:
         key, step = group.holder.key, context.step
         history = self._history(key, step)
         before = history.observations
@@ -216,7 +218,7 @@ class Judge:
     def _settled_kind(
         self,
         kind: LeakKind | None,
-        group: Group,
+        group: HeldMemory,
         history: HolderHistory,
         now: Observation,
         *,
@@ -240,7 +242,7 @@ class Judge:
         return kind
 
     def _observed(
-        self, group: Group, context: ScanContext, iteration: int, material: int, before: Sequence[Observation]
+        self, group: HeldMemory, context: ScanContext, iteration: int, material: int, before: Sequence[Observation]
     ) -> Observation:
         reach = iterations_since(group.oldest, context.boundaries) if group.graphs else 0
         if group.cut_short and before and 0 < reach < (further := before[-1].reach + iteration - before[-1].iteration):
@@ -265,18 +267,20 @@ class Judge:
             input_elements=context.input_elements,
         )
 
-    def _verdict(self, kind: LeakKind, group: Group, context: ScanContext, growth: float | None) -> Verdict:
+    def _verdict(self, kind: LeakKind, group: HeldMemory, context: ScanContext, growth: float | None) -> HolderVerdict:
         """The verdict, with what is known of when the holder is emptied."""
         holder, history = group.holder, self._histories[group.holder.key]
         scans = history.observations
         now = scans[-1]
         if kind.name in GROWS:
             history.growth = kind.name, kind.chain
-        words, freed = advice.of(kind.name, group, context.retain_graph_at, chain=kind.chain, per=context.per)
+        words, freed = advice.advice_for(kind.name, group, context.retain_graph_at, chain=kind.chain, per=context.per)
         age = max(now.reach, 1) if group.graphs else None
         if kind.name == "growing-eval" and context.evaluating:
             growth = group.held_bytes / (kind.count if kind.chain else _batches(group, kind.count, context.boundaries))
-        found = Verdict(kind.name, group, kind.count, age, growth, words, freed, per=context.per, reason=kind.reason)
+        found = HolderVerdict(
+            kind.name, group, kind.count, age, growth, words, freed, per=context.per, reason=kind.reason
+        )
         if kind.name in GROWS and holder.container and not kind.chain:
             cycle = history.accumulation
             if cycle is None:
@@ -303,7 +307,7 @@ class Judge:
         )
 
 
-def _count_exclusive(verdicts: list[Verdict], groups: Sequence[Group]) -> None:
+def _count_exclusive(verdicts: list[HolderVerdict], groups: Sequence[HeldMemory]) -> None:
     """Set the bytes that no other holder of this scan retains."""
     owners = collections.Counter(storage for group in groups for storage in {**group.saved, **group.own})
     for verdict in verdicts:
@@ -314,7 +318,7 @@ def _count_exclusive(verdicts: list[Verdict], groups: Sequence[Group]) -> None:
             verdict.exclusive_bytes = 0
 
 
-def _living(group: Group) -> Iterator[Any]:
+def _living(group: HeldMemory) -> Iterator[Any]:
     return (tensor for reference in group.references if (tensor := reference()) is not None)
 
 
@@ -323,7 +327,7 @@ def material_bytes(live_bytes: int) -> int:
     return max(POLICY.material_bytes, int(POLICY.material_share * live_bytes))
 
 
-def _batches(group: Group, count: int, boundaries: Sequence[int]) -> float:
+def _batches(group: HeldMemory, count: int, boundaries: Sequence[int]) -> float:
     """Number of evaluation batches in which these graphs were added; usually one each. (Between two evaluations lie training
     steps; an image can take many calls of the model.)"""
     births = group.births

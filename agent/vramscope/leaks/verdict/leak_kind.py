@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Collection
 
 from vramscope.leaks.holders.holder import Holder
-from vramscope.leaks.holders.holder_bytes import Group
+from vramscope.leaks.holders.holder_bytes import HeldMemory
 from vramscope.leaks.holders.key import HolderKind
 from vramscope.leaks.policy import POLICY
 from vramscope.leaks.verdict.history import Observation, lengthens, rises
@@ -34,7 +34,7 @@ class LeakKind:
 class Classification:
     """One holder at one scan, with its earlier observations."""
 
-    group: Group
+    group: HeldMemory
     context: ScanContext
     before: list[Observation]
     now: Observation
@@ -179,6 +179,6 @@ def _patience(holder: Holder, per: str) -> int:
     return POLICY.model_cache_calls if holder.in_model else POLICY.call_patience * POLICY.tensor_growth_iterations
 
 
-def _is_bounded_window(group: Group) -> bool:
+def _is_bounded_window(group: HeldMemory) -> bool:
     """True where a bound limits the graphs to a window of some steps. (A replay buffer of any length has tensors without one.)"""
     return group.holder.bound is not None and group.holder.bound <= POLICY.bounded_graphs

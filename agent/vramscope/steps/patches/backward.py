@@ -17,7 +17,7 @@ OUTSIDE: Final = -1
 """Autograd's answer outside of any backward pass."""
 
 
-class BackwardFront:
+class BackwardPatch:
     """In front of both, for one session; ``loss.backward()`` calls the first of them by name."""
 
     def __init__(self, hooks: StepHooks) -> None:

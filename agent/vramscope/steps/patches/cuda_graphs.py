@@ -23,7 +23,7 @@ WITHIN: Final = frozenset((FORWARD, BACKWARD, EVAL))
 """Phases in which a replay is a part of a model, a compiled one for example."""
 
 
-class ReplayFront:
+class ReplayPatch:
     """Counts replays of one session, 0.3 µs each. ``notice`` is reported once, and never if a step has ended since the
     first replay."""
 
@@ -41,8 +41,8 @@ class ReplayFront:
         graphs = getattr(torch.cuda, "CUDAGraph", None)
         if not hasattr(graphs, "replay"):
             return
-        heard = guarded("the hook of CUDA graphs")(self._replayed)
-        self._hooks.patches.watch(graphs, "replay", before=heard)
+        hook = guarded("the hook of CUDA graphs")(self._replayed)
+        self._hooks.patches.watch(graphs, "replay", before=hook)
 
     def _replayed(self, *_: Any) -> None:
         clock = self._hooks.clock

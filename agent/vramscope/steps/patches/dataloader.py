@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vramscope.steps.hook_interface import StepHooks
 
 
-class LoaderFront:
+class LoaderPatch:
     """Watches all loaders of the process, for one session. Does nothing if PyTorch has no such iterator."""
 
     def __init__(self, hooks: StepHooks) -> None:

@@ -115,7 +115,7 @@ def _after(before: str, name: str) -> str:
     return f".{own}" if parent and parent == before.rpartition(".")[0] else name
 
 
-def _not_observed(training: TrainingState, declared: str) -> messages.Finding:
+def _not_observed(training: TrainingState, declared: str) -> messages.Pitfall:
     observation = training.module_calls
     assert observation is not None
     if observation.calls_in_eval_mode > observation.calls // 2:

@@ -46,8 +46,8 @@ def find(training: TrainingState) -> Detection | None:
     return Detection(technique(KIND, chip, text, observed, ranks=ranks, sharding=sharding or None), finding)
 
 
-def _mismatch(training: TrainingState, declared: _Declared, observed_name: str, ranks: int) -> messages.Finding | None:
-    """Finding if the called model is not distributed as declared."""
+def _mismatch(training: TrainingState, declared: _Declared, observed_name: str, ranks: int) -> messages.Pitfall | None:
+    """Pitfall if the called model is not distributed as declared."""
     if training.module_calls is None or not declared.expected or observed_name.startswith(declared.expected):
         return None
     if "DDP" in declared.expected and ranks == 1:

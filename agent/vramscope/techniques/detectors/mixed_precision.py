@@ -127,8 +127,8 @@ def _allows_tf32() -> bool:
 
 def _mismatch(
     training: TrainingState, declared: str | None, dtypes: set[str], observed: str
-) -> messages.Finding | None:
-    """Finding if one 16-bit dtype was declared and only the other one is used."""
+) -> messages.Pitfall | None:
+    """Pitfall if one 16-bit dtype was declared and only the other one is used."""
     wanted = _dtype_of(declared or "")
     if not training.is_sure or not wanted or wanted in dtypes or dtypes.isdisjoint(BY_NAME.values()):
         return None

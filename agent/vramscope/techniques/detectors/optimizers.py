@@ -72,8 +72,8 @@ def _kept_gradients(training: TrainingState) -> int:
 
 def _mismatch(
     training: TrainingState, declared: str | None, requested: str, classes: Sequence[str]
-) -> messages.Finding | None:
-    """Finding if the requested optimizer is of another family than the one that steps. Defaults do not count as requests."""
+) -> messages.Pitfall | None:
+    """Pitfall if the requested optimizer is of another family than the one that steps. Defaults do not count as requests."""
     wanted, found = _family(requested), [_family(name) for name in classes]
     if (
         declared is None

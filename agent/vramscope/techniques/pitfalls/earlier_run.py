@@ -43,7 +43,7 @@ class EarlierRun:
         """Autograd's operations on this thread at attach."""
         self._thread = 0
         self._scanned = False
-        self._finding: messages.Finding | None = None
+        self._finding: messages.Pitfall | None = None
 
     def begin(self) -> None:
         """Record the allocated memory at attach. About 10 µs."""
@@ -53,7 +53,7 @@ class EarlierRun:
         self._operations = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)()
         self._thread = threading.get_ident()
 
-    def find(self, training: TrainingState) -> messages.Finding | None:
+    def find(self, training: TrainingState) -> messages.Pitfall | None:
         """Search all objects once, in about 0.1 s, and only if much memory at attach is not used by this training."""
         if training.step < SCAN_STEP or self._scanned:
             return self._finding
@@ -66,7 +66,7 @@ class EarlierRun:
             self._finding = self._scan(training, ours, total)
         return self._finding
 
-    def _scan(self, training: TrainingState, ours: dict[int, int], total: int) -> messages.Finding | None:
+    def _scan(self, training: TrainingState, ours: dict[int, int], total: int) -> messages.Pitfall | None:
         optimizers = [one for one in optimizers_on_devices() if all(one is not known for known in training.optimizers)]
         models = self._models(training, optimizers)
         # The known models may include an abandoned one, which is no part of this training.

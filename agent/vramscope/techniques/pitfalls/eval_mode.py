@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CHECKPOINTS: Final = ("checkpoint", "checkpoint_sequential")
 
 
-def find(training: TrainingState) -> messages.Finding | None:
+def find(training: TrainingState) -> messages.Pitfall | None:
     observation = training.module_calls
     if (
         observation is None

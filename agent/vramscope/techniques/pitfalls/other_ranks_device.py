@@ -23,7 +23,7 @@ MAX_ELEMENTS: Final = 1_000
 """Number of elements of a container that are examined."""
 
 
-def find(training: TrainingState, environ: Mapping[str, str] = os.environ) -> messages.Finding | None:
+def find(training: TrainingState, environ: Mapping[str, str] = os.environ) -> messages.Pitfall | None:
     """Search only if each rank of this host has the device of its own number, and PyTorch has memory on a lower or higher one."""
     import torch
 

@@ -11,7 +11,7 @@ from vramscope.techniques.observation import TrainingState, plural, setting_text
 LEAK_KINDS: Final = ("no_grad-missing", "growing-eval")
 
 
-def closure(training: TrainingState) -> messages.Finding | None:
+def closure(training: TrainingState) -> messages.Pitfall | None:
     """A checkpointed function that closes over a loop variable: in backward it calls the last block for all of them.
 
     Non-reentrant checkpoints then give wrong gradients without an error, reentrant ones none for the earlier blocks.
@@ -46,7 +46,7 @@ def closure(training: TrainingState) -> messages.Finding | None:
     return training.finding("checkpoint-closure", text, advice, (problem.file, problem.line))
 
 
-def no_gradient(training: TrainingState) -> messages.Finding | None:
+def no_gradient(training: TrainingState) -> messages.Pitfall | None:
     """Trained weights in a reentrant checkpoint whose inputs need no gradient: adapters in frozen blocks get none.
 
     Backward then never reaches the checkpoint, and runs none of its modules again.
@@ -74,7 +74,7 @@ def no_gradient(training: TrainingState) -> messages.Finding | None:
     )
 
 
-def use_reentrant(training: TrainingState) -> messages.Finding | None:
+def use_reentrant(training: TrainingState) -> messages.Pitfall | None:
     """A checkpoint without use_reentrant: its variant depends on the version of PyTorch, and the old one has gaps."""
     observation = training.module_calls
     if observation is None or observation.regions.unset_at is None:
@@ -88,7 +88,7 @@ def use_reentrant(training: TrainingState) -> messages.Finding | None:
     )
 
 
-def empty_cache(training: TrainingState) -> messages.Finding | None:
+def empty_cache(training: TrainingState) -> messages.Pitfall | None:
     """A call of torch.cuda.empty_cache() in every step: the memory must be requested from the driver again in each step."""
     observation = training.module_calls
     if observation is None or not training.is_sure or training.with_cache_clear < training.observed:
@@ -114,7 +114,7 @@ def empty_cache(training: TrainingState) -> messages.Finding | None:
     )
 
 
-def grad_scaler(training: TrainingState) -> messages.Finding | None:
+def grad_scaler(training: TrainingState) -> messages.Pitfall | None:
     """A GradScaler that does not match the dtype of autocast: float16 needs one, bfloat16 does not.
 
     Source: PyTorch's page on mixed precision (docs.pytorch.org/docs/stable/amp.html, "Gradient Scaling"), and the code of
@@ -143,12 +143,12 @@ def grad_scaler(training: TrainingState) -> messages.Finding | None:
     return None
 
 
-def evaluation_leak(leak: messages.Leak) -> messages.Finding | None:
+def evaluation_leak(leak: messages.Leak) -> messages.Pitfall | None:
     """An evaluation that builds graphs, as the leak detector found it; None for other kinds of leaks."""
     if leak.kind not in LEAK_KINDS:
         return None
     action = "retains" if leak.kind == "growing-eval" else "builds and drops"
-    return messages.Finding(
+    return messages.Pitfall(
         kind="evaluation-with-graphs",
         text=f"An evaluation without no_grad {action} graphs that no backward uses. The Leaks page shows what they retain.",
         advice=leak.advice,

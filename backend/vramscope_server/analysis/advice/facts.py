@@ -15,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.ownership.allocation_owners import Ownership, name_of, ownership_of
 from vramscope_server.analysis.ownership.amounts import allocated_after, allocated_at, known_peak_event
 from vramscope_server.analysis.ownership.categories import CATEGORIES, categories_of
-from vramscope_server.analysis.ownership.owners import Ownership, name_of, ownership_of
 from vramscope_server.analysis.ownership.phases import PhaseIntervals, phase_intervals_of
 from vramscope_server.analysis.ownership.stack_categories import with_phases
 from vramscope_server.analysis.ownership.stack_frames import lives_with, stacks_through
 from vramscope_server.analysis.timeline.source_lines import SourceLines, frame_of, sites_of
 from vramscope_server.analysis.trace.trace import Trace
 
-Whole = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 WORTH_FRACTION: Final = 0.02
@@ -87,7 +87,7 @@ class StepFacts:
         return sites_of(self.trace)
 
     @cached_property
-    def allocated(self) -> Whole:
+    def allocated(self) -> IntArray:
         """Allocated bytes after each event; element 0 is before the first event."""
         return allocated_after(self.trace)
 
@@ -101,7 +101,7 @@ class StepFacts:
         return int(self.allocated[self.peak_event + 1])
 
     @cached_property
-    def at_peak(self) -> Whole:
+    def at_peak(self) -> IntArray:
         """Positions of the allocations that exist at the peak."""
         return allocated_at(self.trace, self.peak_event)
 
@@ -138,7 +138,7 @@ class StepFacts:
         made = self.trace.lives.alloc_event
         return (made >= first) & (made <= last)
 
-    def bytes_of(self, lives: Whole | Flags) -> int:
+    def bytes_of(self, lives: IntArray | Flags) -> int:
         return int(self.trace.lives.size_bytes[lives].sum())
 
     def owner(self, life: int) -> str | None:
@@ -163,7 +163,7 @@ class StepFacts:
         source = frame_of(self.trace, frame)
         return source.file, source.line
 
-    def peak_after(self, changes: Whole) -> int:
+    def peak_after(self, changes: IntArray) -> int:
         """Peak of the peak's step with these changes of allocated bytes after each event.
 
         Element 0 is the change before the first event.
@@ -171,16 +171,16 @@ class StepFacts:
         first, last = self.span
         return int((self.allocated + changes)[first + 1 : last + 2].max())
 
-    def without(self, lives: Flags, begin: Whole | None = None, end: Whole | None = None) -> Whole:
+    def without(self, lives: Flags, begin: IntArray | None = None, end: IntArray | None = None) -> IntArray:
         """Change of allocated bytes without these allocations, or without them from event ``begin`` to ``end`` of each."""
         return self.lowered(np.where(lives, self.trace.lives.size_bytes, 0), begin, end)
 
-    def lowered(self, by_bytes: Whole, begin: Whole | None = None, end: Whole | None = None) -> Whole:
+    def lowered(self, by_bytes: IntArray, begin: IntArray | None = None, end: IntArray | None = None) -> IntArray:
         """Change of allocated bytes with smaller allocations. ``begin`` and ``end`` have no entry for allocations with 0."""
         of, count = self.trace.lives, len(self.trace.events)
         rows = np.flatnonzero(by_bytes)
         start = of.alloc_event[rows] if begin is None else begin
-        stop = of.requested_event[rows] if end is None else end
+        stop = of.free_requested_event[rows] if end is None else end
         keep = stop > start
         change = np.zeros(count + 2, np.int64)
         size = by_bytes[rows]

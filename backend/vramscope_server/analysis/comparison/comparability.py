@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from vramscope_server.analysis.comparison.batch_size import batch_of
-from vramscope_server.analysis.units import MIB, amount, count
+from vramscope_server.analysis.number_format import MIB, amount, count
 
 Run = Mapping[str, Any]
 """A run in the form of GET /runs/RUN."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from vramscope_server.analysis.units import MIB, amount, count, duration, percent
+from vramscope_server.analysis.number_format import MIB, amount, count, duration, percent
 
 Row = dict[str, Any]
 FORMATS: Final = ("markdown", "csv", "latex")

@@ -8,7 +8,7 @@ from typing import Any, Final
 from vramscope_server.analysis.comparison.batch_size import batch_of
 from vramscope_server.analysis.comparison.comparability import reasons, same_steps
 from vramscope_server.analysis.comparison.labels import RunLabel, chips_of, names
-from vramscope_server.analysis.units import count
+from vramscope_server.analysis.number_format import count
 
 Run = Mapping[str, Any]
 """A run in the form of GET /runs/RUN."""

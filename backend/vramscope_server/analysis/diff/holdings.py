@@ -11,18 +11,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.ownership.categories import CATEGORIES, categories_of
-from vramscope_server.analysis.timeline.curve import AllocationCurve, alive, course_of, look_at, stacks_from, when
+from vramscope_server.analysis.timeline.curve import (
+    AllocationCurve,
+    alive,
+    allocation_curve,
+    describe_event,
+    shown_first,
+    stacks_from,
+)
 from vramscope_server.analysis.timeline.source_lines import frame_of, sites_of
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.timeline.source_lines import SourceLines
     from vramscope_server.analysis.trace.trace import Trace
 
-Whole = npt.NDArray[np.int64]
 EARLIER: Final = "before the recording"
 NO_STACK: Final = "no stack"
 _NUMBER: Final = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
@@ -61,12 +67,12 @@ class PeakAllocations:
 
 
 def peak_allocations_of(
-    trace: Trace, course: AllocationCurve | None = None, sites: SourceLines | None = None
+    trace: Trace, curve: AllocationCurve | None = None, sites: SourceLines | None = None
 ) -> PeakAllocations:
     """Allocated memory at the peak, or at a similar peak with stacks. About 20 ns per allocation and 10 µs per line."""
-    course = course_of(trace) if course is None else course
+    curve = allocation_curve(trace) if curve is None else curve
     sites = sites_of(trace) if sites is None else sites
-    moment = look_at(course, stacks_from(trace))
+    moment = shown_first(curve, stacks_from(trace))
     rows = alive(trace, moment)
     frame, module = _frames(trace, sites, rows), _modules(trace, rows)
     patterns, pattern = _patterns(trace.modules)
@@ -89,10 +95,10 @@ def peak_allocations_of(
         one.categories[CATEGORIES[kind]] = one.categories.get(CATEGORIES[kind], 0) + size_bytes
         if function >= 0:
             one.calls |= {trace.words[function]}
-    return PeakAllocations(when(trace, moment), int(size.sum()), int(course.allocated.max()), found)
+    return PeakAllocations(describe_event(trace, moment), int(size.sum()), int(curve.allocated.max()), found)
 
 
-def _frames(trace: Trace, sites: SourceLines, rows: Whole) -> Whole:
+def _frames(trace: Trace, sites: SourceLines, rows: IntArray) -> IntArray:
     """Frame of each allocation. Without a stack, -1 - phase, or one of the two codes after the phases."""
     stack, allocated = sites.stack[rows], trace.lives.alloc_event[rows]
     phase = np.full(len(rows), len(PHASES), np.int64)
@@ -106,7 +112,7 @@ def _frames(trace: Trace, sites: SourceLines, rows: Whole) -> Whole:
     return frame
 
 
-def _inner_functions(trace: Trace, sites: SourceLines, rows: Whole) -> Whole:
+def _inner_functions(trace: Trace, sites: SourceLines, rows: IntArray) -> IntArray:
     """Word position of the innermost (Python) function of each allocation; -1 without a stack."""
     stack = sites.stack[rows]
     function = np.full(len(rows), -1, np.int64)
@@ -116,7 +122,7 @@ def _inner_functions(trace: Trace, sites: SourceLines, rows: Whole) -> Whole:
     return function
 
 
-def _modules(trace: Trace, rows: Whole) -> Whole:
+def _modules(trace: Trace, rows: IntArray) -> IntArray:
     allocated = trace.lives.alloc_event[rows]
     module = np.full(len(rows), -1, np.int64)
     made = allocated >= 0
@@ -124,7 +130,7 @@ def _modules(trace: Trace, rows: Whole) -> Whole:
     return module
 
 
-def _patterns(modules: list[str]) -> tuple[list[str], Whole]:
+def _patterns(modules: list[str]) -> tuple[list[str], IntArray]:
     """Module names with ``*`` for numbers, without duplicates, and the position of each module's name."""
     positions: dict[str, int] = {}
     code = [positions.setdefault(_NUMBER.sub("*", name), len(positions)) for name in modules]

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
+
+from vramscope_server.analysis.array_types import FloatArray
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.timeline.curve import AllocationCurve
     from vramscope_server.analysis.trace.trace import Trace
 
-Floats = npt.NDArray[np.float64]
 POINTS: Final = 600
 
 
@@ -22,18 +22,18 @@ class StepLine:
 
     step: int | None
     """None if steps are unknown; the curve then covers the whole recording."""
-    share: Floats
-    allocated_bytes: Floats
+    share: FloatArray
+    allocated_bytes: FloatArray
 
 
-def step_line(trace: Trace, course: AllocationCurve, moment: int, points: int = POINTS) -> StepLine:
+def step_line(trace: Trace, curve: AllocationCurve, moment: int, points: int = POINTS) -> StepLine:
     """Curve of the step with this event. About 5 ns per event."""
     steps = trace.events.step
     code = int(steps[max(moment, 0)]) if len(steps) else -1
-    first, end = -1, course.end
+    first, end = -1, curve.end
     if code >= 0:
         inside = np.flatnonzero(steps == code)
         first, end = int(inside[0]) - 1, int(inside[-1]) + 1
-    moments = course.moments(first, end, points)
+    moments = curve.moments(first, end, points)
     share = 100 * (moments - first) / max(1, end - 1 - first)
-    return StepLine(code if code >= 0 else None, share, course.allocated[moments + 1].astype(np.float64))
+    return StepLine(code if code >= 0 else None, share, curve.allocated[moments + 1].astype(np.float64))

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.window import ACTIONS
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.fragmentation import usable as pieces
 from vramscope_server.analysis.fragmentation.request_sizes import RequestSizes, request_sizes_of
 from vramscope_server.analysis.fragmentation.usable import Moves, Parts, ReuseRules, Spans
@@ -30,10 +31,9 @@ from vramscope_server.analysis.trace.types import SEGMENT_MAP
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.simulator.settings import AllocatorSettings
-    from vramscope_server.analysis.simulator.timed_settings import Told
+    from vramscope_server.analysis.simulator.timed_settings import ReportedSettings
     from vramscope_server.analysis.trace.trace import Trace
 
-Whole = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.integer]
 
 _OOM: Final = ACTIONS.index("oom")
@@ -42,15 +42,15 @@ _OOM: Final = ACTIONS.index("oom")
 class Breakdown(NamedTuple):
     """Parts of reserved memory at some events of a window, in arrays of equal length."""
 
-    event: Whole
+    event: IntArray
     """The values are those after this event; -1 is the start."""
-    time_ns: Whole
-    step: Whole
-    phase: Whole
-    requested: Whole
-    rounding: Whole
-    usable: Whole
-    unusable: Whole
+    time_ns: IntArray
+    step: IntArray
+    phase: IntArray
+    requested: IntArray
+    rounding: IntArray
+    usable: IntArray
+    unusable: IntArray
     peak: int
     """Position of the highest reserved bytes; of these, the highest allocated bytes."""
     ooms: list[int]
@@ -59,12 +59,12 @@ class Breakdown(NamedTuple):
     """Number of events that contradict the state, because events are missing. If not 0, the parts are not exact."""
 
     @property
-    def in_use(self) -> Whole:
+    def in_use(self) -> IntArray:
         """Allocated bytes."""
         return self.requested + self.rounding
 
     @property
-    def reserved(self) -> Whole:
+    def reserved(self) -> IntArray:
         """Bytes that PyTorch took from the device."""
         return self.in_use + self.usable + self.unusable
 
@@ -146,13 +146,13 @@ def parts_of(trace: Trace) -> Parts:
     return pieces.walk(spans, moves, rules, count + 1, earlier=earlier)
 
 
-def _rules(sizes: RequestSizes, settings: AllocatorSettings, in_force: Told, action: Codes) -> ReuseRules:
+def _rules(sizes: RequestSizes, settings: AllocatorSettings, in_force: ReportedSettings, action: Codes) -> ReuseRules:
     """Rules during these events."""
     closed = in_force.get("expandable_segments") is False and not (action == SEGMENT_MAP).any()
     return ReuseRules(sizes, settings.max_split_bytes, settings.max_non_split_rounding_bytes, closed)
 
 
-def _heaps(pool: Whole, stream: Whole, large: npt.NDArray[np.bool_]) -> tuple[Whole, int]:
+def _heaps(pool: IntArray, stream: IntArray, large: npt.NDArray[np.bool_]) -> tuple[IntArray, int]:
     """Heap of each block, and the number of heaps."""
     pools, pool = numbered(pool)
     _, stream = numbered(stream)
@@ -181,7 +181,7 @@ def _moves(trace: Trace, count: int) -> Moves:
     return Moves(kind[order], span[order], moment[order])
 
 
-def _of_events(column: Codes, chosen: Whole) -> Whole:
+def _of_events(column: Codes, chosen: IntArray) -> IntArray:
     """Values of the event before each position; of the first event for the start."""
     if not len(column):
         return np.full(len(chosen), -1, np.int64)

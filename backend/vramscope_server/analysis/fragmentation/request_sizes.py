@@ -8,25 +8,23 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import FloatArray, IntArray
 from vramscope_server.analysis.trace.counting_sort import numbered
-
-Whole = npt.NDArray[np.int64]
 
 
 class RequestSizes(NamedTuple):
     """Distinct request sizes of all heaps, one heap after the other."""
 
-    first: Whole
+    first: IntArray
     """First position of each heap's sizes; heaps + 1 values."""
-    size_bytes: Whole
+    size_bytes: IntArray
     """Rounded sizes, sorted within a heap."""
-    share: npt.NDArray[np.float64]
+    share: FloatArray
     """Share of the heap's bytes in requests of up to this size; 1.0 at each heap's last size."""
 
 
-def request_sizes_of(heap: Whole, size_bytes: Whole, heaps: int) -> RequestSizes:
+def request_sizes_of(heap: IntArray, size_bytes: IntArray, heaps: int) -> RequestSizes:
     """Request sizes from the heap and rounded size of each request. Heaps are numbered from 0 and may be empty."""
     sizes, size = numbered(size_bytes)
     distinct, count = np.unique(heap * max(len(sizes), 1) + size, return_counts=True)

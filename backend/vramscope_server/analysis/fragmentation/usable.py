@@ -10,11 +10,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vramscope_server.analysis.fragmentation.placement import at_or_below, drop, empty_set, put
+from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.fragmentation.place_set import at_or_below, drop, empty_set, put
 from vramscope_server.analysis.fragmentation.request_sizes import RequestSizes
 from vramscope_server.analysis.numba_compile import entry, lean
-
-Whole = npt.NDArray[np.int64]
 
 NO_LIMIT: Final = 1 << 62
 
@@ -30,11 +29,11 @@ TAKE: Final = 5
 class Spans(NamedTuple):
     """Memory ranges that are added and removed as a whole: blocks, cudaMalloc segments, parts of expandable segments."""
 
-    address: Whole
-    size_bytes: Whole
-    requested_bytes: Whole
+    address: IntArray
+    size_bytes: IntArray
+    requested_bytes: IntArray
     """Requested bytes of blocks."""
-    heap: Whole
+    heap: IntArray
 
 
 class Moves(NamedTuple):
@@ -42,9 +41,9 @@ class Moves(NamedTuple):
 
     kind: npt.NDArray[np.uint8]
     """GIVE to TAKE: a block is freed; a segment or part of one is removed or added; a block is allocated."""
-    span: Whole
+    span: IntArray
     """Position of the span."""
-    moment: Whole
+    moment: IntArray
     """Position in time, rising from 0."""
 
 
@@ -63,10 +62,10 @@ class ReuseRules(NamedTuple):
 class Parts(NamedTuple):
     """Parts of reserved memory at each position in time, in bytes."""
 
-    requested: Whole
-    rounding: Whole
-    usable: Whole
-    unusable: Whole
+    requested: IntArray
+    rounding: IntArray
+    usable: IntArray
+    unusable: IntArray
     misfits: int
     """Number of moves that contradict the state, because events are missing. If not 0, the parts are not exact."""
 
@@ -88,18 +87,18 @@ def walk(
 class _State(NamedTuple):
     """Columns over the places at which free blocks and ranges start, and running sums."""
 
-    places: Whole
+    places: IntArray
     free: Any
     """Places at which free blocks start. Adjacent ones of a segment merge. The expandable segments of a heap count as one
     (-1 - heap), because their ranges adjoin no other heap."""
-    size: Whole
+    size: IntArray
     heap: Any
-    segment: Whole
-    lost: Whole
+    segment: IntArray
+    lost: IntArray
     mapped: Any
     """Places at which ranges of expandable segments start."""
-    range_size: Whole
-    now: Whole
+    range_size: IntArray
+    now: IntArray
     """Sums NOW_REQUESTED to NOW_UNUSABLE."""
 
 
@@ -114,7 +113,7 @@ def _walk(
     spans: Spans,
     begin: Any,
     end: Any,
-    places: Whole,
+    places: IntArray,
     moves: Moves,
     rules: ReuseRules,
     later: ReuseRules,

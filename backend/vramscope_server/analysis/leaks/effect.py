@@ -8,17 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.leaks.leaked_allocations import CannotTell, held_by
 from vramscope_server.analysis.leaks.release_points import releases
 from vramscope_server.analysis.leaks.reserved_effect import reserved_falls
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.ownership.amounts import allocated_after
 from vramscope_server.analysis.trace.trace import Trace, reserved_after
-from vramscope_server.analysis.units import amount
-
-Whole = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -63,12 +61,12 @@ def leak_effect(trace: Trace, kind: str, name: str, file: str | None, line: int 
     less = _let_go(trace, lives, at) + held.counted_bytes
     span = slice(held.begin, held.end + 1)
     before, after = allocated[span], (allocated - less)[span]
-    highest, highest_after = (int(np.argmax(course)) for course in (before, after))
+    highest, highest_after = (int(np.argmax(curve)) for curve in (before, after))
     reserved = int(reserved_after(trace)[span].max())
     falls = reserved_falls(trace, lives, at, held.end)
     phases = [_phase(trace, held.begin + place) for place in (highest, highest_after)]
     alive = int(less[span][highest])
-    told = LeakEffect(
+    effect = LeakEffect(
         step=int(trace.events.step[held.begin]),
         begin_event=held.begin,
         end_event=held.end,
@@ -84,26 +82,26 @@ def leak_effect(trace: Trace, kind: str, name: str, file: str | None, line: int 
         alive_bytes=alive,
         words="",
     )
-    if kind == "no_grad-missing" and not told.saved_bytes:
+    if kind == "no_grad-missing" and not effect.saved_bytes:
         # Each batch drops its graph. The looks know those of the batches that they came by at; the peak is in another.
         raise CannotTell("at the peak a graph was alive that no look had seen, so that what the fix saves is not known")
     at_peak = held.begin + highest
-    alive_then = trace.lives.requested_event[held.before] >= at_peak
+    alive_then = trace.lives.free_requested_event[held.before] >= at_peak
     needed = any(
         trace.lives.alloc_event[life] < at_peak <= until
         for life, until in held.needed_until.items()
         if life in held.after
     )
     replaced = bool(len(held.before)) and not alive_then.any()
-    return replace(told, words=_words(told, replaced=replaced, needed=needed))
+    return replace(effect, words=_words(effect, replaced=replaced, needed=needed))
 
 
-def _let_go(trace: Trace, lives: Whole, at: Whole) -> Whole:
+def _let_go(trace: Trace, lives: IntArray, at: IntArray) -> IntArray:
     """Bytes that are gone after each event, and were not in the recorded run; element 0 is before the first."""
     of, count = trace.lives, len(trace.events)
     change = np.zeros(count + 2, np.int64)
     np.add.at(change, np.maximum(at, of.alloc_event[lives]) + 1, of.size_bytes[lives])
-    np.subtract.at(change, of.requested_event[lives] + 1, of.size_bytes[lives])
+    np.subtract.at(change, of.free_requested_event[lives] + 1, of.size_bytes[lives])
     return np.cumsum(change[: count + 1])
 
 
@@ -116,12 +114,13 @@ def _phase(trace: Trace, events: int) -> str | None:
 # ---- words ----
 
 
-def _words(told: LeakEffect, *, replaced: bool, needed: bool) -> str:
+def _words(effect: LeakEffect, *, replaced: bool, needed: bool) -> str:
     """``replaced``: at the peak all that the step before had left was gone; ``needed``: what was held then is for the backward."""
-    where = "" if told.phase is None else f" in {told.phase}"
-    saved, alive = told.saved_bytes, told.alive_bytes
-    head = f"Holds {amount(told.held_bytes)}; the peak of step {told.step} falls by {amount(saved) if saved else '0'}: it is{where}"
-    if not alive and needed and told.phase == "backward":
+    where = "" if effect.phase is None else f" in {effect.phase}"
+    saved, alive = effect.saved_bytes, effect.alive_bytes
+    fall = amount(saved) if saved else "0"
+    head = f"Holds {amount(effect.held_bytes)}; the peak of step {effect.step} falls by {fall}: it is{where}"
+    if not alive and needed and effect.phase == "backward":
         return f"{head}, and the backward pass needs what is retained then."
     if not alive and replaced:
         return f"{head}, when the new had already replaced the old."
@@ -129,5 +128,7 @@ def _words(told: LeakEffect, *, replaced: bool, needed: bool) -> str:
         return f"{head}, when nothing was alive that the fix lets go by then."
     if saved == alive:
         return f"{head}, where all of that was alive."
-    then = amount(told.peak_allocated_after_bytes) + ("" if told.phase_after is None else f" in {told.phase_after}")
+    then = amount(effect.peak_allocated_after_bytes) + (
+        "" if effect.phase_after is None else f" in {effect.phase_after}"
+    )
     return f"{head}, where {amount(alive)} was alive that the fix lets go by then; without that the highest is {then}."

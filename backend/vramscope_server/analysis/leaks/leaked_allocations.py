@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.trace.address_lookup import allocation_at
 from vramscope_server.analysis.trace.trace import Trace
-
-Whole = npt.NDArray[np.int64]
-
 
 OF_EVALUATIONS: Final = frozenset({"growing-eval", "no_grad-missing"})
 OF_ONE_RESULT: Final = frozenset({"overlap", "overlap-unfreed"})
@@ -26,7 +23,7 @@ class CannotTell(Exception):
 
 
 @dataclass(frozen=True)
-class Held:
+class LeakedAllocations:
     """One leak over one step, from one scan to the next. Allocations are positions in ``trace.lives``."""
 
     kind: str
@@ -34,9 +31,9 @@ class Held:
     """Number of events before the first scan."""
     end: int
     """Number of events before the second scan."""
-    before: Whole
+    before: IntArray
     """Allocations that were retained at the first scan."""
-    after: Whole
+    after: IntArray
     """Allocations that were retained at the second scan only, and similar ones of the micro-steps between."""
     counted_bytes: int
     """Bytes that were retained at the first scan beside ``before``, extrapolated: their addresses are unknown."""
@@ -44,12 +41,12 @@ class Held:
     """Allocation -> event at which the backward pass that needs it has ended."""
 
 
-def held_by(trace: Trace, kind: str, name: str, file: str | None, line: int | None) -> Held:
+def held_by(trace: Trace, kind: str, name: str, file: str | None, line: int | None) -> LeakedAllocations:
     """What the leak of this kind, name and place held. Raises CannotTell."""
     ours = [
         at
-        for at, told in enumerate(trace.holdings)
-        if (told.kind, told.name, told.file, told.line) == (kind, name, file, line)
+        for at, holding in enumerate(trace.holdings)
+        if (holding.kind, holding.name, holding.file, holding.line) == (kind, name, file, line)
     ]
     if not ours:
         raise CannotTell("no look within this window saw it")
@@ -78,10 +75,12 @@ def held_by(trace: Trace, kind: str, name: str, file: str | None, line: int | No
     if kind in OF_ONE_RESULT:
         after = np.union1d(after, _of_earlier_micro_steps(trace, after, begin, end))
     needed = (held["holding"] < 0) & (life >= 0) & (held["event"] >= begin) & (held["event"] < end)
-    return Held(kind, begin, end, before, after, known, _needed_until(trace, held["event"][needed], life[needed]))
+    return LeakedAllocations(
+        kind, begin, end, before, after, known, _needed_until(trace, held["event"][needed], life[needed])
+    )
 
 
-def _of_earlier_micro_steps(trace: Trace, after: Whole, begin: int, end: int) -> Whole:
+def _of_earlier_micro_steps(trace: Trace, after: IntArray, begin: int, end: int) -> IntArray:
     """Allocations of earlier micro-steps that the same variable retained.
 
     A scan runs after the step and sees only those of the last micro-step. Earlier ones of the same stack and size that outlived the
@@ -91,7 +90,9 @@ def _of_earlier_micro_steps(trace: Trace, after: Whole, begin: int, end: int) ->
     begins = 1 + np.flatnonzero((phase[1:] == _BACKWARD) & (phase[:-1] != _BACKWARD))
     micro_step = np.searchsorted(begins, lives.alloc_event)
     until = np.append(begins, len(phase))[micro_step]
-    made = np.flatnonzero((lives.alloc_event >= begin) & (lives.alloc_event < end) & (lives.requested_event > until))
+    made = np.flatnonzero(
+        (lives.alloc_event >= begin) & (lives.alloc_event < end) & (lives.free_requested_event > until)
+    )
     found: list[int] = []
     for life in after[lives.stack[after] >= 0]:
         alike = (lives.stack[made] == lives.stack[life]) & (lives.requested_bytes[made] == lives.requested_bytes[life])
@@ -105,7 +106,7 @@ def _step(trace: Trace, event: int) -> int:
     return int(steps[event]) if event < len(steps) else int(steps[-1]) + 1
 
 
-def _needed_until(trace: Trace, event: Whole, life: Whole) -> dict[int, int]:
+def _needed_until(trace: Trace, event: IntArray, life: IntArray) -> dict[int, int]:
     """A backward ends where its phase does."""
     phase, step = trace.events.phase, trace.events.step
     until: dict[int, int] = {}

@@ -16,14 +16,12 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
-from vramscope_server.analysis.leaks.leaked_allocations import Held
+from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.leaks.leaked_allocations import LeakedAllocations
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.trace.types import ALLOC
-
-Whole = npt.NDArray[np.int64]
 
 GONE: Final = -1
 """Released before the recording begins."""
@@ -32,7 +30,7 @@ USERS: Final = 2
 _BACKWARD: Final = PHASES.index("backward")
 
 
-def releases(trace: Trace, held: Held) -> tuple[Whole, Whole]:
+def releases(trace: Trace, held: LeakedAllocations) -> tuple[IntArray, IntArray]:
     """(lives, the event before which the fix lets each of them go); those alone that it lets go earlier than the run did."""
     if held.kind in ("growing", "tensor-growth"):
         lives, at = _succeeded(trace, held)
@@ -46,11 +44,11 @@ def releases(trace: Trace, held: Held) -> tuple[Whole, Whole]:
         }[held.kind](trace, held)
         lives = np.concatenate([held.before, held.after])
         at = np.concatenate([np.full(len(held.before), GONE), newest])
-    earlier = at < trace.lives.requested_event[lives]
+    earlier = at < trace.lives.free_requested_event[lives]
     return lives[earlier], at[earlier]
 
 
-def _succeeded(trace: Trace, held: Held) -> tuple[Whole, Whole]:
+def _succeeded(trace: Trace, held: LeakedAllocations) -> tuple[IntArray, IntArray]:
     """Of the memory from before, as much remains as this step allocates again: each until one of its size is allocated."""
     size, made = trace.lives.requested_bytes, trace.lives.alloc_event
     at = np.full(len(held.before), GONE)
@@ -63,32 +61,32 @@ def _succeeded(trace: Trace, held: Held) -> tuple[Whole, Whole]:
     return held.before, at
 
 
-def _at_once(trace: Trace, held: Held) -> Whole:
+def _at_once(trace: Trace, held: LeakedAllocations) -> IntArray:
     """A result is let go when the next has been computed of it, and of the one beside it: ``a * b`` needs two."""
     made = np.flatnonzero(trace.events.action == ALLOC)
     following = np.searchsorted(made, trace.lives.alloc_event[held.after], side="right")
-    let_go: Whole = np.append(made, np.full(USERS, len(trace.events)))[following + USERS - 1] + 1
+    let_go: IntArray = np.append(made, np.full(USERS, len(trace.events)))[following + USERS - 1] + 1
     return let_go
 
 
-def _before_backward(trace: Trace, held: Held) -> Whole:
+def _before_backward(trace: Trace, held: LeakedAllocations) -> IntArray:
     backward = np.flatnonzero(trace.events.phase == _BACKWARD)
     following = np.searchsorted(backward, trace.lives.alloc_event[held.after], side="right")
     begins = np.append(backward, len(trace.events))[following]
-    last: Whole = np.maximum(begins, _needed(held))
+    last: IntArray = np.maximum(begins, _needed(held))
     return last
 
 
-def _with_the_backward(trace: Trace, held: Held) -> Whole:
+def _with_the_backward(trace: Trace, held: LeakedAllocations) -> IntArray:
     needed = _needed(held)
     return np.where(needed == GONE, _at_once(trace, held), needed)
 
 
-def _needed(held: Held) -> Whole:
+def _needed(held: LeakedAllocations) -> IntArray:
     return np.array([held.needed_until.get(int(life), GONE) for life in held.after], np.int64)
 
 
-def _at_the_steps_end(trace: Trace, held: Held) -> Whole:
+def _at_the_steps_end(trace: Trace, held: LeakedAllocations) -> IntArray:
     """The first event of a later step."""
     steps = trace.events.step
     later = np.flatnonzero(steps > steps[held.begin])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.leaks.release_points import GONE
 from vramscope_server.analysis.simulator.initial_state import INACTIVE, InitialState
 from vramscope_server.analysis.simulator.program import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, Program
@@ -20,23 +21,21 @@ from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.whatif.baseline_replay import USUAL_TOTAL_BYTES, earlier_of
 from vramscope_server.analysis.whatif.program import derivation_of, initial_of
 
-Whole = npt.NDArray[np.int64]
-
 _COLUMNS = ("op", "item", "size_bytes", "stream", "pool", "event")
 
 
-def reserved_falls(trace: Trace, lives: Whole, at: Whole, end: int) -> list[int]:
+def reserved_falls(trace: Trace, lives: IntArray, at: IntArray, end: int) -> list[int]:
     """By how much the peak of reserved bytes up to event ``end`` falls, the prediction first. Some 2 µs an event.
 
     lives, at   what is let go, and before which event (``releases``)
 
     Raises ValueError where the run used an allocator that is not PyTorch's own.
     """
-    told = derivation_of(trace)
-    items = told.item_of_life[lives]
+    derivation = derivation_of(trace)
+    items = derivation.item_of_life[lives]
     before, after = (
         _rows(program, np.flatnonzero(program.event < end))
-        for program in (told.program, _with_releases(told.program, items, at))
+        for program in (derivation.program, _with_releases(derivation.program, items, at))
     )
     falls = [_peak(trace, before) - _peak(trace, after)]
     if len(trace.beginning.segments):
@@ -63,7 +62,7 @@ def _peak(trace: Trace, program: Program, initial: InitialState | None = None) -
     return done.peak_reserved_bytes
 
 
-def _with_releases(program: Program, items: npt.NDArray[np.int32], at: Whole) -> Program:
+def _with_releases(program: Program, items: npt.NDArray[np.int32], at: IntArray) -> Program:
     """The same program with these items let go elsewhere; those that are GONE are never asked for."""
     gone, moved = at == GONE, at != GONE
     frees = np.isin(program.op, (FREE, FREE_REQUESTED, FREE_COMPLETED)) & np.isin(program.item, items)
@@ -85,7 +84,7 @@ def _by_size(program: Program, sign: int) -> Program:
     return _rows(program, rows)
 
 
-def _rows(program: Program, rows: npt.NDArray[np.int64]) -> Program:
+def _rows(program: Program, rows: IntArray) -> Program:
     return Program(**{name: getattr(program, name)[rows] for name in _COLUMNS})
 
 

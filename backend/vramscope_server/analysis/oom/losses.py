@@ -9,7 +9,7 @@ import numpy as np
 
 from vramscope.protocol.oom_record import OomRecord
 from vramscope.protocol.series import LOSSES
-from vramscope_server.analysis.series.window import LossWindow, SeriesColumn
+from vramscope_server.analysis.series.chart_data import LossWindow, SeriesColumn
 
 
 def loss_of(record: OomRecord) -> tuple[LossWindow | None, list[int]]:

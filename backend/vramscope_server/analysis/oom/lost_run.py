@@ -9,7 +9,7 @@ import numpy as np
 
 from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.prose import HOST, amount
-from vramscope_server.analysis.series.window import FloatArray
+from vramscope_server.analysis.array_types import FloatArray
 
 HOST_NEARLY_FULL: Final = 0.95
 PROCESS_NEARLY_ALL: Final = 0.90

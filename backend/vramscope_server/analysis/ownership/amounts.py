@@ -7,15 +7,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.trace.trace import Trace
-
-Whole = npt.NDArray[np.int64]
 
 ALIKE_FRACTION: Final = 1 / 256
 """Relative difference of peaks within which steps count as equal. A large block may include up to 1 MiB of remainder."""
 
 
-def allocated_after(trace: Trace, lives: npt.NDArray[np.bool_] | None = None) -> Whole:
+def allocated_after(trace: Trace, lives: npt.NDArray[np.bool_] | None = None) -> IntArray:
     """Allocated bytes (rounding included) after each event; element 0 is before the first event.
 
     lives   which allocations count; None: all
@@ -24,14 +23,14 @@ def allocated_after(trace: Trace, lives: npt.NDArray[np.bool_] | None = None) ->
     size = of.size_bytes if lives is None else np.where(lives, of.size_bytes, 0)
     change = np.zeros(count + 2, np.int64)
     np.add.at(change, of.alloc_event + 1, size)
-    np.subtract.at(change, of.requested_event + 1, size)
+    np.subtract.at(change, of.free_requested_event + 1, size)
     return np.cumsum(change[: count + 1])
 
 
-def allocated_at(trace: Trace, event: int) -> Whole:
+def allocated_at(trace: Trace, event: int) -> IntArray:
     """Positions of the allocations that exist after an event."""
     lives = trace.lives
-    return np.flatnonzero((lives.alloc_event <= event) & (lives.requested_event > event))
+    return np.flatnonzero((lives.alloc_event <= event) & (lives.free_requested_event > event))
 
 
 def peak_event(trace: Trace) -> int:

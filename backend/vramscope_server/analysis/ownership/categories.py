@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
 from vramscope.protocol.window import OWNER_CATEGORIES
-from vramscope_server.analysis.ownership.owners import NOBODY, ownership_of
+from vramscope_server.analysis.ownership.allocation_owners import NOBODY, ownership_of
 from vramscope_server.analysis.ownership.phases import PhaseIntervals, phase_intervals_of
 from vramscope_server.analysis.ownership.recompute import OPTIMIZER_FILES, recomputed, without_stacks
 from vramscope_server.analysis.ownership.stack_categories import moved_or_made, with_phases
@@ -121,7 +121,7 @@ def _are_brief(trace: Trace, intervals: PhaseIntervals) -> Flags:
     Older ones are more than an output, for example gradient buckets.
     """
     lives, events = trace.lives, trace.events
-    stays = lives.requested_event >= len(events)
+    stays = lives.free_requested_event >= len(events)
     backward = np.flatnonzero(events.phase == BACKWARD)
     last = int(events.step[backward[-1]]) if len(backward) else int(events.step[-1])
     born = events.step[np.maximum(lives.alloc_event, 0)]
@@ -142,7 +142,7 @@ def workspaces(trace: Trace, intervals: PhaseIntervals) -> Flags:
     makes counts all the same if there is no other: the layer cannot do without.
     """
     lives = trace.lives
-    stays = lives.requested_event >= len(trace.events)
+    stays = lives.free_requested_event >= len(trace.events)
     found = np.zeros(len(lives), np.bool_)
     most = CUBLAS_THREADS * max(1, len(np.unique(trace.events.stream)))
     in_linear = lives_with(trace, stacks_through(trace, file=LINEAR_FILE))

@@ -7,23 +7,22 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.trace.trace import Trace
-
-Whole = npt.NDArray[np.int64]
 
 
 class PhaseIntervals(NamedTuple):
     """Phase intervals of a trace with events."""
 
-    of_event: Whole
+    of_event: IntArray
     """Interval number of each event, rising."""
     phase: npt.NDArray[np.int8]
     """Phase of each interval; -1 if unknown."""
-    born: Whole
+    born: IntArray
     """Interval of each allocation; -1 if before the first event."""
     outlives: npt.NDArray[np.bool_]
     """Whether each allocation exists at the end of its interval."""
-    age: Whole
+    age: IntArray
     """Age of each allocation in optimizer steps, within the recording."""
 
 
@@ -35,9 +34,9 @@ def phase_intervals_of(trace: Trace) -> PhaseIntervals:
     of_event = np.cumsum(changes, dtype=np.int64)
     first = np.flatnonzero(np.concatenate([[True], changes[1:]]))
     last = len(events) - 1
-    made, gone = np.maximum(lives.alloc_event, 0), np.clip(lives.requested_event, 0, last)
+    made, gone = np.maximum(lives.alloc_event, 0), np.clip(lives.free_requested_event, 0, last)
     known = lives.alloc_event >= 0
-    ends = lives.requested_event <= last
+    ends = lives.free_requested_event <= last
     born = np.where(known, of_event[made], -1)
     step = events.step.astype(np.int64)
     return PhaseIntervals(

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.ownership.phases import PhaseIntervals
 from vramscope_server.analysis.ownership.stack_frames import lives_with, stacks_through
 from vramscope_server.analysis.trace.trace import Trace
@@ -40,7 +41,7 @@ def recomputed(trace: Trace, intervals: PhaseIntervals, in_backward: Flags) -> F
     run = np.cumsum(np.diff(inside, prepend=False) | (np.diff(intervals.born[made], prepend=-1) != 0))
     last_of_run = np.zeros(int(run[-1]) + 1, np.int64)
     last_of_run[run] = lives.alloc_event[made]  # (the last one is written)
-    repeated[made] = inside & (lives.requested_event[made] > last_of_run[run])
+    repeated[made] = inside & (lives.free_requested_event[made] > last_of_run[run])
     return repeated
 
 
@@ -55,7 +56,7 @@ def without_stacks(trace: Trace, intervals: PhaseIntervals, codes: Codes, python
     groups = np.split(recorded, starts[1:])
     with_stacks = trace.events.stack >= 0
     first_stack = int(np.argmax(with_stacks)) if with_stacks.any() else len(trace.events)
-    known: dict[tuple[int, bytes], npt.NDArray[np.int64]] = {}
+    known: dict[tuple[int, bytes], IntArray] = {}
     for group in groups:
         if lives.alloc_event[group[0]] >= first_stack:
             known[_signature(trace, intervals, group)] = group
@@ -67,5 +68,5 @@ def without_stacks(trace: Trace, intervals: PhaseIntervals, codes: Codes, python
     return codes
 
 
-def _signature(trace: Trace, intervals: PhaseIntervals, group: npt.NDArray[np.int64]) -> tuple[int, bytes]:
+def _signature(trace: Trace, intervals: PhaseIntervals, group: IntArray) -> tuple[int, bytes]:
     return int(intervals.phase[intervals.born[group[0]]]), trace.lives.requested_bytes[group].tobytes()

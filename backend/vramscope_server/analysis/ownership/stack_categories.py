@@ -70,7 +70,7 @@ def moved_or_made(trace: Trace) -> Flags:
     moves = lives_with(trace, stacks_through(trace, functions=_MOVES))
     calls = lives_with(trace, stacks_through(trace, functions=MODULE_CALLS))
     made = lives_with(trace, stacks_through(trace, functions=_MAKES))
-    stays = lives.requested_event >= len(trace.events)
+    stays = lives.free_requested_event >= len(trace.events)
     chosen: Flags = (moves | made) & ~calls & stays
     return chosen
 

@@ -9,16 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.ownership.amounts import allocated_after, allocated_at, peak_event
 from vramscope_server.analysis.ownership.categories import CATEGORIES, UNKNOWN, categories_of
 from vramscope_server.analysis.ownership.stack_categories import with_phases
 from vramscope_server.analysis.trace.trace import Trace
-from vramscope_server.analysis.units import amount
 
 MAX_MODULES: Final = 50
 EARLIER: Final = "before the recording"
-
-Whole = npt.NDArray[np.int64]
 
 
 def summary(trace: Trace, event: int | None = None) -> dict[str, Any]:
@@ -85,7 +84,7 @@ def event_text(trace: Trace, event: int, allocated_bytes: int) -> str:
     return text
 
 
-def _sums(code: npt.NDArray[Any], size: Whole, names: Sequence[str], what: str = "category") -> list[dict[str, Any]]:
+def _sums(code: npt.NDArray[Any], size: IntArray, names: Sequence[str], what: str = "category") -> list[dict[str, Any]]:
     rows = []
     for one in np.unique(code):
         chosen = code == one

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.profile import HISTORY, NOT_ATTRIBUTED, Profile
 from vramscope.protocol.series import UNKNOWN
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.profile.tables import Table
 from vramscope_server.analysis.timeline.curve import AllocationCurve
 from vramscope_server.analysis.timeline.grouping import MOST_SERIES, Grouping, cut_to
 
-Whole = npt.NDArray[np.int64]
 BEFORE: Final = "before the profile"
 
 
@@ -26,7 +25,7 @@ BEFORE: Final = "before the profile"
 class ProfileHistory:
     """Memory of a profile after each change."""
 
-    course: AllocationCurve
+    curve: AllocationCurve
     grouping: Grouping
     """Names of one table's rows, and the two other groups."""
 
@@ -59,7 +58,7 @@ def history_of(profile: Profile, table: str) -> ProfileHistory | None:
     event, group, by = (np.concatenate([part[at] for part in moves]) for at in range(3))
     kept = np.flatnonzero(by)
     kept = kept[np.argsort(event[kept], kind="stable")]
-    course = AllocationCurve(
+    curve = AllocationCurve(
         event=event[kept],
         row=group[kept].astype(np.int32),
         change_bytes=by[kept],
@@ -74,10 +73,10 @@ def history_of(profile: Profile, table: str) -> ProfileHistory | None:
         group=np.arange(last + 1, dtype=np.int32),
         rank=np.array([-1, *range(len(names)), -1]),
     )
-    return ProfileHistory(course, grouping)
+    return ProfileHistory(curve, grouping)
 
 
-def _allocated(change: Whole, totals: Whole, start: int) -> Whole:
+def _allocated(change: IntArray, totals: IntArray, start: int) -> IntArray:
     """Allocated bytes after each change."""
     run = np.cumsum(change)
     known_at = np.where(totals != UNKNOWN, np.arange(len(totals)), -1)
@@ -85,7 +84,7 @@ def _allocated(change: Whole, totals: Whole, start: int) -> Whole:
     return run + np.where(last >= 0, totals[last] - run[last], start)
 
 
-def _named(table: Table) -> tuple[list[str], Whole]:
+def _named(table: Table) -> tuple[list[str], IntArray]:
     """Names, and the position of each row's name; -1 if not attributed. Rows per phase or function share a name.
 
     Modules are cut to the depth that fits into the number of series.
@@ -106,7 +105,7 @@ def _named(table: Table) -> tuple[list[str], Whole]:
     return list(positions), np.array([positions.get(name, -1) for name in texts], np.int64)
 
 
-def _by_size(group: Whole, change: Whole, count: int, to_peak: int) -> Whole:
+def _by_size(group: IntArray, change: IntArray, count: int, to_peak: int) -> IntArray:
     """Groups sorted by their bytes at the peak, after ``to_peak`` changes, then by all bytes they allocate."""
     at_peak = np.bincount(group[:to_peak], change[:to_peak], count)
     in_all = np.bincount(group, np.maximum(change, 0), count)

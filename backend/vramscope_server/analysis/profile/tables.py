@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from vramscope.protocol.profile import KEYS, QUANTITIES, SPECIAL, TABLES, Profile
 from vramscope.protocol.series import PHASES, UNKNOWN
-
-IntArray = npt.NDArray[np.int64]
+from vramscope_server.analysis.array_types import IntArray
 
 DEFAULT_SORT: Final = "self_peak_bytes"
 SORTS: Final = (*QUANTITIES, "name")

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
+from vramscope_server.analysis.array_types import FloatArray, IntArray
+
 BoolArray = npt.NDArray[np.bool_]
 
 UNKNOWN: Final = -1

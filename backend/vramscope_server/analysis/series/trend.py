@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from vramscope.oom_diagnosis.growth import WORK_GROWS
+from vramscope_server.analysis.array_types import FloatArray
 
 MIN_STEPS: Final = 24
 """Minimum number of steps for a trend."""
@@ -35,6 +35,10 @@ _HOST_GRAIN_BYTES: Final = 512.0 * 1024
 _Z: Final = 1.96
 _QUARTER_SHARE: Final = 0.25
 """Minimum rise of each quarter of the window, as a share of the line's. A single jump is no growth."""
+THE_MODELS_SHARE: Final = 0.8
+"""Share of the rise of memory after each step from which on the models themselves grow."""
+KNOWN_SHARE: Final = 1 / 3
+"""Share of the steps that must lie between the first and the last one in which the tensors of models were counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +159,35 @@ def until_full(found: Trend | None, available_bytes: float | None) -> tuple[floa
         return None, None
     available = max(0.0, available_bytes)
     return available / found.slope, available / found.high
+
+
+def work_grows(floor: Trend, peaks: Trend) -> bool:
+    """True if memory after each step rises because the steps grow: a batch that is still referred to, and longer each time.
+
+    What is retained from step to step raises the peak by as much as the memory after a step. A longer batch raises the peak by its
+    activations too, which are many times the batch.
+    """
+    return floor.growing and peaks.growing and peaks.slope >= WORK_GROWS * floor.slope
+
+
+def models_slope(x: FloatArray, models: FloatArray, after_step_bytes: FloatArray, steps: float) -> float | None:
+    """Growth of the models in bytes per step; None if unknown, or if memory after each step rises for another reason.
+
+    Tensors are counted in a few steps only. From the first to the last of them, memory must rise by little more than the models.
+
+    x                 steps, after the warm-up
+    models            bytes of parameters, gradients, buffers and optimizer state at the end of each; NaN if unknown
+    after_step_bytes  memory after each
+    steps             number of steps whose memory rises
+    """
+    known = np.flatnonzero(np.isfinite(models) & np.isfinite(after_step_bytes))
+    if len(known) < 2:
+        return None
+    first, last = known[0], known[-1]
+    risen, of_models = (float(values[last] - values[first]) for values in (after_step_bytes, models))
+    if x[last] - x[first] < KNOWN_SHARE * steps or risen <= 0 or of_models < THE_MODELS_SHARE * risen:
+        return None
+    return of_models / float(x[last] - x[first])
 
 
 def _every_quarter_rises(x: FloatArray, y: FloatArray, slope: float, span: float) -> bool:

@@ -37,7 +37,7 @@ from vramscope_server.analysis.simulator.heap import (
     STATE,
     STOPPED,
     STREAMS,
-    Heap,
+    AllocatorState,
     compiled,
     pending_ring,
 )
@@ -53,7 +53,7 @@ from vramscope_server.analysis.simulator.segments import SMALL_MOST
 
 
 @compiled
-def allocate(heap: Heap, item: int, requested: int, stream: int, pool: int) -> Any:
+def allocate(heap: AllocatorState, item: int, requested: int, stream: int, pool: int) -> Any:
     """Find or make a block for a request. Whether there is one: else it is out of memory."""
     blocks, counts, settings = heap.blocks, heap.counts, heap.settings
     size = rounded(requested, settings[DIVISIONS : DIVISIONS + 16])
@@ -103,7 +103,7 @@ def allocate(heap: Heap, item: int, requested: int, stream: int, pool: int) -> A
 
 
 @compiled
-def request_free(heap: Heap, block: int) -> None:
+def request_free(heap: AllocatorState, block: int) -> None:
     """What is booked when the client lets go, whether other streams still use the block or not."""
     counts, size = heap.counts, heap.blocks[block, SIZE]
     counts[ALLOCATION] -= 1
@@ -113,7 +113,7 @@ def request_free(heap: Heap, block: int) -> None:
 
 
 @compiled
-def free_at_once(heap: Heap, item: int) -> None:
+def free_at_once(heap: AllocatorState, item: int) -> None:
     block = int64(heap.block_of[item])
     if block:
         request_free(heap, block)
@@ -121,7 +121,7 @@ def free_at_once(heap: Heap, item: int) -> None:
 
 
 @compiled
-def free_later(heap: Heap, item: int) -> None:
+def free_later(heap: AllocatorState, item: int) -> None:
     """The client lets go; other streams still use the block."""
     block = int64(heap.block_of[item])
     if block:
@@ -130,7 +130,7 @@ def free_later(heap: Heap, item: int) -> None:
 
 
 @compiled
-def join_pending(heap: Heap, block: int) -> None:
+def join_pending(heap: AllocatorState, block: int) -> None:
     """At the end of the ring of those that wait."""
     blocks, ring = heap.blocks, pending_ring(heap)
     last = blocks[ring, LEFT]
@@ -142,7 +142,7 @@ def join_pending(heap: Heap, block: int) -> None:
 
 
 @compiled
-def free_now(heap: Heap, item: int) -> None:
+def free_now(heap: AllocatorState, item: int) -> None:
     """The other streams are done; nothing to do where a release has waited for them already."""
     block = int64(heap.block_of[item])
     if block and heap.blocks[block, STATE] == PENDING:

@@ -26,7 +26,7 @@ from vramscope_server.analysis.simulator.heap import (
     STREAMS,
     UNBOUNDED_GROWTH,
     UNMAPPED,
-    Heap,
+    AllocatorState,
     compiled,
     free_list,
 )
@@ -37,7 +37,7 @@ REJECTED = -1
 
 
 @compiled
-def search(heap: Heap, block_list: int, size: int) -> Any:
+def search(heap: AllocatorState, block_list: int, size: int) -> Any:
     """The best fit among the free blocks, taken out of its list; 0: none may be used."""
     blocks, settings, head = heap.blocks, heap.settings, free_list(block_list)
     if settings[COLLECT_ABOVE] >= 0:
@@ -67,7 +67,7 @@ def search(heap: Heap, block_list: int, size: int) -> Any:
 
 
 @compiled
-def size_if_grown(heap: Heap, block: int) -> Any:
+def size_if_grown(heap: AllocatorState, block: int) -> Any:
     """Size of a block and of the unmapped addresses behind it, into which it can grow."""
     behind = heap.blocks[block, NEXT]
     if behind and heap.blocks[behind, STATE] == UNMAPPED:
@@ -76,7 +76,7 @@ def size_if_grown(heap: Heap, block: int) -> Any:
 
 
 @compiled
-def new_memory(heap: Heap, block_list: int, size: int) -> Any:
+def new_memory(heap: AllocatorState, block_list: int, size: int) -> Any:
     """A block of new memory, in no list; 0: limit or device do not allow it; REJECTED: refused before that."""
     settings, reserved = heap.settings, heap.counts[RESERVED_BYTES]
     asked = segment_size(settings, size)

@@ -24,7 +24,7 @@ from vramscope_server.analysis.simulator.heap import (
     STREAMS,
     TIES,
     UNMAPPED,
-    Heap,
+    AllocatorState,
     compiled,
     free_list,
     give_back,
@@ -35,23 +35,23 @@ from vramscope_server.analysis.simulator.heap import (
 
 
 @compiled
-def pool_of(heap: Heap, block: int) -> Any:
+def pool_of(heap: AllocatorState, block: int) -> Any:
     return heap.blocks[block, LIST] // heap.settings[STREAMS] // 2
 
 
 @compiled
-def is_large(heap: Heap, block_list: int) -> Any:
+def is_large(heap: AllocatorState, block_list: int) -> Any:
     return (block_list // heap.settings[STREAMS]) & 1
 
 
 @compiled
-def is_split(heap: Heap, block: int) -> Any:
+def is_split(heap: AllocatorState, block: int) -> Any:
     """Whether it is only a part of its segment."""
     return heap.blocks[block, PREVIOUS] != 0 or heap.blocks[block, NEXT] != 0
 
 
 @compiled
-def list_free(heap: Heap, block: int) -> None:
+def list_free(heap: AllocatorState, block: int) -> None:
     """Into its list of free blocks, as one that has just become free."""
     blocks, block_list = heap.blocks, heap.blocks[block, LIST]
     blocks[block, STATE] = FREE
@@ -60,23 +60,23 @@ def list_free(heap: Heap, block: int) -> None:
 
 
 @compiled
-def unlist_free(heap: Heap, block: int) -> None:
+def unlist_free(heap: AllocatorState, block: int) -> None:
     remove(heap, free_list(heap.blocks[block, LIST]), block)
 
 
 @compiled
-def list_unmapped(heap: Heap, block: int) -> None:
+def list_unmapped(heap: AllocatorState, block: int) -> None:
     heap.blocks[block, STATE] = UNMAPPED
     insert(heap, unmapped_list(heap.blocks[block, LIST]), block)
 
 
 @compiled
-def unlist_unmapped(heap: Heap, block: int) -> None:
+def unlist_unmapped(heap: AllocatorState, block: int) -> None:
     remove(heap, unmapped_list(heap.blocks[block, LIST]), block)
 
 
 @compiled
-def piece_of(heap: Heap, block: int, address: int, size: int) -> Any:
+def piece_of(heap: AllocatorState, block: int, address: int, size: int) -> Any:
     """A new record for a part of a block's segment; neither linked nor listed yet."""
     blocks = heap.blocks
     piece = new_record(heap)
@@ -90,7 +90,7 @@ def piece_of(heap: Heap, block: int, address: int, size: int) -> Any:
 
 
 @compiled
-def link_before(heap: Heap, piece: int, block: int) -> None:
+def link_before(heap: AllocatorState, piece: int, block: int) -> None:
     blocks = heap.blocks
     before = blocks[block, PREVIOUS]
     blocks[piece, PREVIOUS] = before
@@ -101,7 +101,7 @@ def link_before(heap: Heap, piece: int, block: int) -> None:
 
 
 @compiled
-def link_after(heap: Heap, piece: int, block: int) -> None:
+def link_after(heap: AllocatorState, piece: int, block: int) -> None:
     blocks = heap.blocks
     behind = blocks[block, NEXT]
     blocks[piece, NEXT] = behind
@@ -112,7 +112,7 @@ def link_after(heap: Heap, piece: int, block: int) -> None:
 
 
 @compiled
-def swallow_neighbours(heap: Heap, block: int, state: int) -> Any:
+def swallow_neighbours(heap: AllocatorState, block: int, state: int) -> Any:
     """Make one block of it and its neighbours in ``state`` (FREE or UNMAPPED), which leave their list.
 
     ``block`` is in no list. Gives how many cudaMalloc'd pieces it swallowed, and their bytes.
@@ -141,7 +141,7 @@ def swallow_neighbours(heap: Heap, block: int, state: int) -> Any:
 
 
 @compiled
-def set_free(heap: Heap, block: int) -> None:
+def set_free(heap: AllocatorState, block: int) -> None:
     """Merge a block that nobody uses with its free neighbours, and list what comes of it."""
     blocks, counts = heap.blocks, heap.counts
     count, size = swallow_neighbours(heap, block, FREE)
@@ -155,7 +155,7 @@ def set_free(heap: Heap, block: int) -> None:
 
 
 @compiled
-def take(heap: Heap, block: int, size: int, split: bool) -> Any:
+def take(heap: AllocatorState, block: int, size: int, split: bool) -> Any:
     """The block that a client gets of one that has left its list: the low part of ``size`` bytes, or the whole."""
     blocks, counts = heap.blocks, heap.counts
     was_split = is_split(heap, block)

@@ -36,7 +36,7 @@ from vramscope_server.analysis.simulator.heap import (
     STATE,
     STOPPED,
     UNMAPPED,
-    Heap,
+    AllocatorState,
     compiled,
     give_back,
     new_record,
@@ -47,13 +47,13 @@ from vramscope_server.analysis.simulator.segments import GRANULE, charge, next_a
 
 
 @compiled
-def is_spare(heap: Heap, block: int) -> Any:
+def is_spare(heap: AllocatorState, block: int) -> Any:
     """Whether nobody uses it, with memory behind it or without."""
     return block != 0 and (heap.blocks[block, STATE] == FREE or heap.blocks[block, STATE] == UNMAPPED)
 
 
 @compiled
-def new_expandable(heap: Heap, block_list: int, size: int) -> Any:
+def new_expandable(heap: AllocatorState, block_list: int, size: int) -> Any:
     """A free block of at least ``size`` bytes in no list, with memory under the whole of it; 0: the device is full.
 
     The first stretch of spare blocks that is long enough is used, by address, else a new stretch is reserved. Memory
@@ -79,7 +79,7 @@ def new_expandable(heap: Heap, block_list: int, size: int) -> Any:
 
 
 @compiled
-def spare_stretch(heap: Heap, block_list: int, size: int) -> Any:
+def spare_stretch(heap: AllocatorState, block_list: int, size: int) -> Any:
     """Where the first stretch of spare blocks of ``size`` bytes in all begins; 0: there is none."""
     blocks, head = heap.blocks, unmapped_list(block_list)
     unmapped = first(heap, head)
@@ -98,14 +98,14 @@ def spare_stretch(heap: Heap, block_list: int, size: int) -> Any:
 
 
 @compiled
-def reserved_bytes(heap: Heap, block_list: int) -> Any:
+def reserved_bytes(heap: AllocatorState, block_list: int) -> Any:
     """Addresses that a new expandable segment of this list reserves: whole pages."""
     page = heap.settings[LARGE_SEGMENT] if is_large(heap, block_list) else GRANULE
     return (heap.settings[RESERVATION_BYTES] + page - 1) // page * page
 
 
 @compiled
-def new_reservation(heap: Heap, block_list: int) -> Any:
+def new_reservation(heap: AllocatorState, block_list: int) -> Any:
     """A stretch of addresses without memory, as one listed block."""
     blocks, settings = heap.blocks, heap.settings
     page = settings[LARGE_SEGMENT] if is_large(heap, block_list) else GRANULE
@@ -121,7 +121,7 @@ def new_reservation(heap: Heap, block_list: int) -> Any:
 
 
 @compiled
-def map_pages(heap: Heap, block: int, size: int) -> Any:
+def map_pages(heap: AllocatorState, block: int, size: int) -> Any:
     """Put memory under the first ``size`` bytes of an unmapped block, in whole pages, all or none; and list it as free.
 
     It swallows its free neighbours. Whether the device had so much.
@@ -149,7 +149,7 @@ def map_pages(heap: Heap, block: int, size: int) -> Any:
 
 
 @compiled
-def unmap_pages(heap: Heap, block: int) -> None:
+def unmap_pages(heap: AllocatorState, block: int) -> None:
     """Take the memory from under a free block: the whole pages in it. What remains before and behind stays free.
 
     A stretch that has no memory left is given back.

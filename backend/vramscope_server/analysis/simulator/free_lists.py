@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.simulator.heap import (
     ADDRESS,
     FREE_BLOCKS,
@@ -19,8 +20,7 @@ from vramscope_server.analysis.simulator.heap import (
     SIZE,
     STATE,
     UNMAPPED,
-    Heap,
-    Int64,
+    AllocatorState,
     compiled,
 )
 
@@ -34,7 +34,7 @@ def priority(record: int) -> Any:
 
 
 @compiled
-def precedes(blocks: Int64, one: int, other: int) -> Any:
+def precedes(blocks: IntArray, one: int, other: int) -> Any:
     """Whether ``one`` comes before ``other`` in the list of which both are, or shall be."""
     if blocks[one, STATE] != UNMAPPED:
         if blocks[one, SIZE] != blocks[other, SIZE]:
@@ -45,7 +45,7 @@ def precedes(blocks: Int64, one: int, other: int) -> Any:
 
 
 @compiled
-def insert(heap: Heap, head: int, block: int) -> None:
+def insert(heap: AllocatorState, head: int, block: int) -> None:
     blocks = heap.blocks
     heap.counts[FREE_BLOCKS] += 1
     own = priority(block)
@@ -72,7 +72,7 @@ def insert(heap: Heap, head: int, block: int) -> None:
 
 
 @compiled
-def remove(heap: Heap, head: int, block: int) -> None:
+def remove(heap: AllocatorState, head: int, block: int) -> None:
     """Take out a block that is in the list, before its size or address changes."""
     blocks = heap.blocks
     heap.counts[FREE_BLOCKS] -= 1
@@ -97,7 +97,7 @@ def remove(heap: Heap, head: int, block: int) -> None:
 
 
 @compiled
-def first(heap: Heap, head: int) -> Any:
+def first(heap: AllocatorState, head: int) -> Any:
     """The least of a list; 0 where it is empty."""
     node = heap.blocks[head, LEFT]
     while node and heap.blocks[node, LEFT]:
@@ -106,7 +106,7 @@ def first(heap: Heap, head: int) -> Any:
 
 
 @compiled
-def first_of_size(heap: Heap, head: int, size: int) -> Any:
+def first_of_size(heap: AllocatorState, head: int, size: int) -> Any:
     """The first free block of at least ``size`` bytes; 0: there is none."""
     blocks = heap.blocks
     found = 0
@@ -121,7 +121,7 @@ def first_of_size(heap: Heap, head: int, size: int) -> Any:
 
 
 @compiled
-def last_below_size(heap: Heap, head: int, size: int) -> Any:
+def last_below_size(heap: AllocatorState, head: int, size: int) -> Any:
     """The last free block of less than ``size`` bytes; 0: there is none."""
     blocks = heap.blocks
     found = 0
@@ -136,7 +136,7 @@ def last_below_size(heap: Heap, head: int, size: int) -> Any:
 
 
 @compiled
-def following(heap: Heap, head: int, block: int) -> Any:
+def following(heap: AllocatorState, head: int, block: int) -> Any:
     """The next one in the list; 0: ``block`` is the last. ``block`` itself may have been taken out."""
     blocks = heap.blocks
     found = 0
@@ -151,7 +151,7 @@ def following(heap: Heap, head: int, block: int) -> Any:
 
 
 @compiled
-def preceding(heap: Heap, head: int, block: int) -> Any:
+def preceding(heap: AllocatorState, head: int, block: int) -> Any:
     """The one before in the list; 0: ``block`` is the first."""
     blocks = heap.blocks
     found = 0

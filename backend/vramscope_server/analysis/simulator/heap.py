@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import lean
 
 MIB: Final = 1 << 20
@@ -151,27 +152,26 @@ ODD_PAGE: Final = 2
 POOL_MISCOUNT: Final = 4
 UNBOUNDED_GROWTH: Final = 8
 
-Int64 = npt.NDArray[np.int64]
 
 compiled: Final = lean
 """Compiled without reference counts: every call passes the heap on, and counting made a replay four times slower."""
 
 
-class Heap(NamedTuple):
+class AllocatorState(NamedTuple):
     """All that the compiled code reads and writes."""
 
-    blocks: Int64
+    blocks: IntArray
     """One row per record; grown by :func:`with_room`."""
-    counts: Int64
-    pools: Int64
-    settings: Int64
-    addresses: Int64
+    counts: IntArray
+    pools: IntArray
+    settings: IntArray
+    addresses: IntArray
     """Addresses of the segments to come, in order. Missing ones are made up."""
     block_of: npt.NDArray[np.int32]
     """Block of each item; 0: not allocated, or completed."""
 
 
-def empty_heap(settings: Int64, *, items: int, room: int, addresses: Int64) -> Heap:
+def empty_heap(settings: IntArray, *, items: int, room: int, addresses: IntArray) -> AllocatorState:
     """Makes an empty heap with ``room`` blocks, for a program with this number of allocations."""
     lists = 2 * int(settings[POOLS]) * int(settings[STREAMS])
     pending = 1 + 2 * lists  # a head of the free and one of the unmapped blocks for each list
@@ -179,7 +179,7 @@ def empty_heap(settings: Int64, *, items: int, room: int, addresses: Int64) -> H
     counts[FRESH] = pending + 1
     blocks = np.zeros((pending + 1 + room, COLUMNS), np.int64)
     blocks[pending, LEFT] = blocks[pending, RIGHT] = pending
-    return Heap(
+    return AllocatorState(
         blocks=blocks,
         counts=counts,
         pools=np.zeros((int(settings[POOLS]), POOL_COLUMNS), np.int64),
@@ -189,7 +189,7 @@ def empty_heap(settings: Int64, *, items: int, room: int, addresses: Int64) -> H
     )
 
 
-def with_room(heap: Heap) -> Heap:
+def with_room(heap: AllocatorState) -> AllocatorState:
     """The same heap, with records for half as many blocks again, and for a release that cuts every free one."""
     rows = len(heap.blocks)
     more = max(rows // 2, 3 * int(heap.counts[FREE_BLOCKS]), 1024)
@@ -199,13 +199,13 @@ def with_room(heap: Heap) -> Heap:
 
 
 @compiled
-def has_room(heap: Heap) -> Any:
+def has_room(heap: AllocatorState) -> Any:
     """Whether any one operation can be done with the records that there are."""
     return heap.counts[FRESH] + 2 * heap.counts[FREE_BLOCKS] + 8 < heap.blocks.shape[0]
 
 
 @compiled
-def pending_ring(heap: Heap) -> Any:
+def pending_ring(heap: AllocatorState) -> Any:
     """The record at which the ring of pending blocks begins and ends."""
     return 1 + 4 * heap.settings[POOLS] * heap.settings[STREAMS]
 
@@ -223,7 +223,7 @@ def unmapped_list(block_list: int) -> Any:
 
 
 @compiled
-def new_record(heap: Heap) -> Any:
+def new_record(heap: AllocatorState) -> Any:
     """A record of zeros."""
     blocks, counts = heap.blocks, heap.counts
     record = counts[UNUSED]
@@ -238,13 +238,13 @@ def new_record(heap: Heap) -> Any:
 
 
 @compiled
-def give_back(heap: Heap, record: int) -> None:
+def give_back(heap: AllocatorState, record: int) -> None:
     heap.blocks[record, PREVIOUS] = heap.counts[UNUSED]
     heap.counts[UNUSED] = record
 
 
 @compiled
-def next_rank(heap: Heap) -> Any:
+def next_rank(heap: AllocatorState) -> Any:
     """Of what has just been made; 0 for all where the profile does not look at ages."""
     if heap.settings[TIES] != BY_ADDRESS:
         heap.counts[RANKS] += 1

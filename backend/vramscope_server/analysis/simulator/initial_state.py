@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import inner
 from vramscope_server.analysis.simulator.allocation import join_pending
 from vramscope_server.analysis.simulator.blocks import list_free, list_unmapped
@@ -45,8 +46,7 @@ from vramscope_server.analysis.simulator.heap import (
     STATE,
     STREAMS,
     TIES,
-    Heap,
-    Int64,
+    AllocatorState,
     compiled,
     new_record,
     pending_ring,
@@ -62,29 +62,29 @@ ACTIVE_PENDING_FREE: Final = 2
 class InitialState(NamedTuple):
     """Segments and their blocks; columns of each are of one length, sorted by address."""
 
-    segment_address: Int64
-    segment_size_bytes: Int64
-    segment_stream: Int64
+    segment_address: IntArray
+    segment_size_bytes: IntArray
+    segment_stream: IntArray
     """As in Program."""
-    segment_pool: Int64
+    segment_pool: IntArray
     """As in Program."""
-    segment_large: Int64
-    segment_expandable: Int64
+    segment_large: IntArray
+    segment_expandable: IntArray
     """1: one range of an expandable segment that has memory"""
-    segment_age: Int64
+    segment_age: IntArray
     """Rank by creation time; the lowest is the oldest. No snapshot has it; the order of the addresses is a guess."""
-    block_segment: Int64
+    block_segment: IntArray
     """Position among the segments; every segment has a block."""
-    block_address: Int64
-    block_size_bytes: Int64
-    block_requested_bytes: Int64
-    block_state: Int64
-    block_item: Int64
+    block_address: IntArray
+    block_size_bytes: IntArray
+    block_requested_bytes: IntArray
+    block_state: IntArray
+    block_item: IntArray
     """Allocation of the program that lives here; -1 for an inactive block."""
 
 
 @inner
-def lay(heap: Heap, initial: InitialState) -> None:
+def lay(heap: AllocatorState, initial: InitialState) -> None:
     """Fill an empty heap. It must have room for a record a block and two a segment.
 
     Where an expandable segment begins and ends is in no snapshot: ranges of one pool and stream that are within one
@@ -141,7 +141,7 @@ def lay(heap: Heap, initial: InitialState) -> None:
 
 
 @compiled
-def lay_block(heap: Heap, initial: InitialState, position: int, record: int) -> None:
+def lay_block(heap: AllocatorState, initial: InitialState, position: int, record: int) -> None:
     blocks, counts = heap.blocks, heap.counts
     size, item = initial.block_size_bytes[position], initial.block_item[position]
     blocks[record, ADDRESS] = initial.block_address[position]
@@ -165,14 +165,14 @@ def lay_block(heap: Heap, initial: InitialState, position: int, record: int) -> 
 
 
 @compiled
-def join(heap: Heap, before: int, record: int) -> None:
+def join(heap: AllocatorState, before: int, record: int) -> None:
     heap.blocks[record, PREVIOUS] = before
     if before:
         heap.blocks[before, NEXT] = record
 
 
 @compiled
-def in_reservation(heap: Heap, last: int, address: int, size: int, page: int) -> Any:
+def in_reservation(heap: AllocatorState, last: int, address: int, size: int, page: int) -> Any:
     """The record that comes before a range, and where its reservation begins; ``last``: of the range before, or 0."""
     blocks = heap.blocks
     if last:
@@ -185,7 +185,7 @@ def in_reservation(heap: Heap, last: int, address: int, size: int, page: int) ->
 
 
 @compiled
-def close_reservation(heap: Heap, last: int) -> None:
+def close_reservation(heap: AllocatorState, last: int) -> None:
     """The addresses behind the last range."""
     if last:
         row = heap.blocks[last]
@@ -195,7 +195,7 @@ def close_reservation(heap: Heap, last: int) -> None:
 
 
 @compiled
-def hole(heap: Heap, last: int, size: int) -> Any:
+def hole(heap: AllocatorState, last: int, size: int) -> Any:
     """Unmapped addresses behind a block, as a listed block."""
     blocks = heap.blocks
     record = new_record(heap)
@@ -209,5 +209,5 @@ def hole(heap: Heap, last: int, size: int) -> Any:
 
 
 @compiled
-def reservation_length(heap: Heap, page: int) -> Any:
+def reservation_length(heap: AllocatorState, page: int) -> Any:
     return (heap.settings[RESERVATION_BYTES] + page - 1) // page * page

@@ -8,6 +8,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
+
 ALLOC: Final = 0
 FREE: Final = 1
 """Requested and completed at once: no other stream uses the block."""
@@ -29,18 +31,18 @@ class Program:
     op: npt.NDArray[np.uint8]
     item: npt.NDArray[np.int32]
     """Allocation, counted from 0 in the order of the ALLOCs; -1 for operations on none."""
-    size_bytes: npt.NDArray[np.int64]
+    size_bytes: IntArray
     """ALLOC: asked for; else 0"""
     stream: npt.NDArray[np.int32]
     """ALLOC: counted from 0 in the order of the streams' handles as unsigned numbers; else 0"""
     pool: npt.NDArray[np.int32]
     """ALLOC, POOL_FREEABLE, EMPTY_POOL: 0 is the default pool; private pools count from 1; else 0"""
-    event: npt.NDArray[np.int64]
+    event: IntArray
     """Event of the trace; -1: memory that was there when the trace began."""
 
     def __len__(self) -> int:
         return len(self.op)
 
-    def rows(self, rows: npt.NDArray[np.int64]) -> Program:
+    def rows(self, rows: IntArray) -> Program:
         """These operations alone, in this order."""
         return Program(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})

@@ -28,7 +28,7 @@ from vramscope_server.analysis.simulator.heap import (
     STOPPED,
     STREAMS,
     SYNCS,
-    Heap,
+    AllocatorState,
     compiled,
     free_list,
     pending_ring,
@@ -37,7 +37,7 @@ from vramscope_server.analysis.simulator.segments import free_segment
 
 
 @compiled
-def complete(heap: Heap, block: int) -> None:
+def complete(heap: AllocatorState, block: int) -> None:
     """Nobody uses the block any more."""
     blocks, counts = heap.blocks, heap.counts
     heap.block_of[blocks[block, ITEM]] = 0
@@ -48,7 +48,7 @@ def complete(heap: Heap, block: int) -> None:
 
 
 @compiled
-def complete_pending(heap: Heap, block: int) -> None:
+def complete_pending(heap: AllocatorState, block: int) -> None:
     """The other streams are done with a pending block."""
     blocks = heap.blocks
     before, behind = blocks[block, LEFT], blocks[block, RIGHT]
@@ -60,7 +60,7 @@ def complete_pending(heap: Heap, block: int) -> None:
 
 
 @compiled
-def release_oversize(heap: Heap, block_list: int, size: int) -> Any:
+def release_oversize(heap: AllocatorState, block_list: int, size: int) -> Any:
     """Before all of it: give back one free block of at least max_split_size that is large enough, or several.
 
     Whether it was enough. What is given back stays so even where not.
@@ -85,7 +85,7 @@ def release_oversize(heap: Heap, block_list: int, size: int) -> Any:
 
 
 @compiled
-def release_list(heap: Heap, block_list: int) -> None:
+def release_list(heap: AllocatorState, block_list: int) -> None:
     """Give back every free block that is a whole segment, and the pages under the free parts of expandable ones."""
     blocks, head = heap.blocks, free_list(block_list)
     block = first(heap, head)
@@ -104,13 +104,13 @@ def release_list(heap: Heap, block_list: int) -> None:
 
 
 @compiled
-def release_pool(heap: Heap, pool: int) -> None:
+def release_pool(heap: AllocatorState, pool: int) -> None:
     for block_list in range(2 * pool * heap.settings[STREAMS], 2 * (pool + 1) * heap.settings[STREAMS]):
         release_list(heap, block_list)
 
 
 @compiled
-def release_cached(heap: Heap) -> None:
+def release_cached(heap: AllocatorState) -> None:
     """Wait for all streams, then give back all that can be, of the default pool and of pools that nobody uses."""
     heap.counts[SYNCS] += 1
     ring = pending_ring(heap)
@@ -123,7 +123,7 @@ def release_cached(heap: Heap) -> None:
 
 
 @compiled
-def empty_pool(heap: Heap, pool: int) -> None:
+def empty_pool(heap: AllocatorState, pool: int) -> None:
     """The same for one private pool that nobody uses: its blocks are waited for, and given back."""
     heap.counts[SYNCS] += 1
     ring = pending_ring(heap)
@@ -137,7 +137,7 @@ def empty_pool(heap: Heap, pool: int) -> None:
 
 
 @compiled
-def collect_garbage(heap: Heap) -> None:
+def collect_garbage(heap: AllocatorState) -> None:
     """Over the threshold, give back whole segments of the default large pool that lay free longer than the mean.
 
     A pass is always finished, also when enough has come back within it.

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import entry, int64, lean_entry
 from vramscope_server.analysis.simulator import heap as h
 from vramscope_server.analysis.simulator.allocation import allocate, free_at_once, free_later, free_now
@@ -19,8 +20,7 @@ from vramscope_server.analysis.simulator.heap import (
     FREEABLE,
     STATISTICS,
     STOPPED,
-    Heap,
-    Int64,
+    AllocatorState,
     empty_heap,
     has_room,
     with_room,
@@ -67,22 +67,22 @@ class Hazard(IntFlag):
 class Readings:
     """PyTorch's statistics after each operation: int64, one row an operation."""
 
-    address: Int64
+    address: IntArray
     """ALLOC: of the block; -1: out of memory. Else -1"""
-    statistics: Int64
+    statistics: IntArray
     """Shape (operations, requested STATISTICS); rows after the end of the replay are 0."""
 
-    def __getitem__(self, name: str) -> Int64:
+    def __getitem__(self, name: str) -> IntArray:
         """One of STATISTICS."""
-        column: Int64 = self.statistics[:, STATISTICS.index(name)]
+        column: IntArray = self.statistics[:, STATISTICS.index(name)]
         return column
 
     @property
-    def reserved_bytes(self) -> Int64:
+    def reserved_bytes(self) -> IntArray:
         return self["reserved_bytes"]
 
     @property
-    def allocated_bytes(self) -> Int64:
+    def allocated_bytes(self) -> IntArray:
         return self["allocated_bytes"]
 
 
@@ -132,7 +132,7 @@ def replay(
     device_total_bytes: int | None = None,
     limit_bytes: int | None = None,
     initial: InitialState | None = None,
-    segment_addresses: Sequence[int] | Int64 | None = None,
+    segment_addresses: Sequence[int] | IntArray | None = None,
     address_order: AddressOrder = "rising",
     readings: bool = False,
     statistics: int = len(STATISTICS),
@@ -226,7 +226,7 @@ def _settings_row(
     device_bytes: int,
     total: int,
     limit_bytes: int | None,
-) -> Int64:
+) -> IntArray:
     """All that the compiled code must know, as one row of numbers."""
     fraction = settings.per_process_memory_fraction
     if limit_bytes is None:
@@ -268,23 +268,23 @@ def _compiled(sources: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """
 
     @entry
-    def fill(heap: Heap, initial: InitialState) -> Any:
+    def fill(heap: AllocatorState, initial: InitialState) -> Any:
         lay(heap, initial)
         return sources
 
     @lean_entry
     def run(
-        heap: Heap,
+        heap: AllocatorState,
         op: npt.NDArray[np.uint8],
         item: npt.NDArray[np.int32],
-        size_bytes: Int64,
+        size_bytes: IntArray,
         stream: npt.NDArray[np.int32],
         pool: npt.NDArray[np.int32],
-        event: Int64,
-        progress: Int64,
+        event: IntArray,
+        progress: IntArray,
         leave_out_prologue: bool,
         stop_at_oom: bool,
-        read: Int64,
+        read: IntArray,
     ) -> Any:
         """From ``progress[0]`` on, to the end, an error, or until there may be too few records."""
         counts = heap.counts

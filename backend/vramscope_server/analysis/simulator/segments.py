@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.simulator.blocks import is_split, pool_of, unlist_free
 from vramscope_server.analysis.simulator.heap import (
     ADDRESS,
@@ -29,8 +30,7 @@ from vramscope_server.analysis.simulator.heap import (
     SEGMENT,
     SIZE,
     STOPPED,
-    Heap,
-    Int64,
+    AllocatorState,
     compiled,
     give_back,
     new_record,
@@ -49,7 +49,7 @@ SLOTS = 1 << 19
 
 
 @compiled
-def segment_size(settings: Int64, size: int) -> Any:
+def segment_size(settings: IntArray, size: int) -> Any:
     """Bytes of the segment that is made for a block of ``size`` (rounded) bytes."""
     if size <= SMALL_MOST:
         return GRANULE
@@ -59,7 +59,7 @@ def segment_size(settings: Int64, size: int) -> Any:
 
 
 @compiled
-def next_address(heap: Heap) -> Any:
+def next_address(heap: AllocatorState) -> Any:
     """Where the next segment lies: as recorded, or made up in the order that is asked for."""
     made = heap.counts[ADDRESSES_USED]
     heap.counts[ADDRESSES_USED] += 1
@@ -75,7 +75,7 @@ def next_address(heap: Heap) -> Any:
 
 
 @compiled
-def charge(heap: Heap, size: int) -> Any:
+def charge(heap: AllocatorState, size: int) -> Any:
     """Take bytes from the device; False if it has too few."""
     whole = (size + GRANULE - 1) // GRANULE * GRANULE
     if heap.counts[DEVICE_USED] + whole > heap.settings[DEVICE_BYTES]:
@@ -85,7 +85,7 @@ def charge(heap: Heap, size: int) -> Any:
 
 
 @compiled
-def note_reserved(heap: Heap, pool: int, size: int) -> None:
+def note_reserved(heap: AllocatorState, pool: int, size: int) -> None:
     """IngestState bytes that came from the device in one call, or (less than 0) that went back in one."""
     counts = heap.counts
     counts[RESERVED_BYTES] += size
@@ -104,7 +104,7 @@ def note_reserved(heap: Heap, pool: int, size: int) -> None:
 
 
 @compiled
-def new_segment(heap: Heap, block_list: int, size: int) -> Any:
+def new_segment(heap: AllocatorState, block_list: int, size: int) -> Any:
     """A whole segment as one block in no list; 0: the device is full."""
     blocks, counts = heap.blocks, heap.counts
     if not charge(heap, size):
@@ -122,7 +122,7 @@ def new_segment(heap: Heap, block_list: int, size: int) -> Any:
 
 
 @compiled
-def free_segment(heap: Heap, block: int) -> None:
+def free_segment(heap: AllocatorState, block: int) -> None:
     """Give a free block back with cudaFree. Of a part of a segment CUDA knows nothing: the replay ends there."""
     counts = heap.counts
     if is_split(heap, block) or heap.blocks[block, PAGE]:

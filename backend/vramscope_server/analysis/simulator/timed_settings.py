@@ -15,21 +15,21 @@ from typing import Any, Final
 from vramscope_server.analysis.simulator.settings import MIB, SLOTS, UNLIMITED, AllocatorSettings, BadSetting
 from vramscope_server.analysis.simulator.versions import AllocatorVersion
 
-Told = Mapping[str, Any]
+ReportedSettings = Mapping[str, Any]
 """Settings by the keys of PYTORCH_CUDA_ALLOC_CONF, as in ``vramscope.protocol.window.Window.settings_in_force``."""
 GIVEN: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 """Keys of the setting texts among the settings of a snapshot file."""
 _WORD: Final = re.compile(r"[^,:\[\]\s]+")
 
 
-def in_words(told: Mapping[str, Any]) -> dict[str, int | float | bool | str | None]:
+def in_words(reported: Mapping[str, Any]) -> dict[str, int | float | bool | str | None]:
     """A snapshot file's ``allocator_settings`` in the words of a window's ``settings_in_force``; what is none is left out."""
     words: dict[str, int | float | bool | str | None] = {
         key: value
-        for key, value in told.items()
+        for key, value in reported.items()
         if type(value) in (int, float, bool, str) and value == value and key not in GIVEN and key != "max_split_size"
     }
-    split, divisions = told.get("max_split_size"), told.get("roundup_power2_divisions")
+    split, divisions = reported.get("max_split_size"), reported.get("roundup_power2_divisions")
     if type(split) is int:
         words["max_split_size_mb"] = None if split < 0 else split / MIB
     if (
@@ -42,9 +42,12 @@ def in_words(told: Mapping[str, Any]) -> dict[str, int | float | bool | str | No
 
 
 def settings_in_force(
-    text: str, told: Told, profile: AllocatorVersion, large_segment_bytes: Callable[[tuple[int, ...]], int | None]
+    text: str,
+    reported: ReportedSettings,
+    profile: AllocatorVersion,
+    large_segment_bytes: Callable[[tuple[int, ...]], int | None],
 ) -> AllocatorSettings:
-    """What was in force where ``text`` was given last, and the allocator tells ``told`` of itself.
+    """What was in force where ``text`` was given last, and the allocator reports ``reported``.
 
     large_segment_bytes   gives the size of segments as it was seen, under these roundup_power2_divisions; None: none was.
                           PyTorch tells that setting nowhere, and keeps it
@@ -52,7 +55,7 @@ def settings_in_force(
     Its ``text`` is one value that gives all of it to a process that starts with it. Raises BadSetting as parse does.
     """
     given = AllocatorSettings.parse(text, profile)
-    settings = _with(given, told)
+    settings = _with(given, reported)
     keys = set(_WORD.findall(text))
     seen = None if "large_segment_size_mb" in keys else large_segment_bytes(settings.divisions)
     if seen is not None and seen > 10 * MIB and seen % MIB == 0:  # PyTorch takes no other
@@ -62,20 +65,20 @@ def settings_in_force(
     return settings if settings == given else replace(settings, text=words_of(settings))
 
 
-def _with(settings: AllocatorSettings, told: Told) -> AllocatorSettings:
+def _with(settings: AllocatorSettings, reported: ReportedSettings) -> AllocatorSettings:
     """Returns the settings with the recorded values; values that PyTorch would refuse are ignored."""
-    expandable, threshold = told.get("expandable_segments"), _number(told.get("garbage_collection_threshold"))
+    expandable, threshold = reported.get("expandable_segments"), _number(reported.get("garbage_collection_threshold"))
     if isinstance(expandable, bool):
         settings = replace(settings, expandable_segments=expandable)
     if threshold is not None and 0 <= threshold < 1:
         settings = replace(settings, garbage_collection_threshold=threshold)
-    if "max_split_size_mb" in told:
-        mib = _number(told["max_split_size_mb"])
-        if told["max_split_size_mb"] is None:
+    if "max_split_size_mb" in reported:
+        mib = _number(reported["max_split_size_mb"])
+        if reported["max_split_size_mb"] is None:
             settings = replace(settings, max_split_bytes=UNLIMITED)
         elif mib is not None and 0 < mib < UNLIMITED / MIB:
             settings = replace(settings, max_split_bytes=int(mib * MIB))
-    divisions = told.get("roundup_power2_divisions")
+    divisions = reported.get("roundup_power2_divisions")
     if type(divisions) is int and divisions == 0:
         settings = replace(settings, divisions=(0,) * SLOTS)
     elif type(divisions) in (int, str):

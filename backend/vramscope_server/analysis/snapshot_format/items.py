@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import entry
 from vramscope_server.analysis.snapshot_format.pickle_vm.tables import (  # fmt: skip
     BLOCK,
@@ -32,7 +32,6 @@ _TAG_MASK: Final = (1 << TAG_BITS) - 1
 _MAX_LINES: Final = 10_000
 """Maximum number of lines of a stack that is stored as text."""
 NOUNS: Final = {EVENT: "an event", BLOCK: "a block", SEGMENT: "a segment"}
-Whole = npt.NDArray[np.int64]
 
 
 def is_list(item: int) -> bool:
@@ -51,7 +50,7 @@ class Items:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
-    def inside(self, item: int, name: str, most: int = 1024) -> Whole:
+    def inside(self, item: int, name: str, most: int = 1024) -> IntArray:
         """Kind and row of all that a list holds."""
         if not is_list(item):
             raise BadSnapshot(f"{name}: no list")
@@ -61,7 +60,7 @@ class Items:
             raise BadSnapshot(f"{name}: frames, where they cannot be")
         if holds >> 2 > most:
             raise BadSnapshot(f"{name}: {holds >> 2:,} of them; up to {most:,} can be")
-        codes: Whole = flattened(self._tables.lists, self._tables.runs, np.array([row]))[0]
+        codes: IntArray = flattened(self._tables.lists, self._tables.runs, np.array([row]))[0]
         return codes
 
     def of_kind(self, codes: Any, kind: int, what: str) -> Any:
@@ -69,11 +68,13 @@ class Items:
         wrong = np.flatnonzero(codes & _KIND_MASK != kind)
         if not len(wrong):
             return codes >> KIND_BITS
-        told, noun = int(codes[wrong[0]]) & _KIND_MASK, NOUNS[kind]
-        if told in (NEW, OTHER):
+        found_kind, noun = int(codes[wrong[0]]) & _KIND_MASK, NOUNS[kind]
+        if found_kind in (NEW, OTHER):
             key = {EVENT: "action", BLOCK: "state", SEGMENT: "total_size"}[kind]
             raise BadSnapshot(f"{key} of {noun}: missing")
-        raise BadSnapshot(f"{what}: {NOUNS.get(told, 'no dict')}{f', where {noun} can be' if told in NOUNS else ''}")
+        raise BadSnapshot(
+            f"{what}: {NOUNS.get(found_kind, 'no dict')}{f', where {noun} can be' if found_kind in NOUNS else ''}"
+        )
 
     def kept(self, codes: Any, kind: int) -> Any:
         """The rows of those of these items that are of a kind."""
@@ -115,9 +116,9 @@ class Items:
     def _plain_pairs(self, item: int) -> dict[str, Any]:
         return {key: value_of(self._tables, value) for key, value in self.pairs(item).items()}
 
-    def event_lists(self, item: int, most_events: int) -> list[range | Whole]:
+    def event_lists(self, item: int, most_events: int) -> list[range | IntArray]:
         """The rows of each device's events. Those that follow each other, as in all files they do, are not copied."""
-        found: list[range | Whole] = []
+        found: list[range | IntArray] = []
         events = 0
         for code in self.inside(item, "device_traces").tolist():
             if code & _KIND_MASK != LIST:

@@ -1,6 +1,6 @@
 """Reads what ``torch.cuda.memory._dump_snapshot`` wrote, gzipped or not, into traces. Executes nothing that is in the file.
 
-The file is read as a stream by a machine of our own (``snapshot_stream``), which writes columns in place of objects: some
+The file is read as a stream by a machine of our own (``pickle_vm/machine.py``), which writes columns in place of objects: some
 110 bytes an event at its peak, and half a second for a million of them. Format: "Understanding CUDA Memory Usage" in
 PyTorch's documentation, and the files of torch 2.11 and 2.13.
 """
@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.window import ACTIONS, STATES, BadWindow
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import entry
+from vramscope_server.analysis.number_format import times
 from vramscope_server.analysis.simulator.timed_settings import in_words
 from vramscope_server.analysis.snapshot_format import stream
 from vramscope_server.analysis.snapshot_format.items import NOUNS, Items, flattened, is_dict, is_list
@@ -48,7 +49,6 @@ from vramscope_server.analysis.trace.forward_stacks import with_texts
 from vramscope_server.analysis.trace.stacks import Stacks
 from vramscope_server.analysis.trace.trace import MAX_ADDRESS, Trace, checked
 from vramscope_server.analysis.trace.types import Blocks, Events, Layout, Segments, rows_of
-from vramscope_server.analysis.units import times
 
 __all__ = ["BadSnapshot", "Progress", "Snapshot", "read"]
 
@@ -88,7 +88,6 @@ _OOM: Final = ACTIONS.index("oom")
 _INACTIVE: Final = STATES.index("inactive")
 MOST_BYTES: Final = 1 << 50
 """Maximum size of an event; larger ones would overflow sums."""
-Whole = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -140,9 +139,9 @@ class _Snapshot:
         self.stacks = _stacks(tables.flat, tables.stacks[: count[STACKS]])
         self.labels = tables.labels[: count[LABELS]]
         frames = tables.frames[: int(self.stacks.flat.max(initial=-1)) + 1]
-        said = self.labels[self.labels[:, 1] != WORD_NUMBER["forward_frames"], 2]
+        label_words = self.labels[self.labels[:, 1] != WORD_NUMBER["forward_frames"], 2]
         names = tables.annotations[: count[ANNOTATIONS], 3]
-        self.used = np.unique(np.concatenate([frames[:, 0], frames[:, 2], said, names[names >= 0]]))
+        self.used = np.unique(np.concatenate([frames[:, 0], frames[:, 2], label_words, names[names >= 0]]))
         self.words = words_of(tables, self.used)
         self.frames = {
             "file": self._word(frames[:, 0]),
@@ -154,14 +153,14 @@ class _Snapshot:
         self.stacks, self.frames, places = with_texts(self.stacks, self.frames, self.words, texts)
         self.of_list = np.array(places, np.int32)
 
-    def _word(self, numbers: Whole) -> Any:
+    def _word(self, numbers: IntArray) -> Any:
         """Positions in ``words`` of words by their numbers in the tables."""
         return np.searchsorted(self.used, numbers).astype(np.int32)
 
     def made(self, item: int) -> Snapshot:
         file = self._file(item)
         settings = file.get("allocator_settings")
-        told: Any = {} if settings is None else self.items.plain_dict(settings, "allocator_settings")
+        in_force: Any = {} if settings is None else self.items.plain_dict(settings, "allocator_settings")
         segments = self.items.of_kind(
             self.items.inside(file["segments"], "segments", MAX_SEGMENTS), SEGMENT, "segments"
         )
@@ -170,7 +169,9 @@ class _Snapshot:
         rows = self.tables.segments[segments]
         used = sorted({*rows[:, 0].tolist(), *(device for device, rows in enumerate(traces) if len(rows))})
         made = [
-            self._device(device, rows[rows[:, 0] == device], traces[device] if device < len(traces) else range(0), told)
+            self._device(
+                device, rows[rows[:, 0] == device], traces[device] if device < len(traces) else range(0), in_force
+            )
             for device in used
         ]
         if not made:
@@ -189,7 +190,7 @@ class _Snapshot:
             raise BadSnapshot("no snapshot of PyTorch's: it is no dict with a key 'segments'")
         return file
 
-    def _device(self, device: int, segments: Any, rows: range | Whole, settings: dict[str, Any]) -> Trace:
+    def _device(self, device: int, segments: Any, rows: range | IntArray, settings: dict[str, Any]) -> Trace:
         layout = self._layout(segments)
         which = self._known(rows)
         events, has_pools = self._columns(which)
@@ -228,22 +229,22 @@ class _Snapshot:
         # Older versions give no address of a block: blocks fill their segment in order.
         before = np.cumsum(size) - size
         first = np.cumsum(lengths) - lengths
-        begun = before[np.minimum(first, max(len(size) - 1, 0))] if len(size) else np.zeros(len(segments), np.int64)
+        earlier = before[np.minimum(first, max(len(size) - 1, 0))] if len(size) else np.zeros(len(segments), np.int64)
         rows = {
             "address": segments[:, 1], "size_bytes": segments[:, 2], "stream": segments[:, 3],
             "large": self._large(segments), "expandable": segments[:, 6],
             "pool": self._without_beyond(segments[:, 5], -3, "segment_pool_id", SEGMENT, 0),
         }  # fmt: skip
         requested = self._without_beyond(blocks[:, 2], BEYOND, "requested_size", BLOCK, -1)
-        told = {
+        fields = {
             "segment": home,
-            "address": rows["address"][home] + before - begun[home],
+            "address": rows["address"][home] + before - earlier[home],
             "size_bytes": size,
             "requested_bytes": np.where(requested < 0, size, requested),
             "state": self._states(blocks[:, 3]),
             "stack": blocks[:, 4],
         }
-        return checked(Layout(rows_of(Segments, rows), rows_of(Blocks, told)), "snapshot")
+        return checked(Layout(rows_of(Segments, rows), rows_of(Blocks, fields)), "snapshot")
 
     def _possible(self, segments: Any, blocks: Any, lengths: Any) -> Any:
         """The same without segments of which the place or the size cannot be, and without their blocks."""
@@ -269,40 +270,40 @@ class _Snapshot:
 
     def _large(self, segments: Any) -> Any:
         """Whether a segment is for large blocks; where its type is none that is known here, by its size."""
-        told = segments[:, 4]
-        for word, often in zip(*np.unique(told[told < 0], return_counts=True), strict=True):
-            said = "missing" if word == MISSING else f"{words_of(self.tables, [-2 - word])[0]:.40}, not known here"
-            self.odd[f"segment_type of a segment: {said}; told by its size"] += int(often)
-        return np.where(told < 0, segments[:, 2] > _SMALL_SEGMENT_BYTES, told)
+        sizes = segments[:, 4]
+        for word, often in zip(*np.unique(sizes[sizes < 0], return_counts=True), strict=True):
+            text = "missing" if word == MISSING else f"{words_of(self.tables, [-2 - word])[0]:.40}, not known here"
+            self.odd[f"segment_type of a segment: {text}; told by its size"] += int(often)
+        return np.where(sizes < 0, segments[:, 2] > _SMALL_SEGMENT_BYTES, sizes)
 
-    def _states(self, told: Any) -> Any:
+    def _states(self, states: Any) -> Any:
         """States of blocks; one that is not known here is free, as PyTorch's viewer counts it."""
-        for word, often in zip(*np.unique(told[told < 0], return_counts=True), strict=True):
-            said = f"{words_of(self.tables, [-1 - word])[0]:.40}"
-            self.odd[f"the state {said} of a block: not known here, taken for free"] += int(often)
-        return np.where(told < 0, _INACTIVE, told)
+        for word, often in zip(*np.unique(states[states < 0], return_counts=True), strict=True):
+            text = f"{words_of(self.tables, [-1 - word])[0]:.40}"
+            self.odd[f"the state {text} of a block: not known here, taken for free"] += int(often)
+        return np.where(states < 0, _INACTIVE, states)
 
     def _columns(self, which: Any) -> tuple[Events, bool]:
         """These events, and whether they tell of pools. Rows that follow each other are not copied."""
         tables = self.tables
-        told: dict[str, Any] = {name: getattr(tables, column)[which] for name, column in _COLUMNS.items()}
+        columns: dict[str, Any] = {name: getattr(tables, column)[which] for name, column in _COLUMNS.items()}
         for name, field in (("address", "addr"), ("size_bytes", "size")):
-            if not len(told[name]):
+            if not len(columns[name]):
                 continue
-            if told[name].min() == MISSING:
+            if columns[name].min() == MISSING:
                 raise BadSnapshot(f"{field} of an event: missing, where a whole number can be")
-        told["time_ns"] = self._without_beyond(told["time_ns"], BEYOND, "time_us", EVENT, -1)
-        told["pool"] = self._without_beyond(told["pool"], -3, "pool_id", EVENT, -1)
-        oom = np.flatnonzero(told["action"] == _OOM)
-        told["address"][oom] = self._without_beyond(told["address"][oom], BEYOND, "device_free", EVENT, -1)
-        if told["size_bytes"].sum(where=told["action"] != _OOM, dtype=np.float64) > MAX_ADDRESS:
+        columns["time_ns"] = self._without_beyond(columns["time_ns"], BEYOND, "time_us", EVENT, -1)
+        columns["pool"] = self._without_beyond(columns["pool"], -3, "pool_id", EVENT, -1)
+        oom = np.flatnonzero(columns["action"] == _OOM)
+        columns["address"][oom] = self._without_beyond(columns["address"][oom], BEYOND, "device_free", EVENT, -1)
+        if columns["size_bytes"].sum(where=columns["action"] != _OOM, dtype=np.float64) > MAX_ADDRESS:
             raise BadSnapshot("size of the events: more together than can be counted")
-        count = len(told["action"])
+        count = len(columns["action"])
         unknown: dict[str, Any] = {"step": np.full(count, -1, np.int32), "phase": np.full(count, -1, np.int8)}
-        events = Events(**told, **unknown, module=np.full(count, -1, np.int32))
-        return events, bool(count and told["pool"][0] >= 0)
+        events = Events(**columns, **unknown, module=np.full(count, -1, np.int32))
+        return events, bool(count and columns["pool"][0] >= 0)
 
-    def _known(self, rows: range | Whole) -> Any:
+    def _known(self, rows: range | IntArray) -> Any:
         """Those of these events whose actions are known here, which can be, and which are no other one told again.
 
         A slice where all are and follow each other.
@@ -339,29 +340,29 @@ class _Snapshot:
                 found[name] = of_event[which]
         return found
 
-    def _annotations(self, item: int | None) -> Whole:
+    def _annotations(self, item: int | None) -> IntArray:
         """Rows of the tables that the file tells as its own; other things among them are left out."""
         rows: Any = []
         if item is not None and is_list(item):
             rows = self.items.kept(self.items.inside(item, "external_annotations", MAX_EVENTS), ANNOTATION)
-        told: Whole = self.tables.annotations[np.asarray(rows, np.int64)]
-        return told[(told >= 0).all(axis=1)]
+        found: IntArray = self.tables.annotations[np.asarray(rows, np.int64)]
+        return found[(found >= 0).all(axis=1)]
 
     def _annotations_of(self, device: int, events: Events) -> Annotations:
-        told = self.annotations[self.annotations[:, 1] == device]
-        return annotations_of(told[:, 0], told[:, 2], self._word(told[:, 3]), events.time_ns)
+        own = self.annotations[self.annotations[:, 1] == device]
+        return annotations_of(own[:, 0], own[:, 2], self._word(own[:, 3]), events.time_ns)
 
     def _notes(self, file: dict[str, int]) -> list[str]:
         found = {f"the field {key:.40} of the file": 1 for key in file.keys() - _FILE_FIELDS - _HOST_FIELDS}
         for kind, word, often in self.tables.unknown[: self.tables.count[UNKNOWN]].tolist():
-            said = f"{words_of(self.tables, [word])[0]:.40}"
+            text = f"{words_of(self.tables, [word])[0]:.40}"
             if kind > BEYOND_KIND:
-                self._note(said, kind - BEYOND_KIND, often)
+                self._note(text, kind - BEYOND_KIND, often)
             else:
-                found[f"the action {said}" if kind == NEW else f"the field {said} of {NOUNS[kind]}"] = often
+                found[f"the action {text}" if kind == NEW else f"the field {text} of {NOUNS[kind]}"] = often
         return [
             *(f"{name}: not known here, left out ({times(often)})" for name, often in sorted(found.items())),
-            *(f"{said} ({times(often)})" for said, often in sorted(self.odd.items())),
+            *(f"{text} ({times(often)})" for text, often in sorted(self.odd.items())),
         ]
 
 

@@ -48,7 +48,7 @@ MAX_TEXT_BYTES: Final = 64 << 20
 """Maximum size of one text in the file."""
 _NOUNS: Final = {EVENT: "an event", BLOCK: "a block", SEGMENT: "a segment"}
 _ZIPPED: Final = b"\x1f\x8b"
-_UNTOLD: Final = (b"(", b"}", b"]")
+_NO_PROTOCOL: Final = (b"(", b"}", b"]")
 """Starts of a list or dict whose type protocols 0 and 1 do not show: a mark, or empty."""
 _SIGNS: Final = (
     (_ZIPPED, "gzipped twice: unpack it once"),
@@ -146,9 +146,9 @@ class _Reading:
     def _without_lines(self) -> None:
         """From here on the machine gets the file rewritten."""
         at = int(self.tables.count[AT])
-        begun = self.buffer[at : self.size].tobytes()
+        beginning = self.buffer[at : self.size].tobytes()
         self.unzipped = self.lines = WithoutLines(
-            begun, self.unzipped, self.before + at, most=MAX_TEXT_BYTES, chunk_bytes=CHUNK_BYTES
+            beginning, self.unzipped, self.before + at, most=MAX_TEXT_BYTES, chunk_bytes=CHUNK_BYTES
         )
         self.size, self.tables.count[NEED] = at, 1
         self._read_on()
@@ -192,15 +192,15 @@ class _Reading:
         begin = self.buffer[: min(self.size, 4096)].tobytes()
         if begin[:1] == b"\x80" and begin[1:2] <= b"\x05":
             return
-        for sign, said in _SIGNS:
+        for sign, text in _SIGNS:
             if begin.lstrip()[: len(sign)] == sign:
-                raise BadSnapshot(f"the file is no pickle; it is {said}")
-        if begin[:1] in _UNTOLD:
+                raise BadSnapshot(f"the file is no pickle; it is {text}")
+        if begin[:1] in _NO_PROTOCOL:
             return
         if begin.lstrip()[:1] in (b"{", b"["):
             trace = b'"traceEvents"' in begin or b'"schemaVersion"' in begin
-            said = "a Chrome trace, as torch.profiler writes; open it in Perfetto" if trace else "JSON"
-            raise BadSnapshot(f"the file is no pickle; it is {said}")
+            text = "a Chrome trace, as torch.profiler writes; open it in Perfetto" if trace else "JSON"
+            raise BadSnapshot(f"the file is no pickle; it is {text}")
         raise BadSnapshot("the file is no pickle")
 
     # ---- refusals ----
@@ -241,8 +241,8 @@ class _Reading:
                 max(int(self.tables.count[HEIGHT]) - 2, 0) : int(self.tables.count[HEIGHT])
             ].tolist()
             return ".".join(f"{value_of(self.tables, item)!s:.80}" for item in items)
-        said = self.buffer[at + 1 : min(self.size, at + 400)].tobytes().split(b"\n")[:2]
-        return ".".join(part.decode("ascii", "replace")[:80] for part in said)
+        lines = self.buffer[at + 1 : min(self.size, at + 400)].tobytes().split(b"\n")[:2]
+        return ".".join(part.decode("ascii", "replace")[:80] for part in lines)
 
     def _wrong_field(self) -> str:
         count = self.tables.count

@@ -14,7 +14,8 @@ import numpy as np
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.advice.rules import batch, checkpointing, foreach, optimizer_state, weight_copies
-from vramscope_server.analysis.techniques.memory_curve import Change, MemoryCurve, Whole, in_step
+from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.techniques.memory_curve import Change, MemoryCurve, in_step
 
 BODY: Final = [PHASES.index(phase) for phase in ("forward", "backward")]
 
@@ -69,7 +70,7 @@ def compares_rows(facts: StepFacts) -> bool:
     return not np.isin(batch.pair_sizes(rows), sizes_of_layers(facts)).any()
 
 
-def sizes_of_layers(facts: StepFacts) -> Whole:
+def sizes_of_layers(facts: StepFacts) -> IntArray:
     """Sizes of the tensors that modules without parts of their own allocate in their forward passes.
 
     Without cuBLAS's workspaces: the first layer that needs one allocates it, and it is no output.
@@ -101,6 +102,6 @@ def one_parameter_at_a_time(facts: StepFacts) -> Change | None:
     return Change(constant_bytes=in_step(facts, foreach.changes(facts)))
 
 
-def _next_allocation(allocations: Whole, events: Whole, end: int) -> Whole:
+def _next_allocation(allocations: IntArray, events: IntArray, end: int) -> IntArray:
     made = np.append(allocations[allocations >= 0], end)
     return made[np.minimum(np.searchsorted(made, events, side="right"), len(made) - 1)]

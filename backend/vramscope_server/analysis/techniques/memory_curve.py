@@ -10,21 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-import numpy.typing as npt
-
 from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.advice.rules.batch import scaling_bytes
-
-Whole = npt.NDArray[np.int64]
+from vramscope_server.analysis.array_types import IntArray
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryCurve:
     """Bytes after each event of the peak's step."""
 
-    constant_bytes: Whole
-    scaled_bytes: Whole
+    constant_bytes: IntArray
+    scaled_bytes: IntArray
     """Bytes for all rows of a recorded batch."""
     parts: int = 1
     """Number of micro-batches into which the recorded batch is divided."""
@@ -54,8 +50,8 @@ class MemoryCurve:
 class Change:
     """Change of both parts by a technique, after each event of the peak's step."""
 
-    constant_bytes: Whole | int = 0
-    scaled_bytes: Whole | int = 0
+    constant_bytes: IntArray | int = 0
+    scaled_bytes: IntArray | int = 0
     of: str = ""
     """Part of the model that changes, as text; "" for the whole model."""
 
@@ -66,7 +62,7 @@ def recorded_curve(facts: StepFacts) -> MemoryCurve:
     return MemoryCurve(in_step(facts, facts.allocated - scaled), in_step(facts, scaled))
 
 
-def in_step(facts: StepFacts, changes: Whole) -> Whole:
+def in_step(facts: StepFacts, changes: IntArray) -> IntArray:
     """Part of an array over all events (element 0: before the first) that belongs to the peak's step."""
     first, last = facts.span
     return changes[first + 1 : last + 2]

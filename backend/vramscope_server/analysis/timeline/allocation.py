@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from vramscope_server.analysis.timeline.curve import alive, when
+from vramscope_server.analysis.timeline.curve import alive, describe_event
 from vramscope_server.analysis.timeline.grouping import Grouping, Series
 from vramscope_server.analysis.timeline.polygons import DrawnAllocations
 from vramscope_server.analysis.timeline.source_lines import SourceLines, frame_of
@@ -16,8 +15,6 @@ from vramscope_server.analysis.trace.trace import address_as_json
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
-
-Whole = npt.NDArray[np.int64]
 
 
 class PickedAllocation(NamedTuple):
@@ -33,7 +30,7 @@ class PickedAllocation(NamedTuple):
     band_bytes: int
 
 
-def hit(
+def allocation_at(
     trace: Trace, grouping: Grouping, series: Series, moment: int, at_bytes: int, drawn: DrawnAllocations | None = None
 ) -> PickedAllocation:
     """The allocation at a height of the stack, at a moment. ``drawn``: in a picture of polygons, else in one of areas.
@@ -62,10 +59,10 @@ def life(trace: Trace, sites: SourceLines, row: int, category: str) -> dict[str,
     """All that is known of one allocation, a row of trace.lives; None, or an empty stack, is unknown."""
     lives, count = trace.lives, len(trace.events)
     made, let_go, usable = (
-        int(column[row]) for column in (lives.alloc_event, lives.requested_event, lives.completed_event)
+        int(column[row]) for column in (lives.alloc_event, lives.free_requested_event, lives.completed_event)
     )
-    born = when(trace, made) if made >= 0 else None
-    freed = when(trace, let_go) if 0 <= let_go < count else None
+    born = describe_event(trace, made) if made >= 0 else None
+    freed = describe_event(trace, let_go) if 0 <= let_go < count else None
     lasted = None
     if born and freed and born["seconds"] is not None and freed["seconds"] is not None:
         lasted = freed["seconds"] - born["seconds"]

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.timeline.grouping import at_depth
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
 
 Codes = npt.NDArray[np.signedinteger]
-Whole = npt.NDArray[np.int64]
 Lane = Literal["step", "phase", "module", "range"]
 """"range" means record_function."""
 MOST_SPANS: Final = 90
@@ -52,7 +52,7 @@ class AxisSpans:
     def __len__(self) -> int:
         return len(self.spans)
 
-    def add(self, lane: Lane, name: Callable[[int], str], stretches: Whole, low: int, least: float) -> None:
+    def add(self, lane: Lane, name: Callable[[int], str], stretches: IntArray, low: int, least: float) -> None:
         """The widest of a lane's stretches: (code, begin, end), counted from event ``low``; ``name``: of a code."""
         shown = _widest(stretches, least)
         self.spans.extend(Span(lane, name(code), low + at, low + to) for code, at, to in shown)
@@ -100,16 +100,16 @@ def every_span(trace: Trace, first: int, end: int) -> Iterator[tuple[str, Span]]
     for depth in range(1, int(lengths.max(initial=0)) + 1):
         names, stretches = _at(parts, depth, np.where(lengths >= depth, module, -1))
         yield from _spans("module", "module", names.__getitem__, stretches, low)
-    told = trace.annotations
-    inside = np.flatnonzero((told.first < end) & (told.end > np.maximum(told.first, low)))
-    for depth in np.unique(told.depth[inside]).tolist():
-        stretches = _painted(trace, inside[told.depth[inside] == depth], low, end)
+    annotations = trace.annotations
+    inside = np.flatnonzero((annotations.first < end) & (annotations.end > np.maximum(annotations.first, low)))
+    for depth in np.unique(annotations.depth[inside]).tolist():
+        stretches = _painted(trace, inside[annotations.depth[inside] == depth], low, end)
         track = f"range {depth + 1}" if depth else "range"
-        yield from _spans(track, "range", lambda row: trace.words[told.name[row]], stretches, 0)
+        yield from _spans(track, "range", lambda row: trace.words[annotations.name[row]], stretches, 0)
 
 
 def _spans(
-    track: str, lane: Lane, name: Callable[[int], str], stretches: Whole, low: int
+    track: str, lane: Lane, name: Callable[[int], str], stretches: IntArray, low: int
 ) -> Iterator[tuple[str, Span]]:
     for begin in range(0, stretches.shape[1], _SLICE):
         for code, at, to in stretches[:, begin : begin + _SLICE].T.tolist():
@@ -118,53 +118,53 @@ def _spans(
 
 def _add_ranges(made: AxisSpans, trace: Trace, low: int, end: int, least: float) -> None:
     """What the program named, as deep as there is room for."""
-    told = trace.annotations
-    inside = np.flatnonzero((told.first < end) & (told.end > np.maximum(told.first, low)))
-    depths = np.unique(told.depth[inside])
+    annotations = trace.annotations
+    inside = np.flatnonzero((annotations.first < end) & (annotations.end > np.maximum(annotations.first, low)))
+    depths = np.unique(annotations.depth[inside])
     if not len(depths):
         return
     stretches = np.empty((3, 0), np.int64)
     shown = 0
     for depth in depths[:_MOST_DEPTHS]:
-        deeper = _painted(trace, inside[told.depth[inside] <= depth], low, end)
+        deeper = _painted(trace, inside[annotations.depth[inside] <= depth], low, end)
         if stretches.shape[1] and deeper.shape[1] > MOST_SPANS:
             break
         stretches, shown = deeper, shown + 1
-    made.add("range", lambda row: trace.words[told.name[row]], stretches, 0, least)
+    made.add("range", lambda row: trace.words[annotations.name[row]], stretches, 0, least)
     made.depth["range"] = (shown, len(depths))
 
 
-def _painted(trace: Trace, rows: Whole, low: int, end: int) -> Whole:
+def _painted(trace: Trace, rows: IntArray, low: int, end: int) -> IntArray:
     """(row, begin, end) of stretches with what was begun last on top. O(rows log rows) a depth, whatever the window."""
-    told = trace.annotations
-    borders = np.unique(np.clip(np.concatenate([told.first[rows], told.end[rows], [low, end]]), low, end))
+    annotations = trace.annotations
+    borders = np.unique(np.clip(np.concatenate([annotations.first[rows], annotations.end[rows], [low, end]]), low, end))
     top = np.full(len(borders), -1)
-    for depth in np.unique(told.depth[rows]):
-        level = rows[told.depth[rows] == depth]
-        at = np.searchsorted(told.first[level], borders, side="right") - 1
-        covers = (at >= 0) & (told.end[level[np.maximum(at, 0)]] > borders)
+    for depth in np.unique(annotations.depth[rows]):
+        level = rows[annotations.depth[rows] == depth]
+        at = np.searchsorted(annotations.first[level], borders, side="right") - 1
+        covers = (at >= 0) & (annotations.end[level[np.maximum(at, 0)]] > borders)
         top[covers] = level[at[covers]]
     found = _stretches(top)
     found[1:] = np.append(borders, end)[found[1:]]
     return found
 
 
-def _at(parts: list[list[str]], depth: int, module: Codes) -> tuple[list[str], Whole]:
+def _at(parts: list[list[str]], depth: int, module: Codes) -> tuple[list[str], IntArray]:
     names, code = at_depth(parts, depth)
     return names, _stretches(np.where(module >= 0, code[np.maximum(module, 0)], -1))
 
 
-def _stretches(code: Codes) -> Whole:
+def _stretches(code: Codes) -> IntArray:
     """(code, begin, end) of what stays the same, without what is unknown: shape (3, stretches)."""
     if not len(code):
         return np.empty((3, 0), np.int64)
     starts = np.concatenate([[0], np.flatnonzero(np.diff(code)) + 1])
     found = np.stack([code[starts].astype(np.int64), starts, np.append(starts[1:], len(code))])
-    known: Whole = found[:, found[0] >= 0]
+    known: IntArray = found[:, found[0] >= 0]
     return known
 
 
-def _widest(stretches: Whole, least: float) -> list[list[int]]:
+def _widest(stretches: IntArray, least: float) -> list[list[int]]:
     width = stretches[2] - stretches[1]
     widest = np.argsort(-width, kind="stable")[:MOST_SPANS]
     kept = np.sort(widest[width[widest] >= least])

@@ -1,4 +1,4 @@
-"""The course of a trace: what was allocated after each event, and which allocation each change belongs to.
+"""Curve of a trace: what was allocated after each event, and which allocation each change belongs to.
 
 Allocated is what PyTorch calls so: blocks that the program holds, rounding included, from the event of the allocation to the
 one that frees it. A *moment* is the time after an event; -1 is before the first, so that a trace of n events has the
@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import entry
 from vramscope_server.analysis.trace.trace import reserved_after
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
 
-Whole = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
 BEFORE: Final = -1
 """Moment before the first event."""
@@ -30,19 +30,19 @@ NEARLY: Final = 0.95
 
 @dataclass(frozen=True, eq=False)
 class AllocationCurve:
-    """Changes in the order of events; :func:`course_of` makes it."""
+    """Changes in the order of events; :func:`allocation_curve` makes it."""
 
-    event: Whole
+    event: IntArray
     row: Rows
     """Rows of trace.lives."""
-    change_bytes: Whole
+    change_bytes: IntArray
     """Size of an allocation; minus the size at its end."""
-    there: Whole
+    there: IntArray
     """Rows that were allocated before the first event."""
-    there_bytes: Whole
-    allocated: Whole
+    there_bytes: IntArray
+    allocated: IntArray
     """Allocated bytes after each event; element 0 is before the first event."""
-    reserved: Whole
+    reserved: IntArray
     """Reserved bytes after each event; element 0 is before the first event."""
 
     @property
@@ -55,7 +55,7 @@ class AllocationCurve:
         training repeats itself, and stacks and modules come late in what the agent records."""
         return end - 1 - int(self.allocated[first + 1 : end + 1][::-1].argmax())
 
-    def moments(self, first: int, end: int, points: int) -> Whole:
+    def moments(self, first: int, end: int, points: int) -> IntArray:
         """At most ``points`` moments of a window: of each stretch of equal length the highest, and the two ends beside."""
         edges = np.linspace(first + 1, end + 1, min(points, end - first) + 1).astype(np.int64)
         chosen = np.empty(len(edges) - 1, np.int64)
@@ -63,13 +63,13 @@ class AllocationCurve:
         return np.unique(np.concatenate([[first], chosen - 1, [end - 1]]))
 
 
-def course_of(trace: Trace) -> AllocationCurve:
+def allocation_curve(trace: Trace) -> AllocationCurve:
     """Some 30 ns an event, and 40 bytes."""
     lives, count = trace.lives, len(trace.events)
-    there = np.flatnonzero((lives.alloc_event < 0) & (lives.requested_event > BEFORE))
+    there = np.flatnonzero((lives.alloc_event < 0) & (lives.free_requested_event > BEFORE))
     there_bytes = lives.size_bytes[there]
     event, row, change, allocated = _changes(
-        lives.alloc_event, lives.requested_event, lives.size_bytes, count, int(there_bytes.sum())
+        lives.alloc_event, lives.free_requested_event, lives.size_bytes, count, int(there_bytes.sum())
     )
     return AllocationCurve(event, row, change, there, there_bytes, allocated, reserved_after(trace))
 
@@ -80,23 +80,23 @@ def stacks_from(trace: Trace) -> int | None:
     return int(found[0]) if len(found) else None
 
 
-def look_at(course: AllocationCurve, stacks: int | None) -> int:
+def shown_first(curve: AllocationCurve, stacks: int | None) -> int:
     """Where to look first: the peak, or a moment nearly as high from which on stacks were recorded."""
-    peak = course.peak(BEFORE, course.end)
+    peak = curve.peak(BEFORE, curve.end)
     if stacks is None or peak >= stacks:
         return peak
-    later = course.peak(stacks, course.end)
-    return later if course.allocated[later + 1] >= NEARLY * course.allocated[peak + 1] else peak
+    later = curve.peak(stacks, curve.end)
+    return later if curve.allocated[later + 1] >= NEARLY * curve.allocated[peak + 1] else peak
 
 
-def alive(trace: Trace, moment: int) -> Whole:
+def alive(trace: Trace, moment: int) -> IntArray:
     """Rows of trace.lives that are allocated at a moment, in the order of their birth."""
     lives = trace.lives
-    rows: Whole = np.flatnonzero((lives.alloc_event <= moment) & (lives.requested_event > moment))
+    rows: IntArray = np.flatnonzero((lives.alloc_event <= moment) & (lives.free_requested_event > moment))
     return rows
 
 
-def when(trace: Trace, moment: int) -> dict[str, Any]:
+def describe_event(trace: Trace, moment: int) -> dict[str, Any]:
     """A moment in words and numbers; None is unknown."""
     events = trace.events
     if not len(events):

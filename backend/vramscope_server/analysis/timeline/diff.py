@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from vramscope_server.analysis.timeline.curve import alive, when
+from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.timeline.curve import alive, describe_event
 from vramscope_server.analysis.timeline.grouping import Grouping
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
 
-Whole = npt.NDArray[np.int64]
 MOST_ROWS: Final = 200
 
 
@@ -22,8 +21,8 @@ def between(trace: Trace, grouping: Grouping, a: int, b: int) -> dict[str, Any]:
     at_a, at_b = alive(trace, a), alive(trace, b)
     size = trace.lives.size_bytes
 
-    def moment(event: int, rows: Whole) -> dict[str, Any]:
-        return when(trace, event) | {"allocated_bytes": int(size[rows].sum()), "allocations": len(rows)}
+    def moment(event: int, rows: IntArray) -> dict[str, Any]:
+        return describe_event(trace, event) | {"allocated_bytes": int(size[rows].sum()), "allocations": len(rows)}
 
     return {
         "a": moment(a, at_a),
@@ -34,7 +33,7 @@ def between(trace: Trace, grouping: Grouping, a: int, b: int) -> dict[str, Any]:
     }
 
 
-def _grouped(trace: Trace, grouping: Grouping, rows: Whole) -> dict[str, Any]:
+def _grouped(trace: Trace, grouping: Grouping, rows: IntArray) -> dict[str, Any]:
     size = trace.lives.size_bytes[rows]
     groups, of_row = np.unique(grouping.group[rows], return_inverse=True)
     of_row = of_row.reshape(-1)

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.timeline.curve import alive
 from vramscope_server.analysis.timeline.source_lines import SourceLines, frame_of
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
 
-Whole = npt.NDArray[np.int64]
 FlameBy = Literal["stack", "module"]
 
 MOST_BOXES: Final = 2000
@@ -86,22 +86,22 @@ def flame(
 class _Paths:
     """Lists of labels, outermost first, one for each kind of row. A label is a frame, or of ``names`` (counted from there on)."""
 
-    flat: Whole
-    offsets: Whole
-    of_row: Whole
+    flat: IntArray
+    offsets: IntArray
+    of_row: IntArray
     frames: int
     """Labels below this number are frames."""
     names: list[str]
     own: npt.NDArray[np.bool_]
     by: FlameBy
-    sources: Whole
+    sources: IntArray
     """Source of each path: a stack, or the negative of another index."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
 
-def _without(trace: Trace, rows: Whole) -> Whole:
+def _without(trace: Trace, rows: IntArray) -> IntArray:
     """Of rows of which nothing else is known: the phase they were born in, then "unknown", then "before the recording"."""
     born = trace.lives.alloc_event[rows]
     codes = np.full(len(rows), len(PHASES) + 1, np.int64)
@@ -111,19 +111,21 @@ def _without(trace: Trace, rows: Whole) -> Whole:
     return codes
 
 
-def _by_stack(trace: Trace, sites: SourceLines, rows: Whole, libraries: bool) -> _Paths:
+def _by_stack(trace: Trace, sites: SourceLines, rows: IntArray, libraries: bool) -> _Paths:
     stack = sites.stack[rows]
     key = np.where(stack >= 0, stack, -1 - _without(trace, rows))
     sources, of_row = np.unique(key, return_inverse=True)
     flat, offsets = np.asarray(trace.stacks.flat), np.asarray(trace.stacks.offsets)
     frames = len(sites.own)
     names = [*(f"no stack: {phase}" for phase in PHASES), "no stack", "before the recording"]
-    told = sources >= 0
+    has_source = sources >= 0
     starts = (
-        np.where(told, offsets[np.where(told, sources, 0)], 0) if len(offsets) > 1 else np.zeros(len(sources), np.int64)
+        np.where(has_source, offsets[np.where(has_source, sources, 0)], 0)
+        if len(offsets) > 1
+        else np.zeros(len(sources), np.int64)
     )
     ends = (
-        np.where(told, offsets[np.where(told, sources, 0) + 1], 1)
+        np.where(has_source, offsets[np.where(has_source, sources, 0) + 1], 1)
         if len(offsets) > 1
         else np.ones(len(sources), np.int64)
     )
@@ -131,17 +133,17 @@ def _by_stack(trace: Trace, sites: SourceLines, rows: Whole, libraries: bool) ->
     path = np.repeat(np.arange(len(sources)), lengths)
     nth = np.arange(len(path)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     place = ends[path] - 1 - nth  # outermost first
-    known = told[path]
+    known = has_source[path]
     label = np.where(known, flat[np.where(known, place, 0)] if len(flat) else 0, frames - 1 - sources[path])
     if not libraries:
-        innermost = known & (place == np.append(sites.inner, -1)[np.where(told, sources, -1)][path])
+        innermost = known & (place == np.append(sites.inner, -1)[np.where(has_source, sources, -1)][path])
         kept = ~known | innermost | np.append(sites.own, False)[np.minimum(label, frames)]
         path, label = path[kept], label[kept]
     out = np.concatenate([[0], np.cumsum(np.bincount(path, minlength=len(sources)))])
     return _Paths(label.astype(np.int64), out, of_row.reshape(-1), frames, names, sites.own, "stack", sources)
 
 
-def _by_module(trace: Trace, rows: Whole) -> _Paths:
+def _by_module(trace: Trace, rows: IntArray) -> _Paths:
     born = trace.lives.alloc_event[rows]
     made = born >= 0
     module = np.full(len(rows), -1, np.int64)
@@ -165,7 +167,7 @@ def _by_module(trace: Trace, rows: Whole) -> _Paths:
 # ---- the tree, level by level ----
 
 
-def _grown(trace: Trace, paths: _Paths, weight: Whole, count: Whole, focus: str) -> Flamegraph:
+def _grown(trace: Trace, paths: _Paths, weight: IntArray, count: IntArray, focus: str) -> Flamegraph:
     total = int(weight.sum())
     inside, depth, names = _focused(trace, paths, focus)
     length = np.diff(paths.offsets)
@@ -241,7 +243,7 @@ def _box(
     )  # fmt: skip
 
 
-def _focused(trace: Trace, paths: _Paths, focus: str) -> tuple[Whole, int, list[str]]:
+def _focused(trace: Trace, paths: _Paths, focus: str) -> tuple[IntArray, int, list[str]]:
     """The paths that go through the focus, how deep it lies, and the names on the way there."""
     everything = np.arange(len(paths))
     if not focus:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from vramscope.protocol.profile import NOT_ATTRIBUTED
 from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.ownership.categories import CATEGORIES, categories_of
 from vramscope_server.analysis.timeline.curve import AllocationCurve, alive
 from vramscope_server.analysis.timeline.source_lines import frame_of, sites_of
@@ -22,7 +23,6 @@ from vramscope_server.analysis.trace.counting_sort import numbered
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
 
-Whole = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int32]
 By = Literal["category", "site", "module", "phase"]
 BYS: Final[tuple[By, ...]] = get_args(By)
@@ -44,7 +44,7 @@ class Grouping:
     names: list[str]
     group: Ids
     """Group of each row of trace.lives."""
-    rank: Whole
+    rank: IntArray
     """Rank of each group: 0 is the largest at the peak; -1: always a series of its own, such as memory from before the
     trace."""
 
@@ -63,19 +63,19 @@ class Series:
     """Position of each group's series."""
     joined: int
     """Number of groups in the series "other"."""
-    peak_bytes: Whole
+    peak_bytes: IntArray
     """Bytes of each series at the picture's highest moment."""
 
     def __len__(self) -> int:
         return len(self.names)
 
 
-def grouping_of(trace: Trace, course: AllocationCurve, by: By) -> Grouping:
+def grouping_of(trace: Trace, curve: AllocationCurve, by: By) -> Grouping:
     """Some 50 ns a row; for sites and modules beside that what their names take."""
     names, group = _MAKERS[by](trace)
     used, group = numbered(group)
     names = [names[at] for at in used]
-    held = alive(trace, course.peak(-1, course.end))
+    held = alive(trace, curve.peak(-1, curve.end))
     size = trace.lives.size_bytes
     at_peak = np.bincount(group[held], size[held], len(names))
     ever = np.bincount(group, size, len(names))
@@ -90,7 +90,7 @@ def grouping_of(trace: Trace, course: AllocationCurve, by: By) -> Grouping:
     return Grouping(by, [names[at] for at in order], place[group], np.maximum(rank, -1))
 
 
-def series_of(grouping: Grouping, held_bytes: Whole) -> Series:
+def series_of(grouping: Grouping, held_bytes: IntArray) -> Series:
     """The series of a picture in which the groups hold so much at its highest moment: the largest, in their own order."""
     count = len(grouping)
     kept = np.arange(count)
@@ -126,16 +126,16 @@ def _key(grouping: Grouping, at: int) -> str:
 # ---- the four ways ----
 
 
-def _by_category(trace: Trace) -> tuple[list[str], Whole]:
+def _by_category(trace: Trace) -> tuple[list[str], IntArray]:
     return list(CATEGORIES), categories_of(trace).astype(np.int64)
 
 
-def _by_phase(trace: Trace) -> tuple[list[str], Whole]:
+def _by_phase(trace: Trace) -> tuple[list[str], IntArray]:
     names = [*PHASES, "phase unknown", EARLIER]
     return names, _phases(trace, len(PHASES), len(PHASES) + 1)
 
 
-def _by_site(trace: Trace) -> tuple[list[str], Whole]:
+def _by_site(trace: Trace) -> tuple[list[str], IntArray]:
     """The user's line; without a stack, the phase: PyTorch's autograd threads run no Python."""
     sites = sites_of(trace)
     frame = np.full(len(sites.stack), -1, np.int64)
@@ -148,7 +148,7 @@ def _by_site(trace: Trace) -> tuple[list[str], Whole]:
     return [*names, *(f"no stack: {phase}" for phase in PHASES), "no stack", EARLIER], code
 
 
-def _by_module(trace: Trace) -> tuple[list[str], Whole]:
+def _by_module(trace: Trace) -> tuple[list[str], IntArray]:
     """Names cut to the depth at which they can still be told apart; without a module, the phase."""
     lives, events = trace.lives, trace.events
     module = np.full(len(lives), -1, np.int64)
@@ -161,7 +161,7 @@ def _by_module(trace: Trace) -> tuple[list[str], Whole]:
     return [*names, *(f"no module: {phase}" for phase in PHASES), "no module", EARLIER], code
 
 
-_MAKERS: Final[dict[By, Callable[[Trace], tuple[list[str], Whole]]]] = {
+_MAKERS: Final[dict[By, Callable[[Trace], tuple[list[str], IntArray]]]] = {
     "category": _by_category,
     "site": _by_site,
     "module": _by_module,
@@ -169,7 +169,7 @@ _MAKERS: Final[dict[By, Callable[[Trace], tuple[list[str], Whole]]]] = {
 }
 
 
-def _phases(trace: Trace, unknown: int, earlier: int) -> Whole:
+def _phases(trace: Trace, unknown: int, earlier: int) -> IntArray:
     lives, phase = trace.lives, trace.events.phase
     codes = np.full(len(lives), earlier, np.int64)
     made = lives.alloc_event >= 0
@@ -178,7 +178,7 @@ def _phases(trace: Trace, unknown: int, earlier: int) -> Whole:
     return codes
 
 
-def cut_to(modules: list[str], most: int) -> tuple[list[str], Whole]:
+def cut_to(modules: list[str], most: int) -> tuple[list[str], IntArray]:
     """Dotted names at the deepest level with at most ``most`` of them (the first level, where there are more anyway)."""
     parts = [name.split(".") for name in modules]
     for depth in range(max(map(len, parts), default=1), 0, -1):
@@ -188,7 +188,7 @@ def cut_to(modules: list[str], most: int) -> tuple[list[str], Whole]:
     return names, code
 
 
-def at_depth(parts: list[list[str]], depth: int) -> tuple[list[str], Whole]:
+def at_depth(parts: list[list[str]], depth: int) -> tuple[list[str], IntArray]:
     """Distinct names cut to this many parts, and the index of each name's cut form."""
     places: dict[str, int] = {}
     code = [places.setdefault(".".join(one[:depth]), len(places)) for one in parts]

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import entry
 from vramscope_server.analysis.timeline.curve import AllocationCurve
 from vramscope_server.analysis.timeline.grouping import Grouping, Series, series_of
 
-Whole = npt.NDArray[np.int64]
 POINTS: Final = 1000
 
 
@@ -26,30 +25,30 @@ class Overview:
 
     first: int
     end: int
-    moment: Whole
+    moment: IntArray
     series: Series
-    held_bytes: Whole
+    held_bytes: IntArray
     """Bytes of each series at each moment; shape (series, moments)."""
-    allocated: Whole
-    reserved: Whole
+    allocated: IntArray
+    reserved: IntArray
     peak: int
     """Highest moment of the window, one of the chosen moments."""
 
 
-def overview(course: AllocationCurve, grouping: Grouping, first: int, end: int, points: int = POINTS) -> Overview:
+def overview(curve: AllocationCurve, grouping: Grouping, first: int, end: int, points: int = POINTS) -> Overview:
     """The moments ``first`` to ``end`` - 1 at no more than ``points`` of them (and the two ends). 5 ns an event up to ``end``."""
-    moment = course.moments(first, end, points)
-    peak = course.peak(first, end)
-    of_groups = held_by(course, grouping.group, len(grouping), np.array([peak]))[:, 0]
+    moment = curve.moments(first, end, points)
+    peak = curve.peak(first, end)
+    of_groups = held_by(curve, grouping.group, len(grouping), np.array([peak]))[:, 0]
     series = series_of(grouping, of_groups)
-    held = held_by(course, series.of_group[grouping.group], len(series), moment)
-    return Overview(first, end, moment, series, held, course.allocated[moment + 1], course.reserved[moment + 1], peak)
+    held = held_by(curve, series.of_group[grouping.group], len(series), moment)
+    return Overview(first, end, moment, series, held, curve.allocated[moment + 1], curve.reserved[moment + 1], peak)
 
 
-def held_by(course: AllocationCurve, group: Any, count: int, moments: Whole) -> Whole:
+def held_by(curve: AllocationCurve, group: Any, count: int, moments: IntArray) -> IntArray:
     """What each group of rows holds at some moments, which rise: shape (groups, moments)."""
     out = np.zeros((count, len(moments)), np.int64)
-    _walk(course.event, course.row, course.change_bytes, course.there, course.there_bytes, group, moments, out)
+    _walk(curve.event, curve.row, curve.change_bytes, curve.there, curve.there_bytes, group, moments, out)
     return out
 
 

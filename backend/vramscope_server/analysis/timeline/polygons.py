@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import entry
 from vramscope_server.analysis.timeline.curve import AllocationCurve
 from vramscope_server.analysis.timeline.grouping import Grouping, Series, series_of
@@ -20,7 +20,6 @@ from vramscope_server.analysis.timeline.overview import held_by
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
 
-Whole = npt.NDArray[np.int64]
 
 MOST_DRAWN: Final = 2000
 """Maximum number of polygons in a picture. A browser pans 2,000 at 60 frames a second, and 20,000 at 10."""
@@ -38,9 +37,9 @@ class DrawnAllocations:
     first: int
     end: int
     series: Series
-    rows: Whole
+    rows: IntArray
     """Rows of trace.lives."""
-    of_series: Whole
+    of_series: IntArray
     left_out: int
     """Number of allocations in the window that are not drawn one by one."""
 
@@ -50,52 +49,52 @@ class Picture:
     """The polygons of the drawn ones, and the band."""
 
     drawn: DrawnAllocations
-    polygon: Whole
+    polygon: IntArray
     """Position of each step's allocation among ``drawn.rows``, rising; the steps of one allocation are in event order."""
-    event: Whole
+    event: IntArray
     """Event of each step: from this moment on the allocation lies at ``bottom_bytes``."""
-    bottom_bytes: Whole
-    begin: Whole
+    bottom_bytes: IntArray
+    begin: IntArray
     """First moment of each drawn allocation within the window."""
-    until: Whole
+    until: IntArray
     """Moment at which each drawn allocation ends (exclusive)."""
-    moment: Whole
+    moment: IntArray
     """Moments at which the band is sampled: the highest ones."""
-    drawn_bytes: Whole
+    drawn_bytes: IntArray
     """Bytes of the drawn allocations at these moments."""
-    allocated: Whole
+    allocated: IntArray
     """Allocated bytes at these moments."""
     peak: int
 
 
-def drawn_of(trace: Trace, course: AllocationCurve, grouping: Grouping, first: int, end: int) -> DrawnAllocations:
+def drawn_of(trace: Trace, curve: AllocationCurve, grouping: Grouping, first: int, end: int) -> DrawnAllocations:
     """The window's largest allocations, by bytes times events within it. 10 ns a row of trace.lives."""
     lives = trace.lives
     inside = np.flatnonzero(
         (lives.alloc_event < end)
-        & (lives.requested_event > max(first, -1))
-        & (lives.requested_event > lives.alloc_event)
+        & (lives.free_requested_event > max(first, -1))
+        & (lives.free_requested_event > lives.alloc_event)
     )
     begin = np.maximum(lives.alloc_event[inside], first)
-    area = lives.size_bytes[inside].astype(np.float64) * (np.minimum(lives.requested_event[inside], end) - begin)
+    area = lives.size_bytes[inside].astype(np.float64) * (np.minimum(lives.free_requested_event[inside], end) - begin)
     kept = inside
     if len(inside) > MOST_DRAWN:
         kept = inside[np.argpartition(-area, MOST_DRAWN)[:MOST_DRAWN]]
-    peak = np.array([course.peak(first, end)])
-    series = series_of(grouping, held_by(course, grouping.group, len(grouping), peak)[:, 0])
+    peak = np.array([curve.peak(first, end)])
+    series = series_of(grouping, held_by(curve, grouping.group, len(grouping), peak)[:, 0])
     of_series = series.of_group[grouping.group[kept]].astype(np.int64)
     order = np.lexsort((kept, lives.alloc_event[kept], of_series))
     return DrawnAllocations(first, end, series, kept[order], of_series[order], len(inside) - len(kept))
 
 
-def picture_of(trace: Trace, course: AllocationCurve, drawn: DrawnAllocations) -> Picture:
+def picture_of(trace: Trace, curve: AllocationCurve, drawn: DrawnAllocations) -> Picture:
     """Some 5 ns for each change of a drawn one and each other that is drawn above it: 40 ms at most."""
     lives, rows = trace.lives, drawn.rows
     begin = np.maximum(lives.alloc_event[rows], drawn.first)
-    until = np.minimum(lives.requested_event[rows], drawn.end)
+    until = np.minimum(lives.free_requested_event[rows], drawn.end)
     size = lives.size_bytes[rows]
     order = np.argsort(np.concatenate([begin, until]), kind="stable")
-    height = int(course.allocated[drawn.first + 1 : drawn.end + 1].max(initial=1))
+    height = int(curve.allocated[drawn.first + 1 : drawn.end + 1].max(initial=1))
     tolerance = height * _VISIBLE
     while True:
         room = MOST_STEPS + 2 * len(rows)
@@ -105,7 +104,7 @@ def picture_of(trace: Trace, course: AllocationCurve, drawn: DrawnAllocations) -
             break
         tolerance *= 2
     by_polygon = np.argsort(polygon[:steps], kind="stable")
-    moment = course.moments(drawn.first, drawn.end, BAND_POINTS)
+    moment = curve.moments(drawn.first, drawn.end, BAND_POINTS)
     is_drawn = np.zeros(len(lives), np.int8)
     is_drawn[rows] = 1
     return Picture(
@@ -116,13 +115,13 @@ def picture_of(trace: Trace, course: AllocationCurve, drawn: DrawnAllocations) -
         begin,
         until,
         moment,
-        held_by(course, is_drawn, 2, moment)[1],
-        course.allocated[moment + 1],
-        course.peak(drawn.first, drawn.end),
+        held_by(curve, is_drawn, 2, moment)[1],
+        curve.allocated[moment + 1],
+        curve.peak(drawn.first, drawn.end),
     )
 
 
-def outlines(picture: Picture, size_bytes: Whole) -> tuple[Whole, Whole, Whole]:
+def outlines(picture: Picture, size_bytes: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """All polygons as corners, one after the other: (x, y, where each begins and the last ends).
 
     ``size_bytes``: of each drawn one. Each goes forth along its bottom and back along its top.

@@ -1,6 +1,6 @@
-"""What the timeline of a trace is drawn from, kept in the folder of its columns (``history.trace_folder``) and mapped again.
+"""What the timeline of a trace is drawn from, kept in the folder of its columns (``column_store``) and mapped again.
 
-Of ten million events it takes seconds to work out: the course, and which group each allocation belongs to by line and by category.
+Of ten million events it takes seconds to compute: the curve, and which group each allocation belongs to by line and by category.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from vramscope_server.analysis.timeline.curve import AllocationCurve, course_of
+from vramscope_server.analysis.timeline.curve import AllocationCurve, allocation_curve
 from vramscope_server.analysis.timeline.grouping import By, Grouping, grouping_of
 from vramscope_server.analysis.trace.column_store import mapped, save_column
 
@@ -24,22 +24,22 @@ KEPT: Final[tuple[By, ...]] = ("site", "category")
 
 def save_pictures(trace: Trace, folder: Path) -> None:
     """Some 0.4 µs and 45 bytes of memory an event more. Raises OSError where the disk does not take it."""
-    course = course_of(trace)
+    curve = allocation_curve(trace)
     for one in fields(AllocationCurve):
-        save_column(folder / f"course.{one.name}.npy", getattr(course, one.name))
+        save_column(folder / f"course.{one.name}.npy", getattr(curve, one.name))
     for by in KEPT:
-        grouping = grouping_of(trace, course, by)
+        grouping = grouping_of(trace, curve, by)
         save_column(folder / f"group.{by}.npy", grouping.group)
         save_column(folder / f"rank.{by}.npy", grouping.rank)
         (folder / f"names.{by}.json").write_bytes(msgspec.json.encode(grouping.names))
 
 
 def load_pictures(folder: Path) -> tuple[AllocationCurve, list[Grouping]] | None:
-    """What was saved; None where it was not, in folders of earlier versions. Raises OSError, ValueError as trace_folder.load."""
+    """What was saved; None where it was not, in folders of earlier versions. Raises OSError, ValueError as column_store.load."""
     if not (folder / f"names.{KEPT[-1]}.json").exists():
         return None
-    course = AllocationCurve(**{one.name: mapped(folder / f"course.{one.name}.npy") for one in fields(AllocationCurve)})
-    return course, [_grouping(folder, by) for by in KEPT]
+    curve = AllocationCurve(**{one.name: mapped(folder / f"course.{one.name}.npy") for one in fields(AllocationCurve)})
+    return curve, [_grouping(folder, by) for by in KEPT]
 
 
 def _grouping(folder: Path, by: By) -> Grouping:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import entry
 from vramscope_server.analysis.trace.frames import brief, is_library, is_native, is_recording
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
 
 Ids = npt.NDArray[np.int32]
-Whole = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 _NODE: Final = re.compile(
@@ -37,9 +37,9 @@ class SourceLines:
     """True for each frame that the user wrote."""
     frame: Ids
     """Frame of each stack: the innermost of the user's, else of a graph's node, else the innermost with information."""
-    stack: Whole
+    stack: IntArray
     """Stack that requested each row of trace.lives; -1: unknown, or empty."""
-    inner: Whole
+    inner: IntArray
     """Position in ``stacks.flat`` of each stack's innermost frame of Python or of a graph's node, else of its innermost
     frame with information; -1 for an empty stack."""
     frees_told: bool
@@ -84,12 +84,12 @@ def _frees_are_told(trace: Trace) -> bool:
     lives, stack = trace.lives, trace.events.stack
     gone = np.flatnonzero(
         (lives.alloc_event >= 0)
-        & (lives.requested_event >= 0)
-        & (lives.requested_event < len(stack))
+        & (lives.free_requested_event >= 0)
+        & (lives.free_requested_event < len(stack))
         & (lives.stack >= 0)
     )
-    told = stack[lives.requested_event[gone]]
-    return bool(np.any((told >= 0) & (told != lives.stack[gone])))
+    freed_at = stack[lives.free_requested_event[gone]]
+    return bool(np.any((freed_at >= 0) & (freed_at != lives.stack[gone])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _word(trace: Trace, at: int) -> str:
     return trace.words[at] if at >= 0 else "unknown"
 
 
-def _innermost_of(trace: Trace, telling: npt.NDArray[Any]) -> Whole:
+def _innermost_of(trace: Trace, telling: npt.NDArray[Any]) -> IntArray:
     """Of each stack, where among ``stacks.flat`` its innermost frame of those that tell most lies."""
     place = np.full(len(trace.stacks), -1, np.int64)
     _innermost(np.asarray(trace.stacks.flat), np.asarray(trace.stacks.offsets), telling.astype(np.int8), place)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.trace.trace import Trace
 
-Whole = npt.NDArray[np.int64]
 
-
-def allocation_at(trace: Trace, address: Whole, event: Whole) -> Whole:
+def allocation_at(trace: Trace, address: IntArray, event: IntArray) -> IntArray:
     """Position of the allocation whose block starts at each address after ``event`` events; -1 if there is none.
 
     O((lives + addresses) log lives).

@@ -6,20 +6,21 @@ from dataclasses import replace
 
 import numpy as np
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
-from vramscope_server.analysis.simulator.timed_settings import Told as SettingsInForce
+from vramscope_server.analysis.simulator.timed_settings import ReportedSettings as SettingsInForce
 from vramscope_server.analysis.simulator.timed_settings import settings_in_force
 from vramscope_server.analysis.simulator.versions import profile_of
 from vramscope_server.analysis.trace.block_sizes import Rounding
 from vramscope_server.analysis.trace.segment_sizes import large_segment_bytes
-from vramscope_server.analysis.trace.types import Bytes, Codes
+from vramscope_server.analysis.trace.types import Codes
 
 
 def parsed(
     text: str,
     in_force: SettingsInForce,
     torch: str,
-    events: tuple[Codes, Bytes, Bytes],
+    events: tuple[Codes, IntArray, IntArray],
     *,
     without_limit: bool,
 ) -> tuple[AllocatorSettings, str]:

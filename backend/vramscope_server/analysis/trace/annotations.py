@@ -8,20 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Whole = npt.NDArray[np.int64]
+from vramscope_server.analysis.array_types import IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Annotations:
     """One row per range, in the order of their start: events from ``first`` to below ``end``."""
 
-    first: Whole
-    end: Whole
-    depth: Whole
+    first: IntArray
+    end: IntArray
+    depth: IntArray
     """Number of open ranges at its start."""
-    name: Whole
+    name: IntArray
     """Position in trace.words."""
 
     def __len__(self) -> int:
@@ -39,7 +38,7 @@ def none() -> Annotations:
     return Annotations(*(np.empty(0, np.int64) for _ in range(4)))
 
 
-def annotations_of(is_end: Whole, time_ns: Whole, name: Whole, event_time_ns: Whole) -> Annotations:
+def annotations_of(is_end: IntArray, time_ns: IntArray, name: IntArray, event_time_ns: IntArray) -> Annotations:
     """Ranges of events from starts and ends in the order of recording. Empty if events have no times.
 
     An end belongs to the latest open range of its name, so threads may alternate. A range that started before the recording

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import entry, inner
 from vramscope_server.analysis.simulator.rounding import rounded
 
-Bytes = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 TAKE, GIVE_BACK, SEGMENT, NO_SEGMENT = range(4)
@@ -29,19 +29,19 @@ class Rounding:
 
     until_event: int
     """Number of events before the change; 0 if the second values apply to all events."""
-    divisions: Bytes
+    divisions: IntArray
     """roundup_power2_divisions: 2 x 16 values, for requests up to 2 MiB, 2 to 4 MiB ... from 32 GiB on; 0 or 1 for none."""
-    max_split_bytes: Bytes
+    max_split_bytes: IntArray
     expandable: Flags
     """If set, all blocks are split, also in cudaMalloc segments."""
 
-    def later(self, event: Bytes) -> npt.NDArray[np.int64]:
+    def later(self, event: IntArray) -> IntArray:
         """Which of the two values applies to each event."""
         return (event >= self.until_event).astype(np.int64)
 
-    def rounded(self, requested_bytes: Bytes, event: Bytes) -> Bytes:
+    def rounded(self, requested_bytes: IntArray, event: IntArray) -> IntArray:
         """Rounded sizes of requests at these events."""
-        sizes: Bytes = rounded_sizes(requested_bytes, self.divisions, self.later(event))
+        sizes: IntArray = rounded_sizes(requested_bytes, self.divisions, self.later(event))
         return sizes
 
 

@@ -35,6 +35,8 @@ _TABLES: Final[dict[str, Any]] = {
     "segment_lives": SegmentLifetimes,
     "annotations": Annotations,
 }
+_STORED_AS: Final = {"free_requested_event": "requested_event"}
+"""Columns whose files have another name."""
 _PLAIN: Final = (
     "device", "device_name", "device_total_bytes", "device_free_bytes", "limit_bytes", "torch", "cuda", "backend", "settings",
     "settings_in_force", "reason", "first_step", "last_step", "lost_events", "pools", "modules", "notes",
@@ -68,7 +70,7 @@ def save(trace: Trace, folder: Path) -> NotableEvents:
     }
     for part, rows in tables.items():
         for name in _columns_of(_TABLES[part]):
-            save_column(folder / f"{part}.{name}.npy", getattr(rows, name))
+            save_column(_file_of(folder, part, name), getattr(rows, name))
     for name, column in trace.labels.items():
         save_column(folder / f"labels.{name}.npy", column)
     parts = parts_of(trace)
@@ -128,7 +130,11 @@ def _layout(folder: Path, which: str, values: dict[str, Any]) -> Layout:
 
 def _table(folder: Path, part: str, **more: Any) -> Any:
     kind = _TABLES[part]
-    return kind(**{name: mapped(folder / f"{part}.{name}.npy") for name in _columns_of(kind)}, **more)
+    return kind(**{name: mapped(_file_of(folder, part, name)) for name in _columns_of(kind)}, **more)
+
+
+def _file_of(folder: Path, part: str, name: str) -> Path:
+    return folder / f"{part}.{_STORED_AS.get(name, name)}.npy"
 
 
 def _columns_of(kind: Any) -> list[str]:

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import entry
 
-Whole = npt.NDArray[np.int64]
 
-
-def numbered(values: npt.NDArray[Any]) -> tuple[Whole, Whole]:
+def numbered(values: npt.NDArray[Any]) -> tuple[IntArray, IntArray]:
     """Sorted unique values, and the position of each value among them, like numpy.unique. About 3 ns per value.
 
     If the values are far apart, numpy.unique itself is used, which sorts.

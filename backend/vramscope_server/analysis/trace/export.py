@@ -17,7 +17,7 @@ import numpy as np
 from vramscope.protocol.series import PHASES
 from vramscope.protocol.window import ACTIONS
 from vramscope_server.analysis.timeline.axis_spans import every_span
-from vramscope_server.analysis.timeline.curve import course_of
+from vramscope_server.analysis.timeline.curve import allocation_curve
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
@@ -74,10 +74,10 @@ def as_perfetto(trace: Trace, first: int, end: int) -> Iterator[bytes]:
     Times are microseconds since the first event, or event numbers if times are unknown. Omissions are listed in ``otherData``
     and next to the process's name.
     """
-    course, events, lives = course_of(trace), trace.events, trace.lives
+    curve, events, lives = allocation_curve(trace), trace.events, trace.lives
     at = _microseconds(trace)
     slices = _largest(trace, first, end)
-    overlapping = int(np.count_nonzero((lives.alloc_event < end) & (lives.requested_event >= first)))
+    overlapping = int(np.count_nonzero((lives.alloc_event < end) & (lives.free_requested_event >= first)))
     left_out = {"allocations not drawn": overlapping - len(slices)} if overlapping > len(slices) else {}
     other_data = {
         "device": trace.device, "settings": trace.parsed_settings[0].text, "events": end - first, "allocations": overlapping,
@@ -101,7 +101,7 @@ def as_perfetto(trace: Trace, first: int, end: int) -> Iterator[bytes]:
         yield b",\n" + json.dumps(row, default=float).encode()
     for row_at in slices.tolist():
         began = at[max(int(lives.alloc_event[row_at]), first)]
-        ended = at[min(int(lives.requested_event[row_at]), end)]
+        ended = at[min(int(lives.free_requested_event[row_at]), end)]
         stack = _stack_text(trace, int(lives.stack[row_at]))
         about = {
             "bytes": int(lives.size_bytes[row_at]), "asked for": int(lives.requested_bytes[row_at]),
@@ -112,7 +112,7 @@ def as_perfetto(trace: Trace, first: int, end: int) -> Iterator[bytes]:
         for phase, moment, more in (("b", began, {"args": about}), ("e", ended, {})):
             yield b",\n" + json.dumps({"ph": phase, "ts": moment, **common, **more}, default=float).encode()
     # A counter is drawn where it changes.
-    values = np.stack([course.allocated[first + 1 : end + 1], course.reserved[first + 1 : end + 1]])
+    values = np.stack([curve.allocated[first + 1 : end + 1], curve.reserved[first + 1 : end + 1]])
     changed = np.flatnonzero(np.any(np.diff(values, axis=1, prepend=-1) != 0, axis=0))
     for low in range(0, len(changed), _ROWS):
         part = changed[low : low + _ROWS]
@@ -136,10 +136,10 @@ def _microseconds(trace: Trace) -> Any:
 
 def _largest(trace: Trace, first: int, end: int) -> Any:
     lives = trace.lives
-    inside = np.flatnonzero((lives.alloc_event < end) & (lives.requested_event >= first))
+    inside = np.flatnonzero((lives.alloc_event < end) & (lives.free_requested_event >= first))
     if len(inside) <= MAX_SLICES:
         return inside
-    duration = np.minimum(lives.requested_event[inside], end) - np.maximum(lives.alloc_event[inside], first)
+    duration = np.minimum(lives.free_requested_event[inside], end) - np.maximum(lives.alloc_event[inside], first)
     area = lives.size_bytes[inside].astype(np.float64) * np.maximum(duration, 1)
     return np.sort(inside[np.argpartition(area, -MAX_SLICES)[-MAX_SLICES:]])
 

@@ -10,9 +10,10 @@ import numpy as np
 from vramscope.protocol.series import MOST_PHASES, PHASES, UNKNOWN
 from vramscope.protocol.window import ACTIONS, OWNER_CATEGORIES, STATES, BadWindow, Columns, Window
 from vramscope.protocol.window import Layout as RecordedLayout
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.trace.stacks import Stacks
 from vramscope_server.analysis.trace.trace import MAX_ADDRESS, Trace, checked
-from vramscope_server.analysis.trace.types import Blocks, Bytes, Events, Layout, Rows, Segments, rows_of
+from vramscope_server.analysis.trace.types import Blocks, Events, Layout, Rows, Segments, rows_of
 
 _LIMITS: Final = {"action": len(ACTIONS) - 1, "phase": len(PHASES) - 1, "state": len(STATES) - 1}
 
@@ -88,7 +89,7 @@ def _layout(where: str, layout: RecordedLayout, bounds: dict[str, int]) -> Layou
     return checked(made, where)
 
 
-def _column(where: str, name: str, data: bytes, bounds: dict[str, int]) -> Bytes:
+def _column(where: str, name: str, data: bytes, bounds: dict[str, int]) -> IntArray:
     column = np.frombuffer(data, "<i8")
     if name == "phase":  # phases of newer agents are unknown
         column = np.where((column >= len(PHASES)) & (column < MOST_PHASES), UNKNOWN, column)

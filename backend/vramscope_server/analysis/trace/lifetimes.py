@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.window import STATES
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import entry
 from vramscope_server.analysis.simulator.rounding import rounded
 from vramscope_server.analysis.trace.block_sizes import (
@@ -31,7 +32,6 @@ from vramscope_server.analysis.trace.types import (
     SEGMENT_ALLOC,
     SEGMENT_MAP,
     SEGMENT_UNMAP,
-    Bytes,
     Events,
     Flags,
     Layout,
@@ -50,25 +50,25 @@ _FREED: Final = -2
 class AllocationLifetimes:
     """One row per allocation: first those from before the recording, by address, then others in the order of events."""
 
-    alloc_event: Bytes
-    requested_event: Bytes
+    alloc_event: IntArray
+    free_requested_event: IntArray
     """Event at which the program freed it."""
-    completed_event: Bytes
+    completed_event: IntArray
     """Event from which its block is free. It is later if other streams used it."""
-    address: Bytes
-    requested_bytes: Bytes
-    size_bytes: Bytes
+    address: IntArray
+    requested_bytes: IntArray
+    size_bytes: IntArray
     """Size of the block, rounding included. A large block may include an unsplit remainder."""
-    stream: Bytes
-    pool: Bytes
-    stack: Bytes
+    stream: IntArray
+    pool: IntArray
+    stack: IntArray
     unended: int
     """Number of allocations that neither ended nor exist at the end: events are missing."""
 
     def __len__(self) -> int:
         return len(self.alloc_event)
 
-    def active_at(self, event: int) -> Bytes:
+    def active_at(self, event: int) -> IntArray:
         """Positions of the allocations whose blocks are active after an event."""
         return np.flatnonzero((self.alloc_event <= event) & (self.completed_event > event))
 
@@ -77,16 +77,16 @@ class AllocationLifetimes:
 class SegmentLifetimes:
     """One row per cudaMalloc segment, or per range of an expandable segment that is mapped and unmapped as a whole."""
 
-    born_event: Bytes
-    died_event: Bytes
-    address: Bytes
-    size_bytes: Bytes
-    stream: Bytes
-    large: Bytes
-    expandable: Bytes
-    pool: Bytes
+    born_event: IntArray
+    died_event: IntArray
+    address: IntArray
+    size_bytes: IntArray
+    stream: IntArray
+    large: IntArray
+    expandable: IntArray
+    pool: IntArray
 
-    def at(self, event: int) -> dict[str, Bytes]:
+    def at(self, event: int) -> dict[str, IntArray]:
         """Segments after an event, sorted by address, with the columns of window.SEGMENTS. Adjacent mapped ranges are merged."""
         there = np.flatnonzero((self.born_event <= event) & (self.died_event > event))
         there = there[np.argsort(self.address[there], kind="stable")]
@@ -134,7 +134,7 @@ def segment_lifetimes_of(events: Events, start: Layout | None, end: Layout) -> S
     )  # fmt: skip
 
 
-def _large_as_mapped(low: Bytes, stream: Bytes, large: Bytes, unmapped: Bytes, recorded: Bytes) -> None:
+def _large_as_mapped(low: IntArray, stream: IntArray, large: IntArray, unmapped: IntArray, recorded: IntArray) -> None:
     """Set ``large`` of unmapped ranges. Their size does not show it, because many small pages are unmapped at once.
 
     A segment has one kind, so the nearest range of the same stream with a known kind decides.
@@ -150,7 +150,7 @@ def _large_as_mapped(low: Bytes, stream: Bytes, large: Bytes, unmapped: Bytes, r
         large[which] = large[known[np.where(nearer, above, below)]]
 
 
-def _of_layout(layout: Layout, when: int) -> tuple[Bytes, ...]:
+def _of_layout(layout: Layout, when: int) -> tuple[IntArray, ...]:
     rows = layout.segments
     count = len(rows)
     columns = (rows.address, rows.address + rows.size_bytes, rows.stream, rows.large, rows.expandable, rows.pool)
@@ -158,7 +158,7 @@ def _of_layout(layout: Layout, when: int) -> tuple[Bytes, ...]:
     return (stamp, gain, *(column.astype(np.int64) for column in columns))
 
 
-def _of_changes(events: Events, changes: Bytes, action: npt.NDArray[np.uint8]) -> tuple[Bytes, ...]:
+def _of_changes(events: Events, changes: IntArray, action: npt.NDArray[np.uint8]) -> tuple[IntArray, ...]:
     low, size = events.address[changes], events.size_bytes[changes]
     gain = np.isin(action, (SEGMENT_ALLOC, SEGMENT_MAP)).astype(np.int64)
     expandable = np.isin(action, (SEGMENT_MAP, SEGMENT_UNMAP)).astype(np.int64)
@@ -168,8 +168,8 @@ def _of_changes(events: Events, changes: Bytes, action: npt.NDArray[np.uint8]) -
 
 
 def _paired(
-    when: Bytes, gain: Bytes, address: Bytes, size: Bytes, stream: Bytes, large: Bytes, expandable: Bytes, pool: Bytes,
-    *, end: int,
+    when: IntArray, gain: IntArray, address: IntArray, size: IntArray, stream: IntArray, large: IntArray,
+    expandable: IntArray, pool: IntArray, *, end: int,
 ) -> SegmentLifetimes:  # fmt: skip
     """Match rows of gains and losses by address in the order of time. A row at ``end`` exists then."""
     order = np.lexsort((when, size, address))
@@ -183,11 +183,11 @@ def _paired(
     # A loss, or an existence at the end, without a gain before it: the segment existed at the start.
     alone = ~born & ~(same & np.append(False, born[:-1]))
     keep = born | alone
-    begun = np.where(born, when, -1)[keep]
+    first = np.where(born, when, -1)[keep]
     ended = np.where(born, died, when)[keep]
     wide = [column[order][keep] for column in (stream, large, expandable, pool)]
     # If an event lacks the pool, that of the layout applies to all lifetimes of the range.
-    return SegmentLifetimes(begun, ended, address[keep], size[keep], wide[0], wide[1], wide[2], np.maximum(wide[3], 0))
+    return SegmentLifetimes(first, ended, address[keep], size[keep], wide[0], wide[1], wide[2], np.maximum(wide[3], 0))
 
 
 # ---- allocations ----
@@ -283,21 +283,21 @@ def lifetimes_of(
     unended = int(np.count_nonzero(completed == count)) - len(np.unique(row[row >= 0]))
     extra = at_end[row < 0] if start is None else at_end[:0]
     home = last.segment[extra]
-    begun = np.concatenate([alloc, np.full(len(extra), -1)])
+    begin = np.concatenate([alloc, np.full(len(extra), -1)])
     made = {
         "address": np.concatenate([made["address"], last.address[extra]]),
         "requested_bytes": np.concatenate([made["requested_bytes"], last.requested_bytes[extra]]),
         "stream": np.concatenate([made["stream"], end.segments.stream[home]]),
         "pool": np.concatenate([made["pool"], end.segments.pool[home].astype(np.int64)]),
         "stack": np.concatenate([made["stack"], last.stack[extra].astype(np.int64)]),
-        "requested_event": np.concatenate([requested, np.where(last.state[extra] == _PENDING, -1, count)]),
+        "free_requested_event": np.concatenate([requested, np.where(last.state[extra] == _PENDING, -1, count)]),
         "completed_event": np.concatenate([completed, np.full(len(extra), count)]),
         "size_bytes": np.concatenate([size, last.size_bytes[extra]]),
     }
-    order = np.lexsort((made["address"], begun))
+    order = np.lexsort((made["address"], begin))
     made = {name: column[order] for name, column in made.items()}
     made["pool"] = np.maximum(made["pool"], 0)
-    lives = AllocationLifetimes(alloc_event=begun[order], unended=unended, **made)
+    lives = AllocationLifetimes(alloc_event=begin[order], unended=unended, **made)
     guessed = (lives.alloc_event < 0) & (lives.size_bytes < 0)
     _fill_earlier_sizes(lives, segments, rules)
     _fill_sizes(lives, segments, rules, count, guessed)

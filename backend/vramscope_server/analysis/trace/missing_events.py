@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.trace.types import ALLOC, SEGMENT_ALLOC, SEGMENT_MAP
-from vramscope_server.analysis.units import amount
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace

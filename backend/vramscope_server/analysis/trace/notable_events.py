@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.window import ACTIONS
 from vramscope_server.analysis.fragmentation.breakdown import breakdown_of
 from vramscope_server.analysis.fragmentation.usable import Parts
 from vramscope_server.analysis.trace.trace import Trace, reserved_after
-
-Whole = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

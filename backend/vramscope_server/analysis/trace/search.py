@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.window import ACTIONS
+from vramscope_server.analysis.array_types import IntArray
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
 
-Whole = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 _OOM: Final = ACTIONS.index("oom")
 
@@ -41,7 +41,7 @@ class EventFilter:
     """Position in trace.pools."""
 
 
-def matching_events(trace: Trace, conditions: EventFilter) -> Whole:
+def matching_events(trace: Trace, conditions: EventFilter) -> IntArray:
     """Positions of the events that meet all conditions, sorted. About 10 ns per event and condition."""
     events = trace.events
     low = min(max(conditions.first, 0), len(events))

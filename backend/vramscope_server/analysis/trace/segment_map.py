@@ -12,14 +12,12 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.window import STATES
+from vramscope_server.analysis.array_types import FloatArray, IntArray
 from vramscope_server.analysis.trace.frames import brief, is_library, is_native, is_recording
 from vramscope_server.analysis.trace.trace import Trace, address_as_json
 from vramscope_server.analysis.trace.types import Layout
-
-Whole = npt.NDArray[np.int64]
 
 INACTIVE: Final = STATES.index("inactive")
 ALLOCATED: Final = STATES.index("active_allocated")
@@ -33,26 +31,26 @@ class LinearLayout:
     layout: Layout
 
     @cached_property
-    def segment_order(self) -> Whole:
+    def segment_order(self) -> IntArray:
         """Positions of the segments in this order."""
         segments = self.layout.segments
         return np.lexsort((segments.address, -segments.large.astype(np.int64), segments.stream, segments.pool))
 
     @cached_property
-    def segment_starts(self) -> Whole:
+    def segment_starts(self) -> IntArray:
         """Offset of each segment in this order."""
         sizes = self.layout.segments.size_bytes[self.segment_order]
         return np.cumsum(sizes) - sizes
 
     @cached_property
-    def block_order(self) -> Whole:
+    def block_order(self) -> IntArray:
         """Positions of the blocks, sorted by offset."""
         return np.argsort(self._block_offsets, kind="stable")
 
     @cached_property
-    def block_starts(self) -> Whole:
+    def block_starts(self) -> IntArray:
         """Offset of each block, sorted."""
-        starts: Whole = self._block_offsets[self.block_order]
+        starts: IntArray = self._block_offsets[self.block_order]
         return starts
 
     @property
@@ -61,12 +59,12 @@ class LinearLayout:
         return self.layout.reserved_bytes
 
     @cached_property
-    def _block_offsets(self) -> Whole:
+    def _block_offsets(self) -> IntArray:
         segments, blocks = self.layout.segments, self.layout.blocks
         start_of = np.empty(len(segments), np.int64)
         start_of[self.segment_order] = self.segment_starts
         home = blocks.segment
-        offsets: Whole = start_of[home] + blocks.address - segments.address[home]
+        offsets: IntArray = start_of[home] + blocks.address - segments.address[home]
         return offsets
 
 
@@ -77,11 +75,11 @@ class Cells:
     low: int
     high: int
     cell_bytes: float
-    used: npt.NDArray[np.float64]
+    used: FloatArray
     """Requested bytes of allocated blocks."""
-    pending: npt.NDArray[np.float64]
+    pending: FloatArray
     """Freed by the program, but still used by another stream."""
-    rounding: npt.NDArray[np.float64]
+    rounding: FloatArray
     """Allocated minus requested bytes."""
 
 
@@ -95,9 +93,9 @@ def cells(row: LinearLayout, low: int, high: int, lines: int, columns: int) -> C
     at = np.linspace(low, high, lines * columns + 1)
     cell_bytes = (high - low) / (lines * columns)
 
-    def share(bytes_of: Whole) -> npt.NDArray[np.float64]:
+    def share(bytes_of: IntArray) -> FloatArray:
         sums = np.interp(at, edges, np.append(0, np.cumsum(bytes_of)))
-        shares: npt.NDArray[np.float64] = (np.diff(sums) / cell_bytes).reshape(lines, columns)
+        shares: FloatArray = (np.diff(sums) / cell_bytes).reshape(lines, columns)
         return np.clip(shares, 0.0, 1.0)
 
     allocated = state == ALLOCATED
@@ -111,7 +109,7 @@ def cells(row: LinearLayout, low: int, high: int, lines: int, columns: int) -> C
     )
 
 
-def blocks_between(row: LinearLayout, low: int, high: int) -> Whole:
+def blocks_between(row: LinearLayout, low: int, high: int) -> IntArray:
     """Positions, in this order, of the blocks that overlap the offsets from ``low`` to ``high``."""
     first = int(np.searchsorted(row.block_starts, low, side="right")) - 1
     end = int(np.searchsorted(row.block_starts, high, side="left"))

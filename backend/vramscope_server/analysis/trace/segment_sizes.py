@@ -7,15 +7,16 @@ from typing import Final
 
 import numpy as np
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.simulator.rounding import rounded
 from vramscope_server.analysis.trace.block_sizes import SMALL_BYTES
-from vramscope_server.analysis.trace.types import ALLOC, SEGMENT_ALLOC, SEGMENT_MAP, Bytes, Codes
+from vramscope_server.analysis.trace.types import ALLOC, SEGMENT_ALLOC, SEGMENT_MAP, Codes
 
 OWN_SEGMENT_BYTES: Final = 10 << 20
 """From this size on a request gets a segment of its own size."""
 
 
-def large_segment_bytes(action: Codes, size: Bytes, stream: Bytes, divisions: Sequence[int]) -> int | None:
+def large_segment_bytes(action: Codes, size: IntArray, stream: IntArray, divisions: Sequence[int]) -> int | None:
     """Size of the newest segment or page that was made for a request of more than 1 and less than 10 MiB.
 
     divisions   of roundup_power2_divisions; the rounded request counts

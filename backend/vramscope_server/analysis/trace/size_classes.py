@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.window import ACTIONS
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.trace.segment_map import INACTIVE
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.trace.types import Layout
-
-Whole = npt.NDArray[np.int64]
 
 POOLS: Final = ("small", "large", "private")
 SMALL_BYTES: Final = 1 << 20
@@ -30,8 +28,8 @@ class SizeClasses:
     """Arrays of shape (pools, classes): the pools of POOLS, and classes from ``first`` on."""
 
     first: int
-    count: Whole
-    size_bytes: Whole
+    count: IntArray
+    size_bytes: IntArray
 
 
 def requests(trace: Trace) -> SizeClasses:
@@ -51,7 +49,7 @@ def free_blocks(layout: Layout) -> SizeClasses:
     return _classes(layout.blocks.size_bytes[free], pool)
 
 
-def _classes(size: Whole, pool: Whole) -> SizeClasses:
+def _classes(size: IntArray, pool: IntArray) -> SizeClasses:
     # In integers: a logarithm in floats is off by one for large powers of two.
     bounds = np.int64(1) << np.arange(_LOWEST, _CLASSES, dtype=np.int64)
     klass = np.searchsorted(bounds, size, side="left").astype(np.int64)

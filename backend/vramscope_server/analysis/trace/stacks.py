@@ -9,6 +9,8 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stacks:
@@ -16,7 +18,7 @@ class Stacks:
 
     flat: npt.NDArray[np.int32]
     """Positions of frames."""
-    offsets: npt.NDArray[np.int64]
+    offsets: IntArray
     """Number of stacks + 1 offsets, from 0 to the length of ``flat``."""
 
     @classmethod

@@ -13,8 +13,9 @@ from typing import Final
 import numpy as np
 
 from vramscope.protocol.window import STATES, BadWindow, Holding, SettingsBefore
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
-from vramscope_server.analysis.simulator.timed_settings import Told as SettingsInForce
+from vramscope_server.analysis.simulator.timed_settings import ReportedSettings as SettingsInForce
 from vramscope_server.analysis.trace import allocator_config
 from vramscope_server.analysis.trace.annotations import Annotations
 from vramscope_server.analysis.trace.annotations import none as no_annotations
@@ -32,7 +33,6 @@ from vramscope_server.analysis.trace.types import (
     SEGMENT_MAP,
     SEGMENT_UNMAP,
     Blocks,
-    Bytes,
     Events,
     Ids,
     Layout,
@@ -74,10 +74,10 @@ class Trace:
     frames: dict[str, Ids]
     stacks: Stacks
     notes: list[str]
-    owners: dict[str, Bytes] = field(default_factory=dict)
+    owners: dict[str, IntArray] = field(default_factory=dict)
     """Columns of window.OWNERS; empty if owners were not recorded."""
     owner_names: list[str] = field(default_factory=list)
-    held: dict[str, Bytes] = field(default_factory=dict)
+    held: dict[str, IntArray] = field(default_factory=dict)
     """Columns of window.HELD."""
     holdings: list[Holding] = field(default_factory=list)
     scans: list[int] = field(default_factory=list)
@@ -184,7 +184,7 @@ def layout_at(trace: Trace, event: int) -> Layout:
     bound = np.append(address, MAX_ADDRESS)[following]
     edges_high = np.minimum(bound, segment_end[edges_home]) if len(segments) else bound
     free = edges_high > edges_low
-    requested_at = lives.requested_event[active] <= event
+    requested_at = lives.free_requested_event[active] <= event
     state = np.where(requested_at, STATES.index("active_pending_free"), STATES.index("active_allocated"))
     count = int(free.sum())
     blocks = {
@@ -199,7 +199,7 @@ def layout_at(trace: Trace, event: int) -> Layout:
     return Layout(segments, rows_of(Blocks, {name: column[by_address] for name, column in blocks.items()}))
 
 
-def reserved_after(trace: Trace) -> Bytes:
+def reserved_after(trace: Trace) -> IntArray:
     """Reserved bytes after each event, from segment events; element 0 is before the first event."""
     events = trace.events
     gain = np.isin(events.action, (SEGMENT_ALLOC, SEGMENT_MAP)).astype(np.int64)

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.window import ACTIONS, STATES
+from vramscope_server.analysis.array_types import IntArray
 
 Integers = npt.NDArray[Any]
 Ids = npt.NDArray[np.int32]
-Bytes = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
 
@@ -36,10 +36,10 @@ class Events:
     """One row per event, in the allocator's order. See window.EVENTS; -1 is unknown."""
 
     action: Codes
-    address: Bytes
-    size_bytes: Bytes
-    stream: Bytes
-    time_ns: Bytes
+    address: IntArray
+    size_bytes: IntArray
+    stream: IntArray
+    time_ns: IntArray
     pool: Ids
     stack: Ids
     step: Ids
@@ -54,9 +54,9 @@ class Events:
 class Segments:
     """One row per segment or mapped range, sorted by address. See window.SEGMENTS."""
 
-    address: Bytes
-    size_bytes: Bytes
-    stream: Bytes
+    address: IntArray
+    size_bytes: IntArray
+    stream: IntArray
     large: Codes
     expandable: Codes
     pool: Ids
@@ -70,9 +70,9 @@ class Blocks:
     """One row per block, sorted by address. Blocks fill their segments. See window.BLOCKS."""
 
     segment: Ids
-    address: Bytes
-    size_bytes: Bytes
-    requested_bytes: Bytes
+    address: IntArray
+    size_bytes: IntArray
+    requested_bytes: IntArray
     state: Codes
     stack: Ids
 

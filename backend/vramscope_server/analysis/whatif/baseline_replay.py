@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.window import ACTIONS
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.simulator.initial_state import InitialState
 from vramscope_server.analysis.simulator.program import ALLOC, EMPTY_CACHE, EMPTY_POOL, POOL_FREEABLE, Program
 from vramscope_server.analysis.simulator.replay import STATISTICS, UNLIMITED, replay
@@ -22,7 +22,7 @@ from vramscope_server.analysis.trace.types import SEGMENT_ALLOC, SEGMENT_MAP, SE
 from vramscope_server.analysis.whatif.program import derivation_of, initial_of
 
 USUAL_TOTAL_BYTES: Final = 80 << 30
-"""Where a file does not tell its card: of that the addresses of expandable segments are counted, and nothing else."""
+"""Where a file does not tell its device: of that the addresses of expandable segments are counted, and nothing else."""
 
 MOST_REPLAYS: Final = 300
 MOST_OPERATIONS: Final = 5_000_000
@@ -88,15 +88,15 @@ def exact_replay(trace: Trace) -> ExactReplay:
     if not len(trace.events):
         raise NotReplayable("there are no events to replay")
     profile, other = profile_of(trace.torch)
-    told, recorded = derivation_of(trace), reserved_after(trace)
-    program = told.program
-    full = len(told.releases) or len(told.failed)  # else it was never full, and its size is of no account
-    device_bytes = told.room_low_bytes if full else UNLIMITED
+    derivation, recorded = derivation_of(trace), reserved_after(trace)
+    program = derivation.program
+    full = len(derivation.releases) or len(derivation.failed)  # else it was never full, and its size is of no account
+    device_bytes = derivation.room_low_bytes if full else UNLIMITED
     initial = initial_of(trace) if len(trace.beginning.segments) else None
     ages = None if initial is None else _Ages(initial, _first_guess(trace))
     late = program.event >= 0
     releases = np.isin(program.op, (EMPTY_CACHE, EMPTY_POOL, POOL_FREEABLE))
-    allocs = late & (program.op == ALLOC) & ~np.isin(program.event, told.failed)
+    allocs = late & (program.op == ALLOC) & ~np.isin(program.event, derivation.failed)
     addresses = recorded_addresses(trace)
     for left in range(min(MOST_REPLAYS, 2 + MOST_OPERATIONS // max(len(program), 1)), 0, -1):
         done = replay(
@@ -135,7 +135,7 @@ def exact_replay(trace: Trace) -> ExactReplay:
     )
 
 
-def _first_guess(trace: Trace) -> npt.NDArray[np.int64]:
+def _first_guess(trace: Trace) -> IntArray:
     """Ages of the segments at the beginning: by address, in the direction in which the history's own segments went."""
     count = len(trace.beginning.segments)
     made = trace.events.address[np.isin(trace.events.action, (SEGMENT_ALLOC, SEGMENT_MAP))]
@@ -146,7 +146,7 @@ def _first_guess(trace: Trace) -> npt.NDArray[np.int64]:
 class _Ages:
     """The order in which the segments of the beginning were made: guessed, then learned."""
 
-    def __init__(self, initial: InitialState, guess: npt.NDArray[np.int64]) -> None:
+    def __init__(self, initial: InitialState, guess: IntArray) -> None:
         self.low, self.high = initial.segment_address, initial.segment_address + initial.segment_size_bytes
         self.guess = self.age = guess
         self.younger: dict[int, set[int]] = {}
@@ -198,7 +198,7 @@ def _words(trace: Trace, peak: int, end: int, first: int | None, compared: int) 
 
 
 @lru_cache(maxsize=4)
-def recorded_addresses(trace: Trace) -> npt.NDArray[np.int64]:
+def recorded_addresses(trace: Trace) -> IntArray:
     """Of the segments that were made, in order. An expandable one begins where it was mapped first."""
     events = trace.events
     changes = np.flatnonzero((events.action >= SEGMENT_ALLOC) & (events.action <= SEGMENT_UNMAP))

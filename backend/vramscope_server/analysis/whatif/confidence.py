@@ -12,12 +12,12 @@ from typing import Final, Literal
 
 import numpy as np
 
+from vramscope_server.analysis.number_format import amount, times
 from vramscope_server.analysis.simulator.program import FREE_REQUESTED
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
 from vramscope_server.analysis.simulator.versions import profile_of
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.trace.types import FREE_COMPLETED
-from vramscope_server.analysis.units import amount, times
 from vramscope_server.analysis.whatif.baseline_replay import Residual
 from vramscope_server.analysis.whatif.device import TargetDevice
 from vramscope_server.analysis.whatif.program import Derivation
@@ -46,7 +46,7 @@ def certainty_of(doubts: Sequence[Caveat]) -> Certainty:
 
 
 def doubts_of_recording(trace: Trace, residual: Residual) -> Iterator[Caveat]:
-    """Those of the recorded settings on the recorded card, and so of all others."""
+    """Those of the recorded settings on the recorded device, and so of all others."""
     if not residual.exact:
         yield Caveat(
             "Replaying the recorded settings does not reproduce the recorded peak; predictions for other settings"
@@ -56,25 +56,25 @@ def doubts_of_recording(trace: Trace, residual: Residual) -> Iterator[Caveat]:
         yield Caveat(f"{trace.lost_events:,} events are missing from the recording and are not replayed.")
 
 
-def doubts_of_others(trace: Trace, told: Derivation, *, by_address: bool) -> Iterator[Caveat]:
-    """Those of all settings but the recorded ones, and of other cards. ``by_address``: addresses decide between equal blocks."""
+def doubts_of_others(trace: Trace, derivation: Derivation, *, by_address: bool) -> Iterator[Caveat]:
+    """Those of all settings but the recorded ones, and of other devices. ``by_address``: addresses decide between equal blocks."""
     _, unknown = trace.parsed_settings
     if unknown:
         yield Caveat(unknown)
     _, other = profile_of(trace.torch)
     if other and not trace.torch.endswith("or newer"):  # (all versions from 2.13 on have the same rules)
         yield Caveat(f"{other}.")
-    if told.unseen_empty_caches:
+    if derivation.unseen_empty_caches:
         yield Caveat(
-            f"empty_cache() was called {times(told.unseen_empty_caches)} without an effect, at unknown times. "
+            f"empty_cache() was called {times(derivation.unseen_empty_caches)} without an effect, at unknown times. "
             "Under these settings it might have returned memory; that is not replayed."
         )
-    if told.releases_are_guessed:
+    if derivation.releases_are_guessed:
         yield Caveat(
-            f"Memory was returned {times(len(told.releases))} just before more was requested. The recording does "
+            f"Memory was returned {times(len(derivation.releases))} just before more was requested. The recording does "
             "not say why; it is assumed that this made room."
         )
-    deferred = int(np.count_nonzero(told.program.op == FREE_REQUESTED))
+    deferred = int(np.count_nonzero(derivation.program.op == FREE_REQUESTED))
     if trace.start is None and trace.events.action[:1].tolist() == [FREE_COMPLETED]:
         deferred -= 1  # (a ring forgot its request, just before: it waited for nobody)
     if deferred:
@@ -99,17 +99,17 @@ def doubts_of_limit(trace: Trace, settings: AllocatorSettings) -> Iterator[Cavea
         yield Caveat(OWN_LIMIT)
 
 
-def doubt_of_card(card: TargetDevice, fraction: float, *, is_full: bool) -> Caveat | None:
-    """Of a replay that comes near the size of the card. ``fraction``: the settings' limit.
+def doubt_of_device(device: TargetDevice, fraction: float, *, is_full: bool) -> Caveat | None:
+    """Of a replay that comes near the size of the device. ``fraction``: the settings' limit.
 
-    None where a limit that PyTorch keeps to by itself binds first, or where it is known that the card is not full.
+    None where a limit that PyTorch keeps to by itself binds first, or where it is known that the device is not full.
     """
-    limits = [] if card.limit_bytes is None else [card.limit_bytes]
-    if fraction < 1 and card.total_bytes is not None:
-        limits.append(int(fraction * card.total_bytes))
-    if limits and min(limits) <= card.room_bytes:
+    limits = [] if device.limit_bytes is None else [device.limit_bytes]
+    if fraction < 1 and device.total_bytes is not None:
+        limits.append(int(fraction * device.total_bytes))
+    if limits and min(limits) <= device.room_bytes:
         return None
-    if card.outside_bytes is None:
+    if device.outside_bytes is None:
         return Caveat(
             "The result is close to the size of the device. Other uses of its memory are unknown and taken as 0."
         )
@@ -117,5 +117,5 @@ def doubt_of_card(card: TargetDevice, fraction: float, *, is_full: bool) -> Cave
         return None
     return Caveat(
         "The device is full in this replay. Other uses of its memory are taken as "
-        f"{amount(card.outside_bytes)} throughout."
+        f"{amount(device.outside_bytes)} throughout."
     )

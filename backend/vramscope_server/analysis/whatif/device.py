@@ -1,4 +1,4 @@
-"""The card that a replay runs on: what of its memory PyTorch can take."""
+"""The device that a replay runs on: what of its memory PyTorch can take."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class TargetDevice:
         )
 
     def of(self, total_bytes: int) -> TargetDevice:
-        """Another card with the same things beside PyTorch on it."""
+        """Another device with the same things beside PyTorch on it."""
         return replace(self, total_bytes=total_bytes, room_bytes=max(0, total_bytes - (self.outside_bytes or 0)))
 
 
-def card_of(trace: Trace, device_bytes: int | None = None) -> TargetDevice:
-    """The card that the trace was recorded on, or one of ``device_bytes``."""
+def target_device_of(trace: Trace, device_bytes: int | None = None) -> TargetDevice:
+    """The device that the trace was recorded on, or one of ``device_bytes``."""
     total, free = trace.device_total_bytes, trace.device_free_bytes
     outside = None
     if total is not None and free is not None and trace.start is not None:
@@ -47,7 +47,7 @@ def card_of(trace: Trace, device_bytes: int | None = None) -> TargetDevice:
     if total is not None:
         room = total - (outside or 0)
     else:
-        told = derivation_of(trace)
-        room = told.room_high_bytes if told.room_high_bytes is not None else UNLIMITED
-    card = TargetDevice(total, outside, fraction, room)
-    return card if device_bytes is None else card.of(device_bytes)
+        derivation = derivation_of(trace)
+        room = derivation.room_high_bytes if derivation.room_high_bytes is not None else UNLIMITED
+    device = TargetDevice(total, outside, fraction, room)
+    return device if device_bytes is None else device.of(device_bytes)

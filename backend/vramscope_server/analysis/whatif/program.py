@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.window import ACTIONS
+from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.number_format import times
 from vramscope_server.analysis.simulator.initial_state import InitialState
 from vramscope_server.analysis.simulator.program import (
     ALLOC,
@@ -31,9 +33,6 @@ from vramscope_server.analysis.trace.lifetimes import SMALL_SEGMENT_BYTES
 from vramscope_server.analysis.trace.trace import Trace, reserved_after
 from vramscope_server.analysis.trace.types import ALLOC as ALLOCATED
 from vramscope_server.analysis.trace.types import SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, Layout
-from vramscope_server.analysis.units import times
-
-Int64 = npt.NDArray[np.int64]
 
 SNAPSHOT, OOM, FREED = (ACTIONS.index(name) for name in ("snapshot", "oom", "free_completed"))
 
@@ -45,18 +44,18 @@ class Derivation:
     program: Program
     item_of_life: npt.NDArray[np.int32]
     """Item of the program for each allocation of ``trace.lives``."""
-    streams: Int64
+    streams: IntArray
     """Stream handles, in the program's order."""
-    pool_of: Int64
+    pool_of: IntArray
     """Pool of the program, by position in Trace.pools."""
-    releases: Int64
+    releases: IntArray
     """Events at which the allocator returned memory to make room: retries, collections."""
     releases_are_guessed: bool
     """True if neither counters nor the device size distinguish them from empty_cache()."""
     empty_caches: int
     unseen_empty_caches: int | None
     """Calls of empty_cache() without effect that were not recorded, by the allocator's own counters; None: unknown."""
-    failed: Int64
+    failed: IntArray
     """Events of requests that failed."""
     ended_by_failure: bool
     """True if nothing was requested after the last failure: the run died of it."""
@@ -84,8 +83,8 @@ def derivation_of(trace: Trace) -> Derivation:
     pool_of = np.array([0 if pool == (0, 0) else next(private) for pool in map(tuple, trace.pools)] or [0], np.int64)
     room = _room(trace)
     bursts = _bursts(trace)
-    heard = _behind_calls(trace)
-    explicit = [burst for burst in bursts if burst.first in heard or not _own(trace, burst, room)]
+    behind_calls = _behind_calls(trace)
+    explicit = [burst for burst in bursts if burst.first in behind_calls or not _own(trace, burst, room)]
     failed = np.flatnonzero(events.action == OOM)
     died = len(failed) and not np.any(events.action[failed[-1] :] == ALLOCATED)
 
@@ -95,13 +94,13 @@ def derivation_of(trace: Trace) -> Derivation:
     pool = pool_of[lives.pool]
     rows = [_rows(lives.alloc_event, ALLOC, life, size, stream, pool, within=life)]
     # (of one of the two a history may hold nothing: skip_actions)
-    at_once = lives.completed_event <= lives.requested_event + 1
-    at_once &= (lives.requested_event >= 0) & (lives.completed_event < count)
-    later = ~at_once & (lives.requested_event < count)
+    at_once = lives.completed_event <= lives.free_requested_event + 1
+    at_once &= (lives.free_requested_event >= 0) & (lives.completed_event < count)
+    later = ~at_once & (lives.free_requested_event < count)
     done = ~at_once & (lives.completed_event < count)
-    rows.append(_rows(lives.requested_event[at_once], FREE, life[at_once]))
+    rows.append(_rows(lives.free_requested_event[at_once], FREE, life[at_once]))
     behind = len(lives)  # of what was there already, the frees come after all allocations
-    rows.append(_rows(lives.requested_event[later], FREE_REQUESTED, life[later], within=behind + life[later]))
+    rows.append(_rows(lives.free_requested_event[later], FREE_REQUESTED, life[later], within=behind + life[later]))
     rows.append(_rows(lives.completed_event[done], FREE_COMPLETED, life[done]))
     for nth, event in enumerate(failed):
         one = np.array([event])
@@ -123,7 +122,7 @@ def derivation_of(trace: Trace) -> Derivation:
             returns, of = (EMPTY_POOL, max(used)) if alone and len(used) == 1 else (EMPTY_CACHE, 0)
             rows.append(_rows(np.array([burst.first]), returns, np.array([-1]), pool=np.array([of]), within=np.ones(1)))
     given_back = {burst.first for burst in explicit}
-    unaffected = [before for before, first in zip(trace.emptied, heard, strict=True) if first not in given_back]
+    unaffected = [before for before, first in zip(trace.emptied, behind_calls, strict=True) if first not in given_back]
     for before in unaffected:
         at, place = (before - 1, 2 * behind) if before else (0, -1)  # behind all that belongs to the event before
         rows.append(_rows(np.array([at]), EMPTY_CACHE, np.array([-1]), within=np.array([place])))
@@ -164,20 +163,20 @@ def derivation_of(trace: Trace) -> Derivation:
 
 def initial_of(trace: Trace) -> InitialState:
     """What was there at the beginning, as the simulator takes it: for the replay under the recorded settings."""
-    told, at = derivation_of(trace), trace.beginning
+    derivation, at = derivation_of(trace), trace.beginning
     segments, blocks = at.segments, at.blocks
     there = np.flatnonzero(trace.lives.alloc_event < 0)  # by address
     item = np.full(len(blocks), -1, np.int64)
     found = np.searchsorted(blocks.address, trace.lives.address[there])
     # (an event may free what never was there: a damaged history)
     real = np.append(blocks.address, -1)[found] == trace.lives.address[there]
-    item[found[real]] = told.item_of_life[there][real]
-    handles = {int(handle): number for number, handle in enumerate(told.streams)}
+    item[found[real]] = derivation.item_of_life[there][real]
+    handles = {int(handle): number for number, handle in enumerate(derivation.streams)}
     return InitialState(
         segment_address=segments.address,
         segment_size_bytes=segments.size_bytes,
         segment_stream=np.array([handles[int(handle)] for handle in segments.stream], np.int64),
-        segment_pool=told.pool_of[np.maximum(segments.pool, 0)],
+        segment_pool=derivation.pool_of[np.maximum(segments.pool, 0)],
         segment_large=segments.large.astype(np.int64),
         segment_expandable=segments.expandable.astype(np.int64),
         segment_age=np.arange(len(segments), dtype=np.int64),
@@ -191,8 +190,8 @@ def initial_of(trace: Trace) -> InitialState:
 
 
 def _rows(
-    event: Int64, op: int, life: Int64, size: Int64 | None = None, stream: Int64 | None = None, pool: Int64 | None = None,
-    within: npt.NDArray[np.generic] | None = None,
+    event: IntArray, op: int, life: IntArray, size: IntArray | None = None,
+    stream: IntArray | None = None, pool: IntArray | None = None, within: npt.NDArray[np.generic] | None = None,
 ) -> tuple[npt.NDArray[np.generic], ...]:  # fmt: skip
     zeros = np.zeros(len(event), np.int64)
     columns = (zeros if column is None else column for column in (size, stream, pool))
@@ -229,8 +228,8 @@ def _room(trace: Trace) -> _Room:
         known.append(max(trace.start.reserved_bytes + trace.device_free_bytes, low))
     for event in np.flatnonzero(trace.events.action == OOM):  # its address is the device's free memory
         # Where the device had more than that free, the program kept to a limit of its own.
-        told, asked = int(trace.events.address[event]), _asked_of_device(trace, int(event))
-        free = min(told, asked - 1) if told >= 0 else asked - 1
+        address, asked = int(trace.events.address[event]), _asked_of_device(trace, int(event))
+        free = min(address, asked - 1) if address >= 0 else asked - 1
         known.append(max(int(reserved[event]) + free, low))
     retries = None
     if trace.start is not None and "num_alloc_retries" in trace.start.counters and trace.end.counters:

@@ -1,4 +1,4 @@
-"""Which setting to take: what each risks, with the source, and which one wins on the smallest card with the least risk."""
+"""Which setting to take: what each risks, with the source, and which one wins on the smallest device with the least risk."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
-from vramscope_server.analysis.units import amount
 
 _DOCS: Final = (
     "https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf"
@@ -50,7 +50,7 @@ class Candidate(Protocol):
     @property
     def conf(self) -> str: ...
     @property
-    def smallest_card_bytes(self) -> int | None: ...
+    def smallest_device_bytes(self) -> int | None: ...
     @property
     def reserved_bytes(self) -> int: ...  # where there is room; at most, where it is not known
     @property
@@ -139,26 +139,28 @@ def without_evidence(events: int, recorded_bytes: int, run_peak_bytes: int | Non
 
 
 def recommend(recorded: Candidate, others: Sequence[Candidate]) -> Recommendation:
-    """The setting with the smallest card; of those that are about as good, the one with the least risk."""
-    card = recorded.smallest_card_bytes
-    if card is None:
+    """The setting with the smallest device; of those that are about as good, the one with the least risk."""
+    device = recorded.smallest_device_bytes
+    if device is None:
         return Recommendation(
             None, "Keep the settings: the need of the recorded run is unknown, so nothing can be compared."
         )
     known = [
-        (one, one.smallest_card_bytes)
+        (one, one.smallest_device_bytes)
         for one in others
-        if one.smallest_card_bytes is not None and one.risk.level < 3 and one.is_bounded
+        if one.smallest_device_bytes is not None and one.risk.level < 3 and one.is_bounded
     ]
-    enough = int(card * WORTH_FRACTION)
+    enough = int(device * WORTH_FRACTION)
     better = [
-        (one, size) for one, size in known if card - size - one.uncertainty_bytes - recorded.uncertainty_bytes > enough
+        (one, size)
+        for one, size in known
+        if device - size - one.uncertainty_bytes - recorded.uncertainty_bytes > enough
     ]
     if not better:
         return Recommendation(
             None,
             (
-                f"Keep the settings: the recorded run needs a device of {amount(card)}, and no other setting lowers "
+                f"Keep the settings: the recorded run needs a device of {amount(device)}, and no other setting lowers "
                 f"that by more than {WORTH_FRACTION:.0%} for certain.{_where_there_is_room(recorded, others)}"
             ),
         )
@@ -166,13 +168,13 @@ def recommend(recorded: Candidate, others: Sequence[Candidate]) -> Recommendatio
     near = [(one, size) for one, size in better if size - least <= enough]
     best, size = min(near, key=lambda row: (row[0].risk.level, row[1], len(row[0].conf)))
     why = "" if size == least else f" Other settings need up to {amount(size - least)} less, at more risk."
-    words = f"The recorded run survives on a device of {_sizes(size, card)}: {amount(card - size)} less.{why}"
+    words = f"The recorded run survives on a device of {_sizes(size, device)}: {amount(device - size)} less.{why}"
     return Recommendation(best.conf, f"{words} {best.risk.words}".strip())
 
 
 def _where_there_is_room(recorded: Candidate, others: Sequence[Candidate]) -> str:
-    """What is reserved and not needed is given back before the run dies; until then nothing else on the card can have it."""
-    safe = [one for one in others if one.risk.level < 2 and one.smallest_card_bytes is not None]
+    """What is reserved and not needed is given back before the run dies; until then nothing else on the device can have it."""
+    safe = [one for one in others if one.risk.level < 2 and one.smallest_device_bytes is not None]
     least = min(safe, key=lambda one: one.reserved_bytes, default=recorded)
     if recorded.reserved_bytes - least.reserved_bytes <= MUCH_FRACTION * recorded.reserved_bytes:
         return ""
@@ -182,9 +184,9 @@ def _where_there_is_room(recorded: Candidate, others: Sequence[Candidate]) -> st
     )
 
 
-def _sizes(size: int, card: int) -> str:
+def _sizes(size: int, device: int) -> str:
     """``1.5 GiB instead of 2.0 GiB``; in MiB where both would read the same."""
-    words, other = amount(size), amount(card)
+    words, other = amount(size), amount(device)
     if words == other:
-        words, other = f"{size / (1 << 20):,.0f} MiB", f"{card / (1 << 20):,.0f} MiB"
+        words, other = f"{size / (1 << 20):,.0f} MiB", f"{device / (1 << 20):,.0f} MiB"
     return f"{words} instead of {other}"

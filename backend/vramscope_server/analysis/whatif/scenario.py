@@ -1,4 +1,4 @@
-"""One trace under one setting: what it would have reserved, how sure that is, and the smallest card on which it survives."""
+"""One trace under one setting: what it would have reserved, how sure that is, and the smallest device on which it survives."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from vramscope_server.analysis.number_format import times
 from vramscope_server.analysis.simulator.program import ALLOC, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, AddressOrder, Hazard, Replay, replay
 from vramscope_server.analysis.simulator.segments import GRANULE
@@ -18,7 +19,6 @@ from vramscope_server.analysis.simulator.versions import profile_of
 from vramscope_server.analysis.trace.block_sizes import SMALL_BYTES
 from vramscope_server.analysis.trace.lifetimes import SMALL_SEGMENT_BYTES
 from vramscope_server.analysis.trace.trace import Trace, reserved_after
-from vramscope_server.analysis.units import times
 from vramscope_server.analysis.whatif.baseline_replay import (
     USUAL_TOTAL_BYTES,
     earlier_of,
@@ -29,19 +29,19 @@ from vramscope_server.analysis.whatif.confidence import (
     Caveat,
     Certainty,
     certainty_of,
-    doubt_of_card,
+    doubt_of_device,
     doubts_of_limit,
     doubts_of_others,
     doubts_of_recording,
 )
-from vramscope_server.analysis.whatif.device import TargetDevice, card_of
+from vramscope_server.analysis.whatif.device import TargetDevice, target_device_of
 from vramscope_server.analysis.whatif.program import derivation_of
-from vramscope_server.analysis.whatif.variants import IN_SOME_ORDER, UNCUT, ReplayVariant, courses_of
+from vramscope_server.analysis.whatif.variants import IN_SOME_ORDER, UNCUT, ReplayVariant, variants_of
 from vramscope_server.analysis.whatif.window_start import beginning_of
 
 STEP_BYTES: Final = 2 << 20
 _STEPS_OF_CARD: Final = 512
-"""The smallest card is found to a 512th of itself, or to 2 MiB: nobody chooses between cards that are nearer."""
+"""The smallest device is found to a 512th of itself, or to 2 MiB: nobody chooses between devices that are nearer."""
 _ORDERS: Final[tuple[AddressOrder, ...]] = ("rising", "falling", "shuffled")
 """Address orders that cudaMalloc may produce. Up to PyTorch 2.11 they decide between free blocks of one size."""
 _STOPS: Final = {
@@ -95,50 +95,50 @@ class Scenario:
         throughout = trace.earlier_settings is None
         self.is_own = recorded or (throughout and replace(self.settings, text="") == replace(own, text=""))
         with _lock:  # made once for all cases, by the one that comes first
-            self.told = derivation_of(trace)
+            self.derivation = derivation_of(trace)
             self.residual = exact_replay(trace).residual
-            self.courses = courses_of(trace, own=self.is_own)
+            self.variants = variants_of(trace, own=self.is_own)
         self.notes = [f"{other}."] if other else []
         self.orders = _ORDERS if self.profile.ties == "address" else _ORDERS[:1]
 
-    def run(self, card: TargetDevice, course: ReplayVariant, order: AddressOrder = "rising") -> Replay:
+    def run(self, device: TargetDevice, variant: ReplayVariant, order: AddressOrder = "rising") -> Replay:
         return replay(
-            course.program,
+            variant.program,
             self.settings,
             profile=self.profile,
-            device_bytes=card.room_bytes,
-            device_total_bytes=card.total_bytes or (None if card.room_bytes < UNLIMITED else USUAL_TOTAL_BYTES),
-            # (a part of a card whose size is not known is no limit; the recorded settings are replayed as in exact_replay)
-            limit_bytes=card.limit_bytes if card.total_bytes is not None or self.is_own else UNLIMITED,
-            initial=course.initial,
+            device_bytes=device.room_bytes,
+            device_total_bytes=device.total_bytes or (None if device.room_bytes < UNLIMITED else USUAL_TOTAL_BYTES),
+            # (a part of a device whose size is not known is no limit; the recorded settings are replayed as in exact_replay)
+            limit_bytes=device.limit_bytes if device.total_bytes is not None or self.is_own else UNLIMITED,
+            initial=variant.initial,
             address_order=order,
-            earlier=earlier_of(self.trace, course.program) if self.is_own else None,
-            # (the recorded run on its own card is given what it got)
+            earlier=earlier_of(self.trace, variant.program) if self.is_own else None,
+            # (the recorded run on its own device is given what it got)
             segment_addresses=recorded_addresses(self.trace)
-            if self.is_own and course is self.courses.predicted and order == "rising"
+            if self.is_own and variant is self.variants.predicted and order == "rising"
             else None,
         )
 
     @property
     def is_bounded(self) -> bool:
         """What it needs has a bound. Of a run whose beginning is not known it has none under max_split_size_mb."""
-        return self.courses.kept is None or self.settings.max_split_bytes >= UNLIMITED
+        return self.variants.kept is None or self.settings.max_split_bytes >= UNLIMITED
 
     @cached_property
-    def free_card(self) -> TargetDevice:
+    def free_device(self) -> TargetDevice:
         """The recorded one, but never full."""
-        return replace(card_of(self.trace), limit_fraction=None, room_bytes=UNLIMITED)
+        return replace(target_device_of(self.trace), limit_fraction=None, room_bytes=UNLIMITED)
 
     @cached_property
     def uncapped(self) -> Replay:
-        return self.run(self.free_card, self.courses.predicted)
+        return self.run(self.free_device, self.variants.predicted)
 
     @cached_property
     def other_ways(self) -> list[ReplayCase]:
-        """Ways to begin with nothing that are as true as ``courses.afresh`` with rising addresses."""
+        """Ways to begin with nothing that are as true as ``variants.afresh`` with rising addresses."""
         return [
-            *((self.courses.afresh, order) for order in self.orders[1:]),
-            *((course, self.orders[0]) for course in self.courses.others),
+            *((self.variants.afresh, order) for order in self.orders[1:]),
+            *((variant, self.orders[0]) for variant in self.variants.others),
         ]
 
     @cached_property
@@ -153,19 +153,19 @@ class Scenario:
         use to what follows. What was left behind is larger by as much as these settings round up at most. And one segment a heap:
         a block that lies otherwise can be the one that another segment is asked for.
         """
-        courses = self.courses
-        uncertain = self.other_ways or courses.kept or courses.to_a_segment
-        if self.is_own or not uncertain or stopped(self.uncapped, self.told.program):
+        variants = self.variants
+        uncertain = self.other_ways or variants.kept or variants.to_a_segment
+        if self.is_own or not uncertain or stopped(self.uncapped, self.derivation.program):
             return None
         peaks = [self.uncapped.peak_reserved_bytes]
-        peaks += [self.run(self.free_card, *way).peak_reserved_bytes for way in self.other_ways]
-        if courses.kept is not None:
-            most, wrong = max(peaks), abs(courses.missed_bytes)
-            kept = self.run(self.free_card, courses.kept).peak_reserved_bytes
-            twice = self.settings.expandable_segments and courses.missed_bytes > 0
+        peaks += [self.run(self.free_device, *way).peak_reserved_bytes for way in self.other_ways]
+        if variants.kept is not None:
+            most, wrong = max(peaks), abs(variants.missed_bytes)
+            kept = self.run(self.free_device, variants.kept).peak_reserved_bytes
+            twice = self.settings.expandable_segments and variants.missed_bytes > 0
             most = max(most + wrong, kept + (0 if twice else wrong) + self._rounded_up_bytes)
             peaks += [self.uncapped.peak_active_bytes, most + self._segment_each_bytes]
-        if courses.to_a_segment:
+        if variants.to_a_segment:
             least = max(self.uncapped.peak_active_bytes, min(peaks) - self._segment_each_bytes)
             peaks += [least, max(peaks) + self._segment_each_bytes]
         return min(peaks), max(peaks)
@@ -181,7 +181,7 @@ class Scenario:
     @property
     def _segment_each_bytes(self) -> int:
         """One segment of each heap that is asked for something."""
-        program = self.told.program
+        program = self.derivation.program
         asked = program.op == ALLOC
         large = program.size_bytes[asked] > SMALL_BYTES
         heaps = np.unique(np.stack([program.stream[asked], program.pool[asked], large]), axis=1)
@@ -189,19 +189,19 @@ class Scenario:
         of_small = int(heaps.shape[1]) - of_large
         return of_large * self.settings.large_segment_bytes + of_small * SMALL_SEGMENT_BYTES
 
-    def prediction(self, card: TargetDevice) -> Prediction:
+    def prediction(self, device: TargetDevice) -> Prediction:
         uncapped = done = self.uncapped
-        own_card = card == card_of(self.trace)
-        if self.is_own and own_card and card.total_bytes is None:
+        is_own_device = device == target_device_of(self.trace)
+        if self.is_own and is_own_device and device.total_bytes is None:
             # Of its size is known what the run could have: where it gave back memory, or failed, that was all.
-            card = replace(card, room_bytes=min(card.room_bytes, exact_replay(self.trace).device_bytes))
-        # A card far larger than what is reserved is never full either; but a limit is a part of this card.
-        if self._is_limited(card) or uncapped.peak_reserved_bytes * 1.1 + (64 << 20) > card.room_bytes:
-            # On another card the run would have been from its first allocation on: what was there would lie otherwise.
-            done = self.run(card, self.courses.predicted if own_card else self.courses.afresh)
+            device = replace(device, room_bytes=min(device.room_bytes, exact_replay(self.trace).device_bytes))
+        # A device far larger than what is reserved is never full either; but a limit is a part of this device.
+        if self._is_limited(device) or uncapped.peak_reserved_bytes * 1.1 + (64 << 20) > device.room_bytes:
+            # On another device the run would have been from its first allocation on: what was there would lie otherwise.
+            done = self.run(device, self.variants.predicted if is_own_device else self.variants.afresh)
         failed = done.out_of_memory_at
-        event = int(self.told.program.event[failed]) if failed >= 0 else -1
-        doubts = list(self._doubts(done, card, own_card=own_card))
+        event = int(self.derivation.program.event[failed]) if failed >= 0 else -1
+        doubts = list(self._doubts(done, device, is_own_device=is_own_device))
         reasons = [doubt.words for doubt in doubts]
         return Prediction(
             conf=self.conf,
@@ -215,72 +215,72 @@ class Scenario:
             certainty=certainty_of(doubts),
             reasons=reasons,
             band=self.band,
-            notes=list(dict.fromkeys([*reasons, *self.notes, *self._said_of(done, card)])),
+            notes=list(dict.fromkeys([*reasons, *self.notes, *self._notes_on(done, device)])),
         )
 
-    def _doubts(self, done: Replay, card: TargetDevice, *, own_card: bool) -> Iterator[Caveat]:
+    def _doubts(self, done: Replay, device: TargetDevice, *, is_own_device: bool) -> Iterator[Caveat]:
         yield from doubts_of_recording(self.trace, self.residual)
-        if stopped(done, self.told.program):
+        if stopped(done, self.derivation.program):
             why = "; ".join(words for hazard, words in _STOPS.items() if done.hazards & hazard)
             yield Caveat(
                 f"PyTorch would stop with an error of its own under these settings: {why}. The result ends there."
             )
-        if self.is_own and own_card and done.peak_reserved_bytes == int(reserved_after(self.trace).max()):
+        if self.is_own and is_own_device and done.peak_reserved_bytes == int(reserved_after(self.trace).max()):
             return  # this is what happened
         on_a_card = done is not self.uncapped
         if not self.is_own:
             yield from doubts_of_limit(self.trace, self.settings)
         if not self.is_own or on_a_card:
-            yield from doubts_of_others(self.trace, self.told, by_address=len(self.orders) > 1)
-        if self.courses.words:
-            yield Caveat(self.courses.words, bounded=True)
+            yield from doubts_of_others(self.trace, self.derivation, by_address=len(self.orders) > 1)
+        if self.variants.words:
+            yield Caveat(self.variants.words, bounded=True)
             if not self.is_bounded:
                 yield Caveat(UNCUT)
-        elif self.is_own and not own_card and on_a_card and len(self.trace.beginning.segments):
+        elif self.is_own and not is_own_device and on_a_card and len(self.trace.beginning.segments):
             if beginning_of(self.trace) is None:
                 yield Caveat("On another device the whole run would differ, and its beginning is not in the recording.")
-            elif self.courses.to_a_segment:
+            elif self.variants.to_a_segment:
                 yield Caveat(IN_SOME_ORDER, bounded=True)
         if on_a_card:
             # Large cached segments may be returned to the device before a retry, and then no retry is counted.
             gave_back = done.device_frees > self.uncapped.device_frees
             is_full = done.out_of_memory_at >= 0 or done.retries > self.uncapped.retries or gave_back
-            doubt = doubt_of_card(card, self.settings.per_process_memory_fraction, is_full=is_full)
+            doubt = doubt_of_device(device, self.settings.per_process_memory_fraction, is_full=is_full)
             if doubt is not None:
                 yield doubt
 
-    # ---- the smallest card ----
+    # ---- the smallest device ----
 
-    def smallest_card(self, card: TargetDevice) -> tuple[int | None, int]:
+    def smallest_device(self, device: TargetDevice) -> tuple[int | None, int]:
         """(bytes, by how much it may be another: the width to which it was searched, and what other ways as true as this give).
 
         By bisection between what was in use and what was reserved at most. With less memory a run may in rare cases do better than
         with more; then this is one such border, not the lowest.
         """
-        afresh: ReplayCase = (self.courses.afresh, self.orders[0])
-        most = self.uncapped if self.courses.afresh is self.courses.predicted else self.run(self.free_card, *afresh)
-        if stopped(most, self.told.program):
+        afresh: ReplayCase = (self.variants.afresh, self.orders[0])
+        most = self.uncapped if self.variants.afresh is self.variants.predicted else self.run(self.free_device, *afresh)
+        if stopped(most, self.derivation.program):
             return None, 0
-        share = min(self.settings.per_process_memory_fraction, card.limit_fraction or 1.0)
-        outside = card.outside_bytes or 0
+        share = min(self.settings.per_process_memory_fraction, device.limit_fraction or 1.0)
+        outside = device.outside_bytes or 0
         low = outside + _whole(most.peak_active_bytes) - STEP_BYTES
         high = _whole(max(outside + most.peak_reserved_bytes, most.peak_reserved_bytes / max(share, 1e-6)))
         width = max(STEP_BYTES, high // _STEPS_OF_CARD)
         most_bytes = int(4 * (outside + most.peak_reserved_bytes / max(share, 1e-6)))
-        # Where the card's size decides on nothing else, the replay with room is the one on a card of its peak.
-        known = self._ends_with_the_card(card)
-        found = self._border(card, afresh, low, high, width, most_bytes, survives=known)
+        # Where the device's size decides on nothing else, the replay with room is the one on a device of its peak.
+        known = self._ends_with_the_device(device)
+        found = self._border(device, afresh, low, high, width, most_bytes, survives=known)
         if found is None:
             return None, 0
-        others = (self._border_near(card, way, found, (low, most_bytes), width) for way in self.other_ways)
+        others = (self._border_near(device, way, found, (low, most_bytes), width) for way in self.other_ways)
         away = max((abs(other - found) for other in others if other is not None), default=0)
-        if self.courses.to_a_segment:
+        if self.variants.to_a_segment:
             away += self._segment_each_bytes
         return found, width + away
 
     def _border(
         self,
-        card: TargetDevice,
+        device: TargetDevice,
         way: ReplayCase,
         low: int,
         high: int,
@@ -293,7 +293,7 @@ class Scenario:
 
         ``survives``: it is known that it does on ``high``.
         """
-        while not survives and not self._survives(card.of(high), way):
+        while not survives and not self._survives(device.of(high), way):
             if high > most_bytes:
                 return None
             low, high = high, _whole(high * 1.05 + width)
@@ -301,7 +301,7 @@ class Scenario:
             middle = _whole((low + high) / 2)
             if middle >= high:
                 break
-            enough = self._enough(card.of(middle), way)
+            enough = self._enough(device.of(middle), way)
             if enough is not None:
                 high = enough
             else:
@@ -309,51 +309,51 @@ class Scenario:
         return high
 
     def _border_near(
-        self, card: TargetDevice, way: ReplayCase, found: int, bounds: tuple[int, int], width: int
+        self, device: TargetDevice, way: ReplayCase, found: int, bounds: tuple[int, int], width: int
     ) -> int | None:
         """The same for another way, whose border is likely to be the one that was found: two replays where it is."""
         least, most_bytes = bounds
-        if not self._survives(card.of(found), way):
-            return self._border(card, way, found, _whole(found + width), width, most_bytes)
+        if not self._survives(device.of(found), way):
+            return self._border(device, way, found, _whole(found + width), width, most_bytes)
         high, by = found, width
-        while high - by > least and self._survives(card.of(high - by), way):
+        while high - by > least and self._survives(device.of(high - by), way):
             high, by = high - by, 2 * by
         if by == width:
             return high
-        return self._border(card, way, max(least, high - by), high, width, most_bytes, survives=True)
+        return self._border(device, way, max(least, high - by), high, width, most_bytes, survives=True)
 
-    def _survives(self, card: TargetDevice, way: ReplayCase) -> bool:
-        return self._enough(card, way) is not None
+    def _survives(self, device: TargetDevice, way: ReplayCase) -> bool:
+        return self._enough(device, way) is not None
 
-    def _enough(self, card: TargetDevice, way: ReplayCase) -> int | None:
-        """A size on which it survives, at most this card's: what it reserved at most would have done. None: it does not survive."""
-        done = self.run(card, *way)
-        if done.out_of_memory_at >= 0 or stopped(done, self.told.program):
+    def _enough(self, device: TargetDevice, way: ReplayCase) -> int | None:
+        """A size on which it survives, at most this device's: what it reserved at most would have done. None: there is none."""
+        done = self.run(device, *way)
+        if done.out_of_memory_at >= 0 or stopped(done, self.derivation.program):
             return None
-        assert card.total_bytes is not None
-        # What failed on this card fails on a smaller one as well, and what succeeded fits: it would go the same way.
-        needed = _whole((card.outside_bytes or 0) + done.peak_reserved_bytes)
-        return min(card.total_bytes, needed) if self._ends_with_the_card(card) else card.total_bytes
+        assert device.total_bytes is not None
+        # What failed on this device fails on a smaller one as well, and what succeeded fits: it would go the same way.
+        needed = _whole((device.outside_bytes or 0) + done.peak_reserved_bytes)
+        return min(device.total_bytes, needed) if self._ends_with_the_device(device) else device.total_bytes
 
-    def _ends_with_the_card(self, card: TargetDevice) -> bool:
-        """Whether the card's size decides on nothing but when cudaMalloc fails: no limit is a part of it, no range of addresses."""
+    def _ends_with_the_device(self, device: TargetDevice) -> bool:
+        """Whether the device's size only decides when cudaMalloc fails: no limit or range of addresses depends on it."""
         settings = self.settings
         return (
-            min(settings.per_process_memory_fraction, card.limit_fraction or 1.0) == 1.0
+            min(settings.per_process_memory_fraction, device.limit_fraction or 1.0) == 1.0
             and not settings.expandable_segments
             and not settings.throw_on_cudamalloc_oom
             and settings.large_segment_bytes % GRANULE == 0  # (the device gives whole granules)
         )
 
-    def _is_limited(self, card: TargetDevice) -> bool:
-        fraction = min(self.settings.per_process_memory_fraction, card.limit_fraction or 1.0)
-        return card.total_bytes is not None and fraction < 1
+    def _is_limited(self, device: TargetDevice) -> bool:
+        fraction = min(self.settings.per_process_memory_fraction, device.limit_fraction or 1.0)
+        return device.total_bytes is not None and fraction < 1
 
-    def _said_of(self, done: Replay, card: TargetDevice) -> Iterator[str]:
+    def _notes_on(self, done: Replay, device: TargetDevice) -> Iterator[str]:
         settings = self.settings
-        if card.total_bytes is None and settings.per_process_memory_fraction < 1:
+        if device.total_bytes is None and settings.per_process_memory_fraction < 1:
             yield "per_process_memory_fraction is a share of the device, whose size is unknown: no limit is assumed."
-        if settings.garbage_collection_threshold and not self._is_limited(card):
+        if settings.garbage_collection_threshold and not self._is_limited(device):
             yield "garbage_collection_threshold does nothing without a limit (per_process_memory_fraction below 1)."
         if done.hazards & Hazard.UNBOUNDED_GROWTH:
             yield (
@@ -368,5 +368,5 @@ def stopped(done: Replay, program: Program) -> bool:
 
 
 def _whole(size: float) -> int:
-    """Rounded up to steps in which cards are compared."""
+    """Rounded up to steps in which devices are compared."""
     return -int(-size // STEP_BYTES) * STEP_BYTES

@@ -1,7 +1,7 @@
-"""What if: a trace replayed under other allocator settings, and the smallest card on which the run survives with each.
+"""What if: a trace replayed under other allocator settings, and the smallest device on which the run survives with each.
 
 The uncapped peak ranks settings wrongly: what is reserved where there is room may be given back where there is none. So
-settings are ranked by the smallest card, found by bisection over replays, and both numbers are shown.
+settings are ranked by the smallest device, found by bisection over replays, and both numbers are shown.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Final
 
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.whatif.baseline_replay import Residual, check
-from vramscope_server.analysis.whatif.device import TargetDevice, card_of
+from vramscope_server.analysis.whatif.device import TargetDevice, target_device_of
 from vramscope_server.analysis.whatif.program import derivation_of
 from vramscope_server.analysis.whatif.recommendation import Recommendation, Risk, recommend, risk_of, without_evidence
 from vramscope_server.analysis.whatif.scenario import Prediction, Scenario
 from vramscope_server.analysis.whatif.window_start import beginning_of
 
-__all__ = ["DEFAULT_SWEEP", "Prediction", "Residual", "Row", "Sweep", "check", "predict", "smallest_card", "sweep"]
+__all__ = ["DEFAULT_SWEEP", "Prediction", "Residual", "Row", "Sweep", "check", "predict", "smallest_device", "sweep"]
 
 DEFAULT_SWEEP: Final = (
     "",
@@ -51,7 +51,7 @@ class Row:
     """A line of a sweep."""
 
     prediction: Prediction
-    smallest_card_bytes: int | None
+    smallest_device_bytes: int | None
     """Smallest device on which the run survives, with everything beside PyTorch as far as known; None: it fails on any
     device."""
     uncertainty_bytes: int
@@ -74,10 +74,10 @@ class Row:
     def reserved_bytes(self) -> int:
         """Where there is room. Of a run whose beginning is not known at most; but for expandable segments, where what ran before
         it hardly matters (docs/fragmentation.md)."""
-        told = self.prediction
-        if told.band is None or self.expandable:
-            return told.uncapped_peak_reserved_bytes
-        return max(told.band)
+        prediction = self.prediction
+        if prediction.band is None or self.expandable:
+            return prediction.uncapped_peak_reserved_bytes
+        return max(prediction.band)
 
 
 @dataclass(frozen=True)
@@ -95,17 +95,17 @@ class Sweep:
 
 
 def predict(trace: Trace, conf: str, *, device_bytes: int | None = None) -> Prediction:
-    """The run under other settings, on its own card or on one of ``device_bytes``.
+    """The run under other settings, on its own device or on one of ``device_bytes``.
 
     Raises BadSetting where PyTorch would refuse ``conf``; ValueError where the run used another allocator.
     """
-    return Scenario(trace, conf).prediction(card_of(trace, device_bytes))
+    return Scenario(trace, conf).prediction(target_device_of(trace, device_bytes))
 
 
-def smallest_card(trace: Trace, conf: str) -> int | None:
-    """The smallest card, in bytes, on which the run survives with these settings; None: there is none. Raises as predict."""
+def smallest_device(trace: Trace, conf: str) -> int | None:
+    """The smallest device, in bytes, on which the run survives with these settings; None: there is none. Raises as predict."""
     case = Scenario(trace, conf)
-    return case.smallest_card(card_of(trace))[0]
+    return case.smallest_device(target_device_of(trace))[0]
 
 
 def sweep(
@@ -130,29 +130,29 @@ def sweep(
     tell(1, total)
     recorded = Scenario(trace, in_force, recorded=True)
     cases = [recorded, *(Scenario(trace, conf) for conf in others)]
-    card = card_of(trace, device_bytes)
+    device = target_device_of(trace, device_bytes)
     rows: list[Row] = []
     with _workers(len(cases)) as pool:
-        for row in pool.map(lambda case: _row(case, card, recorded=case is recorded), cases):
+        for row in pool.map(lambda case: _row(case, device, recorded=case is recorded), cases):
             rows.append(row)
             tell(1 + len(rows), total)
-    base = rows[0].smallest_card_bytes
+    base = rows[0].smallest_device_bytes
     rows = [
         row
-        if base is None or row.smallest_card_bytes is None
-        else replace(row, saved_bytes=base - row.smallest_card_bytes)
+        if base is None or row.smallest_device_bytes is None
+        else replace(row, saved_bytes=base - row.smallest_device_bytes)
         for row in rows
     ]
     missing = without_evidence(len(trace.events), rows[0].reserved_bytes, run_peak_bytes)
     advice = missing or recommend(rows[0], rows[1:])
-    return Sweep(rows, residual, advice, card.total_bytes, card.outside_bytes, _notes(trace, card))
+    return Sweep(rows, residual, advice, device.total_bytes, device.outside_bytes, _notes(trace, device))
 
 
-def _row(case: Scenario, card: TargetDevice, *, recorded: bool) -> Row:
-    smallest, uncertainty = case.smallest_card(card)
+def _row(case: Scenario, device: TargetDevice, *, recorded: bool) -> Row:
+    smallest, uncertainty = case.smallest_device(device)
     return Row(
-        prediction=case.prediction(card),
-        smallest_card_bytes=smallest,
+        prediction=case.prediction(device),
+        smallest_device_bytes=smallest,
         uncertainty_bytes=uncertainty,
         saved_bytes=None,
         risk=risk_of(case.settings),
@@ -172,10 +172,10 @@ def _workers(most: int) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown(cancel_futures=True)
 
 
-def _notes(trace: Trace, card: TargetDevice) -> list[str]:
-    told = derivation_of(trace)
-    notes = [*trace.notes, *told.notes]
-    if told.ended_by_failure:
+def _notes(trace: Trace, device: TargetDevice) -> list[str]:
+    derivation = derivation_of(trace)
+    notes = [*trace.notes, *derivation.notes]
+    if derivation.ended_by_failure:
         notes.append("The recorded run ended there. What would have followed is unknown and could need more.")
     in_force = trace.parsed_settings[0].text
     if in_force != trace.settings:
@@ -183,9 +183,9 @@ def _notes(trace: Trace, card: TargetDevice) -> list[str]:
             f"The last settings were {trace.settings or 'the default ones'!r}; together with earlier ones, "
             f"{in_force!r} was in effect."
         )
-    if told.unseen_empty_caches is None:
+    if derivation.unseen_empty_caches is None:
         notes.append("It is unknown whether empty_cache() was called without an effect; it is assumed that it was not.")
-    if card.outside_bytes is None:
+    if device.outside_bytes is None:
         notes.append(
             "The memory of the CUDA context and of other processes is unknown and comes on top of each figure."
         )

@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.simulator.initial_state import InitialState
 from vramscope_server.analysis.simulator.program import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
@@ -70,7 +70,7 @@ class ReplayVariants:
 
 
 @lru_cache(maxsize=8)
-def courses_of(trace: Trace, *, own: bool) -> ReplayVariants:
+def variants_of(trace: Trace, *, own: bool) -> ReplayVariants:
     """The ways to replay a trace. ``own``: under the recorded settings, where what was there lies where it lay."""
     program = derivation_of(trace).program
     began = beginning_of(trace)
@@ -115,7 +115,7 @@ def _missed(trace: Trace, afresh: ReplayVariant) -> int:
     return int(reserved_after(trace).max()) - done.peak_reserved_bytes
 
 
-def _anew(program: Program, order: npt.NDArray[np.int64]) -> Program:
+def _anew(program: Program, order: IntArray) -> Program:
     """The same, with what was there at the beginning allocated in another order: positions among those allocations."""
     first = np.flatnonzero((program.event < 0) & (program.op == ALLOC))
     rows = np.arange(len(program))

@@ -1,4 +1,4 @@
-"""Whether what a window begins with is known: a model that was put on the card, and next to nothing let go before.
+"""Whether what a window begins with is known: a model that was put on the device, and next to nothing let go before.
 
 The first window of a run mostly begins there. The allocator's counters tell what was ever let go; where that is nothing, what was
 there are all requests that were made, and only their order is open. In a segment it is that of the addresses, as each block was cut
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.window import STATES
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import entry
 from vramscope_server.analysis.simulator.initial_state import InitialState
 from vramscope_server.analysis.simulator.program import ALLOC, Program
@@ -28,8 +29,6 @@ from vramscope_server.analysis.trace.block_sizes import SMALL_BYTES
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.whatif.baseline_replay import USUAL_TOTAL_BYTES, exact_replay
 from vramscope_server.analysis.whatif.program import derivation_of
-
-Whole = npt.NDArray[np.int64]
 
 DRAWN: Final = 4
 """Number of random orders, beside those that fill the older and the younger segments first."""
@@ -45,7 +44,7 @@ NEVER: Final = ("segment.all.freed", "reserved_bytes.all.freed", "num_alloc_retr
 class WindowStart:
     """What was there, as it may have come there."""
 
-    orders: tuple[Whole, ...]
+    orders: tuple[IntArray, ...]
     """Positions among the program's first allocations, all different; the first order follows the segments' age, as far as
     known."""
     is_open: bool
@@ -95,9 +94,11 @@ def _has_others(initial: InitialState) -> bool:
     return bool(np.any((made > 1) | ((made > 0) & (made < np.bincount(pools)))))
 
 
-def _orders(trace: Trace, initial: InitialState, beginning: Program, known: npt.NDArray[np.bool_]) -> tuple[Whole, ...]:
+def _orders(
+    trace: Trace, initial: InitialState, beginning: Program, known: npt.NDArray[np.bool_]
+) -> tuple[IntArray, ...]:
     """Those that give this layout, all different. ``known``: of which segments it must be so."""
-    found: dict[bytes, Whole] = {}
+    found: dict[bytes, IntArray] = {}
     for order in _candidates(trace, initial, beginning, known):
         if order.tobytes() not in found and _comes_to(trace, initial, beginning.rows(order), known):
             found[order.tobytes()] = order
@@ -106,7 +107,7 @@ def _orders(trace: Trace, initial: InitialState, beginning: Program, known: npt.
 
 def _candidates(
     trace: Trace, initial: InitialState, beginning: Program, known: npt.NDArray[np.bool_]
-) -> Iterator[Whole]:
+) -> Iterator[IntArray]:
     """Orders by best fit alone: by the segments' age, the other way round, and drawn ones."""
     there = np.flatnonzero(initial.block_item >= 0)  # by address
     count = len(initial.segment_age)
@@ -122,7 +123,7 @@ def _candidates(
     for nth in range(2 + DRAWN):
         making = (age, -age)[nth] if nth < 2 else age if nth % 2 else draw.permutation(count)
         filling = making if nth < 2 else draw.permutation(count)
-        order: list[Whole] = []
+        order: list[IntArray] = []
         for kind in range(int(kind_of.max()) + 1):  # each has segments of its own: they do not meet
             segments = np.flatnonzero(kind_of == kind)
             rows = np.flatnonzero(kind_of[home] == kind)
@@ -139,7 +140,7 @@ def _candidates(
             yield position[rows]
 
 
-def _kinds(initial: InitialState) -> Whole:
+def _kinds(initial: InitialState) -> IntArray:
     """A number for each segment: of those that are alike one serves as well as another."""
     kinds = np.stack([initial.segment_stream, initial.segment_large, initial.segment_expandable])
     return np.unique(kinds, axis=1, return_inverse=True)[1].ravel()
@@ -147,7 +148,13 @@ def _kinds(initial: InitialState) -> Whole:
 
 @entry
 def by_best_fit(
-    begins: Whole, size: Whole, asked: Whole, room: Whole, making: Whole, filling: Whole, first: Whole
+    begins: IntArray,
+    size: IntArray,
+    asked: IntArray,
+    room: IntArray,
+    making: IntArray,
+    filling: IntArray,
+    first: IntArray,
 ) -> Any:
     """An order in which blocks of one pool, by segment and address, are put where they lie; none where none was found.
 

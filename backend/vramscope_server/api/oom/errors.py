@@ -10,11 +10,11 @@ from sqlalchemy.engine import Connection
 from vramscope.protocol import series
 from vramscope.protocol.oom_record import MESSAGE_EVENT, OWNERS, SURVIVED_EVENT
 from vramscope_server.analysis.oom.lost_run import lost_run
-from vramscope_server.api.run_window import floats
+from vramscope_server.api.requested_range import floats
 from vramscope_server.store.artifacts import StoredArtifact, list_artifacts
 from vramscope_server.store.run_states import display_skew_ns
 from vramscope_server.store.series_reader import UnknownRankDevice, find_rank_device, load_columns
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 
 BYSTANDER_SECONDS: Final = 900.0
 """Time after the error in which a bystander belongs to it: a collective may wait so long (NCCL's watchdog: 600 s)."""

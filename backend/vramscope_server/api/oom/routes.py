@@ -17,29 +17,28 @@ from vramscope_server.analysis.oom.losses import loss_of
 from vramscope_server.analysis.oom.remedies.remedy import ReplayFn
 from vramscope_server.analysis.oom.report import OomReport, as_json, report_of
 from vramscope_server.analysis.oom.segments import trace_of
-from vramscope_server.analysis.series.trend import trend
-from vramscope_server.analysis.series.verdicts import work_grows
+from vramscope_server.analysis.series.trend import trend, work_grows
 from vramscope_server.analysis.trace.segment_map import LinearLayout, block_at, describe
 from vramscope_server.analysis.trace.trace import Trace
-from vramscope_server.answers.figures_and_windows import FigureAnswer
 from vramscope_server.answers.oom import OomExplained, OomList
 from vramscope_server.answers.recordings import Block, MapAtError
+from vramscope_server.answers.shared_parts import FigureAnswer
 from vramscope_server.api.fragmentation import CellColumns, High, Lines, Low, Offset, drawn_map
 from vramscope_server.api.oom.errors import errors_of, fatal_of, lost_run_of, ranks_at
-from vramscope_server.api.oom.other_ranks import other_runs
+from vramscope_server.api.oom.other_runs import other_runs
 from vramscope_server.api.problems import BadRecording, NotFound
+from vramscope_server.api.requested_range import floats, reader, require_run
 from vramscope_server.api.responses import answer
-from vramscope_server.api.run_window import floats, reader, require_run
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact, find_artifact, read_artifact
 from vramscope_server.store.run_detail import run_in_full
 from vramscope_server.store.series_reader import UnknownRankDevice, find_rank_device, load_columns
-from vramscope_server.store.table_rows import StoredRun
+from vramscope_server.store.stored_rows import StoredRun
 from vramscope_server.whatif_jobs import Progress, TooMany, Work
 
 if TYPE_CHECKING:
-    from vramscope_server.analysis.oom.window import WindowEvidence
+    from vramscope_server.analysis.oom.recording_evidence import WindowEvidence
 
 router = APIRouter(tags=["out of memory"])
 
@@ -243,7 +242,7 @@ def explain(services: Services, record: str, wait_seconds: float) -> Explained:
 
 def _work(services: Services, window: str, confs: Sequence[str]) -> Work:
     def work(progress: Progress) -> WindowEvidence:
-        from vramscope_server.analysis.oom.window import evidence_of
+        from vramscope_server.analysis.oom.recording_evidence import evidence_of
 
         return evidence_of(services.recordings.open(window).trace, confs, progress)
 

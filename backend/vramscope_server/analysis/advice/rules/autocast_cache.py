@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
-from vramscope_server.analysis.units import amount, percent
+from vramscope_server.analysis.number_format import amount, percent
 
 SOURCE: Final = "https://docs.pytorch.org/docs/stable/amp.html#torch.autocast"
 LEAST_COVERED: Final = 0.5

@@ -22,10 +22,11 @@ from vramscope.oom_diagnosis.demand import FRAGMENTATION_MARGIN
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.advice.facts import Advice, StepFacts
 from vramscope_server.analysis.advice.rules import weight_copies
+from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.number_format import amount, percent
 from vramscope_server.analysis.ownership.categories import ACTIVATIONS, INPUT, TEMPORARIES
 from vramscope_server.analysis.simulator.replay import UNLIMITED
-from vramscope_server.analysis.units import amount, percent
-from vramscope_server.analysis.whatif.device import card_of
+from vramscope_server.analysis.whatif.device import target_device_of
 
 SOURCE: Final = "activations go with the batch, weights and their state do not"
 WORTH: Final = 1.25
@@ -42,7 +43,6 @@ MIN_PART: Final = 0.01
 """Minimum share of the peak of a gradient that is examined."""
 IN_STEP: Final = [PHASES.index(phase) for phase in ("data", "forward", "backward")]
 
-Whole = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
@@ -105,11 +105,11 @@ def rows_of(facts: StepFacts) -> int | None:
 
 def available_bytes(facts: StepFacts) -> int | None:
     """Memory available to PyTorch on the recorded device; None if the device is unknown."""
-    card = card_of(facts.trace)
-    return None if card.total_bytes is None else min(card.room_bytes, card.limit_bytes or UNLIMITED)
+    device = target_device_of(facts.trace)
+    return None if device.total_bytes is None else min(device.room_bytes, device.limit_bytes or UNLIMITED)
 
 
-def scaling_bytes(facts: StepFacts) -> Whole:
+def scaling_bytes(facts: StepFacts) -> IntArray:
     """Allocated bytes that scale with the batch, after each event; element 0 is before the first event."""
     return -facts.without(_scales(facts))
 
@@ -124,7 +124,7 @@ def _scales(facts: StepFacts) -> Flags:
 def _gradient_addends(facts: StepFacts, temporary: Flags) -> Flags:
     """Temporaries that are the two gradients of a shared weight (embedding and head). Their sum is the weight's gradient."""
     lives, addends = facts.trace.lives, np.zeros(len(temporary), np.bool_)
-    requested, made, freed = lives.requested_bytes, lives.alloc_event, lives.requested_event
+    requested, made, freed = lives.requested_bytes, lives.alloc_event, lives.free_requested_event
     within = facts.in_step() & facts.allocated_in("backward")
     gradients = facts.is_of("gradients") & within & (requested >= MIN_PART * facts.peak_bytes)
     for sum_ in np.flatnonzero(gradients).tolist():
@@ -134,7 +134,7 @@ def _gradient_addends(facts: StepFacts, temporary: Flags) -> Flags:
     return addends
 
 
-def pair_bytes(facts: StepFacts, rows: int) -> Whole:
+def pair_bytes(facts: StepFacts, rows: int) -> IntArray:
     """Scaling bytes of tensors with one value per pair of rows, or of twice the rows (two views), after each event."""
     return -facts.without(_scales(facts) & np.isin(facts.trace.lives.requested_bytes, pair_sizes(rows)))
 
@@ -144,7 +144,7 @@ def pair_sizes(rows: int) -> list[int]:
     return [(views * rows) ** 2 * size for views in (1, 2) for size in VALUE_BYTES]
 
 
-def times_with_pairs(usable: int, step: Whole, scaled: Whole, pairs: Whole) -> float:
+def times_with_pairs(usable: int, step: IntArray, scaled: IntArray, pairs: IntArray) -> float:
     """Ratio of rows that fit if ``pairs``, a part of ``scaled``, scales with the square of the rows."""
     linear, room = (scaled - pairs).astype(np.float64), (usable - (step - scaled)).astype(np.float64)
     some = scaled > 0
@@ -153,14 +153,14 @@ def times_with_pairs(usable: int, step: Whole, scaled: Whole, pairs: Whole) -> f
     return float((2 * room / (linear + np.sqrt(linear**2 + 4 * square * room))).min())
 
 
-def peak_at(facts: StepFacts, scaling: Whole, times: float) -> int:
+def peak_at(facts: StepFacts, scaling: IntArray, times: float) -> int:
     """Peak of the peak's step with this ratio of rows."""
     first, last = facts.span
     step, scaled = facts.allocated[first + 1 : last + 2], scaling[first + 1 : last + 2]
     return int((step - scaled + times * scaled).max())
 
 
-def error_of(facts: StepFacts, scaling: Whole) -> float | None:
+def error_of(facts: StepFacts, scaling: IntArray) -> float | None:
     """Maximum relative error of the predicted peaks of steps with another input size; None if there are none."""
     lives, steps = facts.trace.lives, facts.trace.events.step
     made = np.flatnonzero((facts.categories == INPUT) & (lives.alloc_event >= 0))
@@ -176,6 +176,6 @@ def error_of(facts: StepFacts, scaling: Whole) -> float | None:
     return max(errors, default=None)
 
 
-def _phase_of_allocation(facts: StepFacts) -> npt.NDArray[np.int64]:
+def _phase_of_allocation(facts: StepFacts) -> IntArray:
     born = facts.phase_intervals.born
     return np.where(born >= 0, facts.phase_intervals.phase[np.maximum(born, 0)], -1)

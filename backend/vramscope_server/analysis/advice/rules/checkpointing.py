@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
+from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.number_format import amount, percent
 from vramscope_server.analysis.ownership.categories import BACKWARD
 from vramscope_server.analysis.ownership.recompute import recomputed
-from vramscope_server.analysis.units import amount, percent
 
-Whole = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 SOURCE: Final = "https://arxiv.org/abs/1604.06174"
@@ -40,7 +40,7 @@ class CheckpointBlock(NamedTuple):
     first: int
     last: int
     """Event of the forward's last allocation; ``first`` is that of the first."""
-    dropped: Whole
+    dropped: IntArray
     """Allocations that checkpointing does not keep."""
     backward: int
     """Event at which its backward first frees one of them."""
@@ -91,7 +91,7 @@ def is_recomputing(facts: StepFacts) -> bool:
     return bool(recomputed(facts.trace, intervals, in_backward).any())
 
 
-def chosen(facts: StepFacts, peak_after: Callable[[Whole], int]) -> tuple[list[str], list[CheckpointBlock]]:
+def chosen(facts: StepFacts, peak_after: Callable[[IntArray], int]) -> tuple[list[str], list[CheckpointBlock]]:
     """Name stems and blocks to checkpoint so that a peak falls most. Empty if it does not fall.
 
     peak_after   the peak with a change of allocated bytes after each event
@@ -144,7 +144,7 @@ class _Forward(NamedTuple):
     interval: int
     first: int
     last: int
-    saved: Whole
+    saved: IntArray
     backward_end: int
     """Event at which backward frees the last of them."""
 
@@ -170,25 +170,25 @@ def _forwards(facts: StepFacts, name: str) -> list[_Forward]:
     for interval in np.unique(intervals):
         of_interval = made[intervals == interval]
         first, last = int(lives.alloc_event[of_interval[0]]), int(lives.alloc_event[of_interval[-1]])
-        saved = of_interval[facts.is_of("activations")[of_interval] & (lives.requested_event[of_interval] > last)]
+        saved = of_interval[facts.is_of("activations")[of_interval] & (lives.free_requested_event[of_interval] > last)]
         gone = _freed_in_backward(facts, saved)
         if len(saved) and len(gone):
             forwards.append(_Forward(name, int(interval), first, last, saved, int(gone.max())))
     return forwards
 
 
-def _freed_in_backward(facts: StepFacts, lives: Whole) -> Whole:
+def _freed_in_backward(facts: StepFacts, lives: IntArray) -> IntArray:
     events = facts.trace.events
-    gone = facts.trace.lives.requested_event[lives]
+    gone = facts.trace.lives.free_requested_event[lives]
     gone = gone[gone < len(events)]
-    in_backward: Whole = gone[events.phase[gone] == BACKWARD]
+    in_backward: IntArray = gone[events.phase[gone] == BACKWARD]
     return in_backward
 
 
 def _block(facts: StepFacts, one: _Forward, following: _Forward | None) -> CheckpointBlock | None:
     """The block of a forward pass; None if nothing can be dropped. ``following`` is the next block's forward pass."""
     lives = facts.trace.lives
-    gone = lives.requested_event[one.saved]
+    gone = lives.free_requested_event[one.saved]
     outputs = np.zeros(len(one.saved), np.bool_)
     if following is not None:
         # The backward of the next block frees its inputs. They are this block's outputs.
@@ -218,7 +218,7 @@ def _spike(facts: StepFacts, first: int, last: int) -> int:
     return int(curve.max() - curve[0])
 
 
-def changes(facts: StepFacts, blocks: list[CheckpointBlock], of: Flags | None = None) -> Whole:
+def changes(facts: StepFacts, blocks: list[CheckpointBlock], of: Flags | None = None) -> IntArray:
     """Change of allocated bytes after each event with these blocks checkpointed; ``of`` limits it to some allocations."""
     lives, count = facts.trace.lives, len(facts.trace.events)
     gone = np.zeros(len(lives), np.bool_)
@@ -226,7 +226,7 @@ def changes(facts: StepFacts, blocks: list[CheckpointBlock], of: Flags | None = 
     for block in blocks:
         gone[block.dropped] = True
         begin[block.dropped] = block.last + 1
-        end[block.dropped] = np.minimum(block.backward, lives.requested_event[block.dropped])
+        end[block.dropped] = np.minimum(block.backward, lives.free_requested_event[block.dropped])
     if of is not None:
         gone &= of
     rows = np.flatnonzero(gone)

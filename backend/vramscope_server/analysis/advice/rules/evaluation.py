@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
-from vramscope_server.analysis.units import amount
+from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.number_format import amount
 
 SOURCE: Final = "https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html"
 
@@ -48,7 +48,7 @@ def advise(facts: StepFacts) -> Advice | None:
     )
 
 
-def _kept_by(facts: StepFacts, interval: int) -> npt.NDArray[np.int64]:
+def _kept_by(facts: StepFacts, interval: int) -> IntArray:
     """Allocations of a forward pass that exist at its end, except the last one."""
     lives, events = facts.trace.lives, facts.trace.events
     made = np.flatnonzero((facts.phase_intervals.born == interval) & facts.is_of("activations", "temporaries"))
@@ -57,4 +57,4 @@ def _kept_by(facts: StepFacts, interval: int) -> npt.NDArray[np.int64]:
     if not len(made):
         return made
     forward_end = int(lives.alloc_event[made[-1]])
-    return made[lives.requested_event[made] > forward_end][:-1]
+    return made[lives.free_requested_event[made] > forward_end][:-1]

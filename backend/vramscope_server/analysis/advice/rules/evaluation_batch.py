@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
-from vramscope_server.analysis.units import amount
+from vramscope_server.analysis.number_format import amount
 
 SOURCE: Final = "an evaluation keeps no activations for a backward pass, so its batch may be larger than the training's"
 MIN_ROWS: Final = 0.05

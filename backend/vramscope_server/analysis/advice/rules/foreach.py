@@ -12,8 +12,9 @@ from typing import Final
 import numpy as np
 
 from vramscope.protocol.series import PHASES
-from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts, Whole
-from vramscope_server.analysis.units import amount, percent
+from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
+from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.number_format import amount, percent
 
 SOURCE: Final = "https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html"
 """Its note on foreach: the peak is higher by about the size of the parameters."""
@@ -55,7 +56,7 @@ def one_parameter_bytes(facts: StepFacts) -> int:
     return COPIES * int(facts.trace.lives.size_bytes[owned].max(initial=0))
 
 
-def one_at_a_time(facts: StepFacts) -> Whole:
+def one_at_a_time(facts: StepFacts) -> IntArray:
     """Change of allocated bytes after each event if the optimizer at the peak steps one parameter at a time.
 
     All 0 if it does already, or the peak is elsewhere.
@@ -66,7 +67,7 @@ def one_at_a_time(facts: StepFacts) -> Whole:
     return changes(facts)
 
 
-def changes(facts: StepFacts) -> Whole:
+def changes(facts: StepFacts) -> IntArray:
     """Change of allocated bytes after each event if the optimizers of the peak's step step one parameter at a time.
 
     The peak may be anywhere. All 0 if no parameters are known.

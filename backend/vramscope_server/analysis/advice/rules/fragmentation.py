@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Final
 
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.trace.trace import reserved_after
-from vramscope_server.analysis.units import amount
 from vramscope_server.analysis.whatif.recommendation import risk_of
 from vramscope_server.analysis.whatif.sweep import predict
 from vramscope_server.analysis.whatif.window_start import beginning_of

@@ -15,8 +15,9 @@ from typing import Final
 import numpy as np
 
 from vramscope.protocol.window import OWNER_CATEGORIES
-from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts, Whole
-from vramscope_server.analysis.units import amount, percent
+from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
+from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.number_format import amount, percent
 
 SOURCE: Final = "tensors that no step uses need not be on the device"
 COPIES: Final = OWNER_CATEGORIES.index("copies")
@@ -66,7 +67,7 @@ def advise(facts: StepFacts) -> Advice | None:
     )
 
 
-def _parameters(facts: StepFacts) -> tuple[Whole, Whole]:
+def _parameters(facts: StepFacts) -> tuple[IntArray, IntArray]:
     """Trained parameters, and parameters of other modules with the same names, that exist at the peak."""
     owned = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
     names = [facts.owner(int(life)) or "" for life in owned]
@@ -86,7 +87,7 @@ def _has_name(name: str, known_names: set[str]) -> bool:
     return False
 
 
-def _copies(size_bytes: Whole, trained: Whole, pool: Whole) -> Whole:
+def _copies(size_bytes: IntArray, trained: IntArray, pool: IntArray) -> IntArray:
     """Allocations of the pool that form whole copies of the trained ones; the oldest of each size."""
     wanted, there = Counter(size_bytes[trained].tolist()), Counter(size_bytes[pool].tolist())
     total = sum(size * count for size, count in wanted.items())

@@ -12,13 +12,11 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
-from vramscope_server.analysis.units import amount, percent
-
-Whole = npt.NDArray[np.int64]
+from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.number_format import amount, percent
 
 SOURCE: Final = "https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html"
 
@@ -31,20 +29,20 @@ def advise(facts: StepFacts) -> Advice | None:
     if not len(backward):
         return None
     begins = first + int(backward[0])
-    old = facts.is_of("gradients") & (lives.alloc_event < first) & (lives.requested_event > first)
+    old = facts.is_of("gradients") & (lives.alloc_event < first) & (lives.free_requested_event > first)
     # Gradients that zero_grad frees before the forward pass are freed in time.
     forward = np.flatnonzero(events.phase[first : last + 1] == PHASES.index("forward"))
-    old &= lives.requested_event > (first + int(forward[0]) if len(forward) else begins)
+    old &= lives.free_requested_event > (first + int(forward[0]) if len(forward) else begins)
     rows = np.flatnonzero(old)
     if not len(rows):
         return None
     kept = facts.bytes_of(facts.at_peak[old[facts.at_peak]])
-    until = np.minimum(lives.requested_event[rows], _recomputed_at(facts, rows, begins))
+    until = np.minimum(lives.free_requested_event[rows], _recomputed_at(facts, rows, begins))
     after = facts.peak_after(facts.without(old, np.full(len(rows), first), until))
     saves = facts.peak_bytes - after
     if saves < WORTH_FRACTION * facts.peak_bytes:
         return None
-    stays = int(np.count_nonzero(lives.requested_event[rows] >= len(events)))
+    stays = int(np.count_nonzero(lives.free_requested_event[rows] >= len(events)))
     remedy = "zero_grad(set_to_none=True)" if stays == len(rows) else "zero_grad()"
     return Advice(
         rule="late_clear",
@@ -59,7 +57,7 @@ def advise(facts: StepFacts) -> Advice | None:
     )
 
 
-def _recomputed_at(facts: StepFacts, old: Whole, begins: int) -> Whole:
+def _recomputed_at(facts: StepFacts, old: IntArray, begins: int) -> IntArray:
     """Event at which backward computes each gradient again if it was freed before."""
     lives = facts.trace.lives
     _, last = facts.span
@@ -68,7 +66,7 @@ def _recomputed_at(facts: StepFacts, old: Whole, begins: int) -> Whole:
     for size in np.unique(lives.requested_bytes[old]):
         mine = np.flatnonzero(lives.requested_bytes[old] == size)
         freed = np.sort(
-            lives.requested_event[addends & (lives.requested_bytes == size) & (lives.alloc_event >= begins)]
+            lives.free_requested_event[addends & (lives.requested_bytes == size) & (lives.alloc_event >= begins)]
         )
         freed = freed[freed <= last][: len(mine)]
         until[mine[: len(freed)]] = freed

@@ -15,8 +15,9 @@ from typing import Final
 
 import numpy as np
 
-from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts, Whole
-from vramscope_server.analysis.units import amount
+from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
+from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.number_format import amount
 
 SOURCE: Final = "https://arxiv.org/abs/2411.09009"
 """Wijmans et al. (2024), Cut Your Losses in Large-Vocabulary Language Models"""
@@ -104,8 +105,8 @@ def advise(facts: StepFacts) -> Advice | None:
     )
 
 
-def _of_loss_code(facts: StepFacts, allocations: Whole, size: int) -> Whole:
+def _of_loss_code(facts: StepFacts, allocations: IntArray, size: int) -> IntArray:
     """Those of this size that were allocated outside of any module."""
     of_size = allocations[facts.trace.lives.requested_bytes[allocations] == size]
-    outside: Whole = of_size[np.array([not facts.module_of(int(row)) for row in of_size], np.bool_)]
+    outside: IntArray = of_size[np.array([not facts.module_of(int(row)) for row in of_size], np.bool_)]
     return outside

@@ -14,9 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts, Whole
+from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
 from vramscope_server.analysis.advice.rules import foreach
-from vramscope_server.analysis.units import amount, percent
+from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.number_format import amount, percent
 
 SOURCE: Final = "https://huggingface.co/docs/bitsandbytes/main/en/optimizers"
 MIN_FRACTION: Final = 0.2
@@ -61,7 +62,7 @@ def advise(facts: StepFacts) -> Advice | None:
     )
 
 
-def moments(facts: StepFacts) -> Whole:
+def moments(facts: StepFacts) -> IntArray:
     """Allocations of 32-bit moments at the peak; none if the state has 8 bits, or may have 16."""
     owned = facts.at_peak[facts.is_of("optimizer")[facts.at_peak]]
     state = owned[np.array([is_moment(facts.owner(int(row))) for row in owned], np.bool_)]
@@ -73,7 +74,7 @@ def moments(facts: StepFacts) -> Whole:
     return state
 
 
-def _updated(facts: StepFacts, state: Whole) -> Whole:
+def _updated(facts: StepFacts, state: IntArray) -> IntArray:
     """Parameters that this state belongs to, by name; all parameters where names are unknown.
 
     A reference model has none, and may have the same names: each name counts once.
@@ -84,7 +85,7 @@ def _updated(facts: StepFacts, state: Whole) -> Whole:
     return np.array(list(named.values()), np.int64) if named else parameters
 
 
-def eight_bit_bytes(facts: StepFacts, state: Whole) -> Whole:
+def eight_bit_bytes(facts: StepFacts, state: IntArray) -> IntArray:
     """Bytes of these allocations with 8 bits per element."""
     requested = facts.trace.lives.requested_bytes[state]
     elements = requested // ELEMENT_BYTES
@@ -92,7 +93,7 @@ def eight_bit_bytes(facts: StepFacts, state: Whole) -> Whole:
     return -(-smaller // 512) * 512
 
 
-def changes(facts: StepFacts, state: Whole, smaller_bytes: Whole) -> Whole:
+def changes(facts: StepFacts, state: IntArray, smaller_bytes: IntArray) -> IntArray:
     """Change of allocated bytes after each event if the state has these sizes."""
     less = np.zeros(len(facts.trace.lives), np.int64)
     less[state] = facts.trace.lives.size_bytes[state] - smaller_bytes

@@ -14,8 +14,8 @@ import numpy as np
 
 from vramscope.protocol.window import ACTIONS
 from vramscope_server.analysis.advice.facts import Advice, StepFacts
+from vramscope_server.analysis.number_format import duration, percent
 from vramscope_server.analysis.trace.types import Events
-from vramscope_server.analysis.units import duration, percent
 
 SOURCE: Final = "https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management"
 RETURNED: Final = (ACTIONS.index("segment_free"), ACTIONS.index("segment_unmap"))

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from vramscope_server.analysis.advice.facts import Advice, StepFacts
+from vramscope_server.analysis.number_format import duration, percent
 from vramscope_server.analysis.profile.tables import Table
-from vramscope_server.analysis.units import duration, percent
 
 SOURCE: Final = "https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading"
 MIN_SHARE: Final = 0.2

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
-from vramscope_server.analysis.units import amount, percent
+from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.number_format import amount, percent
 
 Flags = npt.NDArray[np.bool_]
 
@@ -96,7 +97,7 @@ def _copies(facts: StepFacts) -> tuple[dict[str, list[int]], int]:
     return {weight: list(rows.values()) for weight, rows in copies.items() if rows}, len(recorded)
 
 
-def _halves(facts: StepFacts, weights: Collection[str]) -> npt.NDArray[np.int64]:
+def _halves(facts: StepFacts, weights: Collection[str]) -> IntArray:
     """Bytes that each allocation shrinks by if these weights and their gradients have 16 bits."""
     lives = facts.trace.lives
     lower = np.zeros(len(lives), np.int64)

@@ -15,7 +15,7 @@ SPARE: Final = 0.02
 """Spare share of a device that is called large enough."""
 
 
-def of(context: RemedyContext) -> Iterator[Remedy]:
+def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     """Measured runs, checkpointing where activations are the cause, a larger device."""
     for other in context.others:
         yield _measured(context, other)

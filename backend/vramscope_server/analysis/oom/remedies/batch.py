@@ -15,7 +15,7 @@ from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext,
 PARTS: Final = (2, 4, 8, 16, 32, 64)
 
 
-def of(context: RemedyContext) -> Iterator[Remedy]:
+def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     """Micro-batches, as few as certainly fit where that is known; shorter inputs; an evaluation without graphs.
 
     A batch of one cannot be split, and the optimizer does not depend on the batch.

@@ -12,7 +12,7 @@ CONFS: Final = (EXPANDABLE, "max_split_size_mb:128", "max_split_size_mb:512", "m
 """Settings to replay, in this order. The first has almost no cost."""
 
 
-def of(context: RemedyContext) -> Iterator[Remedy]:
+def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     """Each replayed setting; without a replay, the one that may help. Nothing where the free blocks are too little."""
     facts, estimate, available = context.facts, context.estimate, context.available_bytes
     idle = facts.idle_bytes or 0

@@ -16,7 +16,7 @@ their tensors."""
 KEEPS_TWO_STATES: Final = frozenset({"Adam", "AdamW", "NAdam", "RAdam"})
 
 
-def of(context: RemedyContext) -> Iterator[Remedy]:
+def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     """Savings in the copies of gradients, the update, the state and the precision."""
     yield from _buckets(context)
     yield from _update(context)

@@ -34,7 +34,7 @@ def remedies(
     if available is None or facts.shortfall_bytes is None or estimate is None or facts.asked_bytes is None:
         return []
     context = RemedyContext(facts, record, estimate, diagnosis.kind, replay, others)
-    found = [_checked(remedy, context) for module in MODULES for remedy in module.of(context)]
+    found = [_checked(remedy, context) for module in MODULES for remedy in module.remedies_for(context)]
     found = [remedy for remedy in found if _is_worth_a_line(remedy, available)]
     order = {True: 0, None: 1, False: 2}
     return sorted(found, key=lambda remedy: (order[remedy.enough], remedy.rank, -(remedy.saves_bytes or 0)))

@@ -15,7 +15,7 @@ AS_LARGE: Final = 0.01
 """Tolerance, as a share of its weights, for two models that may replace each other."""
 
 
-def of(context: RemedyContext) -> Iterator[Remedy]:
+def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     """One remedy for each thing that is there."""
     yield from _leak(context)
     yield from _copies(context)

@@ -50,23 +50,23 @@ def kind_told(t: Any, stack: Any, low: int, height: int, holder: int) -> Any:
     """What a dict turns out to be by the keys on the stack; 0 where it was known before."""
     if t.dicts[holder] & _KIND_MASK > OTHER:
         return np.int64(0)
-    told = np.int64(OTHER)
+    found_kind = np.int64(OTHER)
     for at in range(low, height, 2):
         key = stack[at]
         if key & _TAG_MASK == WORD and key >> TAG_BITS < _KNOWN:
-            told = max(told, kind_by_word[key >> TAG_BITS])
-    return told
+            found_kind = max(found_kind, kind_by_word[key >> TAG_BITS])
+    return found_kind
 
 
 @fused
-def filled(t: Any, stack: Any, low: int, height: int, holder: int, told: int) -> Any:
+def filled(t: Any, stack: Any, low: int, height: int, holder: int, found_kind: int) -> Any:
     """SETITEMS: the pairs on the stack from ``low`` on go into a dict. How that ended; there must be room."""
     kind, row = t.dicts[holder] & _KIND_MASK, t.dicts[holder] >> KIND_BITS
     if kind == FRAME and t.dicts[holder] & USED_FRAME:
         return CHANGED
     if kind <= FRAME:
         earlier = row if kind == OTHER else np.int64(-1)
-        if told == OTHER and kind != FRAME:
+        if found_kind == OTHER and kind != FRAME:
             for at in range(low, height, 2):
                 pair = t.count[PAIRS]
                 t.pairs[pair, 0], t.pairs[pair, 1], t.pairs[pair, 2] = stack[at], stack[at + 1], earlier
@@ -74,7 +74,7 @@ def filled(t: Any, stack: Any, low: int, height: int, holder: int, told: int) ->
                 earlier = pair
             t.dicts[holder] = (earlier << KIND_BITS) | OTHER
             return DONE
-        if told == FRAME or kind == FRAME:
+        if found_kind == FRAME or kind == FRAME:
             file = function = int64(_W_NOTHING)
             line = int64(0)
             if kind == FRAME:
@@ -99,7 +99,7 @@ def filled(t: Any, stack: Any, low: int, height: int, holder: int, told: int) ->
                         function = value >> TAG_BITS
             t.dicts[holder] = (frame_of(t, file, line, function) << KIND_BITS) | FRAME
             return DONE
-        kind, row = told, new_row(t, told)
+        kind, row = found_kind, new_row(t, found_kind)
         t.dicts[holder] = (row << KIND_BITS) | kind
     else:
         earlier = np.int64(-1)
@@ -123,14 +123,14 @@ def appended(t: Any, item: int, row: int) -> Any:
     if holds == STACK_LIST:
         return CHANGED
     if tag == DICT and t.dicts[number] & _KIND_MASK > OTHER:
-        told = t.dicts[number] & ~USED_FRAME
-        if told & _KIND_MASK == FRAME:
-            t.dicts[number] = told | USED_FRAME
+        entry = t.dicts[number] & ~USED_FRAME
+        if entry & _KIND_MASK == FRAME:
+            t.dicts[number] = entry | USED_FRAME
     elif tag == DICT:
-        told = (number << KIND_BITS) | OTHER
+        entry = (number << KIND_BITS) | OTHER
     else:
-        told = (number << KIND_BITS) | tag
-    if told & _KIND_MASK == FRAME and holds != ROWS_LIST:
+        entry = (number << KIND_BITS) | tag
+    if entry & _KIND_MASK == FRAME and holds != ROWS_LIST:
         begin, end = t.lists[row, 1], t.count[FLAT]
         if holds == EMPTY_LIST:
             begin = end
@@ -138,18 +138,18 @@ def appended(t: Any, item: int, row: int) -> Any:
             for at in range(length):
                 t.flat[end + at] = t.flat[begin + at]
             begin, end = end, end + length
-        t.flat[end] = told >> KIND_BITS
+        t.flat[end] = entry >> KIND_BITS
         t.count[FLAT] = end + 1
         t.lists[row, 0], t.lists[row, 1] = (length + 1) << 2 | FRAMES_LIST, begin
         return DONE
     if holds == FRAMES_LIST:
         return CHANGED
     last = t.lists[row, 2]
-    if holds == ROWS_LIST and t.runs[last, 0] + (t.runs[last, 1] << KIND_BITS) == told:
+    if holds == ROWS_LIST and t.runs[last, 0] + (t.runs[last, 1] << KIND_BITS) == entry:
         t.runs[last, 1] += 1
     else:
         run = t.count[RUNS]
-        t.runs[run, 0], t.runs[run, 1], t.runs[run, 2] = told, 1, -1
+        t.runs[run, 0], t.runs[run, 1], t.runs[run, 2] = entry, 1, -1
         if holds == ROWS_LIST:
             t.runs[last, 2] = run
         else:

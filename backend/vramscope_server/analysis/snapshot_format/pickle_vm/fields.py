@@ -162,10 +162,10 @@ def _event_field(t: Any, row: int, word: int, item: int) -> Any:
     if word == _W_ACTION:
         if item & _TAG_MASK != WORD:
             return False
-        said = item >> TAG_BITS
-        t.action[row] = said if said < _ACTIONS else _FOREIGN_ACTION
-        if said >= _ACTIONS:
-            _count_unknown(t, NEW, said)
+        index = item >> TAG_BITS
+        t.action[row] = index if index < _ACTIONS else _FOREIGN_ACTION
+        if index >= _ACTIONS:
+            _count_unknown(t, NEW, index)
         return True
     if word == _W_FRAMES:
         stack = _as_stack(t, item)
@@ -195,9 +195,9 @@ def _event_field(t: Any, row: int, word: int, item: int) -> Any:
             t.address[row] = number
         return is_number and (number >= 0 or number == BEYOND)
     if word in (_W_METADATA, _W_COMPILE):
-        said = item >> TAG_BITS
-        if item & _TAG_MASK == WORD and said != _W_NOTHING and said != _W_NOT_COMPILED:
-            _label(t, row, word, said)
+        index = item >> TAG_BITS
+        if item & _TAG_MASK == WORD and index != _W_NOTHING and index != _W_NOT_COMPILED:
+            _label(t, row, word, index)
         return True
     if word == _W_FORWARD:
         if item & _TAG_MASK == LIST:
@@ -222,8 +222,8 @@ def _block_field(t: Any, row: int, word: int, item: int) -> Any:
         t.blocks[row, 4] = stack
         return stack >= -1
     if word == _W_STATE:
-        said = (item >> TAG_BITS) - FIRST_STATE
-        t.blocks[row, 3] = min(said, 2) if 0 <= said <= 3 else -1 - (item >> TAG_BITS)
+        state = (item >> TAG_BITS) - FIRST_STATE
+        t.blocks[row, 3] = min(state, 2) if 0 <= state <= 3 else -1 - (item >> TAG_BITS)
         return item & _TAG_MASK == WORD
     if word in (_W_ADDRESS, _W_SIZE, _W_REQUESTED):
         is_number, number = _as_size(t, item)
@@ -268,11 +268,11 @@ def _annotation_field(t: Any, row: int, word: int, item: int) -> None:
     """They are beside the matter: what makes no sense stays unknown."""
     kind, number = number_of(t, item)
     is_whole = kind == SIGNED
-    is_word, said = item & _TAG_MASK == WORD, item >> TAG_BITS
-    if word == _W_STAGE and is_word and said in (_W_START, _W_END):
-        t.annotations[row, 0] = said == _W_END
+    is_word, index = item & _TAG_MASK == WORD, item >> TAG_BITS
+    if word == _W_STAGE and is_word and index in (_W_START, _W_END):
+        t.annotations[row, 0] = index == _W_END
     elif word == _W_NAME and is_word:
-        t.annotations[row, 3] = said
+        t.annotations[row, 3] = index
     elif word == _W_DEVICE and is_whole:
         t.annotations[row, 1] = number
     elif word == _W_TIME and is_whole and 0 <= number <= _LATEST:
@@ -282,8 +282,8 @@ def _annotation_field(t: Any, row: int, word: int, item: int) -> None:
 @lean
 def _segment_field(t: Any, row: int, word: int, item: int) -> Any:
     if word == _W_TYPE:
-        said = item >> TAG_BITS
-        t.segments[row, 4] = said == _W_LARGE if said in (_W_LARGE, _W_SMALL) else -2 - said
+        index = item >> TAG_BITS
+        t.segments[row, 4] = index == _W_LARGE if index in (_W_LARGE, _W_SMALL) else -2 - index
         return item & _TAG_MASK == WORD
     if word == _W_SEGMENT_POOL:
         t.segments[row, 5] = _as_pool(t, item)

@@ -1,7 +1,7 @@
 """The pickle machine: runs the program that a pickle is, and writes what an allocator's snapshot holds into tables.
 
 Nothing in a pickle is executed or made an object. Plain data takes some thirty opcodes; each is done here on numbers
-(``pickle_tables``), and anything else is refused, above all what would call something. No work is larger than the bytes
+(``tables.py``), and anything else is refused, above all what would call something. No work is larger than the bytes
 that ask for it. Source of the opcodes: the descriptions in the standard library's pickletools.
 """
 
@@ -280,8 +280,8 @@ def run(t: Any, data: Any, size: int, kind_of: Any, argument_of: Any) -> int:
             height = low
             marked -= kind == DO_APPENDS
         elif kind == DO_CONST:
-            told = TRUE if opcode == OPCODE_TRUE else FALSE if opcode == OPCODE_FALSE else NONE
-            stack[height] = (told << TAG_BITS) | CONSTANT
+            constant = TRUE if opcode == OPCODE_TRUE else FALSE if opcode == OPCODE_FALSE else NONE
+            stack[height] = (constant << TAG_BITS) | CONSTANT
             height += 1
         elif kind >= DO_TUPLE and kind <= DO_EMPTY_TUPLE:
             low = floor if kind == DO_TUPLE else height
@@ -290,7 +290,7 @@ def run(t: Any, data: Any, size: int, kind_of: Any, argument_of: Any) -> int:
             if (kind == DO_TUPLE and not marked) or low < (0 if kind == DO_TUPLE else floor):
                 verdict = BROKEN
                 break
-            told = (OTHER_TUPLE << TAG_BITS) | CONSTANT
+            constant = (OTHER_TUPLE << TAG_BITS) | CONSTANT
             if height - low == 2:
                 if count[POOLS] >= len(t.pools):
                     verdict, wanted, rows = ROOM, POOLS, 1
@@ -298,8 +298,8 @@ def run(t: Any, data: Any, size: int, kind_of: Any, argument_of: Any) -> int:
                 first_is, first = number_of(t, stack[low])
                 second_is, second = number_of(t, stack[low + 1])
                 if NO_NUMBER < first_is < OVER and NO_NUMBER < second_is < OVER:
-                    told = (pool_of(t.count, t.pools, t.pool_slots, first, second) << TAG_BITS) | POOL
-            stack[low] = told
+                    constant = (pool_of(t.count, t.pools, t.pool_slots, first, second) << TAG_BITS) | POOL
+            stack[low] = constant
             height = low + 1
             marked -= kind == DO_TUPLE
         elif kind == DO_FLOAT:

@@ -50,9 +50,9 @@ class TooLong(ValueError):
 class WithoutLines:
     """The bytes of a pickle from its first line on, rewritten. Reads like a file; raises BadLine and TooLong."""
 
-    def __init__(self, begun: bytes, rest: IO[bytes], before: int, *, most: int, chunk_bytes: int) -> None:
-        """``begun``: what was read of it already; ``before``: how much of the pickle stands before that."""
-        self._data: Octets = np.frombuffer(begun, np.uint8).copy()
+    def __init__(self, beginning: bytes, rest: IO[bytes], before: int, *, most: int, chunk_bytes: int) -> None:
+        """``beginning``: what was read already; ``before``: how much of the pickle stands before that."""
+        self._data: Octets = np.frombuffer(beginning, np.uint8).copy()
         self._rest, self._most, self._chunk_bytes = rest, most, chunk_bytes
         self._used, self._before, self._begins = 0, before, before
         self._out: Octets = np.empty(0, np.uint8)
@@ -166,10 +166,10 @@ def rewritten(data: Any, out: Any, most: int, state: Any, longest: int, kind_of:
         width = argument_of[opcode]
         length = 1 + abs(width)
         if kind > DO_PERSISTENT and at + length <= size and width < 0:
-            told = np.int64(0)
+            payload_bytes = np.int64(0)
             for byte in range(-width):
-                told |= np.int64(data[at + 1 + byte]) << (8 * byte)
-            length = length + told if 0 <= told <= longest else -1
+                payload_bytes |= np.int64(data[at + 1 + byte]) << (8 * byte)
+            length = length + payload_bytes if 0 <= payload_bytes <= longest else -1
         if kind <= DO_PERSISTENT or kind == DO_STOP or length < 0:  # the machine ends here, and may say why
             ended, length = _LAST, min(size - at, _NAME_BYTES)
         elif at + length > size:

@@ -1,0 +1,86 @@
+"""What follows from a scan: the context in which its holders are judged, and the findings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from vramscope.leaks.autograd.graph_walk import NodeBudget, walk
+from vramscope.leaks.autograd.live_graphs import NewestNode
+from vramscope.leaks.graph_ages import GraphAges
+from vramscope.leaks.holders.holder_bytes import HeldMemory
+from vramscope.leaks.loop_shape import LoopShape
+from vramscope.leaks.registry import FindingRegistry
+from vramscope.leaks.scan.scanner import Scanner
+from vramscope.leaks.scan.storages import Storages
+from vramscope.leaks.schedule import EvaluationSchedule, ScanSchedule
+from vramscope.leaks.verdict.judge import Judge, material_bytes
+from vramscope.leaks.verdict.scan_context import ScanContext
+from vramscope.process import type_info
+
+if TYPE_CHECKING:
+    from vramscope.steps.clock import StepClock
+
+
+def conclude(
+    judge: Judge,
+    registry: FindingRegistry,
+    groups: Sequence[HeldMemory],
+    live_bytes: int,
+    context: ScanContext,
+    iteration: int,
+) -> None:
+    """Judge the groups of a scan and bring the findings up to date."""
+    for verdict in judge.judge(groups, live_bytes, context, iteration):
+        registry.add(verdict)
+    registry.withdraw(judge.settled)
+    registry.note_emptied(judge.emptied)
+
+
+def measure_dropped(registry: FindingRegistry, scanner: Scanner, module: Any, output: Any, known: Storages) -> None:
+    """Measure a graph that each batch builds and drops, and that no variable retains."""
+    node = NewestNode().of(output)
+    if node is None:
+        return
+    graph = walk(node, NodeBudget(scanner.chains))
+    saved_bytes = sum(size for storage, size in graph.saved.items() if storage not in known)
+    if saved_bytes >= material_bytes(scanner.live_bytes):
+        registry.add_dropped_graphs(type_info.name_of(type(module)), saved_bytes, graph.nodes)
+        registry.send("a graph without a backward was measured")
+
+
+def scan_context(
+    clock: StepClock,
+    loop: LoopShape,
+    schedule: ScanSchedule,
+    evaluation: EvaluationSchedule,
+    ages: GraphAges,
+    *,
+    fresh: bool,
+    evaluating: bool,
+    complete: bool,
+    evaluated_batches: int,
+    retain_graph_at: tuple[str, int, str] | None,
+) -> ScanContext:
+    """State of the loop now."""
+    newest = clock.batch.latest
+    return ScanContext(
+        step=clock.step,
+        boundaries=list(evaluation.boundaries if evaluating else ages.boundaries),
+        fresh=fresh,
+        optimizer=loop.optimizer,
+        optimizers=frozenset(loop.optimizers),
+        evaluating=evaluating,
+        last_backward=loop.last_backward,
+        kept_iterations=ages.kept_iterations,
+        old_graphs=ages.old_graphs,
+        ages_are_sure=loop.ages_are_sure,
+        retain_graph_at=retain_graph_at,
+        evaluated_batches=evaluated_batches,
+        complete=complete,
+        per="batch" if evaluating else schedule.per,
+        input_elements=math.prod(newest[1]) if newest is not None else 0,
+        epoch_ended=loop.epoch_ended,
+        ends_epoch=loop.pass_ended if evaluating else loop.epoch_ended == schedule.number,
+    )

@@ -1,0 +1,51 @@
+"""Verdict of one scan on one holder."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from vramscope.leaks.holders.holder_bytes import HeldMemory
+from vramscope.leaks.holders.key import HolderKey
+from vramscope.leaks.verdict.states import Reason, Transition
+
+GROWS: Final = ("growing", "growing-eval", "tensor-growth")
+OVERLAPS: Final = ("overlap", "overlap-unfreed")
+
+
+class FindingKey(NamedTuple):
+    """Identity of a finding within a session."""
+
+    kind: str
+    """One of series.LEAK_KINDS."""
+    holder: HolderKey
+
+
+@dataclasses.dataclass
+class HolderVerdict:
+    """A holder that is a leak."""
+
+    kind: str
+    group: HeldMemory
+    count: int
+    age: int | None
+    growth: float | None
+    """Bytes per iteration."""
+    advice: str
+    freed_bytes: int
+    """Bytes that following the advice frees."""
+    exclusive_bytes: int = 0
+    """Bytes that no other known holder retains."""
+    per: str = "step"
+    """Unit of ``age`` and ``growth``."""
+    waits: bool = False
+    """True where the container may yet be emptied; not reported before."""
+    emptied_after: int | None = None
+    """Iterations from one emptying to the next; None if none was seen."""
+    speaks_for: frozenset[FindingKey] = frozenset()
+    """Findings that this one replaces."""
+    reason: Reason = Reason.FIRST_SEEN
+    """Rule that found it."""
+    why: Sequence[Transition] = ()
+    """States of the holder up to this scan."""

@@ -1,0 +1,88 @@
+"""Leaks that are searched for at the error itself, because the session's own scans could not be certain yet."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from vramscope.guard import guarded
+from vramscope.oom import exception_refs, one_scan_at_error
+from vramscope.oom.growing_tensor import as_leak, growing_tensor
+from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, growth_of, retained_by
+from vramscope.protocol import messages
+from vramscope.steps.phase import EVAL, FORWARD
+
+if TYPE_CHECKING:
+    from vramscope.leaks.detector import LeakDetector
+    from vramscope.oom.owned_memory import OwnedMemory
+    from vramscope.oom.trigger import OomTrigger
+    from vramscope.steps.clock import StepClock
+
+EARLY_STEPS: Final = 8
+"""After these steps the leak detector has scanned twice and reported what is retained from the previous step."""
+NAMED_SHARE: Final = 0.5
+"""Share of the growth. Where known leaks retain less, one more scan is made."""
+
+
+class LeaksAtError:
+    """One a session.
+
+    detector   the leak detector; None where there is none
+    """
+
+    def __init__(self, clock: StepClock, detector: Callable[[], LeakDetector | None]) -> None:
+        self._clock, self._detector = clock, detector
+        self._scanned = False
+
+    def retained_from_last_step(self, trigger: OomTrigger) -> list[messages.Leak]:
+        """Suspects in a training's first steps, of which no scan could be certain."""
+        detector = self._detector()
+        early = 1 <= self._clock.step <= EARLY_STEPS and self._clock.phase == FORWARD
+        if detector is None or not early or self._scanned or trigger.thread is not None or not trigger.is_own:
+            return []
+        with guarded("the scan for what is retained from the last step"):
+            return one_scan_at_error.retained_from_last_step(detector.boundary, detector.retained, self._clock.step)
+        return []
+
+    def retained_by_exceptions(self, trigger: OomTrigger, exceptions: Iterable[BaseException]) -> list[messages.Leak]:
+        """Leak by the exception whose ``except`` block tries again, or by a caught one that is still referenced."""
+        if trigger.seen_by != "observer" or trigger.thread is not None:
+            return []
+        with guarded("the scan of exceptions"):
+            weights = [one for root in trigger.roots or () for one in (*root.parameters(), *root.buffers())]
+            owned = (*weights, *(one.grad for one in weights if one.is_leaf))
+            thread, step = self._clock.thread or threading.get_ident(), self._clock.step
+            handled = exception_refs.kept_by_handled(thread, owned, step)
+            caught = exception_refs.kept_by_living(exceptions, thread, owned, step) if handled is None else None
+            return [one for one in (handled, caught) if one is not None]
+        return []
+
+    def holders_of_growth(
+        self, steps: dict[str, bytes], leaks: Sequence[messages.Leak], accumulated_bytes: int, trigger: OomTrigger
+    ) -> list[messages.Leak]:
+        """Holders of what has grown, where known leaks retain little of it; once a session."""
+        if not trigger.is_own:
+            return []
+        growth = growth_of(steps)
+        grown_bytes = accumulated_bytes if growth is None else growth.bytes
+        known = sum(retained_by(leak, self._clock.step) for leak in leaks if leak.kind in LEAKS_THAT_GROW)
+        if not grown_bytes or known >= NAMED_SHARE * grown_bytes or self._scanned:
+            return []
+        self._scanned = True
+        with guarded("the scan for what has grown"):
+            is_training = trigger.running is None and not trigger.thread
+            tensor = growing_tensor(trigger.frames, trigger.asked_bytes) if is_training else None
+            if tensor is not None and one_scan_at_error.fits(tensor.held_bytes, grown_bytes):
+                return [as_leak(tensor, self._clock.step, tensor.held_bytes)]
+            if tensor is not None and tensor.alike > 1 and accumulated_bytes:
+                # Each of them exists twice while it is extended, and only some of the new ones can be reached.
+                return [as_leak(tensor, self._clock.step, grown_bytes)]
+            return one_scan_at_error.holders_of(grown_bytes, self._clock.step)
+        return []
+
+    def accumulated_bytes(self, counters: dict[str, int], owned: OwnedMemory | None) -> int:
+        """In an evaluation, in which no step ends: all used bytes without an owner. 0 elsewhere."""
+        if owned is None or self._clock.phase != EVAL:
+            return 0
+        return max(0, counters.get("active_bytes.all.current", 0) - sum(owned.owned_bytes.values()))

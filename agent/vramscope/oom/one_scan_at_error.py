@@ -1,0 +1,107 @@
+"""Late suspects: holders of what has grown, or of the previous step, where memory ran out before the leak detector was certain.
+
+The detector needs several scans over eight steps and more, because a run goes on. Here the growth is known from the
+steps themselves, and only the name is missing. So one scan is made, and a container as large as the growth is named. In
+the first steps of a training, a variable may retain the result of the previous step while the next forward runs.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vramscope.leaks.holders.holder_bytes import MOST_WORDS
+from vramscope.leaks.scan.find_holders import find_holders, trace, undisturbed
+from vramscope.leaks.scan.scanner import SCAN_SECONDS
+from vramscope.leaks.scan.storages import TensorKinds
+from vramscope.leaks.scan.time_budget import TimeBudget
+from vramscope.leaks.verdict import advice
+from vramscope.leaks.verdict.judge import material_bytes
+from vramscope.protocol import messages
+
+TRACE_SECONDS: Final = 0.1
+FEWEST: Final = 3
+"""Tensors in a container that grows with each step."""
+LEAST_SHARE, MOST_SHARE = 0.7, 1.7
+"""Size of a container relative to the growth. Of few steps, the first and the last weigh much."""
+MOST: Final = 4
+
+
+def holders_of(growth_bytes: int, step: int) -> list[messages.Leak]:
+    """Holders that may have grown by so much, the likeliest first. Up to 0.4 s of the thread that ran out."""
+    found = []
+    with undisturbed():
+        scan = find_holders(TensorKinds(), TimeBudget(SCAN_SECONDS))
+        traced = trace(scan, TimeBudget(TRACE_SECONDS))
+        for group in (*scan.groups, *traced.groups):
+            holder = group.holder
+            many = holder.container and group.tensors >= FEWEST  # (one with a bound has not reached it)
+            known = holder.name != "unknown"
+            if (
+                group.on_cpu
+                or not known
+                or not fits(group.held_bytes, growth_bytes)
+                or not (many or group.cyclic)
+                or holder.in_one_cache
+            ):
+                continue
+            kind = "cycle" if group.cyclic else "growing" if group.graphs >= FEWEST else "tensor-growth"
+            words, freed = advice.advice_for(kind, group, None)
+            if holder.bound is not None:
+                bound = f"the bound of {holder.name}, {holder.bound:,}, is more than fits"
+                words = f"{bound}: keep fewer elements, or move them to the host (.cpu())"
+            found.append(
+                group.as_leak(
+                    kind,
+                    count=group.tensors,
+                    first_step=step,
+                    last_step=step,
+                    exclusive_bytes=group.held_bytes,
+                    growth_bytes_per_step=growth_bytes / max(1, step - 1),
+                    peak_effect_bytes=freed,
+                    peak_effect="found when memory ran out",
+                    advice=words[:MOST_WORDS],
+                )
+            )
+    return sorted(found, key=lambda leak: abs(leak.held_bytes - growth_bytes))[:MOST]
+
+
+def fits(held_bytes: int, growth_bytes: int) -> bool:
+    """Whether it can be the growth."""
+    return LEAST_SHARE * growth_bytes <= held_bytes <= MOST_SHARE * growth_bytes
+
+
+def retained_from_last_step(boundary: int, retain_graph: tuple[str, int, str] | None, step: int) -> list[messages.Leak]:
+    """The variable that retains most of earlier steps' graphs and results while the next forward runs; at most one.
+
+    boundary       autograd's sequence number when the last step ended
+    retain_graph   file, line and function of the last backward(retain_graph=True)
+    """
+    with undisturbed():
+        scan = find_holders(TensorKinds(), TimeBudget(SCAN_SECONDS))
+        kept = [
+            group
+            for group in scan.groups
+            if group.births
+            and group.births[-1] < boundary
+            and not group.on_cpu
+            and group.holder.variable
+            and group.held_bytes >= material_bytes(scan.live_bytes)
+        ]
+        if not kept:
+            return []
+        most = max(kept, key=lambda group: group.held_bytes)
+        kind = "overlap-unfreed" if most.saved_bytes > most.own_bytes else "overlap"
+        words, freed = advice.advice_for(kind, most, retain_graph)
+        return [
+            most.as_leak(
+                kind,
+                count=most.graphs,
+                first_step=step,
+                last_step=step,
+                age_steps=1,
+                exclusive_bytes=most.held_bytes,
+                peak_effect_bytes=freed,
+                peak_effect="retained when memory ran out",
+                advice=words[:MOST_WORDS],
+            )
+        ]

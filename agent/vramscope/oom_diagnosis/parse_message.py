@@ -1,0 +1,320 @@
+"""Parser of out-of-memory messages: every format of PyTorch, of the libraries it uses, and of what ends a process.
+
+    message = parse("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 15.78 GiB of which ...")
+    message.kind, message.asked_bytes, message.free_bytes       # "pytorch", 20971520, ...
+    message.rounding_bytes["free_bytes"]                        # error of a number with two decimals
+
+A text in no known format is kept with the kind ``unknown``. Nothing is guessed. Of several errors in a log the last one
+is reported, because it ended the program. Agent, server and command line use this module, so it needs the standard
+library alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from vramscope.oom_diagnosis.log_text import all_joined, exception_name, joined, plain, without_prefixes
+from vramscope.oom_diagnosis.message_amounts import (  # fmt: skip
+    ASKED_ELSEWHERE,
+    ASYNC,
+    DEVICE,
+    FIELDS,
+    HOST_ASKED,
+    KILLED_PROCESS,
+    KILLED_PROCESS_MEMORY,
+    MPS,
+    NODE_MEMORY,
+    PREEMPTIVE,
+    PROCESS,
+    WORKER,
+    Numbers,
+    amount,
+    wording_of,
+)
+from vramscope.oom_diagnosis.message_kinds import BEGINNINGS, IN_TEXTS_ONLY, KINDS, OTHER_SOFTWARE, OWN_WORDS
+
+MAX_CHARACTERS: Final = 1 << 20
+"""Characters that are searched at a time."""
+MAX_KEPT: Final = 8192
+"""Characters of the text that are kept, from the beginning of the error."""
+MAX_PROCESSES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process that the message names. ``mine``: the one whose request failed."""
+
+    pid: int | None
+    used_bytes: int
+    mine: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Numbers of a message; None where it has none."""
+
+    kind: str
+    """Key of KINDS."""
+    text: str
+    """The text itself, from the beginning of the error."""
+    certain: bool = True
+    """False: the same text is used for other errors too."""
+    device: int | None = None
+    asked_bytes: int | None = None
+    """The request as the allocator rounds it: 20 MiB for a tensor of 1.1 MB."""
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    limit_bytes: int | None = None
+    """Limit of set_per_process_memory_fraction."""
+    process_bytes: int | None = None
+    """Device memory of this process, with CUDA's context."""
+    allocated_bytes: int | None = None
+    private_pools_bytes: int | None = None
+    """Free blocks in the private pools of CUDA graphs. ``allocated_bytes`` contains them."""
+    reserved_bytes: int | None = None
+    unallocated_bytes: int | None = None
+    """Reserved and not allocated."""
+    processes: tuple[Process, ...] = ()
+    rounding_bytes: dict[str, int] = field(default_factory=dict)
+    """Error of each number, because the text has two decimals."""
+    worker: int | None = None
+    """Process id of the DataLoader worker."""
+    wording: str = ""
+    """Versions of PyTorch with this format."""
+    shortened: bool = False
+    """Whether the text was cut."""
+    errors: int = 1
+    """Number of errors in the text. This is the last; 0: none is known."""
+
+    @property
+    def is_known(self) -> bool:
+        return self.kind != "unknown"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("processes", "rounding_bytes")}
+        return fields | {
+            "processes": [{"pid": p.pid, "used_bytes": p.used_bytes, "mine": p.mine} for p in self.processes],
+            "rounding_bytes": dict(self.rounding_bytes),
+            "kind_words": KINDS[self.kind],
+        }
+
+
+_FULL: Final = 2
+"""Weight of an error that is certain and has its own words."""
+_NEAR: Final = 1000
+"""Most characters between two words of one error."""
+_CHAINED: Final = (
+    "During handling of the above exception",
+    "The above exception was the direct cause",
+    "Original Traceback",  # (of a DataLoader's worker, as its error is raised again)
+)
+_OVERLAP: Final = 1 << 16
+"""Characters of a part that are searched again with the next part, because an error may continue there."""
+
+
+def parse(text: str, error_type: str = "") -> Message:
+    """Parse a text. About 80 ms for a megabyte; never raises.
+
+    error_type   class of the exception, where it is known
+    """
+    starts = range(0, max(len(text), 1), MAX_CHARACTERS)
+    message = parse_parts(text[start : start + MAX_CHARACTERS] for start in starts)
+    if error_type and message.kind in IN_TEXTS_ONLY:
+        message = Message(kind="unknown", text=text[:MAX_KEPT].rstrip(), shortened=len(text) > MAX_KEPT, errors=0)
+    if not message.is_known and error_type == "MemoryError":
+        message = replace(message, kind="host", errors=1)
+    return message
+
+
+def parse_parts(parts: Iterable[str]) -> Message:
+    """Last error of a text that comes in parts, such as a large log. At most one part is in memory."""
+    last: Message | None = None
+    count, head, kept = 0, "", ""
+    for part in map(plain, parts):
+        head = head or part[: MAX_KEPT + 1]
+        text = kept + part
+        until = max(0, len(text) - _OVERLAP)
+        errors = _errors(text)
+        over = [error for error in errors if error.end < until]
+        last, count = _later(last, text, over), count + len(over)
+        # (An error that has not ended is kept from its beginning, unless that is too far back.)
+        first = min([until, *(error.start for error in errors[len(over) :])])
+        kept = text[max(first, until - _OVERLAP, 0) :]
+    errors = _errors(kept)
+    if last is None and len(kept) <= _OVERLAP and _highest(errors) < _FULL:
+        whole = all_joined(kept)  # a terminal may have broken the words themselves
+        found = _errors(whole)
+        if _highest(found) == _FULL:
+            kept, errors = whole, found
+    last, count = _later(last, kept, errors), count + len(errors)
+    if last is None:
+        return Message(kind="unknown", text=head[:MAX_KEPT].rstrip(), shortened=len(head) > MAX_KEPT, errors=0)
+    return replace(last, errors=count)
+
+
+class _Error(NamedTuple):
+    """One error in a text."""
+
+    kind: str
+    start: int
+    """Start of the words that name the kind."""
+    end: int
+    """Start of the last words that belong to it."""
+    certain: bool
+
+
+def _errors(text: str) -> list[_Error]:
+    """Errors by position. The most specific words of an error name its kind; a chain of exceptions is one error."""
+    found = sorted(
+        (match.start(), order)
+        for order, one in enumerate(BEGINNINGS)
+        for match in one.words.finditer(text)
+        if one.unless is None or one.unless.search(text, match.start(), match.start() + _NEAR) is None
+    )
+    errors: list[_Error] = []
+    ranks: list[tuple[bool, int]] = []
+    for start, order in found:
+        kind, _, is_certain, proof, _ = BEGINNINGS[order]
+        certain = is_certain and (not proof or text.find(proof, start, start + MAX_KEPT) >= 0)
+        rank = (not certain, order)
+        before = errors[-1] if errors else None
+        if before is None or kind in OWN_WORDS or not _belongs(text, before.end, start):
+            errors.append(_Error(kind, start, start, certain))
+            ranks.append(rank)
+        elif rank < ranks[-1]:
+            errors[-1], ranks[-1] = _Error(kind, start, start, certain), rank
+        else:
+            errors[-1] = before._replace(end=start)
+    return errors
+
+
+def _belongs(text: str, end: int, start: int) -> bool:
+    return start - end <= _NEAR or (
+        start - end <= _OVERLAP and any(text.find(words, end, start) >= 0 for words in _CHAINED)
+    )
+
+
+def _later(before: Message | None, text: str, errors: list[_Error]) -> Message | None:
+    """Last error with numbers of those before and these; where there is none, the last certain one, or the last."""
+    error = max(reversed(errors), key=lambda one: _weight(one.kind, certain=one.certain), default=None)
+    if error is None:
+        return before
+    if before is not None and _weight(before.kind, certain=before.certain) > _weight(error.kind, certain=error.certain):
+        return before
+    return _read(text, error)
+
+
+def _highest(errors: list[_Error]) -> int:
+    return max((_weight(one.kind, certain=one.certain) for one in errors), default=-1)
+
+
+def _weight(kind: str, *, certain: bool) -> int:
+    """An error that is certain explains more than one that is not, and words without numbers explain least of these."""
+    return 0 if not certain else 1 if kind == "pytorch_bare" else _FULL
+
+
+def _read(text: str, error: _Error) -> Message:
+    """Message of an error: of its text as it is, or with its broken lines joined where that has more numbers."""
+    start = error.start
+    before = text[text.rfind("\n", 0, start) + 1 : start][-MAX_KEPT:]
+    part = text[start : start + MAX_KEPT]
+    plainer = without_prefixes(before, part)
+    readings = dict.fromkeys((part, plainer, joined(before, part), joined(exception_name(before), plainer)))
+    worker = WORKER.search(text, max(0, start - MAX_KEPT), start + MAX_KEPT)
+    shortened = len(text) > start + MAX_KEPT
+    messages = [_message(error, one, int(worker.group(1)) if worker else None, shortened=shortened) for one in readings]
+    return max(messages, key=lambda message: len(message.rounding_bytes) + len(message.processes))
+
+
+def _message(error: _Error, part: str, worker: int | None, *, shortened: bool) -> Message:
+    kind = error.kind
+    numbers = Numbers()
+    more: dict[str, Any] = {"worker": worker}
+    if kind == "pytorch":
+        more |= _read_pytorch(part, numbers)
+    elif kind == "preemptive":
+        numbers.take("asked_bytes", [PREEMPTIVE], part)
+        more["wording"] = "2.13 and later"
+    elif kind == "cudaMallocAsync":
+        _read_async(part, numbers)
+        device = re.search(r"Allocation on device (\d{1,4})", part)
+        more["device"] = int(device.group(1)) if device else None
+    elif kind == "mps":
+        for name, pattern in MPS.items():
+            numbers.take(name, [pattern], part)
+        if "process_bytes" in numbers.values:  # (the text has what it holds beside its tensors)
+            numbers.values["process_bytes"] += numbers.values.get("allocated_bytes", 0)
+    elif kind == "host":
+        numbers.take("asked_bytes", HOST_ASKED, part)
+    elif kind == "kernel":
+        more |= _read_kernel(part)
+    elif kind == "ray":
+        _read_node(part, numbers)
+    elif kind in OTHER_SOFTWARE:
+        numbers.take("asked_bytes", ASKED_ELSEWHERE, part)
+    found: dict[str, Any] = {**numbers.values, **more}
+    return Message(
+        kind=kind,
+        text=part.rstrip(),
+        certain=error.certain,
+        shortened=shortened,
+        rounding_bytes=numbers.rounding,
+        **found,
+    )
+
+
+def _read_kernel(part: str) -> dict[str, Any]:
+    pid, used = KILLED_PROCESS.search(part), KILLED_PROCESS_MEMORY.search(part)
+    if pid is None or used is None:
+        return {}
+    return {"processes": (Process(int(pid.group(1)), amount(used.group(1), used.group(2))[0], True),)}
+
+
+def _read_node(part: str, numbers: Numbers) -> None:
+    node = NODE_MEMORY.search(part)
+    if node is not None:
+        used, off = amount(node.group(1), node.group(2))
+        total, _ = amount(node.group(3), node.group(4))
+        numbers.values |= {"total_bytes": total, "free_bytes": total - used}
+        numbers.rounding |= {"total_bytes": off, "free_bytes": 2 * off}
+
+
+def _read_pytorch(part: str, numbers: Numbers) -> dict[str, Any]:
+    for name, patterns in FIELDS.items():
+        numbers.take(name, patterns, part)
+    values, rounding = numbers.values, numbers.rounding
+    device = DEVICE.search(part)
+    processes = [
+        Process(int(found.group(1)), amount(found.group(2), found.group(3))[0], False)
+        for _, found in zip(range(MAX_PROCESSES), PROCESS.finditer(part), strict=False)
+    ]
+    if "process_bytes" in values:
+        processes.insert(0, Process(None, values["process_bytes"], True))
+    before_2_1 = "reserved_bytes" in values or "already allocated" in part
+    if "reserved_bytes" in values:
+        # 1.x reports all reserved bytes; from 2.1 on, the part of them that is not allocated.
+        if "allocated_bytes" in values:
+            values["unallocated_bytes"] = max(0, values["reserved_bytes"] - values["allocated_bytes"])
+            rounding["unallocated_bytes"] = rounding.get("reserved_bytes", 0) + rounding.get("allocated_bytes", 0)
+    elif "allocated_bytes" in values and "unallocated_bytes" in values:
+        parts = ("allocated_bytes", "unallocated_bytes")  # (private pools are part of the first)
+        values["reserved_bytes"] = sum(values.get(name, 0) for name in parts)
+        rounding["reserved_bytes"] = sum(rounding.get(name, 0) for name in parts)
+    return {
+        "device": int(device.group(1)) if device else None,
+        "processes": tuple(processes),
+        "wording": wording_of(part, before_2_1=before_2_1),
+    }
+
+
+def _read_async(part: str, numbers: Numbers) -> None:
+    for name, pattern in ASYNC.items():
+        numbers.take(name, [pattern], part)
+    limit = numbers.values.get("limit_bytes")
+    if limit is not None and limit >= 1 << 62:  # no limit is reported as the largest number
+        del numbers.values["limit_bytes"]
+        numbers.rounding.pop("limit_bytes", None)

@@ -1,0 +1,269 @@
+"""Sentences from numbers: what a page says first, and a terminal alone. Held is not saved: two numbers, always.
+
+The API sends them (``api/leaks.py``), so that page and command line say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from vramscope_server.analysis.number_format import amount, count, duration
+from vramscope_server.analysis.series.trend import MIN_STEPS, Trend
+
+FAR_STEPS: Final = 1_000_000
+"""Maximum number of steps of a forecast; no training is longer."""
+
+SEVERAL_A_STEP: Final = 1.5
+"""Ratio of graphs to steps from which on a step adds several: a loss and its logits, say."""
+
+_NO_STEPS: Final = "No optimizer step has ended, so there is no floor whose growth could be told."
+
+KIND_WORDS: Final = {
+    "growing": "graphs of earlier steps are kept",
+    "growing-eval": "an evaluation keeps its graphs",
+    "overlap": "the last step's result lives into the next",
+    "overlap-unfreed": "the last step's graph lives into the next",
+    "no_grad-missing": "graphs are built without need",
+    "cycle": "a reference cycle holds tensors",
+    "tensor-growth": "tensors are kept, more and more",
+}
+"""Each of ``series.LEAK_KINDS`` in a few words."""
+NEWER_WORDS: Final = "found by a newer agent"
+"""Words for a kind that is none of them."""
+OVERLAPS: Final = ("overlap", "overlap-unfreed")
+"""Kinds whose memory can be freed at two times: when its step ends, as is measured, or after its last use in the next one, as a
+replay assumes. They lower the peak by different amounts."""
+AT_THE_END: Final = "at the end of its step (del)"
+AFTER_LAST_USE: Final = "after its last use within the step"
+STEADY: Final = ("overlap", "overlap-unfreed", "no_grad-missing")
+"""Of these there is as much in each step."""
+GATHERED_WORDS: Final = "tensors are gathered, and let go together"
+"""The same of tensors that were seen to be emptied."""
+ON_HOST_WORDS: Final = "kept on the host"
+"""The same of what a training on a card keeps in the host's memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunLeakVerdict:
+    """One sentence or a few, and how grave it is.
+
+    leak     somebody is named who has more from step to step
+    held     somebody is named who keeps as much in each step: a result that lives into the next, a graph that nobody walks; or
+             who gathers more and more, and is emptied again and again
+    host     what is named lies in the host's memory alone
+    growth   nobody is named, but the floor rises
+    none     looked, and nothing grows as far as can be seen
+    unknown  nobody has looked, or there are too few steps to tell growth
+    """
+
+    level: Literal["leak", "held", "host", "growth", "none", "unknown"]
+    sentence: str
+
+
+def leak_verdict(
+    leaks: Sequence[Mapping[str, Any]],
+    *,
+    looked: bool,
+    steps: int,
+    ended: bool,
+    floor: Trend | None,
+    steps_left: float | None,
+    seconds_left: float | None,
+    ran_out_step: int | None = None,
+    models_slope: float | None = None,
+    growing_peaks: Trend | None = None,
+    not_scanned: str = "",
+    ran_out: bool = False,
+) -> RunLeakVerdict:
+    """What a run's leaks come to.
+
+    leaks         as ``store.leaks.merge_leaks`` gives them, worst first
+    looked        whether the agent has scanned at least once
+    steps         that have ended
+    ended         the run has
+    floor         the fit of the floor; None: too few steps, or not known
+    steps_left    until out of memory at this slope; None where not known, where nothing grows, or where it cannot come to that
+    ran_out_step  in which it came to that; None: it did not
+    models_slope  growth per step of the models themselves, if the floor rises by it (:func:`models_slope`)
+    growing_peaks the fit of the highest allocated memory of steps, if the steps themselves grow (:func:`work_grows`)
+    not_scanned   what the newest scan left out; "": nothing
+    ran_out       there was an out-of-memory error, whose own diagnosis searches for holders
+    """
+    end = _end(steps_left, seconds_left) if ran_out_step is None else f": memory ran out in step {count(ran_out_step)}"
+    on_card = [leak for leak in leaks if not leak["on_host"]]
+    if on_card:
+        sentences = [_who(leaks[0]), _how_much(leaks[0])]
+        sentences.append(_growth(on_card, floor, end))
+        if len(leaks) > 1:
+            sentences.append(f"{count(len(leaks) - 1)} more {'is' if len(leaks) == 2 else 'are'} listed.")
+        rises = floor is not None and floor.growing
+        steady = all(_is_steady(leak) for leak in on_card)
+        if steady and not rises and leaks[0]["kind"] in KIND_WORDS:
+            sentences.append("It does not grow." if leaks[0]["kind"] in STEADY else "It does not grow beyond that.")
+        return RunLeakVerdict(
+            "leak" if not steady else "growth" if rises else "held", " ".join(filter(None, sentences))
+        )
+    kept = "" if not leaks else f" {_kept_on_host(leaks)}"
+    left_out = f" The last scan left out {not_scanned}." if not_scanned else ""
+    scans = f"A scan found no holder.{left_out}" if looked else f"The agent has not scanned{'' if ended else ' yet'}."
+    if not looked and ran_out:
+        scans += " For what was retained at the out-of-memory error, see `vramscope oom` or the page Out of memory."
+    if floor is not None and floor.growing and models_slope is not None:
+        own = f"parameters, gradients, buffers and optimizer state take {amount(models_slope)} more a step"
+        return RunLeakVerdict(
+            "none", f"The models themselves grow: {own}, and the floor rises by {_slope(floor)}{end}. {scans}{kept}"
+        )
+    if floor is not None and growing_peaks is not None:
+        of_peaks = f"{amount(growing_peaks.slope)} a step, memory after each step by {_slope(floor)}"
+        return RunLeakVerdict(
+            "none",
+            f"The steps themselves need more and more: their peak rises by {of_peaks}. A longer batch does that. {scans}{kept}",
+        )
+    if floor is not None and floor.growing:
+        return RunLeakVerdict("growth", f"The floor rises by {_slope(floor)}{end}. {scans}{kept}")
+    if leaks:
+        return RunLeakVerdict("host", kept.strip())
+    if steps == 0:
+        return RunLeakVerdict("none" if looked else "unknown", f"{scans} {_NO_STEPS}")
+    still = f"{_still(floor)}{left_out}"
+    return (
+        RunLeakVerdict("unknown" if floor is None else "none", still)
+        if looked
+        else RunLeakVerdict("unknown", f"{scans} {still}")
+    )
+
+
+def fits_when_full(leaks: Sequence[Mapping[str, Any]], room_bytes: float | None) -> bool:
+    """True if all that grows has a bound, and there is room for it: then memory does not run out."""
+    rising = [leak for leak in leaks if not leak["on_host"] and (leak["growth_bytes_per_step"] or 0) > 0]
+    if room_bytes is None or not rising or any(leak["full_bytes"] is None for leak in rising):
+        return False
+    return bool(sum(leak["full_bytes"] - leak["held_bytes"] for leak in rising) <= room_bytes)
+
+
+def _who(leak: Mapping[str, Any]) -> str:
+    where = "" if leak["file"] is None else f" ({place(leak)})"
+    held = count(leak["count"])
+    steps = leak["age_steps"]
+    # The age is that of the oldest that was examined: near, but not the number of steps.
+    graphs = f"{held} graphs of" if steps and leak["count"] > SEVERAL_A_STEP * steps else f"the graphs of {held}"
+    what = {
+        "growing": f"keeps {graphs} earlier steps",
+        "growing-eval": f"keeps {held} graphs of an evaluation",
+        "overlap": "lives into the next step, beside what that step builds",
+        "overlap-unfreed": "lives into the next step, with activations that no backward freed",
+        "no_grad-missing": "builds graphs that nobody walks backward: no_grad is missing",
+        "cycle": f"holds {held} tensors in a reference cycle "
+        + ("that no collector sees" if "in C++" in leak["holder"] else "until the garbage collector comes by"),
+        "tensor-growth": f"keeps {held} tensors"
+        + (f", more each {leak['per']}" if leak["emptied_after"] is None else ""),
+    }.get(leak["kind"], f"keeps {held} tensors, which its agent calls {leak['kind']!r}")
+    if emptied := emptied_words(leak):
+        what += f" until it is emptied {emptied}"
+    return f"{leak['name']}{where} {what}."
+
+
+def kind_words(leak: Mapping[str, Any]) -> str:
+    """What it is, in a few words."""
+    if leak["on_host"]:
+        return ON_HOST_WORDS
+    gathered = leak["kind"] == "tensor-growth" and leak["emptied_after"] is not None
+    return GATHERED_WORDS if gathered else KIND_WORDS.get(leak["kind"], NEWER_WORDS)
+
+
+def emptied_words(leak: Mapping[str, Any]) -> str:
+    """``after 100 steps, in reset() (train.py:40)``; "" where nothing is known to empty it."""
+    at = leak["emptied_at"] and f"{'in' if '(' in leak['emptied_at'] else 'at'} {leak['emptied_at']}"
+    if leak["emptied_after"] is None:
+        return f"{at}, which was not seen so far" if at else ""
+    return ", ".join(filter(None, [f"after {count(leak['emptied_after'])} {rounds(leak['per'])}", at]))
+
+
+def rounds(per: str) -> str:
+    """Several of what age and growth are counted in."""
+    return "batches" if per == "batch" else f"{per}s"
+
+
+def _is_steady(leak: Mapping[str, Any]) -> bool:
+    """As much in each step, or emptied again and again. Of a kind that only a newer agent knows its figure tells."""
+    unknown = leak["kind"] not in KIND_WORDS and not (leak["growth_bytes_per_step"] or 0) > 0
+    return leak["kind"] in STEADY or leak["emptied_after"] is not None or unknown
+
+
+def _kept_on_host(leaks: Sequence[Mapping[str, Any]]) -> str:
+    """What a training on a card keeps in the host's memory, as the advice for a card's often is."""
+    first = leaks[0]
+    where = "" if first["file"] is None else f" ({place(first)})"
+    own = first["growth_bytes_per_step"] or 0
+    grows = f" and grows by {amount(own)} of host memory a {first['per']}" if own > 0 else ""
+    others = f" {count(len(leaks) - 1)} more {'is' if len(leaks) == 2 else 'are'} kept there." if len(leaks) > 1 else ""
+    takes = f"it takes {amount(first['held_bytes'])}{grows}"
+    return f"{first['name']}{where} is kept on the host: {takes}. The card is not affected.{others}"
+
+
+def _growth(leaks: Sequence[Mapping[str, Any]], floor: Trend | None, end: str) -> str:
+    """The worst leak's growth; the floor's too, where it rises more than twice as fast as all that was found."""
+    of_steps = [leak["growth_bytes_per_step"] or 0 for leak in leaks if leak["per"] == "step"]
+    rates = [rate for rate in of_steps if rate > 0]
+    own = leaks[0]["growth_bytes_per_step"] or 0
+    rises = floor is not None and floor.growing and floor.slope > 2 * sum(rates)
+    text = f"It grows by {amount(own)} a {leaks[0]['per']}" if own > 0 else ""
+    nodes, held = leaks[0]["node_bytes"], leaks[0]["held_bytes"]
+    if text and nodes > held > 0:  # (each graph has as many)
+        text += f" and about {amount(nodes * own / held)} of nodes"
+    full = leaks[0]["full_bytes"]
+    if text and full is not None:
+        text += f", up to about {amount(full)} when it is full"
+    if end and leaks[0]["emptied_at"] and leaks[0]["emptied_after"] is None:
+        end += ", if it is not emptied before"
+    if rises and floor is not None:
+        return f"{text + '; the' if text else 'The'} floor rises by {_slope(floor)}{end}."
+    return f"{text}{end}." if text else ""
+
+
+def _how_much(leak: Mapping[str, Any]) -> str:
+    held = f"It holds {'at most ' if leak['emptied_after'] is not None else ''}{amount(leak['held_bytes'])}"
+    if leak["node_bytes"] > leak["held_bytes"]:
+        held += f", and about {amount(leak['node_bytes'])} of host memory in autograd nodes"
+    effect = leak["peak_effect_bytes"]
+    if effect is None:
+        return f"{held}; by how much the peak would fall is not known."
+    if effect == 0:
+        return f"{held}, and the peak would not fall without it: held is not saved."
+    when = f"if it is freed {AT_THE_END}," if leak["kind"] in OVERLAPS else "after the fix"
+    return f"{held}; {when} the peak falls by {amount(effect)}."
+
+
+def place(leak: Mapping[str, Any]) -> str:
+    """``train.py:87``: the file's name without its path."""
+    name = str(leak["file"]).replace("\\", "/").rpartition("/")[2]
+    return name if leak["line"] is None else f"{name}:{leak['line']}"
+
+
+def _slope(floor: Trend) -> str:
+    return f"{amount(floor.slope)} a step (± {amount(floor.margin)})"
+
+
+def _still(floor: Trend | None) -> str:
+    if floor is None:
+        return f"Fewer than {MIN_STEPS} steps with a known floor: too few to tell growth."
+    seen = f"No growth over {floor.steps} steps"
+    return f"{seen}; smallest detectable slope {amount(floor.margin)} a step."
+
+
+def _end(steps_left: float | None, seconds_left: float | None) -> str:
+    if steps_left is None:
+        return ""
+    if steps_left > FAR_STEPS:
+        return "; at this pace memory lasts for more than a million steps"
+    # An estimate: no hundredths of a second.
+    when = (
+        ""
+        if seconds_left is None
+        else f" ({seconds_left:.0f} s)"
+        if seconds_left < 99
+        else f" ({duration(seconds_left)})"
+    )
+    return f": out of memory after about {count(round(steps_left))} more steps{when}"

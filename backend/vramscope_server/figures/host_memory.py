@@ -1,0 +1,28 @@
+"""Host memory of this process and of all processes."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from vramscope.protocol.series import SAMPLES
+from vramscope_server.analysis.series.chart_data import RunWindow
+from vramscope_server.figures.drawing import Drawing, byte_unit, highest, samples_of
+
+LABELS = {"host_used_bytes": "host in use, all processes", "process_rss_bytes": "this process (RSS)"}
+NEEDS = {"samples": list(LABELS)}
+
+
+def draw(window: RunWindow) -> go.Figure:
+    """Draw resident memory of the training process, and memory in use on its host."""
+    drawing = Drawing.over(window)
+    samples = samples_of(window)
+    unit = byte_unit(highest(*(samples.columns[name].max for name in LABELS)))
+    drawing.y_axis(unit)
+    for name, label in LABELS.items():
+        role = name.removesuffix("_bytes").replace("_", "-")
+        if not drawing.line(samples, name, role=role, label=label, unit=unit, meaning=SAMPLES[name].meaning):
+            drawing.unknown(label)
+    if not samples.rows:
+        drawing.missing.clear()
+        drawing.no_rows("samples", "no data in this window")
+    return drawing.done()

@@ -1,0 +1,201 @@
+"""Access control: the checks on every request before it reaches the API.
+
+On loopback there are no tokens. Then a web page of another site must not reach the server through the user's browser: the
+Host header must name this machine (against DNS rebinding), and unsafe methods must come from the server's own pages.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from vramscope_server.api.problems import Forbidden, MisdirectedHost, Problem, TooLarge, Unauthorized, fault
+
+if TYPE_CHECKING:
+    from vramscope_server.services import Services
+
+COOKIE: Final = "vramscope_token"
+MAX_BODY_BYTES: Final = 1 << 20
+"""Maximum size of a JSON body; batches and snapshots have limits of their own."""
+_LARGE: Final = ("/api/v1/batches", "/api/v1/snapshots")
+_SAFE: Final = ("GET", "HEAD", "OPTIONS")
+
+CSP: Final = (
+    "default-src 'self'; script-src 'self'{scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+"""Plotly.js sets styles inline. Scripts come from this server only, or have a hash (the import map)."""
+HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+_HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+_POLICY: Final = [(b"content-security-policy", CSP.format(scripts="").encode())]
+
+
+class Access:
+    """ASGI middleware: checks the request, and sets the headers of every answer."""
+
+    def __init__(self, app: ASGIApp, services: Services) -> None:
+        self._app = app
+        self._services = services
+        settings = services.settings
+        self._demanded = settings.tokens_required
+        self._hosts = {"localhost", "127.0.0.1", "::1", settings.host.strip("[]"), *settings.allowed_hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raises nothing: a refusal is answered here."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        has_begun = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal has_begun
+            if message["type"] == "http.response.start":
+                has_begun = True
+                policy = () if any(name == b"content-security-policy" for name, _ in message["headers"]) else _POLICY
+                message["headers"] = [*message["headers"], *_HEADERS, *policy]
+            await send(message)
+
+        request = Request(scope)
+        try:
+            self._check_origin(request)
+            self._check_token(request)
+            if request.method not in _SAFE and request.url.path not in _LARGE:
+                receive = await _bounded(request, receive)
+        except Problem as problem:
+            await problem.response()(scope, receive, send_with_headers)
+            return
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except Exception as error:  # the outermost handler: any fault becomes a problem response
+            if has_begun:
+                raise
+            await fault(request.method, request.url.path, error)(scope, receive, send_with_headers)
+
+    def _check_origin(self, request: Request) -> None:
+        host = request.headers.get("host", "")
+        if not self._demanded and _name(host) not in self._hosts:
+            raise MisdirectedHost(
+                "Without tokens this server answers only under its own names. To add this name, set VRAMSCOPE_ALLOWED_HOSTS.",
+                field="Host",
+                seen=host[:200],
+                expected=", ".join(sorted(self._hosts)),
+            )
+        if request.method in _SAFE:
+            return
+        origin = request.headers.get("origin")
+        if origin is not None and _place(origin) != host:
+            raise Forbidden(
+                "A page of another site may not change anything here.", field="Origin", seen=origin[:200], expected=host
+            )
+
+    def _check_token(self, request: Request) -> None:
+        scope = _scope_of(request)
+        if scope is None or not self._demanded:
+            return
+        plain = plain_token(request)
+        if plain is None:
+            raise Unauthorized(
+                "Send Authorization: Bearer TOKEN (VRAMSCOPE_TOKEN for agents), or sign in on the page.",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        token = self._services.tokens.identify(address_of(request), plain)
+        if scope not in token.scopes:
+            raise Forbidden(
+                f"The token {token.name!r} lacks the scope {scope}.", seen=", ".join(token.scopes), expected=scope
+            )
+
+
+async def _bounded(request: Request, receive: Receive) -> Receive:
+    """Read the body here: the later layers would accept any size, even from a caller without a token.
+
+    Raises TooLarge.
+    """
+    announced = request.headers.get("content-length", "")
+    if len(announced) > 18 or (announced.isascii() and announced.isdigit() and int(announced) > MAX_BODY_BYTES):
+        raise _too_large(f"{announced[:18]} bytes")
+    body = bytearray()
+    left: Message | None = None
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            left = message
+            break
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY_BYTES:
+            raise _too_large(f"more than {MAX_BODY_BYTES} bytes")
+        more = message.get("more_body", False)
+    else:
+        left = {"type": "http.request", "body": bytes(body), "more_body": False}
+
+    async def again() -> Message:
+        nonlocal left
+        if left is None:
+            return await receive()
+        message, left = left, None
+        return message
+
+    return again
+
+
+def _too_large(seen: str) -> TooLarge:
+    # The rest of the body is not read: the connection cannot be used again.
+    expected = f"at most {MAX_BODY_BYTES} bytes"
+    return TooLarge(
+        f"The body has {seen}.", field="body", seen=seen, expected=expected, headers={"Connection": "close"}
+    )
+
+
+def _place(origin: str) -> str | None:
+    try:
+        return urllib.parse.urlsplit(origin).netloc
+    except ValueError:  # an incomplete IPv6 address, for example
+        return None
+
+
+def address_of(request: Request) -> str:
+    """Address that a request comes from."""
+    return request.client.host if request.client else "?"
+
+
+def plain_token(request: Request) -> str | None:
+    """Token of a request, from its header or cookie."""
+    kind, _, value = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer" and value.strip():
+        return value.strip()
+    return request.cookies.get(COOKIE) or None
+
+
+def _scope_of(request: Request) -> str | None:
+    """Scope that a request needs; None if it needs no token."""
+    path = request.url.path
+    if path == "/metrics":
+        return "read"
+    if not path.startswith("/api/v1/") or path in ("/api/v1/health", "/api/v1/session"):
+        return None
+    return "ingest" if path == "/api/v1/batches" else "read"
+
+
+def _name(host: str) -> str:
+    """Host without port; IPv6 without brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].lower()
+
+
+def cookie_options(headers: Mapping[str, str], scheme: str) -> dict[str, Any]:
+    """Attributes of the sign-in cookie: not readable by scripts, not sent to other sites, encrypted over HTTPS."""
+    secure = scheme == "https" or headers.get("x-forwarded-proto") == "https"
+    return {"httponly": True, "samesite": "strict", "path": "/", "max_age": 30 * 86_400, "secure": secure}

@@ -1,0 +1,260 @@
+"""A run as the writer knows it: its row, sessions and ranks, and how the row follows from them.
+
+Nothing here writes. ``ingest_state.py`` enters batches into these records and writes what changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from vramscope.protocol import messages
+from vramscope_server.store.artifacts import ArtifactRecord, load_artifacts
+from vramscope_server.store.leaks import leak_columns, read_scan
+from vramscope_server.store.list_row import device_words
+from vramscope_server.store.rank_summary import RankSummary, decode_summary
+from vramscope_server.store.run_from_ranks import aggregate
+from vramscope_server.store.run_states import Skew, display_skew_ns, run_state
+from vramscope_server.store.stored_rows import RUN_COLUMNS, SESSION_COLUMNS, StoredRun, StoredSession
+from vramscope_server.store.tables import ranks, runs, scans, sessions
+
+COUNTED: Final = {"recordings": "window", "profiles": "profile", "oom_records": "oom"}
+"""Columns of a run's row that count its complete artifacts, by kind."""
+
+RUN_OFTEN_CHANGED: Final = (
+    "state", "attempt", "started_ns", "last_seen_ns", "ended_ns", "ranks_reporting", "dropped_samples", "steps",
+    "peak_allocated_bytes", "peak_reserved_bytes", "peak_step", "peak_phase", "inactive_split_bytes",
+    "reserved_minus_allocated_bytes", "unusable_bytes", "never_needed_bytes", "fragmentation_fraction", "step_median_ns",
+    "out_of_memory", "graphs_alive", "sparkline", "first_time_ns", "last_time_ns", "first_step", "last_step",
+)  # fmt: skip
+"""Columns that a batch of rows may change. The others rarely change during a run and are long (config, command)."""
+RUN_RARELY_CHANGED: Final = tuple(name for name in RUN_COLUMNS if name not in (*RUN_OFTEN_CHANGED, "key", "id"))
+SESSION_OFTEN_CHANGED: Final = ("state", "last_sequence", "early", "last_seen_ns", "skew_ns", "dropped_samples")
+SESSION_RARELY_CHANGED: Final = tuple(
+    name for name in SESSION_COLUMNS if name not in (*SESSION_OFTEN_CHANGED, "id", "run_key", "rank")
+)
+_run_rare_values = attrgetter(*RUN_RARELY_CHANGED)
+_session_rare_values = attrgetter(*SESSION_RARELY_CHANGED)
+
+
+@dataclass(slots=True)
+class SessionRecord:
+    """A process that attached."""
+
+    row: StoredSession
+    skew: Skew
+    scan: messages.Scan | None = None
+    """The newest scan; kept only while this is the newest session of its rank."""
+    scan_sequence: int = 0
+    """Number of the batch that brought the scan: batches may arrive out of order."""
+    dirty: bool = False
+    scan_dirty: bool = False
+    _stored: tuple[Any, ...] | None = None
+
+    @property
+    def only_moved(self) -> bool:
+        """Whether only columns of SESSION_OFTEN_CHANGED differ from what is stored."""
+        return self._stored == _session_rare_values(self.row)
+
+    def clean(self) -> None:
+        """Mark everything as stored."""
+        self.dirty = self.scan_dirty = False
+        self._stored = _session_rare_values(self.row)
+
+    @classmethod
+    def begin(
+        cls, run: RunRecord, batch: messages.Batch, attached: messages.Attached, attempt: int, now_ns: int
+    ) -> SessionRecord:
+        """A session from its first batch."""
+        row = StoredSession(
+            id=batch.session,
+            run_key=run.row.key,
+            rank=batch.rank,
+            attempt=attempt,
+            state="running",
+            started_ns=attached.start_ns,
+            last_seen_ns=now_ns,
+        )
+        return cls(row, Skew())
+
+    def end(self, message: messages.Ended) -> None:
+        """End the session."""
+        row = self.row
+        row.state, row.ended_ns = message.state, message.time_ns
+        row.error_type, row.error_line = message.error_type, message.error_line
+        row.dropped_samples = message.dropped_samples
+
+    def take_scan(self, scan: messages.Scan, sequence: int) -> bool:
+        """Replace the scan by a newer one. Returns False if this one is older.
+
+        The step counts first: the cut-off half of a batch that was too large arrives later, under a higher number.
+        """
+        known = -1 if self.scan is None else self.scan.step
+        if (scan.step, sequence) < (known, self.scan_sequence):
+            return False
+        self.scan, self.scan_sequence, self.scan_dirty = scan, sequence, True
+        return True
+
+    @property
+    def ended_ns(self) -> int:
+        """End of the session by the server's clock; of a silent one the arrival of its newest batch."""
+        if self.row.ended_ns is None:
+            return self.row.last_seen_ns
+        return self.row.ended_ns - display_skew_ns(self.row.skew_ns)
+
+
+@dataclass(slots=True)
+class RankRecord:
+    """A rank: its newest session, and its numbers over all sessions."""
+
+    session_id: str
+    summary: RankSummary
+    new: bool = False
+    dirty: bool = False
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """A run, its sessions, ranks and artifacts."""
+
+    row: StoredRun
+    sessions: dict[str, SessionRecord] = field(default_factory=dict)
+    ranks: dict[int, RankRecord] = field(default_factory=dict)
+    artifacts: dict[str, ArtifactRecord] = field(default_factory=dict)
+    new: bool = False
+    dirty: bool = False
+    scans_changed: bool = False
+    announce: bool = False
+    announced_ns: int = 0
+    ran_out_ns: int = 0
+    """Time of the newest out-of-memory record, by the server's clock; kept in memory only."""
+    _stored: tuple[Any, ...] | None = None
+
+    @property
+    def only_moved(self) -> bool:
+        """Whether only columns of RUN_OFTEN_CHANGED differ from what is stored. Comparing the same object costs nothing."""
+        return self._stored == _run_rare_values(self.row)
+
+    @classmethod
+    def begin(cls, key: int, batch: messages.Batch, attached: messages.Attached, now_ns: int) -> RunRecord:
+        """A run from its first batch."""
+        row = StoredRun(
+            key=key,
+            id=batch.run,
+            project=attached.project,
+            name=attached.name,
+            tags=list(attached.tags),
+            state="running",
+            started_ns=attached.start_ns,
+            last_seen_ns=now_ns,
+        )
+        return cls(row, new=True, dirty=True, announce=True)
+
+    @classmethod
+    def load(cls, connection: Connection, run_id: str) -> RunRecord | None:
+        """A run from the database; None if there is none with this identifier."""
+        found = connection.execute(sa.select(runs).where(runs.c.id == run_id)).mappings().first()
+        if found is None:
+            return None
+        run = cls(StoredRun(**found))
+        key = run.row.key
+        for row in connection.execute(sa.select(sessions).where(sessions.c.run_key == key)).mappings():
+            run.sessions[row["id"]] = SessionRecord(StoredSession(**row), Skew(row["skew_ns"]))
+        for row in connection.execute(sa.select(ranks).where(ranks.c.run_key == key)).mappings():
+            run.ranks[row["rank"]] = RankRecord(row["session_id"], decode_summary(row["summary"]))
+        newest = {rank.session_id for rank in run.ranks.values()}
+        for row in connection.execute(sa.select(scans).where(scans.c.run_key == key)).mappings():
+            session = run.sessions[row["session_id"]]
+            session.scan_sequence = row["sequence"]
+            if row["session_id"] in newest:
+                session.scan = read_scan(row["data"])
+        run.artifacts = load_artifacts(connection, key)
+        return run
+
+    @property
+    def current(self) -> list[SessionRecord]:
+        """The newest session of each rank that takes part in the current attempt."""
+        newest = (self.sessions[rank.session_id] for rank in self.ranks.values())
+        return [session for session in newest if session.row.attempt == self.row.attempt]
+
+    @property
+    def scans(self) -> dict[int, messages.Scan]:
+        """The newest scan of each rank's newest session; ranks without a scan are left out."""
+        newest = {number: self.sessions[rank.session_id].scan for number, rank in self.ranks.items()}
+        return {number: scan for number, scan in newest.items() if scan is not None}
+
+    def attach(self, session: SessionRecord, attached: messages.Attached) -> None:
+        """Store what a process attached; the lowest rank defines the run's row."""
+        session.row.attached = msgspec.to_builtins(attached)
+        session.row.started_ns = attached.start_ns
+        row = self.row
+        # Name and tags are the first session's: later changes by the user stay.
+        if attached.rank == min(self.ranks):
+            first = attached.devices[0] if attached.devices else None
+            row.config, row.command = attached.config, list(attached.command)
+            row.git_commit, row.framework = attached.git_commit, attached.framework
+            row.allocator_settings = attached.allocator_settings
+            row.device = device_words(msgspec.to_builtins(first)) if first else None
+            row.capacity_bytes = first.total_bytes if first else None
+            row.world_size = attached.world_size
+        start_ns = attached.start_ns - display_skew_ns(session.skew.skew_ns)
+        row.started_ns = min(row.started_ns, start_ns)
+        self.announce = True
+
+    def refresh(self) -> None:
+        """Update the row from sessions and ranks."""
+        row = self.row
+        row.update(aggregate(rank.summary for rank in self.ranks.values()))
+        if self.scans_changed:
+            row.update(leak_columns(self.scans))
+            self.scans_changed = False
+        current = self.current
+        state = run_state(session.row.state for session in current)
+        row.ranks_reporting = sum(session.row.state != "lost" for session in current)
+        for column, kind in COUNTED.items():
+            of_kind = [artifact for artifact in self.artifacts.values() if artifact.kind == kind]
+            if of_kind or getattr(row, column):  # none is left: all were deleted
+                setattr(row, column, sum(artifact.whole for artifact in of_kind))
+        row.dropped_samples = sum(s.row.dropped_samples for s in self.sessions.values())
+        lead = self.sessions[self.ranks[min(self.ranks)].session_id].row
+        row.overhead = lead.overhead
+        reported = lead.techniques or {}
+        row.techniques = reported.get("techniques")
+        row.findings = _findings([self.sessions[self.ranks[rank].session_id].row for rank in sorted(self.ranks)])
+        failed = next((s.row for s in current if s.row.state == "failed"), None)
+        row.error_type = failed.error_type if failed else None
+        row.error_line = failed.error_line if failed else None
+        ends = (session.ended_ns for session in current)
+        row.ended_ns = None if state == "running" else max(ends, default=row.last_seen_ns)
+        if state != row.state:
+            self.announce = True
+            row.state = state
+
+    def clean(self) -> None:
+        """Mark everything as stored."""
+        self.new = self.dirty = False
+        self._stored = _run_rare_values(self.row)
+        for session in self.sessions.values():
+            if session.dirty:
+                session.clean()
+        for rank in self.ranks.values():
+            rank.new = rank.dirty = False
+        for artifact in self.artifacts.values():
+            artifact.new = artifact.dirty = False
+
+
+def _findings(sessions: Sequence[StoredSession]) -> list[dict[str, Any]] | None:
+    """Findings of all ranks, the first rank's first; of each kind the one of the lowest rank. None: no rank has reported."""
+    reported = [found for session in sessions if (found := (session.techniques or {}).get("findings")) is not None]
+    if not reported:
+        return None
+    kinds: dict[str, dict[str, Any]] = {}
+    for finding in (finding for findings in reported for finding in findings):
+        kinds.setdefault(finding["kind"], finding)
+    return list(kinds.values())
