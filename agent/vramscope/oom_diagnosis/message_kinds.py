@@ -87,9 +87,9 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
     ("cuda", r"(?:CUDA|HIP|CUDA driver) error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY"
      r"|hipErrorOutOfMemory|cuda runtime error \(2\) ?: out of memory", True),
     ("host", r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|Unable to allocate [^\n]{1,60} for an array"
-     r"|\$ Torch: not enough memory|posix_memalign\([^\n]{1,60} == 0\. 12 vs 0"
-     r"|(?<!except )(?<!raise )(?<![\w(.])(?:[\w]{1,40}\.){0,6}_?(?:Array)?MemoryError(?=: *\S| *$)|Caught MemoryError in"
+     r"|\$ Torch: not enough memory|posix_memalign\([^\n]{1,60} == 0\. 12 vs 0|Caught MemoryError in"
      r"|Cannot allocate memory|std::bad_alloc", True),
+    ("host", r"(?<![\w(.])(?=[A-Za-z_])(?<!except )(?<!raise )(?:\w{1,40}\.){0,6}_?(?:Array)?MemoryError(?=: *\S| *$)", True),
     ("cublas", r"CUBLAS_STATUS_NOT_INITIALIZED", False),
     ("cudnn", r"CUDNN_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR\b(?!_)", False),
     ("killed", r"^[ \t]{0,40}(?:\S{1,40}: line \d{1,9}: +\d{1,9} )?Killed\b(?! by)|exitcode ?: -9\b|Signal 9 \(SIGKILL\)"
