@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
     if settings.disabled:
         terminal.say("VRAMSCOPE_DISABLED is set; the command runs without the agent")
     elif "VRAMSCOPE_RUN_ID" in environment and not unsendable:
-        terminal.say(f"This run will appear at {settings.server}/runs/{environment['VRAMSCOPE_RUN_ID']}")
+        terminal.say(f"this run will appear at {settings.server}/runs/{environment['VRAMSCOPE_RUN_ID']}")
     return _exec(command, environment)
 
 

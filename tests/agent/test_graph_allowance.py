@@ -277,6 +277,6 @@ def test_who_has_many_objects_in_variables_hears_of_a_cycle_all_the_same(passes,
     scanner = Scanner(TensorKinds())
     scanner._costs = passes.costs
     looked = scanner.scan(0, lambda optimizer: False, None)
-    assert "part of what your variables retain: too many objects" in looked.not_scanned
+    assert "a part of your variables, because there were too many objects" in looked.not_scanned
     assert any(group.cyclic for group in looked.groups)
     assert len(many) == 50

@@ -438,9 +438,9 @@ def test_a_chain_of_sixty_thousand_steps_is_freed_without_a_crash():
     script = """
         import torch
         from vramscope.guard import guard
-                from vramscope.leaks import schedule
+        from vramscope.leaks import schedule
         from vramscope.leaks.detector import LeakDetector
-                from vramscope.integrations import plain
+        from vramscope.integrations import plain
         from vramscope.steps.clock import StepClock
         from vramscope.steps.hooks import LoopHooks
 
@@ -1115,8 +1115,8 @@ def test_a_graph_that_nothing_named_holds_has_the_place_where_it_is_built(tmp_pa
         import torch
         from torch import nn
         from torch.nn import functional as F
-                from vramscope.leaks import schedule
-                from vramscope.leaks import detector as watch
+        from vramscope.leaks import schedule
+        from vramscope.leaks import detector as watch
         from vramscope.steps.clock import StepClock
         from vramscope.steps.hooks import LoopHooks
         from vramscope.integrations.plain import connect

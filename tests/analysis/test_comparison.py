@@ -55,7 +55,7 @@ def test_all_requires_every_technique() -> None:
 
 def test_missing_technique_of_the_baseline_is_named() -> None:
     assert labels(PLAIN | BF16, PLAIN) == ["baseline", "no bf16"]
-    assert labels(PLAIN, PLAIN) == ["baseline", "as the baseline"]
+    assert labels(PLAIN, PLAIN) == ["baseline", "same techniques as the baseline"]
     assert labels(PLAIN, {**PLAIN, "batch": "batch 8"}) == ["baseline", "batch 8"]
     assert labels(PLAIN, None) == ["baseline", None], "an old agent tells of none"
     assert labels(None, PLAIN) == ["baseline", None]

@@ -86,10 +86,13 @@ def test_settings_of_one_framework_alone_do_not_hide_what_differs(server, cli):
     make_run(server, "by a trainer", framework="huggingface", config=many | {"lr": 1.0})
     make_run(server, "by a loop", config={"lr": 2.0})
     code, out, _ = cli("compare", "by a trainer", "by a loop", "--server", server.url)
-    assert code == 0 and "config.lr: 1.0, 2.0" in out and "argument_" not in out
+    assert code == 0 and "config.lr: by a trainer 1.0; by a loop 2.0" in out and "argument_" not in out
     assert "20 settings that only some runs have" in out
     make_run(server, "by another", config={"lr": 1.0, "one_more": 3})
-    assert f"config.one_more: {ABSENT}, 3" in cli("compare", "by a loop", "by another", "--server", server.url)[1]
+    assert (
+        f"config.one_more: by a loop {ABSENT}; by another 3"
+        in cli("compare", "by a loop", "by another", "--server", server.url)[1]
+    )
 
 
 def test_compare_json_keeps_the_order_baseline_first(server, cli):
@@ -469,7 +472,7 @@ def test_leaks_say_who_holds_what_and_what_to_do(server, cli):
     code, out, _ = cli("leaks", agent.run, "--server", server.url)
     assert code == 0
     assert out.startswith(
-        "history (train.py:87) keeps the graphs of 412 earlier steps. It holds 1.0 GiB; after the fix"
+        "history (train.py:87) keeps the graphs of 412 earlier steps. It retains 1.0 GiB; after the fix"
     )
     assert "not scanned: 12 of 40 holders" in out
     assert re.search(r"history +growing +train.py:87 +412 +411 steps +1.0 GiB +1.0 GiB +2.5 MiB/step +512.0 MiB", out)
@@ -494,7 +497,7 @@ def test_leaks_of_a_run_that_has_none_say_what_could_not_have_been_seen(server, 
     agent = make_run(server, "clean", rows=5)
     server.send(agent, agent.steps(200, first=6, after_step_bytes=GIB), scan())
     _, out, _ = cli("leaks", agent.run, "--server", server.url)
-    assert re.match(r"No growth over 200 steps; smallest detectable slope \d+ B a step\.\n", out)
+    assert re.match(r"No growth over 200 steps\. Growth below \d+ B per step cannot be detected\.\n", out)
     assert "none found" in cli("show", agent.run, "--server", server.url)[1]
     other = make_run(server, "another", rows=3)
     server.send(other, scan(leak()))
@@ -507,7 +510,7 @@ def test_show_agrees_with_leaks(cli: Cli, server: RunningServer) -> None:
     agent = Agent()
     rising = [GIB + step * (1 << 20) for step in range(100)]
     server.send(agent, agent.steps(100, after_step_bytes=rising), scan())
-    assert "The floor rises by" in cli("leaks", agent.run, "--server", server.url)[1]
+    assert "Memory after each step rises by" in cli("leaks", agent.run, "--server", server.url)[1]
     assert "no holder found, but memory after each step rises" in cli("show", agent.run, "--server", server.url)[1]
     incomplete = Agent()
     left_out = scan(not_scanned="the older ones of 30,000 tensors")

@@ -203,7 +203,7 @@ def test_where_nothing_trains_rounds_are_called_what_they_are(server: RunningSer
     server.send(agent, scan(kept, step=0, reason="the look after call 100"))
     leaks = leaks_of(server, agent)
     assert "keeps 412 tensors, more each call." in leaks["verdict"]["sentence"]
-    assert re.search(r"It grows by .* a call\.", leaks["verdict"]["sentence"])
+    assert re.search(r"It grows by .* per call\.", leaks["verdict"]["sentence"])
     assert leaks["leaks"][0]["per"] == "call"
 
 
@@ -231,7 +231,7 @@ def test_the_floors_slope_and_the_steps_until_memory_ends(server: RunningServer)
     assert floor["seconds_to_out_of_memory"] == pytest.approx(floor["steps_to_out_of_memory"] / 10, rel=0.01)
     assert leaks_of(server, agent, to=100)["floor"]["room_bytes"] == floor["room_bytes"], "of now, whatever is shown"
     assert (leaks["graphs_alive"], leaks["verdict"]["level"]) == (199, "growth")
-    assert "64.0 MiB a step" in leaks["verdict"]["sentence"]
+    assert "64.0 MiB per step" in leaks["verdict"]["sentence"]
     assert "out of memory after about 761 more steps (76 s)" in leaks["verdict"]["sentence"]
     slow = leaks_of(server, growing_run(server, 4 * MIB))
     assert re.search(r"out of memory after about 1\d,\d{3} more steps", slow["verdict"]["sentence"])
@@ -242,7 +242,7 @@ def test_a_run_that_has_ended_gets_no_forecast(server: RunningServer) -> None:
     server.send(agent, scan(leak(growth_bytes_per_step=60.0 * MIB)), agent.ended(), sequence=5)
     leaks = leaks_of(server, agent)
     assert leaks["floor"]["growing"] is True and leaks["floor"]["steps_to_out_of_memory"] is None
-    assert leaks["verdict"]["sentence"].endswith("It grows by 60.0 MiB a step.")
+    assert leaks["verdict"]["sentence"].endswith("It grows by 60.0 MiB per step.")
 
 
 @pytest.mark.parametrize(("full_gib", "forecast"), [(5, False), (100, True), (None, True)])
@@ -312,7 +312,7 @@ def test_of_a_run_that_ran_out_of_memory_no_end_is_forecast(server: RunningServe
     )
     leaks = leaks_of(server, agent)
     assert leaks["floor"]["ran_out_step"] == 201
-    assert re.search(r"64\.0 MiB a step \(.*\): memory ran out in step 201\.", leaks["verdict"]["sentence"])
+    assert re.search(r"64\.0 MiB per step \(.*\): memory ran out in step 201\.", leaks["verdict"]["sentence"])
     assert "more steps" not in leaks["verdict"]["sentence"]
 
 
@@ -346,7 +346,7 @@ def test_a_flat_floor_says_what_could_not_have_been_seen(server: RunningServer) 
     assert leaks["floor"]["growing"] is False
     assert leaks["floor"]["steps_to_out_of_memory"] is None
     assert leaks["verdict"]["level"] == "none"
-    assert leaks["verdict"]["sentence"].startswith("No growth over 200 steps; smallest detectable slope")
+    assert leaks["verdict"]["sentence"].startswith("No growth over 200 steps. Growth below")
 
 
 def test_a_window_of_steps_has_a_slope_of_its_own(server: RunningServer) -> None:
@@ -376,14 +376,14 @@ def test_the_verdict_keeps_held_and_saved_apart(server: RunningServer) -> None:
         server.send(agent, scan(leak(**fields)))
         return str(leaks_of(server, agent)["verdict"]["sentence"])
 
-    assert sentence().startswith("history (train.py:87) keeps the graphs of 412 earlier steps. It holds 1.0 GiB; ")
+    assert sentence().startswith("history (train.py:87) keeps the graphs of 412 earlier steps. It retains 1.0 GiB; ")
     assert "keeps 824 graphs of earlier steps. " in sentence(count=824)  # (a loss and logits of each)
     assert "the peak falls by 512.0 MiB" in sentence()
-    assert "held is not saved" in sentence(peak_effect_bytes=0)
-    assert "by how much the peak would fall is not known" in sentence(peak_effect_bytes=None)
+    assert "freeing it would not lower the peak" in sentence(peak_effect_bytes=0)
+    assert "the effect on the peak is unknown" in sentence(peak_effect_bytes=None)
     small = sentence(held_bytes=960, exclusive_bytes=960, node_bytes=5 * MIB, growth_bytes_per_step=4.0)
-    assert "It grows by 4 B a step and about 21.3 KiB of nodes" in small
-    assert "It holds 960 B, and about 5.0 MiB of host memory in autograd nodes; " in small
+    assert "It grows by 4 B per step and about 21.3 KiB of host memory for its nodes" in small
+    assert "It retains 960 B, and about 5.0 MiB of host memory in autograd nodes; " in small
 
 
 HOSTED = {"peak_effect_bytes": 0, "examples": ["412 x float32[64, 128] on cpu"], "growth_bytes_per_step": 32768.0}
@@ -395,8 +395,8 @@ def test_what_a_training_on_a_card_keeps_on_the_host_is_told_as_that_and_is_no_l
     leaks = leaks_of(server, agent)
     assert leaks["verdict"] == {
         "level": "host",
-        "sentence": "collected (train.py:87) is kept on the host: it takes 1.0 GiB and grows by 32.0 KiB of host memory a step. "
-        "The card is not affected.",
+        "sentence": "collected (train.py:87) is kept on the host: it takes 1.0 GiB and grows by 32.0 KiB of host memory per step. "
+        "GPU memory is not affected.",
     }
     assert [(one["on_host"], one["kind_words"]) for one in leaks["leaks"]] == [(True, "kept on the host")]
     row = row_of(server, agent)
@@ -447,14 +447,14 @@ def test_what_is_emptied_when_an_epoch_is_over_is_no_endless_growth(server: Runn
     assert leaks["verdict"]["level"] == "held"
     reported = leaks["verdict"]["sentence"]
     assert (
-        f"keeps the graphs of 100 earlier steps until it is emptied after 100 steps, in {at}. It holds at most 3.0 MiB;"
+        f"keeps the graphs of 100 earlier steps until it is emptied after 100 steps, in {at}. It retains at most 3.0 MiB;"
         in reported
     )
     assert reported.endswith("It does not grow beyond that.") and "out of memory" not in reported
     gathered = msgspec.structs.replace(emptied, kind="tensor-growth", emptied_at="", per="batch")
     server.send(agent, scan(gathered, step=413), sequence=2)
     leaks = leaks_of(server, agent)
-    assert "keeps 100 tensors until it is emptied after 100 batches. It holds" in leaks["verdict"]["sentence"]
+    assert "keeps 100 tensors until it is emptied after 100 batches. It retains" in leaks["verdict"]["sentence"]
     assert leaks["leaks"][0]["kind_words"] == "tensors are gathered, and let go together"
 
 
@@ -491,20 +491,20 @@ def test_where_the_floor_of_the_card_rises_that_comes_first(server: RunningServe
     server.send(agent, scan(leak("tensor-growth", "collected", **HOSTED)))
     verdict = leaks_of(server, agent)["verdict"]
     assert verdict["level"] == "growth"
-    assert verdict["sentence"].startswith("The floor rises by 64.0 MiB a step")
-    assert verdict["sentence"].endswith("of host memory a step. The card is not affected.")
+    assert verdict["sentence"].startswith("Memory after each step rises by 64.0 MiB per step")
+    assert verdict["sentence"].endswith("of host memory per step. GPU memory is not affected.")
 
 
 def test_a_floor_that_rises_faster_than_what_was_found_is_told_besides(server: RunningServer) -> None:
     agent = growing_run(server, 64 * MIB)
     server.send(agent, scan(leak(growth_bytes_per_step=10.0 * MIB)))
     sentence = leaks_of(server, agent)["verdict"]["sentence"]
-    assert "It grows by 10.0 MiB a step; the floor rises by 64.0 MiB a step (±" in sentence
+    assert "It grows by 10.0 MiB per step; memory after each step rises by 64.0 MiB per step (±" in sentence
     server.send(agent, scan(leak(growth_bytes_per_step=60.0 * MIB)))
     sentence = leaks_of(server, agent)["verdict"]["sentence"]
-    assert "It grows by 60.0 MiB a step: out of memory after about" in sentence
+    assert "It grows by 60.0 MiB per step: out of memory after about" in sentence
     server.send(agent, scan(leak("cycle", growth_bytes_per_step=None)))
-    assert "The floor rises by 64.0 MiB a step" in leaks_of(server, agent)["verdict"]["sentence"]
+    assert "Memory after each step rises by 64.0 MiB per step" in leaks_of(server, agent)["verdict"]["sentence"]
 
 
 def test_floors_known_for_some_of_the_steps_are_told_by_the_steps_they_span(server: RunningServer) -> None:

@@ -59,7 +59,7 @@ def test_what_the_user_tells_comes_before_what_backward_began_at_and_they_are_ne
     agent = Agent()
     server.send(agent, agent.scalars(backward_loss=[4.0, 3.0, 2.0]), agent.scalars(trainer_loss=[3.0], first=3))
     loss = server.get(f"/runs/{agent.run}")["loss"]
-    assert (loss["name"], loss["source"]) == ("backward_loss", "the loss that backward was called on")
+    assert (loss["name"], loss["source"]) == ("backward_loss", "the tensor on which backward() was called")
     assert (loss["first"], loss["last"], loss["last_step"], loss["count"]) == (4.0, 2.0, 3, 3)
     server.send(agent, agent.scalars(loss=[0.5], first=4, at=1.0))
     loss = server.get(f"/runs/{agent.run}")["loss"]
@@ -103,7 +103,7 @@ def test_a_run_whose_loss_became_nan_says_so_everywhere(
     )
     assert [row["final_loss"] for row in rows[1:]] == ["", ""] and float(rows[0]["final_loss"]) == one["final_loss"]
     assert main(["show", lost.run, "--server", server.url]) == 0
-    assert "first 3; first inf in step 13, 8 in total (the loss that backward was called on)" in " ".join(
+    assert "first 3; first inf in step 13, 8 in total (the tensor on which backward() was called)" in " ".join(
         capsys.readouterr().out.split()
     )
 

@@ -194,7 +194,7 @@ def test_the_server_says_of_a_training_what_it_was(server: str, runs: dict[str, 
 
     assert known["losses"][:2] == [3.0, 2.75]
     losses = [sum(known["losses"][at : at + micro_steps]) for at in range(0, 6 * micro_steps, micro_steps)]
-    assert (run["loss"]["source"], run["loss"]["count"]) == ("the loss that backward was called on", 6)
+    assert (run["loss"]["source"], run["loss"]["count"]) == ("the tensor on which backward() was called", 6)
     assert [run["loss"]["first"], run["loss"]["last"]] == pytest.approx([losses[0], losses[-1]], nan_ok=True)
 
     (rank,) = run["ranks"]

@@ -58,7 +58,7 @@ def test_counters_are_shown_before_and_at_the_error(server: RunningServer, cli: 
     agent = a_run(server, rich_box(new_id("o"), None))
     _, out, _ = cli("oom", agent.run, "--server", server.url)
     rows = [line.split() for line in out.splitlines()]
-    at = rows.index(["COUNTER", "BEFORE", "AT", "THE", "ERROR"])
+    at = rows.index(["COUNTER", "LAST", "SAMPLE", "AT", "THE", "ERROR"])
     assert rows[at + 1 : at + 6] == [
         ["allocated", "20.0", "GiB", "29.0", "GiB"],
         ["reserved", "30.0", "GiB", "30.0", "GiB"],

@@ -493,7 +493,7 @@ def test_what_was_predicted_stands_beside_what_was_measured(page: Any, server: A
     assert "exact" in own.inner_text()
     assert "The recording starts mid-run" in card.inner_text()
     assert "steps 1 to 3" in card.inner_text()
-    assert "is identical" in card.inner_text()
+    assert "with equal addresses" in card.inner_text()
 
 
 def test_it_fits_is_legible_and_nothing_lies_on_another(page: Any, recorded: Sender) -> None:

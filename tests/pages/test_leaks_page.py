@@ -33,8 +33,8 @@ def test_the_verdict_says_who_where_and_how_much(page: Any, server: Any) -> None
     assert verdict.get_attribute("data-level") == "leak"
     text = verdict.inner_text()
     assert "history (train.py:87) keeps the graphs of 900 earlier steps" in text
-    assert re.search(r"It holds 19\.3 GiB; after the fix the peak falls by 19\.3 GiB", text)
-    assert "It grows by 22.0 MiB a step." in text and "out of memory" not in text, "the run has ended"
+    assert re.search(r"It retains 19\.3 GiB; after the fix the peak falls by 19\.3 GiB", text)
+    assert "It grows by 22.0 MiB per step." in text and "out of memory" not in text, "the run has ended"
     assert "3 of 41 holders: 250 ms were over" in page.locator("[data-omissions]").inner_text()
     assert figure(page, "held").startswith("Retained 19.3 GiB by 2 holders")
     assert "fix of history" in figure(page, "saved")
@@ -138,7 +138,7 @@ def test_without_a_leak_the_page_says_what_could_not_have_been_seen(page: Any, s
     verdict = page.locator(".verdict")
     verdict.wait_for()
     assert verdict.get_attribute("data-level") == "none"
-    pattern = r"No growth over 900 steps; smallest detectable slope \d+(\.\d)? \w+ a step"
+    pattern = r"No growth over 900 steps\. Growth below \d+(\.\d)? \w+ per step"
     assert re.search(pattern, verdict.inner_text()), verdict.inner_text()
     assert figure(page, "held").startswith("Retained nothing")
     assert "never at this rate" in figure(page, "end")

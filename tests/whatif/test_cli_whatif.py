@@ -49,7 +49,7 @@ def test_people_see_the_table_the_recommendation_and_the_line_to_copy(recorded: 
     assert code == 0
     assert "default settings (recorded)" in out
     assert 'export PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"' in out
-    assert "is identical" in out
+    assert "with equal addresses" in out
     assert "issues/130330" in out
 
 

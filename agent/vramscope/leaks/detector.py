@@ -321,7 +321,7 @@ class LeakDetector:
             self._plan_rescan()
         elif optimizer in schedule.due:
             schedule.due.discard(optimizer)
-            why = f"the scan after {schedule.per} {self._clock.step or schedule.number}"
+            why = f"scheduled after {schedule.per} {self._clock.step or schedule.number}"
             self._scan(why, fresh=fresh, evaluating=False, arguments=arguments)
         elif fresh and self.questions.are_open and schedule.may_spend():
             self._scan("a window is recorded", fresh=True, evaluating=False, judging=False)

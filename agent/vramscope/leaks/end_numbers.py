@@ -23,7 +23,7 @@ DOUBT: Final = 0.25
 CHANGES: Final = ("growing", "tensor-growth", "cycle")
 """Kinds whose bytes change from step to step."""
 BY_MEMORY: Final = (
-    "This is its part of the run's highest peak, by the memory after each step. Nothing else that grows was found."
+    "Estimated from the memory after each step: its share of the run's highest peak. Nothing else that grows was found."
 )
 
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from vramscope.steps.records import PhaseInterval
 
 MOST_LEAKS: Final = 64
+DROPPED: Final = "no variable: each batch builds and drops the graph of the output of "
+"""Holder of graphs that no variable retains, before the module's name."""
 AT_ITS_END: Final = "Not measured: an evaluation has no steps. This memory would be free at its end."
 TO_COME: Final = "Measured in the next step."
 IN_HOST_MEMORY: Final = "It is in host memory, which grows. No GPU peak falls without it."
@@ -95,7 +97,7 @@ class FindingRegistry:
         leaks = at_end(list(self._leaks.values()), memory, self._clock.step)
         if leaks != list(self._leaks.values()):
             self._leaks = dict(zip(self._leaks, leaks, strict=True))
-            self._reason += f"; figures of step {self._clock.step}, by the memory after each step"
+            self._reason += f"; bytes extrapolated to step {self._clock.step} from the memory after each step"
             self._send()
 
     def _send(self) -> None:
@@ -213,7 +215,7 @@ class FindingRegistry:
         leak = messages.Leak(
             kind="no_grad-missing",
             name=module,
-            holder=f"no variable: each batch builds and drops the graph of the output of {module}",
+            holder=f"{DROPPED}{module}",
             file=place[0] if place else None,
             line=place[1] if place else None,
             function=place[2] if place else None,

@@ -62,7 +62,7 @@ class ScanSchedule:
     def _is_due(self) -> bool:
         self.number += 1
         if 0 < self.rescan_at <= self.number:
-            self.suspicion = "whether it still grows"
+            self.suspicion = "to see whether it still grows"
         scan_at = POLICY.scan_at - POLICY.not_at_calls if self.per == "call" else POLICY.scan_at
         return self.number - self._earlier in scan_at
 

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Final
 
 from vramscope.leaks.holders.wording import NAMELESS
-from vramscope.leaks.registry import TO_COME
+from vramscope.leaks.registry import DROPPED, TO_COME
 from vramscope.oom_diagnosis.prose import amount
 from vramscope.process import terminal
 from vramscope.protocol import messages
 
 SENTENCES: Final = {
     "growing": "keeps the autograd graphs of earlier steps, more with each step",
-    "growing-eval": "keeps graphs that no backward will walk, more with each batch",
+    "growing-eval": "keeps autograd graphs that no backward pass uses, more with each batch",
     "overlap": "keeps the result of the last step while the next graph is built",
     "overlap-unfreed": "keeps activations of the last step while the next graph is built",
-    "no_grad-missing": "keeps a graph that no backward will walk",
+    "no_grad-missing": "keeps an autograd graph that no backward pass uses",
     "cycle": "keeps tensors in a reference cycle until the garbage collector runs",
     "tensor-growth": "keeps more tensors with each {per}",
 }
@@ -94,7 +94,10 @@ def _print(leak: messages.Leak, url: str) -> None:
     # A name stays as it is written: `replay` is no Replay.
     begin = 0 if leak.name and leak.advice.startswith(leak.name.partition(" ")[0]) else 1
     advice = leak.advice[:begin].upper() + leak.advice[begin:]
-    _line(f"{leak.holder}{where} {sentence}. {advice}. {url}/leaks")
+    said = f"{leak.holder}{where} {sentence}"
+    if leak.holder.startswith(DROPPED):
+        said = f"each batch builds the autograd graph of {leak.name}'s output{where}, and no backward pass uses it"
+    _line(f"{said}. {advice}. {url}/leaks")
 
 
 def _until_emptied(leak: messages.Leak) -> str:

@@ -10,15 +10,15 @@ from vramscope.oom_diagnosis.facts import Facts
 _BASIS: Final = {
     Basis.STATE_UNKNOWN: "the size of the optimizer's state is not known",
     Basis.OTHER_THREAD: "a request of another thread does not depend on the training's batch",
-    Basis.BACKWARD_DONE: "forward and backward were done",
-    Basis.FORWARD_DONE: "the forward was done",
+    Basis.BACKWARD_DONE: "forward and backward passes had ended",
+    Basis.FORWARD_DONE: "the forward pass had ended",
     Basis.EARLIER_STEP: "an earlier step was complete",
     Basis.OTHER_SIZES: "earlier steps with inputs of other sizes were complete",
     Basis.BETWEEN_STEPS: "earlier steps were complete",
     Basis.BETWEEN_STEPS_NOT_THE_BATCH: "the request came between two steps and is not the batch; earlier steps were complete",
     Basis.BETWEEN_STEPS_UNKNOWN: "the request came between two steps; it may not depend on the batch",
-    Basis.FORWARD_REST_UNKNOWN: "how much of the forward was still to come is not known",
-    Basis.NO_FORWARD: "no forward had begun",
+    Basis.FORWARD_REST_UNKNOWN: "the rest of the forward pass is unknown",
+    Basis.NO_FORWARD: "no forward pass had begun",
 }
 
 
@@ -35,7 +35,7 @@ def basis_words(estimate: Estimate, facts: Facts) -> str:
         )
     if basis is Basis.GRAPH:
         rest = (forward_rest_bytes(facts) or 0) / (1 << 20)
-        return f"extrapolated from the completed layers: {rest:,.0f} MiB more for the rest of the forward"
+        return f"extrapolated from the completed layers: {rest:,.0f} MiB more for the rest of the forward pass"
     if basis is Basis.PROGRESS:
         return _crude(facts)
     larger = (
@@ -53,11 +53,11 @@ def basis_words(estimate: Estimate, facts: Facts) -> str:
 def _crude(facts: Facts) -> str:
     unknown = _BASIS[Basis.FORWARD_REST_UNKNOWN]
     if facts.unexplained_bytes >> 20:
-        return f"{facts.unexplained_bytes >> 20:,} MiB do not belong to this forward; {unknown}"
-    return unknown if facts.progress is None else f"about {facts.progress:.0%} of the forward was done; {unknown}"
+        return f"{facts.unexplained_bytes >> 20:,} MiB do not belong to this forward pass; {unknown}"
+    return unknown if facts.progress is None else f"about {facts.progress:.0%} of the forward pass had run; {unknown}"
 
 
 def input_words(facts: Facts) -> str:
     """Both shapes of a larger input."""
     now, before = (" x ".join(f"{size:,}" for size in shape) for shape in (facts.input_shape, facts.input_shape_before))
-    return f"This step's input is {now}, {facts.input_ratio:.3g} times as large as the last one's ({before} at most)"
+    return f"This step's input is {now}, {facts.input_ratio:.3g} times the largest of the step before ({before})"

@@ -187,7 +187,7 @@ def _fragmentation(blocks: FreeBlocks) -> str:
     (used, asked), total, available = summed((blocks.used_bytes, blocks.asked_bytes), blocks.available_bytes)
     return (
         f"Free memory is fragmented: {amount(blocks.idle_bytes)} are reserved and unused, in blocks too small for this request. "
-        f"In one block it fits: {used} used and {asked} requested are {total} of {available}."
+        f"If it were one block, the request would fit: {used} used and {asked} requested are {total} of {available}."
     )
 
 

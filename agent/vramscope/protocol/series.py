@@ -204,7 +204,7 @@ STREAMS: Final[dict[str, dict[str, Series]]] = {"samples": SAMPLES, "steps": STE
 
 LOSSES: Final[dict[str, str]] = {
     "loss": "from session.log",
-    "backward_loss": "the loss that backward was called on",
+    "backward_loss": "the tensor on which backward() was called",
     "trainer_loss": "logged by the Trainer",
 }
 """Scalars that are the training's loss, and their sources. The first that a run has is shown; they are never mixed."""

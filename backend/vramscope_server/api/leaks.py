@@ -144,7 +144,7 @@ def get_replay(request: Request, run: str, leak: str) -> Response:
             if stored.kind == "window" and stored.whole and stored.rank in found["ranks"] and stored.about.get("leaks")
         ]
     fields: dict[str, Any] = {"recording": None, "rank": None, "effect": None}
-    reason = "no window was recorded since it was found"
+    reason = "no recording was made since it was found"
     for stored in windows[:_MOST_TRIED]:
         try:
             effect = _effect(services, stored, found)

@@ -110,7 +110,8 @@ def _against(run: dict[str, Any], base: dict[str, Any], tolerance_percent: float
     one = _peak(run, "peak_allocated", int(most * (1 + tolerance_percent / 100)))
     seen, least = one.seen_bytes, "at least " if base["lower_bound_steps"] else ""
     share = f", {percent(seen / most)} of {least}{amount(most)}" if seen is not None and most else ""
-    return replace(one, check=name, words=f"{one.words}{share}")
+    words = f"{one.words}{share} (tolerance {tolerance_percent:g} %)"
+    return replace(one, check=name, words=words)
 
 
 def _bytes(name: str, words: str | None) -> int | None:

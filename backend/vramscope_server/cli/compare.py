@@ -18,11 +18,11 @@ _COLUMNS = (
     Column("ID", needed=7, number=True),
     Column("TECHNIQUE"),
     Column("PEAK", number=True),
-    Column("SAVED", number=True),
+    Column("CHANGE", number=True),
     Column("RESERVED", needed=2, number=True),
-    Column("SAVED", needed=2, number=True),
+    Column("CHANGE", needed=2, number=True),
     Column("DEVICE", needed=4, number=True),
-    Column("SAVED", needed=4, number=True),
+    Column("CHANGE", needed=4, number=True),
     Column("WALL TIME", needed=5, number=True),
     Column("STEP TIME", needed=3, number=True),
     Column("TIME RATIO", number=True),
@@ -59,11 +59,18 @@ def show(server: str, form: str | None, baseline: str, runs: list[str], *, each:
     rows = comparison["rows"] if each else comparison.get("together", comparison["rows"])
     repeated = has_repeats(rows)
     print_table(out, _COLUMNS, [_cells(row, is_baseline=not at, repeated=repeated) for at, row in enumerate(rows)])
-    out.print(Text("SAVED: share of the peak in the column before.", style="dim"))
+    out.print(
+        Text("CHANGE: difference to the baseline's peak in the column before. Negative is less memory.", style="dim")
+    )
     if repeated:
         out.print(Text(REPEATS, style="dim"))
     if any(row["graphs_alive"] for row in comparison["rows"]):
-        out.print(Text("GRAPHS: autograd graphs of earlier steps still alive at the newest step.", style="dim"))
+        out.print(
+            Text(
+                "GRAPHS: autograd graphs of earlier steps still alive at the newest step. 1 is usual: the last loss.",
+                style="dim",
+            )
+        )
     if any(row["emulated"] for row in comparison["rows"]):
         out.print(Text(EMULATED, style="dim"))
     for row in rows:
@@ -75,7 +82,10 @@ def show(server: str, form: str | None, baseline: str, runs: list[str], *, each:
     left_out = one_sided if len(one_sided) > MOST_ONE_SIDED else []
     for difference in comparison["differences"]:
         if difference not in left_out:
-            values = ", ".join(map(_setting, difference["values"]))
+            names = [row["name"] for row in comparison["rows"]]
+            values = "; ".join(
+                f"{plain(name)} {_setting(value)}" for name, value in zip(names, difference["values"], strict=False)
+            )
             out.print(Text(f"{plain(difference['name'])}: {values}", style="dim"))
     if left_out:
         out.print(

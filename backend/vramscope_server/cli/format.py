@@ -50,4 +50,8 @@ def cost(overhead: Mapping[str, Any] | None) -> str:
     if noise is not None and noise < WIDEST_BOUND:
         return f"below {percent(max(0.005, noise))} of a step"
     taken = overhead.get("hook_seconds")
-    return "not measured yet" if not taken else f"{duration(taken)} in total; needs a longer run to estimate per step"
+    return (
+        "not measured yet"
+        if not taken
+        else f"{duration(taken)} in total; the run is too short to estimate the cost per step"
+    )

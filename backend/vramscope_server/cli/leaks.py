@@ -118,7 +118,7 @@ def _measured(leak: dict[str, Any]) -> str:
     if effect is None:
         return ""
     if leak["kind"] not in OVERLAPS:
-        return "measured: "
+        return ""
     return f"freed {AT_THE_END}, measured: the peak falls by {amount(effect) if effect else '0'}. "
 
 

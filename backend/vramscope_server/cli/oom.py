@@ -46,7 +46,7 @@ _RANKS: Final = (
 MOST_RANKS: Final = 32
 NUMBERS: Final = {"asked_bytes": "requested", "process_bytes": "this process", "unallocated_bytes": "reserved, unused"}
 """Names of the numbers of a text; of the others the field's own."""
-_COUNTERS: Final = (Column("COUNTER"), Column("BEFORE", number=True), Column("AT THE ERROR", number=True))
+_COUNTERS: Final = (Column("COUNTER"), Column("LAST SAMPLE", number=True), Column("AT THE ERROR", number=True))
 _KEPT: Final = ("cause", "culprit", "rank", "step", "phase", "message", "survived", "remedies")
 
 

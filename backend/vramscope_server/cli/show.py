@@ -156,7 +156,8 @@ def _facts(run: dict[str, Any], leaks: dict[str, Any] | None) -> Iterator[tuple[
     if (run["world_size"] or 1) > 1:
         yield "ranks", f"{run['ranks_reporting']} of {run['world_size']} reporting{_highest_rank(run)}"
     each = f", {duration(run['step_seconds_median'])} each (median)" if run["steps"] else ""
-    yield "steps", f"{count(run['steps'])}{each}"
+    died = f" finished; the error was in step {count(run['steps'] + 1)}" if _died_in_a_step(run) else ""
+    yield "steps", f"{count(run['steps'])}{died}{each}"
     least = "at least " if run["lower_bound_steps"] else ""
     yield (
         "peak allocated",
@@ -245,6 +246,13 @@ def _loss(loss: dict[str, Any] | None) -> str:
     return f"{'; '.join(words)} ({loss['source']})"
 
 
+def _died_in_a_step(run: dict[str, Any]) -> bool:
+    """True if the run ended with an out-of-memory error in the step after the last one that finished."""
+    return run["state"] != "running" and any(
+        error["step"] == run["steps"] and not error["survived"] for error in run["out_of_memory"] or []
+    )
+
+
 def _leaks(run: dict[str, Any], leaks: dict[str, Any] | None) -> str:
     found = run["leaks"]
     if found is None:
@@ -254,6 +262,8 @@ def _leaks(run: dict[str, Any], leaks: dict[str, Any] | None) -> str:
         if level in _NO_LEAK:
             return f"{_NO_LEAK[level]}; see vramscope leaks"
         left_out = leaks is not None and any(scan["not_scanned"] for scan in leaks["scans"])
+        if leaks is not None and leaks["verdict"]["level"] == "unknown":
+            return "none found; too few steps to detect growth"
         return "none found; the last scan left something out" if left_out else "none found"
     worst = f"{found[0]['kind']}: {plain(found[0]['name'])}"
     return f"{count(run['leak_count'])}, retaining {amount(run['leaked_bytes'])} ({worst}); see vramscope leaks"

@@ -28,13 +28,17 @@ _COLUMNS: Final = (
     Column("PEAK RESERVED", number=True),
     Column("SMALLEST DEVICE", number=True),
     Column("UNCERTAINTY", needed=1, number=True),
-    Column("SAVED", number=True),
+    Column("DEVICE SAVED", number=True),
     Column("OUT OF MEMORY", needed=2, number=True),
     Column("RETRIES", needed=3, number=True),
     Column("CUDAMALLOC", needed=4, number=True),
     Column("PEAK ALLOCATED", needed=5, number=True),
     Column("CONFIDENCE", needed=1),
     Column("RANGE", needed=1, number=True),
+)
+DEVICES: Final = (
+    "SMALLEST DEVICE: the smallest on which the recorded steps survive; with less memory PyTorch reuses more. DEVICE SAVED "
+    "compares it with that of the recorded settings."
 )
 NOTICED_FRACTION: Final = 1 / 256
 """Uncertainties below this fraction of the device are not shown. The search stops at half of it."""
@@ -102,6 +106,7 @@ def _print(out: Console, trace: Trace, result: Sweep, *, several: bool) -> None:
     out.print(Text(f"{name}{count(len(trace.events))} events, on {device}", style="bold"))
     ranked = [result.rows[0], *sorted(result.rows[1:], key=_rank)]
     print_table(out, _COLUMNS, [_cells(row, result) for row in ranked])
+    out.print(Text(DEVICES, style="dim"))
     out.print()
     out.print(
         Text(result.recommendation.words, style="bold green" if result.recommendation.conf is not None else "bold")

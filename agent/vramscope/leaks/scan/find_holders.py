@@ -185,7 +185,7 @@ def _search(live: LiveTensors, wanted: set[int], time: TimeBudget, not_scanned: 
     until = time_budget.PATHS - (time_budget.FOR_THE_LAST if time.is_ordinary else 0.0)
     found = find(name_roots.roots(), wanted, time, until, live.tensor_types)
     if not found.complete and len(found.paths) + len(found.between) < len(wanted):
-        not_scanned.append("part of what your variables retain: too many objects")
+        not_scanned.append("a part of your variables, because there were too many objects")
     return found
 
 

@@ -74,7 +74,7 @@ class Scanner:
         self.live_bytes = explanation.live_bytes
         if not traced.complete:
             explanation.not_scanned.append(
-                f"holders of some of {len(explanation.nameless):,} tensors that no variable leads to"
+                f"holders of some of the {len(explanation.nameless):,} tensors that no variable refers to"
             )
         return ScanResult(
             [*explanation.groups, *traced.groups],

@@ -261,8 +261,8 @@ def _break_of_cycle(holder: Holder) -> str:
             )
         case _:
             return (
-                f"{holder.name} leads back to its own object: use weakref.ref for one of the two directions, or set it to None "
-                "when done"
+                f"{holder.name} is part of a reference cycle: make one of its references a weakref.ref, or set it to None "
+                "after use"
             )
 
 

@@ -100,4 +100,4 @@ def _name(position: int, own: Chips | None, found: Sequence[Chips | None], whole
         left = [kind for kind in everything if kind not in own]
         if len(left) == 1 and own.items() <= everything.items():
             return RunLabel(f"all but {everything[left[0]]}", words, everything[left[0]], whole)
-    return RunLabel(" + ".join(words) or "as the baseline", words)
+    return RunLabel(" + ".join(words) or "same techniques as the baseline", words)

@@ -36,7 +36,7 @@ def _row(
     assert line is not None
     in_a = a.lines[own] if own is not None else _NOTHING
     in_b = b.lines[other] if other is not None else _NOTHING
-    kinds = in_b.categories or in_a.categories
+    kinds = (in_b if in_b.bytes >= in_a.bytes else in_a).categories
     return {
         "file": line.file or None,
         "function": line.function if line.file else None,

@@ -97,7 +97,8 @@ def leak_verdict(
         sentences = [_who(leaks[0]), _how_much(leaks[0])]
         sentences.append(_growth(on_card, floor, end))
         if len(leaks) > 1:
-            sentences.append(f"{count(len(leaks) - 1)} more {'is' if len(leaks) == 2 else 'are'} listed.")
+            more = len(leaks) - 1
+            sentences.append(f"{count(more)} more finding{'s are' if more > 1 else ' is'} listed below.")
         rises = floor is not None and floor.growing
         steady = all(_is_steady(leak) for leak in on_card)
         if steady and not rises and leaks[0]["kind"] in KIND_WORDS:
@@ -111,18 +112,19 @@ def leak_verdict(
     if not looked and ran_out:
         scans += " For what was retained at the out-of-memory error, see `vramscope oom` or the page Out of memory."
     if floor is not None and floor.growing and models_slope is not None:
-        own = f"parameters, gradients, buffers and optimizer state take {amount(models_slope)} more a step"
+        own = f"parameters, gradients, buffers and optimizer state take {amount(models_slope)} more per step"
         return RunLeakVerdict(
-            "none", f"The models themselves grow: {own}, and the floor rises by {_slope(floor)}{end}. {scans}{kept}"
+            "none",
+            f"The models themselves grow: {own}, and memory after each step rises by {_slope(floor)}{end}. {scans}{kept}",
         )
     if floor is not None and growing_peaks is not None:
-        of_peaks = f"{amount(growing_peaks.slope)} a step, memory after each step by {_slope(floor)}"
+        of_peaks = f"{amount(growing_peaks.slope)} per step, memory after each step by {_slope(floor)}"
         return RunLeakVerdict(
             "none",
             f"The steps themselves need more and more: their peak rises by {of_peaks}. A longer batch does that. {scans}{kept}",
         )
     if floor is not None and floor.growing:
-        return RunLeakVerdict("growth", f"The floor rises by {_slope(floor)}{end}. {scans}{kept}")
+        return RunLeakVerdict("growth", f"Memory after each step rises by {_slope(floor)}{end}. {scans}{kept}")
     if leaks:
         return RunLeakVerdict("host", kept.strip())
     if steps == 0:
@@ -154,9 +156,9 @@ def _who(leak: Mapping[str, Any]) -> str:
         "growing-eval": f"keeps {held} graphs of an evaluation",
         "overlap": "lives into the next step, beside what that step builds",
         "overlap-unfreed": "lives into the next step, with activations that no backward freed",
-        "no_grad-missing": "builds graphs that nobody walks backward: no_grad is missing",
-        "cycle": f"holds {held} tensors in a reference cycle "
-        + ("that no collector sees" if "in C++" in leak["holder"] else "until the garbage collector comes by"),
+        "no_grad-missing": "builds autograd graphs, but no backward pass uses them: torch.no_grad() is missing",
+        "cycle": f"keeps {held} tensors in a reference cycle "
+        + ("that no collector sees" if "in C++" in leak["holder"] else "until Python's garbage collector runs"),
         "tensor-growth": f"keeps {held} tensors"
         + (f", more each {leak['per']}" if leak["emptied_after"] is None else ""),
     }.get(leak["kind"], f"keeps {held} tensors, which its agent calls {leak['kind']!r}")
@@ -197,10 +199,10 @@ def _kept_on_host(leaks: Sequence[Mapping[str, Any]]) -> str:
     first = leaks[0]
     where = "" if first["file"] is None else f" ({place(first)})"
     own = first["growth_bytes_per_step"] or 0
-    grows = f" and grows by {amount(own)} of host memory a {first['per']}" if own > 0 else ""
+    grows = f" and grows by {amount(own)} of host memory per {first['per']}" if own > 0 else ""
     others = f" {count(len(leaks) - 1)} more {'is' if len(leaks) == 2 else 'are'} kept there." if len(leaks) > 1 else ""
     takes = f"it takes {amount(first['held_bytes'])}{grows}"
-    return f"{first['name']}{where} is kept on the host: {takes}. The card is not affected.{others}"
+    return f"{first['name']}{where} is kept on the host: {takes}. GPU memory is not affected.{others}"
 
 
 def _growth(leaks: Sequence[Mapping[str, Any]], floor: Trend | None, end: str) -> str:
@@ -209,29 +211,29 @@ def _growth(leaks: Sequence[Mapping[str, Any]], floor: Trend | None, end: str) -
     rates = [rate for rate in of_steps if rate > 0]
     own = leaks[0]["growth_bytes_per_step"] or 0
     rises = floor is not None and floor.growing and floor.slope > 2 * sum(rates)
-    text = f"It grows by {amount(own)} a {leaks[0]['per']}" if own > 0 else ""
+    text = f"It grows by {amount(own)} per {leaks[0]['per']}" if own > 0 else ""
     nodes, held = leaks[0]["node_bytes"], leaks[0]["held_bytes"]
     if text and nodes > held > 0:  # (each graph has as many)
-        text += f" and about {amount(nodes * own / held)} of nodes"
+        text += f" and about {amount(nodes * own / held)} of host memory for its nodes"
     full = leaks[0]["full_bytes"]
     if text and full is not None:
         text += f", up to about {amount(full)} when it is full"
     if end and leaks[0]["emptied_at"] and leaks[0]["emptied_after"] is None:
         end += ", if it is not emptied before"
     if rises and floor is not None:
-        return f"{text + '; the' if text else 'The'} floor rises by {_slope(floor)}{end}."
+        return f"{text + '; memory' if text else 'Memory'} after each step rises by {_slope(floor)}{end}."
     return f"{text}{end}." if text else ""
 
 
 def _how_much(leak: Mapping[str, Any]) -> str:
-    held = f"It holds {'at most ' if leak['emptied_after'] is not None else ''}{amount(leak['held_bytes'])}"
+    held = f"It retains {'at most ' if leak['emptied_after'] is not None else ''}{amount(leak['held_bytes'])}"
     if leak["node_bytes"] > leak["held_bytes"]:
         held += f", and about {amount(leak['node_bytes'])} of host memory in autograd nodes"
     effect = leak["peak_effect_bytes"]
     if effect is None:
-        return f"{held}; by how much the peak would fall is not known."
+        return f"{held}; the effect on the peak is unknown."
     if effect == 0:
-        return f"{held}, and the peak would not fall without it: held is not saved."
+        return f"{held}, but freeing it would not lower the peak."
     when = f"if it is freed {AT_THE_END}," if leak["kind"] in OVERLAPS else "after the fix"
     return f"{held}; {when} the peak falls by {amount(effect)}."
 
@@ -243,14 +245,14 @@ def place(leak: Mapping[str, Any]) -> str:
 
 
 def _slope(floor: Trend) -> str:
-    return f"{amount(floor.slope)} a step (± {amount(floor.margin)})"
+    return f"{amount(floor.slope)} per step (± {amount(floor.margin)})"
 
 
 def _still(floor: Trend | None) -> str:
     if floor is None:
-        return f"Fewer than {MIN_STEPS} steps with a known floor: too few to tell growth."
+        return f"Fewer than {MIN_STEPS} steps with known memory after the step: too few to detect growth."
     seen = f"No growth over {floor.steps} steps"
-    return f"{seen}; smallest detectable slope {amount(floor.margin)} a step."
+    return f"{seen}. Growth below {amount(floor.margin)} per step cannot be detected."
 
 
 def _end(steps_left: float | None, seconds_left: float | None) -> str:

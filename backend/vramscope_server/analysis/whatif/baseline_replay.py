@@ -187,7 +187,7 @@ def _words(trace: Trace, peak: int, end: int, first: int | None, compared: int) 
     if not compared:
         return "The recording has no allocation and no free: there is nothing to compare."
     if first is None and not peak and not end:
-        return f"A replay under the recorded settings is identical: {compared:,} operations, each address."
+        return f"A replay under the recorded settings reproduces all {compared:,} operations with equal addresses."
     where = "" if first is None else f" from event {first:,} ({ACTIONS[trace.events.action[first]]}) on"
     why = "" if trace.start is not None or not len(trace.beginning.segments) else (
         " The recording starts mid-run, and what was free then is unknown."

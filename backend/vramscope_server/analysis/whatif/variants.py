@@ -30,9 +30,9 @@ ASSUMED: Final = (
 
 
 IN_SOME_ORDER: Final = (
-    "The recording starts when the model is on the device and almost nothing was freed before. The "
-    "allocation order is unknown; an order that gives this layout is assumed. The band covers other such "
-    "orders, and one segment more or less."
+    "The recording starts when the model is on the device and almost nothing was freed before. The order of "
+    "these allocations is unknown. One that gives the recorded layout is assumed. The band covers other such "
+    "orders, and one more or one fewer segment."
 )
 
 UNCUT: Final = (

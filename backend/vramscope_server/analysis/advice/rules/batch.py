@@ -68,11 +68,11 @@ def advise(facts: StepFacts) -> Advice | None:
     if fits < WORTH * rows:
         return None
     most = min(fits, FURTHEST * rows)
-    fit = f"up to {most:,} rows fit" if most == fits else f"{FURTHEST} times the rows fit, and more"
+    fit = f"up to {most:,} rows fit" if most == fits else f"at least {FURTHEST} times as many rows fit"
     if most < min(at_most, FURTHEST * rows):
         fit += (
-            f" if the tensors with one value per pair of rows ({amount(int(pairs.max()))}) scale with their square, as in a "
-            f"contrastive loss; otherwise {'more' if at_most > FURTHEST * rows else f'{at_most:,}'}"
+            f" if the tensors with one value per pair of rows ({amount(int(pairs.max()))}) grow with the square of the batch, "
+            f"as in a contrastive loss; otherwise {'more' if at_most > FURTHEST * rows else f'{at_most:,}'}"
         )
     at_peak = int(scaling[facts.peak_event + 1])
     error = error_of(facts, scaling)

@@ -69,8 +69,8 @@ def advise(facts: StepFacts) -> Advice | None:
         rule="checkpointing",
         sentence=(
             f"Activations of the {count} blocks {names} are {amount(kept)} of {amount(facts.peak_bytes)} at the peak "
-            f"({percent(kept / facts.peak_bytes)}). Checkpointing keeps each block's output, and {amount(recomputed_bytes)} for "
-            f"the block that is recomputed: the peak falls by {amount(saves)}. It costs one more forward pass of these blocks."
+            f"({percent(kept / facts.peak_bytes)}). With checkpointing the peak falls by {amount(saves)}. Each block "
+            f"keeps its output, and needs up to {amount(recomputed_bytes)} while it is recomputed: one more forward pass in all."
         ),
         saves_bytes=saves,
         evidence={

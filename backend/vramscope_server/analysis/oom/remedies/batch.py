@@ -151,7 +151,7 @@ def _remedy(
         enough=enough,
         source="formula",
         source_words=words,
-        cost="a little time, if the device was well used",
+        cost="steps take slightly longer if the GPU was busy all the time",
         rank=rank,
         technique=technique,
         micro_batches=parts,

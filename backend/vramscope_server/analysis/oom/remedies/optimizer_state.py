@@ -70,12 +70,12 @@ def _state(context: RemedyContext) -> Iterator[Remedy]:
         saved = (1 - narrow) * (1 - EIGHT_BIT / 8) + narrow * (1 - EIGHT_BIT / 4)
         instead = "8" if not narrow else "4" if narrow == 1 else "8 or 4"
         yield Remedy(
-            what="an 8-bit optimizer (bitsandbytes; torchao where weights have a multiple of 256 numbers)",
+            what="an 8-bit optimizer (bitsandbytes; torchao needs weights whose number of elements is a multiple of 256)",
             saves_bytes=int(state * saved),
             enough=_without_state(context, int((state - embedding) * saved), saved),
             source="formula",
-            source_words=f"2 bytes a parameter and two floats for each 256, instead of {instead} ({_error('8-bit')}); "
-            "tensors below 4096 elements stay",
+            source_words=f"2 bytes per parameter and two floats per 256, instead of {instead} ({_error('8-bit')}); "
+            "tensors of fewer than 4096 elements keep 32-bit state",
             cost="state rounded to 8 bits",
             rank=5,
             technique="optimizer_8bit",
@@ -113,7 +113,7 @@ def _precision(context: RemedyContext) -> Iterator[Remedy]:
 def _error(of: str) -> str:
     """Range of the measured savings beyond the formula."""
     least, most = MEASURED[of]
-    return f"measured: {least * 100:+.3g} to {most * 100:+.3g} % of it"
+    return f"measured savings: {least * 100:+.3g} to {most * 100:+.3g} % of this formula"
 
 
 def _narrow_share(context: RemedyContext) -> float:

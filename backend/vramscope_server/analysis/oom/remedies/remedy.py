@@ -107,4 +107,4 @@ class RemedyContext:
     @property
     def basis_with_error(self) -> str:
         """The same with the error of the estimate."""
-        return f"{self.basis_words} (error up to {amount(self.estimate.error_bytes)})"
+        return f"{self.basis_words} (it may be off by up to {amount(self.estimate.error_bytes)})"
