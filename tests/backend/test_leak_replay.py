@@ -40,7 +40,7 @@ def test_what_was_alive_at_the_peak_is_what_the_peak_falls_by() -> None:
     )
     assert (
         effect.words
-        == "Holds 16.0 MiB; the peak of step 1 falls by 16.0 MiB: it is in forward, where all of that was alive."
+        == "In the recorded step 1 it retains 16.0 MiB. With the fix the step's peak, in forward, falls by 16.0 MiB."
     )
 
 
@@ -49,11 +49,12 @@ def test_held_is_not_saved() -> None:
     effect = effect_of(leaking(backward_mib=40, needed=True))
     assert (effect.phase, effect.saved_bytes, effect.peak_allocated_bytes) == ("backward", 0, 152 * MIB)
     assert effect.words == (
-        "Holds 16.0 MiB; the peak of step 1 falls by 0: it is in backward, and the backward pass needs what is retained then."
+        "In the recorded step 1 it retains 16.0 MiB. With the fix the step's peak, in backward, falls by 0 or more: "
+        "the backward pass may need this memory then."
     )
     effect = effect_of(leaking("cycle", backward_mib=40), "cycle")
     assert effect.saved_bytes == 0 and effect.words.endswith(
-        "it is in backward, when the new had already replaced the old."
+        "in backward, does not fall: the new result has replaced the old one by then."
     )
 
 
@@ -67,7 +68,7 @@ def test_a_peak_that_moves_says_where_to() -> None:
     effect = effect_of(leaking("overlap-unfreed", backward_mib=8, needed=True), "overlap-unfreed")
     assert (effect.saved_bytes, effect.phase, effect.phase_after) == (8 * MIB, "forward", "backward")
     assert (
-        "where 16.0 MiB was alive that the fix lets go by then; without that the highest is 120.0 MiB in backward"
+        "falls by 8.0 MiB: the fix frees 16.0 MiB there, and then the highest is 120.0 MiB, in backward."
         in effect.words
     )
 
@@ -127,7 +128,7 @@ def test_it_is_told_by_the_api_and_in_the_terminal(server: RunningServer, capsys
 
     assert replay("output") | {"run_id": ""} == {
         "run_id": "", "leak": by_name["output"]["id"], "recording": None, "rank": None, "effect": None,
-        "reason": "no window was recorded since it was found",
+        "reason": "no recording was made since it was found",
     }  # fmt: skip
     about = {"device": 0, "first_step": 1, "last_step": 2, "reason": "a leak was found", "events": 24, "leaks": 1}
     server.send(agent, *cut(pack(leaking()), 1, about=about), sequence=2)

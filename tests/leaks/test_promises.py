@@ -85,10 +85,10 @@ def test_held_is_not_saved(rows) -> None:
     found = rows("overlap.output_as_an_attribute")
     assert found.held is not None and found.held.promised >= 1 << 19
     assert found.peak is not None and found.peak.promised == found.peak.came == 0
-    assert "when the new had already replaced the old" in found.replay.effect.words
+    assert "the new result has replaced the old one by then" in found.replay.effect.words
     needed = rows("overlap.attention_weights").replay.effect
     assert (needed.held_bytes, needed.saved_bytes) == (1 << 19, 0)
-    assert "the backward pass needs what is retained then" in needed.words
+    assert "the backward pass may need this memory then" in needed.words
 
 
 @pytest.mark.parametrize(

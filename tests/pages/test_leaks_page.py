@@ -111,9 +111,9 @@ def test_the_replay_of_a_recorded_step_stands_beside_what_was_measured(page: Any
     run.send(run.agent.samples(20), run.agent.steps(4), scan(a_leak("overlap", "output")))
     page.goto(f"{server.url}/runs/{run.agent.run}/leaks")
     replay = page.locator(".leak-detail .replay")
-    replay.get_by_text("unknown: no window was recorded since it was found").wait_for()
+    replay.get_by_text("unknown: no recording was made since it was found").wait_for()
     recording = run.record(leaking())
-    replay.get_by_text("Holds 16.0 MiB; the peak of step 1 falls by 16.0 MiB").wait_for(timeout=COMPILED_MS)
+    replay.get_by_text("In the recorded step 1 it retains 16.0 MiB.").wait_for(timeout=COMPILED_MS)
     rows = [" ".join(row.split()) for row in replay.locator("tbody tr").all_inner_texts()]
     assert rows == ["peak allocated 128 MiB 112 MiB", "peak reserved 130 MiB 114 MiB"]
     assert recording in (replay.get_by_role("link").get_attribute("href") or "")

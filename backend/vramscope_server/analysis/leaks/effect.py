@@ -116,19 +116,20 @@ def _phase(trace: Trace, events: int) -> str | None:
 
 def _words(effect: LeakEffect, *, replaced: bool, needed: bool) -> str:
     """``replaced``: at the peak all that the step before had left was gone; ``needed``: what was held then is for the backward."""
-    where = "" if effect.phase is None else f" in {effect.phase}"
+    where = "" if effect.phase is None else f", in {effect.phase},"
     saved, alive = effect.saved_bytes, effect.alive_bytes
-    fall = amount(saved) if saved else "0"
-    head = f"Holds {amount(effect.held_bytes)}; the peak of step {effect.step} falls by {fall}: it is{where}"
+    head = f"In the recorded step {effect.step} it retains {amount(effect.held_bytes)}. With the fix the step's peak{where}"
     if not alive and needed and effect.phase == "backward":
-        return f"{head}, and the backward pass needs what is retained then."
+        # Which part of the backward pass needs it is not recorded: PyTorch 2.15 has its peak where a product takes a workspace.
+        return f"{head} falls by 0 or more: the backward pass may need this memory then."
     if not alive and replaced:
-        return f"{head}, when the new had already replaced the old."
+        return f"{head} does not fall: the new result has replaced the old one by then."
     if not alive:
-        return f"{head}, when nothing was alive that the fix lets go by then."
+        return f"{head} does not fall: none of the memory that the fix frees exists then."
     if saved == alive:
-        return f"{head}, where all of that was alive."
-    then = amount(effect.peak_allocated_after_bytes) + (
-        "" if effect.phase_after is None else f" in {effect.phase_after}"
-    )
-    return f"{head}, where {amount(alive)} was alive that the fix lets go by then; without that the highest is {then}."
+        return f"{head} falls by {amount(saved)}."
+    then = amount(effect.peak_allocated_after_bytes)
+    if effect.phase_after is not None and effect.phase_after != effect.phase:
+        then += f", in {effect.phase_after}"
+    fall = f"falls by {amount(saved)}" if saved else "does not fall"
+    return f"{head} {fall}: the fix frees {amount(alive)} there, and then the highest is {then}."
