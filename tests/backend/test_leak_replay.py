@@ -87,7 +87,7 @@ def test_of_what_grows_the_newest_stays_as_a_variable_does() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"holdings": [], "held": {}}, "no look within this window saw it"),
+        ({"holdings": [], "held": {}}, "no scan in this recording saw it"),
         ({"scans": [0, 0]}, "the recording has no whole step between two scans"),
         ({"held": {}}, "what it held lies in no block of this device's allocator"),
         ({"settings": "backend:cudaMallocAsync"}, "only PyTorch's native allocator can be replayed"),
@@ -134,16 +134,16 @@ def test_it_is_told_by_the_api_and_in_the_terminal(server: RunningServer, capsys
     server.send(agent, *cut(pack(leaking()), 1, about=about), sequence=2)
     replayed = replay("output")
     assert (replayed["reason"], replayed["rank"], replayed["effect"]["saved_bytes"]) == ("", 0, 16 * MIB)
-    assert replay("history")["reason"] == "no look within this window saw it"
+    assert replay("history")["reason"] == "no scan in this recording saw it"
     answer = server.http.get(f"/runs/{agent.run}/leaks/nobody/replay")
     assert answer.status_code == 404 and answer.json()["field"] == "leak"
 
     capsys.readouterr()
     assert main(["leaks", agent.run, "--server", server.url]) == 0
     output = " ".join(capsys.readouterr().out.split())
-    assert "measured: the peak is in backward, when all of it is alive" in output
+    assert "the peak is in backward, when all of it is alive" in output
     assert f"by replay: {replayed['effect']['words']} Reserved falls from 130.0 MiB to 114.0 MiB." in output
-    assert "by replay: unknown, no look within this window saw it" in output
+    assert "by replay: unknown, no scan in this recording saw it" in output
     assert main(["leaks", agent.run, "--json", "--server", server.url]) == 0
     first = {one["name"]: one["replay"] for one in json.loads(capsys.readouterr().out)}["output"]
     assert first == {name: replayed[name] for name in ("recording", "rank", "effect", "reason")}

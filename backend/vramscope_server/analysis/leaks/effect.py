@@ -83,8 +83,8 @@ def leak_effect(trace: Trace, kind: str, name: str, file: str | None, line: int 
         words="",
     )
     if kind == "no_grad-missing" and not effect.saved_bytes:
-        # Each batch drops its graph. The looks know those of the batches that they came by at; the peak is in another.
-        raise CannotTell("at the peak a graph was alive that no look had seen, so that what the fix saves is not known")
+        # Each batch drops its graph. A scan knows those of the batch at which it ran; the peak is in another one.
+        raise CannotTell("no scan saw the graph that was alive at the peak, so the effect of the fix is unknown")
     at_peak = held.begin + highest
     alive_then = trace.lives.free_requested_event[held.before] >= at_peak
     needed = any(

@@ -49,7 +49,7 @@ def held_by(trace: Trace, kind: str, name: str, file: str | None, line: int | No
         if (holding.kind, holding.name, holding.file, holding.line) == (kind, name, file, line)
     ]
     if not ours:
-        raise CannotTell("no look within this window saw it")
+        raise CannotTell("no scan in this recording saw it")
     counted = trace.holdings[ours[0]].counted_bytes
     scans = [(event, known) for event, known in zip(trace.scans, counted, strict=True) if known >= 0]
     if not scans:
