@@ -227,9 +227,9 @@ def _unusable(run: dict[str, Any]) -> str:
     if unusable is None:
         return UNKNOWN if has_no_device(run) else f"{UNKNOWN}: needs a recording"
     if parts is None:
-        return f"at peak reserved: {amount(unusable)} unusable"
+        return f"at the recorded peak of reserved memory: {amount(unusable)} unusable"
     sums = (f"{amount(parts[f'{name}_bytes'])} {words}" for name, words in PARTS.items())
-    return f"at peak reserved ({amount(parts['reserved_bytes'])}): {', '.join(sums)}"
+    return f"at the recorded peak of reserved memory ({amount(parts['reserved_bytes'])}): {', '.join(sums)}"
 
 
 def _loss(loss: dict[str, Any] | None) -> str:
@@ -237,13 +237,13 @@ def _loss(loss: dict[str, Any] | None) -> str:
         return UNKNOWN
     odd, words = loss["not_finite"], []
     if loss["final"] is not None:
-        mean = f" (mean of last {count(loss['final_of'])})" if loss["final_of"] > 1 else ""
-        words.append(f"{loss['final']:.4g}{mean}")
+        mean = f" (mean of the last {count(loss['final_of'])} readings)" if loss["final_of"] > 1 else ""
+        words.append(f"last {loss['final']:.4g}{mean}")
     if loss["first"] is not None and loss["count"] > 1:
         words.append(f"first {loss['first']:.4g}")
     if odd is not None:
         words.append(f"first {odd['value']} in step {count(odd['step'])}, {count(odd['count'])} in total")
-    return f"{'; '.join(words)} ({loss['source']})"
+    return f"{'; '.join(words)}; source: {loss['source']}"
 
 
 def _died_in_a_step(run: dict[str, Any]) -> bool:

@@ -45,8 +45,8 @@ def advise(facts: StepFacts) -> Advice | None:
         sentence=(
             f"Optimizer state is {amount(state_bytes)} of {amount(facts.peak_bytes)} ({percent(state_bytes / facts.peak_bytes)}). "
             f"With an 8-bit optimizer it is {amount(int(eight_bit.sum()))}"
-            f"{', without foreach temporaries' if with_foreach else ''}: the peak falls by {amount(saves)} (less if embeddings "
-            "keep 32 bits, as with transformers' Trainer)."
+            f"{', and there are no temporary copies of all parameters (foreach)' if with_foreach else ''}: the peak falls by "
+            f"{amount(saves)}. If there are embeddings that keep 32 bits, as with transformers' Trainer, it falls by less."
         ),
         saves_bytes=saves,
         evidence={

@@ -42,14 +42,22 @@ def advise(facts: StepFacts) -> Advice | None:
     return Advice(
         rule="weight_copies",
         sentence=(
-            f"Autocast's 16-bit copies of {len(copies)} weights are {amount(copied)} of {amount(facts.peak_bytes)} at the peak "
-            f"({percent(copied / facts.peak_bytes)}), in addition to 32-bit weights of {amount(facts.bytes_of(parameters))}. With "
-            f"16-bit weights and gradients the peak falls by {amount(saves)} or more, but rounding changes."
+            f"{_copies_at_peak(len(copies), copied, facts.peak_bytes)}With 16-bit weights and gradients instead of 32-bit weights "
+            f"of {amount(facts.bytes_of(parameters))} the peak falls by {amount(saves)} or more, at lower precision."
         ),
         saves_bytes=saves,
         evidence={"copies": len(copies), "copies_bytes": copied, "modules": modules, "peak_after_bytes": after},
         source=SOURCE,
     )
+
+
+def _copies_at_peak(weights: int, copied_bytes: int, peak_bytes: int) -> str:
+    """A sentence about the copies that exist at the peak; empty if none does."""
+    if not copied_bytes:
+        return ""
+    share = percent(copied_bytes / peak_bytes)
+    of_peak = f"{amount(copied_bytes)} of {amount(peak_bytes)} at the peak ({share})"
+    return f"Autocast's 16-bit copies of {weights} weights are {of_peak}. "
 
 
 def allocations_of_copies(facts: StepFacts) -> Flags:
