@@ -66,14 +66,14 @@ def test_other_words():
         ({"fraction": None, "resolvable": False, "noise_fraction": None}, "not measured yet"),
         (
             {"fraction": None, "resolvable": False, "noise_fraction": None, "hook_seconds": 1.5},
-            "1.50 s in total; needs a longer run to estimate per step",
+            "1.50 s in total; the run is too short to estimate the cost per step",
         ),
         ({"fraction": 0.001, "resolvable": False, "noise_fraction": 0.002}, "below 0.5 % of a step"),
         ({"fraction": 0.001, "resolvable": False, "noise_fraction": 0.02}, "below 2.0 % of a step"),
         ({"fraction": 0.2, "resolvable": False, "noise_fraction": 3.2}, "not measured yet"),
         (
             {"fraction": 0.2, "resolvable": False, "noise_fraction": 3.2, "hook_seconds": 0.25},
-            "250 ms in total; needs a longer run to estimate per step",
+            "250 ms in total; the run is too short to estimate the cost per step",
         ),
         (
             {"fraction": 0.011, "resolvable": True, "noise_fraction": 0.002, "seconds_per_step": 4e-5},

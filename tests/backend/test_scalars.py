@@ -103,7 +103,7 @@ def test_a_run_whose_loss_became_nan_says_so_everywhere(
     )
     assert [row["final_loss"] for row in rows[1:]] == ["", ""] and float(rows[0]["final_loss"]) == one["final_loss"]
     assert main(["show", lost.run, "--server", server.url]) == 0
-    assert "first 3; first inf in step 13, 8 in total (the tensor on which backward() was called)" in " ".join(
+    assert "first 3; first inf in step 13, 8 in total; source: the tensor on which backward() was called" in " ".join(
         capsys.readouterr().out.split()
     )
 

@@ -303,7 +303,7 @@ def test_a_crude_extrapolation_promises_nothing() -> None:
     assert need is not None
     assert (need.high_bytes, need.largest_share(1500 * MIB)) == (None, None)
     assert need.low_bytes == (1390 + 200) * MIB
-    assert basis_words(need, DIED).endswith("how much of the forward was still to come is not known")
+    assert basis_words(need, DIED).endswith("the rest of the forward pass is unknown")
     (parted,) = found(DIED)
     assert (parted.micro_batches, parted.enough, parted.saves_bytes) == (8, None, None), "a number to begin with"
     assert not any(remedy.enough for remedy in alternatives.remedies_for(context_of(DIED)))
@@ -355,7 +355,7 @@ def test_unexplained_memory_promises_nothing() -> None:
     beside = estimate_of(replace(unheard, forward_bytes=400 * MIB))
     assert beside is not None and beside.high_bytes is None
     words = basis_words(beside, replace(unheard, forward_bytes=400 * MIB))
-    assert words.startswith("890 MiB do not belong to this forward; how much of the forward was still to come")
+    assert words.startswith("890 MiB do not belong to this forward pass; the rest of the forward pass")
     assert estimate_of(replace(KNOWN, forward_bytes=400 * MIB)) == estimate_of(KNOWN), (
         "what was there before it is known"
     )
@@ -541,7 +541,7 @@ def test_optimizer_remedies_depend_on_update_and_precision() -> None:
         return {one.what: one for one in remedies(diagnosed(facts, CauseKind.OPTIMIZER), box)}
 
     eight, half = (
-        "an 8-bit optimizer (bitsandbytes; torchao where weights have a multiple of 256 numbers)",
+        "an 8-bit optimizer (bitsandbytes; torchao needs weights whose number of elements is a multiple of 256)",
         "weights, gradients and state in bfloat16",
     )
     wide, narrow = report_of(), report_of(narrow_bytes=500 * MIB)
