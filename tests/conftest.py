@@ -87,7 +87,7 @@ CORPUS_FILES = frozenset(
 )
 """Files with one test for each case of a large corpus. CI runs a random sample of the cases, the nightly job all."""
 CORPUS_FOLDERS = frozenset({"leaks", "golden", "oom", "simulator"})
-CI_SHARE = 0.3
+CI_SHARE = 0.2
 PYTEST_PACKAGES = ("_pytest", "pluggy", "xdist", "execnet")
 
 
@@ -96,7 +96,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def corpus_share() -> float:
-    """Share of the corpora that is tested: CORPUS_SHARE, else 1, in CI 0.3."""
+    """Share of the corpora that is tested: CORPUS_SHARE, else 1, in CI 0.2."""
     return float(os.environ.get("CORPUS_SHARE") or (CI_SHARE if IN_CI else 1.0))
 
 
