@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backend"))
 from wire_maker import leak
 
 from vramscope.leaks.holders.wording import NAMELESS
-from vramscope.leaks.registry import TO_COME
+from vramscope.leaks.registry import DROPPED, TO_COME
 from vramscope.leaks.terminal_lines import LeakLines
 from vramscope.protocol import messages
 
@@ -50,6 +50,11 @@ def test_a_cycle_that_no_collector_sees_is_not_said_to_wait_for_one(capsys: pyte
     assert "until the garbage collector runs" in said_at_the_end(capsys, kind="cycle", holder="Patch.schedule")
     through = said_at_the_end(capsys, kind="cycle", holder="param.grad holds the parameter by its graph, in C++")
     assert "that no garbage collector sees" in through and "collector runs" not in through
+
+
+def test_graphs_that_no_variable_retains_are_named_after_their_model(capsys: pytest.CaptureFixture[str]) -> None:
+    said = said_at_the_end(capsys, kind="no_grad-missing", name="Sequential", holder=f"{DROPPED}Sequential")
+    assert "each batch builds the autograd graph of Sequential's output (train.py:87), and no backward pass uses it. " in said
 
 
 def test_of_what_lowers_no_peak_nothing_is_said_and_of_the_rest_when_that_is_known(printed: Said) -> None:

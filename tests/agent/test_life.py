@@ -406,7 +406,7 @@ def test_a_fault_of_the_agent_reaches_only_the_log(collector, spool) -> None:
         spool,
     )
     assert "trained" in output
-    assert output.count("ZeroDivisionError: ours") <= 4, "each kind is told once"
+    assert output.count("ZeroDivisionError: ours") <= 4, "each kind is reported once"
 
 
 def test_a_machine_without_cuda_sends_what_it_has(collector, spool) -> None:

@@ -19,7 +19,7 @@ import httpx
 import msgspec
 import pytest
 from running import RunningServer
-from wire_maker import GIB, Agent, leak, new_id, scan
+from wire_maker import GIB, SECOND, Agent, leak, new_id, scan
 
 from vramscope import __version__
 from vramscope.protocol import messages, series
@@ -38,6 +38,23 @@ def make_run(server: RunningServer, name: str, *, peak: int = 3 * GIB, rows: int
     server.send(agent, agent.samples(), agent.steps(rows, peak_allocated_bytes=peaks))
     server.send(agent, agent.ended())
     return agent
+
+
+def test_show_says_how_many_steps_finished_before_an_out_of_memory_error(server, cli):
+    agent = Agent(name="died")
+    error = messages.Event(time_ns=agent.start_ns + SECOND, kind="out_of_memory", step=30)
+    ended = agent.ended("failed", error_type="torch.OutOfMemoryError", error_line="CUDA out of memory.")
+    server.send(agent, agent.samples(), agent.steps(30), error, ended)
+    code, out, _ = cli("show", agent.run, "--server", server.url)
+    assert code == 0 and re.search(r"steps +30 finished before the error, ", out)
+    make_run(server, "whole")
+    assert "before the error" not in cli("show", "whole", "--server", server.url)[1]
+
+
+def test_show_says_where_too_few_steps_were_seen_to_detect_growth(server, cli):
+    agent = Agent(name="short")
+    server.send(agent, agent.samples(), agent.steps(3), scan(), agent.ended())
+    assert "none found; too few steps to detect growth" in cli("show", agent.run, "--server", server.url)[1]
 
 
 # ---- JSON ----

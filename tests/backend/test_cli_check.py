@@ -67,6 +67,7 @@ def test_a_peak_may_exceed_the_baselines_by_so_much(server: RunningServer, cli: 
     assert checks["against main"]["limit_bytes"] == int(2 * GIB * 1.01)
     code, checks = checked(cli, server, more.run, *skip, "--baseline", "main", "--tolerance", "0.5")
     assert code == 1 and "101.0 %" in checks["against main"]["words"]
+    assert checks["against main"]["words"].endswith("(tolerance 0.5 %)")
 
 
 def test_an_unknown_value_fails_only_with_strict(server: RunningServer, cli: Cli) -> None:

@@ -235,6 +235,19 @@ def test_mixed_categories_are_not_named_after_the_largest(kinds: dict[str, int],
     assert row["category_words"] == words
 
 
+def test_a_line_has_the_category_of_the_side_with_more_bytes() -> None:
+    """A line whose activations are gone in one of two runs is not named after what is left there."""
+    line = AllocatingLine("train.py", "forward", 12, "model")
+    base = peak_allocations_of(from_window(training(steps=2)))
+    more, less = (
+        replace(base, lines={line: LineBytes(bytes=size, allocations=1, categories={kind: size})})
+        for size, kind in ((1000, "activations"), (32, "workspaces"))
+    )
+    for a, b in ((more, less), (less, more)):
+        (row,) = difference(a, b)["rows"]
+        assert row["category"] == "activations"
+
+
 def test_step_curve_includes_its_peak_and_ends() -> None:
     trace = from_window(training(steps=3, layers=6))
     curve = allocation_curve(trace)

@@ -181,8 +181,10 @@ def test_a_step_that_is_left_alone_has_the_split_that_would_be_reckoned_anew(tra
     from vramscope.memory.category_split import Categories
 
     model, optimizer, clock = training
-    anew = Categories(clock.breakdown._optimizers, clock.breakdown._roots, lambda device: clock.counters[0].peak_now())
-    clock.breakdown = both = Twice(clock.breakdown, anew)
+    recount = Categories(
+        clock.breakdown._optimizers, clock.breakdown._roots, lambda device: clock.counters[0].peak_now()
+    )
+    clock.breakdown = both = Twice(clock.breakdown, recount)
     clock._plan = None
     sizes, some = random.Random(4), torch.empty(1 << 20, device="cuda")
     for step in range(400):
@@ -192,13 +194,13 @@ def test_a_step_that_is_left_alone_has_the_split_that_would_be_reckoned_anew(tra
         model(torch.empty(sizes.choice((1024, 2048)), 512, device="cuda")).sum().backward()
         optimizer.step()
         clock.watched = clock.step < 100 or clock.step % 8 == 0
-    assert [split[0][0] for _, split, _ in both.compared] == [anew[0][0] for _, _, anew in both.compared]
-    for stretches, ((_, split),), ((_, anew),) in both.compared:
-        if series.UNKNOWN in anew:
+    assert [split[0][0] for _, split, _ in both.compared] == [recount[0][0] for _, _, recount in both.compared]
+    for stretches, ((_, split),), ((_, recount),) in both.compared:
+        if series.UNKNOWN in recount:
             continue  # (on a busy machine a phase more is seen, of which the peak is not known)
-        assert split[:4] == anew[:4] and sum(split) == sum(anew)
+        assert split[:4] == recount[:4] and sum(split) == sum(recount)
         # (Which of the two batches has come is not known of a step that is left alone.)
-        assert abs(split.activations - anew.activations) in ((0, 1024 * 512 * 4) if stretches == 1 else (0,))
+        assert abs(split.activations - recount.activations) in ((0, 1024 * 512 * 4) if stretches == 1 else (0,))
     alone = [
         split[0][1] for stretches, split, _ in both.compared if stretches == 1 and series.UNKNOWN not in split[0][1]
     ]

@@ -28,7 +28,7 @@ from vramscope_server.analysis.comparison.batch_size import BatchSize
 from vramscope_server.analysis.oom.remedies import alternatives, batch, optimizer_state, remove_cause
 from vramscope_server.analysis.oom.remedies.ranking import remedies
 from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Remedy, RemedyContext
-from vramscope_server.api.oom.other_runs import did_as_much, script_of
+from vramscope_server.api.oom.other_runs import did_as_much, differs, script_of
 
 MIB = 1 << 20
 DIED = Facts(
@@ -329,7 +329,7 @@ def test_the_length_that_fits_is_reported() -> None:
 def test_freeing_a_growing_tensor_is_enough(kind: str) -> None:
     """Memory of the last step was not there in the first one, so that step proves nothing."""
     bank = SimpleNamespace(
-        kind=kind, name="bank", file="/home/ada/train.py", line=9, advice="begin anew", growth_bytes_per_step=0,
+        kind=kind, name="bank", file="/home/ada/train.py", line=9, advice="clear it", growth_bytes_per_step=0,
         last_step=20, exclusive_bytes=700 * MIB, emptied_after=None,
     )  # fmt: skip
     died = replace(DIED, phase="other", progress=None, leaked_bytes=700 * MIB, step=20)
@@ -340,7 +340,7 @@ def test_freeing_a_growing_tensor_is_enough(kind: str) -> None:
         )
         case = context_of(died, box, CauseKind.LEAK)
         assert [(one.what, one.enough) for one in remove_cause.remedies_for(case)] == [
-            ("bank (train.py:9): begin anew", enough)
+            ("bank (train.py:9): clear it", enough)
         ]
 
 
@@ -850,3 +850,10 @@ def test_a_container_emptied_each_epoch_retains_its_fill() -> None:
     assert [retained_by(evaluation, step) for step in (200, 205, 299)] == [0, 0, 0]
     box = SimpleNamespace(leaks=[evaluation], last_look=["what it holds now"], step=205)
     assert growing(box) == ["what it holds now"]  # type: ignore[arg-type]
+
+
+def test_a_run_that_was_trained_in_the_same_way_is_no_remedy() -> None:
+    own = {"techniques": [{"chip": "AdamW"}, {"chip": "batch 8"}], "allocator_settings": ""}
+    assert not differs(own | {"techniques": [{"chip": "batch 8"}, {"chip": "AdamW"}]}, own)
+    assert differs(own | {"techniques": [{"chip": "AdamW"}, {"chip": "batch 8"}, {"chip": "checkpointing"}]}, own)
+    assert differs(own | {"allocator_settings": "expandable_segments:True"}, own)

@@ -18,7 +18,7 @@ _BASIS: Final = {
     Basis.BETWEEN_STEPS_NOT_THE_BATCH: "the request came between two steps and is not the batch; earlier steps were complete",
     Basis.BETWEEN_STEPS_UNKNOWN: "the request came between two steps; it may not depend on the batch",
     Basis.FORWARD_REST_UNKNOWN: "the rest of the forward pass is unknown",
-    Basis.NO_FORWARD: "no forward pass had begun",
+    Basis.NO_FORWARD: "no forward pass had started",
 }
 
 

@@ -64,8 +64,10 @@ class LeadingOptimizer:
         return self() is not None and self._steady_steps >= SILENT_STEPS
 
     def set(self, optimizer: torch.optim.Optimizer) -> None:
-        """Make an optimizer the leader."""
-        self._leader = weakref.ref(optimizer)
+        """Make an optimizer the leader. What was known of the steps beside the former one's does not hold for it."""
+        if self() is not optimizer:
+            self._leader = weakref.ref(optimizer)
+            self._others_steps = self.most_others = self._steady_steps = 0
 
     def stepped(self, optimizer: torch.optim.Optimizer, backward_passes: int) -> Effect:
         """An optimizer's step is over; ``backward_passes``: those of the running step so far."""
@@ -86,7 +88,6 @@ class LeadingOptimizer:
         follows = was_alone and self._others_passes == SUCCESSORS_STEPS
         self.set(optimizer)
         self._alone = self._others_passes
-        self._others_steps = self.most_others = self._steady_steps = 0
         return Effect.ENDS_TWO if follows else Effect.ENDS
 
     def step_ended(self) -> None:

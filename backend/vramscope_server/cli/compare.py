@@ -82,9 +82,9 @@ def show(server: str, form: str | None, baseline: str, runs: list[str], *, each:
     left_out = one_sided if len(one_sided) > MOST_ONE_SIDED else []
     for difference in comparison["differences"]:
         if difference not in left_out:
-            names = [row["name"] for row in comparison["rows"]]
             values = "; ".join(
-                f"{plain(name)} {_setting(value)}" for name, value in zip(names, difference["values"], strict=False)
+                f"{plain(row['name'])} {_setting(value)}"
+                for row, value in zip(comparison["rows"], difference["values"], strict=True)
             )
             out.print(Text(f"{plain(difference['name'])}: {values}", style="dim"))
     if left_out:

@@ -115,9 +115,7 @@ def _print_detail(out: Console, leak: dict[str, Any]) -> None:
 def _measured(leak: dict[str, Any]) -> str:
     """What the measured effect belongs to."""
     effect = leak["peak_effect_bytes"]
-    if effect is None:
-        return ""
-    if leak["kind"] not in OVERLAPS:
+    if effect is None or leak["kind"] not in OVERLAPS:
         return ""
     return f"freed {AT_THE_END}, measured: the peak falls by {amount(effect) if effect else '0'}. "
 

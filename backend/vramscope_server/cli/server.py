@@ -16,12 +16,12 @@ from pydantic import ValidationError
 
 from vramscope_server import numba_warmup
 from vramscope_server.app import create_app
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.http_limits import BoundedHeads
 from vramscope_server.services import Services
 from vramscope_server.settings import Settings
 from vramscope_server.store.database import DatabaseRefused
 
-BAD_ARGUMENTS = 2
 """Exit code of wrong arguments or settings."""
 MOST_OPEN_FILES = 65_536
 """Limit on open files. Each connection is one: pages, trainings, and clients that never finish a request."""

@@ -156,8 +156,8 @@ def _facts(run: dict[str, Any], leaks: dict[str, Any] | None) -> Iterator[tuple[
     if (run["world_size"] or 1) > 1:
         yield "ranks", f"{run['ranks_reporting']} of {run['world_size']} reporting{_highest_rank(run)}"
     each = f", {duration(run['step_seconds_median'])} each (median)" if run["steps"] else ""
-    died = f" finished; the error was in step {count(run['steps'] + 1)}" if _died_in_a_step(run) else ""
-    yield "steps", f"{count(run['steps'])}{died}{each}"
+    ran_out = run["state"] == "failed" and "OutOfMemory" in (run["error_type"] or "")
+    yield "steps", f"{count(run['steps'])}{' finished before the error' if ran_out else ''}{each}"
     least = "at least " if run["lower_bound_steps"] else ""
     yield (
         "peak allocated",
@@ -244,13 +244,6 @@ def _loss(loss: dict[str, Any] | None) -> str:
     if odd is not None:
         words.append(f"first {odd['value']} in step {count(odd['step'])}, {count(odd['count'])} in total")
     return f"{'; '.join(words)}; source: {loss['source']}"
-
-
-def _died_in_a_step(run: dict[str, Any]) -> bool:
-    """True if the run ended with an out-of-memory error in the step after the last one that finished."""
-    return run["state"] != "running" and any(
-        error["step"] == run["steps"] and not error["survived"] for error in run["out_of_memory"] or []
-    )
 
 
 def _leaks(run: dict[str, Any], leaks: dict[str, Any] | None) -> str:

@@ -38,13 +38,13 @@ def other_runs(connection: Connection, run: StoredRun, full: Mapping[str, Any], 
             continue
         theirs_in_full = run_in_full(connection, other)
         as_much = did_as_much(batch_of(theirs_in_full), batch_of(full), record.batch_size)
-        if as_much is not False and _differs(theirs_in_full, full):
+        if as_much is not False and differs(theirs_in_full, full):
             peak, ratio = row["peak_reserved_bytes"], _step_ratio(row, full)
             found.append(OtherRun(row["run_id"], row["name"], row["techniques"], peak, ratio, bool(as_much)))
     return sorted(found, key=lambda other: other.peak_reserved_bytes)[:MOST_OTHERS]
 
 
-def _differs(other: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+def differs(other: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
     """Whether the other run was trained in another way. If not, to train as it did is no remedy."""
     ways = [(sorted(one["chip"] for one in run["techniques"] or []), run["allocator_settings"]) for run in (other, own)]
     return ways[0] != ways[1]
