@@ -44,7 +44,7 @@ def test_show_says_how_many_steps_finished_before_an_out_of_memory_error(server,
     agent = Agent(name="died")
     error = messages.Event(time_ns=agent.start_ns + SECOND, kind="out_of_memory", step=30)
     ended = agent.ended("failed", error_type="torch.OutOfMemoryError", error_line="CUDA out of memory.")
-    server.send(agent, agent.samples(), agent.steps(30), error, ended)
+    server.send(agent, agent.samples(1, ooms=1), agent.steps(30), error, ended)
     code, out, _ = cli("show", agent.run, "--server", server.url)
     assert code == 0 and re.search(r"steps +30 finished before the error, ", out)
     make_run(server, "whole")
