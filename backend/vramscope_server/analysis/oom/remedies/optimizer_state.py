@@ -113,7 +113,7 @@ def _precision(context: RemedyContext) -> Iterator[Remedy]:
 def _error(of: str) -> str:
     """Range of the measured savings beyond the formula."""
     least, most = MEASURED[of]
-    return f"measured savings: {least * 100:+.3g} to {most * 100:+.3g} % of this formula"
+    return f"measured savings were {least * 100:+.3g} to {most * 100:+.3g} % off this formula"
 
 
 def _narrow_share(context: RemedyContext) -> float:
