@@ -350,7 +350,7 @@ class ComparePage {
         h(
           "span",
           { class: "muted" },
-          `peaks in MiB; saved: share of the peak in the column before${rows.some((row) => row.emulated) ? "; emulated GPU: timing is not meaningful" : ""}${hasRepeats(rows) ? "; repeats: means" : ""}`,
+          `peaks in MiB; change: difference to the baseline’s peak in the column before${rows.some((row) => row.emulated) ? "; emulated GPU: timing is not meaningful" : ""}${hasRepeats(rows) ? "; repeats: means" : ""}`,
         ),
         h("span", { class: "spring" }),
         repeated &&

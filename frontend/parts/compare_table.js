@@ -39,7 +39,7 @@ const COLUMNS = [
     ],
     "exact peak of the allocator’s counter, in MiB",
   ],
-  ["saved", true, several, savedCell("saved_fraction"), "share of peak allocated"],
+  ["change", true, several, changeCell("saved_fraction"), "of peak allocated, as a share of the baseline"],
   [
     "Reserved",
     true,
@@ -47,7 +47,7 @@ const COLUMNS = [
     (row) => [mib(row.peak_reserved_bytes), spreadText(row, "peak_reserved_bytes", inMib)],
     "peak memory that PyTorch took from the device, in MiB",
   ],
-  ["saved", true, several, savedCell("reserved_saved_fraction"), "share of peak reserved"],
+  ["change", true, several, changeCell("reserved_saved_fraction"), "of peak reserved, as a share of the baseline"],
   [
     "Device",
     true,
@@ -55,7 +55,7 @@ const COLUMNS = [
     deviceCell,
     "highest value of the driver, in MiB, with context and libraries, as in nvidia-smi",
   ],
-  ["saved", true, someAgainst("peak_device_bytes"), savedCell("device_saved_fraction"), "share of the device’s peak"],
+  ["change", true, someAgainst("peak_device_bytes"), changeCell("device_saved_fraction"), "of the device’s peak, as a share of the baseline"],
   [
     "Wall time",
     true,
@@ -234,7 +234,7 @@ function techniqueCell(row) {
   ];
 }
 
-function savedCell(field) {
+function changeCell(field) {
   return (row, base) => {
     if (row === base) return none();
     if (!isKnown(row[field])) return known("unknown", SHORT);

@@ -120,7 +120,7 @@ def test_copies_as_markdown_and_csv(page: Any, server: Any) -> None:
     page.get_by_role("button", name="Copy Markdown").click()
     page.get_by_role("button", name="Copied").wait_for()
     text = page.evaluate("navigator.clipboard.readText()")
-    assert text.startswith("| technique | run | allocated MiB | saved |")
+    assert text.startswith("| technique | run | allocated MiB | change |")
     assert len([line for line in text.splitlines() if line.startswith("|")]) == 5
     page.get_by_role("button", name="Copy LaTeX").click()
     eventually(lambda: page.evaluate("navigator.clipboard.readText()").startswith("% \\usepackage{booktabs"))
@@ -234,7 +234,7 @@ def test_seeds_are_one_row_with_means_and_intervals_and_come_apart_on_demand(pag
     assert (base[heads.index("n")], other[heads.index("n")]) == ("3", "2")
     assert all(f"seed {seed}" in base[0] for seed in (1, 2, 3)), "each can be opened"
     assert re.search(r"± [\d\u202f.]+$", base[heads.index("allocated")])
-    assert re.search(r"−\d+\.\d % to −\d+\.\d %$", other[heads.index("saved")])
+    assert re.search(r"−\d+\.\d % to −\d+\.\d %$", other[heads.index("change")])
     page.get_by_role("button", name="Copy Markdown").click()
     page.get_by_role("button", name="Copied").wait_for()
     assert "| n |" in page.evaluate("navigator.clipboard.readText()")

@@ -103,11 +103,11 @@ COLUMNS: Final = (
     TableColumn("run", lambda row, _: name_of(row), number=False),
     TableColumn("n", lambda row, _: count(row.get("n"), "") or None),
     TableColumn("allocated MiB", _mib("peak_allocated_bytes")),
-    TableColumn("saved", _change("saved_fraction")),
+    TableColumn("change", _change("saved_fraction")),
     TableColumn("reserved MiB", _mib("peak_reserved_bytes")),
-    TableColumn("saved", _change("reserved_saved_fraction")),
+    TableColumn("change", _change("reserved_saved_fraction")),
     TableColumn("device MiB", _mib("peak_device_bytes"), "peak_device_bytes"),
-    TableColumn("saved", _change("device_saved_fraction"), "peak_device_bytes"),
+    TableColumn("change", _change("device_saved_fraction"), "peak_device_bytes"),
     TableColumn("wall time", _with_spread("wall_seconds", duration), "wall_seconds"),
     TableColumn("ratio", _times("wall_time_ratio"), "wall_time_ratio"),
     TableColumn("step time", _with_spread("step_seconds_median", duration)),
@@ -170,8 +170,8 @@ def notes_of(row: Row) -> list[str]:
 
 
 LEGEND: Final = (
-    "saved: relative to the baseline. allocated: exact peak of the bytes that tensors own; reserved: bytes that PyTorch took "
-    "from the device; device: bytes that the driver reports, with context and libraries."
+    "change: difference to the baseline; negative is less memory. allocated: exact peak of the bytes that tensors own; reserved: "
+    "bytes that PyTorch took from the device; device: bytes that the driver reports, with context and libraries."
 )
 
 EMULATED: Final = "times: emulated GPU, which computes nothing. Its memory is exact; its timing is not meaningful."
