@@ -54,7 +54,10 @@ def test_a_cycle_that_no_collector_sees_is_not_said_to_wait_for_one(capsys: pyte
 
 def test_graphs_that_no_variable_retains_are_named_after_their_model(capsys: pytest.CaptureFixture[str]) -> None:
     said = said_at_the_end(capsys, kind="no_grad-missing", name="Sequential", holder=f"{DROPPED}Sequential")
-    assert "each batch builds the autograd graph of Sequential's output (train.py:87), and no backward pass uses it. " in said
+    assert (
+        "each batch builds the autograd graph of Sequential's output (train.py:87), and no backward pass uses it. "
+        in said
+    )
 
 
 def test_of_what_lowers_no_peak_nothing_is_said_and_of_the_rest_when_that_is_known(printed: Said) -> None:
