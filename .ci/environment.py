@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMPS = VENV / ".vramscope"
-EMULATED_GPU = ROOT / "tests" / "emulated_gpu"
+EMULATED_GPU = ROOT / "agent" / "vramscope_emulated_gpu"
 
 TORCH = "2.13.0"  # the emulated GPU is tested with this one; a machine with a GPU takes any that it has
 
@@ -127,7 +127,8 @@ def install_emulated_gpu() -> None:
         install([*small.splitlines(), "numpy", "nvidia-ml-py", "pyelftools"])
 
     def build() -> None:
-        run(PYTHON, EMULATED_GPU / "build.py")
+        with_sources = {**os.environ, "PYTHONPATH": str(EMULATED_GPU.parent)}
+        run(PYTHON, "-m", "vramscope_emulated_gpu.install_into_python", environment=with_sources)
         run(PYTHON, "-c", 'import torch; torch.empty(1, device="cuda")')
 
     once("torch", ["emulated", TORCH], f"torch {TORCH}, the CUDA build (527 MB)", install_torch_alone)

@@ -45,6 +45,8 @@ def _after_import(loader: "Any") -> None:
     def exec_module(module: "Any") -> None:
         del loader.exec_module
         run(module)
+        if os.environ.get("VRAMSCOPE_DRY_RUN_FOLDER"):
+            _watch_reads()
         _attach_when_training_begins(module)
 
     try:
@@ -113,6 +115,15 @@ def _attach() -> None:
             sys.stderr.write(f"vramscope: not attached, because {sys.executable} cannot import it ({fault})\n")
         return
     agent.attach()
+
+
+def _watch_reads() -> None:
+    """Watch what a dry run reads from the emulated device, before its first model is made."""
+    try:
+        from vramscope.dry_run import process
+    except ImportError:
+        return  # the interpreter is another one: _attach reports it
+    process.current()
 
 
 def _run_the_next_sitecustomize() -> None:

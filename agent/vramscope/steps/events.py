@@ -24,6 +24,7 @@ class Order(IntEnum):
     PROFILE = 1
     TECHNIQUES = 2
     LOSS = 3
+    DRY_RUN = 4
 
 
 class StepListener:

@@ -263,6 +263,29 @@ def run(words: Annotated[list[str], typer.Argument(metavar="-- python train.py")
     raise typer.Exit(AGENT_COMMANDS["run"](words))
 
 
+@app.command()
+def dryrun(
+    command: Annotated[list[str], typer.Argument(metavar="-- python train.py", help="Command to run, after --")],
+    card: Annotated[str, typer.Option(help="Card to emulate: l4, a10, 4090, h100 ... (vramscope cards)")] = "h100",
+    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps before the training is ended")] = 3,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds after which a run is ended")] = 900,
+    server: ServerUrl = DEFAULT_SERVER,
+    as_json: Json = False,
+) -> None:
+    """Run a training on an emulated GPU: does it fit on this card?"""
+    from vramscope_server.cli.dryrun import show
+
+    raise typer.Exit(show(server, as_json, command, card, steps, timeout))
+
+
+@app.command()
+def cards(as_json: Json = False) -> None:
+    """List the cards that a dry run can emulate."""
+    from vramscope_server.cli.dryrun.cards import show
+
+    show(as_json)
+
+
 @app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
 def sync(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
     """Send data that trainings kept on disk while the server was down."""

@@ -57,7 +57,7 @@ def run_row(run: StoredRun) -> RunRow:
 
 
 def is_emulated(device: Mapping[str, Any]) -> bool:
-    """Whether an attached device is an emulated GPU (tests/emulated_gpu): its times are not meaningful."""
+    """Whether an attached device is an emulated GPU (vramscope_emulated_gpu): its times are not meaningful."""
     return str(device.get("uuid")).startswith(EMULATED_UUID) or str(device.get("name")).startswith("emulated ")
 
 

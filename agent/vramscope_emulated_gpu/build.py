@@ -1,36 +1,44 @@
-"""Put an emulated GPU under the PyTorch of the Python that runs this file.
+"""Build the libraries of the emulated GPU for one installed PyTorch.
 
-    python tests/emulated_gpu/build.py [--cuda-include DIR|pip]
-
-Needs an installed CUDA 13 build of torch (its nvidia-* packages are not wanted), pyelftools and gcc, on x86-64 Linux.
-Reads which symbols torch asks of the CUDA libraries, compiles the hand-written ones in ``src``, generates the rest, and
-puts the libraries where torch's own RUNPATH looks for them: ``site-packages/nvidia/cu13/lib``. More in the README.
+Needs pyelftools and gcc, on x86-64 Linux. Reads which symbols torch asks of the CUDA libraries, compiles the hand-written
+ones in ``src`` and generates the rest.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shutil
 import subprocess
-import sys
-import sysconfig
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
-import cuda_headers
-import registration
-from stubs import stub_source
-from symbols import Wanted, defined_symbols, wanted_symbols
+from vramscope_emulated_gpu.stubs import stub_source
+from vramscope_emulated_gpu.symbols import Wanted, defined_symbols, wanted_symbols
 
-SOURCES = Path(__file__).resolve().parent / "src"
+SOURCES: Final = Path(__file__).resolve().parent / "src"
+
+
+class BuildError(Exception):
+    """The libraries cannot be built here. The text says why."""
+
 
 # library: (what it is made of, what a generated stub returns: 0 where PyTorch reads no result, else "not supported")
 LIBRARIES: dict[str, tuple[list[str], int]] = {
     "cuda": (
-        ["settings.c", "model.c", "ledger.c", "ranges.c", "memory.c", "copies.c", "driver.c", "virtual_memory.c"],
+        [
+            "settings.c",
+            "model.c",
+            "ledger.c",
+            "ranges.c",
+            "memory.c",
+            "copies.c",
+            "reads.c",
+            "driver.c",
+            "virtual_memory.c",
+        ],
         801,
     ),
     "cudart": (["runtime_devices.c", "runtime_memory.c", "runtime_streams.c", "runtime_kernels.c"], 801),
@@ -96,30 +104,26 @@ def build_library(name: str, wanted: Wanted, compiler_flags: list[str], out: Pat
 
 def run(*command: object) -> None:
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
-    if done.returncode or done.stderr:
-        print(done.stderr, file=sys.stderr)
-    done.check_returncode()
+    if done.returncode:
+        raise BuildError(f"{command[0]} failed: {done.stderr.strip() or done.returncode}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--cuda-include",
-        default=os.environ.get("CUDA_INCLUDE", ""),
-        help="folder of CUDA 13's headers; 'pip': two packages of the index; default: /usr/local/cuda*, else pip",
-    )
-    arguments = parser.parse_args()
-
-    site = Path(sysconfig.get_path("purelib"))
-    torch_package = site / "torch"
+def has_cuda_13(torch_package: Path) -> bool:
+    """True for a build of torch for CUDA 13."""
     version = torch_package / "version.py"
-    if not version.exists() or not re.search(r"cuda\b.*= '13", version.read_text()):
-        raise SystemExit(f"no torch for CUDA 13 in {site}: install it first, with --no-deps")
+    return version.exists() and bool(re.search(r"cuda\b.*= '13", version.read_text()))
 
-    include = cuda_headers.find(arguments.cuda_include)
+
+def build(torch_package: Path, include: Path, target: Path) -> list[Path]:
+    """Build the libraries into ``target``. Takes 5 to 15 s. Raises BuildError.
+
+    torch_package   Folder ``torch`` of an installed CUDA 13 build.
+    include         Folder with the headers of CUDA 13 (``cuda_headers.find``).
+    """
+    if not has_cuda_13(torch_package):
+        raise BuildError(f"{torch_package} is no PyTorch for CUDA 13")
     wanted = wanted_symbols(torch_package, set(LIBRARIES))
     flags = [f"-I{include}", *pinned_versions(torch_package)]
-    target = site / "nvidia" / "cu13" / "lib"
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
@@ -129,9 +133,5 @@ def main() -> None:
             libraries += pool.map(lambda name: build_library(name, wanted[name], flags, out), others)
         for library in libraries:  # by a rename, so that a process that runs keeps the library that it has
             shutil.copy(library, target / f".{library.name}.new")
-            os.replace(target / f".{library.name}.new", target / library.name)
-    registration.register(site, [target / library.name for library in libraries])
-
-
-if __name__ == "__main__":
-    main()
+            (target / f".{library.name}.new").replace(target / library.name)
+    return [target / library.name for library in libraries]

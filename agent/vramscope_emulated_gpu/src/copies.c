@@ -69,6 +69,7 @@ void eg_copy(void *to, const void *from, size_t bytes) {
     }
     pthread_mutex_lock(&mutex);
     const char *known = from_device ? recall(from, bytes) : from;
+    int unknown = !to_device && !known;
     if (to_device) {
         char *copy =
             known && from_device && bytes <= REMEMBERED_BYTES ? memcpy(malloc(bytes), known, bytes) : NULL;
@@ -77,9 +78,8 @@ void eg_copy(void *to, const void *from, size_t bytes) {
         free(copy);
     } else if (known)
         memcpy(to, known, bytes);
-    else
-        memset(to, 0, bytes);
     pthread_mutex_unlock(&mutex);
+    if (unknown) eg_read(to, bytes); /* without the lock: the watcher may run Python */
 }
 
 void eg_fill(void *at, int value, size_t bytes) {

@@ -49,11 +49,38 @@ static void read_visible_devices(void) {
     }
 }
 
+/* Another card than those above: what a capability implies, by the table of NVIDIA's programming guide. */
+static void set_capability(int capability) {
+    static const struct {
+        int capability, threads;
+        size_t shared_kib;
+    } known[] = {{70, 2048, 96},  {75, 1024, 64},  {80, 2048, 164},  {86, 1536, 100},
+                 {89, 1536, 100}, {90, 2048, 228}, {100, 2048, 228}, {120, 1536, 100}};
+    model.capability = capability;
+    model.nvml_total_bytes = model.total_bytes;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].capability <= capability) {
+            model.threads_per_multiprocessor = known[i].threads;
+            model.shared_bytes_per_multiprocessor = known[i].shared_kib << 10;
+        }
+}
+
+/* The newest architecture that PyTorch is compiled for and that runs on this card: CUB chooses by it. */
+int eg_binary_version(void) {
+    static const int compiled[] = {50, 60, 70, 75, 80, 86, 90, 100, 120};
+    int version = 0;
+    for (size_t i = 0; i < sizeof compiled / sizeof *compiled; i++)
+        if (compiled[i] <= eg_gpu()->capability) version = compiled[i];
+    return version;
+}
+
 static void read_settings(void) {
     const char *key = eg_setting("MODEL");
     model = models[0];
     for (size_t i = 0; key && i < sizeof models / sizeof *models; i++)
         if (!strcmp(key, models[i].key)) model = models[i];
+    if (eg_setting("CAPABILITY")) set_capability((int)eg_setting_number("CAPABILITY", 0));
+    model.multiprocessors = (int)eg_setting_number("MULTIPROCESSORS", model.multiprocessors);
     size_t kept_by_driver = model.nvml_total_bytes - model.total_bytes;
     model.total_bytes = eg_setting_bytes("TOTAL_MEM", model.total_bytes);
     model.nvml_total_bytes = model.total_bytes + kept_by_driver;

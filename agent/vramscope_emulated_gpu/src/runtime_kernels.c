@@ -34,7 +34,7 @@ API cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *kernel) {
     memset(a, 0, sizeof *a);
     a->maxThreadsPerBlock = 1024;
     a->numRegs = 32;
-    a->binaryVersion = a->ptxVersion = eg_gpu()->capability;
+    a->binaryVersion = a->ptxVersion = eg_binary_version();
     a->maxDynamicSharedSizeBytes = (int)eg_gpu()->shared_bytes_per_multiprocessor - 1024;
     a->preferredShmemCarveout = -1;
     return cudaSuccess;

@@ -64,7 +64,7 @@ def wanted_symbols(torch_package: Path, libraries: set[str]) -> dict[str, Wanted
 
     for name, found in versions.items():
         if len(found) > 1:
-            raise SystemExit(f"{sonames[name]}: torch asks for several version nodes, {sorted(found)}")
+            raise ValueError(f"{sonames[name]}: torch asks for several version nodes, {sorted(found)}")
     return {
         name: Wanted(soname, next(iter(versions[name]), None), frozenset(symbols[name]))
         for name, soname in sonames.items()

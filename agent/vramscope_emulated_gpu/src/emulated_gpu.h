@@ -43,6 +43,7 @@ typedef struct {
 } eg_model;
 
 const eg_model *eg_gpu(void);
+int eg_binary_version(void); /* of its kernels */
 int eg_visible_count(void);
 int eg_physical_count(void);
 int eg_physical(int visible);
@@ -92,6 +93,10 @@ int eg_host_free(void *at, eg_kind kind);
 /* copies.c: what becomes of data */
 void eg_copy(void *to, const void *from, size_t bytes);
 void eg_fill(void *at, int value, size_t bytes);
+
+/* reads.c: values that the program reads back */
+void eg_read(void *to, size_t bytes);
+void eg_count_cudnn_plan(void);
 
 /* driver.c */
 void *eg_driver_function(const char *name);

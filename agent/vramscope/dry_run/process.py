@@ -1,0 +1,88 @@
+"""One process of a dry run: its report, and its end after the asked number of steps."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from pathlib import Path
+from typing import ClassVar, Final
+
+import msgspec
+
+from vramscope.dry_run.read_log import ReadLog
+from vramscope.guard import guarded
+from vramscope.process.identity import job_rank
+from vramscope.protocol.dry_run import FOLDER_VARIABLE, STEPS_VARIABLE, ProcessReport
+from vramscope.steps.events import Order, StepListener
+from vramscope.steps.records import StepRecord
+
+END_SECONDS: Final = 60
+"""Time that a program has for its own cleaning up after the last step, until its process is ended."""
+STUCK_STATUS: Final = 3
+"""Exit status of a process that waited for a value that an emulated device does not have."""
+
+
+class DryRunProcess(StepListener):
+    """Counts the steps of this process, watches its reads of the device, and writes its report."""
+
+    order: ClassVar[Order] = Order.DRY_RUN
+
+    def __init__(self, folder: Path, steps: int) -> None:
+        self._folder = folder
+        self._last = steps
+        self._steps = 0
+        self._log = ReadLog()
+
+    def begin(self) -> None:
+        """Watch from now on, and write the report when the process ends."""
+        self._log.watch(self._end_stuck)
+        atexit.register(self._end)
+
+    def step_ended(self, step: StepRecord) -> None:
+        """End the program after its last step, as ``sys.exit()`` in its own code would."""
+        self._steps += 1
+        if self._steps == self._last:
+            self.write()
+            timer = threading.Timer(END_SECONDS, os._exit, [0])
+            timer.daemon = True
+            timer.start()
+        if self._steps >= self._last:
+            raise SystemExit(0)
+
+    @guarded("the report of the dry run")
+    def write(self) -> None:
+        """Write the report, unless this process did nothing on the device."""
+        reads = self._log.reads()
+        if not self._steps and not reads:
+            return
+        job = job_rank()
+        report = ProcessReport(
+            rank=job.rank,
+            world_size=job.world_size,
+            steps=self._steps,
+            waits_at=self._log.waits_at,
+            cudnn_plans=self._log.cudnn_plans,
+            reads=reads,
+        )
+        (self._folder / f"rank-{job.rank}-{os.getpid()}.json").write_bytes(msgspec.json.encode(report))
+
+    def _end(self) -> None:
+        self._log.stop()
+        self.write()
+
+    def _end_stuck(self) -> None:
+        self.write()
+        os._exit(STUCK_STATUS)
+
+
+_process: DryRunProcess | None = None
+
+
+def current() -> DryRunProcess | None:
+    """Return this process's part of the dry run, which begins with the first call. None: this is no dry run."""
+    global _process
+    if _process is None and (folder := os.environ.get(FOLDER_VARIABLE)):
+        _process = DryRunProcess(Path(folder), int(os.environ[STEPS_VARIABLE]))
+        _process.begin()
+    return _process

@@ -1,0 +1,153 @@
+"""Values that a program reads from an emulated GPU, where nothing is computed.
+
+The emulated driver calls back for each copy from the device to the host whose content no host code wrote. So no read is
+missed, whichever function causes it. The C stack names PyTorch's operation, the Python stack the line.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import linecache
+import re
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from vramscope.guard import guarded
+from vramscope.process.frames import is_library, is_own, is_torch
+from vramscope.protocol.dry_run import Read, ReadKind
+
+SHAPE_OPERATIONS: Final = frozenset(
+    {
+        "nonzero", "nonzero_numpy", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive",
+        "bincount", "repeat_interleave_Tensor", "_index_put_impl_",
+    }
+)  # fmt: skip
+"""Operations whose result has a size that depends on data."""
+FINITE: Final = re.compile(r"isnan|isinf|isfinite|finite|overflow|found_inf")
+"""What a line has that asks whether numbers are finite."""
+FALSE: Final = re.compile(r"isnan|isinf|overflow|found_inf|\.any\(|not_finite|non_?finite")
+"""What a line has whose truth value is false in a training that goes well."""
+MOST_READS: Final = 50_000
+"""Reads by one line after which a loop counts as waiting for a value that never comes."""
+WATCHER: Final = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_size_t, ctypes.c_char_p)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlace:
+    """Where and for what the device is read."""
+
+    kind: ReadKind
+    operation: str
+    file: str | None
+    line: int | None
+    function: str | None
+    via: str | None
+    assumed: str
+
+
+class ReadLog:
+    """Counts the reads of this process by line."""
+
+    def __init__(self) -> None:
+        self.waits_at: str | None = None
+        self._counts: dict[ReadPlace, int] = {}
+        self._mutex = threading.Lock()
+        self._driver: ctypes.CDLL | None = None
+        self._callback = WATCHER(self._read)
+        self._on_stuck: Callable[[], None]
+
+    def watch(self, on_stuck: Callable[[], None]) -> bool:
+        """Begin. Returns False if this process has no emulated GPU. ``on_stuck`` is called when a loop waits for a value."""
+        driver = ctypes.CDLL("libcuda.so.1")
+        if not hasattr(driver, "eg_watch_reads"):
+            return False
+        driver.eg_cudnn_plans.restype = ctypes.c_uint64
+        self._on_stuck = on_stuck
+        driver.eg_watch_reads(self._callback)
+        self._driver = driver
+        return True
+
+    def stop(self) -> None:
+        """End. Nothing calls back into a Python that ends."""
+        if self._driver is not None:
+            self._driver.eg_watch_reads(None)
+
+    @property
+    def cudnn_plans(self) -> int:
+        """Number of operations that cuDNN executed."""
+        return 0 if self._driver is None else int(self._driver.eg_cudnn_plans())
+
+    def reads(self) -> list[Read]:
+        """Return all reads so far."""
+        with self._mutex:
+            counted = list(self._counts.items())
+        return [
+            Read(
+                kind=place.kind,
+                operation=place.operation,
+                file=place.file,
+                line=place.line,
+                function=place.function,
+                via=place.via,
+                count=count,
+                assumed=place.assumed,
+            )
+            for place, count in counted
+        ]
+
+    def _read(self, size_bytes: int, operations: bytes) -> int:
+        with guarded("a read of the emulated device"):
+            frame = sys._getframe(1)
+            if is_own(frame.f_code.co_filename):
+                return 0
+            place = _place(size_bytes, operations.decode().split(), frame)
+            with self._mutex:
+                count = self._counts[place] = self._counts.get(place, 0) + 1
+            if count == MOST_READS and self.waits_at is None:
+                self.waits_at = place.via or f"{Path(place.file or '').name}:{place.line}"
+                self._on_stuck()
+            return 1 if place.assumed == "True" else 0
+        return 0
+
+
+def _place(size_bytes: int, operations: list[str], frame: FrameType | None) -> ReadPlace:
+    """Find the lines, and from them and the operations what the value is for."""
+    library: tuple[str, int] | None = None
+    formats = False
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not is_own(file):
+            formats = formats or (is_torch(file) and file.endswith("_tensor_str.py"))
+            if not is_library(file):
+                break
+            if library is None and not is_torch(file):
+                library = file, frame.f_lineno
+        frame = frame.f_back
+    user = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    file, line = library or user or ("", 0)
+    kind, assumed = _purpose(size_bytes, operations, linecache.getline(file, line))
+    return ReadPlace(
+        "print" if formats else kind,
+        operations[0] if operations else "",
+        user and user[0],
+        user and user[1],
+        None if frame is None else frame.f_code.co_name,
+        library and f"{'/'.join(Path(library[0]).parts[-2:])}:{library[1]}",
+        assumed,
+    )
+
+
+def _purpose(size_bytes: int, operations: list[str], text: str) -> tuple[ReadKind, str]:
+    if not SHAPE_OPERATIONS.isdisjoint(operations):
+        return "shape", "nothing"
+    scalar = "item" in operations or "_local_scalar_dense" in operations
+    if not scalar and (operations or size_bytes > 8):
+        return "copy", "zeros"
+    if size_bytes == 1:
+        return "check" if FINITE.search(text) else "branch", "False" if FALSE.search(text) else "True"
+    return "integer" if size_bytes == 8 else "number", "0"

@@ -1,0 +1,56 @@
+"""Report of one process of a dry run. The agent writes it as a JSON file; ``vramscope dryrun`` reads it."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+FOLDER_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_FOLDER"
+"""Environment variable with the folder of the reports. Set: this process is part of a dry run."""
+STEPS_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_STEPS"
+"""Environment variable with the number of optimizer steps after which a process ends."""
+
+ReadKind = Literal["shape", "branch", "check", "integer", "number", "copy", "print"]
+"""What a value that the program reads from the device is used for.
+
+shape     The size of a result depends on the data, as in ``nonzero()`` or ``x[mask]``.
+branch    A truth value.
+check     A truth value that asks whether numbers are finite.
+integer   One value of 8 bytes: an integer, as a rule.
+number    One value of 2 or 4 bytes.
+copy      A whole tensor.
+print     PyTorch formats a tensor as text.
+"""
+
+
+class Read(msgspec.Struct, frozen=True, kw_only=True):
+    """Reads of the device by one line of code. No value on an emulated device was computed."""
+
+    kind: ReadKind
+    operation: str
+    """PyTorch operation that reads; empty if it is not known."""
+    file: str | None = None
+    """File of the user's code; None in the backward pass, which has no line."""
+    line: int | None = None
+    function: str | None = None
+    via: str | None = None
+    """Line of an installed package that reads, as ``package/file.py:12``, if it is not the user's own line."""
+    count: int
+    """Number of reads."""
+    assumed: str
+    """The value that the program received instead."""
+
+
+class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Report of one process."""
+
+    rank: int
+    world_size: int
+    steps: int
+    """Optimizer steps that ended."""
+    waits_at: str | None = None
+    """Line of a loop that read the device so often that the process was ended."""
+    cudnn_plans: int
+    """Number of operations that cuDNN executed. Their workspaces are not counted."""
+    reads: list[Read]

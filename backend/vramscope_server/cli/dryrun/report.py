@@ -1,0 +1,208 @@
+"""The answer of ``vramscope dryrun``, as JSON and as text."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+from typing_extensions import TypedDict
+
+from vramscope_server.analysis.number_format import UNKNOWN, amount, count
+from vramscope_server.cli.dryrun.cards import Card
+from vramscope_server.cli.dryrun.training import Plan
+from vramscope_server.cli.dryrun.verdict import (
+    CONTEXT_HIGH_BYTES,
+    CONTEXT_LOW_BYTES,
+    Verdict,
+    place_of,
+    reads_of,
+)
+from vramscope_server.cli.tables import console, put
+
+CONTEXT_SOURCE: Final = "public reports, docs/dryrun.md"
+WORDS: Final = {
+    "shape": "size of a result",
+    "branch": "truth value",
+    "check": "check for finite numbers",
+    "integer": "integer",
+    "number": "number",
+    "copy": "copy of a tensor",
+    "print": "printed tensor",
+}
+LABELS: Final = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
+
+
+class RankPeaks(TypedDict):
+    """Peaks of one rank."""
+
+    rank: int
+    steps: int
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+
+
+class ReadRow(TypedDict):
+    """Reads of the device by one line."""
+
+    place: str
+    operation: str
+    kind: str
+    count: int
+    assumed: str
+
+
+class DryRunAnswer(TypedDict):
+    """Answer of ``vramscope dryrun --json``. Bytes; unknown is null."""
+
+    answer: str
+    exit_code: int
+    reasons: list[str]
+    assumptions: list[str]
+    card: str
+    card_bytes: int
+    card_source: str
+    torch: str
+    steps: int
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    peak_step: int | None
+    peak_phase: str | None
+    peak_categories: dict[str, int | None] | None
+    left_bytes: int | None
+    context_low_bytes: int
+    context_high_bytes: int
+    context_source: str
+    cudnn_operations: int
+    ranks: list[RankPeaks]
+    reads: list[ReadRow]
+    run_id: str
+    page: str
+
+
+def answer(verdict: Verdict, card: Card, plan: Plan, torch: str) -> DryRunAnswer:
+    """Collect everything that is printed."""
+    trial = verdict.trial
+    run: Any = trial.run or {}
+    steps = {report.rank: report.steps for report in trial.reports}
+    return {
+        "answer": verdict.answer,
+        "exit_code": verdict.exit_code,
+        "reasons": list(verdict.reasons),
+        "assumptions": list(verdict.assumptions),
+        "card": card.name,
+        "card_bytes": card.total_bytes,
+        "card_source": card.source,
+        "torch": torch,
+        "steps": trial.steps,
+        "peak_allocated_bytes": run.get("peak_allocated_bytes"),
+        "peak_reserved_bytes": run.get("peak_reserved_bytes"),
+        "peak_step": run.get("peak_step"),
+        "peak_phase": run.get("peak_phase"),
+        "peak_categories": run.get("peak_categories"),
+        "left_bytes": verdict.left_bytes,
+        "context_low_bytes": CONTEXT_LOW_BYTES,
+        "context_high_bytes": CONTEXT_HIGH_BYTES,
+        "context_source": CONTEXT_SOURCE,
+        "cudnn_operations": sum(report.cudnn_plans for report in trial.reports),
+        "ranks": [_rank(row, steps) for row in run.get("ranks", [])],
+        "reads": [
+            {
+                "place": place_of(read),
+                "operation": read.operation,
+                "kind": read.kind,
+                "count": read.count,
+                "assumed": read.assumed,
+            }
+            for read in reads_of(trial)
+        ],
+        "run_id": trial.run_id,
+        "page": f"{plan.server}/runs/{trial.run_id}",
+    }
+
+
+def _rank(row: Any, steps: dict[int, int]) -> RankPeaks:
+    return {
+        "rank": row["rank"],
+        "steps": steps.get(row["rank"], 0),
+        "peak_allocated_bytes": row["peak_allocated_bytes"],
+        "peak_reserved_bytes": row["peak_reserved_bytes"],
+    }
+
+
+def headline(found: DryRunAnswer) -> str:
+    """Format the answer as one line."""
+    card = f"{found['card']} ({amount(found['card_bytes'])})"
+    if found["answer"] == "not trustworthy":
+        return f"no trustworthy answer for {card}: {found['reasons'][0]}"
+    text = f"{found['answer']} on {card}"
+    if found["answer"] == "fits":
+        text = f"fits on {card}: {_left(found['left_bytes'])}"
+    elif found["answer"] == "does not fit":
+        text += f": it needs {amount(found['peak_allocated_bytes'])} for tensors and a CUDA context beside it"
+    elif found["reasons"]:
+        text += f": {found['reasons'][0]}"
+    if found["assumptions"]:
+        more = len(found["assumptions"]) - 1
+        text += f"; assumed that {found['assumptions'][0]}" + (f" (and {count(more)} more, below)" if more else "")
+    return text
+
+
+def _left(left_bytes: int | None) -> str:
+    if left_bytes is None:
+        return f"{UNKNOWN} what is left"
+    if left_bytes < 0:
+        return "only because PyTorch returned cached memory to the device"
+    return f"at least {amount(left_bytes)} are left"
+
+
+def print_answer(found: DryRunAnswer, server_stopped: bool) -> None:
+    """Print the answer as text."""
+    out = console()
+    style = {"fits": "bold green", "does not fit": "bold red"}.get(found["answer"], "bold yellow")
+    out.print(Text(headline(found), style=style))
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in _rows(found, server_stopped):
+        table.add_row(name, Text(text))
+    put(out, table)
+
+
+def _rows(found: DryRunAnswer, server_stopped: bool) -> list[tuple[str, str]]:
+    where = "" if found["peak_step"] is None else f" in step {found['peak_step']}"
+    phase = f", {found['peak_phase']}" if found["peak_phase"] else ""
+    rows = [
+        ("steps", f"{count(found['steps'])}, with PyTorch {found['torch']}"),
+        ("peak allocated", f"{amount(found['peak_allocated_bytes'])}{where}{phase}"),
+    ]
+    if found["peak_categories"]:
+        parts = [(value or 0, LABELS.get(name, name)) for name, value in found["peak_categories"].items()]
+        rows.append(("", ", ".join(f"{name} {amount(value)}" for value, name in sorted(parts, reverse=True) if value)))
+    rows.append(("peak reserved", amount(found["peak_reserved_bytes"])))
+    if len(found["ranks"]) > 1:
+        rows += [
+            (
+                f"rank {row['rank']}",
+                f"{amount(row['peak_allocated_bytes'])} allocated, {amount(row['peak_reserved_bytes'])} reserved",
+            )
+            for row in found["ranks"]
+        ]
+    low, high = amount(found["context_low_bytes"]), amount(found["context_high_bytes"])
+    rows.append(("CUDA context", f"{low} to {high} beside it ({found['context_source']})"))
+    if len(found["ranks"]) > 1:
+        rows.append(("NCCL", "takes hundreds of MiB more, which are not counted here"))
+    if found["cudnn_operations"]:
+        rows.append(("cuDNN", "convolutions ran; their workspaces are not counted, so the peaks are lower bounds"))
+    rows += [("doubt" if not at else "", text) for at, text in enumerate(found["reasons"])]
+    rows += [("assumed" if not at else "", text) for at, text in enumerate(found["assumptions"])]
+    rows += [
+        ("read as 0" if not at else "", f"{read['place']}: {WORDS[read['kind']]}, {_times(read['count'])}")
+        for at, read in enumerate(read for read in found["reads"] if read["kind"] in ("number", "copy", "check"))
+    ]
+    rows.append(("run", found["page"] + (" (after: vramscope server)" if server_stopped else "")))
+    return rows
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{count(number)} times"

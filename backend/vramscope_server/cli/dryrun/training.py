@@ -1,0 +1,156 @@
+"""Runs a training on the emulated GPU, and collects what its processes report."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from vramscope.launch import child_environment
+from vramscope.protocol.dry_run import FOLDER_VARIABLE, STEPS_VARIABLE, ProcessReport
+from vramscope.settings import Settings
+from vramscope_server.answers.run_detail import RunAnswer
+from vramscope_server.cli.client import Failure, ask
+from vramscope_server.cli.dryrun.cards import Card
+
+MIB: Final = 1024 * 1024
+OWN_SETTINGS: Final = {
+    "VRAMSCOPE_DETAIL": "every",
+    "VRAMSCOPE_LOSS": "0",
+    "VRAMSCOPE_PROFILE": "0",
+    "VRAMSCOPE_QUIET": "1",
+    "VRAMSCOPE_CLOSE_TIMEOUT_S": "20",
+}
+PROCESSES: Final = ("--nproc-per-node", "--nproc_per_node", "--num_processes", "--num-processes", "--num_gpus")
+"""Options of torchrun, accelerate and deepspeed for the number of processes on a machine."""
+
+TrialEnd = Literal["ended", "out of memory", "failed", "waits", "late"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is run, and how long."""
+
+    command: Sequence[str]
+    libraries: Sequence[Path]
+    server: str
+    steps: int
+    most_seconds: float
+
+    @property
+    def devices(self) -> int:
+        """Number of emulated devices: one for each process that the command starts, else one."""
+        for position, word in enumerate(self.command):
+            option, equals, value = word.partition("=")
+            if option in PROCESSES:
+                number = value if equals else "".join(self.command[position + 1 : position + 2])
+                return int(number) if number.isdecimal() and int(number) > 0 else 1
+        return 1
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of the training on a card of some size."""
+
+    total_bytes: int
+    context_bytes: int
+    """What the emulated CUDA context took of it."""
+    run_id: str
+    status: int
+    """Exit status of the command."""
+    end: TrialEnd
+    reports: Sequence[ProcessReport]
+    """One for each rank."""
+    run: RunAnswer | None
+    """The run as the server knows it; None if no process trained."""
+
+    @property
+    def steps(self) -> int:
+        """Steps that ended on every rank."""
+        return min((report.steps for report in self.reports), default=0)
+
+
+def train(plan: Plan, card: Card, total_bytes: int, context_bytes: int) -> Trial:
+    """Run the command once. Its output goes to stderr."""
+    run_id = secrets.token_hex(8)
+    with tempfile.TemporaryDirectory(prefix="vramscope-dryrun-") as folder:
+        environment = _environment(plan, card, Path(folder), run_id)
+        environment["EMULATED_GPU_TOTAL_MEM"] = str(total_bytes)
+        environment["EMULATED_GPU_CONTEXT_MEM"] = str(context_bytes)
+        # In its own session, so that all of its processes can be ended together.
+        training = subprocess.Popen(plan.command, env=environment, stdout=sys.stderr, start_new_session=True)
+        late = False
+        try:
+            training.wait(plan.most_seconds)
+        except subprocess.TimeoutExpired:
+            late = True
+        finally:
+            _end_all(training)
+        reports = _reports(Path(folder))
+    try:
+        run: RunAnswer | None = ask(plan.server, f"/runs/{run_id}")
+    except Failure:
+        run = None
+    end: TrialEnd = "ended" if training.returncode == 0 else "failed"
+    if late:
+        end = "late"
+    elif any(report.waits_at for report in reports):
+        end = "waits"
+    elif training.returncode and run is not None and run["out_of_memory_count"]:
+        end = "out of memory"
+    return Trial(total_bytes, context_bytes, run_id, training.returncode, end, reports, run)
+
+
+def _environment(plan: Plan, card: Card, folder: Path, run_id: str) -> dict[str, str]:
+    script = next((Path(word).name for word in plan.command if word.endswith(".py")), plan.command[-1])
+    settings, _ = Settings.for_training(
+        server=plan.server,
+        run_id=run_id,
+        run_name=os.environ.get("VRAMSCOPE_RUN_NAME") or f"dry run of {script} on {card.name}",
+        tags=["dry run"],
+    )
+    environment = child_environment(os.environ, settings, plan.command) | OWN_SETTINGS
+    environment.pop("CUDA_VISIBLE_DEVICES", None)  # these are other devices
+    environment |= {
+        "LD_PRELOAD": " ".join([*map(str, plan.libraries), *os.environ.get("LD_PRELOAD", "").split()]),
+        "TRITON_LIBCUDA_PATH": str(plan.libraries[0].parent),
+        FOLDER_VARIABLE: str(folder),
+        STEPS_VARIABLE: str(plan.steps),
+        "EMULATED_GPU_DEVICES": str(plan.devices),
+        "EMULATED_GPU_LEDGER": str(folder / "ledger"),
+        "EMULATED_GPU_NAME": card.name,
+        "EMULATED_GPU_CAPABILITY": str(card.capability),
+        "EMULATED_GPU_MULTIPROCESSORS": str(card.multiprocessors),
+    }
+    return environment
+
+
+def _end_all(training: subprocess.Popen[bytes]) -> None:
+    """End what the command left behind: it is only of use to the command."""
+    try:
+        os.killpg(training.pid, signal.SIGTERM)
+        training.wait(5)
+    except subprocess.TimeoutExpired:
+        os.killpg(training.pid, signal.SIGKILL)
+        training.wait()
+    except ProcessLookupError:
+        training.wait()
+
+
+def _reports(folder: Path) -> list[ProcessReport]:
+    """Return the report of each rank; of several processes with one rank, that of the process that trained."""
+    best: dict[int, ProcessReport] = {}
+    for path in sorted(folder.glob("rank-*.json")):
+        report = msgspec.json.decode(path.read_bytes(), type=ProcessReport)
+        if report.rank not in best or report.steps > best[report.rank].steps:
+            best[report.rank] = report
+    return [best[rank] for rank in sorted(best)]

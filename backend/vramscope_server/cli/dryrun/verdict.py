@@ -1,0 +1,125 @@
+"""Decides from the trials of a dry run whether the training fits on the card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from vramscope.protocol.dry_run import Read
+from vramscope_server.analysis.number_format import amount, count
+from vramscope_server.cli.dryrun.cards import Card
+from vramscope_server.cli.dryrun.training import MIB, Trial
+from vramscope_server.cli.exit_codes import CHECK_FAILED, NOT_TRUSTWORTHY
+
+Answer = Literal["fits", "does not fit", "too close to say", "not trustworthy"]
+EXIT_CODES: Final[dict[Answer, int]] = {
+    "fits": 0,
+    "does not fit": CHECK_FAILED,
+    "too close to say": CHECK_FAILED,
+    "not trustworthy": NOT_TRUSTWORTHY,
+}
+CONTEXT_LOW_BYTES: Final = 256 * MIB
+"""CUDA context by the smallest public report with PyTorch 2 (docs/dryrun.md)."""
+CONTEXT_HIGH_BYTES: Final = 942 * MIB
+"""By the largest one."""
+LARGE_BYTES: Final = 1024 * 1024 * MIB
+"""Memory of the card on which the need is measured if the training does not fit."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer of a dry run."""
+
+    answer: Answer
+    reasons: Sequence[str]
+    """Why the answer is not trustworthy or too close."""
+    assumptions: Sequence[str]
+    """What was assumed about values, and could change the answer."""
+    trial: Trial
+    """The trial whose figures are shown: on the card, or on a large one if the training does not fit."""
+    left_bytes: int | None
+    """Memory of the card beyond peak reserved and the context's upper bound; None if it did not fit."""
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.answer]
+
+
+def faults(trial: Trial) -> list[str]:
+    """Return why nothing can be concluded from a trial."""
+    found = []
+    if trial.end == "late":
+        found.append(f"the training had ended only {count(trial.steps)} steps when the time was over (--timeout)")
+    elif trial.end == "waits":
+        place = next(report.waits_at for report in trial.reports if report.waits_at)
+        found.append(f"{place} waits in a loop for a value that is not computed")
+    elif trial.end == "failed":
+        found.append(f"the command failed with status {trial.status}")
+    elif trial.end == "ended" and not trial.steps:
+        found.append("no optimizer step ended")
+    for read in reads_of(trial):
+        if read.kind == "shape":
+            found.append(f"{place_of(read)}: the size of the result of {read.operation} depends on data")
+    return found
+
+
+def assumptions(trial: Trial) -> list[str]:
+    """Return what was assumed and could change the answer: truth values and integers."""
+    return [
+        f"{place_of(read)} is {read.assumed}" if read.kind == "branch" else f"{place_of(read)} reads {read.assumed}"
+        for read in reads_of(trial)
+        if read.kind in ("branch", "integer")
+    ]
+
+
+def reads_of(trial: Trial) -> list[Read]:
+    """Return the reads of all ranks, without repetition."""
+    found: dict[tuple[str, str], Read] = {}
+    for report in trial.reports:
+        for read in report.reads:
+            found.setdefault((place_of(read), read.kind), read)
+    return list(found.values())
+
+
+def place_of(read: Read) -> str:
+    """Format the line of a read: ``train.py:12``, or ``train.py:12 (transformers/trainer.py:3801)``."""
+    own = None if read.file is None else f"{read.file.rpartition('/')[2]}:{read.line}"
+    parts = [part for part in (own, read.via) if part is not None]
+    return f"{parts[0]} ({parts[1]})" if len(parts) == 2 else parts[0] if parts else "the backward pass"
+
+
+def left_on(card: Card, trial: Trial) -> int | None:
+    """Return what a card has beyond the trial's peak reserved and the upper bound of the context."""
+    peak = peak_reserved(trial)
+    return None if peak is None else card.total_bytes - CONTEXT_HIGH_BYTES - peak
+
+
+def peak_reserved(trial: Trial) -> int | None:
+    return None if trial.run is None else trial.run["peak_reserved_bytes"]
+
+
+def peak_allocated(trial: Trial) -> int | None:
+    return None if trial.run is None else trial.run["peak_allocated_bytes"]
+
+
+def is_certainly_too_large(card: Card, large: Trial) -> bool:
+    """Whether the tensors alone exceed the card, whatever the context takes."""
+    peak = peak_allocated(large)
+    return peak is not None and peak + CONTEXT_LOW_BYTES > card.total_bytes
+
+
+def verdict(answer: Answer, shown: Trial, trials: Iterable[Trial], card: Card) -> Verdict:
+    """Combine an answer with the doubts about the trials that it rests on."""
+    doubts = list(dict.fromkeys(fault for trial in trials for fault in faults(trial)))
+    reasons = list(doubts)
+    if answer == "too close to say" and not doubts:
+        low, high = amount(CONTEXT_LOW_BYTES), amount(CONTEXT_HIGH_BYTES)
+        reasons.append(f"it fits if the CUDA context takes {low}, and does not if it takes {high}")
+    return Verdict(
+        answer="not trustworthy" if doubts else answer,
+        reasons=reasons,
+        assumptions=assumptions(shown),
+        trial=shown,
+        left_bytes=left_on(card, shown) if answer == "fits" else None,
+    )
