@@ -63,7 +63,7 @@ def elsewhere(tmp_path):
     return {"cwd": tmp_path, "env": {**kept, "HOME": str(tmp_path)}}
 
 
-def test_the_wheel_holds_both_packages_the_pages_and_the_licence(wheel):
+def test_the_wheel_holds_the_packages_the_pages_and_the_licence(wheel):
     """And nothing of tests, examples or caches."""
     names = set(zipfile.ZipFile(wheel).namelist())
     for wanted in ("vramscope/agent.py", "vramscope/py.typed", "vramscope_server/app.py"):
@@ -71,7 +71,13 @@ def test_the_wheel_holds_both_packages_the_pages_and_the_licence(wheel):
     assert any(n.startswith("vramscope_server/frontend/") and n.endswith(".html") for n in names)
     assert any(n.startswith("vramscope_server/migrations/") for n in names)
     assert any(n.endswith(".dist-info/licenses/LICENSE") for n in names)
-    assert {n.split("/")[0].split("-")[0] for n in names} == {"vramscope", "vramscope_server"}
+    assert {n.split("/")[0].split("-")[0] for n in names} == {
+        "vramscope",
+        "vramscope_emulated_gpu",
+        "vramscope_server",
+    }
+    assert any(n.startswith("vramscope_emulated_gpu/src/") and n.endswith(".c") for n in names)
+    assert "vramscope_server/cli/dryrun/cards.csv" in names
     assert not [n for n in names if "__pycache__" in n]
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from vramscope.dry_run import largest_nonzero
 from vramscope.dry_run.read_log import ReadLog
 from vramscope.guard import guarded
 from vramscope.process.identity import job_rank
@@ -36,12 +37,14 @@ class DryRunProcess(StepListener):
 
     def begin(self) -> None:
         """Watch from now on, and write the report when the process ends."""
-        self._log.watch(self._end_stuck)
+        if self._log.watch(self._end_stuck):
+            largest_nonzero.install(self._log.add_largest)
         atexit.register(self._end)
 
     def step_ended(self, step: StepRecord) -> None:
         """End the program after its last step, as ``sys.exit()`` in its own code would."""
         self._steps += 1
+        self._log.step_ended()
         if self._steps == self._last:
             self.write()
             timer = threading.Timer(END_SECONDS, os._exit, [0])

@@ -12,11 +12,12 @@ import re
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from vramscope.dry_run.branches import value_to_go_on
 from vramscope.guard import guarded
 from vramscope.process.frames import is_library, is_own, is_torch
 from vramscope.protocol.dry_run import Read, ReadKind
@@ -30,10 +31,14 @@ SHAPE_OPERATIONS: Final = frozenset(
 """Operations whose result has a size that depends on data."""
 FINITE: Final = re.compile(r"isnan|isinf|isfinite|finite|overflow|found_inf")
 """What a line has that asks whether numbers are finite."""
-FALSE: Final = re.compile(r"isnan|isinf|overflow|found_inf|\.any\(|not_finite|non_?finite")
-"""What a line has whose truth value is false in a training that goes well."""
+NOT_FINITE: Final = re.compile(r"isnan|isinf|overflow|found_inf|non_?finite")
+"""What a line has that asks whether they are not: false in a training that goes well."""
+READS_UNTIL_CHANGE: Final = 1000
+"""Truth values read by one line in one step, after which the opposite is returned once: a loop may wait for it."""
 MOST_READS: Final = 50_000
-"""Reads by one line after which a loop counts as waiting for a value that never comes."""
+"""Reads by one line in one step after which a loop counts as waiting for a value that never comes."""
+SMALL_BYTES: Final = 64 * 1024
+"""Copies up to this size may hold sizes or positions, which decide what memory is needed."""
 WATCHER: Final = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_size_t, ctypes.c_char_p)
 
 
@@ -56,6 +61,7 @@ class ReadLog:
     def __init__(self) -> None:
         self.waits_at: str | None = None
         self._counts: dict[ReadPlace, int] = {}
+        self._in_step: dict[ReadPlace, int] = {}
         self._mutex = threading.Lock()
         self._driver: ctypes.CDLL | None = None
         self._callback = WATCHER(self._read)
@@ -102,17 +108,36 @@ class ReadLog:
 
     def _read(self, size_bytes: int, operations: bytes) -> int:
         with guarded("a read of the emulated device"):
-            frame = sys._getframe(1)
-            if is_own(frame.f_code.co_filename):
+            frame = sys._getframe().f_back  # None in a thread of the backward pass
+            if frame is not None and is_own(frame.f_code.co_filename):
                 return 0
             place = _place(size_bytes, operations.decode().split(), frame)
-            with self._mutex:
-                count = self._counts[place] = self._counts.get(place, 0) + 1
-            if count == MOST_READS and self.waits_at is None:
-                self.waits_at = place.via or f"{Path(place.file or '').name}:{place.line}"
-                self._on_stuck()
-            return 1 if place.assumed == "True" else 0
+            self._count(place)
+            if place.kind == "shape":
+                return int(size_bytes == 1)  # PyTorch checks its own arguments
+            changes = self._in_step[place] % READS_UNTIL_CHANGE == 0
+            return int((place.assumed == "True") != changes) if place.kind in ("branch", "check") else 0
         return 0
+
+    def step_ended(self) -> None:
+        """Begin the counts of the next step."""
+        with self._mutex:
+            self._in_step.clear()
+
+    @guarded("a result of the largest size")
+    def add_largest(self, frame: FrameType | None) -> None:
+        """Count a result for which the largest possible size was taken."""
+        if frame is None or not is_own(frame.f_code.co_filename):
+            place = _place(0, ["nonzero"], frame)
+            self._count(place if place.kind == "print" else replace(place, kind="largest", assumed="every element"))
+
+    def _count(self, place: ReadPlace) -> None:
+        with self._mutex:
+            self._counts[place] = self._counts.get(place, 0) + 1
+            count = self._in_step[place] = self._in_step.get(place, 0) + 1
+        if count == MOST_READS and self.waits_at is None:
+            self.waits_at = place.via or f"{Path(place.file or '').name}:{place.line}"
+            self._on_stuck()
 
 
 def _place(size_bytes: int, operations: list[str], frame: FrameType | None) -> ReadPlace:
@@ -130,7 +155,7 @@ def _place(size_bytes: int, operations: list[str], frame: FrameType | None) -> R
         frame = frame.f_back
     user = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
     file, line = library or user or ("", 0)
-    kind, assumed = _purpose(size_bytes, operations, linecache.getline(file, line))
+    kind, assumed = _purpose(size_bytes, operations, file, line)
     return ReadPlace(
         "print" if formats else kind,
         operations[0] if operations else "",
@@ -142,12 +167,15 @@ def _place(size_bytes: int, operations: list[str], frame: FrameType | None) -> R
     )
 
 
-def _purpose(size_bytes: int, operations: list[str], text: str) -> tuple[ReadKind, str]:
+def _purpose(size_bytes: int, operations: list[str], file: str, line: int) -> tuple[ReadKind, str]:
     if not SHAPE_OPERATIONS.isdisjoint(operations):
         return "shape", "nothing"
     scalar = "item" in operations or "_local_scalar_dense" in operations
     if not scalar and (operations or size_bytes > 8):
-        return "copy", "zeros"
+        return "small_copy" if size_bytes <= SMALL_BYTES else "copy", "zeros"
     if size_bytes == 1:
-        return "check" if FINITE.search(text) else "branch", "False" if FALSE.search(text) else "True"
+        text = linecache.getline(file, line)
+        if FINITE.search(text):
+            return "check", str(not NOT_FINITE.search(text))
+        return "branch", str(value_to_go_on(file, line) is not False)
     return "integer" if size_bytes == 8 else "number", "0"

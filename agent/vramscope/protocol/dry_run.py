@@ -11,15 +11,16 @@ FOLDER_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_FOLDER"
 STEPS_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_STEPS"
 """Environment variable with the number of optimizer steps after which a process ends."""
 
-ReadKind = Literal["shape", "branch", "check", "integer", "number", "copy", "print"]
+ReadKind = Literal["shape", "largest", "branch", "check", "integer", "number", "small_copy", "copy", "print"]
 """What a value that the program reads from the device is used for.
 
-shape     The size of a result depends on the data, as in ``nonzero()`` or ``x[mask]``.
+shape     The size of a result depends on the data, as in ``unique()``.
+largest   So it does, and the largest possible result was taken: ``nonzero()``, ``x[mask]``.
 branch    A truth value.
 check     A truth value that asks whether numbers are finite.
 integer   One value of 8 bytes: an integer, as a rule.
 number    One value of 2 or 4 bytes.
-copy      A whole tensor.
+copy      A whole tensor. ``small_copy``: of at most 64 KiB, which may hold sizes or positions.
 print     PyTorch formats a tensor as text.
 """
 

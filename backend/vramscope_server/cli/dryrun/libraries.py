@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -90,8 +91,8 @@ def libraries_for(torch: CudaTorch) -> list[Path]:
             with Bar("building the emulated GPU"), tempfile.TemporaryDirectory(dir=folder.parent) as new:
                 build.build(torch.package, cuda_headers.find("", torch.package.parent), Path(new) / "lib")
                 (Path(new) / "lib" / DONE).touch()
-                shutil.rmtree(folder, ignore_errors=True)
-                (Path(new) / "lib").replace(folder)
+                with contextlib.suppress(OSError):  # another process was first
+                    (Path(new) / "lib").replace(folder)
         except build.BuildError as fault:
             raise Failure(f"the emulated GPU cannot be built: {fault}", BAD_ARGUMENTS) from fault
     return sorted(folder.glob("lib*.so*"))

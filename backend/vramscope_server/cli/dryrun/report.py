@@ -23,11 +23,13 @@ from vramscope_server.cli.tables import console, put
 CONTEXT_SOURCE: Final = "public reports, docs/dryrun.md"
 WORDS: Final = {
     "shape": "size of a result",
+    "largest": "size of a result",
     "branch": "truth value",
     "check": "check for finite numbers",
     "integer": "integer",
     "number": "number",
     "copy": "copy of a tensor",
+    "small_copy": "copy of a small tensor",
     "print": "printed tensor",
 }
 LABELS: Final = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
@@ -137,7 +139,7 @@ def headline(found: DryRunAnswer) -> str:
         return f"no trustworthy answer for {card}: {found['reasons'][0]}"
     text = f"{found['answer']} on {card}"
     if found["answer"] == "fits":
-        text = f"fits on {card}: {_left(found['left_bytes'])}"
+        text = f"fits on {card}: {_left(found)}"
     elif found["answer"] == "does not fit":
         text += f": it needs {amount(found['peak_allocated_bytes'])} for tensors and a CUDA context beside it"
     elif found["reasons"]:
@@ -148,11 +150,14 @@ def headline(found: DryRunAnswer) -> str:
     return text
 
 
-def _left(left_bytes: int | None) -> str:
+def _left(found: DryRunAnswer) -> str:
+    left_bytes = found["left_bytes"]
     if left_bytes is None:
         return f"{UNKNOWN} what is left"
     if left_bytes < 0:
         return "only because PyTorch returned cached memory to the device"
+    if found["cudnn_operations"]:
+        return f"{amount(left_bytes)} are left for the workspaces of cuDNN"
     return f"at least {amount(left_bytes)} are left"
 
 
@@ -193,7 +198,7 @@ def _rows(found: DryRunAnswer, server_stopped: bool) -> list[tuple[str, str]]:
     if len(found["ranks"]) > 1:
         rows.append(("NCCL", "takes hundreds of MiB more, which are not counted here"))
     if found["cudnn_operations"]:
-        rows.append(("cuDNN", "convolutions ran; their workspaces are not counted, so the peaks are lower bounds"))
+        rows.append(("cuDNN", "convolutions ran, and their workspaces are not counted: the peaks are lower bounds"))
     rows += [("doubt" if not at else "", text) for at, text in enumerate(found["reasons"])]
     rows += [("assumed" if not at else "", text) for at, text in enumerate(found["assumptions"])]
     rows += [

@@ -64,6 +64,8 @@ class Trial:
     total_bytes: int
     context_bytes: int
     """What the emulated CUDA context took of it."""
+    asked: int
+    """Steps after which each process was to end."""
     run_id: str
     status: int
     """Exit status of the command."""
@@ -107,7 +109,7 @@ def train(plan: Plan, card: Card, total_bytes: int, context_bytes: int) -> Trial
         end = "waits"
     elif training.returncode and run is not None and run["out_of_memory_count"]:
         end = "out of memory"
-    return Trial(total_bytes, context_bytes, run_id, training.returncode, end, reports, run)
+    return Trial(total_bytes, context_bytes, plan.steps, run_id, training.returncode, end, reports, run)
 
 
 def _environment(plan: Plan, card: Card, folder: Path, run_id: str) -> dict[str, str]:

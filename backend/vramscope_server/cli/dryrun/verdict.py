@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -23,6 +23,13 @@ CONTEXT_LOW_BYTES: Final = 256 * MIB
 """CUDA context by the smallest public report with PyTorch 2 (docs/dryrun.md)."""
 CONTEXT_HIGH_BYTES: Final = 942 * MIB
 """By the largest one."""
+ASSUMED: Final[Mapping[str, str]] = {
+    "branch": "is {}",
+    "integer": "reads {}",
+    "small_copy": "copies {}",
+    "largest": "selects {} (an upper bound)",
+}
+"""Kinds of reads that could change the answer, with the end of the sentence."""
 LARGE_BYTES: Final = 1024 * 1024 * MIB
 """Memory of the card on which the need is measured if the training does not fit."""
 
@@ -50,7 +57,7 @@ def faults(trial: Trial) -> list[str]:
     """Return why nothing can be concluded from a trial."""
     found = []
     if trial.end == "late":
-        found.append(f"the training had ended only {count(trial.steps)} steps when the time was over (--timeout)")
+        found.append(f"{count(trial.steps)} of {count(trial.asked)} steps had ended when the time was over (--timeout)")
     elif trial.end == "waits":
         place = next(report.waits_at for report in trial.reports if report.waits_at)
         found.append(f"{place} waits in a loop for a value that is not computed")
@@ -65,12 +72,17 @@ def faults(trial: Trial) -> list[str]:
 
 
 def assumptions(trial: Trial) -> list[str]:
-    """Return what was assumed and could change the answer: truth values and integers."""
+    """Return what was assumed and could change the answer: truth values, integers and sizes."""
     return [
-        f"{place_of(read)} is {read.assumed}" if read.kind == "branch" else f"{place_of(read)} reads {read.assumed}"
+        f"{place_of(read)} {ASSUMED[read.kind].format(read.assumed)}"
         for read in reads_of(trial)
-        if read.kind in ("branch", "integer")
+        if read.kind in ASSUMED
     ]
+
+
+def is_upper_bound(trial: Trial) -> bool:
+    """Whether a result may be smaller on a real card than it was here."""
+    return any(read.kind == "largest" for read in reads_of(trial))
 
 
 def reads_of(trial: Trial) -> list[Read]:
@@ -112,6 +124,9 @@ def is_certainly_too_large(card: Card, large: Trial) -> bool:
 def verdict(answer: Answer, shown: Trial, trials: Iterable[Trial], card: Card) -> Verdict:
     """Combine an answer with the doubts about the trials that it rests on."""
     doubts = list(dict.fromkeys(fault for trial in trials for fault in faults(trial)))
+    if answer != "fits" and is_upper_bound(shown):
+        place = next(place_of(read) for read in reads_of(shown) if read.kind == "largest")
+        doubts.append(f"it does not fit if every element is selected at {place}, and may fit if fewer are")
     reasons = list(doubts)
     if answer == "too close to say" and not doubts:
         low, high = amount(CONTEXT_LOW_BYTES), amount(CONTEXT_HIGH_BYTES)

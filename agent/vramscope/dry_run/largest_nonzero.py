@@ -1,0 +1,36 @@
+"""``nonzero()`` of a dry run: every element counts as non-zero.
+
+``x[mask]``, ``masked_select``, ``torch.where(mask)`` and assignments by mask call it, so that all of them get the largest
+result that they can have. Without it they would be empty on a device that computes nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from vramscope.guard import guarded
+
+if TYPE_CHECKING:
+    import torch
+
+_library: Any = None
+
+
+@guarded("the largest nonzero()")
+def install(note: Callable[[FrameType | None], None]) -> None:
+    """Replace PyTorch's CUDA kernel in this process. ``note`` receives the frame of each call."""
+    global _library
+    import torch
+
+    def nonzero(tensor: torch.Tensor) -> torch.Tensor:
+        note(sys._getframe().f_back)
+        return tensor.new_empty((tensor.dim(), tensor.numel()), dtype=torch.int64).t()
+
+    _library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that another kernel was there is the purpose
+        _library.impl("nonzero", nonzero, "CUDA")

@@ -1,0 +1,144 @@
+"""``vramscope dryrun`` from end to end: real programs, a real server, the emulated GPU built for this PyTorch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ports import free_port
+
+from vramscope_server.cli.local_server import server_at
+
+pytestmark = pytest.mark.gpu
+VRAMSCOPE = [sys.executable, "-m", "vramscope_server"]
+TRAINING = """
+import os, torch
+torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024, device="cuda") for _ in range(4)])
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range({steps}):
+    x = torch.zeros({rows}, 1024, device="cuda")
+    {line}
+    model(x).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print("step", step)
+"""
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory) -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VRAMSCOPE_DATA_DIR", str(tmp_path_factory.mktemp("data")))
+        address = f"http://127.0.0.1:{free_port()}"
+        with server_at(address, "The test") as started:
+            assert started
+            yield address
+
+
+@pytest.fixture
+def dryrun(url, tmp_path):
+    """``dryrun(line, words...)``: exit code and answer for a training with this line."""
+
+    def run(
+        line: str = "pass", *words: str, steps: int = 100, rows: int = 64, launcher: Any = (sys.executable,)
+    ) -> Any:
+        script = tmp_path / "train.py"
+        script.write_text(TRAINING.format(line=line, steps=steps, rows=rows))
+        command = [*VRAMSCOPE, "dryrun", "--json", "--server", url, *words, "--", *launcher, str(script)]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("EMULATED_GPU_")}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=170, check=False)
+        assert done.returncode in (0, 1, 5), done.stderr
+        answer = json.loads(done.stdout)
+        assert answer["exit_code"] == done.returncode, done.stderr
+        return answer, done.stderr
+
+    return run
+
+
+def test_the_peaks_are_those_of_the_program_without_us(dryrun, tmp_path):
+    answer, said = dryrun("pass", "--card", "h100")
+    assert answer["answer"] == "fits"
+    assert (answer["steps"], answer["peak_phase"], answer["assumptions"]) == (3, "optimizer", [])
+    assert [line for line in said.splitlines() if line.startswith("step")] == ["step 0", "step 1"]
+
+    script = TRAINING.format(line="pass", steps=3, rows=64)
+    script += "\nprint(torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())"
+    (tmp_path / "alone.py").write_text(script)
+    alone = subprocess.run(
+        [sys.executable, "alone.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
+    peaks = answer["peak_allocated_bytes"], answer["peak_reserved_bytes"]
+    assert peaks == tuple(int(word) for word in alone.splitlines()[-1].split())
+
+
+def test_a_training_that_does_not_fit_says_what_it_needs(dryrun):
+    answer, _ = dryrun("extra = torch.empty(6 << 30, dtype=torch.uint8, device='cuda')", "--card", "a100-1g.5gb")
+    assert answer["answer"] == "does not fit"
+    assert 12 << 30 < answer["peak_allocated_bytes"] < 12.2 * (1 << 30), "the tensors of two steps exist for a moment"
+
+
+def test_masks_select_everything(dryrun):
+    """Assignments, selections and conditions: the sizes are as large as they can be."""
+    line = "y = x[x > 0]; z = torch.where(x > 0); x[x < 0] = 1; assert len(y) == len(z[0]) == x.numel()"
+    answer, said = dryrun(line, "--card", "l4")
+    assert answer["assumptions"] == ["train.py:8 selects every element (an upper bound)"], said
+
+
+def test_a_size_that_nobody_knows_is_not_trusted(dryrun):
+    answer, _ = dryrun("torch.unique(x)", "--card", "l4", "--steps", "1")
+    assert (answer["answer"], answer["exit_code"]) == ("not trustworthy", 5)
+    assert answer["reasons"] == ["train.py:8: the size of the result of _unique2 depends on data"]
+
+
+@pytest.mark.slow
+def test_each_rank_has_its_peaks(dryrun):
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    answer, said = dryrun("pass", "--card", "a10", launcher=launcher)
+    assert [(row["rank"], row["steps"]) for row in answer["ranks"]] == [(0, 3), (1, 3)], said
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--card", "l4"], "Missing argument"),
+        (["--card", "mi300x", "--", "python", "x.py"], "NVIDIA's cards only"),
+        (["--card", "v100-16", "--", sys.executable, "x.py"], "does not run on Tesla V100-SXM2-16GB"),
+    ],
+)
+def test_wrong_arguments_are_named(words, sentence, emulated_gpu):
+    done = subprocess.run([*VRAMSCOPE, "dryrun", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+
+
+def test_a_pytorch_for_the_cpu_is_refused(tmp_path):
+    from vramscope_server.cli.client import Failure
+    from vramscope_server.cli.dryrun.libraries import torch_of
+
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "version.py").write_text("__version__ = '2.13.0+cpu'\ncuda: str | None = None\n")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with pytest.raises(Failure, match=r"2\.13\.0\+cpu is built for another device"):
+        torch_of(str(python))
+
+
+def test_the_python_of_a_command_is_found(tmp_path):
+    from vramscope_server.cli.dryrun.libraries import interpreter_of
+
+    script = tmp_path / "torchrun"
+    script.write_text("#!/opt/env/bin/python3.12\n")
+    script.chmod(0o755)
+    assert interpreter_of([str(script), "train.py"]) == "/opt/env/bin/python3.12"
+    assert interpreter_of([sys.executable, "train.py"]) == sys.executable
+    assert Path(interpreter_of(["no-such-program"])) == Path(sys.executable)

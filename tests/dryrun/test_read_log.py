@@ -1,0 +1,114 @@
+"""What a program reads from the emulated device, with the line and the purpose."""
+
+from __future__ import annotations
+
+import runpy
+
+import pytest
+
+from vramscope.dry_run.read_log import ReadLog
+from vramscope.protocol.dry_run import Read
+
+pytestmark = pytest.mark.gpu
+BEFORE = "import torch\nx = torch.zeros(200, 100, device='cuda')\n"
+
+
+@pytest.fixture
+def reads_of(tmp_path, emulated_gpu):
+    """``reads_of(line)`` runs the line after one that makes a tensor, and returns what it read."""
+
+    def run(line: str) -> list[Read]:
+        path = tmp_path / "train.py"
+        path.write_text(BEFORE + line)
+        log = ReadLog()
+        assert log.watch(lambda: None)
+        try:
+            runpy.run_path(str(path))
+        finally:
+            log.stop()
+        found = log.reads()
+        assert all((read.file, read.line) == (str(path), 3) for read in found)
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "operation", "assumed"),
+    [
+        ("x.sum().item()", "number", "item", "0"),
+        ("float(x.sum())", "number", "item", "0"),
+        ("x.long().sum().item()", "integer", "item", "0"),
+        ("x[: x.long().sum()]", "integer", "item", "0"),
+        ("assert bool((x > 0).any())", "branch", "is_nonzero", "True"),
+        ("if (x > 0).any(): raise ValueError", "branch", "is_nonzero", "False"),
+        ("if torch.isnan(x).any(): raise ValueError", "check", "is_nonzero", "False"),
+        ("assert torch.isfinite(x).all()", "check", "is_nonzero", "True"),
+        ("x.cpu()", "copy", "to_dtype_layout", "zeros"),
+        ("x.tolist()", "copy", "to_dtype_layout", "zeros"),
+        ("x[0].cpu()", "small_copy", "to_dtype_layout", "zeros"),
+        ("x.unique()", "shape", "_unique2", "nothing"),
+        ("x.nonzero()", "shape", "nonzero", "nothing"),
+        ("x[x > 0]", "shape", "index_Tensor", "nothing"),
+        ("x.masked_select(x > 0)", "shape", "masked_select", "nothing"),
+        ("x.long().flatten().bincount()", "shape", "bincount", "nothing"),
+        (
+            "torch.repeat_interleave(torch.ones(3, dtype=torch.long, device='cuda'))",
+            "shape",
+            "repeat_interleave_Tensor",
+            "nothing",
+        ),
+    ],
+)
+def test_a_read_has_a_purpose(reads_of, line, kind, operation, assumed):
+    first, *others = reads_of(line)
+    assert (first.kind, first.operation, first.assumed) == (kind, operation, assumed)
+    assert {other.kind for other in others} <= {kind}
+
+
+@pytest.mark.parametrize("line", ["str(x)", "repr(x[0])", "f'{x}'"])
+def test_a_printed_tensor_decides_nothing(reads_of, line):
+    assert {read.kind for read in reads_of(line)} == {"print"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x @ x.t()",
+        "torch.nn.functional.softmax(x, -1).argmax(-1)",
+        "x.sort()",
+        "x.topk(3)",
+        "torch.tensor([1, 2], device='cuda').tolist()",  # the host wrote it
+        "torch.utils.checkpoint.checkpoint(torch.nn.Linear(100, 3).cuda(), x, use_reentrant=False)",
+        "torch.nn.utils.clip_grad_norm_([torch.nn.Parameter(x)], 1.0)",
+    ],
+)
+def test_what_stays_on_the_device_is_no_read(reads_of, line):
+    assert reads_of(line) == []
+
+
+def test_reads_of_one_line_are_counted(reads_of):
+    (read,) = reads_of("for _ in range(5): x.sum().item()")
+    assert read.count == 5
+
+
+def test_a_loop_that_waits_for_a_value_receives_the_opposite(reads_of):
+    (read,) = reads_of("while bool((x > 0).any()): x += 1")
+    assert (read.assumed, read.count) == ("True", 1000)
+
+
+def test_the_line_of_a_package_stands_beside_the_user_s(tmp_path, monkeypatch, emulated_gpu):
+    package = tmp_path / "site-packages" / "trainer_of_others"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("def mean(x):\n    return x.mean().item()\n")
+    monkeypatch.syspath_prepend(package.parent)
+    path = tmp_path / "train.py"
+    path.write_text(BEFORE + "import trainer_of_others\ntrainer_of_others.mean(x)")
+    log = ReadLog()
+    log.watch(lambda: None)
+    try:
+        runpy.run_path(str(path))
+    finally:
+        log.stop()
+    (read,) = log.reads()
+    assert (read.line, read.via) == (4, "trainer_of_others/__init__.py:2")

@@ -1,0 +1,137 @@
+"""What follows from the runs of a dry run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramscope.protocol.dry_run import ProcessReport, Read
+from vramscope_server.cli import dryrun
+from vramscope_server.cli.dryrun import report
+from vramscope_server.cli.dryrun.cards import card_named
+from vramscope_server.cli.dryrun.training import MIB, Plan, Trial
+from vramscope_server.cli.dryrun.verdict import CONTEXT_HIGH_BYTES, LARGE_BYTES, Verdict
+
+CARD = card_named("l4")
+PLAN = Plan(["python", "train.py"], [], "http://127.0.0.1:8265", 3, 60)
+
+
+def read(kind: str, **others: Any) -> Read:
+    values = {"operation": "item", "file": "/home/me/train.py", "line": 7, "count": 2, "assumed": "True"}
+    return Read(kind=kind, **values | others)
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """``judged(needed MiB, reads...)``: the verdict of a training that takes that much."""
+
+    def judge(
+        needed_mib: int, *reads: Read, end: str = "ended", steps: int = 3, waits_at: str | None = None
+    ) -> Verdict:
+        def train(plan: Plan, card: Any, total_bytes: int, context_bytes: int) -> Trial:
+            trials.append((total_bytes, context_bytes))
+            fits = needed_mib * MIB + context_bytes <= total_bytes
+            one = ProcessReport(rank=0, world_size=1, steps=steps, waits_at=waits_at, cudnn_plans=0, reads=list(reads))
+            run: Any = {"peak_allocated_bytes": needed_mib * MIB - MIB, "peak_reserved_bytes": needed_mib * MIB}
+            return Trial(
+                total_bytes, context_bytes, 3, "a" * 16, 0 if fits else 1, end if fits else "out of memory", [one], run
+            )
+
+        trials: list[tuple[int, int]] = []
+        monkeypatch.setattr(dryrun, "train", train)
+        verdict = dryrun.judge(PLAN, CARD)
+        assert trials[0] == (CARD.total_bytes, CONTEXT_HIGH_BYTES)
+        return verdict
+
+    return judge
+
+
+CARD_MIB = CARD.total_bytes // MIB
+
+
+def test_a_training_that_survives_with_the_largest_context_fits(judged):
+    verdict = judged(10_000)
+    assert (verdict.answer, verdict.exit_code) == ("fits", 0)
+    assert verdict.left_bytes == CARD.total_bytes - CONTEXT_HIGH_BYTES - 10_000 * MIB
+
+
+def test_tensors_that_exceed_the_card_do_not_fit(judged):
+    verdict = judged(30_000)
+    assert (verdict.answer, verdict.exit_code) == ("does not fit", 1)
+    assert verdict.trial.total_bytes == LARGE_BYTES, "the figures are those of what it needs"
+
+
+def test_a_training_that_only_the_smallest_context_leaves_room_for_is_too_close(judged):
+    verdict = judged(CARD_MIB - 600)
+    assert (verdict.answer, verdict.exit_code) == ("too close to say", 1)
+    assert verdict.reasons == ["it fits if the CUDA context takes 256.0 MiB, and does not if it takes 942.0 MiB"]
+
+
+@pytest.mark.parametrize(
+    ("reads", "reason"),
+    [
+        ([read("shape", operation="_unique2")], "train.py:7: the size of the result of _unique2 depends on data"),
+        ([read("shape", file=None, line=None)], "the backward pass: the size of the result of item depends on data"),
+    ],
+)
+def test_a_size_that_depends_on_data_makes_the_answer_untrustworthy(judged, reads, reason):
+    verdict = judged(10_000, *reads)
+    assert (verdict.answer, verdict.exit_code, verdict.reasons) == ("not trustworthy", 5, [reason])
+
+
+@pytest.mark.parametrize(
+    ("others", "reason"),
+    [
+        ({"end": "failed"}, "the command failed with status 0"),
+        ({"steps": 0}, "no optimizer step ended"),
+        ({"end": "late", "steps": 1}, "1 of 3 steps had ended when the time was over (--timeout)"),
+        ({"end": "waits", "waits_at": "train.py:9"}, "train.py:9 waits in a loop for a value that is not computed"),
+    ],
+)
+def test_a_program_that_does_not_train_gives_no_answer(judged, others, reason):
+    assert judged(10_000, **others).reasons == [reason]
+
+
+def test_what_is_assumed_is_named_in_the_first_line(judged):
+    verdict = judged(10_000, read("branch"), read("integer", line=9, assumed="0"), read("number", line=10, assumed="0"))
+    found = report.answer(verdict, CARD, PLAN, "2.13.0")
+    assert found["assumptions"] == ["train.py:7 is True", "train.py:9 reads 0"]
+    assert report.headline(found).endswith("; assumed that train.py:7 is True (and 1 more, below)")
+
+
+@pytest.mark.parametrize("kind", ["number", "check", "copy", "print"])
+def test_what_decides_nothing_is_not_in_the_first_line(judged, kind):
+    found = report.answer(judged(10_000, read(kind)), CARD, PLAN, "2.13.0")
+    assert report.headline(found) == "fits on NVIDIA L4 (22.0 GiB): at least 11.3 GiB are left"
+
+
+def test_an_upper_bound_that_fits_is_an_answer(judged):
+    verdict = judged(10_000, read("largest", assumed="every element"))
+    assert (verdict.answer, verdict.assumptions) == ("fits", ["train.py:7 selects every element (an upper bound)"])
+
+
+@pytest.mark.parametrize("needed_mib", [30_000, CARD_MIB - 600])
+def test_an_upper_bound_that_does_not_fit_is_none(judged, needed_mib):
+    verdict = judged(needed_mib, read("largest", assumed="every element"))
+    assert verdict.answer == "not trustworthy"
+    assert "may fit if fewer are" in verdict.reasons[0]
+
+
+def test_with_convolutions_what_is_left_is_for_their_workspaces(judged):
+    found = report.answer(judged(10_000), CARD, PLAN, "2.13.0") | {"cudnn_operations": 5}
+    assert report.headline(found) == "fits on NVIDIA L4 (22.0 GiB): 11.3 GiB are left for the workspaces of cuDNN"
+
+
+@pytest.mark.parametrize(
+    ("words", "devices"),
+    [
+        ("python train.py", 1),
+        ("torchrun --nproc-per-node 4 train.py", 4),
+        ("torchrun --nproc_per_node=2 train.py", 2),
+        ("torchrun --nproc-per-node gpu train.py", 1),
+        ("accelerate launch --num_processes 3 train.py", 3),
+    ],
+)
+def test_each_process_has_a_device(words, devices):
+    assert Plan(words.split(), [], "", 3, 60).devices == devices
