@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramscope_server.cli.client import Failure
-from vramscope_server.cli.dryrun.cards import CARDS, card_named
+from vramscope_server.cli.dryrun.cards import CARDS, card_named, cards_named
 
 
 @pytest.mark.parametrize("words", ["l4", "L4", "NVIDIA L4"])
@@ -43,3 +43,10 @@ def test_memory_is_that_of_the_card_s_name():
     assert {card.key for card in CARDS} == sizes.keys()
     for card in CARDS:
         assert 0.88 < card.total_bytes / (sizes[card.key] << 30) < 1.02, card.key
+
+
+def test_several_cards_and_all():
+    assert [card.key for card in cards_named("l4, RTX 4090,l4")] == ["l4", "4090"]
+    assert cards_named("all") == list(CARDS)
+    with pytest.raises(Failure, match="is not known"):
+        cards_named("l4,")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 from vramscope.protocol.dry_run import ProcessReport, Read
-from vramscope_server.cli import dryrun
-from vramscope_server.cli.dryrun import report
+from vramscope_server.cli.dryrun import report, several_cards
 from vramscope_server.cli.dryrun.cards import card_named
 from vramscope_server.cli.dryrun.training import MIB, Plan, Trial
 from vramscope_server.cli.dryrun.verdict import CONTEXT_HIGH_BYTES, LARGE_BYTES, Verdict
 
+dryrun = import_module("vramscope_server.cli.dryrun")  # the command of this name is a function
 CARD = card_named("l4")
 PLAN = Plan(["python", "train.py"], [], "http://127.0.0.1:8265", 3, 60)
 
@@ -135,3 +136,26 @@ def test_with_convolutions_what_is_left_is_for_their_workspaces(judged):
 )
 def test_each_process_has_a_device(words, devices):
     assert Plan(words.split(), [], "", 3, 60).devices == devices
+
+
+@pytest.mark.parametrize(
+    ("needed_mib", "answers"),
+    [
+        (10_000, {"t4": "fits", "l4": "fits", "4090": "fits"}),
+        (22_000, {"t4": "does not fit", "l4": "too close to say", "4090": "fits"}),
+    ],
+)
+def test_several_cards_are_compared_with_one_run_for_each_capability(monkeypatch, needed_mib, answers):
+    ran = []
+
+    def train(plan: Plan, card: Any, total_bytes: int, context_bytes: int) -> Trial:
+        ran.append((card.capability, total_bytes))
+        one = ProcessReport(rank=0, world_size=1, steps=3, cudnn_plans=0, reads=[])
+        run: Any = {"peak_allocated_bytes": needed_mib * MIB - 300 * MIB, "peak_reserved_bytes": needed_mib * MIB}
+        return Trial(total_bytes, context_bytes, 3, "a" * 16, 0, "ended", [one], run)
+
+    monkeypatch.setattr(several_cards, "train", train)
+    rows = several_cards.judge_all(PLAN, [card_named(word) for word in answers])
+    assert {one.card.key: one.verdict.answer for one in rows} == answers
+    assert ran == [(75, LARGE_BYTES), (89, LARGE_BYTES)]
+    assert several_cards.exit_code(rows) == 0

@@ -46,6 +46,7 @@ class DryRunProcess(StepListener):
         self._steps += 1
         self._log.step_ended()
         if self._steps == self._last:
+            self._log.stop()  # what the program reads while it ends has no effect on the steps
             self.write()
             timer = threading.Timer(END_SECONDS, os._exit, [0])
             timer.daemon = True

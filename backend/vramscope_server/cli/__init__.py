@@ -266,7 +266,10 @@ def run(words: Annotated[list[str], typer.Argument(metavar="-- python train.py")
 @app.command()
 def dryrun(
     command: Annotated[list[str], typer.Argument(metavar="-- python train.py", help="Command to run, after --")],
-    card: Annotated[str, typer.Option(help="Card to emulate, as vramscope cards lists them")] = "h100",
+    card: Annotated[
+        str,
+        typer.Option(help="Card to emulate, as vramscope cards lists them; several with commas between them, or all"),
+    ] = "h100",
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps before the training is ended")] = 3,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds after which a run is ended")] = 900,
     server: ServerUrl = DEFAULT_SERVER,

@@ -61,6 +61,13 @@ OTHERS: Final = re.compile(r"(?i)\b(mi\d{3}\w?|radeon|rx ?\d{4}|instinct|gaudi|t
 """Devices of other makers."""
 
 
+def cards_named(words: str) -> list[Card]:
+    """Find the cards of ``--card``: one, several with commas between them, or ``all``. Raises client.Failure."""
+    if words.strip().lower() == "all":
+        return list(CARDS)
+    return list(dict.fromkeys(card_named(word) for word in words.split(",")))
+
+
 def card_named(words: str) -> Card:
     """Find a card by its word or name. Raises client.Failure with the list if there is none."""
     wanted = _plain(words)

@@ -78,7 +78,9 @@ class Trial:
     @property
     def steps(self) -> int:
         """Steps that ended on every rank."""
-        return min((report.steps for report in self.reports), default=0)
+        if not self.reports:  # the processes were killed
+            return 0 if self.run is None else self.run["steps"] or 0
+        return min(report.steps for report in self.reports)
 
 
 def train(plan: Plan, card: Card, total_bytes: int, context_bytes: int) -> Trial:
@@ -110,6 +112,11 @@ def train(plan: Plan, card: Card, total_bytes: int, context_bytes: int) -> Trial
     elif training.returncode and run is not None and run["out_of_memory_count"]:
         end = "out of memory"
     return Trial(total_bytes, context_bytes, plan.steps, run_id, training.returncode, end, reports, run)
+
+
+def tell(sentence: str) -> None:
+    """Print what is being done, on stderr."""
+    print(f"vramscope: {sentence}", file=sys.stderr, flush=True)
 
 
 def _environment(plan: Plan, card: Card, folder: Path, run_id: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from vramscope.protocol.dry_run import Read
-from vramscope_server.analysis.number_format import amount, count
+from vramscope_server.analysis.number_format import count
 from vramscope_server.cli.dryrun.cards import Card
 from vramscope_server.cli.dryrun.training import MIB, Trial
 from vramscope_server.cli.exit_codes import CHECK_FAILED, NOT_TRUSTWORTHY
@@ -121,16 +121,15 @@ def is_certainly_too_large(card: Card, large: Trial) -> bool:
     return peak is not None and peak + CONTEXT_LOW_BYTES > card.total_bytes
 
 
-def verdict(answer: Answer, shown: Trial, trials: Iterable[Trial], card: Card) -> Verdict:
-    """Combine an answer with the doubts about the trials that it rests on."""
+def verdict(answer: Answer, shown: Trial, trials: Iterable[Trial], card: Card, too_close: str = "") -> Verdict:
+    """Combine an answer with the doubts about the trials that it rests on. ``too_close`` says why no answer is possible."""
     doubts = list(dict.fromkeys(fault for trial in trials for fault in faults(trial)))
     if answer != "fits" and is_upper_bound(shown):
         place = next(place_of(read) for read in reads_of(shown) if read.kind == "largest")
         doubts.append(f"it does not fit if every element is selected at {place}, and may fit if fewer are")
     reasons = list(doubts)
     if answer == "too close to say" and not doubts:
-        low, high = amount(CONTEXT_LOW_BYTES), amount(CONTEXT_HIGH_BYTES)
-        reasons.append(f"it fits if the CUDA context takes {low}, and does not if it takes {high}")
+        reasons.append(too_close)
     return Verdict(
         answer="not trustworthy" if doubts else answer,
         reasons=reasons,
