@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vramscope_server.analysis.number_format import amount, count
+from vramscope_server.answers.run_detail import RunAnswer
 from vramscope_server.cli.client import Failure, ask, path_of, print_json
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.cli.format import ABSENT, plain
@@ -51,7 +52,8 @@ def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_b
         traces = of_file(Path(target))
     else:
         traces = [of_run(server, target)]
-        peak = ask(server, f"/runs/{path_of(server, target)}")["peak_reserved_bytes"]
+        detail: RunAnswer = ask(server, f"/runs/{path_of(server, target)}")
+        peak = detail["peak_reserved_bytes"]
     from vramscope_server.analysis.simulator.settings import BadSetting
     from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, sweep
 
