@@ -86,7 +86,7 @@ def get_figure(request: Request, record: str) -> Response:
     """Memory and counters as a figure."""
     with reader(request.app.state.services) as connection:
         oom = _oom_record(connection, require_error(connection, record))
-    return answer({"figure": _draw(oom).to_dict()})
+    return answer(FigureAnswer(figure=_draw(oom).to_dict()))
 
 
 @router.get(
@@ -98,7 +98,7 @@ def get_loss(request: Request, record: str) -> Response:
 
     with reader(request.app.state.services) as connection:
         oom = _oom_record(connection, require_error(connection, record))
-    return answer({"figure": last_losses.draw(*loss_of(oom)).to_dict()})
+    return answer(FigureAnswer(figure=last_losses.draw(*loss_of(oom)).to_dict()))
 
 
 @router.get("/oom/{record}/map", summary="Segment map at the error", responses=answers_with(MapAtError))
@@ -108,8 +108,9 @@ def get_map(
     """As of a recording; also of a bystander. ``figure`` is null and all else 0 where the layout was not read."""
     trace = _segments(request.app.state.services, record)
     if trace is None:
-        return answer({"figure": None, "read": False})
-    return answer({"read": True, **drawn_map(trace, LinearLayout(trace.end), low, high, lines, columns)})
+        return answer(MapAtError(figure=None, read=False))
+    drawn: MapAtError = {"read": True, **drawn_map(trace, LinearLayout(trace.end), low, high, lines, columns)}
+    return answer(drawn)
 
 
 @router.get(
@@ -120,7 +121,8 @@ def get_block(request: Request, record: str, offset: Offset) -> Response:
     trace = _segments(request.app.state.services, record)
     row = None if trace is None else LinearLayout(trace.end)
     block = None if row is None else block_at(row, offset)
-    return answer(None if trace is None or row is None or block is None else describe(trace, row, block))
+    found: Block | None = None if trace is None or row is None or block is None else describe(trace, row, block)
+    return answer(found)
 
 
 def _segments(services: Services, record: str) -> Trace | None:
