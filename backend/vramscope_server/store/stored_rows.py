@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
 
+from vramscope_server.answers.run_detail import CategoryMemory, Pitfall, Technique
 from vramscope_server.store.tables import runs, sessions
 
 
@@ -43,7 +45,7 @@ class StoredRun:
     peak_reserved_bytes: int | None = None
     peak_step: int | None = None
     peak_phase: str | None = None
-    peak_categories: dict[str, int | None] | None = None
+    peak_categories: CategoryMemory | None = None
     inactive_split_bytes: int | None = None
     reserved_minus_allocated_bytes: int | None = None
     unusable_bytes: int | None = None
@@ -61,16 +63,16 @@ class StoredRun:
     recordings: int | None = None
     profiles: int | None = None
     oom_records: int | None = None
-    techniques: list[dict[str, Any]] | None = None
+    techniques: list[Technique] | None = None
     """Techniques of the lowest rank (``messages.Technique``), as plain values."""
-    findings: list[dict[str, Any]] | None = None
+    findings: list[Pitfall] | None = None
     sparkline: list[int | None] = field(default_factory=list)
     first_time_ns: int | None = None
     last_time_ns: int | None = None
     first_step: int | None = None
     last_step: int | None = None
 
-    def update(self, values: dict[str, Any]) -> None:
+    def update(self, values: Mapping[str, object]) -> None:
         """Set columns by name. Raises AttributeError for a name that is no column."""
         for name, value in values.items():
             setattr(self, name, value)
