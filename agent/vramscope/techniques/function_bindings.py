@@ -41,7 +41,7 @@ class _Snapshot(NamedTuple):
     """Variables of a function at the time of its forward."""
 
     function: weakref.ref[FunctionType]
-    variables: dict[str, Any]
+    variables: dict[str, tuple[type, Any]]
 
 
 class FunctionBindings:
