@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, Final, TypedDict
+from typing import Final, TypedDict
 
 import numpy as np
 
@@ -71,12 +71,12 @@ def by_category(facts: Facts, record: OomRecord) -> list[OwnerBytes]:
     return [row for row in rows if row["bytes"] or row["name"] == "free"]
 
 
-def by_module(record: OomRecord) -> list[dict[str, Any]]:
+def by_module(record: OomRecord) -> list[dict[str, str | int]]:
     """Memory of each module, in total and by category, the largest first. A newer agent may report further categories."""
     rows: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for holder in record.holders:
         rows[holder.module][holder.category] = holder.held_bytes
-    modules: list[dict[str, Any]] = [
+    modules: list[dict[str, str | int]] = [
         {"module": name or "(the model itself)", "bytes": sum(parts.values()), **parts} for name, parts in rows.items()
     ]
     return sorted(modules, key=lambda row: -int(row["bytes"]))[:MOST_MODULES]
