@@ -7,8 +7,42 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
 
+from typing_extensions import NotRequired, TypedDict
+
 from vramscope_server.answers.run_detail import CategoryMemory, Pitfall, Technique
 from vramscope_server.store.tables import runs, sessions
+
+
+class StoredOverhead(TypedDict):
+    """The newest ``messages.Overhead`` of a session, as plain values."""
+
+    seconds_per_step: float | None
+    fraction: float | None
+    resolvable: bool
+    noise_fraction: float | None
+    watched_steps: int
+    unwatched_steps: int
+    hook_seconds: float
+    sampler_cpu_seconds: float
+    dropped_samples: NotRequired[int | None]
+
+
+class StoredTechniques(TypedDict):
+    """The newest ``messages.Techniques`` of a session, as plain values."""
+
+    time_ns: int
+    step: int
+    techniques: list[Technique]
+    findings: NotRequired[list[Pitfall]]
+
+
+class RunChange(TypedDict, total=False):
+    """Columns of a run that a user may change."""
+
+    name: str
+    tags: list[str]
+    pinned: bool
+    baseline: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,8 +88,7 @@ class StoredRun:
     step_median_ns: int | None = None
     out_of_memory: int | None = None
     dropped_samples: int = 0
-    overhead: dict[str, Any] | None = None
-    """The newest ``messages.Overhead``, as plain values."""
+    overhead: StoredOverhead | None = None
     leaks: int | None = None
     leaked_bytes: int | None = None
     worst_leak: str | None = None
@@ -103,9 +136,8 @@ class StoredSession:
     skew_ns: int | None = None
     """Clock of the sender minus the server's clock."""
     dropped_samples: int = 0
-    overhead: dict[str, Any] | None = None
-    techniques: dict[str, Any] | None = None
-    """The newest ``messages.Techniques``, as plain values."""
+    overhead: StoredOverhead | None = None
+    techniques: StoredTechniques | None = None
     error_type: str | None = None
     error_line: str | None = None
 
