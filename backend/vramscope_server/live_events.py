@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import msgspec
 import numpy as np
@@ -131,7 +131,7 @@ class LiveEvents:
     def _clear_pending(self) -> None:
         self._rows: dict[tuple[str, int, int, str, int], _Rows] = {}
         self._scans: dict[tuple[str, int], messages.Scan] = {}
-        self._recordings: dict[str, dict[str, Any]] = {}
+        self._recordings: dict[str, _NewRecording] = {}
         self._runs: dict[str, RunRow] = {}
 
     def _drop_all(self) -> None:
@@ -170,7 +170,21 @@ class LiveEvents:
             self._oldest = dropped.id
 
 
-def _rows(run: str, rank: int, device: int, stream: str, skew_ns: int, blocks: list[ReadyBlock]) -> dict[str, Any]:
+class _NewRecording(TypedDict):
+    run: str
+    rank: int
+    recording: str
+
+
+class _NewRows(TypedDict):
+    run: str
+    rank: int
+    device: int
+    stream: str
+    columns: dict[str, list[Any]]
+
+
+def _rows(run: str, rank: int, device: int, stream: str, skew_ns: int, blocks: list[ReadyBlock]) -> _NewRows:
     columns: dict[str, list[Any]] = {
         "time_seconds": [(t - skew_ns) / 1e9 for block in blocks for t in block.columns["time_ns"].tolist()]
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Literal, TypedDict
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -195,7 +195,17 @@ def _name(host: str) -> str:
     return host.partition(":")[0].lower()
 
 
-def cookie_options(headers: Mapping[str, str], scheme: str) -> dict[str, Any]:
+class CookieOptions(TypedDict):
+    """Attributes of a cookie, as Response.set_cookie takes them."""
+
+    httponly: bool
+    samesite: Literal["strict"]
+    path: str
+    max_age: int
+    secure: bool
+
+
+def cookie_options(headers: Mapping[str, str], scheme: str) -> CookieOptions:
     """Attributes of the sign-in cookie: not readable by scripts, not sent to other sites, encrypted over HTTPS."""
     secure = scheme == "https" or headers.get("x-forwarded-proto") == "https"
     return {"httponly": True, "samesite": "strict", "path": "/", "max_age": 30 * 86_400, "secure": secure}

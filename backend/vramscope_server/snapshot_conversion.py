@@ -12,11 +12,13 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypedDict
 
 import numpy as np
 
+from vramscope_server.analysis.snapshot_format.device_facts import DeviceFacts
 from vramscope_server.analysis.snapshot_format.reader import MAX_MEMORY_BYTES, BadSnapshot, read
 from vramscope_server.analysis.timeline.render_cache import save_pictures
 from vramscope_server.analysis.trace.column_store import save, save_stacks
@@ -31,8 +33,15 @@ STACKS: Final = "stacks"
 """Folder that all devices share."""
 
 
-def convert(source: Path, folder: Path, memory_bytes: int) -> dict[str, Any]:
-    """Convert a file into a new folder; returns its devices and notes. Raises BadSnapshot, OSError, MemoryError."""
+class ConvertedFile(TypedDict):
+    """Devices and notes of a converted file."""
+
+    devices: list[DeviceFacts]
+    notes: list[str]
+
+
+def convert(source: Path, folder: Path, memory_bytes: int) -> ConvertedFile:
+    """Convert a file into a new folder. Raises BadSnapshot, OSError, MemoryError."""
     told_at = 0.0
 
     def progress(done: int, total: int) -> None:
@@ -46,16 +55,16 @@ def convert(source: Path, folder: Path, memory_bytes: int) -> dict[str, Any]:
     _print({"done": size, "total": size})
     source.unlink()  # converted; the disk may be small
     save_stacks(snapshot.devices[0], folder / STACKS)
-    devices = []
+    devices: list[DeviceFacts] = []
     while snapshot.devices:
         trace = snapshot.devices.pop(0)
         moments = save(trace, folder / str(trace.device))
         save_pictures(trace, folder / str(trace.device))
-        devices.append(device_row(trace) | {"peak_reserved_bytes": moments.peak_reserved_bytes})
+        devices.append(device_row(trace, moments.peak_reserved_bytes))
     return {"devices": devices, "notes": snapshot.notes}
 
 
-def device_row(trace: Trace) -> dict[str, Any]:
+def device_row(trace: Trace, peak_reserved_bytes: int) -> DeviceFacts:
     """A device, as a row of the list of snapshots."""
     events = trace.events
     time_ns = events.time_ns[events.time_ns >= 0]
@@ -77,10 +86,11 @@ def device_row(trace: Trace) -> dict[str, Any]:
         "settings_in_force": trace.settings_in_force,
         "torch": trace.torch,
         "notes": [*trace.notes, *missing_event_notes(trace)],
+        "peak_reserved_bytes": peak_reserved_bytes,
     }
 
 
-def _print(report: dict[str, Any]) -> None:
+def _print(report: Mapping[str, object]) -> None:
     print(json.dumps(report), flush=True)
 
 

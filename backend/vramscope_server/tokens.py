@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, TypedDict
 
 import sqlalchemy as sa
 
@@ -36,6 +36,16 @@ class Token:
     scopes: tuple[str, ...]
     created_ns: int
     last_used_ns: int | None
+
+
+class ListedToken(TypedDict):
+    """A token without its secret."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    created_seconds: float | None
+    last_used_seconds: float | None
 
 
 class Tokens:
@@ -123,7 +133,7 @@ class Tokens:
         with contextlib.suppress(QueueFull, StorageTrouble, WriterClosed):
             self._writer.do(lambda connection, _: connection.execute(change))
 
-    def listed(self) -> list[dict[str, Any]]:
+    def listed(self) -> list[ListedToken]:
         """Tokens without their secrets."""
         return [
             {

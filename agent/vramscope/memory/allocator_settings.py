@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Final
+from typing import Final
+
+from vramscope.memory.pytorch_snapshot import ReportedSettings
 
 MIB: Final = 1 << 20
 VARIABLES: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
@@ -43,7 +45,7 @@ def allocator_settings() -> str:
     return _text_in_force.get(text, text)[:_MAX_CHARACTERS]
 
 
-def settings_text(reported: dict[str, Any]) -> str:
+def settings_text(reported: ReportedSettings) -> str:
     """Return the settings as they were set. ``reported``: a snapshot's ``allocator_settings``."""
     text = reported.get(VARIABLES[0])
     if isinstance(text, str):
@@ -51,7 +53,7 @@ def settings_text(reported: dict[str, Any]) -> str:
     return next((os.environ[name] for name in VARIABLES if os.environ.get(name)), "")
 
 
-def settings_in_force(reported: dict[str, Any], text: str) -> dict[str, int | float | bool | str | None]:
+def settings_in_force(reported: ReportedSettings, text: str) -> dict[str, int | float | bool | str | None]:
     """Return each setting that PyTorch reports, and the two it does not report, read from the text. None: no limit."""
     settings: dict[str, int | float | bool | str | None] = {}
     for name in _UNCHANGED:
@@ -72,7 +74,7 @@ def settings_in_force(reported: dict[str, Any], text: str) -> dict[str, int | fl
     return settings
 
 
-def text_in_force(reported: dict[str, Any], text: str) -> str:
+def text_in_force(reported: ReportedSettings, text: str) -> str:
     """Return the last text, followed by settings that earlier texts left in force: each text resets only some settings.
 
     ``reported``: a snapshot's ``allocator_settings``. Settings that PyTorch does not report are not included.
@@ -96,7 +98,7 @@ def _current_text() -> str:
     return next((os.environ[name] for name in VARIABLES if name in os.environ), "")
 
 
-def _reported_settings() -> dict[str, Any]:
+def _reported_settings() -> ReportedSettings:
     """A snapshot's ``allocator_settings``; {} where that would take long or create a CUDA context. About 20 µs."""
     import torch
 

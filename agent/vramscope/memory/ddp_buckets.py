@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from typing import Any, Final
 
+from vramscope.memory.pytorch_snapshot import SnapshotSegment
 from vramscope.protocol.series import CPU
 
 OWNER: Final = "bucket of gradients"
@@ -50,7 +51,7 @@ def _sizes_from_logging(module: Any) -> list[list[int]]:
     ]
 
 
-def addresses_of(sizes: Counter[int], segments: Iterable[dict[str, Any]], owned: Container[int]) -> list[int]:
+def addresses_of(sizes: Counter[int], segments: Iterable[SnapshotSegment], owned: Container[int]) -> list[int]:
     """Return addresses of buckets among the blocks of a snapshot; none for a size that other blocks have too."""
     found: dict[int, list[int]] = {size: [] for size in sizes}
     for segment in segments:

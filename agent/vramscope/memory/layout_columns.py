@@ -6,9 +6,10 @@ from array import array
 from collections.abc import Callable
 from itertools import accumulate, repeat
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
 from vramscope.memory.pools import DEFAULT, Pools
+from vramscope.memory.pytorch_snapshot import SnapshotBlock, SnapshotSegment
 from vramscope.memory.stack_table import Stacks
 from vramscope.protocol.window import BLOCKS, STATES, Layout
 
@@ -20,7 +21,7 @@ _STATES: Final = {name: code for code, name in enumerate(STATES)} | {"active_awa
 
 
 def layout(
-    segments: list[dict[str, Any]], pools: Pools, stacks: Stacks, counters: dict[str, int], pause: Callable[[], None]
+    segments: list[SnapshotSegment], pools: Pools, stacks: Stacks, counters: dict[str, int], pause: Callable[[], None]
 ) -> Layout:
     """Convert the segments of one device, which lose their blocks. ``pause`` is called between slices.
 
@@ -36,7 +37,7 @@ def layout(
         "pool": array("q", pools.numbers([segment.get("segment_pool_id", DEFAULT) for segment in segments])),
     }
     block_columns = {name: array("q") for name in BLOCKS}
-    waiting: list[dict[str, Any]] = []
+    waiting: list[SnapshotBlock] = []
     for number, segment in enumerate(segments):
         blocks = segment.pop("blocks")
         sizes = list(map(_size, blocks))
@@ -52,7 +53,7 @@ def layout(
     return Layout(segments=_bytes(segment_columns), blocks=_bytes(block_columns), counters=counters)
 
 
-def _add(columns: dict[str, array[int]], blocks: list[dict[str, Any]], stacks: Stacks) -> None:
+def _add(columns: dict[str, array[int]], blocks: list[SnapshotBlock], stacks: Stacks) -> None:
     """Add the columns that do not follow from the blocks' positions."""
     columns["requested_bytes"].extend([block.get("requested_size", block["size"]) for block in blocks])
     columns["state"].extend([_STATES[block["state"]] for block in blocks])

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Any, Final
 
+from vramscope.memory.pytorch_snapshot import SnapshotSegment
 from vramscope.protocol.series import UNKNOWN
 
 DEFAULT: Final = (0, 0)
@@ -30,7 +31,7 @@ class Pools:
             self.ids.append((int(pool[0]), int(pool[1])))
         return list(map(known.__getitem__, ids))
 
-    def learn(self, segments: Iterable[dict[str, Any]]) -> None:
+    def learn(self, segments: Iterable[SnapshotSegment]) -> None:
         """Record the addresses of the pools' segments, for events without a pool (before torch 2.13)."""
         known = [
             (segment["address"], segment["total_size"], self.numbers([segment.get("segment_pool_id", DEFAULT)])[0])

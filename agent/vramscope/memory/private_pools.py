@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from vramscope.memory.pytorch_snapshot import SnapshotSegment
+
 RESERVED: Final = "reserved_bytes_by_private_pools"
 """Allocator counter, from PyTorch 2.13 on."""
 EVERY_S: Final = 2.0
@@ -44,7 +46,7 @@ class PrivatePools:
         return {"private_pools_bytes": reserved, **self._inside[device]}
 
 
-def inside_of(segments: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def inside_of(segments: Iterable[SnapshotSegment]) -> dict[str, int]:
     """What of these segments, as ``torch.cuda.memory_snapshot()`` gives them, all counters count as in use and as free pieces."""
     requested = active = pieces = 0
     for segment in segments:
@@ -62,9 +64,9 @@ def inside_of(segments: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     }
 
 
-def _layout(pool: tuple[int, int], device: int) -> Iterable[Mapping[str, Any]]:
+def _layout(pool: tuple[int, int], device: int) -> Iterable[SnapshotSegment]:
     """The segments of one pool on one device, without any history."""
     import torch
 
-    segments: list[dict[str, Any]] = torch.cuda.memory_snapshot(pool, include_traces=False)
+    segments: list[SnapshotSegment] = torch.cuda.memory_snapshot(pool, include_traces=False)
     return (segment for segment in segments if segment["device"] == device)

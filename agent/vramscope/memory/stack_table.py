@@ -5,13 +5,14 @@ from __future__ import annotations
 from array import array
 from typing import Any, Final
 
+from vramscope.memory.pytorch_snapshot import SnapshotFrame
 from vramscope.protocol.series import UNKNOWN
 
 MAX_FRAMES: Final = 64
 """Number of innermost frames of a stack that are kept."""
 MAX_CHARACTERS: Final = 1000
 
-Frames = list[dict[str, Any]]
+Frames = list[SnapshotFrame]
 
 
 class Stacks:
@@ -65,7 +66,7 @@ class Stacks:
             for name, column in zip(("file", "line", "function"), self._frames, strict=True)
         }
 
-    def _frame(self, frame: dict[str, Any]) -> int:
+    def _frame(self, frame: SnapshotFrame) -> int:
         key = (self._word(frame["filename"]), int(frame["line"]), self._word(frame["name"]))
         number = self._frame_numbers.setdefault(key, len(self._frames[0]))
         if number == len(self._frames[0]):

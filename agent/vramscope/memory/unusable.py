@@ -14,9 +14,10 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from itertools import compress
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from vramscope.memory.peak_counters import rounded_bytes
+from vramscope.memory.pytorch_snapshot import SnapshotSegment
 from vramscope.protocol import series
 from vramscope.protocol.window import ACTIONS, Window
 
@@ -85,11 +86,12 @@ class Demand:
             closed=settings.get("expandable_segments") is False,
         )
 
-    def unusable_bytes(self, segments: Iterable[Mapping[str, Any]]) -> int:
+    def unusable_bytes(self, segments: Iterable[SnapshotSegment]) -> int:
         """Of the segments of one device, as ``torch.cuda.memory_snapshot()`` gives them."""
         unusable = 0
         for segment in segments:
-            heap = (tuple(segment["segment_pool_id"]), segment["segment_type"] == "large", segment["stream"])
+            first, second = segment["segment_pool_id"]
+            heap = ((first, second), segment["segment_type"] == "large", segment["stream"])
             sizes = self.heaps.get(heap)
             blocks = segment["blocks"]
             for block in blocks:
@@ -141,7 +143,7 @@ class UnusableReader:
         return unusable
 
 
-def layout() -> list[dict[str, Any]] | None:
+def layout() -> list[SnapshotSegment] | None:
     """All segments and blocks, without any history.
 
     Before torch 2.11 they come with the whole history, which takes 40 µs an event: None while somebody records one. When recording
@@ -149,7 +151,7 @@ def layout() -> list[dict[str, Any]] | None:
     """
     import torch
 
-    read: Callable[..., list[dict[str, Any]]] = torch.cuda.memory_snapshot
+    read: Callable[..., list[SnapshotSegment]] = torch.cuda.memory_snapshot
     if "include_traces" in inspect.signature(read).parameters:
         return read(include_traces=False)
     # (Asked before there is an allocator, PyTorch crashes.)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from vramscope.guard import guarded
 from vramscope.memory.allocator_counters import counters_of
@@ -21,6 +21,15 @@ from vramscope.memory.stack_table import Stacks
 from vramscope.oom import other_models, owned_memory
 from vramscope.oom.leaks_at_error import LeaksAtError
 from vramscope.oom.recent_samples import RecentSamples
+from vramscope.oom.record_sections import (
+    ContextSection,
+    DeviceSection,
+    LayoutSection,
+    LeakSection,
+    OwnerSection,
+    TimelineSection,
+    WindowSection,
+)
 from vramscope.oom.timeline import Timeline, node
 from vramscope.oom.trigger import OomTrigger
 from vramscope.process import identity
@@ -45,8 +54,7 @@ MOST_BLOCKS_OF_BYSTANDER: Final = 40_000
 MOST_LEAKS: Final = 64
 MOST_TECHNIQUES: Final = 64
 
-Section = dict[str, Any]
-"""Fields of OomRecord."""
+_Section = TypeVar("_Section")
 Processes = Callable[[int], tuple[int | None, list[tuple[int, int | None]]] | None]
 """Own bytes on a device, and the other processes with theirs; None: NVML does not report them."""
 
@@ -131,18 +139,24 @@ class RecordBuilder:
         began = time.perf_counter()
         now_ns = time.time_ns()
         notes: list[str] = []
-        device = self._guarded("device", notes, lambda: self._device_section(trigger))
-        counters: dict[str, int] = device.get("counters", {})
+        device = self._guarded("device", notes, DeviceSection(), lambda: self._device_section(trigger))
+        counters = device.get("counters", {})
         owned = Owned(None, None)
         with guarded("the owners of an out-of-memory record"):
             owned = self._owned(trigger)
-        layout_section = self._guarded("layout", notes, lambda: self._layout_section(trigger, counters, notes))
+        layout_section = self._guarded(
+            "layout", notes, LayoutSection(), lambda: self._layout_section(trigger, counters, notes)
+        )
         kept = self._leaks_at_error.retained_by_exceptions(trigger, () if owned.live is None else owned.live.exceptions)
-        timeline = self._guarded("timeline", notes, lambda: self._timeline.section(trigger, now_ns, kept))
-        context = self._guarded("context", notes, lambda: self._context_section(trigger))
-        window = self._guarded("window", notes, lambda: self._window_section(trigger, notes))
+        timeline = self._guarded(
+            "timeline", notes, TimelineSection(), lambda: self._timeline.section(trigger, now_ns, kept)
+        )
+        context = self._guarded("context", notes, ContextSection(), lambda: self._context_section(trigger))
+        window = self._guarded("window", notes, WindowSection(), lambda: self._window_section(trigger, notes))
         steps = timeline.get("steps", {})
-        suspects = self._guarded("suspects", notes, lambda: self._leak_section(trigger, counters, owned, steps, kept))
+        suspects = self._guarded(
+            "suspects", notes, LeakSection(), lambda: self._leak_section(trigger, counters, owned, steps, kept)
+        )
         return OomRecord(
             record=identity.random_id(),
             seen_by=trigger.seen_by,
@@ -167,15 +181,15 @@ class RecordBuilder:
             **suspects,
         )
 
-    def _guarded(self, name: str, notes: list[str], build: Callable[[], Section]) -> Section:
+    def _guarded(self, name: str, notes: list[str], empty: _Section, build: Callable[[], _Section]) -> _Section:
         with guarded(f"the {name} section of an out-of-memory record"):
             return build()
         notes.append(f"The section {name} could not be read.")
-        return {}
+        return empty
 
     # -- sections ----------------------------------------------------------------------------------------------------
 
-    def _device_section(self, trigger: OomTrigger) -> Section:
+    def _device_section(self, trigger: OomTrigger) -> DeviceSection:
         """Numbers of the device and its processes."""
         device, total, free, limit = trigger.device, trigger.total_bytes, trigger.free_bytes, trigger.limit_bytes
         outside_before = None if device is None else self._recent.least_outside_bytes(device)
@@ -233,11 +247,11 @@ class RecordBuilder:
         )
         return Owned(memory, live)
 
-    def _layout_section(self, trigger: OomTrigger, counters: dict[str, int], notes: list[str]) -> Section:
+    def _layout_section(self, trigger: OomTrigger, counters: dict[str, int], notes: list[str]) -> LayoutSection:
         """Segments and blocks of the allocator, and its settings."""
         settings = settings_text({})
         pools = Pools()
-        section: Section = {
+        section: LayoutSection = {
             "settings": settings[:4096],
             "settings_in_force": settings_in_force({}, settings),
             "pools": pools.ids,
@@ -256,7 +270,7 @@ class RecordBuilder:
             section["layout"] = layout(segments, pools, Stacks(), counters, lambda: None)
         return section
 
-    def _context_section(self, trigger: OomTrigger) -> Section:
+    def _context_section(self, trigger: OomTrigger) -> ContextSection:
         """Running code, host, techniques and versions."""
         import torch
 
@@ -275,7 +289,7 @@ class RecordBuilder:
             "torch": str(torch.__version__),
         }
 
-    def _window_section(self, trigger: OomTrigger, notes: list[str]) -> Section:
+    def _window_section(self, trigger: OomTrigger, notes: list[str]) -> WindowSection:
         """The recording of allocator history, which ends here."""
         if self._windows is None or trigger.device is None or not trigger.is_own or not _is_cuda(trigger.device):
             return {}
@@ -288,7 +302,7 @@ class RecordBuilder:
         owned: Owned,
         steps: dict[str, bytes],
         kept: Sequence[messages.Leak],
-    ) -> Section:
+    ) -> LeakSection:
         """Leaks that are known, and late suspects."""
         suspects = self._leaks_at_error
         known = list(self._leaks())[: MOST_LEAKS - 1] or suspects.retained_from_last_step(trigger)
@@ -316,11 +330,22 @@ class RecordBuilder:
         return counters_of(share_peak_counters().read(device))
 
 
-def _owner_section(memory: OwnedMemory | None) -> Section:
+def _owner_section(memory: OwnedMemory | None) -> OwnerSection:
     if memory is None:
         return {}
-    section = memory._asdict()
-    return section | {"state_bytes_per_parameter_byte": section.pop("state_per_byte")}
+    return {
+        "owned_bytes": memory.owned_bytes,
+        "trainable_bytes": memory.trainable_bytes,
+        "waiting_bytes": memory.waiting_bytes,
+        "largest_parameter_bytes": memory.largest_parameter_bytes,
+        "gradients_at_once_bytes": memory.gradients_at_once_bytes,
+        "bucket_bytes": memory.bucket_bytes,
+        "narrow_bytes": memory.narrow_bytes,
+        "holders": memory.holders,
+        "optimizer_kind": memory.optimizer_kind,
+        "state_bytes_per_parameter_byte": memory.state_per_byte,
+        "update": memory.update,
+    }
 
 
 def _is_loading(trigger: OomTrigger, roots: Sequence[torch.nn.Module]) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vramscope.memory.category_arithmetic import allocated_before_forward
 from vramscope.oom.error_stack import wants_gradients
 from vramscope.oom.recent_samples import KEPT_NS, RecentSamples
+from vramscope.oom.record_sections import TimelineSection
 from vramscope.protocol import messages, series
 from vramscope.sampling.step_blocks import step_row
 from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER
@@ -39,7 +40,7 @@ class Timeline:
         self._clock, self._recent = clock, recent
         self._roots, self._losses = roots, losses
 
-    def section(self, trigger: OomTrigger, now_ns: int, kept: Sequence[messages.Leak]) -> dict[str, Any]:
+    def section(self, trigger: OomTrigger, now_ns: int, kept: Sequence[messages.Leak]) -> TimelineSection:
         """Samples, steps and inputs up to the error.
 
         kept   leaks by exceptions

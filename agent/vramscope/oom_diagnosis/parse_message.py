@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypedDict
 
 from vramscope.oom_diagnosis.log_text import all_joined, exception_name, joined, plain, without_prefixes
 from vramscope.oom_diagnosis.message_amounts import (  # fmt: skip
@@ -50,6 +50,40 @@ class Process:
     pid: int | None
     used_bytes: int
     mine: bool
+
+
+class ProcessFields(TypedDict):
+    """Process of a message, for JSON."""
+
+    pid: int | None
+    used_bytes: int
+    mine: bool
+
+
+class MessageFields(TypedDict):
+    """Fields of a message, for JSON."""
+
+    kind: str
+    text: str
+    certain: bool
+    device: int | None
+    asked_bytes: int | None
+    total_bytes: int | None
+    free_bytes: int | None
+    limit_bytes: int | None
+    process_bytes: int | None
+    allocated_bytes: int | None
+    private_pools_bytes: int | None
+    reserved_bytes: int | None
+    unallocated_bytes: int | None
+    worker: int | None
+    wording: str
+    shortened: bool
+    errors: int
+    processes: list[ProcessFields]
+    rounding_bytes: dict[str, int]
+    kind_words: str
+    """Kind of the message in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +127,26 @@ class Message:
     def is_known(self) -> bool:
         return self.kind != "unknown"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> MessageFields:
         """For JSON."""
-        fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("processes", "rounding_bytes")}
-        return fields | {
+        return {
+            "kind": self.kind,
+            "text": self.text,
+            "certain": self.certain,
+            "device": self.device,
+            "asked_bytes": self.asked_bytes,
+            "total_bytes": self.total_bytes,
+            "free_bytes": self.free_bytes,
+            "limit_bytes": self.limit_bytes,
+            "process_bytes": self.process_bytes,
+            "allocated_bytes": self.allocated_bytes,
+            "private_pools_bytes": self.private_pools_bytes,
+            "reserved_bytes": self.reserved_bytes,
+            "unallocated_bytes": self.unallocated_bytes,
+            "worker": self.worker,
+            "wording": self.wording,
+            "shortened": self.shortened,
+            "errors": self.errors,
             "processes": [{"pid": p.pid, "used_bytes": p.used_bytes, "mine": p.mine} for p in self.processes],
             "rounding_bytes": dict(self.rounding_bytes),
             "kind_words": KINDS[self.kind],
@@ -230,19 +280,26 @@ def _read(text: str, error: _Error) -> Message:
     return max(messages, key=lambda message: len(message.rounding_bytes) + len(message.processes))
 
 
+class _Facts(NamedTuple):
+    """Facts of a message other than its amounts."""
+
+    device: int | None = None
+    processes: tuple[Process, ...] = ()
+    wording: str = ""
+
+
 def _message(error: _Error, part: str, worker: int | None, *, shortened: bool) -> Message:
     kind = error.kind
-    numbers = Numbers()
-    more: dict[str, Any] = {"worker": worker}
+    numbers, facts = Numbers(), _Facts()
     if kind == "pytorch":
-        more |= _read_pytorch(part, numbers)
+        facts = _read_pytorch(part, numbers)
     elif kind == "preemptive":
         numbers.take("asked_bytes", [PREEMPTIVE], part)
-        more["wording"] = "2.13 and later"
+        facts = _Facts(wording="2.13 and later")
     elif kind == "cudaMallocAsync":
         _read_async(part, numbers)
         device = re.search(r"Allocation on device (\d{1,4})", part)
-        more["device"] = int(device.group(1)) if device else None
+        facts = _Facts(device=int(device.group(1)) if device else None)
     elif kind == "mps":
         for name, pattern in MPS.items():
             numbers.take(name, [pattern], part)
@@ -251,27 +308,39 @@ def _message(error: _Error, part: str, worker: int | None, *, shortened: bool) -
     elif kind == "host":
         numbers.take("asked_bytes", HOST_ASKED, part)
     elif kind == "kernel":
-        more |= _read_kernel(part)
+        facts = _read_kernel(part)
     elif kind == "ray":
         _read_node(part, numbers)
     elif kind in OTHER_SOFTWARE:
         numbers.take("asked_bytes", ASKED_ELSEWHERE, part)
-    found: dict[str, Any] = {**numbers.values, **more}
+    values = numbers.values
     return Message(
         kind=kind,
         text=part.rstrip(),
         certain=error.certain,
-        shortened=shortened,
+        device=facts.device,
+        asked_bytes=values.get("asked_bytes"),
+        total_bytes=values.get("total_bytes"),
+        free_bytes=values.get("free_bytes"),
+        limit_bytes=values.get("limit_bytes"),
+        process_bytes=values.get("process_bytes"),
+        allocated_bytes=values.get("allocated_bytes"),
+        private_pools_bytes=values.get("private_pools_bytes"),
+        reserved_bytes=values.get("reserved_bytes"),
+        unallocated_bytes=values.get("unallocated_bytes"),
+        processes=facts.processes,
         rounding_bytes=numbers.rounding,
-        **found,
+        worker=worker,
+        wording=facts.wording,
+        shortened=shortened,
     )
 
 
-def _read_kernel(part: str) -> dict[str, Any]:
+def _read_kernel(part: str) -> _Facts:
     pid, used = KILLED_PROCESS.search(part), KILLED_PROCESS_MEMORY.search(part)
     if pid is None or used is None:
-        return {}
-    return {"processes": (Process(int(pid.group(1)), amount(used.group(1), used.group(2))[0], True),)}
+        return _Facts()
+    return _Facts(processes=(Process(int(pid.group(1)), amount(used.group(1), used.group(2))[0], True),))
 
 
 def _read_node(part: str, numbers: Numbers) -> None:
@@ -283,7 +352,7 @@ def _read_node(part: str, numbers: Numbers) -> None:
         numbers.rounding |= {"total_bytes": off, "free_bytes": 2 * off}
 
 
-def _read_pytorch(part: str, numbers: Numbers) -> dict[str, Any]:
+def _read_pytorch(part: str, numbers: Numbers) -> _Facts:
     for name, patterns in FIELDS.items():
         numbers.take(name, patterns, part)
     values, rounding = numbers.values, numbers.rounding
@@ -304,11 +373,11 @@ def _read_pytorch(part: str, numbers: Numbers) -> dict[str, Any]:
         parts = ("allocated_bytes", "unallocated_bytes")  # (private pools are part of the first)
         values["reserved_bytes"] = sum(values.get(name, 0) for name in parts)
         rounding["reserved_bytes"] = sum(rounding.get(name, 0) for name in parts)
-    return {
-        "device": int(device.group(1)) if device else None,
-        "processes": tuple(processes),
-        "wording": wording_of(part, before_2_1=before_2_1),
-    }
+    return _Facts(
+        device=int(device.group(1)) if device else None,
+        processes=tuple(processes),
+        wording=wording_of(part, before_2_1=before_2_1),
+    )
 
 
 def _read_async(part: str, numbers: Numbers) -> None:

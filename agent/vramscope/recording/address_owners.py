@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.guard import guarded
 from vramscope.memory import ddp_buckets, deepspeed_zero
+from vramscope.memory.pytorch_snapshot import SnapshotSegment
 from vramscope.memory.tensor_bytes import unwrapped
 from vramscope.protocol.window import OWNER_CATEGORIES
 from vramscope.recording.named_tensors import DEPTH, NamedTensors
@@ -212,7 +213,7 @@ class Owners:
                 yield f"{name}.{what}" if what else name, tensor
 
     def columns(
-        self, device: int, bounds: list[int], freed: Collection[int], layouts: Sequence[Sequence[dict[str, Any]]] = ()
+        self, device: int, bounds: list[int], freed: Collection[int], layouts: Sequence[Sequence[SnapshotSegment]] = ()
     ) -> tuple[dict[str, bytes], list[str]]:
         """Return columns of window.OWNERS and the names, for one device. On the agent's own thread.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vramscope.memory.allocator_counters import counters_of
-from vramscope.memory.peak_counters import limit_bytes, share_peak_counters
+from vramscope.memory.peak_counters import Stats, limit_bytes, share_peak_counters
+from vramscope.memory.pytorch_snapshot import AllocatorSnapshot
 from vramscope.process.gc_pause import collector_paused
-from vramscope.recording.raw_window import DeviceFacts, Tree
+from vramscope.recording.raw_window import DeviceFacts
 
 
 class AllocatorReader:
@@ -21,13 +22,13 @@ class AllocatorReader:
         self.knows_limits = hasattr(torch._C, "_cuda_getMemoryFraction")
         """True if this torch reports whether a memory limit is set."""
 
-    def snapshot(self) -> Tree:
+    def snapshot(self) -> AllocatorSnapshot:
         """Return PyTorch's snapshot of all devices, as nested dicts."""
         with collector_paused():
-            tree: Tree = self._torch.cuda.memory._snapshot()
+            tree: AllocatorSnapshot = self._torch.cuda.memory._snapshot()
         return tree
 
-    def counters(self, device: int) -> Tree:
+    def counters(self, device: int) -> Stats:
         """Return the allocator's counters as nested dicts. The peaks that the user reads do not change."""
         return share_peak_counters().read(device)
 

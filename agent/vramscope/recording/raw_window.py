@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from vramscope.memory.pytorch_snapshot import AllocatorSnapshot
 from vramscope.protocol import series
 
 if TYPE_CHECKING:
     from vramscope.recording.address_owners import Owners
     from vramscope.recording.leaked_addresses import LeakedAddresses
-
-Tree = dict[str, Any]
-"""Snapshot of torch.cuda.memory._snapshot()."""
 
 
 class Mark(NamedTuple):
@@ -50,8 +48,8 @@ class RawWindow:
     """Maximum number of events in the history."""
     tag: str
     """Metadata of the agent's events: the tag, the mark's number and, after a dot, the module's."""
-    start: Tree
-    end: Tree
+    start: AllocatorSnapshot
+    end: AllocatorSnapshot
     facts: list[DeviceFacts]
     marks: list[Mark]
     modules: list[str]

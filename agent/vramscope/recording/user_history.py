@@ -3,10 +3,11 @@ change."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from vramscope.memory import unusable
+from vramscope.memory.pytorch_snapshot import SnapshotSegment
 from vramscope.process.identity import random_id
 from vramscope.protocol import series
 from vramscope.recording.counters import AllocatorReader
@@ -63,7 +64,7 @@ def _max_events_of(facts: DeviceFacts) -> int:
     return counters["allocation.all.allocated"] + 2 * counters["allocation.all.freed"]
 
 
-def _has_native_frames(segments: list[dict[str, Any]]) -> bool:
+def _has_native_frames(segments: Iterable[SnapshotSegment]) -> bool:
     """Check the first block that has frames. (The record's layout was read before, and with it these frames.)"""
     stacks = (block["frames"] for segment in segments for block in segment["blocks"] if block.get("frames"))
     return any(not str(frame["filename"]).endswith((".py", ">")) for frame in next(stacks, ()))

@@ -41,7 +41,7 @@ class _Snapshot(NamedTuple):
     """Variables of a function at the time of its forward."""
 
     function: weakref.ref[FunctionType]
-    variables: dict[str, Any]
+    variables: dict[str, tuple[type, Any]]
 
 
 class FunctionBindings:
@@ -134,7 +134,7 @@ def _variables(function: FunctionType) -> dict[str, tuple[type, Any]]:
     from torch import Tensor, nn
 
     code = function.__code__
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
         try:
             found[name] = cell.cell_contents

@@ -229,7 +229,7 @@ class SiteDifference(TypedDict):
     """Module; layers of one kind are one."""
     category: str | None
     """Category of most of the memory."""
-    category_words: str
+    category_words: str | None
     """The same in words; `several` if no category has more than half."""
     a_bytes: int
     """Memory in A."""

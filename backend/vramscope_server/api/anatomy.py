@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
 from vramscope.protocol.profile import Profile
 from vramscope_server.analysis.advice.all_rules import advise
-from vramscope_server.analysis.advice.facts import StepFacts
+from vramscope_server.analysis.advice.facts import Advice, StepFacts
 from vramscope_server.analysis.ownership.summary import summary
-from vramscope_server.answers.anatomy import AnatomyAnswer
+from vramscope_server.answers.anatomy import AdviceRow, AnatomyAnswer
+from vramscope_server.answers.run_detail import Technique
 from vramscope_server.api.fragmentation import Event
 from vramscope_server.api.profiles import newest_profile
 from vramscope_server.api.recording_request import open_recording, readable, require_event
@@ -55,9 +55,24 @@ def get_anatomy(request: Request, recording: str, event: Event = None) -> Respon
             profile and (profile.first_step, profile.reason),
         )
         advice = opened.once(key, ComputedOnce).get(
-            lambda: [dataclasses.asdict(one) for one in advise(facts_of(opened, run, profile))]
+            lambda: [_advice_row(one) for one in advise(facts_of(opened, run, profile))]
         )
-    return answer({"recording": stored.id, **summarized, "advice": advice})
+    anatomy: AnatomyAnswer = {"recording": stored.id, **summarized, "advice": advice}
+    return answer(anatomy)
+
+
+def _advice_row(advice: Advice) -> AdviceRow:
+    return {
+        "rule": advice.rule,
+        "sentence": advice.sentence,
+        "saves_bytes": advice.saves_bytes,
+        "seconds": advice.seconds,
+        "evidence": advice.evidence,
+        "source": advice.source,
+        "file": advice.file,
+        "line": advice.line,
+        "module": advice.module,
+    }
 
 
 class ComputedOnce:
@@ -65,9 +80,9 @@ class ComputedOnce:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: list[dict[str, Any]] | None = None
+        self._made: list[AdviceRow] | None = None
 
-    def get(self, make: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    def get(self, make: Callable[[], list[AdviceRow]]) -> list[AdviceRow]:
         """Result of ``make``; a second caller waits for the first."""
         with self._lock:
             if self._made is None:
@@ -89,7 +104,7 @@ def facts_of(opened: OpenRecording, run: KnownRun, profile: Profile | None = Non
 class KnownRun(NamedTuple):
     """Facts of a recording's run for advice."""
 
-    techniques: list[dict[str, Any]]
+    techniques: list[Technique]
     peak_allocated_bytes: int | None
     """Highest allocated memory of the steps of the rank that recorded."""
     phase_peaks_bytes: dict[str, int]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.engine import Connection
+from typing_extensions import TypedDict
 
 from vramscope_server.analysis.diff.by_line import difference
 from vramscope_server.analysis.diff.holdings import PeakAllocations, peak_allocations_of
 from vramscope_server.analysis.diff.steps import StepLine, step_line
-from vramscope_server.answers.compare import SitesAnswer, TimelinesAnswer
+from vramscope_server.answers.compare import ComparedStep, SitesAnswer, TimelinesAnswer
 from vramscope_server.api.problems import NotFound
 from vramscope_server.api.recording_request import open_recording, readable
 from vramscope_server.api.requested_range import reader
@@ -34,9 +35,15 @@ def get_sites(request: Request, a: Which, b: Which) -> Response:
     """
     (one, in_a), (two, in_b) = (_holdings(request, text, field) for text, field in ((a, "a"), (b, "b")))
     made = difference(in_a, in_b)
-    made["a"] |= one
-    made["b"] |= two
-    return answer(made)
+    sites: SitesAnswer = {
+        "a": {**made["a"], **one},
+        "b": {**made["b"], **two},
+        "difference_bytes": made["difference_bytes"],
+        "categories": made["categories"],
+        "rows": made["rows"],
+        "left_out": made["left_out"],
+    }
+    return answer(sites)
 
 
 @router.get("/compare/timelines", summary="One step of each of two recordings", responses=answers_with(TimelinesAnswer))
@@ -51,32 +58,44 @@ def get_timelines(
     """Allocated memory over the step that contains the peak, both steps on one axis."""
     from vramscope_server.figures import step_timelines as figure
 
-    lines, window = [], {}
+    lines = []
+    steps: list[ComparedStep] = []
     for text, field, position in ((a, "a", 0), (b, "b", place)):
         run, ident, stored, opened = _opened(request, text, field)
         with readable(stored):
             line = opened.once(("step line",), lambda: _line_of(opened))  # noqa: B023
         lines.append((str(run.name) if run else ident, position, line.share, line.allocated_bytes))
-        window[field] = {"recording": ident, "step": line.step}
-    return answer({"figure": figure.draw(lines).to_dict(), "window": window})
+        steps.append({"recording": ident, "step": line.step})
+    drawn = figure.draw(lines).to_dict()
+    return answer(TimelinesAnswer(figure=drawn, window={"a": steps[0], "b": steps[1]}))
 
 
 def _line_of(opened: OpenRecording) -> StepLine:
     return step_line(opened.trace, curve_in(opened), shown_first_in(opened))
 
 
-def _holdings(request: Request, text: str, field: str) -> tuple[dict[str, Any], PeakAllocations]:
+class _SideFacts(TypedDict):
+    """Facts of a compared recording, in addition to its peak."""
+
+    recording: str
+    run: str | None
+    name: str | None
+    run_peak_allocated_bytes: int | None
+    stacks: bool
+
+
+def _holdings(request: Request, text: str, field: str) -> tuple[_SideFacts, PeakAllocations]:
     run, ident, stored, opened = _opened(request, text, field)
     with readable(stored):
         made = opened.once(("holdings",), lambda: peak_allocations_of(opened.trace, curve_in(opened), sites_in(opened)))
-        fields = {
+        facts: _SideFacts = {
             "recording": ident,
             "run": run.id if run else None,
             "name": run.name if run else None,
             "run_peak_allocated_bytes": run.peak_allocated_bytes if run else None,
             "stacks": len(opened.trace.stacks) > 0,
         }
-    return fields, made
+    return facts, made
 
 
 def _opened(request: Request, text: str, field: str) -> tuple[StoredRun | None, str, StoredArtifact, OpenRecording]:

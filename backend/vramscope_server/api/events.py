@@ -6,7 +6,7 @@ import contextlib
 import re
 import tempfile
 from collections.abc import Iterator
-from typing import IO, Annotated, Any, Final, Literal
+from typing import IO, Annotated, Final, Literal
 
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
@@ -23,7 +23,7 @@ from vramscope_server.analysis.trace.search import EventFilter, matching_events
 from vramscope_server.analysis.trace.segment_map import stack_lines
 from vramscope_server.analysis.trace.trace import Trace, address_as_json
 from vramscope_server.analysis.trace.types import Events
-from vramscope_server.answers.recordings import EventsAnswer
+from vramscope_server.answers.recordings import EventRow, EventsAnswer, Pool
 from vramscope_server.api.problems import Conflict, InvalidParameter
 from vramscope_server.api.recording_request import open_recording, readable
 from vramscope_server.api.responses import answer
@@ -91,16 +91,17 @@ def get_events(
         )  # fmt: skip
         matching = matching_events(trace, wanted)
         rows = [_row(trace, at, zero) for at in matching[offset : offset + limit].tolist()]
-        pools = [{"pool": at, "id": list(name)} for at, name in enumerate(trace.pools)]
-        fields = {
-            "events": len(trace.events),
-            "matching": len(matching),
-            "offset": offset,
-            "frees_told": sites_in(opened).frees_told,
-            "pools": pools,
-            "rows": rows,
-        }
-        return answer(fields)
+        pools: list[Pool] = [{"pool": at, "id": list(name)} for at, name in enumerate(trace.pools)]
+        return answer(
+            EventsAnswer(
+                events=len(trace.events),
+                matching=len(matching),
+                offset=offset,
+                frees_told=sites_in(opened).frees_told,
+                pools=pools,
+                rows=rows,
+            )
+        )
 
 
 @router.get(
@@ -145,12 +146,12 @@ def get_export(
         return StreamingResponse(pieces, media_type=_MEDIA[form], headers=headers)
 
 
-def _row(trace: Trace, at: int, zero: int) -> dict[str, Any]:
+def _row(trace: Trace, at: int, zero: int) -> EventRow:
     events, lives = trace.events, trace.lives
     action, time, pool, step, phase = (
         int(column[at]) for column in (events.action, events.time_ns, events.pool, events.step, events.phase)
     )
-    row = {
+    row: EventRow = {
         "event": at,
         "seconds": (time - zero) / 1e9 if time >= 0 and zero >= 0 else None,
         "action": ACTIONS[action],

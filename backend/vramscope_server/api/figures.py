@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 
 from vramscope_server.analysis.series.chart_data import LossWindow, RunWindow, StreamWindow
-from vramscope_server.answers.steps import CompareFigure, RunFigure
+from vramscope_server.answers.steps import ComparedWindow, CompareFigure, CompareWindow, FigureWindow, RunFigure
 from vramscope_server.api.compare import compared_runs
 from vramscope_server.api.problems import NotFound
 from vramscope_server.api.requested_range import (
@@ -58,7 +58,7 @@ def get_figure(
         record = require_run(connection, run)
         place = require_rank_device(connection, record, rank, device)
         shown = run_window(connection, record, place, drawn, window)
-    return answer({"figure": drawn.draw(shown).to_dict(), "window": _as_answer(shown, first, to)})
+    return answer(RunFigure(figure=drawn.draw(shown).to_dict(), window=_as_answer(shown, first, to)))
 
 
 @router.get("/compare/figures/{name}", summary="Figure of several runs", responses=answers_with(CompareFigure))
@@ -82,13 +82,9 @@ def get_compare_figure(
         for record in compared_runs(connection, runs, base):
             place = require_rank_device(connection, record, None, None)
             shown.append(run_window(connection, record, place, drawn, window))
-    fields = {
-        "from": first,
-        "to": to,
-        "x": x,
-        "runs": [_as_answer(one, first, to) | {"run": one.run["run_id"]} for one in shown],
-    }
-    return answer({"figure": drawn.draw(shown).to_dict(), "window": fields})
+    windows: list[ComparedWindow] = [{**_as_answer(one, first, to), "run": one.run["run_id"]} for one in shown]
+    compared: CompareWindow = {"from": first, "to": to, "x": x, "runs": windows}
+    return answer(CompareFigure(figure=drawn.draw(shown).to_dict(), window=compared))
 
 
 def _known(figures: Mapping[str, Figure[Shown]], name: str) -> Figure[Shown]:
@@ -104,7 +100,7 @@ def _known(figures: Mapping[str, Figure[Shown]], name: str) -> Figure[Shown]:
     return figures[name]
 
 
-def _as_answer(shown: RunWindow, first: float | None, to: float | None) -> dict[str, Any]:
+def _as_answer(shown: RunWindow, first: float | None, to: float | None) -> FigureWindow:
     x: Axis = shown.x
     parts: dict[str, StreamWindow | LossWindow] = {**shown.streams}
     if shown.loss is not None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
 from vramscope_server.analysis.trace import segment_map, size_classes
 from vramscope_server.analysis.trace.trace import Trace
-from vramscope_server.answers.recordings import Block, RecordedMap, RecordingMoments, SizesAnswer, StripAnswer
+from vramscope_server.answers.recordings import (
+    Block,
+    FailedRequest,
+    RecordedMap,
+    RecordingMoments,
+    Reserved,
+    SegmentMap,
+    SizesAnswer,
+    StripAnswer,
+)
 from vramscope_server.api.recording_request import End, First, checked_events, open_recording, readable, require_event
 from vramscope_server.api.recordings import recording_row
 from vramscope_server.api.requested_range import Points
@@ -28,7 +37,6 @@ CellColumns = Annotated[int, Query(ge=16, le=2048, description="Number of cells 
 Offset = Annotated[int, Query(ge=0, description="Offset in bytes, all segments end to end.")]
 SMALLEST_VIEW_BYTES = 512
 OUTLINE_POINTS = 300
-PARTS = ("requested", "rounding", "usable", "unusable")
 
 
 @router.get(
@@ -41,30 +49,29 @@ def get_moments(request: Request, recording: str) -> Response:
     stored, opened = open_recording(request, recording)
     with readable(stored):
         moments, trace = opened.moments, opened.trace
-        return answer(
-            recording_row(stored)
-            | {
-                "device": trace.device,
-                "device_name": trace.device_name,
-                "device_total_bytes": trace.device_total_bytes,
-                "device_free_bytes": trace.device_free_bytes,
-                "limit_bytes": trace.limit_bytes,
-                "torch": trace.torch,
-                "backend": trace.backend,
-                "settings": trace.parsed_settings[0].text,
-                "reason": trace.reason,
-                "first_step": trace.first_step,
-                "last_step": trace.last_step,
-                "events": len(trace.events),
-                "lost_events": trace.lost_events,
-                "peak_event": moments.peak_event,
-                "growth_event": moments.growth_event,
-                "peak_reserved_bytes": moments.peak_reserved_bytes,
-                "out_of_memory_events": moments.out_of_memory_events,
-                "steps": [{"step": step, "event": event} for step, event in moments.steps],
-                "notes": trace.notes,
-            }
-        )
+        opened_row: RecordingMoments = {
+            **recording_row(stored),
+            "device": trace.device,
+            "device_name": trace.device_name,
+            "device_total_bytes": trace.device_total_bytes,
+            "device_free_bytes": trace.device_free_bytes,
+            "limit_bytes": trace.limit_bytes,
+            "torch": trace.torch,
+            "backend": trace.backend,
+            "settings": trace.parsed_settings[0].text,
+            "reason": trace.reason,
+            "first_step": trace.first_step,
+            "last_step": trace.last_step,
+            "events": len(trace.events),
+            "lost_events": trace.lost_events,
+            "peak_event": moments.peak_event,
+            "growth_event": moments.growth_event,
+            "peak_reserved_bytes": moments.peak_reserved_bytes,
+            "out_of_memory_events": moments.out_of_memory_events,
+            "steps": [{"step": step, "event": event} for step, event in moments.steps],
+            "notes": trace.notes,
+        }
+        return answer(opened_row)
 
 
 @router.get(
@@ -85,26 +92,38 @@ def get_strip(request: Request, recording: str, first: First = None, end: End = 
         made = breakdown_of(trace, points, first=first, end=end, parts=opened.parts)
         drawn = figure.draw(made, opened.moments.steps, capacity_bytes=trace.device_total_bytes)
 
-    def parts_at(of: Breakdown, at: int) -> dict[str, int]:
-        parts = {f"{name}_bytes": int(getattr(of, name)[at]) for name in PARTS}
-        return {"event": int(of.event[at]), "reserved_bytes": sum(parts.values()), **parts}
-
-    return answer(
-        {
-            "figure": drawn.to_dict(),
-            "from": first,
-            "to": end,
-            "events": len(trace.events),
-            "highest": parts_at(made, made.peak) | {"step": int(made.step[made.peak])},
-            "peak": parts_at(whole, whole.peak),
-            "out_of_memory": [
-                parts_at(whole, at) | {"asked_bytes": int(trace.events.size_bytes[whole.event[at]])}
-                for at in whole.ooms
-            ],
-            "misfits": made.misfits,
-            "outline": {"event": whole.event, "in_use_bytes": whole.in_use, "reserved_bytes": whole.reserved},
+    def parts_at(of: Breakdown, at: int) -> Reserved:
+        requested, rounding, usable, unusable = (
+            int(column[at]) for column in (of.requested, of.rounding, of.usable, of.unusable)
+        )
+        return {
+            "event": int(of.event[at]),
+            "reserved_bytes": requested + rounding + usable + unusable,
+            "requested_bytes": requested,
+            "rounding_bytes": rounding,
+            "usable_bytes": usable,
+            "unusable_bytes": unusable,
         }
-    )
+
+    def failed_at(at: int) -> FailedRequest:
+        return {**parts_at(whole, at), "asked_bytes": int(trace.events.size_bytes[whole.event[at]])}
+
+    strip: StripAnswer = {
+        "figure": drawn.to_dict(),
+        "from": first,
+        "to": end,
+        "events": len(trace.events),
+        "highest": {**parts_at(made, made.peak), "step": int(made.step[made.peak])},
+        "peak": parts_at(whole, whole.peak),
+        "out_of_memory": [failed_at(at) for at in whole.ooms],
+        "misfits": made.misfits,
+        "outline": {
+            "event": whole.event.tolist(),
+            "in_use_bytes": whole.in_use.tolist(),
+            "reserved_bytes": whole.reserved.tolist(),
+        },
+    }
+    return answer(strip)
 
 
 @router.get("/recordings/{recording}/map", summary="Segment map", responses=answers_with(RecordedMap))
@@ -124,12 +143,13 @@ def get_map(
         event = require_event(opened, event)
         step = int(trace.events.step[max(event, 0)]) if len(trace.events) else None
         drawn = drawn_map(trace, opened.row(event), low, high, lines, columns)
-        return answer({"event": event, "step": step, **drawn})
+        recorded: RecordedMap = {"event": event, "step": step, **drawn}
+        return answer(recorded)
 
 
 def drawn_map(
     trace: Trace, row: segment_map.LinearLayout, low: int | None, high: int | None, lines: int, columns: int
-) -> dict[str, Any]:
+) -> SegmentMap:
     """A part of the map with its numbers; without a figure if nothing is reserved."""
     from vramscope_server.figures import segment_map as figure
 
@@ -146,14 +166,9 @@ def drawn_map(
         "reserved_bytes": size,
         "segments": len(row.layout.segments),
         "blocks": len(blocks),
-        **{
-            f"{name}_bytes": int(blocks.size_bytes[blocks.state == code].sum())
-            for name, code in (
-                ("allocated", segment_map.ALLOCATED),
-                ("pending", segment_map.PENDING),
-                ("free", segment_map.INACTIVE),
-            )
-        },
+        "allocated_bytes": int(blocks.size_bytes[blocks.state == segment_map.ALLOCATED].sum()),
+        "pending_bytes": int(blocks.size_bytes[blocks.state == segment_map.PENDING].sum()),
+        "free_bytes": int(blocks.size_bytes[blocks.state == segment_map.INACTIVE].sum()),
         "free_pieces": int((blocks.state == segment_map.INACTIVE).sum()),
         "largest_free_bytes": int(blocks.size_bytes[blocks.state == segment_map.INACTIVE].max(initial=0)),
     }
@@ -174,8 +189,9 @@ def get_block(
     stored, opened = open_recording(request, recording)
     with readable(stored):
         row = opened.row(require_event(opened, event))
-        block = segment_map.block_at(row, offset)
-        return answer(None if block is None else segment_map.describe(opened.trace, row, block))
+        at = segment_map.block_at(row, offset)
+        block: Block | None = None if at is None else segment_map.describe(opened.trace, row, at)
+        return answer(block)
 
 
 @router.get(
@@ -192,4 +208,4 @@ def get_sizes(request: Request, recording: str, event: Event = None) -> Response
         event = require_event(opened, event)
         asked = opened.once(("requests",), lambda: size_classes.requests(opened.trace))
         drawn = figure.draw(asked, size_classes.free_blocks(opened.row(event).layout))
-        return answer({"figure": drawn.to_dict(), "event": event})
+        return answer(SizesAnswer(figure=drawn.to_dict(), event=event))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from fastapi import APIRouter, Request, Response
@@ -13,7 +12,8 @@ from vramscope.protocol import series
 from vramscope_server.analysis.leaks.leaked_allocations import CannotTell
 from vramscope_server.analysis.leaks.verdict_text import emptied_words, fits_when_full, kind_words, leak_verdict
 from vramscope_server.analysis.series.trend import Trend, models_slope, trend, until_full, work_grows
-from vramscope_server.answers.leaks import LeakReplay, LeakReport
+from vramscope_server.answers.leaks import FixEffect, Floor, Leak, LeakInWords, LeakReplay, LeakReport, LeakScan
+from vramscope_server.answers.shared_parts import Damage as DamagedRows
 from vramscope_server.api.problems import BadRecording, NotFound
 from vramscope_server.api.recording_request import readable
 from vramscope_server.api.requested_range import (
@@ -44,8 +44,6 @@ router = APIRouter(tags=["leaks"])
 _MOST_TRIED: Final = 8
 """Maximum number of recordings that are opened to find one with a leak's allocations."""
 
-FORECAST: Final = ("steps_to_out_of_memory", "steps_to_out_of_memory_at_least", "seconds_to_out_of_memory")
-
 _RECENT: Final = 0.1
 """Share of the steps whose highest peak counts as the peak of now."""
 
@@ -65,18 +63,17 @@ def get_leaks(
         peaks = _fit_of_peaks(connection, record, place, *window.bounds(record, place))
         used_bytes = _used_bytes(connection, record, place)
         outside_bytes = _outside_bytes(connection, record, place)
-    leaks = [
-        leak | {"kind_words": kind_words(leak), "emptied": emptied_words(leak)}
+    leaks: list[LeakInWords] = [
+        {**leak, "kind_words": kind_words(leak), "emptied": emptied_words(leak)}
         for leak in merge_leaks({r: x.scan for r, x in looked.items()})
     ]
     named = any(not leak["on_host"] for leak in leaks)
     work = fit is not None and peaks is not None and work_grows(fit, peaks) and not named
-    floor = _floor(record, place, fit, used_bytes, outside_bytes)
+    floor = _floor(record, place, fit, used_bytes, outside_bytes, damage_rows(damaged, place))
     if work or fits_when_full(leaks, floor["room_bytes"]):
-        floor |= dict.fromkeys(FORECAST)
-    floor["damaged"] = damage_rows(damaged, place)
-    died = record.state == "failed" and "OutOfMemory" in (record.error_type or "")
-    floor["ran_out_step"] = (record.last_step or 0) + 1 if died else None
+        floor["steps_to_out_of_memory"] = None
+        floor["steps_to_out_of_memory_at_least"] = None
+        floor["seconds_to_out_of_memory"] = None
     verdict = leak_verdict(
         leaks,
         looked=bool(looked),
@@ -91,30 +88,32 @@ def get_leaks(
         ran_out=bool(record.out_of_memory or record.oom_records),
         not_scanned=next((found.scan.not_scanned for found in looked.values() if found.scan.not_scanned), ""),
     )
-    return answer(
+    scans: list[LeakScan] = [
         {
-            "run_id": record.id,
-            "name": record.name,
-            "state": record.state,
-            "verdict": dataclasses.asdict(verdict),
-            "leaked_bytes": record.leaked_bytes,
-            "worst_leak": record.worst_leak,
-            "graphs_alive": record.graphs_alive,
-            "leaks": leaks,
-            "scans": [
-                {
-                    "rank": number,
-                    "time_seconds": seconds(found.scan.time_ns - display_skew_ns(found.skew_ns)),
-                    **{
-                        name: getattr(found.scan, name)
-                        for name in ("step", "reason", "seconds", "tensors", "not_scanned")
-                    },
-                    "leaks": len(found.scan.leaks),
-                }
-                for number, found in sorted(looked.items())
-            ],
-            "floor": floor,
+            "rank": number,
+            "time_seconds": seconds(found.scan.time_ns - display_skew_ns(found.skew_ns)),
+            "step": found.scan.step,
+            "reason": found.scan.reason,
+            "seconds": found.scan.seconds,
+            "tensors": found.scan.tensors,
+            "not_scanned": found.scan.not_scanned,
+            "leaks": len(found.scan.leaks),
         }
+        for number, found in sorted(looked.items())
+    ]
+    return answer(
+        LeakReport(
+            run_id=record.id,
+            name=record.name,
+            state=record.state,
+            verdict={"level": verdict.level, "sentence": verdict.sentence},
+            leaked_bytes=record.leaked_bytes,
+            worst_leak=record.worst_leak,
+            graphs_alive=record.graphs_alive,
+            leaks=leaks,
+            scans=scans,
+            floor=floor,
+        )
     )
 
 
@@ -143,29 +142,50 @@ def get_replay(request: Request, run: str, leak: str) -> Response:
             for stored in list_artifacts(connection, record)
             if stored.kind == "window" and stored.whole and stored.rank in found["ranks"] and stored.about.get("leaks")
         ]
-    fields: dict[str, Any] = {"recording": None, "rank": None, "effect": None}
-    reason = "no recording was made since it was found"
+    replay: LeakReplay = {
+        "run_id": record.id,
+        "leak": leak,
+        "recording": None,
+        "rank": None,
+        "effect": None,
+        "reason": "no recording was made since it was found",
+    }
     for stored in windows[:_MOST_TRIED]:
         try:
             effect = _effect(services, stored, found)
         except (CannotTell, BadRecording) as cannot:
-            reason = str(cannot)
+            replay["reason"] = str(cannot)
             continue
-        fields = {"recording": stored.id, "rank": stored.rank, "effect": effect}
-        reason = ""
+        replay = {**replay, "recording": stored.id, "rank": stored.rank, "effect": effect, "reason": ""}
         break
-    return answer({"run_id": record.id, "leak": leak, **fields, "reason": reason})
+    return answer(replay)
 
 
-def _effect(services: Services, stored: StoredArtifact, leak: dict[str, Any]) -> dict[str, Any]:
+def _effect(services: Services, stored: StoredArtifact, leak: Leak) -> FixEffect:
     """Some 10 ms, where the recording is open; kept with it. Raises CannotTell, BadRecording."""
     from vramscope_server.analysis.leaks.effect import leak_effect
 
-    which = [leak[name] for name in ("kind", "name", "file", "line")]
+    which = (leak["kind"], leak["name"], leak["file"], leak["line"])
     with readable(stored):
         opened = services.recordings.open(stored.id)
         effect = opened.once(("leak", *which), lambda: leak_effect(opened.trace, *which))
-    return dataclasses.asdict(effect) | {"saved_bytes": effect.saved_bytes}
+    return {
+        "step": effect.step,
+        "begin_event": effect.begin_event,
+        "end_event": effect.end_event,
+        "allocations": effect.allocations,
+        "held_bytes": effect.held_bytes,
+        "peak_allocated_bytes": effect.peak_allocated_bytes,
+        "peak_allocated_after_bytes": effect.peak_allocated_after_bytes,
+        "peak_reserved_bytes": effect.peak_reserved_bytes,
+        "peak_reserved_after_bytes": effect.peak_reserved_after_bytes,
+        "peak_reserved_after_band": effect.peak_reserved_after_band,
+        "phase": effect.phase,
+        "phase_after": effect.phase_after,
+        "alive_bytes": effect.alive_bytes,
+        "words": effect.words,
+        "saved_bytes": effect.saved_bytes,
+    }
 
 
 def _fit(
@@ -257,8 +277,13 @@ def _outside_bytes(connection: Connection, run: StoredRun, place: RankDevice) ->
 
 
 def _floor(
-    run: StoredRun, place: RankDevice, fit: Trend | None, used_bytes: int | None, outside_bytes: int | None
-) -> dict[str, Any]:
+    run: StoredRun,
+    place: RankDevice,
+    fit: Trend | None,
+    used_bytes: int | None,
+    outside_bytes: int | None,
+    damaged: list[DamagedRows],
+) -> Floor:
     known_room = place.capacity_bytes is not None and used_bytes is not None
     # What is outside is not known without NVML: then the room is too large by CUDA's context, some 500 MiB.
     room = place.capacity_bytes - used_bytes - (outside_bytes or 0) if known_room else None  # type: ignore[operator]
@@ -266,6 +291,7 @@ def _floor(
     steps_left, soonest = until_full(fit, room) if run.state == "running" else (None, None)
     step_seconds = seconds(run.step_median_ns)
     known = steps_left is not None and step_seconds is not None
+    died = run.state == "failed" and "OutOfMemory" in (run.error_type or "")
     return {
         "rank": place.rank,
         "device": place.device,
@@ -283,4 +309,6 @@ def _floor(
         "steps_to_out_of_memory": steps_left,
         "steps_to_out_of_memory_at_least": soonest,
         "seconds_to_out_of_memory": steps_left * step_seconds if known else None,  # type: ignore[operator]
+        "damaged": damaged,
+        "ran_out_step": (run.last_step or 0) + 1 if died else None,
     }

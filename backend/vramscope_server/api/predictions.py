@@ -10,10 +10,15 @@ from sqlalchemy.engine import Connection
 
 from vramscope.protocol import series
 from vramscope_server.analysis.techniques.compare_with_run import plan_between
-from vramscope_server.answers.compare import SettingsPredictions, TechniquePredictions
+from vramscope_server.answers.compare import (
+    MeasuredSettings,
+    MeasuredTechniques,
+    SettingsPredictions,
+    TechniquePredictions,
+)
 from vramscope_server.api.anatomy import known_run
 from vramscope_server.api.compare import Runs, compared_runs
-from vramscope_server.api.recording_prediction import predicted
+from vramscope_server.api.recording_prediction import plan_fields, predicted
 from vramscope_server.api.recording_request import readable
 from vramscope_server.api.recordings import recording_row
 from vramscope_server.api.requested_range import reader
@@ -53,7 +58,7 @@ def get_predictions(
             opened = services.recordings.open(stored.id)
             first, last = _steps(opened)
             device = opened.trace.device
-    rows = []
+    rows: list[MeasuredSettings] = []
     with reader(services) as connection:
         for run in found:
             measured = None
@@ -68,11 +73,11 @@ def get_predictions(
                 }
             )
     return answer(
-        {
-            "recording": None if stored is None else recording_row(stored),
-            "steps": None if first is None else {"first": first, "last": last},
-            "rows": rows,
-        }
+        SettingsPredictions(
+            recording=None if stored is None else recording_row(stored),
+            steps=None if first is None else {"first": first, "last": last},
+            rows=rows,
+        )
     )
 
 
@@ -94,13 +99,13 @@ def get_techniques(
         stored = _recording(connection, found[0])
     compared = [(run, way) for run, way in zip(found, ways, strict=True) if way is not None]
     if stored is None or not compared:
-        return answer({"recording": None, "step": None, "rows": []})
+        return answer(TechniquePredictions(recording=None, step=None, rows=[]))
     with readable(stored):
         opened = services.recordings.open(stored.id)
         prediction = predicted(opened, known_run(services, stored.run_id, stored.rank), [way for _, way in compared])
         first, last = _steps(opened)
         device = opened.trace.device
-    rows = []
+    rows: list[MeasuredTechniques] = []
     with reader(services) as connection:
         for (run, way), row in zip(compared, prediction.rows[1:], strict=False):
             measured = _measured(connection, run, stored.rank, device, first, last, "peak_allocated_bytes")
@@ -108,13 +113,13 @@ def get_techniques(
                 {
                     "run": run.id,
                     "name": run.name,
-                    "techniques": way._asdict(),
+                    "techniques": plan_fields(way),
                     "rows": row.rows,
                     "predicted_peak_allocated_bytes": row.peak_allocated_bytes,
                     "measured_peak_allocated_bytes": measured,
                 }
             )
-    return answer({"recording": recording_row(stored), "step": prediction.step, "rows": rows})
+    return answer(TechniquePredictions(recording=recording_row(stored), step=prediction.step, rows=rows))
 
 
 def _recording(connection: Connection, run: StoredRun) -> StoredArtifact | None:

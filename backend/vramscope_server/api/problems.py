@@ -8,6 +8,7 @@ from __future__ import annotations
 import http
 import logging
 import secrets
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import msgspec
@@ -74,7 +75,7 @@ class Problem(Exception):
         return Response(_encoded(body), self.status, headers=self.headers, media_type="application/problem+json")
 
 
-def _encoded(body: dict[str, Any]) -> bytes:
+def _encoded(body: Mapping[str, object]) -> bytes:
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:  # the value contains half a character, which JSON can express and UTF-8 cannot

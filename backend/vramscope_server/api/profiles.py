@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
@@ -16,6 +16,7 @@ from vramscope_server.analysis.profile.history import history_of
 from vramscope_server.analysis.profile.summary_text import memory_sentence, time_sentence
 from vramscope_server.analysis.profile.tables import DEFAULT_SORT, SORTS, Table, tables_of
 from vramscope_server.answers.profiles import ProfileInFull, ProfileList, ProfileTable
+from vramscope_server.answers.recordings import ProfileRow
 from vramscope_server.answers.shared_parts import Asked, FigureAnswer
 from vramscope_server.api.problems import BadRecording, Conflict, InvalidParameter, NotFound
 from vramscope_server.api.recordings import recording_row, whole
@@ -48,7 +49,7 @@ def get_profiles(request: Request, run: str) -> Response:
         record = require_run(connection, run)
         found = list_artifacts(connection, record)
     rows = [profile_row(stored, found) for stored in found if stored.kind == "profile"]
-    return answer({"run_id": record.id, "state": record.state, "profiles": rows})
+    return answer(ProfileList(run_id=record.id, state=record.state, profiles=rows))
 
 
 @router.post(
@@ -188,11 +189,21 @@ def _delete(services: Services, stored: StoredArtifact) -> None:
     change(services, lambda connection, state: state.delete_artifact(connection, stored.run_id, stored.id))
 
 
-def profile_row(stored: StoredArtifact, siblings: Sequence[StoredArtifact]) -> dict[str, Any]:
+def profile_row(stored: StoredArtifact, siblings: Sequence[StoredArtifact]) -> ProfileRow:
     """A profile as a row of the list."""
-    trace = trace_of(stored, siblings)
-    row = {"profile" if key == "recording" else key: value for key, value in recording_row(stored).items()}
-    return row | {"trace": None if trace is None else {"whole": trace.whole, "bytes": trace.bytes}}
+    trace, row = trace_of(stored, siblings), recording_row(stored)
+    return {
+        "profile": row["recording"],
+        "run_id": row["run_id"],
+        "rank": row["rank"],
+        "whole": row["whole"],
+        "pieces": row["pieces"],
+        "pieces_received": row["pieces_received"],
+        "bytes": row["bytes"],
+        "received_seconds": row["received_seconds"],
+        "about": row["about"],
+        "trace": None if trace is None else {"whole": trace.whole, "bytes": trace.bytes},
+    }
 
 
 def trace_of(stored: StoredArtifact, siblings: Sequence[StoredArtifact]) -> StoredArtifact | None:

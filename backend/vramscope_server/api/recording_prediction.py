@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
 from vramscope_server.analysis.techniques.plan import TrainingPlan, parse_plan
 from vramscope_server.analysis.techniques.predict import Predictions, predict
-from vramscope_server.answers.anatomy import PredictionAnswer
+from vramscope_server.answers.anatomy import PredictionAnswer, PredictionRow, TechniquePlan
 from vramscope_server.api.anatomy import KnownRun, facts_of, known_run
 from vramscope_server.api.problems import InvalidParameter
 from vramscope_server.api.recording_request import open_recording, readable
@@ -41,7 +41,7 @@ def get_prediction(request: Request, recording: str, techniques: Ways = None) ->
     run = known_run(request.app.state.services, stored.run_id, stored.rank)
     with readable(stored):
         predictions = predicted(opened, run, asked)
-    return answer({"recording": stored.id, **shown(predictions)})
+    return answer(shown(stored.id, predictions))
 
 
 def predicted(opened: OpenRecording, run: KnownRun, asked: list[TrainingPlan]) -> Predictions:
@@ -50,11 +50,11 @@ def predicted(opened: OpenRecording, run: KnownRun, asked: list[TrainingPlan]) -
     return opened.once(key, lambda: predict(facts_of(opened, run), asked))
 
 
-def shown(predictions: Predictions) -> dict[str, Any]:
+def shown(recording: str, predictions: Predictions) -> PredictionAnswer:
     """Prediction as an answer."""
-    rows = [
+    rows: list[PredictionRow] = [
         {
-            "techniques": row.plan._asdict(),
+            "techniques": plan_fields(row.plan),
             "peak_allocated_bytes": row.peak_allocated_bytes,
             "saved_bytes": None
             if row.peak_allocated_bytes is None
@@ -65,10 +65,21 @@ def shown(predictions: Predictions) -> dict[str, Any]:
         for row in predictions.rows
     ]
     return {
+        "recording": recording,
         "step": predictions.step,
         "rows": rows,
         "furthest_rows": predictions.furthest_rows,
         "notes": predictions.notes,
+    }
+
+
+def plan_fields(plan: TrainingPlan) -> TechniquePlan:
+    """Techniques as a part of an answer."""
+    return {
+        "gradient_accumulation": plan.gradient_accumulation,
+        "gradient_checkpointing": plan.gradient_checkpointing,
+        "optimizer_8bit": plan.optimizer_8bit,
+        "no_foreach": plan.no_foreach,
     }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request, Response
 from sqlalchemy.engine import Connection
 
@@ -31,7 +29,7 @@ def get_recordings(request: Request, run: str) -> Response:
         record = require_run(connection, run)
         found = list_artifacts(connection, record)
     rows = [recording_row(stored) for stored in found if stored.kind == "window"]
-    return answer({"run_id": record.id, "state": record.state, "recordings": rows})
+    return answer(RecordingList(run_id=record.id, state=record.state, recordings=rows))
 
 
 @router.post(
@@ -91,7 +89,7 @@ def delete_recording(request: Request, recording: str) -> Response:
     return Response(status_code=204)
 
 
-def recording_row(stored: StoredArtifact) -> dict[str, Any]:
+def recording_row(stored: StoredArtifact) -> RecordingRow:
     """A recording as a row of the list."""
     return {
         "recording": stored.id,

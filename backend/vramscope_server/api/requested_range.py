@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from vramscope.protocol import series
 from vramscope_server.analysis.array_types import FloatArray, IntArray
-from vramscope_server.analysis.series.chart_data import LossWindow, RunWindow, SeriesColumn, StreamWindow
+from vramscope_server.analysis.series.chart_data import DamagedRows, LossWindow, RunWindow, SeriesColumn, StreamWindow
 from vramscope_server.analysis.series.downsample import Buckets, at_peak, divide, envelope, float_envelope, with_holes
 from vramscope_server.analysis.series.trend import trend
 from vramscope_server.api.problems import InvalidParameter, NotFound
@@ -139,7 +139,7 @@ def load(
     return Thinned(found.columns, along, buckets, found.damaged)
 
 
-def damage_rows(damaged: Sequence[Damage], place: RankDevice) -> list[dict[str, Any]]:
+def damage_rows(damaged: Sequence[Damage], place: RankDevice) -> list[DamagedRows]:
     """Rows that cannot be read, as answers have them; times by the server's clock."""
     return [
         {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
@@ -21,6 +21,7 @@ from vramscope_server.services import Services
 from vramscope_server.store.preferences import alert_rules
 from vramscope_server.store.run_detail import run_in_full
 from vramscope_server.store.run_queries import list_choices, list_runs
+from vramscope_server.store.stored_rows import RunChange
 
 router = APIRouter(tags=["runs"])
 
@@ -86,9 +87,15 @@ def patch_run(request: Request, run: str, changes: RunChanges) -> Response:
     services: Services = request.app.state.services
     with reader(services) as connection:
         run_id = str(require_run(connection, run).id)
-    wanted: dict[str, Any] = changes.model_dump(exclude_none=True)
-    if "tags" in wanted:
-        wanted["tags"] = list(dict.fromkeys(wanted["tags"]))
+    wanted: RunChange = {}
+    if changes.name is not None:
+        wanted["name"] = changes.name
+    if changes.tags is not None:
+        wanted["tags"] = list(dict.fromkeys(changes.tags))
+    if changes.pinned is not None:
+        wanted["pinned"] = changes.pinned
+    if changes.baseline is not None:
+        wanted["baseline"] = changes.baseline
     return answer(change(services, lambda connection, state: state.change(connection, run_id, wanted)))
 
 

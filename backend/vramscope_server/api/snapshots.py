@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
@@ -66,11 +66,11 @@ def get_snapshots(request: Request) -> Response:
     with reader(services) as connection:
         stored = list_snapshots(connection)
     return answer(
-        {
-            "snapshots": [snapshot_row(services, one) for one in stored],
-            "stored_bytes": sum(one.stored_bytes for one in stored),
-            "max_bytes": services.settings.snapshots_bytes,
-        }
+        SnapshotList(
+            snapshots=[snapshot_row(services, one) for one in stored],
+            stored_bytes=sum(one.stored_bytes for one in stored),
+            max_bytes=services.settings.snapshots_bytes,
+        )
     )
 
 
@@ -97,7 +97,7 @@ def delete_snapshot(request: Request, snapshot: str) -> Response:
     return Response(status_code=204)
 
 
-def snapshot_row(services: Services, stored: StoredSnapshot) -> dict[str, Any]:
+def snapshot_row(services: Services, stored: StoredSnapshot) -> SnapshotRow:
     """A snapshot as a row of the list."""
     place, done, total = services.snapshots.progress(stored.id)
     preparing = stored.state == "converting" and not total

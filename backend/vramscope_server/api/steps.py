@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
 from vramscope.protocol import series
-from vramscope_server.answers.steps import Step
+from vramscope_server.answers.run_detail import CategoryMemory
+from vramscope_server.answers.steps import Step, StepPhase
 from vramscope_server.api.requested_range import (
     DeviceIndex,
     Rank,
@@ -67,10 +68,21 @@ def _seconds(value: int | None) -> float | None:
     return None if value is None else value / 1e9
 
 
-def _step(row: dict[str, int | None], skew_ns: int) -> dict[str, Any]:
-    phases = {}
+def _by_category(row: dict[str, int | None], moment: Literal["peak", "end"]) -> CategoryMemory:
+    return {
+        "parameters": row[f"{moment}_parameters_bytes"],
+        "gradients": row[f"{moment}_gradients_bytes"],
+        "optimizer": row[f"{moment}_optimizer_bytes"],
+        "buffers": row[f"{moment}_buffers_bytes"],
+        "activations": row[f"{moment}_activations_bytes"],
+        "other": row[f"{moment}_other_bytes"],
+    }
+
+
+def _step(row: dict[str, int | None], skew_ns: int) -> Step:
+    phases: dict[str, StepPhase] = {}
     for phase in series.PHASES:
-        fields = {
+        fields: StepPhase = {
             "peak_allocated_bytes": row[f"{phase}_peak_allocated_bytes"],
             "peak_reserved_bytes": row[f"{phase}_peak_reserved_bytes"],
             "seconds": _seconds(row[f"{phase}_ns"]),
@@ -87,10 +99,10 @@ def _step(row: dict[str, int | None], skew_ns: int) -> dict[str, Any]:
         "peak_allocated_bytes": row["peak_allocated_bytes"],
         "peak_reserved_bytes": row["peak_reserved_bytes"],
         "peak_phase": None if peak_phase is None else series.phase_name(peak_phase),
-        "peak_categories": {name: row[f"peak_{name}_bytes"] for name in series.CATEGORIES},
+        "peak_categories": _by_category(row, "peak"),
         "end_allocated_bytes": row["end_allocated_bytes"],
         "end_reserved_bytes": row["end_reserved_bytes"],
-        "end_categories": {name: row[f"end_{name}_bytes"] for name in series.CATEGORIES},
+        "end_categories": _by_category(row, "end"),
         "phases": phases,
         "micro_steps": row["micro_steps"],
         "watched": None if row["watched"] is None else bool(row["watched"]),

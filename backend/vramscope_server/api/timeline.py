@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
@@ -29,6 +29,8 @@ from vramscope_server.answers.timeline import (
     BetweenAnswer,
     FlameAnswer,
     Life,
+    MomentWithBytes,
+    RulerFacts,
     TimelineAnswer,
 )
 from vramscope_server.api.problems import InvalidParameter
@@ -80,22 +82,24 @@ def get_timeline(
             capacity_bytes=trace.device_total_bytes,
             width_px=width,
         )
-        return answer(
-            {
-                "figure": drawn.to_dict(),
-                "by": by,
-                **_window(curve, first, end, made.peak, opened),
-                "look_at": describe_event(trace, shown_first_in(opened)),
-                "series": figure.series_rows(made.series),
-                "joined": made.series.joined,
-                "ruler": _ruler(above),
-                "outline": {
-                    "event": made.moment,
-                    "allocated_bytes": made.allocated,
-                    "reserved_bytes": made.reserved,
-                },
-            }
-        )
+        shown: TimelineAnswer = {
+            "figure": drawn.to_dict(),
+            "by": by,
+            "from": first,
+            "to": end,
+            "events": curve.end,
+            "peak": _with_bytes(opened, made.peak),
+            "look_at": describe_event(trace, shown_first_in(opened)),
+            "series": figure.series_rows(made.series),
+            "joined": made.series.joined,
+            "ruler": _ruler(above),
+            "outline": {
+                "event": made.moment.tolist(),
+                "allocated_bytes": made.allocated.tolist(),
+                "reserved_bytes": made.reserved.tolist(),
+            },
+        }
+        return answer(shown)
 
 
 @router.get(
@@ -122,19 +126,21 @@ def get_allocations(
         picture = picture_of(trace, curve, drawn)
         above = ruler(trace, first, end)
         made = timeline_allocations.draw(picture, trace.lives.size_bytes[drawn.rows], above, width)
-        return answer(
-            {
-                "figure": made.to_dict(),
-                "by": by,
-                **_window(curve, first, end, picture.peak, opened),
-                "series": timeline.series_rows(drawn.series),
-                "joined": drawn.series.joined,
-                "ruler": _ruler(above),
-                "drawn": len(drawn.rows),
-                "left_out": drawn.left_out,
-                "left_out_peak_bytes": int((picture.allocated - picture.drawn_bytes).max(initial=0)),
-            }
-        )
+        shown: AllocationsAnswer = {
+            "figure": made.to_dict(),
+            "by": by,
+            "from": first,
+            "to": end,
+            "events": curve.end,
+            "peak": _with_bytes(opened, picture.peak),
+            "series": timeline.series_rows(drawn.series),
+            "joined": drawn.series.joined,
+            "ruler": _ruler(above),
+            "drawn": len(drawn.rows),
+            "left_out": drawn.left_out,
+            "left_out_peak_bytes": int((picture.allocated - picture.drawn_bytes).max(initial=0)),
+        }
+        return answer(shown)
 
 
 @router.get(
@@ -158,7 +164,7 @@ def get_at(
     with readable(stored):
         trace, curve, grouping = opened.trace, curve_in(opened), grouping_in(opened, by)
         moment = require_moment(curve, event, "event")
-        fields: dict[str, Any] = {
+        fields: AtAnswer = {
             "moment": describe_event(trace, moment),
             "allocated_bytes": int(curve.allocated[moment + 1]),
             "reserved_bytes": int(curve.reserved[moment + 1]),
@@ -177,7 +183,8 @@ def get_at(
         else:
             series = _series(curve, grouping, first, end)
         found = allocation_at(trace, grouping, series, moment, height, drawn)
-        fields |= {"in_band": found.in_band, "band": {"allocations": found.band_count, "bytes": found.band_bytes}}
+        fields["in_band"] = found.in_band
+        fields["band"] = {"allocations": found.band_count, "bytes": found.band_bytes}
         if found.row is not None and found.series is not None:
             fields["series"] = {"name": series.names[found.series], "colour": series.keys[found.series]}
             fields["allocation"] = _life(opened, found.row)
@@ -238,15 +245,14 @@ def get_flame(
                 ) from None
             lost = True  # it is not alive there: everything is shown, and ``focus_lost`` is set
             made = flames.flame(opened.trace, sites_in(opened), moment, by, libraries=libraries)
-        return answer(
-            {
-                "figure": figure.draw(made, width).to_dict(),
-                "moment": describe_event(opened.trace, moment),
-                **figure.as_answer(made),
-                "focus_lost": lost,
-                "stacks_from": stacks_from_in(opened),
-            }
-        )
+        shown: FlameAnswer = {
+            "figure": figure.draw(made, width).to_dict(),
+            "moment": describe_event(opened.trace, moment),
+            **figure.as_answer(made),
+            "focus_lost": lost,
+            "stacks_from": stacks_from_in(opened),
+        }
+        return answer(shown)
 
 
 @router.get(
@@ -266,7 +272,8 @@ def get_between(
     with readable(stored):
         curve = curve_in(opened)
         a, b = require_moment(curve, a, "a"), require_moment(curve, b, "b")
-        return answer(between(opened.trace, grouping_in(opened, by), a, b))
+        compared: BetweenAnswer = between(opened.trace, grouping_in(opened, by), a, b)
+        return answer(compared)
 
 
 # ---- computed once for a recording ----
@@ -311,18 +318,14 @@ def require_moment(curve: AllocationCurve, event: int | None, field: str) -> int
     return event
 
 
-def _window(curve: AllocationCurve, first: int, end: int, peak: int, opened: OpenRecording) -> dict[str, Any]:
-    return {
-        "from": first,
-        "to": end,
-        "events": curve.end,
-        "peak": describe_event(opened.trace, peak) | {"allocated_bytes": int(curve.allocated[peak + 1])},
-    }
+def _with_bytes(opened: OpenRecording, event: int) -> MomentWithBytes:
+    allocated_bytes = int(curve_in(opened).allocated[event + 1])
+    return {**describe_event(opened.trace, event), "allocated_bytes": allocated_bytes}
 
 
-def _ruler(made: AxisSpans) -> dict[str, Any]:
+def _ruler(made: AxisSpans) -> RulerFacts:
     return {
-        "left_out": made.left_out,
+        "left_out": {str(lane): spans for lane, spans in made.left_out.items()},
         "depth": {lane: {"told": shown, "there": there} for lane, (shown, there) in made.depth.items()},
     }
 
@@ -332,8 +335,8 @@ def _series(curve: AllocationCurve, grouping: Grouping, first: int, end: int) ->
     return series_of(grouping, held_by(curve, grouping.group, len(grouping), peak)[:, 0])
 
 
-def _life(opened: OpenRecording, row: int) -> dict[str, Any]:
+def _life(opened: OpenRecording, row: int) -> Life:
     categories = grouping_in(opened, "category")
     lifetime = life(opened.trace, sites_in(opened), row, categories.names[int(categories.group[row])])
-    lifetime["owner"] = name_of(opened.trace, opened.once(("owned",), lambda: ownership_of(opened.trace)), row)
-    return lifetime | {"stacks_from": stacks_from_in(opened)}
+    owner = name_of(opened.trace, opened.once(("owned",), lambda: ownership_of(opened.trace)), row)
+    return {**lifetime, "owner": owner, "stacks_from": stacks_from_in(opened)}

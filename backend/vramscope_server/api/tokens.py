@@ -33,7 +33,8 @@ class NewToken(BaseModel):
 def get_tokens(request: Request) -> Response:
     """Without their secrets."""
     services: Services = request.app.state.services
-    return answer(services.tokens.listed())
+    rows: list[TokenRow] = services.tokens.listed()
+    return answer(rows)
 
 
 @router.post("/tokens", summary="Create a token", status_code=201, responses=answers_with(CreatedToken, status=201))

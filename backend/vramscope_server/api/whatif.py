@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,7 +13,7 @@ from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
 from vramscope_server.analysis.simulator.versions import AllocatorVersion, profile_of
 from vramscope_server.analysis.whatif.recommendation import LEAST_EVENTS, without_evidence
-from vramscope_server.answers.whatif import SweepAnswer, WhatifJob
+from vramscope_server.answers.whatif import SweepAnswer, SweepRow, WhatifJob
 from vramscope_server.api.problems import Busy, InvalidParameter, NotFound
 from vramscope_server.api.recording_request import open_recording, readable
 from vramscope_server.api.recordings import require_recording
@@ -24,7 +24,7 @@ from vramscope_server.services import Services
 from vramscope_server.whatif_jobs import GivenUp, Job, Progress, TooMany
 
 if TYPE_CHECKING:
-    from vramscope_server.analysis.whatif.sweep import Sweep
+    from vramscope_server.analysis.whatif.sweep import Row, Sweep
 
 router = APIRouter(tags=["recordings"])
 
@@ -120,26 +120,46 @@ def _check(conf: str, profile: AllocatorVersion, position: int) -> None:
 
 def sweep_answer(made: Sweep, *more_notes: str) -> SweepAnswer:
     """A sweep as an answer; the recorded settings are the first row."""
-    answered: dict[str, Any] = {
+    residual, recommendation = made.residual, made.recommendation
+    return {
         "device_bytes": made.device_bytes,
         "outside_bytes": made.outside_bytes,
-        "residual": dataclasses.asdict(made.residual) | {"exact": made.residual.exact},
-        "rows": [
-            dataclasses.asdict(row.prediction)
-            | {
-                "smallest_card_bytes": row.smallest_device_bytes,
-                "uncertainty_bytes": row.uncertainty_bytes,
-                "is_bounded": row.is_bounded,
-                "saved_bytes": row.saved_bytes,
-                "risk": dataclasses.asdict(row.risk),
-                "recorded": row.recorded,
-            }
-            for row in made.rows
-        ],
-        "recommendation": dataclasses.asdict(made.recommendation),
+        "residual": {
+            "peak_reserved_bytes": residual.peak_reserved_bytes,
+            "end_reserved_bytes": residual.end_reserved_bytes,
+            "first_different_event": residual.first_different_event,
+            "events": residual.events,
+            "words": residual.words,
+            "exact": residual.exact,
+        },
+        "rows": [_sweep_row(row) for row in made.rows],
+        "recommendation": {"conf": recommendation.conf, "words": recommendation.words},
         "notes": [*made.notes, *filter(None, more_notes)],
     }
-    return cast("SweepAnswer", answered)
+
+
+def _sweep_row(row: Row) -> SweepRow:
+    prediction, risk = row.prediction, row.risk
+    return {
+        "conf": prediction.conf,
+        "peak_reserved_bytes": prediction.peak_reserved_bytes,
+        "uncapped_peak_reserved_bytes": prediction.uncapped_peak_reserved_bytes,
+        "peak_allocated_bytes": prediction.peak_allocated_bytes,
+        "retries": prediction.retries,
+        "device_allocs": prediction.device_allocs,
+        "out_of_memory": prediction.out_of_memory,
+        "out_of_memory_at_event": prediction.out_of_memory_at_event,
+        "certainty": prediction.certainty,
+        "reasons": prediction.reasons,
+        "band": prediction.band,
+        "notes": prediction.notes,
+        "smallest_card_bytes": row.smallest_device_bytes,
+        "uncertainty_bytes": row.uncertainty_bytes,
+        "is_bounded": row.is_bounded,
+        "saved_bytes": row.saved_bytes,
+        "risk": {"level": risk.level, "words": risk.words, "source": risk.source},
+        "recorded": row.recorded,
+    }
 
 
 def _with_run(services: Services, made: Sweep, recording: str) -> SweepAnswer:

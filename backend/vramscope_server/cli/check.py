@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Final, Literal
 
 from rich.text import Text
 
 from vramscope_server.analysis.number_format import UNKNOWN, amount, count, percent
+from vramscope_server.answers.leaks import LeakReport
+from vramscope_server.answers.run_detail import RunAnswer, RunInFull
 from vramscope_server.cli.client import Failure, ask, path_of, print_json
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, CHECK_FAILED
 from vramscope_server.cli.format import has_no_device, plain
@@ -25,6 +27,7 @@ _MARKS: Final = {
     False: Text("failed", style="bold red"),
     None: Text("unknown", style="yellow"),
 }
+_PEAKS: Final[tuple[Literal["peak_allocated", "peak_reserved"], ...]] = ("peak_allocated", "peak_reserved")
 _COLUMNS: Final = (Column(""), Column("CHECK"), Column("SEEN"), Column("AT MOST", number=True))
 
 
@@ -57,14 +60,13 @@ def show(server: str, as_json: bool, run: str, limits: Limits, skip: list[str], 
     """Print the checks, or JSON. Raises client.Failure with code 1 if one failed."""
     if unknown := [name for name in skip if name not in CHECKS]:
         raise Failure(f"--skip: {plain(unknown[0])!r} is not one of {', '.join(CHECKS)}", BAD_ARGUMENTS)
-    least = {name: _bytes(name, getattr(limits, name)) for name in ("peak_allocated", "peak_reserved")}
-    detail: dict[str, Any] = ask(server, f"/runs/{path_of(server, run)}")
+    least = {name: _bytes(name, getattr(limits, name)) for name in _PEAKS}
+    detail: RunAnswer = ask(server, f"/runs/{path_of(server, run)}")
     checks = [one for one in _of_every_run(server, detail) if one.check not in skip]
     checks += [_peak(detail, name, limit) for name, limit in least.items() if limit is not None]
     if limits.baseline is not None:
-        checks.append(
-            _against(detail, ask(server, f"/runs/{path_of(server, limits.baseline)}"), limits.tolerance_percent)
-        )
+        base: RunAnswer = ask(server, f"/runs/{path_of(server, limits.baseline)}")
+        checks.append(_against(detail, base, limits.tolerance_percent))
     failed = [one.check for one in checks if one.passed is False or (strict and one.passed is None)]
     if as_json:
         print_json({"run_id": detail["run_id"], "passed": not failed, "checks": [asdict(one) for one in checks]})
@@ -74,16 +76,16 @@ def show(server: str, as_json: bool, run: str, limits: Limits, skip: list[str], 
         raise Failure(f"{plain(detail['name'])}: {' and '.join(failed)} failed.", CHECK_FAILED)
 
 
-def _of_every_run(server: str, run: dict[str, Any]) -> Iterator[Check]:
+def _of_every_run(server: str, run: RunInFull) -> Iterator[Check]:
     state, error = run["state"], run["error_type"]
     yield Check("finished", state == "finished", plain(f"{state}: {error}" if error else state))
     yield _oom(run)
-    verdict = ask(server, f"/runs/{run['run_id']}/leaks")["verdict"]
-    level = verdict["level"]
-    yield Check("leaks", None if level == "unknown" else level not in LEAKING, plain(verdict["sentence"]))
+    report: LeakReport = ask(server, f"/runs/{run['run_id']}/leaks")
+    level, sentence = report["verdict"]["level"], report["verdict"]["sentence"]
+    yield Check("leaks", None if level == "unknown" else level not in LEAKING, plain(sentence))
 
 
-def _oom(run: dict[str, Any]) -> Check:
+def _oom(run: RunInFull) -> Check:
     times = run["out_of_memory_count"]
     if times is None:
         if has_no_device(run):
@@ -93,9 +95,10 @@ def _oom(run: dict[str, Any]) -> Check:
     return Check("oom", times == 0, f"out of memory {words}" if times else "never")
 
 
-def _peak(run: dict[str, Any], name: str, limit_bytes: int) -> Check:
+def _peak(run: RunInFull, name: Literal["peak_allocated", "peak_reserved"], limit_bytes: int) -> Check:
     """Compare a peak with its limit. A lower bound (other code reset PyTorch's counter) below it is unknown."""
-    seen, label = run[f"{name}_bytes"], name.replace("_", " ")
+    seen = run["peak_allocated_bytes"] if name == "peak_allocated" else run["peak_reserved_bytes"]
+    label = name.replace("_", " ")
     if seen is None:
         return Check(label, None, UNKNOWN, None, limit_bytes)
     if run["lower_bound_steps"] and seen <= limit_bytes:
@@ -103,7 +106,7 @@ def _peak(run: dict[str, Any], name: str, limit_bytes: int) -> Check:
     return Check(label, seen <= limit_bytes, amount(seen), seen, limit_bytes)
 
 
-def _against(run: dict[str, Any], base: dict[str, Any], tolerance_percent: float) -> Check:
+def _against(run: RunInFull, base: RunInFull, tolerance_percent: float) -> Check:
     name, most = f"against {plain(base['name'])}", base["peak_allocated_bytes"]
     if most is None:
         return Check(name, None, "unknown peak of the baseline")

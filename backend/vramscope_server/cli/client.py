@@ -12,6 +12,7 @@ from typing import Any, Final
 import httpx
 
 from vramscope.settings import with_scheme
+from vramscope_server.answers.runs import RunList
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, NO_SERVER, NOT_FOUND
 from vramscope_server.cli.format import plain
 from vramscope_server.cli.progress import Bar
@@ -143,11 +144,11 @@ def path_of(server: str, run: str) -> str:
 
 def id_of(server: str, run: str) -> str:
     """Return the id of the newest run with exactly this name. Raises Failure."""
-    rows = ask(server, "/runs", query=run[:500], limit=1000)["runs"] if run.strip() else []
-    same = [row for row in rows if row["name"] == run]
+    listed: RunList | None = ask(server, "/runs", query=run[:500], limit=1000) if run.strip() else None
+    same = [row for row in listed["runs"] if row["name"] == run] if listed is not None else []
     if not same:
         raise Failure(f"Run {plain(run)!r} not found. List runs: vramscope ls", NOT_FOUND)
-    return str(max(same, key=lambda row: float(row["started_seconds"]))["run_id"])
+    return max(same, key=lambda row: row["started_seconds"] or 0.0)["run_id"]
 
 
 def _sendable(value: Any) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final, Literal
 
 from rich.text import Text
 
 from vramscope_server.analysis.comparison.export import EMULATED, REPEATS, between, has_repeats, name_of, ratio
 from vramscope_server.analysis.number_format import amount, count, duration, graphs, percent
+from vramscope_server.answers.compare import CompareAnswer, CompareRow
 from vramscope_server.cli.client import ask, fetch, id_of, print_json
 from vramscope_server.cli.format import ABSENT, plain
 from vramscope_server.cli.tables import Column, console, print_table
@@ -51,12 +53,14 @@ def show(server: str, form: str | None, baseline: str, runs: list[str], *, each:
         for line in fetch(server, "/compare/table", **named, **asked).decode().rstrip("\n").split("\n"):
             print(plain(line.rstrip("\r")))
         return
-    comparison: dict[str, Any] = ask(server, "/compare", **named)
+    comparison: CompareAnswer = ask(server, "/compare", **named)
     if form == "json":
         print_json(comparison["rows"])
         return
     out = console()
-    rows = comparison["rows"] if each else comparison.get("together", comparison["rows"])
+    rows: Sequence[CompareRow] = comparison["rows"]
+    if not each:
+        rows = comparison.get("together", rows)
     repeated = has_repeats(rows)
     print_table(out, _COLUMNS, [_cells(row, is_baseline=not at, repeated=repeated) for at, row in enumerate(rows)])
     out.print(
@@ -95,7 +99,7 @@ def show(server: str, form: str | None, baseline: str, runs: list[str], *, each:
         out.print(Text(f"not fully comparable: {plain(warning)}", style="yellow"))
 
 
-def _cells(row: dict[str, Any], *, is_baseline: bool, repeated: bool) -> list[str | Text]:
+def _cells(row: CompareRow, *, is_baseline: bool, repeated: bool) -> list[str | Text]:
     mark = " !" if row["reasons"] else ""
     return [
         Text(plain(name_of(row)) + mark, style="bold" if is_baseline else "default"),
@@ -120,17 +124,22 @@ def _cells(row: dict[str, Any], *, is_baseline: bool, repeated: bool) -> list[st
     ]
 
 
-def _saved(row: dict[str, Any], field: str, is_baseline: bool) -> str:
+def _saved(
+    row: CompareRow,
+    field: Literal["saved_fraction", "reserved_saved_fraction", "device_saved_fraction"],
+    is_baseline: bool,
+) -> str:
     if is_baseline:
         return "baseline"
-    return ABSENT if row[field] is None else _change(row[field]) + between(row, field, _change)
+    saved = row[field]
+    return ABSENT if saved is None else _change(saved) + between(row, field, _change)
 
 
 def _change(saved: float) -> str:
     return percent(0.0 - saved, signed=True)
 
 
-def _ratio(row: dict[str, Any]) -> str:
+def _ratio(row: CompareRow) -> str:
     return (
         ABSENT
         if row["step_time_ratio"] is None
@@ -138,11 +147,11 @@ def _ratio(row: dict[str, Any]) -> str:
     )
 
 
-def _loss(row: dict[str, Any]) -> str:
+def _loss(row: CompareRow) -> str:
     return row["loss_words"] or (ABSENT if row["final_loss"] is None else f"{row['final_loss']:.4g}")
 
 
-def _leaked(row: dict[str, Any]) -> str:
+def _leaked(row: CompareRow) -> str:
     if row["leaks"] is None:
         return ABSENT
     return amount(row["leaked_bytes"]) if row["leaks"] else "none"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
+from typing_extensions import TypedDict
 
 from vramscope_server.analysis.number_format import amount, count
+from vramscope_server.answers.compare import CategoryDifference, ComparedSide, SiteDifference, SitesAnswer, SitesRest
+from vramscope_server.answers.shared_parts import Moment
 from vramscope_server.cli.client import Failure, ask, id_of, print_json
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.cli.format import ABSENT, plain
@@ -31,8 +34,29 @@ _COLUMNS: Final = (
 )
 
 
+class _LocalSide(Moment):
+    """A snapshot file or a fetched recording at its peak."""
+
+    allocated_bytes: int
+    peak_bytes: int
+    name: str
+    stacks: bool
+
+
+class _LocalAnswer(TypedDict):
+    """Answer of ``GET /compare/sites``, as far as it is known without a server."""
+
+    a: _LocalSide
+    b: _LocalSide
+    difference_bytes: int
+    categories: list[CategoryDifference]
+    rows: list[SiteDifference]
+    left_out: SitesRest
+
+
 def show(server: str, as_json: bool, a: str, b: str) -> None:
     """Print source lines by difference, or the answer of GET /compare/sites as JSON. Raises client.Failure."""
+    answer: SitesAnswer | _LocalAnswer
     if is_file(a) or is_file(b):
         answer = _locally(server, a, b)
     else:
@@ -60,9 +84,9 @@ def show(server: str, as_json: bool, a: str, b: str) -> None:
             break
 
 
-def _locally(server: str, a: str, b: str) -> dict[str, Any]:
+def _locally(server: str, a: str, b: str) -> _LocalAnswer:
     """Compare snapshot files and fetched recordings locally. Nothing is uploaded."""
-    from vramscope_server.analysis.diff.by_line import difference
+    from vramscope_server.analysis.diff.by_line import ComparedPeak, difference
     from vramscope_server.analysis.diff.holdings import peak_allocations_of
 
     made = []
@@ -75,9 +99,19 @@ def _locally(server: str, a: str, b: str) -> dict[str, Any]:
             words = f"inconsistent events ({type(fault).__name__})"
             raise Failure(f"{plain(target)}: {words}", BAD_ARGUMENTS) from None
     changes = difference(made[0][1], made[1][1])
-    for label, (trace, _), target in zip(("a", "b"), made, (a, b), strict=True):
-        changes[label] |= {"name": Path(target).name if is_file(target) else target, "stacks": len(trace.stacks) > 0}
-    return changes
+
+    def side(peak: ComparedPeak, trace: Trace, target: str) -> _LocalSide:
+        name = Path(target).name if is_file(target) else target
+        return {**peak, "name": name, "stacks": len(trace.stacks) > 0}
+
+    return {
+        "a": side(changes["a"], made[0][0], a),
+        "b": side(changes["b"], made[1][0], b),
+        "difference_bytes": changes["difference_bytes"],
+        "categories": changes["categories"],
+        "rows": changes["rows"],
+        "left_out": changes["left_out"],
+    }
 
 
 def _fullest(traces: list[Trace], target: str) -> Trace:
@@ -93,7 +127,7 @@ def _fullest(traces: list[Trace], target: str) -> Trace:
     return fullest
 
 
-def _moment(one: dict[str, Any]) -> str:
+def _moment(one: ComparedSide | _LocalSide) -> str:
     words = [f"step {count(one['step'])}" if one["step"] is not None else "", one["phase"] or "", one["module"] or ""]
     where = ", ".join(plain(part) for part in words if part)
     kind = (
@@ -114,14 +148,14 @@ def _signed(difference: int) -> str:
     return f"{'+' if difference > 0 else '-' if difference < 0 else ''}{amount(abs(difference))}"
 
 
-def _cells(row: dict[str, Any]) -> list[str | Text]:
+def _cells(row: SiteDifference) -> list[str | Text]:
     line = row["without_stack"] or row["file"]
     if row["file"]:
         numbers = [str(number) for number in (row["a_line"], row["b_line"]) if number is not None]
         line = f"{row['file']}:{' -> '.join(dict.fromkeys(numbers))}"
     style = "red" if row["difference_bytes"] > 0 else "green"
     return [
-        plain(line),
+        plain(line or ""),
         plain(row["function"] or ""),
         plain(row["module"] or ""),
         row["category_words"] or "",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from vramscope_server.analysis.number_format import UNKNOWN, duration, percent
+from vramscope_server.answers.run_detail import AgentOverhead, RunInFull
 
 ABSENT = "–"  # noqa: RUF001 - a dash is meant
 """Unknown value in a dense table."""
@@ -30,7 +30,7 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def has_no_device(run: Mapping[str, Any]) -> bool:
+def has_no_device(run: RunInFull) -> bool:
     """Return True if a run reported its devices and none is a CUDA device. The CPU is device -1."""
     devices = [device["index"] for rank in run["ranks"] for device in rank["devices"]]
     return bool(devices) and max(devices) < 0
@@ -40,7 +40,7 @@ WIDEST_BOUND: Final = 0.25
 """Highest bound on the overhead that is shown, as a fraction of a step. A looser bound says nothing."""
 
 
-def cost(overhead: Mapping[str, Any] | None) -> str:
+def cost(overhead: AgentOverhead | None) -> str:
     """Format the agent's overhead, or an upper bound if the run cannot resolve it."""
     if not overhead:
         return "not measured yet"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 from rich.text import Text
+from typing_extensions import TypedDict
 
 from vramscope_server.analysis.leaks.verdict_text import AFTER_LAST_USE, AT_THE_END, OVERLAPS, place, rounds
 from vramscope_server.analysis.number_format import amount, count, duration
+from vramscope_server.answers.leaks import FixEffect, LeakInWords, LeakReplay, LeakReport, LeakScan
 from vramscope_server.cli.client import address, ask, path_of, print_json
 from vramscope_server.cli.format import ABSENT, plain
 from vramscope_server.cli.tables import Column, console, print_table
@@ -36,15 +38,22 @@ _COLUMNS = (
 )
 
 
+class _FixOutcome(TypedDict):
+    """Parts of ``LeakReplay`` that are printed with a leak."""
+
+    recording: str | None
+    rank: int | None
+    effect: FixEffect | None
+    reason: str
+
+
 def show(server: str, as_json: bool, run: str) -> None:
     """Print the verdict and each leak with its chain and fix, or a JSON array of leaks. Raises client.Failure."""
     path = f"/runs/{path_of(server, run)}/leaks"
-    report: dict[str, Any] = ask(server, path)
-    for leak in report["leaks"]:
-        replay = ask(server, f"{path}/{leak['id']}/replay")
-        leak["replay"] = {name: replay[name] for name in ("recording", "rank", "effect", "reason")}
+    report: LeakReport = ask(server, path)
+    replayed = [(leak, _outcome(ask(server, f"{path}/{leak['id']}/replay"))) for leak in report["leaks"]]
     if as_json:
-        print_json(report["leaks"])
+        print_json([leak | {"replay": outcome} for leak, outcome in replayed])
         if not report["scans"]:
             print("vramscope: no scan yet.", file=sys.stderr)
         return
@@ -58,8 +67,8 @@ def show(server: str, as_json: bool, run: str) -> None:
         out.print()
         several = len(report["scans"]) > 1
         print_table(out, _COLUMNS, [_cells(leak, several=several) for leak in report["leaks"]])
-        for leak in report["leaks"]:
-            _print_detail(out, leak)
+        for leak, outcome in replayed:
+            _print_detail(out, leak, outcome)
         out.print()
     for scan in report["scans"]:
         text = f"last scan{_of_rank(scan, report)}: step {count(scan['step'])}, {plain(scan['reason'])}; "
@@ -67,11 +76,20 @@ def show(server: str, as_json: bool, run: str) -> None:
     out.print(Text(f"{address(server)}/runs/{report['run_id']}/leaks", style="cyan"))
 
 
-def _of_rank(scan: dict[str, Any], report: dict[str, Any]) -> str:
+def _outcome(replay: LeakReplay) -> _FixOutcome:
+    return {
+        "recording": replay["recording"],
+        "rank": replay["rank"],
+        "effect": replay["effect"],
+        "reason": replay["reason"],
+    }
+
+
+def _of_rank(scan: LeakScan, report: LeakReport) -> str:
     return f" of rank {scan['rank']}" if len(report["scans"]) > 1 else ""
 
 
-def _cells(leak: dict[str, Any], *, several: bool) -> list[str | Text]:
+def _cells(leak: LeakInWords, *, several: bool) -> list[str | Text]:
     age, growth = leak["age_steps"], leak["growth_bytes_per_step"]
     return [
         Text(plain(leak["name"]), style="bold"),
@@ -91,7 +109,7 @@ def _cells(leak: dict[str, Any], *, several: bool) -> list[str | Text]:
     ]
 
 
-def _print_detail(out: Console, leak: dict[str, Any]) -> None:
+def _print_detail(out: Console, leak: LeakInWords, outcome: _FixOutcome) -> None:
     out.print()
     out.print(Text.assemble((plain(leak["name"]), "bold"), f"  {leak['kind_words']}"))
     links = leak["chain"] or [leak["holder"]]
@@ -106,13 +124,13 @@ def _print_detail(out: Console, leak: dict[str, Any]) -> None:
         out.print(Text(f"  examples: {plain(', '.join(leak['examples']))}", style="dim"))
     if leak["peak_effect"]:
         out.print(Text(f"  {_measured(leak)}{plain(leak['peak_effect'])}", style="dim"))
-    if leak["replay"]["effect"] is not None or not _is_on_cpu(leak):
+    if outcome["effect"] is not None or not _is_on_cpu(leak):
         when = f"freed {AFTER_LAST_USE}, " if leak["kind"] in OVERLAPS else ""
-        out.print(Text(f"  {when}by replay: {plain(_replayed(leak['replay']))}", style="dim"))
+        out.print(Text(f"  {when}by replay: {plain(_replayed(outcome))}", style="dim"))
     out.print(Text.assemble("  ", ("fix: ", "bold green"), plain(leak["advice"])))
 
 
-def _measured(leak: dict[str, Any]) -> str:
+def _measured(leak: LeakInWords) -> str:
     """What the measured effect belongs to."""
     effect = leak["peak_effect_bytes"]
     if effect is None or leak["kind"] not in OVERLAPS:
@@ -120,16 +138,16 @@ def _measured(leak: dict[str, Any]) -> str:
     return f"freed {AT_THE_END}, measured: the peak falls by {amount(effect) if effect else '0'}. "
 
 
-def _is_on_cpu(leak: dict[str, Any]) -> bool:
+def _is_on_cpu(leak: LeakInWords) -> bool:
     """Return True for tensors on the CPU. Recordings cover the GPU's allocator only."""
     return bool(leak["examples"]) and all(example.endswith(" on cpu") for example in leak["examples"])
 
 
-def _replayed(replay: dict[str, Any]) -> str:
+def _replayed(outcome: _FixOutcome) -> str:
     """Format the peak of the recorded step after the fix."""
-    effect = replay["effect"]
+    effect = outcome["effect"]
     if effect is None:
-        return f"unknown, {replay['reason']}"
+        return f"unknown, {outcome['reason']}"
     before, after = effect["peak_reserved_bytes"], effect["peak_reserved_after_bytes"]
     low, high = effect["peak_reserved_after_band"]
     band = "" if low == high else f" ({amount(low)} to {amount(high)})"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from rich.text import Text
 
 from vramscope_server.analysis.number_format import amount, count, duration, percent
+from vramscope_server.answers.runs import RunList, RunRow
 from vramscope_server.cli.client import ask, print_json
 from vramscope_server.cli.format import ABSENT, STATE_STYLE, ago, plain
 from vramscope_server.cli.tables import Column, console, print_table
@@ -53,21 +54,21 @@ def show(server: str, as_json: bool, *, query: str, project: str, state: str, li
         out.print(Text(f"{len(rows)} of {total} runs; show all with --limit 0", style="dim"))
 
 
-def _rows(server: str, limit: int, **conditions: str) -> tuple[list[dict[str, Any]], int]:
+def _rows(server: str, limit: int, **conditions: str) -> tuple[list[RunRow], int]:
     """Return up to ``limit`` rows (0: all) and the total number."""
-    rows: list[dict[str, Any]] = []
+    rows: list[RunRow] = []
     cursor: str | None = ""
     total = 0
     while cursor is not None and (not limit or len(rows) < limit):
         wanted = min(_PAGE, limit - len(rows)) if limit else _PAGE
-        page = ask(server, "/runs", **conditions, cursor=cursor, limit=wanted)
+        page: RunList = ask(server, "/runs", **conditions, cursor=cursor, limit=wanted)
         rows += page["runs"]
         cursor, total = page["next_cursor"], page["total"]
     return rows, total
 
 
-def _cells(row: dict[str, Any]) -> list[str | Text]:
-    marks = [word for word in ("baseline", "pinned") if row[word]]
+def _cells(row: RunRow) -> list[str | Text]:
+    marks = [word for word, given in (("baseline", row["baseline"]), ("pinned", row["pinned"])) if given]
     name = Text(plain(row["name"]), style="bold")
     if marks:
         name.append(f" ({', '.join(marks)})", style="not bold cyan")

@@ -7,17 +7,20 @@ import gzip
 import io
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from rich.text import Text
+from typing_extensions import TypedDict
 
 from vramscope.oom_diagnosis.diagnosis import Diagnosis, diagnose
 from vramscope.oom_diagnosis.evidence import facts_of_message
 from vramscope.oom_diagnosis.message_kinds import KINDS
-from vramscope.oom_diagnosis.parse_message import MAX_CHARACTERS, Message, parse_parts
+from vramscope.oom_diagnosis.parse_message import MAX_CHARACTERS, Message, MessageFields, parse_parts
 from vramscope_server.analysis.number_format import amount, count
+from vramscope_server.answers.oom import OomExplained, OomList, OomRank
+from vramscope_server.answers.oom_record import CounterRow, Culprit
 from vramscope_server.cli.client import Failure, address, ask, path_of, print_json
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, CHECK_FAILED
 from vramscope_server.cli.format import ABSENT, plain
@@ -52,15 +55,16 @@ _KEPT: Final = ("cause", "culprit", "rank", "step", "phase", "message", "survive
 
 def show(server: str, as_json: bool, run: str) -> None:
     """Print the error that ended the run, or its newest one. JSON: an object, or null where there is none. Raises Failure."""
-    listed: dict[str, Any] = ask(server, f"/runs/{path_of(server, run)}/oom")
+    listed: OomList = ask(server, f"/runs/{path_of(server, run)}/oom")
     record = listed["fatal"]
     if record is None:
         _show_none(listed, as_json)
         return
     error = _explained(server, record)
     if as_json:
-        rest = {key: value for key, value in error.items() if key not in _KEPT and key != "text"}
-        print_json({key: error[key] for key in _KEPT} | rest | {"errors": listed["errors"]})
+        fields: Mapping[str, object] = error
+        rest = {key: value for key, value in fields.items() if key not in _KEPT and key != "text"}
+        print_json({key: fields[key] for key in _KEPT} | rest | {"errors": listed["errors"]})
         return
     out = console()
     out.print(Text(plain(error["sentence"]), style="bold red" if error["survived"] is False else "bold yellow"))
@@ -101,7 +105,7 @@ def show(server: str, as_json: bool, run: str) -> None:
     out.print(Text(f"{address(server)}/runs/{listed['run_id']}/oom", style="cyan"))
 
 
-def _rank(row: dict[str, Any]) -> list[str | Text]:
+def _rank(row: OomRank) -> list[str | Text]:
     state = {True: "ran out", False: "waited", None: "no record"}[row["ran_out"]]
     if row["record"] is None and row["as_of_seconds"] is not None:
         state += f", sampled {-row['as_of_seconds']:.2f} s before"
@@ -110,28 +114,30 @@ def _rank(row: dict[str, Any]) -> list[str | Text]:
         str(row["rank"]),
         Text(state, style="bold red" if row["ran_out"] else "default"),
         ABSENT if row["step"] is None else count(row["step"] + 1),
-        *(amount(row[name], ABSENT) for name in ("free_bytes", "allocated_bytes", "reserved_bytes")),
+        amount(row["free_bytes"], ABSENT),
+        amount(row["allocated_bytes"], ABSENT),
+        amount(row["reserved_bytes"], ABSENT),
         line,
     ]
 
 
-def _counter(row: dict[str, Any]) -> tuple[str, str, str]:
+def _counter(row: CounterRow) -> tuple[str, str, str]:
     words = amount if row["name"].endswith("_bytes") else count
     name = row["name"].removesuffix("_bytes").replace("_", " ")
     return name, words(row["before"], ABSENT), words(row["at"], ABSENT)
 
 
-def _explained(server: str, record: str) -> dict[str, Any]:
+def _explained(server: str, record: str) -> OomExplained:
     """The error with the evidence of the open recording, unless that takes too long."""
     until = time.monotonic() + MOST_WAIT_SECONDS
     while True:
-        error: dict[str, Any] = ask(server, f"/oom/{record}", wait_seconds=WAIT_SECONDS)
+        error: OomExplained = ask(server, f"/oom/{record}", wait_seconds=WAIT_SECONDS)
         if not error["pending"] or time.monotonic() > until:
             return error
         time.sleep(0.1)
 
 
-def _show_none(listed: dict[str, Any], as_json: bool) -> None:
+def _show_none(listed: OomList, as_json: bool) -> None:
     lost = listed["vanished"]
     if as_json:
         print_json(
@@ -193,7 +199,30 @@ def _rows(message: Message, diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
         yield "outside PyTorch", amount(outside)
 
 
-def _as_json(message: Message, diagnosis: Diagnosis | None) -> dict[str, Any]:
+class _FirstAid(TypedDict):
+    """Fields of a remedy that a text alone has."""
+
+    what: str
+    saves_bytes: int | None
+    enough: bool | None
+    source: str
+
+
+class _ExplainedText(TypedDict):
+    """Fields of a run's error that a text alone has."""
+
+    cause: str | None
+    sentence: str | None
+    culprit: Culprit
+    rank: int | None
+    step: int | None
+    phase: str | None
+    message: MessageFields
+    survived: bool | None
+    remedies: list[_FirstAid]
+
+
+def _as_json(message: Message, diagnosis: Diagnosis | None) -> _ExplainedText:
     """The fields that a text has, as of a run's error."""
     return {
         "cause": None if diagnosis is None else diagnosis.kind.value or None,

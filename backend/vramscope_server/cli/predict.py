@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from rich.text import Text
 
 from vramscope_server.analysis.number_format import amount, count, percent
+from vramscope_server.answers.anatomy import PredictionAnswer, PredictionRow, TechniquePlan
 from vramscope_server.cli.client import ask, print_json
 from vramscope_server.cli.format import ABSENT, plain
 from vramscope_server.cli.tables import Column, console, print_table
@@ -25,7 +26,7 @@ _COLUMNS: Final = (
 def show(server: str, as_json: bool, run: str, techniques: Sequence[str]) -> None:
     """Print the predictions, the recorded step first, or the API's answer as JSON. Raises client.Failure."""
     newest = newest_recording(server, run, "predict from")
-    prediction = ask(server, f"/recordings/{newest}/prediction", techniques=",".join(techniques))
+    prediction: PredictionAnswer = ask(server, f"/recordings/{newest}/prediction", techniques=",".join(techniques))
     if as_json:
         print_json(prediction)
         return
@@ -38,19 +39,19 @@ def show(server: str, as_json: bool, run: str, techniques: Sequence[str]) -> Non
         out.print(Text(f"note: {plain(note)}", style="dim"))
 
 
-def _cells(row: dict[str, Any], prediction: dict[str, Any]) -> list[str]:
+def _cells(row: PredictionRow, prediction: PredictionAnswer) -> list[str]:
     peak, saved = row["peak_allocated_bytes"], row["saved_bytes"]
     is_recorded = row is prediction["rows"][0]
     return [
         "as recorded" if is_recorded else _techniques(row["techniques"], row["rows"]),
         amount(peak, ABSENT),
         "" if is_recorded else amount(saved, ABSENT),
-        "" if is_recorded or saved is None else percent(saved / (peak + saved)),
+        "" if is_recorded or saved is None or peak is None else percent(saved / (peak + saved)),
         _fit(row["rows_that_fit"], prediction["furthest_rows"]),
     ]
 
 
-def _techniques(techniques: dict[str, Any], rows: int | None) -> str:
+def _techniques(techniques: TechniquePlan, rows: int | None) -> str:
     parts = techniques["gradient_accumulation"]
     of = "" if rows is None else f" x {count(rows)} {'row' if rows == 1 else 'rows'}"
     words = {

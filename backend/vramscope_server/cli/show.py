@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from vramscope_server.analysis.number_format import UNKNOWN, amount, count, duration, percent
+from vramscope_server.answers.anatomy import AnatomyAnswer
+from vramscope_server.answers.leaks import LeakReport
+from vramscope_server.answers.recordings import RecordingList
+from vramscope_server.answers.run_detail import CategoryMemory, Loss, Pitfall, RunAnswer, RunInFull, Technique
+from vramscope_server.answers.steps import Step
 from vramscope_server.cli.client import Failure, address, ask, path_of, print_json
 from vramscope_server.cli.format import STATE_STYLE, ago, cost, has_no_device, plain
 from vramscope_server.cli.tables import console, put
 
 _CALLED: Final = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
 """Names as on the pages. Activations and temporaries are one sum; a recorded step separates them."""
-PARTS: Final = {"unusable": "unusable", "usable": "free", "rounding": "rounding", "requested": "requested"}
+_PARTS: Final[Mapping[Literal["unusable_bytes", "usable_bytes", "rounding_bytes", "requested_bytes"], str]] = {
+    "unusable_bytes": "unusable",
+    "usable_bytes": "free",
+    "rounding_bytes": "rounding",
+    "requested_bytes": "requested",
+}
 """Parts of reserved memory (docs/fragmentation.md)."""
 _NO_LEAK: Final = {
     "growth": "no holder found, but memory after each step rises",
@@ -34,7 +44,7 @@ _AS_HIGH: Final = 0.98
 
 def show(server: str, as_json: bool, run: str) -> None:
     """Print the summary, or the API's answer as JSON. Raises client.Failure."""
-    detail: dict[str, Any] = ask(server, f"/runs/{path_of(server, run)}")
+    detail: RunAnswer = ask(server, f"/runs/{path_of(server, run)}")
     if as_json:
         print_json(detail)
     else:
@@ -56,12 +66,12 @@ def show(server: str, as_json: bool, run: str) -> None:
 
 def print_summary(
     out: Console,
-    run: dict[str, Any],
-    split: dict[str, Any] | None,
+    run: RunInFull,
+    split: Step | None,
     server: str,
     advice: Sequence[str] = (),
     workspaces_bytes: int = 0,
-    leaks: dict[str, Any] | None = None,
+    leaks: LeakReport | None = None,
 ) -> None:
     """Print an answer of ``GET /runs/RUN``.
 
@@ -87,12 +97,18 @@ def print_summary(
         table.add_row(name, Text(value))
         if name == "peak allocated" and run["peak_categories"]:
             table.add_row(
-                "", _composition(run["peak_categories"], run["peak_allocated_bytes"], out.width, workspaces_bytes)
+                "",
+                _composition(
+                    _by_name(run["peak_categories"]), run["peak_allocated_bytes"], out.width, workspaces_bytes
+                ),
             )
         elif name == "peak allocated" and split is not None:
             table.add_row("", Text(_instead(run, split), style="dim"))
             table.add_row(
-                "", _composition(split["peak_categories"], split["peak_allocated_bytes"], out.width, workspaces_bytes)
+                "",
+                _composition(
+                    _by_name(split["peak_categories"]), split["peak_allocated_bytes"], out.width, workspaces_bytes
+                ),
             )
     for number, sentence in enumerate(advice):
         table.add_row("" if number else "advice", Text(plain(sentence)))
@@ -100,41 +116,41 @@ def print_summary(
     out.print(Text(f"{server}/runs/{run['run_id']}", style="cyan"))
 
 
-def _split_step(server: str, run: dict[str, Any]) -> dict[str, Any] | None:
+def _split_step(server: str, run: RunInFull) -> Step | None:
     """Return the highest of the newest steps with a breakdown. The agent breaks down only some steps, because it costs time."""
     known = [rank for rank in run["ranks"] if rank["peak_allocated_bytes"] is not None]
     if run["peak_categories"] or not known:
         return None
-    rank = max(known, key=lambda rank: int(rank["peak_allocated_bytes"]))["rank"]
-    steps = ask(server, f"/runs/{run['run_id']}/steps", rank=rank, limit=_SEARCHED_STEPS)
+    rank = max(known, key=lambda rank: rank["peak_allocated_bytes"] or 0)["rank"]
+    steps: list[Step] = ask(server, f"/runs/{run['run_id']}/steps", rank=rank, limit=_SEARCHED_STEPS)
     broken_down = [step for step in steps if any(value is not None for value in step["peak_categories"].values())]
-    return max(broken_down, key=lambda step: int(step["peak_allocated_bytes"]), default=None)
+    return max(broken_down, key=lambda step: step["peak_allocated_bytes"] or 0, default=None)
 
 
-def _recorded(server: str, run: dict[str, Any]) -> dict[str, Any] | None:
+def _recorded(server: str, run: RunInFull) -> AnatomyAnswer | None:
     """Return the anatomy of the newest complete recording; None if there is none. Raises Failure if it cannot be read."""
     if not run.get("recordings"):
         return None
-    listed = ask(server, f"/runs/{run['run_id']}/recordings")["recordings"]
-    newest = next((one["recording"] for one in listed if one["whole"]), None)
-    anatomy: dict[str, Any] | None = ask(server, f"/recordings/{newest}/anatomy") if newest else None
+    listed: RecordingList = ask(server, f"/runs/{run['run_id']}/recordings")
+    newest = next((one["recording"] for one in listed["recordings"] if one["whole"]), None)
+    anatomy: AnatomyAnswer | None = ask(server, f"/recordings/{newest}/anatomy") if newest else None
     return anatomy
 
 
-def _workspaces(recorded: dict[str, Any] | None) -> int:
+def _workspaces(recorded: AnatomyAnswer | None) -> int:
     rows = recorded["categories"] if recorded else ()
-    return sum(int(row["bytes"]) for row in rows if row["category"] == "workspaces")
+    return sum(row["bytes"] for row in rows if row["category"] == "workspaces")
 
 
-def _advice(run: dict[str, Any], recorded: dict[str, Any] | None) -> list[str]:
+def _advice(run: RunInFull, recorded: AnatomyAnswer | None) -> list[str]:
     """Return the advice of the newest recording, most bytes first.
 
     Its bytes refer to the recorded peak. A sentence says so if the run's peak is higher.
     """
     if recorded is None:
         return []
-    of_run = [str(one["sentence"]) for one in recorded["advice"] if one["evidence"].get("of") == "run"]
-    found = [str(one["sentence"]) for one in recorded["advice"] if one["evidence"].get("of") != "run"]
+    of_run = [one["sentence"] for one in recorded["advice"] if one["evidence"].get("of") == "run"]
+    found = [one["sentence"] for one in recorded["advice"] if one["evidence"].get("of") != "run"]
     highest = run["peak_allocated_bytes"]
     if found and highest is not None and recorded["allocated_bytes"] < _AS_HIGH * highest:
         found.insert(
@@ -144,14 +160,14 @@ def _advice(run: dict[str, Any], recorded: dict[str, Any] | None) -> list[str]:
     return of_run + found
 
 
-def _instead(run: dict[str, Any], split: dict[str, Any]) -> str:
+def _instead(run: RunInFull, split: Step) -> str:
     same = split["peak_allocated_bytes"] == run["peak_allocated_bytes"]
     height = "equally high" if same else f"with {amount(split['peak_allocated_bytes'])}"
     there = "" if run["peak_step"] is None else f" in step {run['peak_step']}"
     return f"no breakdown{there}; in step {split['step']}, {height}:"
 
 
-def _facts(run: dict[str, Any], leaks: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+def _facts(run: RunInFull, leaks: LeakReport | None) -> Iterator[tuple[str, str]]:
     yield "device", _device(run)
     if (run["world_size"] or 1) > 1:
         yield "ranks", f"{run['ranks_reporting']} of {run['world_size']} reporting{_highest_rank(run)}"
@@ -182,57 +198,59 @@ def _facts(run: dict[str, Any], leaks: dict[str, Any] | None) -> Iterator[tuple[
         yield "finding", _finding(finding)
 
 
-def _device(run: dict[str, Any]) -> str:
+def _device(run: RunInFull) -> str:
     capacity = run["capacity_bytes"]
     words = plain(run["device"] or UNKNOWN) + ("" if capacity is None else f", {amount(capacity)}")
     return f"{words} (no peak counters)" if has_no_device(run) else words
 
 
-def _highest_rank(run: dict[str, Any]) -> str:
+def _highest_rank(run: RunInFull) -> str:
     known = [rank for rank in run["ranks"] if rank["peak_allocated_bytes"] is not None]
     if len(known) < 2:
         return ""
-    low, high = (choose(known, key=lambda rank: int(rank["peak_allocated_bytes"])) for choose in (min, max))
+    low, high = (choose(known, key=lambda rank: rank["peak_allocated_bytes"] or 0) for choose in (min, max))
     least, most = (amount(rank["peak_allocated_bytes"]) for rank in (low, high))
     return f"; peaks from {least} (rank {low['rank']}) to {most} (rank {high['rank']})"
 
 
-def _moment(run: dict[str, Any]) -> str:
+def _moment(run: RunInFull) -> str:
     step = "" if run["peak_step"] is None else f" in step {run['peak_step']}"
     return step + (f", {run['peak_phase']}" if run["peak_phase"] else "")
 
 
-def _resets(run: dict[str, Any]) -> str:
+def _resets(run: RunInFull) -> str:
     steps, bounds = run["foreign_reset_steps"], run["lower_bound_steps"]
     text = f"by other code, in {count(steps)} {'step' if steps == 1 else 'steps'}"
     return f"{text}; peaks are lower bounds in {count(bounds)} of them" if bounds else f"{text}; peaks are exact"
 
 
-def _share(run: dict[str, Any], name: str) -> str:
+def _share(run: RunInFull, name: Literal["peak_allocated_bytes", "peak_reserved_bytes"]) -> str:
     value, capacity = run[name], run["capacity_bytes"]
     return "" if value is None or not capacity else f" ({percent(value / capacity)} of the device)"
 
 
-def _never_needed(run: dict[str, Any]) -> str:
-    fraction, held = run["fragmentation_fraction"], run["fragmentation"] or {}
+def _never_needed(run: RunInFull) -> str:
+    fraction, held = run["fragmentation_fraction"], run["fragmentation"]
     if fraction is None:
         return UNKNOWN
-    return f"{percent(fraction)}: peak reserved exceeds peak allocated by {amount(held.get('never_needed_bytes'))}"
+    never_needed = None if held is None else held.get("never_needed_bytes")
+    return f"{percent(fraction)}: peak reserved exceeds peak allocated by {amount(never_needed)}"
 
 
-def _unusable(run: dict[str, Any]) -> str:
+def _unusable(run: RunInFull) -> str:
     """Format the parts of reserved memory at its peak."""
-    held = run["fragmentation"] or {}
-    unusable, parts = held.get("unusable_bytes"), held.get("parts")
-    if unusable is None:
+    held = run["fragmentation"]
+    unusable = None if held is None else held.get("unusable_bytes")
+    if held is None or unusable is None:
         return UNKNOWN if has_no_device(run) else f"{UNKNOWN}: needs a recording"
+    parts = held.get("parts")
     if parts is None:
         return f"at the recorded peak of reserved memory: {amount(unusable)} unusable"
-    sums = (f"{amount(parts[f'{name}_bytes'])} {words}" for name, words in PARTS.items())
+    sums = (f"{amount(parts[name])} {words}" for name, words in _PARTS.items())
     return f"at the recorded peak of reserved memory ({amount(parts['reserved_bytes'])}): {', '.join(sums)}"
 
 
-def _loss(loss: dict[str, Any] | None) -> str:
+def _loss(loss: Loss | None) -> str:
     if loss is None:
         return UNKNOWN
     odd, words = loss["not_finite"], []
@@ -246,7 +264,7 @@ def _loss(loss: dict[str, Any] | None) -> str:
     return f"{'; '.join(words)}; source: {loss['source']}"
 
 
-def _leaks(run: dict[str, Any], leaks: dict[str, Any] | None) -> str:
+def _leaks(run: RunInFull, leaks: LeakReport | None) -> str:
     found = run["leaks"]
     if found is None:
         return f"{UNKNOWN}: no scan yet"
@@ -262,7 +280,7 @@ def _leaks(run: dict[str, Any], leaks: dict[str, Any] | None) -> str:
     return f"{count(run['leak_count'])}, retaining {amount(run['leaked_bytes'])} ({worst}); see vramscope leaks"
 
 
-def _techniques(techniques: list[dict[str, Any]] | None) -> str:
+def _techniques(techniques: list[Technique] | None) -> str:
     """Format techniques. A declared one that was not observed is marked."""
     if techniques is None:
         return f"{UNKNOWN}: not reported"
@@ -273,7 +291,7 @@ def _techniques(techniques: list[dict[str, Any]] | None) -> str:
     return ", ".join(chips) or "none observed yet"
 
 
-def _finding(finding: dict[str, Any]) -> str:
+def _finding(finding: Pitfall) -> str:
     line = f":{finding['line']}" if finding["line"] else ""
     where = f" ({finding['file']}{line})" if finding["file"] else ""
     return plain(f"{finding['text']} Fix: {finding['advice']}.{where}")
@@ -283,7 +301,12 @@ def _allocator(settings: str | None) -> str:
     return UNKNOWN if settings is None else plain(settings) or "default settings"
 
 
-def _composition(parts: dict[str, int | None], peak_bytes: int | None, width: int, workspaces_bytes: int) -> Table:
+def _by_name(memory: CategoryMemory) -> dict[str, int | None]:
+    """Return the bytes of each category, those of a newer server included."""
+    return {name: value for name, value in memory.items() if value is None or isinstance(value, int)}
+
+
+def _composition(parts: Mapping[str, int | None], peak_bytes: int | None, width: int, workspaces_bytes: int) -> Table:
     """Table of the memory at the peak, largest category first. Unknown categories are last and have no bar."""
     longest = max(0, min(_BAR, width - _BESIDE_BAR))
     known = sum(value for value in parts.values() if value is not None)

@@ -6,12 +6,14 @@ import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.text import Text
+from typing_extensions import TypedDict
 
 from vramscope_server.analysis.number_format import UNKNOWN, amount, count, duration, percent
+from vramscope_server.answers.snapshots import SnapshotRow, UploadedSnapshot
 from vramscope_server.cli.client import Failure, ask, print_json, send_file
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.cli.format import plain
@@ -34,6 +36,53 @@ _COLUMNS: Final = (
 )
 
 
+class _SourceLine(TypedDict):
+    """Memory of a source line at the peak."""
+
+    bytes: int
+    allocations: int
+    file: str | None
+    line: int | None
+    function: str
+    module: str | None
+
+
+class _ReservedParts(TypedDict):
+    """Parts of the reserved memory at its peak."""
+
+    requested_bytes: int
+    rounding_bytes: int
+    usable_bytes: int
+    unusable_bytes: int
+
+
+class _DeviceSummary(TypedDict):
+    """Summary of a device of a snapshot; None is unknown."""
+
+    device: int
+    events: int
+    seconds: float | None
+    allocations: int
+    peak_reserved_bytes: int
+    peak_allocated_bytes: int
+    peak_event: int
+    looked_at_event: int
+    looked_at_bytes: int
+    out_of_memory: int
+    strip: _ReservedParts
+    categories: dict[str, int] | None
+    sites: list[_SourceLine]
+    end_reserved_bytes: int
+    end_allocated_bytes: int
+    segments: int
+    private_pools: list[list[int]]
+    settings: str
+    settings_given: str
+    settings_in_force: dict[str, int | float | bool | str | None]
+    torch: str
+    notes: list[str]
+
+
 def show(path: Path, as_json: bool, server: str | None) -> None:
     """Print a summary of each device, or JSON; or upload to a server and print the page's address. Raises client.Failure."""
     readable(path)
@@ -51,7 +100,7 @@ def show(path: Path, as_json: bool, server: str | None) -> None:
         raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}", BAD_ARGUMENTS) from None
     try:
         with Bar("computing lifetimes and peaks", of_bytes=False) as tell:
-            devices: list[dict[str, Any]] = []
+            devices: list[_DeviceSummary] = []
             for trace in snapshot.devices:
                 if len(snapshot.devices) > 1:
                     tell(len(devices), len(snapshot.devices))
@@ -70,7 +119,7 @@ def show(path: Path, as_json: bool, server: str | None) -> None:
         out.print(Text(plain(note), style="dim"))
 
 
-def summary(trace: Trace) -> dict[str, Any]:
+def summary(trace: Trace) -> _DeviceSummary:
     """Summarize a device: its peak, the source lines at the peak, parts of reserved memory. Bytes; null is unknown."""
     from vramscope.protocol.window import ACTIONS
     from vramscope_server.analysis.diff.holdings import peak_allocations_of
@@ -98,8 +147,8 @@ def summary(trace: Trace) -> dict[str, Any]:
         "looked_at_bytes": held.allocated_bytes,
         "out_of_memory": int((trace.events.action == ACTIONS.index("oom")).sum()),
         "strip": {
-            f"{part}_bytes": int(getattr(made, part)[made.peak])
-            for part in ("requested", "rounding", "usable", "unusable")
+            "requested_bytes": int(made.requested[made.peak]), "rounding_bytes": int(made.rounding[made.peak]),
+            "usable_bytes": int(made.usable[made.peak]), "unusable_bytes": int(made.unusable[made.peak]),
         },
         "categories": kinds if set(kinds) - {"unknown"} else None,
         "sites": [
@@ -121,7 +170,7 @@ def summary(trace: Trace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _print(out: Console, summary: dict[str, Any]) -> None:
+def _print(out: Console, summary: _DeviceSummary) -> None:
     span = f" in {duration(summary['seconds'])}" if summary["seconds"] is not None else ""
     head = (
         f"GPU {summary['device']}: {count(summary['events'])} events{span}, {count(summary['allocations'])} allocations"
@@ -142,9 +191,14 @@ def _print(out: Console, summary: dict[str, Any]) -> None:
     peak = amount(summary["peak_reserved_bytes"])
     out.print(Text(f"peak: {peak} reserved, {amount(summary['peak_allocated_bytes'])} allocated{oom}"))
     parts = summary["strip"]
-    reserved = sum(parts.values())
-    words = {"requested": "requested", "rounding": "rounding", "usable": "free", "unusable": "unusable"}
-    shares = [f"{amount(parts[f'{p}_bytes'])} {w} ({_share(parts[f'{p}_bytes'], reserved)})" for p, w in words.items()]
+    named = (
+        (parts["requested_bytes"], "requested"),
+        (parts["rounding_bytes"], "rounding"),
+        (parts["usable_bytes"], "free"),
+        (parts["unusable_bytes"], "unusable"),
+    )
+    reserved = sum(size for size, _ in named)
+    shares = [f"{amount(size)} {word} ({_share(size, reserved)})" for size, word in named]
     out.print(Text("at peak reserved: " + ", ".join(shares)))
     if summary["categories"]:
         kinds = sorted(summary["categories"].items(), key=lambda pair: -pair[1])
@@ -175,7 +229,7 @@ def _print(out: Console, summary: dict[str, Any]) -> None:
     out.print()
 
 
-def _setting(value: Any) -> str:
+def _setting(value: int | float | bool | str | None) -> str:
     """Format a value as in PyTorch's configuration."""
     return UNKNOWN if value is None else str(value)
 
@@ -189,14 +243,17 @@ def _share(part: int, whole: int) -> str:
 
 def _upload(path: Path, as_json: bool, server: str) -> None:
     with Bar("sending") as tell:
-        answer = send_file(server, "/snapshots", _pieces(path, tell), path.stat().st_size, name=path.name[:200])
+        answer: UploadedSnapshot = send_file(
+            server, "/snapshots", _pieces(path, tell), path.stat().st_size, name=path.name[:200]
+        )
     base = server.strip().rstrip("/")
     address = f"{base}/snapshots/{urllib.parse.quote(answer['snapshot'])}"
     with Bar("server is reading") as tell:
         while answer["state"] in ("waiting", "converting"):
             tell(answer["done_bytes"], answer["total_bytes"])
             time.sleep(_LOOK_SECONDS)
-            answer = {**ask(server, f"/snapshots/{answer['snapshot']}"), "known": answer["known"]}
+            row: SnapshotRow = ask(server, f"/snapshots/{answer['snapshot']}")
+            answer = {**row, "known": answer["known"]}
     if answer["state"] == "failed":
         raise Failure(f"{plain(str(path))}: {plain(str(answer['problem']))}", BAD_ARGUMENTS)
     if as_json:

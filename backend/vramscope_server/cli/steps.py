@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from rich.text import Text
 
 from vramscope_server.analysis.number_format import amount, count, duration
+from vramscope_server.answers.steps import Step
 from vramscope_server.cli.client import ask, path_of, print_json
 from vramscope_server.cli.format import ABSENT
 from vramscope_server.cli.tables import Column, console, print_table
@@ -32,7 +33,7 @@ def show(
     whole = as_json or first is not None or to is not None
     limit = last if last is not None else MOST if whole else NEWEST
     words = {"rank": rank, "device": device, "from": first, "to": to, "limit": limit}
-    rows: list[dict[str, Any]] = ask(server, f"/runs/{path_of(server, run)}/steps", **words)
+    rows: list[Step] = ask(server, f"/runs/{path_of(server, run)}/steps", **words)
     if as_json:
         print_json(rows)
         return
@@ -55,27 +56,32 @@ def show(
     print_table(out, columns, [_cells(row, phases) for row in rows])
     known = [row for row in rows if row["peak_allocated_bytes"] is not None]
     if known:
-        high = max(known, key=lambda row: int(row["peak_allocated_bytes"]))
+        high = max(known, key=lambda row: row["peak_allocated_bytes"] or 0)
         text = f"highest of these {count(len(rows))}: {amount(high['peak_allocated_bytes'])} in {_named(high)}"
         out.print(Text(text, style="dim"))
 
 
-def _named(row: dict[str, Any]) -> str:
+def _named(row: Step) -> str:
     return f"{'step' if row['first_step'] == row['step'] else 'steps'} {_numbers(row)}"
 
 
-def _numbers(row: dict[str, Any]) -> str:
+def _numbers(row: Step) -> str:
     """The step, or the first and the last of a group."""
     return str(row["step"]) if row["first_step"] == row["step"] else f"{row['first_step']}-{row['step']}"
 
 
-def _cells(row: dict[str, Any], phases: list[str]) -> list[str | Text]:
+def _peak_of_phase(row: Step, phase: str) -> int | None:
+    found = row["phases"].get(phase)
+    return None if found is None else found.get("peak_allocated_bytes")
+
+
+def _cells(row: Step, phases: list[str]) -> list[str | Text]:
     return [
         _numbers(row),
         amount(row["peak_allocated_bytes"], ABSENT),
         row["peak_phase"] or ABSENT,
         amount(row["peak_reserved_bytes"], ABSENT),
         duration(row["seconds"], ABSENT),
-        *(amount(row["phases"].get(phase, {}).get("peak_allocated_bytes"), ABSENT) for phase in phases),
-        Text(_RESET.get(row["foreign_reset"], ""), style="yellow"),
+        *(amount(_peak_of_phase(row, phase), ABSENT) for phase in phases),
+        Text(_RESET.get(row["foreign_reset"] or 0, ""), style="yellow"),
     ]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from vramscope.protocol.window import BadWindow, unpack
+from vramscope_server.answers.recordings import RecordingList
+from vramscope_server.answers.run_detail import RunAnswer, RunInFull
 from vramscope_server.cli.client import Failure, ask, fetch, path_of
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, NOT_FOUND
 from vramscope_server.cli.format import has_no_device, plain
@@ -58,7 +60,7 @@ def readable(path: Path) -> None:
         raise Failure(f"{plain(str(path))} is a folder, not a snapshot file.", BAD_ARGUMENTS)
 
 
-def _how_to_record(run: dict[str, Any]) -> str:
+def _how_to_record(run: RunInFull) -> str:
     """Describe how to record a run, if possible."""
     if has_no_device(run):
         return "It used no CUDA device. Recordings need PyTorch's CUDA allocator."
@@ -70,12 +72,12 @@ def _how_to_record(run: dict[str, Any]) -> str:
 def newest_recording(server: str, run: str, purpose: str) -> str:
     """Return the id of the newest complete recording of a run. Raises Failure: nothing to ``replay``, say."""
     path = path_of(server, run)
-    found = ask(server, f"/runs/{path}/recordings")["recordings"]
-    newest = next((str(one["recording"]) for one in found if one["whole"]), None)
+    listed: RecordingList = ask(server, f"/runs/{path}/recordings")
+    newest = next((one["recording"] for one in listed["recordings"] if one["whole"]), None)
     if newest is None:
-        problem = "no complete recording yet" if found else "no recording"
-        how = _how_to_record(ask(server, f"/runs/{path}"))
-        raise Failure(f"{plain(run)}: {problem}, nothing to {purpose}. {how}", NOT_FOUND)
+        problem = "no complete recording yet" if listed["recordings"] else "no recording"
+        detail: RunAnswer = ask(server, f"/runs/{path}")
+        raise Failure(f"{plain(run)}: {problem}, nothing to {purpose}. {_how_to_record(detail)}", NOT_FOUND)
     return newest
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.text import Text
 
 from vramscope_server.analysis.number_format import amount, count
+from vramscope_server.answers.run_detail import RunAnswer
+from vramscope_server.answers.whatif import SweepRow
 from vramscope_server.cli.client import Failure, ask, path_of, print_json
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.cli.format import ABSENT, plain
@@ -51,7 +52,8 @@ def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_b
         traces = of_file(Path(target))
     else:
         traces = [of_run(server, target)]
-        peak = ask(server, f"/runs/{path_of(server, target)}")["peak_reserved_bytes"]
+        detail: RunAnswer = ask(server, f"/runs/{path_of(server, target)}")
+        peak = detail["peak_reserved_bytes"]
     from vramscope_server.analysis.simulator.settings import BadSetting
     from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, sweep
 
@@ -83,9 +85,30 @@ def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_b
 # ---- output ----
 
 
-def _json_row(trace: Trace, result: Sweep, row: Row) -> dict[str, Any]:
+class _SettingRow(SweepRow):
+    """A row of a sweep, with the replay that it comes from."""
+
+    replay_residual_bytes: int
+    recommended: bool
+    device: int
+    device_bytes: int | None
+
+
+def _json_row(trace: Trace, result: Sweep, row: Row) -> _SettingRow:
+    prediction, risk = row.prediction, row.risk
     return {
-        **asdict(row.prediction),
+        "conf": prediction.conf,
+        "peak_reserved_bytes": prediction.peak_reserved_bytes,
+        "uncapped_peak_reserved_bytes": prediction.uncapped_peak_reserved_bytes,
+        "peak_allocated_bytes": prediction.peak_allocated_bytes,
+        "retries": prediction.retries,
+        "device_allocs": prediction.device_allocs,
+        "out_of_memory": prediction.out_of_memory,
+        "out_of_memory_at_event": prediction.out_of_memory_at_event,
+        "certainty": prediction.certainty,
+        "reasons": prediction.reasons,
+        "band": prediction.band,
+        "notes": [*prediction.notes, *result.notes],
         "replay_residual_bytes": result.residual.peak_reserved_bytes,
         "smallest_card_bytes": row.smallest_device_bytes,
         "uncertainty_bytes": row.uncertainty_bytes,
@@ -93,10 +116,9 @@ def _json_row(trace: Trace, result: Sweep, row: Row) -> dict[str, Any]:
         "saved_bytes": row.saved_bytes,
         "recorded": row.recorded,
         "recommended": row.conf == result.recommendation.conf,
-        "risk": asdict(row.risk),
+        "risk": {"level": risk.level, "words": risk.words, "source": risk.source},
         "device": trace.device,
         "device_bytes": result.device_bytes,
-        "notes": [*row.prediction.notes, *result.notes],
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final, TypedDict
 
 import numpy as np
 import plotly.graph_objects as go
@@ -83,7 +83,18 @@ def _words(box: Box, flame: Flamegraph) -> str:
     return "<br>".join(escaped(line) for line in lines)
 
 
-def as_answer(flame: Flamegraph) -> dict[str, Any]:
+class FlameFacts(TypedDict):
+    """Fields of the API's answer beside the figure."""
+
+    total_bytes: int
+    focus_bytes: int
+    focus_names: list[str]
+    drawn: int
+    left_out: int
+    without_stack_bytes: int
+
+
+def as_answer(flame: Flamegraph) -> FlameFacts:
     """Return the fields of the API's answer beside the figure."""
     return {
         "total_bytes": flame.total_bytes,

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from vramscope.protocol.window import STATES
 from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.trace.frames import is_native
-from vramscope_server.analysis.trace.segment_map import LinearLayout, blocks_between, cells, stack_lines
+from vramscope_server.analysis.trace.segment_map import LinearLayout, StackFrame, blocks_between, cells, stack_lines
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.figures.drawing import Drawing, byte_unit, escaped
 
@@ -155,7 +155,7 @@ def folded(start: int, end: int, low: int, line_bytes: float) -> list[tuple[int,
     ]
 
 
-def _place(frame: dict[str, Any]) -> str:
+def _place(frame: StackFrame) -> str:
     return f"{frame['file'].rpartition('/')[2]}:{frame['line']}" if frame["line"] else "C++"
 
 

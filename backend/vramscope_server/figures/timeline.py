@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import plotly.graph_objects as go
@@ -216,7 +216,16 @@ def _fitting(span: Span, characters: int) -> str:
     return ""
 
 
-def series_rows(series: Series) -> list[dict[str, Any]]:
+class NamedSeries(TypedDict):
+    """Description of a series."""
+
+    name: str
+    colour: str
+    """Key of its colour."""
+    peak_bytes: int
+
+
+def series_rows(series: Series) -> list[NamedSeries]:
     """Return the API's description of the series, bottom first."""
     return [
         {"name": name, "colour": key, "peak_bytes": int(held)}

@@ -24,6 +24,7 @@ from vramscope_server.store.requests import Requests
 from vramscope_server.store.run_cache import RunCache
 from vramscope_server.store.run_states import add_sequence, display_skew_ns
 from vramscope_server.store.small_chunks import SmallChunks, Stream
+from vramscope_server.store.stored_rows import RunChange
 from vramscope_server.store.tables import artifacts, chunks, events, ranks, runs, scans, sessions
 from vramscope_server.store.validation import ReadyBatch, ReadyBlock
 from vramscope_server.store.writer_records import RankRecord, RunRecord, SessionRecord
@@ -131,7 +132,8 @@ class IngestState:
                 if session.take_scan(message, batch.sequence) and rank.session_id == batch.session:
                     scan = message
             elif isinstance(message, messages.Techniques):
-                if message.step >= (session.row.techniques or {}).get("step", 0):
+                known = session.row.techniques
+                if known is None or message.step >= known.get("step", 0):
                     session.row.techniques = msgspec.to_builtins(message)
                     run.announce = True
             elif isinstance(message, messages.Piece):
@@ -282,7 +284,7 @@ class IngestState:
                     session.row.state = "lost"
                     session.dirty = run.dirty = True
 
-    def change(self, connection: Connection, run_id: str, changes: dict[str, Any]) -> RunRow:
+    def change(self, connection: Connection, run_id: str, changes: RunChange) -> RunRow:
         """Set name, tags, pinned or baseline. Returns the row. Raises LookupError for an unknown run."""
         run = self._runs.find(connection, run_id)
         if run is None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import msgspec
+from typing_extensions import TypedDict
 
 from vramscope.protocol import messages
 from vramscope_server.analysis.leaks.verdict_text import OVERLAPS
+from vramscope_server.answers.leaks import Leak
 
 log = logging.getLogger("vramscope_server.leaks")
 
@@ -23,10 +25,7 @@ GROWING: Final = frozenset({"growing", "growing-eval", "tensor-growth"})
 _WORST_FIRST: Final = (
     "growing", "growing-eval", "tensor-growth", "cycle", "overlap-unfreed", "overlap", "no_grad-missing",
 )  # fmt: skip
-_LARGEST: Final = (
-    "count", "age_steps", "held_bytes", "exclusive_bytes", "node_bytes", "growth_bytes_per_step", "peak_effect_bytes",
-    "last_step",
-)  # fmt: skip
+_Number = TypeVar("_Number", int, float)
 
 encode_scan = msgspec.msgpack.Encoder().encode
 _decode_scan = msgspec.msgpack.Decoder(messages.Scan).decode
@@ -41,7 +40,7 @@ def read_scan(data: bytes) -> messages.Scan | None:
         return None
 
 
-def merge_leaks(scans: Mapping[int, messages.Scan]) -> list[dict[str, Any]]:
+def merge_leaks(scans: Mapping[int, messages.Scan]) -> list[Leak]:
     """All leaks of a run, worst first: each as in ``messages.Leak``, and besides
 
     id      the same as long as kind, name, file and line are: for links
@@ -57,7 +56,15 @@ def merge_leaks(scans: Mapping[int, messages.Scan]) -> list[dict[str, Any]]:
     return sorted(merged, key=_badness, reverse=True)
 
 
-def leak_columns(scans: Mapping[int, messages.Scan]) -> dict[str, Any]:
+class LeakColumns(TypedDict):
+    """Columns of a run's row about leaks; all None before the first scan."""
+
+    leaks: int | None
+    leaked_bytes: int | None
+    worst_leak: str | None
+
+
+def leak_columns(scans: Mapping[int, messages.Scan]) -> LeakColumns:
     """Columns of a run's row about leaks (``tables.runs``); all None before the first scan.
 
     leaks         how many; what a training on a card keeps on the host is none of them, and what lives a step too long is one
@@ -108,23 +115,49 @@ def _id(leak: messages.Leak) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
-def _merged(ident: str, places: list[tuple[int, messages.Leak]]) -> dict[str, Any]:
-    most = max((leak for _, leak in places), key=lambda leak: leak.held_bytes)
-    entry: dict[str, Any] = {"id": ident, **msgspec.to_builtins(most)}
-    for name in _LARGEST:
-        entry[name] = max((value for _, leak in places if (value := getattr(leak, name)) is not None), default=None)
-    if entry["emptied_after"] is not None:
-        entry["growth_bytes_per_step"] = (
-            most.growth_bytes_per_step
-        )  # (another rank may not have seen yet that it is emptied)
-    entry["first_step"] = min(leak.first_step for _, leak in places)
-    entry["on_host"] = all(is_on_host(leak) for _, leak in places)
-    # Of a session that found it twice (say, on two devices) the rank still counts once.
-    entry["ranks"] = sorted({rank for rank, _ in places})
-    return entry
+def _merged(ident: str, places: list[tuple[int, messages.Leak]]) -> Leak:
+    leaks = [leak for _, leak in places]
+    most = max(leaks, key=lambda leak: leak.held_bytes)
+    growth = most.growth_bytes_per_step
+    if most.emptied_after is None:  # (else another rank may not have seen yet that it is emptied)
+        growth = _largest(leak.growth_bytes_per_step for leak in leaks)
+    return {
+        "id": ident,
+        "kind": most.kind,
+        "name": most.name,
+        "holder": most.holder,
+        "chain": most.chain,
+        "file": most.file,
+        "line": most.line,
+        "function": most.function,
+        "count": max(leak.count for leak in leaks),
+        "first_step": min(leak.first_step for leak in leaks),
+        "last_step": max(leak.last_step for leak in leaks),
+        "age_steps": _largest(leak.age_steps for leak in leaks),
+        "held_bytes": most.held_bytes,
+        "exclusive_bytes": max(leak.exclusive_bytes for leak in leaks),
+        "node_bytes": max(leak.node_bytes for leak in leaks),
+        "growth_bytes_per_step": growth,
+        "per": most.per,
+        "emptied_at": most.emptied_at,
+        "emptied_after": most.emptied_after,
+        "full_bytes": most.full_bytes,
+        "peak_effect_bytes": _largest(leak.peak_effect_bytes for leak in leaks),
+        "peak_effect": most.peak_effect,
+        "advice": most.advice,
+        "examples": most.examples,
+        "why": [{"state": change.state, "reason": change.reason, "step": change.step} for change in most.why],
+        "on_host": all(is_on_host(leak) for leak in leaks),
+        # Of a session that found it twice (say, on two devices) the rank still counts once.
+        "ranks": sorted({rank for rank, _ in places}),
+    }
 
 
-def _badness(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+def _largest(values: Iterable[_Number | None]) -> _Number | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _badness(entry: Leak) -> tuple[bool, bool, bool, float, int, int, str]:
     growth = entry["growth_bytes_per_step"]
     return (
         not entry["on_host"],

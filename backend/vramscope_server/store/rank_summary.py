@@ -7,19 +7,29 @@ the block. So the list of runs does not read chunks, and a late or repeated bloc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
+from typing_extensions import TypedDict
 
 from vramscope.protocol import messages, series
 from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.answers.run_detail import ReservedParts
 from vramscope_server.store.durations import Durations
 from vramscope_server.store.scalars import MOST_SCALARS, SCALARS, ScalarSummary
 from vramscope_server.store.sparkline import Sparkline
 
 BEHIND_PYTORCH: Final = 2
 """Code of ``foreign_reset`` for a step whose peaks are lower bounds."""
+
+
+class PeakPlace(TypedDict):
+    """Columns of a run's row that describe its peak; None is unknown."""
+
+    peak_step: int | None
+    peak_phase: str | None
+    peak_categories: dict[str, int | None] | None
 
 
 class RankSummary(msgspec.Struct):
@@ -86,7 +96,7 @@ class RankSummary(msgspec.Struct):
         return self.step_reserved_bytes
 
     @property
-    def parts(self) -> dict[str, int] | None:
+    def parts(self) -> ReservedParts | None:
         """Reserved memory at the reading of ``unusable_bytes`` in four parts that add up (docs/fragmentation.md). None is
         unknown."""
         reserved, active, requested = (
@@ -107,7 +117,7 @@ class RankSummary(msgspec.Struct):
         }
 
     @property
-    def peak_place(self) -> dict[str, Any]:
+    def peak_place(self) -> PeakPlace:
         """Step, phase and categories of the peak. Of a peak outside steps only its phase."""
         if (self.sample_peak_bytes or 0) > (self.step_peak_bytes or 0):
             return {

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
-from vramscope_server.answers.leaks import Leak
 from vramscope_server.answers.run_detail import (
     AgentOverhead,
     AttachedDevice,
@@ -40,20 +39,50 @@ def run_in_full(connection: Connection, run: StoredRun) -> RunInFull:
     leaks = None
     if run.leaks is not None:
         scans = {rank: looked.scan for rank, looked in load_scans(connection, run).items()}
-        leaks = cast("list[Leak]", merge_leaks(scans))
+        leaks = merge_leaks(scans)
     shift_ns = display_skew_ns(skews.get(rows[0]["rank"])) if rows else 0
-    full: dict[str, Any] = {
-        **run_row(run),
-        "peak_phase": run.peak_phase,
-        "peak_categories": run.peak_categories,
-        "fragmentation": _fragmentation(connection, run),
+    row = run_row(run)
+    return {
+        "run_id": row["run_id"],
+        "project": row["project"],
+        "name": row["name"],
+        "tags": row["tags"],
+        "state": row["state"],
+        "device": row["device"],
+        "capacity_bytes": row["capacity_bytes"],
+        "world_size": row["world_size"],
+        "ranks_reporting": row["ranks_reporting"],
+        "steps": row["steps"],
+        "started_seconds": row["started_seconds"],
+        "last_seen_seconds": row["last_seen_seconds"],
+        "ended_seconds": row["ended_seconds"],
+        "peak_allocated_bytes": row["peak_allocated_bytes"],
+        "peak_reserved_bytes": row["peak_reserved_bytes"],
+        "peak_step": row["peak_step"],
+        "step_seconds_median": row["step_seconds_median"],
+        "fragmentation_fraction": row["fragmentation_fraction"],
+        "unusable_bytes": row["unusable_bytes"],
+        "pinned": row["pinned"],
+        "baseline": row["baseline"],
+        "error_type": row["error_type"],
+        "error_line": row["error_line"],
         "leaks": leaks,
-        "leak_count": run.leaks,
+        "leaked_bytes": row["leaked_bytes"],
+        "worst_leak": row["worst_leak"],
+        "graphs_alive": row["graphs_alive"],
+        "recordings": row["recordings"],
+        "profiles": row["profiles"],
+        "oom_records": row["oom_records"],
+        "techniques": run.techniques,
         "out_of_memory": None
         if run.out_of_memory is None
         else [event for event in happened if event["kind"] == "out_of_memory"],
+        "sparkline": row["sparkline"],
+        "peak_phase": run.peak_phase,
+        "peak_categories": run.peak_categories,
+        "fragmentation": _fragmentation(connection, run),
+        "leak_count": run.leaks,
         "out_of_memory_count": run.out_of_memory,
-        "techniques": run.techniques,
         "findings": run.findings,
         "allocator_settings": run.allocator_settings,
         "agent_overhead": _overhead(run),
@@ -76,8 +105,6 @@ def run_in_full(connection: Connection, run: StoredRun) -> RunInFull:
         ),
         "wire": messages.WIRE_VERSION,
     }
-    # Here three keys of the row have other types than in the list: mypy cannot follow that.
-    return cast("RunInFull", full)
 
 
 def _shifted(time_ns: int | None, shift_ns: int) -> float | None:
@@ -160,7 +187,7 @@ def _parts(connection: Connection, run: StoredRun) -> ReservedParts | None:
     if not summaries:
         return None
     most = max(summaries, key=lambda summary: summary.unusable_reserved_bytes or 0)
-    return cast("ReservedParts | None", most.parts)
+    return most.parts
 
 
 def _most(rows: Sequence[RankRow], name: Literal["foreign_reset_steps", "lower_bound_steps"]) -> int | None:

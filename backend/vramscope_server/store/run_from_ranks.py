@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
-from vramscope_server.store.rank_summary import RankSummary
+from typing_extensions import TypedDict
+
+from vramscope_server.store.rank_summary import PeakPlace, RankSummary
 from vramscope_server.store.sparkline import highest_of_all
 
 
-def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
+class _NeverNeeded(TypedDict):
+    never_needed_bytes: int | None
+    fragmentation_fraction: float | None
+
+
+class RunColumns(PeakPlace, _NeverNeeded):
+    """Columns of a run's row that come from its ranks; None is unknown."""
+
+    steps: int | None
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    inactive_split_bytes: int | None
+    reserved_minus_allocated_bytes: int | None
+    unusable_bytes: int | None
+    step_median_ns: int | None
+    out_of_memory: int | None
+    graphs_alive: int | None
+    sparkline: list[int | None]
+    first_time_ns: int | None
+    last_time_ns: int | None
+    first_step: int | None
+    last_step: int | None
+
+
+def aggregate(summaries: Iterable[RankSummary]) -> RunColumns:
     """Columns of the run (``tables.runs``) from those of its ranks: the highest of any rank."""
     ranks = list(summaries)
     peak = _best(ranks, "peak_allocated_bytes")
@@ -37,7 +62,7 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
     }
 
 
-def _never_needed(rank: RankSummary | None) -> dict[str, float | int | None]:
+def _never_needed(rank: RankSummary | None) -> _NeverNeeded:
     """Peak reserved minus peak allocated, in bytes and as a share; None before the first step.
 
     Both are the exact peaks of all steps, so that equal programs have equal shares. A run that died in a step had its peaks there:
@@ -58,6 +83,6 @@ def _best(ranks: list[RankSummary], name: str) -> RankSummary | None:
     return max(known, key=lambda rank: int(getattr(rank, name))) if known else None
 
 
-def _over(ranks: list[RankSummary], name: str, choose: Any) -> int | None:
+def _over(ranks: list[RankSummary], name: str, choose: Callable[[list[int]], int]) -> int | None:
     known = [getattr(rank, name) for rank in ranks if getattr(rank, name) is not None]
     return int(choose(known)) if known else None

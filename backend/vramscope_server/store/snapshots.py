@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from vramscope_server.analysis.snapshot_format.device_facts import DeviceFacts
 from vramscope_server.store.artifacts import StoredArtifact
 from vramscope_server.store.tables import snapshots
 
@@ -28,7 +29,7 @@ class StoredSnapshot:
     state: State
     problem: str | None
     received_ns: int
-    devices: list[dict[str, Any]]
+    devices: list[DeviceFacts]
     notes: list[str]
 
 

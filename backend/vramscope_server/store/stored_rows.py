@@ -2,11 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
 
+from typing_extensions import NotRequired, TypedDict
+
+from vramscope_server.answers.run_detail import CategoryMemory, Pitfall, Technique
 from vramscope_server.store.tables import runs, sessions
+
+
+class StoredOverhead(TypedDict):
+    """The newest ``messages.Overhead`` of a session, as plain values."""
+
+    seconds_per_step: float | None
+    fraction: float | None
+    resolvable: bool
+    noise_fraction: float | None
+    watched_steps: int
+    unwatched_steps: int
+    hook_seconds: float
+    sampler_cpu_seconds: float
+    dropped_samples: NotRequired[int | None]
+
+
+class StoredTechniques(TypedDict):
+    """The newest ``messages.Techniques`` of a session, as plain values."""
+
+    time_ns: int
+    step: int
+    techniques: list[Technique]
+    findings: NotRequired[list[Pitfall]]
+
+
+class RunChange(TypedDict, total=False):
+    """Columns of a run that a user may change."""
+
+    name: str
+    tags: list[str]
+    pinned: bool
+    baseline: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,7 +79,7 @@ class StoredRun:
     peak_reserved_bytes: int | None = None
     peak_step: int | None = None
     peak_phase: str | None = None
-    peak_categories: dict[str, int | None] | None = None
+    peak_categories: CategoryMemory | None = None
     inactive_split_bytes: int | None = None
     reserved_minus_allocated_bytes: int | None = None
     unusable_bytes: int | None = None
@@ -52,8 +88,7 @@ class StoredRun:
     step_median_ns: int | None = None
     out_of_memory: int | None = None
     dropped_samples: int = 0
-    overhead: dict[str, Any] | None = None
-    """The newest ``messages.Overhead``, as plain values."""
+    overhead: StoredOverhead | None = None
     leaks: int | None = None
     leaked_bytes: int | None = None
     worst_leak: str | None = None
@@ -61,16 +96,16 @@ class StoredRun:
     recordings: int | None = None
     profiles: int | None = None
     oom_records: int | None = None
-    techniques: list[dict[str, Any]] | None = None
+    techniques: list[Technique] | None = None
     """Techniques of the lowest rank (``messages.Technique``), as plain values."""
-    findings: list[dict[str, Any]] | None = None
+    findings: list[Pitfall] | None = None
     sparkline: list[int | None] = field(default_factory=list)
     first_time_ns: int | None = None
     last_time_ns: int | None = None
     first_step: int | None = None
     last_step: int | None = None
 
-    def update(self, values: dict[str, Any]) -> None:
+    def update(self, values: Mapping[str, object]) -> None:
         """Set columns by name. Raises AttributeError for a name that is no column."""
         for name, value in values.items():
             setattr(self, name, value)
@@ -101,9 +136,8 @@ class StoredSession:
     skew_ns: int | None = None
     """Clock of the sender minus the server's clock."""
     dropped_samples: int = 0
-    overhead: dict[str, Any] | None = None
-    techniques: dict[str, Any] | None = None
-    """The newest ``messages.Techniques``, as plain values."""
+    overhead: StoredOverhead | None = None
+    techniques: StoredTechniques | None = None
     error_type: str | None = None
     error_line: str | None = None
 

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
+from vramscope_server.answers.run_detail import Pitfall
 from vramscope_server.store.artifacts import ArtifactRecord, load_artifacts
 from vramscope_server.store.leaks import leak_columns, read_scan
 from vramscope_server.store.list_row import device_words
@@ -224,8 +225,7 @@ class RunRecord:
         row.dropped_samples = sum(s.row.dropped_samples for s in self.sessions.values())
         lead = self.sessions[self.ranks[min(self.ranks)].session_id].row
         row.overhead = lead.overhead
-        reported = lead.techniques or {}
-        row.techniques = reported.get("techniques")
+        row.techniques = None if lead.techniques is None else lead.techniques.get("techniques")
         row.findings = _findings([self.sessions[self.ranks[rank].session_id].row for rank in sorted(self.ranks)])
         failed = next((s.row for s in current if s.row.state == "failed"), None)
         row.error_type = failed.error_type if failed else None
@@ -249,12 +249,13 @@ class RunRecord:
             artifact.new = artifact.dirty = False
 
 
-def _findings(sessions: Sequence[StoredSession]) -> list[dict[str, Any]] | None:
+def _findings(sessions: Sequence[StoredSession]) -> list[Pitfall] | None:
     """Findings of all ranks, the first rank's first; of each kind the one of the lowest rank. None: no rank has reported."""
-    reported = [found for session in sessions if (found := (session.techniques or {}).get("findings")) is not None]
+    told = (session.techniques for session in sessions if session.techniques is not None)
+    reported = [found for one in told if (found := one.get("findings")) is not None]
     if not reported:
         return None
-    kinds: dict[str, dict[str, Any]] = {}
+    kinds: dict[str, Pitfall] = {}
     for finding in (finding for findings in reported for finding in findings):
         kinds.setdefault(finding["kind"], finding)
     return list(kinds.values())

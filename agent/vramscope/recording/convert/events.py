@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import compress
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
 from vramscope.memory.pools import Pools
+from vramscope.memory.pytorch_snapshot import SnapshotEvent
 from vramscope.memory.stack_table import Stacks
 from vramscope.protocol.series import UNKNOWN
 from vramscope.protocol.window import ACTIONS
@@ -28,8 +29,6 @@ _FREES: Final = bytes(code == FREED for code in range(256))
 _action, _address, _size, _stream, _time_us, _pool = map(
     itemgetter, ("action", "addr", "size", "stream", "time_us", "pool_id")
 )
-
-Entries = list[dict[str, Any]]
 
 
 class WindowEvents:
@@ -53,7 +52,7 @@ class WindowEvents:
         self.freed: set[int] = set()
         """Addresses of blocks that were freed."""
 
-    def read(self, entries: Entries, pause: Callable[[], None]) -> None:
+    def read(self, entries: list[SnapshotEvent], pause: Callable[[], None]) -> None:
         """Read the trace's entries, oldest first. The list is emptied on the way, so that its memory is freed in slices
         too."""
         entries.reverse()
@@ -65,7 +64,7 @@ class WindowEvents:
             del piece
             pause()
 
-    def _add(self, entries: Entries) -> None:
+    def _add(self, entries: list[SnapshotEvent]) -> None:
         # Whole columns at a time, by functions written in C: a third of the time of a loop. No tuple is made, which
         # would start the garbage collector.
         actions = list(map(_action, entries))

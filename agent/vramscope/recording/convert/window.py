@@ -9,11 +9,12 @@ from typing import Final
 from vramscope.memory.allocator_settings import settings_in_force, settings_text, text_in_force
 from vramscope.memory.layout_columns import layout
 from vramscope.memory.pools import Pools
+from vramscope.memory.pytorch_snapshot import AllocatorSnapshot, ReportedSettings, SnapshotEvent, SnapshotSegment
 from vramscope.memory.stack_table import Stacks
 from vramscope.protocol.series import UNKNOWN
 from vramscope.protocol.window import SettingsBefore, Window
-from vramscope.recording.convert.events import Entries, WindowEvents
-from vramscope.recording.raw_window import DeviceFacts, RawWindow, Tree
+from vramscope.recording.convert.events import WindowEvents
+from vramscope.recording.raw_window import DeviceFacts, RawWindow
 
 MAX_CHARACTERS: Final = 4096
 
@@ -35,7 +36,7 @@ def make(raw: RawWindow, facts: DeviceFacts, pause: Callable[[], None]) -> Windo
     starting, ending = (_segments(tree, device) for tree in (raw.start, raw.end))
     for segments in (starting, ending):
         pools.learn(segments)
-    entries: Entries = raw.end["device_traces"][device]
+    entries = raw.end["device_traces"][device]
     is_whole = not raw.is_users and _cut_to_window(entries, raw.most_events)
     events = WindowEvents(pools, stacks, raw.tag, raw.marks)
     events.read(entries, pause)
@@ -46,7 +47,7 @@ def make(raw: RawWindow, facts: DeviceFacts, pause: Callable[[], None]) -> Windo
         ({}, []) if raw.owners is None else raw.owners.columns(device, bounds, events.freed, (starting, ending))
     )
     held, holdings, scans = raw.held.columns(events.bounds()) if raw.held is not None else ({}, [], [])
-    reported_settings = raw.end.get("allocator_settings", {})
+    reported_settings = _reported(raw.end)
     settings = settings_text(reported_settings)
     earlier = _settings_before(raw, bounds, notes)
     return Window(
@@ -102,7 +103,7 @@ def _notes_of_events(
 
 def _settings_before(raw: RawWindow, bounds: list[int], notes: list[str]) -> SettingsBefore | None:
     """Return the settings before a single change within the window; a note reports any change."""
-    first, last = (tree.get("allocator_settings", {}) for tree in (raw.start, raw.end))
+    first, last = (_reported(tree) for tree in (raw.start, raw.end))
     if first == last:
         return None
     before, after = (text_in_force(one, settings_text(one)) or "the default ones" for one in (first, last))
@@ -156,11 +157,15 @@ def end_counters(facts: DeviceFacts) -> dict[str, int]:
     }
 
 
-def _segments(tree: Tree, device: int) -> list[Tree]:
+def _reported(tree: AllocatorSnapshot) -> ReportedSettings:
+    return tree.get("allocator_settings", {})
+
+
+def _segments(tree: AllocatorSnapshot, device: int) -> list[SnapshotSegment]:
     return [segment for segment in tree["segments"] if segment["device"] == device]
 
 
-def _cut_to_window(entries: Entries, most_events: int) -> bool:
+def _cut_to_window(entries: list[SnapshotEvent], most_events: int) -> bool:
     """Remove the events before the window's first snapshot. False: it was overwritten, with some events after it."""
     if len(entries) >= most_events:
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,16 @@ class Advice:
     module: str | None = None
 
 
+class ReportedTechnique(TypedDict):
+    """A technique as in ``messages.Technique``, as plain values."""
+
+    kind: str
+    chip: str
+    declared: str | None
+    observed: str | None
+    detail: dict[str, Any]
+
+
 @dataclass(frozen=True, eq=False)
 class StepFacts:
     """A trace with events, and other facts about its run."""
@@ -58,8 +68,8 @@ class StepFacts:
     recorded: Trace
     profile: Any = None
     """The run's torch.profiler tables; None if there are none."""
-    techniques: Sequence[dict[str, Any]] = ()
-    """Techniques in the form of ``runs.techniques``."""
+    techniques: Sequence[ReportedTechnique] = ()
+    """Techniques of the run, as its agent reported them."""
     run_peak_bytes: int | None = None
     """Highest allocated bytes of all steps, recorded or not; None if unknown."""
     phase_peaks_bytes: Mapping[str, int] = field(default_factory=dict)

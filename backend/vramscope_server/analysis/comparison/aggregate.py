@@ -7,7 +7,7 @@ from typing import Final
 
 from vramscope_server.analysis.comparison.mean_and_range import MeanAndRange, mean_and_range, mean_and_range_of_ratio
 from vramscope_server.analysis.comparison.repeats import Run, repeats
-from vramscope_server.analysis.comparison.rows import MEMORY, Row
+from vramscope_server.analysis.comparison.rows import MEMORY, Row, TechniqueEffect, less
 
 INTEGERS: Final = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "unusable_bytes")
 """Integer fields. Their means are rounded."""
@@ -107,8 +107,11 @@ def _left_out(combined: list[Row]) -> None:
         if effect is None:
             continue
         whole = next(one for one in combined if any(run["run"] == effect["run"] for run in one["runs"]))
-        peaks = {kind: (row[f"peak_{kind}_bytes"], whole[f"peak_{kind}_bytes"]) for kind in MEMORY}
-        row["leave_one_out"] = effect | {
-            f"{kind}_bytes": None if own is None or other is None else own - other
-            for kind, (own, other) in peaks.items()
+        combined_effect: TechniqueEffect = {
+            "technique": effect["technique"],
+            "run": effect["run"],
+            "allocated_bytes": less(row, whole, "peak_allocated_bytes"),
+            "reserved_bytes": less(row, whole, "peak_reserved_bytes"),
+            "device_bytes": less(row, whole, "peak_device_bytes"),
         }
+        row["leave_one_out"] = combined_effect

@@ -8,13 +8,14 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from vramscope_server.analysis.number_format import MIB, amount, count, duration, percent
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
+"""Row of ``GET /compare``, read by the name of a column."""
 FORMATS: Final = ("markdown", "csv", "latex")
 NOT_KNOWN: Final = "–"  # noqa: RUF001 - a dash is meant
 
@@ -288,7 +289,8 @@ def as_csv(rows: Sequence[Row], combined: Sequence[Row] = ()) -> str:
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow((*CSV_FIELDS, *(CSV_REPEATS if groups else ())))
     for row in rows:
-        values = row | {
+        values = {
+            **row,
             "techniques": None if row["techniques"] is None else " + ".join(row["techniques"]),
             "not_comparable": "; ".join(reason["text"] for reason in row["reasons"]),
         }

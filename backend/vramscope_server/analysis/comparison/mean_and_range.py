@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean, variance
-from typing import Any, Final, Literal
+from typing import Final, Literal, TypedDict
 
 import numpy as np
 
@@ -18,6 +18,16 @@ _T_975: Final = (
     12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.1788, 2.1314, 2.0860, 2.0423, 2.0003, 1.9600,
 )  # fmt: skip
 """Student's t for 97.5 %. Values between two rows are interpolated in 1/df, which gives slightly wide intervals."""
+
+
+class MeanAndRangeFields(TypedDict):
+    """Fields of a MeanAndRange as JSON."""
+
+    n: int
+    mean: float
+    low: float
+    high: float
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +43,9 @@ class MeanAndRange:
     high: float
     kind: Literal["range", "t95"]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> MeanAndRangeFields:
         """Fields as JSON."""
-        return asdict(self)
+        return {"n": self.n, "mean": self.mean, "low": self.low, "high": self.high, "kind": self.kind}
 
 
 def t_975(df: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from vramscope_server.analysis.comparison.batch_size import batch_of
 from vramscope_server.analysis.comparison.comparability import reasons, same_steps
@@ -113,13 +113,32 @@ def _ratio(value: float | None, base: float | None) -> float | None:
     return value / base if value is not None and base else None
 
 
-def _left_out(rows: Sequence[Row], row: Row, name: RunLabel) -> dict[str, Any] | None:
+class TechniqueEffect(TypedDict):
+    """Reduction of the peaks by one technique within the combination; None is unknown."""
+
+    technique: str
+    run: str
+    """Run with all techniques."""
+    allocated_bytes: float | None
+    reserved_bytes: float | None
+    device_bytes: float | None
+
+
+def _left_out(rows: Sequence[Row], row: Row, name: RunLabel) -> TechniqueEffect | None:
     """Reduction of the peaks by one technique within the combination: "all but it" compared with "all"."""
     if name.left_out is None or name.whole is None:
         return None
     whole = rows[name.whole]
-    effect: dict[str, Any] = {"technique": name.left_out, "run": whole["run"]}
-    for kind in MEMORY:
-        own, other = row[f"peak_{kind}_bytes"], whole[f"peak_{kind}_bytes"]
-        effect[f"{kind}_bytes"] = None if own is None or other is None else own - other
-    return effect
+    return {
+        "technique": name.left_out,
+        "run": whole["run"],
+        "allocated_bytes": less(row, whole, "peak_allocated_bytes"),
+        "reserved_bytes": less(row, whole, "peak_reserved_bytes"),
+        "device_bytes": less(row, whole, "peak_device_bytes"),
+    }
+
+
+def less(row: Row, whole: Row, field: str) -> float | None:
+    """Reduction of a peak; None if one of the two is unknown."""
+    own, other = row[field], whole[field]
+    return None if own is None or other is None else own - other

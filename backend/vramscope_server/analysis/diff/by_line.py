@@ -3,25 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from vramscope_server.analysis.diff.holdings import AllocatingLine, LineBytes, PeakAllocations
 from vramscope_server.analysis.diff.line_matching import matched
 from vramscope_server.analysis.ownership.categories import CATEGORIES
+from vramscope_server.analysis.timeline.curve import EventMoment
 
 MAX_ROWS: Final = 200
 NEARLY_ALL: Final = 0.9
 _NOTHING: Final = LineBytes()
 
 
-def difference(a: PeakAllocations, b: PeakAllocations) -> dict[str, Any]:
-    """``{a, b, difference_bytes, rows, left_out, categories}``. The largest differences come first (docs/http.md)."""
+class ComparedPeak(EventMoment):
+    """Peak of one of the two recordings."""
+
+    allocated_bytes: int
+    peak_bytes: int
+
+
+class CategoryChange(TypedDict):
+    """Difference of a category."""
+
+    category: str
+    a_bytes: int
+    b_bytes: int
+    difference_bytes: int
+
+
+class LineChange(TypedDict):
+    """Difference of a source line and module; docs/http.md describes the fields."""
+
+    file: str | None
+    function: str | None
+    without_stack: str | None
+    a_line: int | None
+    b_line: int | None
+    module: str | None
+    category: str | None
+    category_words: str | None
+    a_bytes: int
+    b_bytes: int
+    difference_bytes: int
+    a_allocations: int
+    b_allocations: int
+
+
+class OtherLines(TypedDict):
+    """Lines that are left out."""
+
+    sites: int
+    difference_bytes: int
+
+
+class LineDifferences(TypedDict):
+    """Difference of two recordings, as in the answer of GET /compare/sites."""
+
+    a: ComparedPeak
+    b: ComparedPeak
+    difference_bytes: int
+    categories: list[CategoryChange]
+    rows: list[LineChange]
+    left_out: OtherLines
+
+
+def difference(a: PeakAllocations, b: PeakAllocations) -> LineDifferences:
+    """Difference of two recordings. The largest differences come first."""
     rows = [_row(own, other, a, b) for own, other in matched(a.lines, b.lines)]
     rows.sort(key=lambda row: (-abs(row["difference_bytes"]), -row["b_bytes"], row["file"] or "", row["b_line"] or 0))
     rest = rows[MAX_ROWS:]
     return {
-        "a": a.moment | {"allocated_bytes": a.allocated_bytes, "peak_bytes": a.peak_bytes},
-        "b": b.moment | {"allocated_bytes": b.allocated_bytes, "peak_bytes": b.peak_bytes},
+        "a": {**a.moment, "allocated_bytes": a.allocated_bytes, "peak_bytes": a.peak_bytes},
+        "b": {**b.moment, "allocated_bytes": b.allocated_bytes, "peak_bytes": b.peak_bytes},
         "difference_bytes": b.allocated_bytes - a.allocated_bytes,
         "categories": _categories(a, b),
         "rows": rows[:MAX_ROWS],
@@ -31,7 +84,7 @@ def difference(a: PeakAllocations, b: PeakAllocations) -> dict[str, Any]:
 
 def _row(
     own: AllocatingLine | None, other: AllocatingLine | None, a: PeakAllocations, b: PeakAllocations
-) -> dict[str, Any]:
+) -> LineChange:
     line = other or own
     assert line is not None
     in_a = a.lines[own] if own is not None else _NOTHING
@@ -62,9 +115,9 @@ def _category_text(kinds: Mapping[str, int]) -> str | None:
     return f"mostly {largest}" if 2 * kinds[largest] > total else "several"
 
 
-def _categories(a: PeakAllocations, b: PeakAllocations) -> list[dict[str, Any]]:
+def _categories(a: PeakAllocations, b: PeakAllocations) -> list[CategoryChange]:
     """Difference by category, without categories that are 0 in both."""
-    found = []
+    found: list[CategoryChange] = []
     for name in CATEGORIES:
         in_a, in_b = (sum(line.categories.get(name, 0) for line in one.lines.values()) for one in (a, b))
         if in_a or in_b:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.ownership.categories import CATEGORIES, categories_of
 from vramscope_server.analysis.timeline.curve import (
     AllocationCurve,
+    EventMoment,
     alive,
     allocation_curve,
     describe_event,
@@ -59,7 +60,7 @@ class LineBytes:
 class PeakAllocations:
     """Allocated memory at one event. The lines' bytes add up to ``allocated_bytes``."""
 
-    moment: dict[str, Any]
+    moment: EventMoment
     allocated_bytes: int
     peak_bytes: int
     """Peak of the recording. It is higher than ``allocated_bytes`` if no stacks were recorded at the peak."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from vramscope.protocol.oom_record import OomRecord
 from vramscope.protocol.series import UNKNOWN
@@ -20,11 +20,25 @@ ALLOCATORS: Final = {
 """Names in series.SAMPLES -> names in torch.cuda.memory_stats()."""
 
 
-def before_and_at(record: OomRecord) -> dict[str, Any]:
-    """``{before_seconds, rows[{name, before, at}]}``: names as series.SAMPLES, None where a value is not known.
+class CounterValues(TypedDict):
+    """A counter before and at the error; None is unknown."""
 
-    before_seconds   time from the sample to the error; None: there was no sample
-    """
+    name: str
+    """Name in series.SAMPLES."""
+    before: int | None
+    at: int | None
+
+
+class CountersAtError(TypedDict):
+    """Counters before and at the error."""
+
+    before_seconds: float | None
+    """Time from the newest sample to the error; None: there was no sample."""
+    rows: list[CounterValues]
+
+
+def before_and_at(record: OomRecord) -> CountersAtError:
+    """Counters of which at least one value is known."""
     at: dict[str, int | None] = {name: record.counters.get(counter) for name, counter in ALLOCATORS.items()}
     reserved = at["reserved_bytes"]
     if record.total_bytes is not None and record.free_bytes is not None:
@@ -33,7 +47,7 @@ def before_and_at(record: OomRecord) -> dict[str, Any]:
         at["process_device_bytes"] = record.outside_bytes + reserved
     at |= {"process_rss_bytes": record.process_rss_bytes, "host_used_bytes": record.host_used_bytes}
     before = {name: value for name, value in record.counters_before.items() if value != UNKNOWN}
-    rows = [{"name": name, "before": before.get(name), "at": now} for name, now in at.items()]
+    rows: list[CounterValues] = [{"name": name, "before": before.get(name), "at": now} for name, now in at.items()]
     sampled_ns = before.get("time_ns")
     return {
         "before_seconds": None if sampled_ns is None else max(0.0, (record.time_ns - sampled_ns) / 1e9),

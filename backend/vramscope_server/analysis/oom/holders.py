@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, Final
+from typing import Final, TypedDict
 
 import numpy as np
 
@@ -17,15 +17,43 @@ MOST_MODULES: Final = 40
 MOST_SITES: Final = 40
 
 
-def by_category(facts: Facts, record: OomRecord) -> list[dict[str, Any]]:
+class OwnerBytes(TypedDict):
+    """Memory of one owner."""
+
+    name: str
+    bytes: int
+
+
+class SiteBytes(TypedDict):
+    """Memory of a source line; the row of all further lines has no category."""
+
+    file: str | None
+    line: int | None
+    function: str | None
+    category: str | None
+    bytes: int
+    count: int
+
+
+class FreeBlocks(TypedDict):
+    """Number and size of the free blocks in reserved memory."""
+
+    free_pieces: int
+    free_bytes: int
+    largest_free_bytes: int
+    blocks: int
+    segments: int
+
+
+def by_category(facts: Facts, record: OomRecord) -> list[OwnerBytes]:
     """Rows that add up to the whole device; empty where a number is missing."""
     total, reserved, used = facts.total_bytes, facts.reserved_bytes, facts.used_bytes
     if total is None or facts.free_bytes is None or reserved is None or used is None:
         return []
-    rows: list[dict[str, Any]] = (
+    rows: list[OwnerBytes] = (
         [{"name": name, "bytes": record.owned_bytes.get(name, 0)} for name in OWNERS] if record.owned_bytes else []
     )
-    owned = sum(int(row["bytes"]) for row in rows)
+    owned = sum(row["bytes"] for row in rows)
     label = "activations, batch, temporaries" if rows else "used by tensors"
     rows.append({"name": label, "bytes": max(0, used - owned)})
     rows.append({"name": "reserved, not used", "bytes": max(0, reserved - used)})
@@ -43,18 +71,18 @@ def by_category(facts: Facts, record: OomRecord) -> list[dict[str, Any]]:
     return [row for row in rows if row["bytes"] or row["name"] == "free"]
 
 
-def by_module(record: OomRecord) -> list[dict[str, Any]]:
-    """Parameters, gradients, optimizer state and buffers of each module, the largest first."""
+def by_module(record: OomRecord) -> list[dict[str, str | int]]:
+    """Memory of each module, in total and by category, the largest first. A newer agent may report further categories."""
     rows: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for holder in record.holders:
         rows[holder.module][holder.category] = holder.held_bytes
-    modules: list[dict[str, Any]] = [
+    modules: list[dict[str, str | int]] = [
         {"module": name or "(the model itself)", "bytes": sum(parts.values()), **parts} for name, parts in rows.items()
     ]
     return sorted(modules, key=lambda row: -int(row["bytes"]))[:MOST_MODULES]
 
 
-def by_site(trace: Trace) -> list[dict[str, Any]]:
+def by_site(trace: Trace) -> list[SiteBytes]:
     """Allocations alive at the end of the recording, by the user's innermost line. The largest comes first; the rest is one row."""
     event = len(trace.events) - 1
     alive = trace.lives.active_at(event)
@@ -66,7 +94,7 @@ def by_site(trace: Trace) -> list[dict[str, Any]]:
     kinds, group = np.unique(key, return_inverse=True)
     total = np.bincount(group, size, len(kinds)).astype(np.int64)
     count = np.bincount(group, minlength=len(kinds))
-    rows: list[dict[str, Any]] = []
+    rows: list[SiteBytes] = []
     for at in np.argsort(-total, kind="stable").tolist():
         position = int(kinds[at]) // len(CATEGORIES) - 1
         line = None if position < 0 else frame_of(trace, position)
@@ -92,7 +120,7 @@ def by_site(trace: Trace) -> list[dict[str, Any]]:
     return rows
 
 
-def free_blocks(record: OomRecord) -> dict[str, int] | None:
+def free_blocks(record: OomRecord) -> FreeBlocks | None:
     """Number and size of the free blocks in reserved memory; None where the layout was not read."""
     if record.layout is None:
         return None

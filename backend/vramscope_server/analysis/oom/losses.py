@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -30,8 +30,20 @@ def loss_of(record: OomRecord) -> tuple[LossWindow | None, list[int]]:
     return loss, steps
 
 
-def as_json(record: OomRecord) -> dict[str, Any] | None:
-    """Fields of the API: name, source and newest value."""
+class LossAtError(TypedDict):
+    """Loss before the error, for JSON."""
+
+    name: str
+    source: str
+    count: int
+    last: float | None
+    """Newest value; None if it is not finite."""
+    last_step: int
+    first_not_finite_step: int | None
+
+
+def newest_loss(record: OomRecord) -> LossAtError | None:
+    """Name, source and newest value of the loss; None: no loss was recorded."""
     loss, steps = loss_of(record)
     if loss is None or not loss.rows:
         return None

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from vramscope_server.analysis.oom.holders import by_site
+from vramscope_server.analysis.oom.holders import SiteBytes, by_site
 from vramscope_server.analysis.oom.remedies.remedy import Replayed
 from vramscope_server.analysis.simulator.settings import BadSetting
 from vramscope_server.analysis.trace.trace import Trace
@@ -22,7 +21,7 @@ from vramscope_server.analysis.whatif.sweep import predict
 class WindowEvidence:
     """Evidence from a recording."""
 
-    by_site: list[dict[str, Any]]
+    by_site: list[SiteBytes]
     replayed: list[Replayed]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,53 @@ MAX_MODULES: Final = 50
 EARLIER: Final = "before the recording"
 
 
-def summary(trace: Trace, event: int | None = None) -> dict[str, Any]:
+class CategorySum(TypedDict):
+    """Allocated bytes of a category; None is unknown."""
+
+    category: str | None
+    bytes: int
+    count: int
+
+
+class PhaseSum(TypedDict):
+    """Allocated bytes that a phase allocated; None is unknown."""
+
+    phase: str | None
+    bytes: int
+    count: int
+
+
+class ModuleSum(TypedDict):
+    """Allocated bytes that a module allocated; None is unknown."""
+
+    module: str | None
+    bytes: int
+    count: int
+
+
+class KnownShare(TypedDict):
+    """Extent of what is known."""
+
+    unknown_bytes: int
+    unknown_fraction: float | None
+    basis: str
+
+
+class Summary(TypedDict):
+    """Allocated bytes after an event."""
+
+    event: int
+    step: int | None
+    phase: str | None
+    allocated_bytes: int
+    moment: str
+    categories: list[CategorySum]
+    phases: list[PhaseSum]
+    modules: list[ModuleSum]
+    coverage: KnownShare
+
+
+def summary(trace: Trace, event: int | None = None) -> Summary:
     """The API's answer for an event (docs/http.md). The default is the event with the highest allocated bytes.
 
     The categories add up to the allocator's allocated bytes.
@@ -40,16 +86,23 @@ def summary(trace: Trace, event: int | None = None) -> dict[str, Any]:
     unknown = int(size[codes[existing] == UNKNOWN].sum())
     step = int(trace.events.step[event]) if event >= 0 else -1
     at = int(trace.events.phase[event]) if event >= 0 else -1
-    categories = [row for row in _sums(codes[existing], size, CATEGORIES) if row["bytes"]]
+    categories = [row for row in _sums(codes[existing], size, CATEGORIES) if row.bytes]
+    modules = sorted(_sums(module, size, trace.modules), key=lambda row: -row.bytes)[:MAX_MODULES]
     return {
         "event": event,
         "step": step if step >= 0 else None,
         "phase": PHASES[at] if at >= 0 else None,
         "allocated_bytes": total,
         "moment": event_text(trace, event, total),
-        "categories": sorted(categories, key=lambda row: -row["bytes"]),
-        "phases": _sums(phase, size, [*PHASES, EARLIER], "phase"),
-        "modules": sorted(_sums(module, size, trace.modules, "module"), key=lambda row: -row["bytes"])[:MAX_MODULES],
+        "categories": [
+            {"category": row.name, "bytes": row.bytes, "count": row.allocations}
+            for row in sorted(categories, key=lambda row: -row.bytes)
+        ],
+        "phases": [
+            {"phase": row.name, "bytes": row.bytes, "count": row.allocations}
+            for row in _sums(phase, size, [*PHASES, EARLIER])
+        ],
+        "modules": [{"module": row.name, "bytes": row.bytes, "count": row.allocations} for row in modules],
         "coverage": {
             "unknown_bytes": unknown,
             "unknown_fraction": unknown / total if total else None,
@@ -84,10 +137,16 @@ def event_text(trace: Trace, event: int, allocated_bytes: int) -> str:
     return text
 
 
-def _sums(code: npt.NDArray[Any], size: IntArray, names: Sequence[str], what: str = "category") -> list[dict[str, Any]]:
+class _NamedSum(NamedTuple):
+    name: str | None
+    bytes: int
+    allocations: int
+
+
+def _sums(code: npt.NDArray[Any], size: IntArray, names: Sequence[str]) -> list[_NamedSum]:
     rows = []
     for one in np.unique(code):
         chosen = code == one
         name = names[int(one)] if 0 <= one < len(names) else None
-        rows.append({what: name, "bytes": int(size[chosen].sum()), "count": int(chosen.sum())})
+        rows.append(_NamedSum(name, int(size[chosen].sum()), int(chosen.sum())))
     return rows

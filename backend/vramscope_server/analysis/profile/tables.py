@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,8 @@ from vramscope_server.analysis.array_types import IntArray
 
 DEFAULT_SORT: Final = "self_peak_bytes"
 SORTS: Final = (*QUANTITIES, "name")
+Row: TypeAlias = dict[str, str | int | bool | None]
+"""A row by the names of its columns."""
 _TEXTS: Final = ("name", "shapes", "kind", "file")
 
 
@@ -53,7 +55,7 @@ class Table:
 
     def rows(
         self, *, sort: str = DEFAULT_SORT, rising: bool = False, search: str = "", limit: int = 100, offset: int = 0
-    ) -> tuple[list[dict[str, Any]], int]:
+    ) -> tuple[list[Row], int]:
         """Sorted rows with ``search`` in their name, class or file (ignoring case), and the number of matches."""
         keys = [key for key in _TEXTS if key in KEYS[self.name]]
         texts: dict[str, list[str]] = {key: self.texts(key) for key in keys}
@@ -70,8 +72,8 @@ class Table:
         chosen = found[order][offset : offset + limit]
         return [self._row(int(row), texts) for row in chosen], int(found.size)
 
-    def _row(self, row: int, texts: dict[str, list[str]]) -> dict[str, Any]:
-        values: dict[str, Any] = {"special": bool(self.special[row])}
+    def _row(self, row: int, texts: dict[str, list[str]]) -> Row:
+        values: Row = {"special": bool(self.special[row])}
         for key, column in self.columns.items():
             value = int(column[row])
             if key in texts:

@@ -7,10 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from vramscope_server.analysis.array_types import FloatArray, IntArray
 from vramscope_server.analysis.series.trend import Trend
+
+
+class DamagedRows(TypedDict):
+    """Rows that cannot be read; times are seconds since 1970 by the server's clock."""
+
+    rows: int
+    first_seconds: float
+    last_seconds: float
+    first_step: int | None
+    last_step: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +46,7 @@ class StreamWindow:
     at_peak    name -> values in the row of each bucket where the total was highest: the total and the parts of
                ``Figure.at_peak``; empty if the figure has none, and for the other stream
     all_rows   name -> all ``rows`` values as the wire has them, before downsampling; empty without downsampling
-    damaged    unreadable rows of the window, which are omitted: ``rows``, ``first_step``, ``last_step``,
-               ``first_seconds``, ``last_seconds``
+    damaged    unreadable rows of the window, which are omitted
     """
 
     stream: Literal["samples", "steps"]
@@ -47,7 +56,7 @@ class StreamWindow:
     columns: dict[str, SeriesColumn]
     at_peak: dict[str, FloatArray] = field(default_factory=dict)
     all_rows: Mapping[str, IntArray] = field(default_factory=dict)
-    damaged: list[dict[str, Any]] = field(default_factory=list)
+    damaged: list[DamagedRows] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +80,7 @@ class LossWindow:
     values: SeriesColumn
     not_finite: tuple[float, int, float] | None
     odd: int
-    damaged: list[dict[str, Any]] = field(default_factory=list)
+    damaged: list[DamagedRows] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

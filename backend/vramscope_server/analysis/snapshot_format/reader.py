@@ -48,7 +48,7 @@ from vramscope_server.analysis.trace.event_pools import pools_at
 from vramscope_server.analysis.trace.forward_stacks import with_texts
 from vramscope_server.analysis.trace.stacks import Stacks
 from vramscope_server.analysis.trace.trace import MAX_ADDRESS, Trace, checked
-from vramscope_server.analysis.trace.types import Blocks, Events, Layout, Segments, rows_of
+from vramscope_server.analysis.trace.types import Blocks, Events, Ids, Layout, Segments, rows_of
 
 __all__ = ["BadSnapshot", "Progress", "Snapshot", "read"]
 
@@ -299,8 +299,12 @@ class _Snapshot:
         if columns["size_bytes"].sum(where=columns["action"] != _OOM, dtype=np.float64) > MAX_ADDRESS:
             raise BadSnapshot("size of the events: more together than can be counted")
         count = len(columns["action"])
-        unknown: dict[str, Any] = {"step": np.full(count, -1, np.int32), "phase": np.full(count, -1, np.int8)}
-        events = Events(**columns, **unknown, module=np.full(count, -1, np.int32))
+        events = Events(
+            **columns,
+            step=np.full(count, -1, np.int32),
+            phase=np.full(count, -1, np.int8),
+            module=np.full(count, -1, np.int32),
+        )
         return events, bool(count and columns["pool"][0] >= 0)
 
     def _known(self, rows: range | IntArray) -> Any:
@@ -325,7 +329,7 @@ class _Snapshot:
             which = np.arange(len(tables.action))[which][~out]
         return which
 
-    def _labels_of(self, which: Any) -> dict[str, Any]:
+    def _labels_of(self, which: Any) -> dict[str, Ids]:
         """Columns of trace.LABELS, as far as any of these events has one."""
         if not len(self.labels):
             return {}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import numpy as np
 
-from vramscope_server.analysis.timeline.curve import alive, describe_event
+from vramscope_server.analysis.timeline.curve import EventMoment, alive, describe_event
 from vramscope_server.analysis.timeline.grouping import Grouping, Series
 from vramscope_server.analysis.timeline.polygons import DrawnAllocations
 from vramscope_server.analysis.timeline.source_lines import SourceLines, frame_of
-from vramscope_server.analysis.trace.segment_map import stack_lines
+from vramscope_server.analysis.trace.segment_map import StackFrame, stack_lines
 from vramscope_server.analysis.trace.trace import address_as_json
 
 if TYPE_CHECKING:
@@ -55,7 +55,33 @@ def allocation_at(
     return PickedAllocation(row, int(of_series[order[place]]), total, False, len(band), band_bytes)
 
 
-def life(trace: Trace, sites: SourceLines, row: int, category: str) -> dict[str, Any]:
+class AllocationFacts(TypedDict):
+    """One allocation; None, or an empty stack, is unknown. docs/http.md describes the fields."""
+
+    allocation: int
+    """Row of trace.lives."""
+    requested_bytes: int | None
+    size_bytes: int
+    category: str
+    born: EventMoment | None
+    freed: EventMoment | None
+    usable_event: int | None
+    events: int | None
+    seconds: float | None
+    site: str | None
+    stack: list[StackFrame]
+    freed_by: list[StackFrame]
+    frees_told: bool
+    forward_stack: list[StackFrame]
+    ranges: list[str]
+    user_metadata: str | None
+    compile_context: str | None
+    address: int | str | None
+    private_pool: list[int] | None
+    stream: int
+
+
+def life(trace: Trace, sites: SourceLines, row: int, category: str) -> AllocationFacts:
     """All that is known of one allocation, a row of trace.lives; None, or an empty stack, is unknown."""
     lives, count = trace.lives, len(trace.events)
     made, let_go, usable = (
@@ -66,7 +92,7 @@ def life(trace: Trace, sites: SourceLines, row: int, category: str) -> dict[str,
     lasted = None
     if born and freed and born["seconds"] is not None and freed["seconds"] is not None:
         lasted = freed["seconds"] - born["seconds"]
-    freed_by = []
+    freed_by: list[StackFrame] = []
     if freed is not None and sites.frees_told:
         freed_by = stack_lines(trace, int(trace.events.stack[let_go]))
     pool, stack = int(lives.pool[row]), int(sites.stack[row])

@@ -8,7 +8,7 @@ moments -1 to n-1. A window ``first, end`` means the moments from ``first`` up t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -96,7 +96,18 @@ def alive(trace: Trace, moment: int) -> IntArray:
     return rows
 
 
-def describe_event(trace: Trace, moment: int) -> dict[str, Any]:
+class EventMoment(TypedDict):
+    """The point after an event; None is unknown."""
+
+    event: int
+    step: int | None
+    phase: str | None
+    module: str | None
+    seconds: float | None
+    """Time since the first event."""
+
+
+def describe_event(trace: Trace, moment: int) -> EventMoment:
     """A moment in words and numbers; None is unknown."""
     events = trace.events
     if not len(events):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import numpy as np
 
 from vramscope_server.analysis.array_types import IntArray
-from vramscope_server.analysis.timeline.curve import alive, describe_event
+from vramscope_server.analysis.timeline.curve import EventMoment, alive, describe_event
 from vramscope_server.analysis.timeline.grouping import Grouping
 
 if TYPE_CHECKING:
@@ -16,13 +16,61 @@ if TYPE_CHECKING:
 MOST_ROWS: Final = 200
 
 
-def between(trace: Trace, grouping: Grouping, a: int, b: int) -> dict[str, Any]:
+class PointInTime(EventMoment):
+    """One of the two moments."""
+
+    allocated_bytes: int
+    allocations: int
+
+
+class GroupedAllocations(TypedDict):
+    """Allocations of one group."""
+
+    name: str
+    bytes: int
+    allocations: int
+    largest_bytes: int
+    first: int
+    """Row of trace.lives of one of them."""
+
+
+class OtherGroups(TypedDict):
+    """Groups that are left out."""
+
+    groups: int
+    bytes: int
+
+
+class OneSided(TypedDict):
+    """Allocations that are alive at one of the moments only."""
+
+    bytes: int
+    allocations: int
+    rows: list[GroupedAllocations]
+    left_out: OtherGroups
+
+
+class BetweenMoments(TypedDict):
+    """Comparison of two moments."""
+
+    a: PointInTime
+    b: PointInTime
+    appeared: OneSided
+    gone: OneSided
+    both_bytes: int
+
+
+def between(trace: Trace, grouping: Grouping, a: int, b: int) -> BetweenMoments:
     """``allocated(b) - allocated(a)`` is what appeared less what went, to the byte. 10 ns a row of trace.lives."""
     at_a, at_b = alive(trace, a), alive(trace, b)
     size = trace.lives.size_bytes
 
-    def moment(event: int, rows: IntArray) -> dict[str, Any]:
-        return describe_event(trace, event) | {"allocated_bytes": int(size[rows].sum()), "allocations": len(rows)}
+    def moment(event: int, rows: IntArray) -> PointInTime:
+        return {
+            **describe_event(trace, event),
+            "allocated_bytes": int(size[rows].sum()),
+            "allocations": len(rows),
+        }
 
     return {
         "a": moment(a, at_a),
@@ -33,7 +81,7 @@ def between(trace: Trace, grouping: Grouping, a: int, b: int) -> dict[str, Any]:
     }
 
 
-def _grouped(trace: Trace, grouping: Grouping, rows: IntArray) -> dict[str, Any]:
+def _grouped(trace: Trace, grouping: Grouping, rows: IntArray) -> OneSided:
     size = trace.lives.size_bytes[rows]
     groups, of_row = np.unique(grouping.group[rows], return_inverse=True)
     of_row = of_row.reshape(-1)

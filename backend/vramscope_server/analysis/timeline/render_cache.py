@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -44,5 +44,4 @@ def load_pictures(folder: Path) -> tuple[AllocationCurve, list[Grouping]] | None
 
 def _grouping(folder: Path, by: By) -> Grouping:
     names: list[str] = msgspec.json.decode((folder / f"names.{by}.json").read_bytes())
-    columns: dict[str, Any] = {name: mapped(folder / f"{name}.{by}.npy") for name in ("group", "rank")}
-    return Grouping(by, names, **columns)
+    return Grouping(by, names, group=mapped(folder / f"group.{by}.npy"), rank=mapped(folder / f"rank.{by}.npy"))

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from vramscope_server.analysis.trace.stacks import Stacks
+from vramscope_server.analysis.trace.types import Ids
 
 _FRAME: Final = re.compile(r'^\s*File "(.*)", line (\d{1,9}), in (\S+)')
 """A line of the standard library's traceback, followed by the source line."""
 
 
 def with_texts(
-    stacks: Stacks, frames: dict[str, Any], words: list[str], texts: Iterable[list[str]]
-) -> tuple[Stacks, dict[str, Any], list[int]]:
+    stacks: Stacks, frames: dict[str, Ids], words: list[str], texts: Iterable[list[str]]
+) -> tuple[Stacks, dict[str, Ids], list[int]]:
     """Stacks and frames with those of the texts (outermost line first) appended, and the position of each text's stack.
 
     New words are added to ``words``. The position is -1 if a text has no frame.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final, TypedDict
 
 import numpy as np
 
@@ -22,6 +22,41 @@ from vramscope_server.analysis.trace.types import Layout
 INACTIVE: Final = STATES.index("inactive")
 ALLOCATED: Final = STATES.index("active_allocated")
 PENDING: Final = STATES.index("active_pending_free")
+
+
+class StackFrame(TypedDict):
+    """A frame of a call stack."""
+
+    file: str
+    line: int
+    function: str
+    library: bool
+    """Whether the file belongs to a library."""
+
+
+class SegmentFacts(TypedDict):
+    """A segment of the map."""
+
+    address: int | str | None
+    size_bytes: int
+    pool: str
+    """``large`` or ``small``."""
+    private_pool: list[int] | None
+    expandable: bool
+    stream: int
+
+
+class BlockFacts(TypedDict):
+    """A block of the map."""
+
+    address: int | str | None
+    size_bytes: int
+    requested_bytes: int | None
+    """Requested bytes; None for a free block, or if unknown."""
+    state: str
+    """One of window.STATES."""
+    stack: list[StackFrame]
+    segment: SegmentFacts
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +158,7 @@ def block_at(row: LinearLayout, offset: int) -> int | None:
     return int(row.block_order[int(np.searchsorted(row.block_starts, offset, side="right")) - 1])
 
 
-def describe(trace: Trace, row: LinearLayout, block: int) -> dict[str, Any]:
+def describe(trace: Trace, row: LinearLayout, block: int) -> BlockFacts:
     """Description of a block for the map."""
     segments, blocks = row.layout.segments, row.layout.blocks
     home = int(blocks.segment[block])
@@ -146,7 +181,7 @@ def describe(trace: Trace, row: LinearLayout, block: int) -> dict[str, Any]:
     }
 
 
-def stack_lines(trace: Trace, stack: int) -> list[dict[str, Any]]:
+def stack_lines(trace: Trace, stack: int) -> list[StackFrame]:
     """Frames of a stack, innermost first; empty if none was recorded."""
     if not 0 <= stack < len(trace.stacks):
         return []
@@ -154,7 +189,7 @@ def stack_lines(trace: Trace, stack: int) -> list[dict[str, Any]]:
     return [one for one in frames if not is_recording(one["function"])]
 
 
-def _frame(trace: Trace, at: int) -> dict[str, Any]:
+def _frame(trace: Trace, at: int) -> StackFrame:
     file, function = (_word(trace, int(trace.frames[what][at])) for what in ("file", "function"))
     return {
         "file": file,

@@ -25,7 +25,7 @@ ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP,
         "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap",
     )
 )  # fmt: skip
-_DTYPES: Final[dict[str, Any]] = {
+_DTYPES: Final[dict[str, type[np.generic]]] = {
     "action": np.uint8, "state": np.uint8, "large": np.uint8, "expandable": np.uint8, "phase": np.int8, "pool": np.int32,
     "stack": np.int32, "step": np.int32, "module": np.int32, "segment": np.int32,
 }  # fmt: skip

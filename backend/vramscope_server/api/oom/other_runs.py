@@ -33,7 +33,7 @@ def other_runs(connection: Connection, run: StoredRun, full: Mapping[str, Any], 
         other = require_run(connection, row["run_id"])
         if script_of(other) != script_of(run):
             continue
-        theirs = (other.peak_categories or {}).get("parameters")
+        theirs = None if other.peak_categories is None else other.peak_categories.get("parameters")
         if not theirs or abs(theirs - parameters) > SAME_WEIGHTS * parameters:
             continue
         theirs_in_full = run_in_full(connection, other)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
@@ -15,7 +14,7 @@ from vramscope.protocol.oom_record import BadOomRecord, OomRecord, unpack
 from vramscope.protocol.window import BadWindow
 from vramscope_server.analysis.oom.losses import loss_of
 from vramscope_server.analysis.oom.remedies.remedy import ReplayFn
-from vramscope_server.analysis.oom.report import OomReport, as_json, report_of
+from vramscope_server.analysis.oom.report import OomReport, report_of
 from vramscope_server.analysis.oom.segments import trace_of
 from vramscope_server.analysis.series.trend import trend, work_grows
 from vramscope_server.analysis.trace.segment_map import LinearLayout, block_at, describe
@@ -25,6 +24,7 @@ from vramscope_server.answers.recordings import Block, MapAtError
 from vramscope_server.answers.shared_parts import FigureAnswer
 from vramscope_server.api.fragmentation import CellColumns, High, Lines, Low, Offset, drawn_map
 from vramscope_server.api.oom.errors import errors_of, fatal_of, lost_run_of, ranks_at
+from vramscope_server.api.oom.explained import ErrorOfRun, Explained
 from vramscope_server.api.oom.other_runs import other_runs
 from vramscope_server.api.problems import BadRecording, NotFound
 from vramscope_server.api.requested_range import floats, reader, require_run
@@ -45,9 +45,6 @@ router = APIRouter(tags=["out of memory"])
 WAIT_SECONDS: Final = 0.3
 """Wait for the recording's evidence. Without it the answer comes at once with ``pending``."""
 MOST_WAIT_SECONDS: Final = 20.0
-_PART_HAS_STACKS: Final = (
-    "Allocations from before the recording, and from its steps without stacks, have no source line."
-)
 WINDOW_COMES_NS: Final = 60_000_000_000
 """A recording that has not come so long after the record is lost, or is in a spool folder."""
 
@@ -65,14 +62,14 @@ def get_errors(request: Request, run: str) -> Response:
         errors = errors_of(connection, record, full)
         gone = None if errors else lost_run_of(connection, record, full)
     return answer(
-        {
-            "run_id": record.id,
-            "name": record.name,
-            "state": record.state,
-            "errors": errors,
-            "fatal": fatal_of(errors),
-            "vanished": gone,
-        }
+        OomList(
+            run_id=record.id,
+            name=record.name,
+            state=record.state,
+            errors=errors,
+            fatal=fatal_of(errors),
+            vanished=gone,
+        )
     )
 
 
@@ -89,7 +86,7 @@ def get_figure(request: Request, record: str) -> Response:
     """Memory and counters as a figure."""
     with reader(request.app.state.services) as connection:
         oom = _oom_record(connection, require_error(connection, record))
-    return answer({"figure": _draw(oom).to_dict()})
+    return answer(FigureAnswer(figure=_draw(oom).to_dict()))
 
 
 @router.get(
@@ -101,7 +98,7 @@ def get_loss(request: Request, record: str) -> Response:
 
     with reader(request.app.state.services) as connection:
         oom = _oom_record(connection, require_error(connection, record))
-    return answer({"figure": last_losses.draw(*loss_of(oom)).to_dict()})
+    return answer(FigureAnswer(figure=last_losses.draw(*loss_of(oom)).to_dict()))
 
 
 @router.get("/oom/{record}/map", summary="Segment map at the error", responses=answers_with(MapAtError))
@@ -111,8 +108,9 @@ def get_map(
     """As of a recording; also of a bystander. ``figure`` is null and all else 0 where the layout was not read."""
     trace = _segments(request.app.state.services, record)
     if trace is None:
-        return answer({"figure": None, "read": False})
-    return answer({"read": True, **drawn_map(trace, LinearLayout(trace.end), low, high, lines, columns)})
+        return answer(MapAtError(figure=None, read=False))
+    drawn: MapAtError = {"read": True, **drawn_map(trace, LinearLayout(trace.end), low, high, lines, columns)}
+    return answer(drawn)
 
 
 @router.get(
@@ -123,7 +121,8 @@ def get_block(request: Request, record: str, offset: Offset) -> Response:
     trace = _segments(request.app.state.services, record)
     row = None if trace is None else LinearLayout(trace.end)
     block = None if row is None else block_at(row, offset)
-    return answer(None if trace is None or row is None or block is None else describe(trace, row, block))
+    found: Block | None = None if trace is None or row is None or block is None else describe(trace, row, block)
+    return answer(found)
 
 
 def _segments(services: Services, record: str) -> Trace | None:
@@ -154,50 +153,6 @@ def get_export(request: Request, record: str) -> Response:
     return Response(page, headers=headers, media_type="text/html")
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """One error: its row in the list, its report, and the evidence of the recording, as far as it is known."""
-
-    row: dict[str, Any]
-    report: OomReport
-    evidence: WindowEvidence | None
-    pending: bool
-    """The recording is on its way to the server, or being read."""
-    ranks: list[dict[str, Any]]
-
-    def as_json(self) -> dict[str, Any]:
-        """Fields of the API."""
-        sites = None if self.evidence is None else self.evidence.by_site
-        words = None if _has_all_lines(sites) else self._why_no_lines(sites)
-        return (
-            self.row
-            | as_json(self.report, by_site=sites)
-            | {
-                "pending": self.pending,
-                "by_site_words": words,
-                "ranks": self.ranks,
-            }
-        )
-
-    def _why_no_lines(self, sites: list[dict[str, Any]] | None) -> str:
-        if sites:
-            return _PART_HAS_STACKS
-        if self.report.record.window is None:
-            return "No recording was open at the error, so source lines are not known."
-        if self.pending:
-            return "The recording is on its way, or being read."
-        if self.row["window"] is None:
-            return "The recording has not arrived. If it is not lost, send it with `vramscope sync` on its machine."
-        if self.evidence is None:
-            return "The recording could not be read."
-        return "The recording has no allocation that was alive at the error."
-
-
-def _has_all_lines(sites: list[dict[str, Any]] | None) -> bool:
-    """Whether each row has a source line. (The row of all further lines has no category.)"""
-    return bool(sites) and all(row["file"] for row in sites or () if row["category"])
-
-
 def explain(services: Services, record: str, wait_seconds: float) -> Explained:
     """Explain an error. Raises NotFound.
 
@@ -212,10 +167,10 @@ def explain(services: Services, record: str, wait_seconds: float) -> Explained:
         others = other_runs(connection, run, full, oom)
         growth = _growth(connection, run, oom)
         window = None if oom.window is None else find_artifact(connection, oom.window)
-        row = next(row for row in rows if row["record"] == stored.id)
-        ranks = ranks_at(connection, run, full, row)
+        listed = next(row for row in rows if row["record"] == stored.id)
+        ranks = ranks_at(connection, run, full, listed)
     whole = window is not None and window.whole and window.kind == "window"
-    row |= {"run": run.name, "window": oom.window if whole else None}
+    row: ErrorOfRun = {**listed, "run": run.name, "window": oom.window if whole else None}
     wanted: list[str] = []
 
     def report_with(replay: ReplayFn) -> OomReport:

@@ -140,7 +140,7 @@ _WIDTHS: Final = {
     "wide": 2, "lists": 3, "runs": 3, "pairs": 3, "pools": 2, "frames": 3, "stacks": 2, "segments": 8, "blocks": 5,
     "labels": 3, "annotations": 4, "unknown": 3,
 }  # fmt: skip
-_DTYPES: Final[dict[str, Any]] = {
+_DTYPES: Final[dict[str, type[np.generic]]] = {
     "text": np.uint8, "frames": np.int32, "flat": np.int32, "action": np.uint8, "pool": np.int32, "stack_of": np.int32,
 }  # fmt: skip
 _FIRST_ROWS: Final = 4096
