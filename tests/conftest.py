@@ -83,10 +83,11 @@ CORPUS_FILES = frozenset(
         "test_leaks.py",
         "test_deaths.py",
         "test_random_programs.py",
+        "test_unchanged.py",
     }
 )
 """Files with one test for each case of a large corpus. CI runs a random sample of the cases, the nightly job all."""
-CORPUS_FOLDERS = frozenset({"leaks", "golden", "oom", "simulator"})
+CORPUS_FOLDERS = frozenset({"leaks", "golden", "oom", "simulator", "unchanged"})
 CI_SHARE = 0.2
 PYTEST_PACKAGES = ("_pytest", "pluggy", "xdist", "execnet")
 

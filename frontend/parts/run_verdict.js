@@ -21,6 +21,22 @@ export function headroomOf({ capacity_bytes: capacity, peak_reserved_bytes: rese
   };
 }
 
+/** Answers of a dry run, which are tags of its run, and how each is shown. */
+const DRY_RUN = { fits: "good", "does not fit": "bad", "too close to say": "warn", "not trustworthy": "warn" };
+
+/**
+ * Banner of a dry run. Headroom is not shown: the card may be larger than the one in question, so that the need is seen.
+ */
+function dryRunVerdict(run) {
+  const answer = run.tags.find((tag) => tag in DRY_RUN);
+  return h(
+    "div",
+    { class: `banner verdict ${DRY_RUN[answer] ?? "warn"}`, "data-verdict": true },
+    h("strong", {}, answer ? `Dry run: ${answer}.` : "Dry run."),
+    h("span", {}, peakSentence(run, linkOf(run)), " Computed values are 0 on an emulated GPU."),
+  );
+}
+
 /**
  * Banner of the verdict. Null if the peak or the capacity is unknown, and for failed or lost runs, which have another
  * banner. `leaks`: answer of `/leaks`. Null if not fetched yet: the banner then says nothing about growth.
@@ -28,6 +44,7 @@ export function headroomOf({ capacity_bytes: capacity, peak_reserved_bytes: rese
 export function runVerdict(run, leaks = null) {
   const { headroom } = headroomOf(run);
   if (headroom === null || run.state === "failed" || run.state === "lost") return null;
+  if (run.tags.includes("dry run")) return dryRunVerdict(run);
   const tight = headroom < run.capacity_bytes * TIGHT;
   const found = run.leak_count > 0;
   const grows = !found && leaks?.verdict.level === "growth";
@@ -50,8 +67,13 @@ export function runVerdict(run, leaks = null) {
   );
 }
 
+/** Function that makes a link to one of the run's pages. */
+function linkOf(run) {
+  return (words, page) => h("a", { href: `/runs/${encodeURIComponent(run.run_id)}${page}` }, words);
+}
+
 function sentences(run, leaks) {
-  const link = (words, page) => h("a", { href: `/runs/${encodeURIComponent(run.run_id)}${page}` }, words);
+  const link = linkOf(run);
   const idle = run.fragmentation?.never_needed_bytes;
   return [
     run.leak_count > 0 && [

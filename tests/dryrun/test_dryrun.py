@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from ports import free_port
 
@@ -66,6 +67,7 @@ def test_the_peaks_are_those_of_the_program_without_us(dryrun, tmp_path):
     answer, said = dryrun("pass", "--card", "h100")
     assert answer["answer"] == "fits"
     assert (answer["steps"], answer["peak_phase"], answer["assumptions"]) == (3, "optimizer", [])
+    assert httpx.get(f"{answer['page'].replace('/runs/', '/api/v1/runs/')}").json()["tags"] == ["dry run", "fits"]
     assert [line for line in said.splitlines() if line.startswith("step")] == ["step 0", "step 1"]
 
     script = TRAINING.format(line="pass", steps=3, rows=64)
@@ -84,17 +86,19 @@ def test_a_training_that_does_not_fit_says_what_it_needs(dryrun):
     assert 12 << 30 < answer["peak_allocated_bytes"] < 12.2 * (1 << 30), "the tensors of two steps exist for a moment"
 
 
-def test_masks_select_everything(dryrun):
-    """Assignments, selections and conditions: the sizes are as large as they can be."""
-    line = "y = x[x > 0]; z = torch.where(x > 0); x[x < 0] = 1; assert len(y) == len(z[0]) == x.numel()"
-    answer, said = dryrun(line, "--card", "l4")
+def test_masks_select_everything_and_other_sizes_are_not_trusted(dryrun):
+    line = "y = x[x > 0]; z = torch.where(x > 0); x[x < 0] = 1; assert len(y) == len(z[0]) == x.numel(); x.unique()"
+    answer, said = dryrun(line, "--card", "l4", "--steps", "1")
+    assert (answer["answer"], answer["exit_code"]) == ("not trustworthy", 5)
+    assert answer["reasons"] == ["train.py:8: the size of the result of _unique2 depends on data"]
     assert answer["assumptions"] == ["train.py:8 selects every element (an upper bound)"], said
 
 
-def test_a_size_that_nobody_knows_is_not_trusted(dryrun):
-    answer, _ = dryrun("torch.unique(x)", "--card", "l4", "--steps", "1")
-    assert (answer["answer"], answer["exit_code"]) == ("not trustworthy", 5)
-    assert answer["reasons"] == ["train.py:8: the size of the result of _unique2 depends on data"]
+@pytest.mark.slow
+def test_recurrent_networks_are_refused_with_a_way_out(dryrun):
+    answer, _ = dryrun("torch.nn.LSTM(8, 8, device='cuda')(x.view(1, -1, 8))", "--card", "l4")
+    assert answer["reasons"][0].endswith("they run with torch.backends.cudnn.enabled = False")
+    assert answer["page"] is None or answer["steps"] == 0
 
 
 @pytest.mark.slow

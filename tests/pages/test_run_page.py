@@ -55,6 +55,20 @@ def test_the_key_figures_are_those_of_the_run(page: Any, server: Any) -> None:
     )
 
 
+def test_a_dry_run_shows_its_own_answer_and_no_headroom_in_words(page: Any, server: Any) -> None:
+    """The card may be larger than the one in question, and a result that rests on missing values is no "It fits"."""
+    rank = sender.Rank(server.url, sender.Training(name="dry run of train.py", run="d0000000000000f0"))
+    samples, steps = rank.make(3)
+    rank.post(rank.attached(), *rank.blocks(samples, steps), rank.ended())
+    address = f"{server.url}/api/v1/runs/{rank.training.run}"
+    eventually(lambda: httpx.patch(address, json={"tags": ["dry run", "not trustworthy"]}).is_success)
+    page.goto(f"{server.url}/runs/{rank.training.run}")
+    verdict = page.locator("[data-verdict]")
+    eventually(lambda: verdict.inner_text().startswith("Dry run: not trustworthy."))
+    assert "The peak is" in verdict.inner_text()
+    assert "fits" not in verdict.inner_text()
+
+
 def test_peaks_that_are_lower_bounds_are_marked_everywhere(page: Any, server: Any) -> None:
     """Somebody reset the counters behind PyTorch's functions: in the key figures, the facts and the chart of the steps."""
     rank = sender.Rank(server.url, sender.Training(name="reset by others", run="pages000000000f0"))

@@ -58,7 +58,7 @@ class DryRunProcess(StepListener):
     def write(self) -> None:
         """Write the report, unless this process did nothing on the device."""
         reads = self._log.reads()
-        if not self._steps and not reads:
+        if not self._steps and not reads and not self._log.refused:
             return
         job = job_rank()
         report = ProcessReport(
@@ -66,6 +66,7 @@ class DryRunProcess(StepListener):
             world_size=job.world_size,
             steps=self._steps,
             waits_at=self._log.waits_at,
+            refused=self._log.refused,
             cudnn_plans=self._log.cudnn_plans,
             reads=reads,
         )

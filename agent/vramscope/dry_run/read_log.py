@@ -73,6 +73,7 @@ class ReadLog:
         if not hasattr(driver, "eg_watch_reads"):
             return False
         driver.eg_cudnn_plans.restype = ctypes.c_uint64
+        driver.eg_refused.restype = ctypes.c_char_p
         self._on_stuck = on_stuck
         driver.eg_watch_reads(self._callback)
         self._driver = driver
@@ -87,6 +88,12 @@ class ReadLog:
     def cudnn_plans(self) -> int:
         """Number of operations that cuDNN executed."""
         return 0 if self._driver is None else int(self._driver.eg_cudnn_plans())
+
+    @property
+    def refused(self) -> str | None:
+        """What the program asked for that cannot be emulated."""
+        text = None if self._driver is None else self._driver.eg_refused()
+        return None if text is None else str(text.decode())
 
     def reads(self) -> list[Read]:
         """Return all reads so far."""

@@ -52,6 +52,8 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     """Optimizer steps that ended."""
     waits_at: str | None = None
     """Line of a loop that read the device so often that the process was ended."""
+    refused: str | None = None
+    """What the program asked for that cannot be emulated, as a sentence."""
     cudnn_plans: int
     """Number of operations that cuDNN executed. Their workspaces are not counted."""
     reads: list[Read]

@@ -120,4 +120,7 @@ API cudnnBackendExecute(H handle, H plan, H pack) {
 
 /* Recurrent networks read cuDNN's layout of their parameters: refused, so that one asks for
  * torch.backends.cudnn.enabled = False, with which they run. */
-API cudnnGetRNNWeightSpaceSize(H handle, H descriptor, size_t *bytes) { return 3000; /* not supported */ }
+API cudnnGetRNNWeightSpaceSize(H handle, H descriptor, size_t *bytes) {
+    eg_refuse("recurrent networks through cuDNN cannot be emulated; they run with torch.backends.cudnn.enabled = False");
+    return 3000; /* not supported */
+}

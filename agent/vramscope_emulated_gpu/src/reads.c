@@ -1,5 +1,5 @@
 /* What the program reads back from the device. No value there was computed: whoever watches learns of each
- * read, with the PyTorch operations that caused it, and decides what is read. */
+ * read, with the PyTorch operations that caused it, and decides what is read. And what cannot be emulated. */
 #define _GNU_SOURCE
 #include "emulated_gpu.h"
 #include <dlfcn.h>
@@ -13,9 +13,12 @@
 
 static uint64_t (*watcher)(size_t bytes, const char *operations);
 static uint64_t cudnn_plans;
+static const char *refused;
 
 EG_API void eg_watch_reads(uint64_t (*function)(size_t bytes, const char *operations)) { watcher = function; }
 EG_API uint64_t eg_cudnn_plans(void) { return __atomic_load_n(&cudnn_plans, __ATOMIC_RELAXED); }
+EG_API const char *eg_refused(void) { return refused; }
+void eg_refuse(const char *what) { refused = what; }
 void eg_count_cudnn_plan(void) { __atomic_add_fetch(&cudnn_plans, 1, __ATOMIC_RELAXED); }
 
 /* The name in _ZN2at4_ops7nonzero4callERKNS_6TensorE, the mangled at::_ops::nonzero::call. */

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import urllib.parse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import httpx
@@ -53,6 +53,11 @@ def send_file(server: str, path: str, pieces: Iterable[bytes], size_bytes: int, 
     headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size_bytes)}
     response = _request("POST", server, path, parameters, content=pieces, headers=headers)
     return _read(server, response)
+
+
+def change(server: str, path: str, values: Mapping[str, Any]) -> None:
+    """PATCH fields. Raises Failure as ``ask`` does."""
+    _request("PATCH", server, path, {}, json=dict(values))
 
 
 class Answer(dict[str, Any]):

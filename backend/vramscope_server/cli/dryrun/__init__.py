@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from vramscope_server.analysis.number_format import amount
-from vramscope_server.cli.client import Failure, address, print_json
+from vramscope_server.cli.client import Failure, address, change, print_json
 from vramscope_server.cli.dryrun import report, several_cards
 from vramscope_server.cli.dryrun.cards import Card, cards_named
 from vramscope_server.cli.dryrun.libraries import interpreter_of, libraries_for, torch_of
-from vramscope_server.cli.dryrun.training import Plan, Trial, tell, train
+from vramscope_server.cli.dryrun.training import TAG, Plan, Trial, tell, train
 from vramscope_server.cli.dryrun.verdict import (
     CONTEXT_HIGH_BYTES,
     CONTEXT_LOW_BYTES,
@@ -48,6 +49,9 @@ def show(server: str, as_json: bool, command: Sequence[str], card: str, steps: i
             print_json(rows) if as_json else several_cards.print_rows(rows)
             return several_cards.exit_code(several)
         found = judge(plan, supported[0])
+        if found.trial.run is not None:
+            with contextlib.suppress(Failure):  # a token that may only add runs
+                change(url, f"/runs/{found.trial.run_id}", {"tags": [TAG, found.answer]})
         answer = report.answer(found, supported[0], plan, torch.version)
     if as_json:
         print_json(answer)

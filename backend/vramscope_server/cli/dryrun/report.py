@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from rich.table import Table
@@ -79,7 +80,7 @@ class DryRunAnswer(TypedDict):
     ranks: list[RankPeaks]
     reads: list[ReadRow]
     run_id: str
-    page: str
+    page: str | None
 
 
 def answer(verdict: Verdict, card: Card, plan: Plan, torch: str) -> DryRunAnswer:
@@ -119,7 +120,7 @@ def answer(verdict: Verdict, card: Card, plan: Plan, torch: str) -> DryRunAnswer
             for read in reads_of(trial)
         ],
         "run_id": trial.run_id,
-        "page": f"{plan.server}/runs/{trial.run_id}",
+        "page": None if trial.run is None else f"{plan.server}/runs/{trial.run_id}",
     }
 
 
@@ -174,39 +175,42 @@ def print_answer(found: DryRunAnswer, server_stopped: bool) -> None:
     put(out, table)
 
 
-def _rows(found: DryRunAnswer, server_stopped: bool) -> list[tuple[str, str]]:
+def _rows(found: DryRunAnswer, server_stopped: bool) -> Iterator[tuple[str, str]]:
+    yield "steps", f"{count(found['steps'])}, with PyTorch {found['torch']}"
+    if found["page"] is not None:
+        yield from _memory(found)
+    for name, texts in (
+        ("doubt", found["reasons"]),
+        ("assumed", found["assumptions"]),
+        ("read as 0", [_read(read) for read in found["reads"] if read["kind"] in ("number", "copy", "check")]),
+    ):
+        yield from ((name if not at else "", text) for at, text in enumerate(texts))
+    if found["page"] is not None:
+        yield "run", found["page"] + (" (after: vramscope server)" if server_stopped else "")
+
+
+def _memory(found: DryRunAnswer) -> Iterator[tuple[str, str]]:
     where = "" if found["peak_step"] is None else f" in step {found['peak_step']}"
     phase = f", {found['peak_phase']}" if found["peak_phase"] else ""
-    rows = [
-        ("steps", f"{count(found['steps'])}, with PyTorch {found['torch']}"),
-        ("peak allocated", f"{amount(found['peak_allocated_bytes'])}{where}{phase}"),
-    ]
+    yield "peak allocated", f"{amount(found['peak_allocated_bytes'])}{where}{phase}"
     if found["peak_categories"]:
         parts = [(value or 0, LABELS.get(name, name)) for name, value in found["peak_categories"].items()]
-        rows.append(("", ", ".join(f"{name} {amount(value)}" for value, name in sorted(parts, reverse=True) if value)))
-    rows.append(("peak reserved", amount(found["peak_reserved_bytes"])))
+        yield "", ", ".join(f"{name} {amount(value)}" for value, name in sorted(parts, reverse=True) if value)
+    yield "peak reserved", amount(found["peak_reserved_bytes"])
     if len(found["ranks"]) > 1:
-        rows += [
-            (
-                f"rank {row['rank']}",
-                f"{amount(row['peak_allocated_bytes'])} allocated, {amount(row['peak_reserved_bytes'])} reserved",
-            )
-            for row in found["ranks"]
-        ]
+        for row in found["ranks"]:
+            peaks = f"{amount(row['peak_allocated_bytes'])} allocated, {amount(row['peak_reserved_bytes'])} reserved"
+            yield f"rank {row['rank']}", peaks
     low, high = amount(found["context_low_bytes"]), amount(found["context_high_bytes"])
-    rows.append(("CUDA context", f"{low} to {high} beside it ({found['context_source']})"))
+    yield "CUDA context", f"{low} to {high} beside it ({found['context_source']})"
     if len(found["ranks"]) > 1:
-        rows.append(("NCCL", "takes hundreds of MiB more, which are not counted here"))
+        yield "NCCL", "takes hundreds of MiB more, which are not counted here"
     if found["cudnn_operations"]:
-        rows.append(("cuDNN", "convolutions ran, and their workspaces are not counted: the peaks are lower bounds"))
-    rows += [("doubt" if not at else "", text) for at, text in enumerate(found["reasons"])]
-    rows += [("assumed" if not at else "", text) for at, text in enumerate(found["assumptions"])]
-    rows += [
-        ("read as 0" if not at else "", f"{read['place']}: {WORDS[read['kind']]}, {_times(read['count'])}")
-        for at, read in enumerate(read for read in found["reads"] if read["kind"] in ("number", "copy", "check"))
-    ]
-    rows.append(("run", found["page"] + (" (after: vramscope server)" if server_stopped else "")))
-    return rows
+        yield "cuDNN", "convolutions ran, and their workspaces are not counted: the peaks are lower bounds"
+
+
+def _read(read: ReadRow) -> str:
+    return f"{read['place']}: {WORDS[read['kind']]}, {_times(read['count'])}"
 
 
 def _times(number: int) -> str:

@@ -23,6 +23,8 @@ from vramscope_server.cli.client import Failure, ask
 from vramscope_server.cli.dryrun.cards import Card
 
 MIB: Final = 1024 * 1024
+TAG: Final = "dry run"
+"""Tag of the runs. Pages know a dry run by it."""
 OWN_SETTINGS: Final = {
     "VRAMSCOPE_DETAIL": "every",
     "VRAMSCOPE_LOSS": "0",
@@ -125,7 +127,7 @@ def _environment(plan: Plan, card: Card, folder: Path, run_id: str) -> dict[str,
         server=plan.server,
         run_id=run_id,
         run_name=os.environ.get("VRAMSCOPE_RUN_NAME") or f"dry run of {script} on {card.name}",
-        tags=["dry run"],
+        tags=[TAG],
     )
     environment = child_environment(os.environ, settings, plan.command) | OWN_SETTINGS
     environment.pop("CUDA_VISIBLE_DEVICES", None)  # these are other devices

@@ -55,7 +55,7 @@ class Verdict:
 
 def faults(trial: Trial) -> list[str]:
     """Return why nothing can be concluded from a trial."""
-    found = []
+    found = [report.refused for report in trial.reports if report.refused and trial.end == "failed"]
     if trial.end == "late":
         found.append(f"{count(trial.steps)} of {count(trial.asked)} steps had ended when the time was over (--timeout)")
     elif trial.end == "waits":
