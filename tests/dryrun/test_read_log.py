@@ -6,6 +6,7 @@ import runpy
 
 import pytest
 
+from vramscope.dry_run import number_types
 from vramscope.dry_run.read_log import ReadLog
 from vramscope.protocol.dry_run import Read
 
@@ -14,10 +15,14 @@ BEFORE = "import torch\nx = torch.zeros(200, 100, device='cuda')\n"
 
 
 @pytest.fixture
-def reads_of(tmp_path, emulated_gpu):
+def reads_of(tmp_path, emulated_gpu, monkeypatch):
     """``reads_of(line)`` runs the line after one that makes a tensor, and returns what it read."""
+    import torch
 
     def run(line: str) -> list[Read]:
+        for name in number_types.METHODS:
+            monkeypatch.setattr(torch.Tensor, name, getattr(torch.Tensor, name))
+        number_types.install()
         path = tmp_path / "train.py"
         path.write_text(BEFORE + line)
         log = ReadLog()
@@ -40,6 +45,9 @@ def reads_of(tmp_path, emulated_gpu):
         ("float(x.sum())", "number", "item", "0"),
         ("x.long().sum().item()", "integer", "item", "0"),
         ("x[: x.long().sum()]", "integer", "item", "0"),
+        ("x.int().max().item()", "integer", "item", "0"),  # 4 bytes, as a float has
+        ("x[: int(x.int().max())]", "integer", "item", "0"),
+        ("x.double().sum().item()", "number", "item", "0"),
         ("assert bool((x > 0).any())", "branch", "is_nonzero", "True"),
         ("if (x > 0).any(): raise ValueError", "branch", "is_nonzero", "False"),
         ("if torch.isnan(x).any(): raise ValueError", "check", "is_nonzero", "False"),
@@ -47,6 +55,8 @@ def reads_of(tmp_path, emulated_gpu):
         ("x.cpu()", "copy", "to_dtype_layout", "zeros"),
         ("x.tolist()", "copy", "to_dtype_layout", "zeros"),
         ("x[0].cpu()", "small_copy", "to_dtype_layout", "zeros"),
+        ("x[0].long().tolist()", "small_copy", "to_dtype_layout", "zeros"),
+        ("x[0].tolist()", "copy", "to_dtype_layout", "zeros"),
         ("x.unique()", "shape", "_unique2", "nothing"),
         ("x.nonzero()", "shape", "nonzero", "nothing"),
         ("x[x > 0]", "shape", "index_Tensor", "nothing"),

@@ -3,33 +3,92 @@
 from __future__ import annotations
 
 import ast
+import dis
 import functools
-from collections.abc import Mapping
+import itertools
+import linecache
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import CodeType, FrameType
+from typing import Final, NamedTuple
+
+HAS_COLUMNS: Final = sys.version_info >= (3, 11)
+"""True if a frame knows the columns of its instruction."""
+
+Span = tuple[int, int, int, int]
+"""First line, first column, last line and last column of a part of a file."""
 
 
-def value_to_go_on(file: str, line: int) -> bool | None:
-    """Return the truth value of the expression in a line with which the work goes on, None if the line does not tell.
+class Question(NamedTuple):
+    """An expression whose truth value the program asks for."""
+
+    text: str
+    """Its source, or that of its line."""
+    to_go_on: bool | None
+    """The value with which the work goes on; None if no statement tells.
 
     ``if x: raise`` goes on with False, and so do ``continue`` and ``break``; ``assert x``, ``while x`` and any other ``if x``
     go on with True. ``not`` reverses it.
     """
-    return _values(file).get(line)
+
+
+class _Operand(NamedTuple):
+    span: Span
+    statement: Span
+    question: Question
+
+
+def question_of(frame: FrameType) -> Question:
+    """Return what a frame asks for now. Of several operands in a line the last one counts, if Python does not know more."""
+    file = frame.f_code.co_filename
+    operands = _operands(file)
+    if HAS_COLUMNS and (span := _span(frame.f_code, frame.f_lasti)) is not None:
+        within = [one for one in operands if _contains(one.span, span)]
+        if not within and (of_statement := [one for one in operands if one.statement == span]):
+            # Python 3.11 gives conditional jumps the place of their statement: each operand has one jump, in order.
+            jumps = [at for at in _jumps(frame.f_code) if _span(frame.f_code, at) == span]
+            number = jumps.index(frame.f_lasti) if frame.f_lasti in jumps and len(jumps) == len(of_statement) else -1
+            within = [of_statement[number]]
+    else:
+        within = [one for one in operands if one.span[0] <= frame.f_lineno <= one.span[2]]
+    return within[-1].question if within else Question(linecache.getline(file, frame.f_lineno), None)
+
+
+def _contains(outer: Span, inner: Span) -> bool:
+    return outer[:2] <= inner[:2] and inner[2:] <= outer[2:]
+
+
+def _span(code: CodeType, offset: int) -> Span | None:
+    line, last_line, column, last_column = next(itertools.islice(code.co_positions(), offset // 2, None), (None,) * 4)
+    if line is None or last_line is None or column is None or last_column is None:
+        return None
+    return line, column, last_line, last_column
 
 
 @functools.lru_cache(maxsize=256)
-def _values(file: str) -> Mapping[int, bool]:
+def _jumps(code: CodeType) -> Sequence[int]:
+    return [one.offset for one in dis.get_instructions(code) if "JUMP" in one.opname and "IF" in one.opname]
+
+
+@functools.lru_cache(maxsize=256)
+def _operands(file: str) -> Sequence[_Operand]:
     try:
-        tree = ast.parse(Path(file).read_bytes())
+        source = Path(file).read_text()
+        tree = ast.parse(source)
     except (OSError, SyntaxError, ValueError):
-        return {}
-    found: dict[int, bool] = {}
+        return ()
+    found: list[_Operand] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.If):
-            _note(node.test, not _leaves(node.body[-1]), found)
+            found += _parts(node.test, not _leaves(node.body[-1]), _span_of(node), source)
         elif isinstance(node, ast.While | ast.Assert | ast.IfExp):
-            _note(node.test, True, found)
+            found += _parts(node.test, True, _span_of(node), source)
     return found
+
+
+def _span_of(node: ast.stmt | ast.expr) -> Span:
+    return node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
 
 
 def _leaves(last: ast.stmt) -> bool:
@@ -44,12 +103,12 @@ def _leaves(last: ast.stmt) -> bool:
     return name == "exit" or ("assert" in name and isinstance(first, ast.Constant) and first.value is False)
 
 
-def _note(node: ast.expr, wanted: bool, found: dict[int, bool]) -> None:
+def _parts(node: ast.expr, wanted: bool, statement: Span, source: str) -> Iterator[_Operand]:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        _note(node.operand, not wanted, found)
+        yield from _parts(node.operand, not wanted, statement, source)
     elif isinstance(node, ast.BoolOp):
         for part in node.values:
-            _note(part, wanted, found)
+            yield from _parts(part, wanted, statement, source)
     else:
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
-            found.setdefault(line, wanted)
+        text = ast.get_source_segment(source, node) or ""
+        yield _Operand(_span_of(node), statement, Question(text, wanted))

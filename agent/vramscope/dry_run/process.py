@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from vramscope.dry_run import largest_nonzero
+from vramscope.dry_run import largest_nonzero, number_types
 from vramscope.dry_run.read_log import ReadLog
 from vramscope.guard import guarded
 from vramscope.process.identity import job_rank
@@ -39,6 +39,7 @@ class DryRunProcess(StepListener):
         """Watch from now on, and write the report when the process ends."""
         if self._log.watch(self._end_stuck):
             largest_nonzero.install(self._log.add_largest)
+            number_types.install()
         atexit.register(self._end)
 
     def step_ended(self, step: StepRecord) -> None:

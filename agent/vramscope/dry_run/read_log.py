@@ -7,7 +7,6 @@ missed, whichever function causes it. The C stack names PyTorch's operation, the
 from __future__ import annotations
 
 import ctypes
-import linecache
 import re
 import sys
 import threading
@@ -17,7 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from vramscope.dry_run.branches import value_to_go_on
+from vramscope.dry_run import number_types
+from vramscope.dry_run.branches import Question, question_of
 from vramscope.guard import guarded
 from vramscope.process.frames import is_library, is_own, is_torch
 from vramscope.protocol.dry_run import Read, ReadKind
@@ -116,6 +116,8 @@ class ReadLog:
     def _read(self, size_bytes: int, operations: bytes) -> int:
         with guarded("a read of the emulated device"):
             frame = sys._getframe().f_back  # None in a thread of the backward pass
+            if frame is not None and number_types.is_wrapper(frame.f_code):
+                frame = frame.f_back
             if frame is not None and is_own(frame.f_code.co_filename):
                 return 0
             place = _place(size_bytes, operations.decode().split(), frame)
@@ -149,7 +151,7 @@ class ReadLog:
 
 def _place(size_bytes: int, operations: list[str], frame: FrameType | None) -> ReadPlace:
     """Find the lines, and from them and the operations what the value is for."""
-    library: tuple[str, int] | None = None
+    library: FrameType | None = None
     formats = False
     while frame is not None:
         file = frame.f_code.co_filename
@@ -158,31 +160,34 @@ def _place(size_bytes: int, operations: list[str], frame: FrameType | None) -> R
             if not is_library(file):
                 break
             if library is None and not is_torch(file):
-                library = file, frame.f_lineno
+                library = frame
         frame = frame.f_back
-    user = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-    file, line = library or user or ("", 0)
-    kind, assumed = _purpose(size_bytes, operations, file, line)
+    kind, assumed = _purpose(size_bytes, operations, library or frame)
     return ReadPlace(
-        "print" if formats else kind,
-        operations[0] if operations else "",
-        user and user[0],
-        user and user[1],
-        None if frame is None else frame.f_code.co_name,
-        library and f"{'/'.join(Path(library[0]).parts[-2:])}:{library[1]}",
-        assumed,
+        kind="print" if formats else kind,
+        operation=operations[0] if operations else "",
+        file=None if frame is None else frame.f_code.co_filename,
+        line=None if frame is None else frame.f_lineno,
+        function=None if frame is None else frame.f_code.co_name,
+        via=None if library is None else _short(library),
+        assumed=assumed,
     )
 
 
-def _purpose(size_bytes: int, operations: list[str], file: str, line: int) -> tuple[ReadKind, str]:
+def _short(frame: FrameType) -> str:
+    return f"{'/'.join(Path(frame.f_code.co_filename).parts[-2:])}:{frame.f_lineno}"
+
+
+def _purpose(size_bytes: int, operations: list[str], frame: FrameType | None) -> tuple[ReadKind, str]:
     if not SHAPE_OPERATIONS.isdisjoint(operations):
         return "shape", "nothing"
     scalar = "item" in operations or "_local_scalar_dense" in operations
+    is_float = number_types.reads_float()
     if not scalar and (operations or size_bytes > 8):
-        return "small_copy" if size_bytes <= SMALL_BYTES else "copy", "zeros"
+        return "small_copy" if size_bytes <= SMALL_BYTES and not is_float else "copy", "zeros"
     if size_bytes == 1:
-        text = linecache.getline(file, line)
-        if FINITE.search(text):
-            return "check", str(not NOT_FINITE.search(text))
-        return "branch", str(value_to_go_on(file, line) is not False)
-    return "integer" if size_bytes == 8 else "number", "0"
+        question = Question("", None) if frame is None else question_of(frame)
+        if FINITE.search(question.text):
+            return "check", str(not NOT_FINITE.search(question.text))
+        return "branch", str(question.to_go_on is not False)
+    return "number" if is_float else "integer", "0"

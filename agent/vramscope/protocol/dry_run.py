@@ -18,8 +18,8 @@ shape     The size of a result depends on the data, as in ``unique()``.
 largest   So it does, and the largest possible result was taken: ``nonzero()``, ``x[mask]``.
 branch    A truth value.
 check     A truth value that asks whether numbers are finite.
-integer   One value of 8 bytes: an integer, as a rule.
-number    One value of 2 or 4 bytes.
+integer   One number that is no floating-point number, or whose type is not known.
+number    One floating-point number.
 copy      A whole tensor. ``small_copy``: of at most 64 KiB, which may hold sizes or positions.
 print     PyTorch formats a tensor as text.
 """

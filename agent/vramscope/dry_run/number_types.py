@@ -1,0 +1,55 @@
+"""Whether a number that is read from a tensor is an integer. The driver sees bytes only, and 4 of them may be either."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from types import CodeType
+from typing import Any, Final
+
+from vramscope.guard import guarded
+
+METHODS: Final = ("item", "tolist", "__int__", "__float__", "__index__")
+"""Methods of tensors that return Python numbers."""
+
+
+class _Reading(threading.local):
+    is_float: bool | None = None
+
+
+_reading = _Reading()
+
+
+def reads_float() -> bool | None:
+    """Return whether this thread reads a floating-point tensor now; None if no method of a tensor is running."""
+    return _reading.is_float
+
+
+@guarded("the types of numbers")
+def install() -> None:
+    """Note the type of each tensor whose methods return numbers, in this process."""
+    import torch
+
+    for name in METHODS:
+        setattr(torch.Tensor, name, _noting(getattr(torch.Tensor, name)))
+
+
+def _noting(method: Callable[..., Any]) -> Callable[..., Any]:
+    def read(self: Any, *arguments: Any, **options: Any) -> Any:
+        before, _reading.is_float = _reading.is_float, self.is_floating_point()
+        try:
+            return method(self, *arguments, **options)
+        finally:
+            _reading.is_float = before
+
+    _codes.add(read.__code__)
+    return functools.wraps(method)(read)
+
+
+_codes: set[CodeType] = set()
+
+
+def is_wrapper(code: CodeType) -> bool:
+    """Whether a frame with this code is one of the methods made here."""
+    return code in _codes
