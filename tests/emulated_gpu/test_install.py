@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.metadata
-import importlib.util
 import os
 import re
 import shutil
@@ -16,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parent
+from vramscope_emulated_gpu import cuda_headers, registration
+from vramscope_emulated_gpu.build import BuildError
 
 
 @pytest.fixture
@@ -72,15 +72,8 @@ def test_what_was_registered_can_be_uninstalled():
             assert file.hash.value == base64.urlsafe_b64encode(digest).rstrip(b"=").decode(), file
 
 
-def module(name):
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
 def test_a_version_is_chosen_inside_the_range_that_torch_asks_for():
-    read = module("registration").read_requirement
+    read = registration.read_requirement
     assert read('cuda-bindings<14,>=13.0.3; platform_system == "Linux"') == ("cuda-bindings", [], "13.0.3")
     assert read("cuda-toolkit[cublas,cudart]==13.0.3") == ("cuda-toolkit", ["cublas", "cudart"], "13.0.3")
     with pytest.raises(SystemExit, match="names no version"):
@@ -90,5 +83,5 @@ def test_a_version_is_chosen_inside_the_range_that_torch_asks_for():
 def test_headers_of_another_cuda_are_refused(tmp_path):
     """CUDA 12 has another cudaDeviceProp: what is compiled with it would crash."""
     (tmp_path / "cuda_runtime_api.h").write_text("#define CUDART_VERSION  12080\n")
-    with pytest.raises(SystemExit, match="no headers of CUDA 13"):
-        module("cuda_headers").find(str(tmp_path))
+    with pytest.raises(BuildError, match="no headers of CUDA 13"):
+        cuda_headers.find(str(tmp_path), tmp_path)
