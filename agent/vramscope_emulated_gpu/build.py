@@ -18,6 +18,8 @@ from typing import Final
 from vramscope_emulated_gpu.stubs import stub_source
 from vramscope_emulated_gpu.symbols import Wanted, defined_symbols, wanted_symbols
 
+MAJORS: Final = (12, 13)
+"""Versions of CUDA for which the sources compile."""
 SOURCES: Final = Path(__file__).resolve().parent / "src"
 
 
@@ -62,14 +64,14 @@ LIBRARIES: dict[str, tuple[list[str], int]] = {
 COMPILE = ["gcc", "-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter"]
 
 
-def pinned_versions(torch_package: Path) -> list[str]:
-    """Compiler flags with the versions of cuDNN and NCCL that the wheel pins: torch compares them at run time."""
+def compiler_flags_for(torch_package: Path, major: int) -> list[str]:
+    """Compiler flags with the version of CUDA, and those of cuDNN and NCCL that the wheel pins: torch compares them."""
     metadata = next(torch_package.parent.glob("torch-*.dist-info/METADATA")).read_text()
-    flags = []
-    for macro, package in (("CUDNN_VERSION", "nvidia-cudnn-cu13"), ("NCCL_VERSION", "nvidia-nccl-cu13")):
-        if found := re.search(rf"{package}==(\d+)\.(\d+)\.(\d+)", metadata):
-            major, minor, patch = map(int, found.groups())
-            flags.append(f"-D{macro}={major * 10000 + minor * 100 + patch}")
+    flags = [f"-DCUDA_MAJOR={major}"]
+    for macro, package in (("CUDNN_VERSION", "nvidia-cudnn"), ("NCCL_VERSION", "nvidia-nccl")):
+        if found := re.search(rf"{package}-cu{major}==(\d+)\.(\d+)\.(\d+)", metadata):
+            numbers = [int(number) for number in found.groups()]
+            flags.append(f"-D{macro}={numbers[0] * 10000 + numbers[1] * 100 + numbers[2]}")
     return flags
 
 
@@ -108,22 +110,24 @@ def run(*command: object) -> None:
         raise BuildError(f"{command[0]} failed: {done.stderr.strip() or done.returncode}")
 
 
-def has_cuda_13(torch_package: Path) -> bool:
-    """True for a build of torch for CUDA 13."""
+def cuda_major(torch_package: Path) -> int | None:
+    """Return the major version of CUDA that an installed torch is built for; None for another build."""
     version = torch_package / "version.py"
-    return version.exists() and bool(re.search(r"cuda\b.*= '13", version.read_text()))
+    found = re.search(r"^cuda\b.*= '(\d+)", version.read_text(), re.MULTILINE) if version.exists() else None
+    return None if found is None else int(found[1])
 
 
 def build(torch_package: Path, include: Path, target: Path) -> list[Path]:
     """Build the libraries into ``target``. Takes 5 to 15 s. Raises BuildError.
 
-    torch_package   Folder ``torch`` of an installed CUDA 13 build.
-    include         Folder with the headers of CUDA 13 (``cuda_headers.find``).
+    torch_package   Folder ``torch`` of an installed build for CUDA 12 or 13.
+    include         Folder with the headers of that CUDA (``cuda_headers.find``).
     """
-    if not has_cuda_13(torch_package):
-        raise BuildError(f"{torch_package} is no PyTorch for CUDA 13")
+    major = cuda_major(torch_package)
+    if major not in MAJORS:
+        raise BuildError(f"{torch_package} is no PyTorch for CUDA 12 or 13")
     wanted = wanted_symbols(torch_package, set(LIBRARIES))
-    flags = [f"-I{include}", *pinned_versions(torch_package)]
+    flags = [f"-I{include}", *compiler_flags_for(torch_package, major)]
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)

@@ -27,7 +27,7 @@ def main() -> None:
     arguments = parser.parse_args()
     site = Path(sysconfig.get_path("purelib"))
     try:
-        include = cuda_headers.find(arguments.cuda_include, site)
+        include = cuda_headers.find(arguments.cuda_include, site, 13)
         libraries = build(site / "torch", include, site / "nvidia" / "cu13" / "lib")
     except BuildError as fault:
         raise SystemExit(str(fault)) from None

@@ -82,6 +82,9 @@ def test_a_version_is_chosen_inside_the_range_that_torch_asks_for():
 
 def test_headers_of_another_cuda_are_refused(tmp_path):
     """CUDA 12 has another cudaDeviceProp: what is compiled with it would crash."""
+    (tmp_path / "crt").mkdir()
+    (tmp_path / "crt" / "host_defines.h").touch()
     (tmp_path / "cuda_runtime_api.h").write_text("#define CUDART_VERSION  12080\n")
+    assert cuda_headers.find(str(tmp_path), tmp_path, 12) == tmp_path
     with pytest.raises(BuildError, match="no headers of CUDA 13"):
-        cuda_headers.find(str(tmp_path), tmp_path)
+        cuda_headers.find(str(tmp_path), tmp_path, 13)

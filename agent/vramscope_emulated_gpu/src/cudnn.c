@@ -19,7 +19,7 @@ API cudnnGetStream(H handle, H *s) {
     return 0;
 }
 EG_API size_t cudnnGetVersion(void) { return CUDNN_VERSION; }
-EG_API size_t cudnnGetCudartVersion(void) { return 13000; }
+EG_API size_t cudnnGetCudartVersion(void) { return CUDA_MAJOR * 1000; }
 API cudnnGetProperty(int part, int *value) {
     *value = part == 0 ? CUDNN_VERSION / 10000 : part == 1 ? CUDNN_VERSION / 100 % 100 : CUDNN_VERSION % 100;
     return 0;

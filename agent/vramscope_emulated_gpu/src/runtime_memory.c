@@ -23,12 +23,19 @@ API cudaMallocManaged(void **at, size_t bytes, unsigned flags) {
     *at = eg_host_alloc(bytes, EG_MANAGED);
     return *at ? cudaSuccess : eg_error(cudaErrorMemoryAllocation);
 }
-API cudaMemPrefetchAsync(const void *at, size_t bytes, struct cudaMemLocation location, unsigned flags,
-                         cudaStream_t stream) {
+static cudaError_t prefetch(const void *at) {
     eg_range range;
     int managed = !eg_find_range(at, &range) && range.kind == EG_MANAGED;
     return managed ? cudaSuccess : eg_error(cudaErrorInvalidValue);
 }
+#if CUDART_VERSION >= 13000
+API cudaMemPrefetchAsync(const void *at, size_t bytes, struct cudaMemLocation location, unsigned flags,
+                         cudaStream_t stream) {
+    return prefetch(at);
+}
+#else
+API cudaMemPrefetchAsync(const void *at, size_t bytes, int device, cudaStream_t stream) { return prefetch(at); }
+#endif
 API cudaHostAlloc(void **at, size_t bytes, unsigned flags) {
     *at = eg_host_alloc(bytes ? bytes : 1, EG_HOST);
     return *at ? cudaSuccess : eg_error(cudaErrorMemoryAllocation);

@@ -143,17 +143,28 @@ API cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status) 
     *status = eg_captured(s) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     return cudaSuccess;
 }
-API cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *id,
-                             cudaGraph_t *g, const cudaGraphNode_t **dependencies,
-                             const cudaGraphEdgeData **edges, size_t *count) {
+static cudaError_t capture_info(cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *id,
+                                cudaGraph_t *g, const cudaGraphNode_t **dependencies, size_t *count) {
     cudaStreamIsCapturing(s, status);
     if (id) *id = stream_of(s)->capture;
     if (g) *g = NULL;
     if (dependencies) *dependencies = NULL;
-    if (edges) *edges = NULL;
     if (count) *count = 0;
     return cudaSuccess;
 }
+#if CUDART_VERSION >= 13000
+API cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *id,
+                             cudaGraph_t *g, const cudaGraphNode_t **dependencies,
+                             const cudaGraphEdgeData **edges, size_t *count) {
+    if (edges) *edges = NULL;
+    return capture_info(s, status, id, g, dependencies, count);
+}
+#else
+API cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *id,
+                             cudaGraph_t *g, const cudaGraphNode_t **dependencies, size_t *count) {
+    return capture_info(s, status, id, g, dependencies, count);
+}
+#endif
 API cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) {
     static __thread enum cudaStreamCaptureMode held;
     enum cudaStreamCaptureMode before = held;

@@ -9,7 +9,7 @@ from vramscope_server.analysis.number_format import amount
 from vramscope_server.cli.client import Failure, address, change, print_json
 from vramscope_server.cli.dryrun import report, several_cards
 from vramscope_server.cli.dryrun.cards import Card, cards_named
-from vramscope_server.cli.dryrun.libraries import interpreter_of, libraries_for, torch_of
+from vramscope_server.cli.dryrun.libraries import interpreter_of, libraries_for, runs_on, torch_of
 from vramscope_server.cli.dryrun.training import TAG, Plan, Trial, tell, train
 from vramscope_server.cli.dryrun.verdict import (
     CONTEXT_HIGH_BYTES,
@@ -22,9 +22,6 @@ from vramscope_server.cli.dryrun.verdict import (
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.cli.local_server import server_at
 
-OLDEST_CAPABILITY = 75
-"""Lowest compute capability that builds of PyTorch for CUDA 13 support."""
-
 
 def show(server: str, as_json: bool, command: Sequence[str], card: str, steps: int, timeout_seconds: float) -> int:
     """Run the command, print the answer and return the exit code. Raises client.Failure with code 2 or 4."""
@@ -32,11 +29,11 @@ def show(server: str, as_json: bool, command: Sequence[str], card: str, steps: i
         raise Failure("no command; example: vramscope dryrun --card l4 -- python train.py", BAD_ARGUMENTS)
     chosen = cards_named(card)
     torch = torch_of(interpreter_of(command))
-    supported = [one for one in chosen if one.capability >= OLDEST_CAPABILITY]
+    supported = [one for one in chosen if runs_on(torch, one.capability)]
     if not supported:
         raise Failure(
-            f"PyTorch {torch.version} does not run on {chosen[0].name}: its compute capability is "
-            f"{chosen[0].capability / 10}, and CUDA 13 needs {OLDEST_CAPABILITY / 10}",
+            f"PyTorch {torch.version} does not run on {chosen[0].name}: it has no kernels for compute capability "
+            f"{chosen[0].capability / 10}",
             BAD_ARGUMENTS,
         )
     libraries = libraries_for(torch)

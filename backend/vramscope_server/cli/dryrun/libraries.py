@@ -29,14 +29,20 @@ print(json.dumps(found.submodule_search_locations[0] if found else None))
 ASSIGNED: Final = re.compile(r"^(\w+)[^=\n]*= '([^']*)'", re.MULTILINE)
 """Names and texts in PyTorch's version.py."""
 DONE: Final = "complete"
+MAJORS: Final = (12, 13)
+"""Versions of CUDA whose libraries can be emulated."""
+NEWER_THAN: Final = 75
+"""Compute capability from which on every PyTorch for these versions has kernels."""
 
 
 @dataclass(frozen=True)
 class CudaTorch:
     """A PyTorch that is built for CUDA."""
 
+    python: str
     package: Path
     version: str
+    cuda_major: int
 
 
 def interpreter_of(command: Sequence[str]) -> str:
@@ -66,9 +72,19 @@ def torch_of(python: str) -> CudaTorch:
             "It needs no GPU: pip install torch --index-url https://download.pytorch.org/whl/cu130",
             BAD_ARGUMENTS,
         )
-    if not cuda.startswith("13."):
-        raise Failure(f"a dry run needs PyTorch for CUDA 13; {version} is for CUDA {cuda}", BAD_ARGUMENTS)
-    return CudaTorch(Path(folder), version)
+    major = int(cuda.partition(".")[0])
+    if major not in MAJORS:
+        raise Failure(f"a dry run needs PyTorch for CUDA 12 or 13; {version} is for CUDA {cuda}", BAD_ARGUMENTS)
+    return CudaTorch(python, Path(folder), version, major)
+
+
+def runs_on(torch: CudaTorch, capability: int) -> bool:
+    """Whether this PyTorch has kernels for cards of a capability. Imports it, for old cards only."""
+    if capability >= NEWER_THAN:
+        return True
+    code = "import torch; print(torch.cuda.is_available(), *torch._C._cuda_getArchFlags().split())"
+    done = subprocess.run([torch.python, "-c", code], capture_output=True, text=True)
+    return f"sm_{capability}" in done.stdout.split()
 
 
 def libraries_for(torch: CudaTorch) -> list[Path]:
@@ -89,7 +105,9 @@ def libraries_for(torch: CudaTorch) -> list[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             with Bar("building the emulated GPU"), tempfile.TemporaryDirectory(dir=folder.parent) as new:
-                build.build(torch.package, cuda_headers.find("", torch.package.parent), Path(new) / "lib")
+                build.build(
+                    torch.package, cuda_headers.find("", torch.package.parent, torch.cuda_major), Path(new) / "lib"
+                )
                 (Path(new) / "lib" / DONE).touch()
                 with contextlib.suppress(OSError):  # another process was first
                     (Path(new) / "lib").replace(folder)
