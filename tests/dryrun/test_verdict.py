@@ -11,7 +11,7 @@ from vramscope.protocol.dry_run import ProcessReport, Read
 from vramscope_server.cli.dryrun import report, several_cards
 from vramscope_server.cli.dryrun.cards import card_named
 from vramscope_server.cli.dryrun.training import MIB, Plan, Trial
-from vramscope_server.cli.dryrun.verdict import CONTEXT_HIGH_BYTES, LARGE_BYTES, Verdict
+from vramscope_server.cli.dryrun.verdict import CONTEXT_HIGH_BYTES, LARGE_BYTES, Verdict, assumptions, faults
 
 dryrun = import_module("vramscope_server.cli.dryrun")  # the command of this name is a function
 CARD = card_named("l4")
@@ -95,16 +95,18 @@ def test_a_program_that_does_not_train_gives_no_answer(judged, others, reason):
 
 
 def test_what_is_assumed_is_named_in_the_first_line(judged):
-    verdict = judged(10_000, read("branch"), read("integer", line=9, assumed="0"), read("number", line=10, assumed="0"))
+    verdict = judged(
+        10_000, read("branch"), read("used_number", line=9, assumed="0"), read("number", line=10, assumed="0")
+    )
     found = report.answer(verdict, CARD, PLAN, "2.13.0")
-    assert found["assumptions"] == ["train.py:7 is True", "train.py:9 reads 0"]
-    assert report.headline(found).endswith("; assumed that train.py:7 is True (and 1 more, below)")
+    assert found["assumptions"] == ["train.py:7 is taken as True", "train.py:9 reads 0"]
+    assert report.headline(found).endswith("; assumed that train.py:7 is taken as True (and 1 more, below)")
 
 
 @pytest.mark.parametrize("kind", ["number", "check", "copy", "print"])
 def test_what_decides_nothing_is_not_in_the_first_line(judged, kind):
     found = report.answer(judged(10_000, read(kind)), CARD, PLAN, "2.13.0")
-    assert report.headline(found) == "fits on NVIDIA L4 (22.0 GiB): at least 11.3 GiB are left"
+    assert report.headline(found) == "fits on NVIDIA L4 (22.0 GiB) in 3 steps: at least 11.3 GiB are left"
 
 
 def test_an_upper_bound_that_fits_is_an_answer(judged):
@@ -121,7 +123,10 @@ def test_an_upper_bound_that_does_not_fit_is_none(judged, needed_mib):
 
 def test_with_convolutions_what_is_left_is_for_their_workspaces(judged):
     found = report.answer(judged(10_000), CARD, PLAN, "2.13.0") | {"cudnn_operations": 5}
-    assert report.headline(found) == "fits on NVIDIA L4 (22.0 GiB): 11.3 GiB are left for the workspaces of cuDNN"
+    assert (
+        report.headline(found)
+        == "fits on NVIDIA L4 (22.0 GiB) in 3 steps: 11.3 GiB are left for the workspaces of cuDNN"
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,3 +164,43 @@ def test_several_cards_are_compared_with_one_run_for_each_capability(monkeypatch
     assert {one.card.key: one.verdict.answer for one in rows} == answers
     assert ran == [(75, LARGE_BYTES), (89, LARGE_BYTES)]
     assert several_cards.exit_code(rows) == 0
+
+
+def trial(**others: Any) -> Trial:
+    one = ProcessReport(rank=0, world_size=1, steps=3, cudnn_plans=0, reads=[], unstepped=["Adam"])
+    run: Any = {"peak_allocated_bytes": 5 * MIB, "peak_reserved_bytes": 6 * MIB}
+    values = {"total_bytes": CARD.total_bytes, "context_bytes": 0, "asked": 3, "run_id": "a" * 16, "status": 0, "end": "ended",
+              "reports": [one], "run": run}  # fmt: skip
+    return Trial(**values | others)
+
+
+@pytest.mark.parametrize(
+    ("others", "fault"),
+    [
+        ({"run": {"peak_allocated_bytes": None}}, "the script used no memory of the GPU"),
+        ({"run": {"peak_allocated_bytes": 0}}, "the script used no memory of the GPU"),
+        ({"processes": 2}, "2 processes trained without ranks, and the figures are those of one of them"),
+    ],
+)
+def test_figures_of_something_else_are_not_trusted(others, fault):
+    assert faults(trial(**others)) == [fault]
+
+
+def test_an_optimizer_that_has_not_stepped_is_an_assumption():
+    assert assumptions(trial()) == ["Adam takes its first step later, and its state is not in the peaks"]
+
+
+def test_a_caught_error_does_not_fit(monkeypatch):
+    """The script halves its batch and goes on: that is not what was asked for."""
+    ends = iter(["out of memory", "ended", "out of memory"])
+    monkeypatch.setattr(dryrun, "train", lambda *_: trial(end=next(ends)))
+    verdict = dryrun.judge(PLAN, CARD)
+    assert verdict.answer == "does not fit"
+    assert verdict.reasons == ["it ran out of memory, and the script caught the error and went on"]
+
+
+def test_a_need_that_grows_with_the_card_is_not_known(monkeypatch):
+    monkeypatch.setattr(dryrun, "train", lambda *_: trial(end="out of memory", status=1))
+    verdict = dryrun.judge(PLAN, CARD)
+    assert verdict.reasons == ["it ran out of memory on a card of 1 TiB, too, so that its need is not known"]
+    assert verdict.trial.total_bytes == CARD.total_bytes

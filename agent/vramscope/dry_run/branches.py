@@ -13,6 +13,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final, NamedTuple
 
+from vramscope.process.frames import is_torch
+
 HAS_COLUMNS: Final = sys.version_info >= (3, 11)
 """True if a frame knows the columns of its instruction."""
 
@@ -28,8 +30,8 @@ class Question(NamedTuple):
     to_go_on: bool | None
     """The value with which the work goes on; None if no statement tells.
 
-    ``if x: raise`` goes on with False, and so do ``continue`` and ``break``; ``assert x``, ``while x`` and any other ``if x``
-    go on with True. ``not`` reverses it.
+    ``if x: raise`` goes on with False, and so do ``continue``, ``break``, a warning, and ``return`` in PyTorch's own code;
+    ``assert x``, ``while x`` and any other ``if x`` go on with True. ``not`` reverses it.
     """
 
 
@@ -74,16 +76,18 @@ def _jumps(code: CodeType) -> Sequence[int]:
 @functools.lru_cache(maxsize=256)
 def _operands(file: str) -> Sequence[_Operand]:
     try:
-        source = Path(file).read_text()
+        source = Path(file).read_bytes()
         tree = ast.parse(source)
     except (OSError, SyntaxError, ValueError):
         return ()
     found: list[_Operand] = []
+    lines = source.splitlines()
     for node in ast.walk(tree):
         if isinstance(node, ast.If):
-            found += _parts(node.test, not _leaves(node.body[-1]), _span_of(node), source)
+            leaves = _leaves(node.body[-1]) or (is_torch(file) and isinstance(node.body[-1], ast.Return))
+            found += _parts(node.test, not leaves, _span_of(node), lines)
         elif isinstance(node, ast.While | ast.Assert | ast.IfExp):
-            found += _parts(node.test, True, _span_of(node), source)
+            found += _parts(node.test, True, _span_of(node), lines)
     return found
 
 
@@ -92,7 +96,7 @@ def _span_of(node: ast.stmt | ast.expr) -> Span:
 
 
 def _leaves(last: ast.stmt) -> bool:
-    """Whether a block that ends with this statement leaves its loop or fails: ``raise``, ``assert False``, ``sys.exit()``."""
+    """Whether a block that ends with this statement leaves its loop, fails or warns: ``raise``, ``sys.exit()``."""
     if isinstance(last, ast.Continue | ast.Break | ast.Raise):
         return True
     if isinstance(last, ast.Assert):
@@ -100,15 +104,20 @@ def _leaves(last: ast.stmt) -> bool:
     if not (isinstance(last, ast.Expr) and isinstance(last.value, ast.Call)):
         return False
     name, first = ast.unparse(last.value.func).rpartition(".")[2], next(iter(last.value.args), None)
-    return name == "exit" or ("assert" in name and isinstance(first, ast.Constant) and first.value is False)
+    return (
+        name == "exit"
+        or "warn" in name
+        or ("assert" in name and isinstance(first, ast.Constant) and first.value is False)
+    )
 
 
-def _parts(node: ast.expr, wanted: bool, statement: Span, source: str) -> Iterator[_Operand]:
+def _parts(node: ast.expr, wanted: bool, statement: Span, lines: Sequence[bytes]) -> Iterator[_Operand]:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield from _parts(node.operand, not wanted, statement, source)
+        yield from _parts(node.operand, not wanted, statement, lines)
     elif isinstance(node, ast.BoolOp):
         for part in node.values:
-            yield from _parts(part, wanted, statement, source)
+            yield from _parts(part, wanted, statement, lines)
     else:
-        text = ast.get_source_segment(source, node) or ""
-        yield _Operand(_span_of(node), statement, Question(text, wanted))
+        first, column, last, last_column = span = _span_of(node)
+        text = lines[first - 1][column:last_column] if first == last else b" ".join(lines[first - 1 : last])
+        yield _Operand(span, statement, Question(text.decode(errors="replace"), wanted))

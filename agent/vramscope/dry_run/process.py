@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from vramscope.dry_run import largest_nonzero, number_types
+from vramscope.dry_run import largest_nonzero, number_types, optimizers
 from vramscope.dry_run.read_log import ReadLog
 from vramscope.guard import guarded
 from vramscope.process.identity import job_rank
@@ -40,6 +40,7 @@ class DryRunProcess(StepListener):
         if self._log.watch(self._end_stuck):
             largest_nonzero.install(self._log.add_largest)
             number_types.install()
+            optimizers.install()
         atexit.register(self._end)
 
     def step_ended(self, step: StepRecord) -> None:
@@ -68,6 +69,7 @@ class DryRunProcess(StepListener):
             steps=self._steps,
             waits_at=self._log.waits_at,
             refused=self._log.refused,
+            unstepped=optimizers.unstepped(),
             cudnn_plans=self._log.cudnn_plans,
             reads=reads,
         )

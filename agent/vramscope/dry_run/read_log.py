@@ -18,6 +18,7 @@ from typing import Final
 
 from vramscope.dry_run import number_types
 from vramscope.dry_run.branches import Question, question_of
+from vramscope.dry_run.uses import decides
 from vramscope.guard import guarded
 from vramscope.process.frames import is_library, is_own, is_torch
 from vramscope.protocol.dry_run import Read, ReadKind
@@ -25,7 +26,7 @@ from vramscope.protocol.dry_run import Read, ReadKind
 SHAPE_OPERATIONS: Final = frozenset(
     {
         "nonzero", "nonzero_numpy", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive",
-        "bincount", "repeat_interleave_Tensor", "_index_put_impl_",
+        "bincount", "repeat_interleave_Tensor", "_index_put_impl_", "coalesce", "_coalesce",
     }
 )  # fmt: skip
 """Operations whose result has a size that depends on data."""
@@ -151,43 +152,56 @@ class ReadLog:
 
 def _place(size_bytes: int, operations: list[str], frame: FrameType | None) -> ReadPlace:
     """Find the lines, and from them and the operations what the value is for."""
+    innermost: FrameType | None = None
     library: FrameType | None = None
     formats = False
     while frame is not None:
         file = frame.f_code.co_filename
         if not is_own(file):
+            innermost = innermost or frame
             formats = formats or (is_torch(file) and file.endswith("_tensor_str.py"))
             if not is_library(file):
                 break
             if library is None and not is_torch(file):
                 library = frame
         frame = frame.f_back
-    kind, assumed = _purpose(size_bytes, operations, library or frame)
+    kind, assumed = _purpose(size_bytes, operations, innermost, library or frame)
+    shown = innermost if kind == "branch" and innermost is not frame else library
     return ReadPlace(
         kind="print" if formats else kind,
         operation=operations[0] if operations else "",
         file=None if frame is None else frame.f_code.co_filename,
         line=None if frame is None else frame.f_lineno,
         function=None if frame is None else frame.f_code.co_name,
-        via=None if library is None else _short(library),
+        via=None if shown is None else _short(shown),
         assumed=assumed,
     )
 
 
 def _short(frame: FrameType) -> str:
-    return f"{'/'.join(Path(frame.f_code.co_filename).parts[-2:])}:{frame.f_lineno}"
+    """Format a line of an installed package: ``transformers/trainer.py:3801``."""
+    file = frame.f_code.co_filename
+    return f"{file.rpartition('site-packages/')[2] if 'site-packages/' in file else Path(file).name}:{frame.f_lineno}"
 
 
-def _purpose(size_bytes: int, operations: list[str], frame: FrameType | None) -> tuple[ReadKind, str]:
+def _purpose(
+    size_bytes: int, operations: list[str], innermost: FrameType | None, frame: FrameType | None
+) -> tuple[ReadKind, str]:
+    """Judge what a value is for, by PyTorch's operations and by the code.
+
+    innermost   the frame that asks, which may be PyTorch's
+    frame       the innermost frame outside PyTorch
+    """
     if not SHAPE_OPERATIONS.isdisjoint(operations):
         return "shape", "nothing"
     scalar = "item" in operations or "_local_scalar_dense" in operations
-    is_float = number_types.reads_float()
-    if not scalar and (operations or size_bytes > 8):
-        return "small_copy" if size_bytes <= SMALL_BYTES and not is_float else "copy", "zeros"
-    if size_bytes == 1:
-        question = Question("", None) if frame is None else question_of(frame)
+    if scalar and size_bytes == 1:
+        question = Question("", None) if innermost is None else question_of(innermost)
         if FINITE.search(question.text):
             return "check", str(not NOT_FINITE.search(question.text))
         return "branch", str(question.to_go_on is not False)
-    return "number" if is_float else "integer", "0"
+    is_float = number_types.reads_float()
+    is_used = frame is not None and decides(frame.f_code.co_filename, frame.f_lineno)
+    if not scalar and (operations or size_bytes > 8):
+        return "used_copy" if is_used or (size_bytes <= SMALL_BYTES and not is_float) else "copy", "zeros"
+    return "number" if is_float and not is_used else "used_number", "0"

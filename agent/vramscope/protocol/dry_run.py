@@ -11,16 +11,16 @@ FOLDER_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_FOLDER"
 STEPS_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_STEPS"
 """Environment variable with the number of optimizer steps after which a process ends."""
 
-ReadKind = Literal["shape", "largest", "branch", "check", "integer", "number", "small_copy", "copy", "print"]
+ReadKind = Literal["shape", "largest", "branch", "check", "used_number", "number", "used_copy", "copy", "print"]
 """What a value that the program reads from the device is used for.
 
 shape     The size of a result depends on the data, as in ``unique()``.
 largest   So it does, and the largest possible result was taken: ``nonzero()``, ``x[mask]``.
 branch    A truth value.
 check     A truth value that asks whether numbers are finite.
-integer   One number that is no floating-point number, or whose type is not known.
-number    One floating-point number.
-copy      A whole tensor. ``small_copy``: of at most 64 KiB, which may hold sizes or positions.
+used_number   One number that is an integer, or on which the course of the program depends.
+number    One floating-point number on which nothing depends.
+copy      A whole tensor. ``used_copy``: it may hold sizes or positions.
 print     PyTorch formats a tensor as text.
 """
 
@@ -54,6 +54,8 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     """Line of a loop that read the device so often that the process was ended."""
     refused: str | None = None
     """What the program asked for that cannot be emulated, as a sentence."""
+    unstepped: list[str] = []
+    """Optimizers that exist and have not stepped, by the name of their class."""
     cudnn_plans: int
     """Number of operations that cuDNN executed. Their workspaces are not counted."""
     reads: list[Read]

@@ -73,4 +73,8 @@ def judge(plan: Plan, card: Card) -> Verdict:
             low, high = amount(CONTEXT_LOW_BYTES), amount(CONTEXT_HIGH_BYTES)
             why = f"it fits if the CUDA context takes {low}, and does not if it takes {high}"
             return verdict("too close to say", trials[-1], trials, card, why)
-    return verdict("does not fit", large, trials, card)
+    if large.end == "out of memory":
+        why = "it ran out of memory on a card of 1 TiB, too, so that its need is not known"
+        return verdict("does not fit", trial, trials, card, why)
+    caught = "" if trial.status else "it ran out of memory, and the script caught the error and went on"
+    return verdict("does not fit", large, trials, card, caught)

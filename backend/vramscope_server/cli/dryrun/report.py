@@ -27,10 +27,10 @@ WORDS: Final = {
     "largest": "size of a result",
     "branch": "truth value",
     "check": "check for finite numbers",
-    "integer": "integer",
+    "used_number": "number in use",
     "number": "number",
     "copy": "copy of a tensor",
-    "small_copy": "copy of a small tensor",
+    "used_copy": "copy in use",
     "print": "printed tensor",
 }
 LABELS: Final = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
@@ -140,9 +140,10 @@ def headline(found: DryRunAnswer) -> str:
         return f"no trustworthy answer for {card}: {found['reasons'][0]}"
     text = f"{found['answer']} on {card}"
     if found["answer"] == "fits":
-        text = f"fits on {card}: {_left(found)}"
+        text = f"fits on {card} in {count(found['steps'])} steps: {_left(found)}"
     elif found["answer"] == "does not fit":
-        text += f": it needs {amount(found['peak_allocated_bytes'])} for tensors and a CUDA context beside it"
+        needs = f"its tensors need {amount(found['peak_allocated_bytes'])}"
+        text += f": {found['reasons'][0] if found['reasons'] else needs}"
     elif found["reasons"]:
         text += f": {found['reasons'][0]}"
     if found["assumptions"]:
@@ -176,7 +177,7 @@ def print_answer(found: DryRunAnswer, server_stopped: bool) -> None:
 
 
 def _rows(found: DryRunAnswer, server_stopped: bool) -> Iterator[tuple[str, str]]:
-    yield "steps", f"{count(found['steps'])}, with PyTorch {found['torch']}"
+    yield "steps", f"{count(found['steps'])}, with PyTorch {found['torch']}; what comes later is not in the answer"
     if found["page"] is not None:
         yield from _memory(found)
     for name, texts in (
@@ -186,7 +187,7 @@ def _rows(found: DryRunAnswer, server_stopped: bool) -> Iterator[tuple[str, str]
     ):
         yield from ((name if not at else "", text) for at, text in enumerate(texts))
     if found["page"] is not None:
-        yield "run", found["page"] + (" (after: vramscope server)" if server_stopped else "")
+        yield "run", found["page"] + (" (start the server first: vramscope server)" if server_stopped else "")
 
 
 def _memory(found: DryRunAnswer) -> Iterator[tuple[str, str]]:
@@ -202,7 +203,7 @@ def _memory(found: DryRunAnswer) -> Iterator[tuple[str, str]]:
             peaks = f"{amount(row['peak_allocated_bytes'])} allocated, {amount(row['peak_reserved_bytes'])} reserved"
             yield f"rank {row['rank']}", peaks
     low, high = amount(found["context_low_bytes"]), amount(found["context_high_bytes"])
-    yield "CUDA context", f"{low} to {high} beside it ({found['context_source']})"
+    yield "CUDA context", f"{low} to {high} in addition ({found['context_source']})"
     if len(found["ranks"]) > 1:
         yield "NCCL", "takes hundreds of MiB more, which are not counted here"
     if found["cudnn_operations"]:

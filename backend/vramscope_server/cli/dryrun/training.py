@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from vramscope.settings import Settings
 from vramscope_server.answers.run_detail import RunAnswer
 from vramscope_server.cli.client import Failure, ask
 from vramscope_server.cli.dryrun.cards import Card
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 
 MIB: Final = 1024 * 1024
 TAG: Final = "dry run"
@@ -76,6 +78,8 @@ class Trial:
     """One for each rank."""
     run: RunAnswer | None
     """The run as the server knows it; None if no process trained."""
+    processes: int = 1
+    """Processes that trained with one and the same rank."""
 
     @property
     def steps(self) -> int:
@@ -93,7 +97,12 @@ def train(plan: Plan, card: Card, total_bytes: int, context_bytes: int) -> Trial
         environment["EMULATED_GPU_TOTAL_MEM"] = str(total_bytes)
         environment["EMULATED_GPU_CONTEXT_MEM"] = str(context_bytes)
         # In its own session, so that all of its processes can be ended together.
-        training = subprocess.Popen(plan.command, env=environment, stdout=sys.stderr, start_new_session=True)
+        try:
+            training = subprocess.Popen(plan.command, env=environment, stdout=sys.stderr, start_new_session=True)
+        except OSError as fault:
+            name = plan.command[0]
+            hint = f"; did you mean: python {name}" if name.endswith(".py") else ""
+            raise Failure(f"{name} cannot be started: {fault.strerror}{hint}", BAD_ARGUMENTS) from fault
         late = False
         try:
             training.wait(plan.most_seconds)
@@ -111,9 +120,20 @@ def train(plan: Plan, card: Card, total_bytes: int, context_bytes: int) -> Trial
         end = "late"
     elif any(report.waits_at for report in reports):
         end = "waits"
-    elif training.returncode and run is not None and run["out_of_memory_count"]:
+    elif run is not None and run["out_of_memory_count"]:
         end = "out of memory"
-    return Trial(total_bytes, context_bytes, plan.steps, run_id, training.returncode, end, reports, run)
+    trained = {rank: processes for rank, processes in processes_of(reports).items() if processes > 1}
+    return Trial(
+        total_bytes,
+        context_bytes,
+        plan.steps,
+        run_id,
+        training.returncode,
+        end,
+        best_of(reports),
+        run,
+        max(trained.values(), default=1),
+    )
 
 
 def tell(sentence: str) -> None:
@@ -158,10 +178,18 @@ def _end_all(training: subprocess.Popen[bytes]) -> None:
 
 
 def _reports(folder: Path) -> list[ProcessReport]:
+    return [msgspec.json.decode(path.read_bytes(), type=ProcessReport) for path in sorted(folder.glob("rank-*.json"))]
+
+
+def processes_of(reports: Sequence[ProcessReport]) -> Counter[int]:
+    """Count the processes of each rank that trained."""
+    return Counter(report.rank for report in reports if report.steps)
+
+
+def best_of(reports: Sequence[ProcessReport]) -> list[ProcessReport]:
     """Return the report of each rank; of several processes with one rank, that of the process that trained."""
     best: dict[int, ProcessReport] = {}
-    for path in sorted(folder.glob("rank-*.json")):
-        report = msgspec.json.decode(path.read_bytes(), type=ProcessReport)
+    for report in reports:
         if report.rank not in best or report.steps > best[report.rank].steps:
             best[report.rank] = report
     return [best[rank] for rank in sorted(best)]

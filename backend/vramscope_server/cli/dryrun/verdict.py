@@ -24,9 +24,9 @@ CONTEXT_LOW_BYTES: Final = 256 * MIB
 CONTEXT_HIGH_BYTES: Final = 942 * MIB
 """By the largest one."""
 ASSUMED: Final[Mapping[str, str]] = {
-    "branch": "is {}",
-    "integer": "reads {}",
-    "small_copy": "copies {}",
+    "branch": "is taken as {}",
+    "used_number": "reads {}",
+    "used_copy": "copies {}",
     "largest": "selects {} (an upper bound)",
 }
 """Kinds of reads that could change the answer, with the end of the sentence."""
@@ -65,6 +65,10 @@ def faults(trial: Trial) -> list[str]:
         found.append(f"the command failed with status {trial.status}")
     elif trial.end == "ended" and not trial.steps:
         found.append("no optimizer step ended")
+    elif trial.end == "ended" and not peak_allocated(trial):
+        found.append("the script used no memory of the GPU")
+    if trial.processes > 1:
+        found.append(f"{trial.processes} processes trained without ranks, and the figures are those of one of them")
     for read in reads_of(trial):
         if read.kind == "shape":
             found.append(f"{place_of(read)}: the size of the result of {read.operation} depends on data")
@@ -72,11 +76,15 @@ def faults(trial: Trial) -> list[str]:
 
 
 def assumptions(trial: Trial) -> list[str]:
-    """Return what was assumed and could change the answer: truth values, integers and sizes."""
+    """Return what was assumed and could change the answer: truth values, numbers in use, sizes, and what did not happen."""
+    unstepped = sorted({name for report in trial.reports for name in report.unstepped})
     return [
-        f"{place_of(read)} {ASSUMED[read.kind].format(read.assumed)}"
-        for read in reads_of(trial)
-        if read.kind in ASSUMED
+        *(f"{name} takes its first step later, and its state is not in the peaks" for name in unstepped),
+        *(
+            f"{place_of(read)} {ASSUMED[read.kind].format(read.assumed)}"
+            for read in reads_of(trial)
+            if read.kind in ASSUMED
+        ),
     ]
 
 
@@ -121,15 +129,15 @@ def is_certainly_too_large(card: Card, large: Trial) -> bool:
     return peak is not None and peak + CONTEXT_LOW_BYTES > card.total_bytes
 
 
-def verdict(answer: Answer, shown: Trial, trials: Iterable[Trial], card: Card, too_close: str = "") -> Verdict:
-    """Combine an answer with the doubts about the trials that it rests on. ``too_close`` says why no answer is possible."""
+def verdict(answer: Answer, shown: Trial, trials: Iterable[Trial], card: Card, why: str = "") -> Verdict:
+    """Combine an answer with the doubts about the trials that it rests on. ``why`` explains it."""
     doubts = list(dict.fromkeys(fault for trial in trials for fault in faults(trial)))
     if answer != "fits" and is_upper_bound(shown):
         place = next(place_of(read) for read in reads_of(shown) if read.kind == "largest")
         doubts.append(f"it does not fit if every element is selected at {place}, and may fit if fewer are")
     reasons = list(doubts)
-    if answer == "too close to say" and not doubts:
-        reasons.append(too_close)
+    if why and not doubts:
+        reasons.append(why)
     return Verdict(
         answer="not trustworthy" if doubts else answer,
         reasons=reasons,

@@ -1,0 +1,55 @@
+"""Whether the course of a program depends on a number that it reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramscope.dry_run.uses import decides
+
+
+def of(tmp_path, code):
+    """Whether the line with ``item`` decides."""
+    path = tmp_path / "train.py"
+    path.write_text(code)
+    line = next(number for number, text in enumerate(code.split("\n"), 1) if "item" in text)
+    return decides(str(path), line)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "print(loss.item())",
+        "total += loss.item()",
+        "value = loss.item()\nprint(value)\nlosses.append(value)",
+        "def f(loss):\n    return loss.item()",
+        "log({'loss': loss.item()})",
+        "print(losses[0].item(), losses[i + 1].item())",
+        "value = loss.item()\ndef f(value):\n    if value > 3: stop()",
+        "if step > 3:\n    print(loss.item())",
+    ],
+)
+def test_a_number_that_is_only_shown_decides_nothing(tmp_path, code):
+    assert not of(tmp_path, code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "if loss.item() > 3: stop()",
+        "while loss.item() > 3: train()",
+        "n = int(lengths.item())",
+        "x = ids[:, : lengths.item()]",
+        "for i in range(count.item()): train()",
+        "value = loss.item()\nif value > best: save()",
+        "value = loss.item()\nrows = x[:value]",
+        "def f(loss):\n    value = loss.item()\n    kept = value < 3\n    return kept",
+        "lengths = mask.sum(1).item()\norder = lengths.argsort()\nn = int(lengths[0])",
+        "value: float = loss.item()\nassert value < 3",
+    ],
+)
+def test_a_number_that_is_used_decides(tmp_path, code):
+    assert of(tmp_path, code)
+
+
+def test_without_a_source_it_may_decide():
+    assert decides("<ipython-input-3>", 1)
