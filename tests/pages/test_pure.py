@@ -364,7 +364,7 @@ def test_a_runs_verdict_says_what_most_of_the_peak_is(
     run = {
         "run_id": "r", "state": "finished", "capacity_bytes": 80 << 30, "peak_reserved_bytes": 3 << 30, "leak_count": 0,
         "ranks": [], "peak_allocated_bytes": 2 << 30, "peak_step": 3, "peak_phase": "optimizer",
-        "peak_categories": held, "recordings": recordings, "fragmentation_fraction": None,
+        "tags": [], "peak_categories": held, "recordings": recordings, "fragmentation_fraction": None,
     }  # fmt: skip
     result, links = loaded.evaluate(RUN_VERDICT, [run, NO_LEAK])
     assert f"{words} No leak found." in result
@@ -389,7 +389,7 @@ def test_a_runs_verdict_says_of_leaks_what_the_page_leaks_says(
 ) -> None:
     run = {
         "run_id": "r", "state": "finished", "capacity_bytes": 80 << 30, "peak_reserved_bytes": 3 << 30, "leak_count": 0,
-        "ranks": [], "peak_allocated_bytes": 2 << 30, "peak_step": 3, "peak_phase": None, "peak_categories": {},
+        "tags": [], "ranks": [], "peak_allocated_bytes": 2 << 30, "peak_step": 3, "peak_phase": None, "peak_categories": {},
         "recordings": 0, "fragmentation_fraction": None,
     }  # fmt: skip
     leaks = level and {"verdict": {"level": level}, "scans": [] if left_out is None else [{"not_scanned": left_out}]}

@@ -21,6 +21,8 @@ class OptimizerCalls:
         self._before: tuple[Listener, ...] = ()
         self._after: tuple[Listener, ...] = ()
         self._removals: list[Callable[[], None]] = []
+        self._running = 0
+        """Number of our hooks that run now."""
 
     def before(self, listener: Listener) -> Callable[[], None]:
         """Call ``listener(optimizer, args, kwargs)`` before each step. Returns a function that ends this."""
@@ -45,26 +47,36 @@ class OptimizerCalls:
         return end
 
     def _update(self) -> None:
-        if not (self._before or self._after):
+        if self._before or self._after:
+            if not self._removals:
+                self._register()
+        elif self._running <= 0:  # PyTorch goes through its hooks now: without ours, ``step()`` would raise
             while self._removals:
                 self._removals.pop()()
-        elif not self._removals:
-            from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-            with own_hook_numbers():
-                handles = (
-                    register_optimizer_step_pre_hook(outside_of_graphs(self._begins)),
-                    register_optimizer_step_post_hook(outside_of_graphs(self._ends)),
-                )
-            self._removals = [handle.remove for handle in handles]
+    def _register(self) -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+        with own_hook_numbers():
+            handles = (
+                register_optimizer_step_pre_hook(outside_of_graphs(self._begins)),
+                register_optimizer_step_post_hook(outside_of_graphs(self._ends)),
+            )
+        self._removals = [handle.remove for handle in handles]
 
     def _begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        for listener in self._before:
-            listener(optimizer, args, kwargs)
+        self._call(self._before, optimizer, args, kwargs)
 
     def _ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        for listener in self._after:
-            listener(optimizer, args, kwargs)
+        self._call(self._after, optimizer, args, kwargs)
+
+    def _call(self, listeners: tuple[Listener, ...], optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._running += 1
+        try:
+            for listener in listeners:
+                listener(optimizer, args, kwargs)
+        finally:
+            self._running -= 1
 
 
 optimizer_calls: Final = OptimizerCalls()
