@@ -9,8 +9,8 @@ import pytest
 
 from vramscope.protocol.dry_run import ProcessReport, Read
 from vramscope_server.cli.dryrun import report, several_cards
-from vramscope_server.cli.dryrun.cards import card_named
-from vramscope_server.cli.dryrun.training import MIB, Plan, Trial
+from vramscope_server.cli.dryrun.cards import MIB, card_named
+from vramscope_server.cli.dryrun.training import Plan, Trial
 from vramscope_server.cli.dryrun.verdict import CONTEXT_HIGH_BYTES, LARGE_BYTES, Verdict, assumptions, faults
 
 dryrun = import_module("vramscope_server.cli.dryrun")  # the command of this name is a function

@@ -19,7 +19,7 @@ from vramscope_server.cli.client import Failure, address, ask, path_of, print_js
 from vramscope_server.cli.format import STATE_STYLE, ago, cost, has_no_device, plain
 from vramscope_server.cli.tables import console, put
 
-_CALLED: Final = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
+CATEGORY_NAMES: Final = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
 """Names as on the pages. Activations and temporaries are one sum; a recorded step separates them."""
 _PARTS: Final[Mapping[Literal["unusable_bytes", "usable_bytes", "rounding_bytes", "requested_bytes"], str]] = {
     "unusable_bytes": "unusable",
@@ -319,11 +319,11 @@ def _composition(parts: Mapping[str, int | None], peak_bytes: int | None, width:
     for name, value in sorted(parts.items(), key=lambda item: -1 if item[1] is None else item[1], reverse=True):
         if value is not None:
             bar = Text("█" * round(value / total * longest), style="cyan")
-            table.add_row(_CALLED.get(name, name), amount(value), percent(value / total), bar)
+            table.add_row(CATEGORY_NAMES.get(name, name), amount(value), percent(value / total), bar)
             if name == "other" and 0 < workspaces_bytes <= value:
                 share = percent(workspaces_bytes / total)
                 table.add_row("  including cuBLAS workspaces", amount(workspaces_bytes), share, "", style="dim")
-    unknown = [_CALLED.get(name, name) for name, value in parts.items() if value is None]
+    unknown = [CATEGORY_NAMES.get(name, name) for name, value in parts.items() if value is None]
     if unknown:
         table.add_row(", ".join(unknown), amount(total - known), percent((total - known) / total), "together")
     return table

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import TypedDict
 
-from vramscope_server.analysis.number_format import UNKNOWN, amount, count
+from vramscope_server.analysis.number_format import UNKNOWN, amount, count, times
 from vramscope_server.cli.dryrun.cards import Card
 from vramscope_server.cli.dryrun.training import Plan
 from vramscope_server.cli.dryrun.verdict import (
@@ -19,6 +19,7 @@ from vramscope_server.cli.dryrun.verdict import (
     place_of,
     reads_of,
 )
+from vramscope_server.cli.show import CATEGORY_NAMES
 from vramscope_server.cli.tables import console, put
 
 CONTEXT_SOURCE: Final = "public reports, docs/dryrun.md"
@@ -33,7 +34,6 @@ WORDS: Final = {
     "used_copy": "copy in use",
     "print": "printed tensor",
 }
-LABELS: Final = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
 
 
 class RankPeaks(TypedDict):
@@ -195,7 +195,7 @@ def _memory(found: DryRunAnswer) -> Iterator[tuple[str, str]]:
     phase = f", {found['peak_phase']}" if found["peak_phase"] else ""
     yield "peak allocated", f"{amount(found['peak_allocated_bytes'])}{where}{phase}"
     if found["peak_categories"]:
-        parts = [(value or 0, LABELS.get(name, name)) for name, value in found["peak_categories"].items()]
+        parts = [(value or 0, CATEGORY_NAMES.get(name, name)) for name, value in found["peak_categories"].items()]
         yield "", ", ".join(f"{name} {amount(value)}" for value, name in sorted(parts, reverse=True) if value)
     yield "peak reserved", amount(found["peak_reserved_bytes"])
     if len(found["ranks"]) > 1:
@@ -211,8 +211,4 @@ def _memory(found: DryRunAnswer) -> Iterator[tuple[str, str]]:
 
 
 def _read(read: ReadRow) -> str:
-    return f"{read['place']}: {WORDS[read['kind']]}, {_times(read['count'])}"
-
-
-def _times(number: int) -> str:
-    return "once" if number == 1 else f"{count(number)} times"
+    return f"{read['place']}: {WORDS[read['kind']]}, {times(read['count'])}"

@@ -24,7 +24,6 @@ from vramscope_server.cli.client import Failure, ask
 from vramscope_server.cli.dryrun.cards import Card
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 
-MIB: Final = 1024 * 1024
 TAG: Final = "dry run"
 """Tag of the runs. Pages know a dry run by it."""
 OWN_SETTINGS: Final = {
@@ -122,7 +121,6 @@ def train(plan: Plan, card: Card, total_bytes: int, context_bytes: int) -> Trial
         end = "waits"
     elif run is not None and run["out_of_memory_count"]:
         end = "out of memory"
-    trained = {rank: processes for rank, processes in processes_of(reports).items() if processes > 1}
     return Trial(
         total_bytes,
         context_bytes,
@@ -130,9 +128,9 @@ def train(plan: Plan, card: Card, total_bytes: int, context_bytes: int) -> Trial
         run_id,
         training.returncode,
         end,
-        best_of(reports),
+        _best_of_each_rank(reports),
         run,
-        max(trained.values(), default=1),
+        _most_of_one_rank(reports),
     )
 
 
@@ -181,12 +179,12 @@ def _reports(folder: Path) -> list[ProcessReport]:
     return [msgspec.json.decode(path.read_bytes(), type=ProcessReport) for path in sorted(folder.glob("rank-*.json"))]
 
 
-def processes_of(reports: Sequence[ProcessReport]) -> Counter[int]:
-    """Count the processes of each rank that trained."""
-    return Counter(report.rank for report in reports if report.steps)
+def _most_of_one_rank(reports: Sequence[ProcessReport]) -> int:
+    """Count the processes that trained with one and the same rank."""
+    return max(Counter(report.rank for report in reports if report.steps).values(), default=1)
 
 
-def best_of(reports: Sequence[ProcessReport]) -> list[ProcessReport]:
+def _best_of_each_rank(reports: Sequence[ProcessReport]) -> list[ProcessReport]:
     """Return the report of each rank; of several processes with one rank, that of the process that trained."""
     best: dict[int, ProcessReport] = {}
     for report in reports:

@@ -8,8 +8,8 @@ from typing import Final, Literal
 
 from vramscope.protocol.dry_run import Read
 from vramscope_server.analysis.number_format import count
-from vramscope_server.cli.dryrun.cards import Card
-from vramscope_server.cli.dryrun.training import MIB, Trial
+from vramscope_server.cli.dryrun.cards import MIB, Card
+from vramscope_server.cli.dryrun.training import Trial
 from vramscope_server.cli.exit_codes import CHECK_FAILED, NOT_TRUSTWORTHY
 
 Answer = Literal["fits", "does not fit", "too close to say", "not trustworthy"]
@@ -40,7 +40,7 @@ class Verdict:
 
     answer: Answer
     reasons: Sequence[str]
-    """Why the answer is not trustworthy or too close."""
+    """Why the answer is what it is; empty if the figures say it."""
     assumptions: Sequence[str]
     """What was assumed about values, and could change the answer."""
     trial: Trial
