@@ -26,6 +26,7 @@ def of(tmp_path, code):
         "print(losses[0].item(), losses[i + 1].item())",
         "value = loss.item()\ndef f(value):\n    if value > 3: stop()",
         "if step > 3:\n    print(loss.item())",
+        "for k in range(3):\n    losses[k] = loss.item()",
     ],
 )
 def test_a_number_that_is_only_shown_decides_nothing(tmp_path, code):
@@ -45,6 +46,7 @@ def test_a_number_that_is_only_shown_decides_nothing(tmp_path, code):
         "def f(loss):\n    value = loss.item()\n    kept = value < 3\n    return kept",
         "lengths = mask.sum(1).item()\norder = lengths.argsort()\nn = int(lengths[0])",
         "value: float = loss.item()\nassert value < 3",
+        "losses[k] = loss.item()\nif losses[0] > 3: stop()",
     ],
 )
 def test_a_number_that_is_used_decides(tmp_path, code):

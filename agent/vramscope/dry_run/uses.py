@@ -52,7 +52,7 @@ def _of(scope: ast.AST) -> Iterator[_Statement]:
             head = ast.Expr(node.iter)
             yield _Statement(node.iter.lineno, node.iter.end_lineno or node.iter.lineno, _reads_and_decides(head))
         elif isinstance(node, ast.stmt) and not hasattr(node, "body"):
-            assigned = {name for target in _targets(node) for name in _names(target)}
+            assigned = {name for target in _targets(node) for name in _names(_container(target))}
             own = _reads_and_decides(node)
             yield _Statement(node.lineno, node.end_lineno or node.lineno, own or bool(assigned & names))
 
@@ -96,6 +96,11 @@ def _targets(node: ast.stmt) -> list[ast.expr]:
     if isinstance(node, ast.Assign):
         return node.targets
     return [node.target] if isinstance(node, ast.AnnAssign | ast.AugAssign) else []
+
+
+def _container(target: ast.expr) -> ast.expr:
+    """Return what an assignment changes: in ``losses[k] = x`` that is ``losses``, not ``k``."""
+    return _container(target.value) if isinstance(target, ast.Subscript | ast.Attribute) else target
 
 
 def _names(node: ast.AST) -> set[str]:
