@@ -90,7 +90,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 
 @pytest.fixture
-def own_servers() -> Iterator[list[RunningServer]]:
+def own_servers(small_disk: Any) -> Iterator[list[RunningServer]]:
     """Servers of one test; stopped after its pages are closed, which would rightly complain otherwise."""
     made: list[RunningServer] = []
     yield made
@@ -179,8 +179,11 @@ def profile(chromium: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def context(profile: Any, own_servers: list[RunningServer]) -> Iterator[Any]:
-    """The profile, which remembers nothing of other tests and whose pages may not complain."""
+def context(profile: Any, own_servers: list[RunningServer], small_disk: Any) -> Iterator[Any]:
+    """The profile, which remembers nothing of other tests and whose pages may not complain.
+
+    Its pages are closed before their servers stop and before the disks of these are unmounted.
+    """
     profile.watcher = watcher = Watcher(profile)
     yield profile
     for page in profile.pages:
