@@ -25,15 +25,18 @@ class Collector:
     drop              closes the connection without a word
     slow              answers after half a second
     trickle           answers a byte now and then
+    endless_head      answers with a header that never ends
     small             413 over ``limit_bytes``
     picky             422 for batches that hold an event named ``poison``
     forgetful         409 unknown session, until a batch begins with Attached
     not_ours          200 with an HTML page
+    proxy             ``proxy_status`` with an HTML page
     """
 
     def __init__(self, port: int = 0) -> None:
         self.mode = "ok"
         self.limit_bytes = 2000
+        self.proxy_status = 502
         self.retry_after_ms = 0
         self.requests: list[str] = []
         self.posts = 0
@@ -119,6 +122,12 @@ class Collector:
             reply(request, 200, b"", wire_messages.CONTENT_TYPE, {"Content-Length": "1000"})
             while not self._let_go.wait(0.1):  # until the client has gone
                 request.wfile.write(b"0")
+        elif mode == "endless_head":
+            request.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+            while not self._let_go.wait(0.1):
+                request.wfile.write(b"0")
+        elif mode == "proxy":
+            reply(request, self.proxy_status, b"<html>an error of the proxy</html>", "text/html")
         elif mode == "refuse":
             problem(request, 401, "token", "the token is not known", "Make one with `vramscope server`.")
         elif mode == "wrong_version":
@@ -141,7 +150,7 @@ class Collector:
         if self.mode == "picky" and any(
             isinstance(m, wire_messages.Event) and m.kind == "poison" for m in batch.messages
         ):
-            problem(request, 422, "invalid", "an event that cannot be", "messages[0].kind: saw 'poison'")
+            problem(request, 422, "invalid-batch", "an event that cannot be", "messages[0].kind: saw 'poison'")
             return
         introduced = bool(batch.messages) and isinstance(batch.messages[0], wire_messages.Attached)
         if self.mode == "forgetful" and not introduced:

@@ -17,6 +17,7 @@ from vramscope.process import terminal
 from vramscope.protocol import messages
 from vramscope.settings import Settings
 from vramscope.transport import backoff
+from vramscope.transport.http import ServerConnection
 from vramscope.transport.ring import Ring
 from vramscope.transport.sender import Sender
 from vramscope.transport.spool import MIB, Spool
@@ -312,11 +313,13 @@ def test_pauses_between_tries_grow_and_differ(monkeypatch):
         ("not_ours", "is not a vramscope server"),
         ("hang", "did not answer within 0.5 s"),
         ("trickle", "did not end its answer within 1 s"),
+        ("endless_head", "did not end its answer within 1 s"),
+        ("proxy", "answered: 410 Gone (is it a vramscope server?)"),
         ("drop", "the connection to"),
     ],
 )
 def test_a_refusal_is_one_clear_line_and_everything_is_kept(start, collector, tmp_path, capsys, mode, words):
-    collector.mode = mode
+    collector.mode, collector.proxy_status = mode, 410
     sender = start(collector)
     sender.ring.put(sample(1))
     wait_for(lambda: sender._outage._failures >= 2)
@@ -358,6 +361,42 @@ def test_a_batch_that_is_too_large_is_split(start, collector):
     wait_for(lambda: len(collector.steps) == 1000)
     assert sorted(collector.steps) == list(range(1000))
     assert len(collector.batches) > 8
+
+
+@pytest.mark.parametrize("status", [300, 302, 308, *range(400, 419), *range(421, 432), 451, *range(500, 512)])
+def test_only_a_vramscope_server_rejects_a_batch_for_good(collector, status):
+    """Whatever a proxy answers may be different tomorrow."""
+    collector.mode, collector.proxy_status = "proxy", status
+    connection = ServerConnection(collector.url, None, connect_timeout_s=5, read_timeout_s=5)
+    answer = connection.post(b"a batch").to_single_row()
+    connection.close()
+    assert answer.outcome in ("busy", "refused")
+    assert ("credentials" if status == 407 else str(status)) in answer.text
+
+
+def test_a_batch_that_a_proxy_finds_too_large_is_split_and_its_rows_are_kept(start, collector, tmp_path):
+    collector.mode, collector.proxy_status = "proxy", 413
+    sender = start(collector)
+    for step in range(5):
+        sender.ring.put(sample(step))
+    sender.flush()
+    wait_for(lambda: sender._outage.on)
+    assert not list(tmp_path.glob("spool/*/refused/*"))
+    collector.mode = "ok"
+    wait_for(lambda: sorted(collector.steps) == list(range(5)))
+    wait_for(lambda: waiting(tmp_path) == 0)
+
+
+def test_the_thread_of_the_deadline_ends_with_its_connection(start, collector):
+    def running() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name == "vramscope-deadline"]
+
+    before = len(running())
+    sender = start(collector)
+    sender.flush()
+    assert len(running()) == before + 1
+    sender.close()
+    wait_for(lambda: len(running()) == before)
 
 
 def test_a_bad_batch_is_set_aside_and_the_rest_is_sent(start, collector, tmp_path, capsys):

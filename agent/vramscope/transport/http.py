@@ -16,11 +16,10 @@ import msgspec
 import vramscope
 from vramscope.guard import first_line
 from vramscope.protocol import messages
+from vramscope.transport.deadline import Deadline
 from vramscope.transport.quiet_logs import own_request
 
 if TYPE_CHECKING:
-    import socket
-
     import httpx
 
 PATH: Final = "/api/v1/batches"
@@ -33,6 +32,11 @@ KEEP_ALIVE_S: Final = 4.0
 
 MAX_RETRY_AFTER_S: Final = 300.0
 
+PROBLEMS: Final = "urn:vramscope:problem"
+"""Beginning of the type of each problem that a vramscope server answers with."""
+REJECTIONS: Final = frozenset({"invalid-batch", "not-messagepack"})
+"""Problems of a batch that no later try can solve. Whatever else answers, the batch is kept."""
+
 _CLIENT_ERRORS: Final = (ImportError, ValueError, OSError)
 """Errors of a client that cannot be made: a proxy that httpx does not support, unreadable certificates."""
 
@@ -43,7 +47,7 @@ stored           the server has stored it
 away             no server, or no answer: try again later
 busy             the server asks to wait
 refused          the server takes nothing: wrong token, another wire version, or it is not a vramscope server
-rejected         the server takes other batches, but never this one
+rejected         the server itself takes other batches, but never this one
 too_large        the server, or a proxy before it, takes smaller ones
 unknown_session  the server needs an Attached message first
 """
@@ -57,6 +61,12 @@ class ServerAnswer(NamedTuple):
     """Message for the user: the server's own, or why there was no answer."""
     retry_after_s: float | None = None
     ack: messages.Ack | None = None
+    by_server: bool = True
+    """False for an answer that is not from a vramscope server: of a proxy, for example. It rejects nothing for good."""
+
+    def to_single_row(self) -> ServerAnswer:
+        """The same where the batch cannot be split: one that only a proxy finds too large is kept."""
+        return self._replace(outcome="refused") if self.outcome == "too_large" and not self.by_server else self
 
 
 class ServerConnection:
@@ -68,8 +78,7 @@ class ServerConnection:
         self.read_timeout_s = read_timeout_s
         self._token = token
         self._client: httpx.Client | None = None
-        self._socket: socket.socket | None = None
-        """Socket of the open connection."""
+        self._deadline = Deadline()
 
     def prepare(self) -> None:
         """Import what a POST needs: about 0.3 s the first time, on the caller's thread.
@@ -103,38 +112,40 @@ class ServerConnection:
             return ServerAnswer("away", f"cannot connect to {self.server} ({first_line(fault)})")
         limit_s = self.read_timeout_s if timeout_s is None else max(0.05, min(timeout_s, self.read_timeout_s))
         timeout = httpx.Timeout(limit_s, connect=min(self.connect_timeout_s, limit_s))
+        whole_s = 2 * limit_s
         try:
-            try:
-                return self._post_once(body, timeout)
-            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-                # Usually a kept connection that the server has just closed (a restart). A second try on
-                # a new one is safe: a batch that arrives twice is stored once.
-                return self._post_once(body, timeout)
+            with self._deadline.within(whole_s):
+                try:
+                    return self._post_once(body, timeout)
+                except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                    # Usually a kept connection that the server has just closed (a restart). A second try on
+                    # a new one is safe: a batch that arrives twice is stored once.
+                    if self._deadline.has_passed:
+                        raise
+                    return self._post_once(body, timeout)
         except (httpx.ConnectError, httpx.ConnectTimeout) as fault:
             return ServerAnswer("away", f"no server at {self.server}{_certificate_text(fault)}")
         except httpx.TimeoutException:
             return ServerAnswer("away", f"the server at {self.server} did not answer within {limit_s:.3g} s")
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as fault:
+            if self._deadline.has_passed:
+                return ServerAnswer(
+                    "away", f"the server at {self.server} did not end its answer within {whole_s:.3g} s"
+                )
             return ServerAnswer("away", f"the connection to {self.server} failed ({type(fault).__name__})")
 
     @own_request()
     def _post_once(self, body: bytes, timeout: httpx.Timeout) -> ServerAnswer:
         assert self._client is not None
-        whole_s = 2 * (timeout.read or 0)
-        give_up_at = time.monotonic() + whole_s
-        with self._client.stream("POST", self.server + PATH, content=body, timeout=timeout) as response:
-            stream = response.extensions.get("network_stream")
-            self._socket = None if stream is None else stream.get_extra_info("socket")
+        trace = {"trace": self._deadline.note_connection}
+        with self._client.stream(
+            "POST", self.server + PATH, content=body, timeout=timeout, extensions=trace
+        ) as response:
             answer = bytearray()
             for piece in response.iter_raw():
                 answer += piece
                 if len(answer) > MAX_ANSWER_BYTES:
                     return ServerAnswer("refused", f"what answers at {self.server} is not a vramscope server")
-                # A server that sends single bytes would never reach the read timeout.
-                if time.monotonic() > give_up_at:
-                    return ServerAnswer(
-                        "away", f"the server at {self.server} did not end its answer within {whole_s:.3g} s"
-                    )
             return self._judge(response.status_code, response.headers, bytes(answer))
 
     @own_request()
@@ -169,37 +180,44 @@ class ServerConnection:
                 return ServerAnswer("refused", f"what answers at {self.server} is not a vramscope server")
             return ServerAnswer("stored", ack=ack)
         problem = _problem(body)
-        kind, summary = str(problem.get("type", "")).rpartition(":")[2], _problem_text(status, problem)
-        text = f"the server at {self.server} answered: {summary}"
-        if "wire" in kind:
+        source, _, kind = str(problem.get("type", "")).rpartition(":")
+        by_server = source == PROBLEMS
+        text = f"the server at {self.server} answered: {_problem_text(status, problem)}"
+        if by_server and kind == "wire-version":
             return ServerAnswer("refused", text)
-        if "session" in kind:
+        if by_server and kind == "unknown-session":
             return ServerAnswer("unknown_session", text)
+        if by_server and kind in REJECTIONS:
+            return ServerAnswer("rejected", text)
         if status in (401, 403):
             return ServerAnswer("refused", text + " (set the token with VRAMSCOPE_TOKEN)")
-        if status < 400 or status in (404, 405, 409, 421, 426):
-            return ServerAnswer("refused", f"{text} (is it a vramscope server?)")
         if status == 413:
-            return ServerAnswer("too_large", text)
+            return ServerAnswer("too_large", text, by_server=by_server)
         if status in (408, 425, 429) or status >= 500:
             return ServerAnswer("busy", text, retry_after_s=_retry_after_s(headers.get("Retry-After")))
-        return ServerAnswer("rejected", text)
+        if status == 407:
+            return ServerAnswer(
+                "refused", f"the proxy before {self.server} asks for credentials (set HTTPS_PROXY or NO_PROXY)"
+            )
+        return ServerAnswer("refused", f"{text} (is it a vramscope server?)")
 
     @own_request()
     def close(self) -> None:
         """Close the connection."""
+        self._deadline.close()
+        self._deadline = Deadline()
         if self._client is not None:
             self._client.close()
-            self._client = self._socket = None
+            self._client = None
 
     def forget(self) -> None:
         """Drop the connection in a forked child without sending anything: it belongs to the parent."""
         self._client = None
-        if self._socket is not None:
+        kept, self._deadline = self._deadline.socket, Deadline()
+        if kept is not None:
             # (The client's own close() takes locks that a thread of the parent may have had.)
             with contextlib.suppress(OSError):
-                os.close(self._socket.detach())
-            self._socket = None
+                os.close(kept.detach())
 
 
 def _certificate_text(fault: Exception) -> str:

@@ -197,7 +197,7 @@ class Sender:
 
     @guarded("the sender")
     def _run(self) -> None:
-        with contextlib.suppress(_GivenUp):
+        with contextlib.suppress(_GivenUp), contextlib.closing(self._delivery):
             while self._closing_at_s is None:
                 self.ring.wake.wait(self.settings.flush_ms / 1000)
                 self._turn()
@@ -279,6 +279,8 @@ class Sender:
     def _deliver(self, packed: PackedBatch, kept: WaitingBatch | None = None, *, until_s: float | None = None) -> bool:
         """Post a batch and act on the answer. ``kept``: its entry in the spool. True: continue with the next batch."""
         answer = self._post(packed, in_spool=kept is not None, until_s=until_s)
+        halves = self._packer.halves(packed) if answer.outcome == "too_large" else None
+        answer = answer if halves is not None else answer.to_single_row()
         now = time.monotonic()
         if answer.outcome in ("away", "busy", "refused"):
             if kept is None:
@@ -291,7 +293,6 @@ class Sender:
         if answer.outcome == "stored":
             self._on_stored(packed, answer, was_kept=kept is not None)
             return True
-        halves = self._packer.halves(packed) if answer.outcome == "too_large" else None
         if halves is None:
             self._set_aside(packed, answer.text)
             terminal.say_once(

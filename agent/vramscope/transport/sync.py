@@ -146,7 +146,7 @@ class Sync:
             introduce = introduce and answer.outcome != "stored"
             halves = self._split(folder, entry, body) if answer.outcome == "too_large" else None
             if halves is None:
-                self._settle(folder, entry, body, answer, connection.server)
+                self._settle(folder, entry, body, answer.to_single_row(), connection.server)
             else:
                 left.extendleft(reversed(halves))
         if self._result.sent_batches > sent_before:
