@@ -10,10 +10,12 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal, TypedDict
 
+import anyio
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vramscope_server.api.problems import Forbidden, MisdirectedHost, Problem, TooLarge, Unauthorized, fault
+from vramscope_server.intake import READ_SECONDS, too_slow
 
 if TYPE_CHECKING:
     from vramscope_server.services import Services
@@ -120,25 +122,28 @@ class Access:
 async def _bounded(request: Request, receive: Receive) -> Receive:
     """Read the body here: the later layers would accept any size, even from a caller without a token.
 
-    Raises TooLarge.
+    Raises TooLarge or Slow.
     """
     announced = request.headers.get("content-length", "")
     if len(announced) > 18 or (announced.isascii() and announced.isdigit() and int(announced) > MAX_BODY_BYTES):
         raise _too_large(f"{announced[:18]} bytes")
     body = bytearray()
     left: Message | None = None
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] != "http.request":
-            left = message
-            break
-        body += message.get("body", b"")
-        if len(body) > MAX_BODY_BYTES:
-            raise _too_large(f"more than {MAX_BODY_BYTES} bytes")
-        more = message.get("more_body", False)
-    else:
-        left = {"type": "http.request", "body": bytes(body), "more_body": False}
+    with anyio.move_on_after(READ_SECONDS):
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":
+                left = message
+                break
+            body += message.get("body", b"")
+            if len(body) > MAX_BODY_BYTES:
+                raise _too_large(f"more than {MAX_BODY_BYTES} bytes")
+            more = message.get("more_body", False)
+        else:
+            left = {"type": "http.request", "body": bytes(body), "more_body": False}
+    if left is None:
+        raise too_slow(f"{len(body)} bytes")
 
     async def again() -> Message:
         nonlocal left

@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from vramscope_server.intake import Intake
 from vramscope_server.live_events import LiveEvents
 from vramscope_server.recording_cache import RecordingCache
 from vramscope_server.settings import Settings
@@ -56,8 +57,7 @@ class Services:
         self.recordings = RecordingCache(self.database, self.snapshots.columns)
         self.snapshots.forget = self.recordings.close
         self.whatif_jobs = WhatifJobs()
-        self.intake_bytes = 0
-        """Bytes of batches that are being read or wait to be stored."""
+        self.intake = Intake(settings.queue_bytes)
         self.address: str | None = None
         self.started_seconds = time.time()
         with contextlib.ExitStack() as unless_started:
@@ -87,4 +87,6 @@ class Services:
             found.append(f"Nothing can be stored: {self.writer.trouble}.")
         if not self.writer.alive:
             found.append("The writer has stopped; restart the server.")
+        if (refusals := self.intake.problem()) is not None:
+            found.append(refusals)
         return found

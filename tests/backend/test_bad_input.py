@@ -204,8 +204,8 @@ def test_a_training_that_is_killed_while_it_sends_is_no_fault_of_the_server(
     server = start_server()
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
         connection.sendall(HEAD + b"Content-Type: application/msgpack\r\n" + framing)
-        eventually(lambda: server.services.intake_bytes > 0)
-    eventually(lambda: server.services.intake_bytes == 0)
+        eventually(lambda: server.services.intake.bytes > 0)
+    eventually(lambda: server.services.intake.bytes == 0)
     assert server.get("/health") == {"status": "ok"}
     assert not [record.getMessage() for record in caplog.records if record.name.startswith("vramscope_server")]
 

@@ -231,12 +231,12 @@ def test_too_much_at_once_is_told_to_come_again_and_memory_stays_bounded(
     assert answers and all(answer.status_code == 503 for answer in answers)
     assert answers[0].json()["type"] == "urn:vramscope:problem:busy"
     assert answers[0].headers["retry-after"] == "1"
-    assert server.services.intake_bytes <= 8 * 1024 * 1024
+    assert server.services.intake.bytes <= 8 * 1024 * 1024
     hold.set()
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
     assert sorted({answer.status_code for answer in answers}) == [200, 503]
-    assert server.services.intake_bytes == 0
+    assert server.services.intake.bytes == 0
 
 
 @pytest.mark.parametrize("times", [2])

@@ -16,11 +16,11 @@ from vramscope_server.api.problems import (
     NotMessagePackProblem,
     Problem,
     Storage,
-    TooLarge,
     UnknownSessionProblem,
     UnsupportedType,
     WireVersion,
 )
+from vramscope_server.intake import too_large
 from vramscope_server.services import Services
 from vramscope_server.store.batch_errors import BadBatch, NotMessagePack, OtherWire, UnknownSession
 from vramscope_server.store.validation import ReadyBatch, prepare
@@ -86,23 +86,19 @@ async def take(services: Services, request: Request) -> Response:
         )
     if services.writer.trouble is not None and not services.writer.may_try():
         raise Storage(f"Nothing was stored: {services.writer.trouble}.", headers=_RETRY)
-    reserved = _announced_length(request)
-    if services.intake_bytes + reserved > services.settings.queue_bytes:
-        raise Busy("Too many batches wait to be stored. Retry in a second.", headers={"Retry-After": "1"})
-    services.intake_bytes += reserved
+    announced = _announced_length(request)
     try:
-        body = await _read(request)
-        if len(body) <= _INLINE_BYTES:
-            ready = prepare(body, time.time_ns())
-        else:
-            loop = asyncio.get_running_loop()
-            ready = await loop.run_in_executor(services.preparers, prepare, body, time.time_ns())
-        del body
-        ack = await _store(services, ready)
+        with services.intake.place() as received:
+            body = await services.intake.read(received, announced, request.stream())
+            if len(body) <= _INLINE_BYTES:
+                ready = prepare(body, time.time_ns())
+            else:
+                loop = asyncio.get_running_loop()
+                ready = await loop.run_in_executor(services.preparers, prepare, body, time.time_ns())
+            del body
+            ack = await _store(services, ready)
     except BadBatch as bad:
         raise _problem(bad) from None
-    finally:
-        services.intake_bytes -= reserved
     return Response(messages.encode(ack), media_type=messages.CONTENT_TYPE)
 
 
@@ -118,35 +114,11 @@ async def _store(services: Services, ready: ReadyBatch) -> messages.Ack:
 
 
 def _announced_length(request: Request) -> int:
-    text = request.headers.get("content-length")
-    if text is None:
-        return messages.MAX_BATCH_BYTES
+    text = request.headers.get("content-length", "0")
     length = int(text) if text.isdigit() else 0
     if length > messages.MAX_BATCH_BYTES:
-        raise _too_large(f"{length} bytes")
+        raise too_large(f"{length} bytes")
     return length
-
-
-async def _read(request: Request) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > messages.MAX_BATCH_BYTES:
-            raise _too_large(f"more than {messages.MAX_BATCH_BYTES} bytes")
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _too_large(seen: str) -> TooLarge:
-    return TooLarge(
-        f"The batch has {seen}; the maximum is {messages.MAX_BATCH_BYTES}.",
-        field="body",
-        seen=seen,
-        expected=f"at most {messages.MAX_BATCH_BYTES} bytes",
-        # The rest of the body is not read: the connection cannot be used again.
-        headers={"Connection": "close"},
-    )
 
 
 def _problem(bad: BadBatch) -> Problem:

@@ -122,6 +122,12 @@ class TooLarge(Problem):
     status, slug, title = 413, "too-large", "The body is too large"
 
 
+class Slow(Problem):
+    """A body that does not arrive in time."""
+
+    status, slug, title = 408, "slow", "The body did not arrive in time"
+
+
 class UnsupportedType(Problem):
     """A batch that is not MessagePack."""
 

@@ -1,0 +1,120 @@
+"""Bounds the memory for batches that are received or wait to be stored, and the time to receive a body."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
+
+import anyio
+
+from vramscope.protocol import messages
+from vramscope_server.api.problems import Busy, Slow, TooLarge
+
+READ_SECONDS: Final = 30.0
+"""Time to receive a body of up to 8 MiB."""
+SILENT_SECONDS: Final = 2.0
+"""A body from which nothing came for this time is given up when its memory is needed."""
+REFUSED_SECONDS: Final = 10.0
+"""Time after a refusal for lack of memory in which ``/health`` says so."""
+
+
+class Received:
+    """A body that is being received."""
+
+    def __init__(self, scope: anyio.CancelScope) -> None:
+        self.scope = scope
+        self.bytes = 0
+        self.is_complete = False
+        self.last_part_at = time.monotonic()
+
+
+class Intake:
+    """Bytes of batches that have arrived and are not stored yet. For one event loop.
+
+    Announced bytes do not count: whoever announces and sends nothing takes no memory.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self.bytes = 0
+        self._most_bytes = most_bytes
+        self._bodies: set[Received] = set()
+        self._refused_at: float | None = None
+
+    def problem(self) -> str | None:
+        """Why batches were refused in the last seconds, or None."""
+        if self._refused_at is None or time.monotonic() - self._refused_at > REFUSED_SECONDS:
+            return None
+        incomplete = [body.bytes for body in self._bodies if not body.is_complete]
+        return (
+            f"Batches are refused until others are stored: {self.bytes:,} of {self._most_bytes:,} bytes are in use, "
+            f"{sum(incomplete):,} of them by {len(incomplete)} requests that are not complete."
+        )
+
+    @contextlib.contextmanager
+    def place(self) -> Iterator[Received]:
+        """Memory for one batch, until it is stored or refused. Raises Slow if it does not arrive in time."""
+        with anyio.move_on_after(READ_SECONDS) as scope:
+            body = Received(scope)
+            self._bodies.add(body)
+            try:
+                yield body
+            finally:
+                self._bodies.discard(body)
+                self.bytes -= body.bytes
+        if scope.cancelled_caught:
+            raise too_slow(f"{body.bytes} bytes")
+
+    async def read(self, body: Received, announced: int, parts: AsyncIterator[bytes]) -> bytes:
+        """The whole body. Raises TooLarge, or Busy if it has no room, at once where ``announced`` bytes have none."""
+        self._make_room(announced, body)
+        kept: list[bytes] = []
+        async for part in parts:
+            if body.bytes + len(part) > messages.MAX_BATCH_BYTES:
+                raise too_large(f"more than {messages.MAX_BATCH_BYTES} bytes")
+            self._make_room(len(part), body)
+            body.bytes += len(part)
+            self.bytes += len(part)
+            body.last_part_at = time.monotonic()
+            kept.append(part)
+        body.is_complete = True
+        body.scope.deadline = float("inf")
+        return kept[0] if len(kept) == 1 else b"".join(kept)
+
+    def _make_room(self, size: int, wanted_by: Received) -> None:
+        """Raises Busy if there is no room, after giving up what is silent."""
+        if self.bytes + size <= self._most_bytes:
+            return
+        now = time.monotonic()
+        for body in self._bodies:
+            if body is not wanted_by and not body.is_complete and now - body.last_part_at > SILENT_SECONDS:
+                body.scope.cancel()
+                self.bytes -= body.bytes
+                body.bytes = 0
+        if self.bytes + size > self._most_bytes:
+            self._refused_at = now
+            raise Busy("Too many batches wait to be stored. Retry in a second.", headers={"Retry-After": "1"})
+
+
+def too_slow(seen: str) -> Slow:
+    """The refusal of a body that does not arrive in time."""
+    return Slow(
+        f"The body was not complete in time: {seen} had arrived. Nothing was stored.",
+        field="body",
+        seen=seen,
+        expected=f"the whole body within {READ_SECONDS:g} seconds",
+        headers={"Connection": "close"},
+    )
+
+
+def too_large(seen: str) -> TooLarge:
+    """The refusal of a batch above the limit."""
+    return TooLarge(
+        f"The batch has {seen}; the maximum is {messages.MAX_BATCH_BYTES}.",
+        field="body",
+        seen=seen,
+        expected=f"at most {messages.MAX_BATCH_BYTES} bytes",
+        # The rest of the body is not read: the connection cannot be used again.
+        headers={"Connection": "close"},
+    )
