@@ -128,7 +128,8 @@ class Snapshots:
 
     def upload(self, announced_bytes: int | None) -> Upload:
         """A new upload. Raises DiskFull, OSError."""
-        (self.folder / "incoming").mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self.folder / "incoming").mkdir(exist_ok=True)
         if announced_bytes is not None:
             self._check_room(announced_bytes)
         return Upload(self.folder / "incoming" / secrets.token_hex(16), self._check_room)

@@ -9,6 +9,7 @@ import resource
 import socket
 import struct
 import time
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -21,9 +22,11 @@ from running import PATIENCE_SECONDS, RunningServer
 from wire_maker import SECOND, Agent, column
 
 from vramscope.protocol import messages as wire_messages
+from vramscope.protocol import oom_record, profile, window
+from vramscope.protocol.msgpack_limits import BadMessagePack, check_size
 from vramscope_server.http_limits import MAX_HEAD_BYTES
+from vramscope_server.store import run_queries
 from vramscope_server.store.batch_errors import BadBatch
-from vramscope_server.store.msgpack_limits import skim
 from vramscope_server.store.validation import prepare
 
 pack = msgspec.msgpack.encode
@@ -58,6 +61,12 @@ def deep(levels: int) -> bytes:
     return b"\x91" * levels + b"\xc0"
 
 
+def with_later_field(value: bytes) -> bytes:
+    """A batch with a field that this version does not know."""
+    body = spoil(lambda batch: batch.update(later="PLACEHOLDER"))
+    return body.replace(pack("PLACEHOLDER"), value)
+
+
 NOW = time.time_ns()
 YEAR = 365 * 86_400 * SECOND
 
@@ -70,6 +79,7 @@ CASES: dict[str, tuple[bytes, int, str]] = {
     "a list": (pack([1, 2]), 422, "body"),
     "a number": (pack(5), 422, "body"),
     "nested a million deep": (deep(900_000), 422, "body"),
+    "nested 1,500 deep in an unknown field": (with_later_field(deep(1500)), 422, "body"),
     "no wire": (spoil(lambda b: b.pop("wire")), 422, "wire"),
     "no sequence": (spoil(lambda b: b.pop("sequence")), 422, "sequence"),
     "sequence 0": (spoil(lambda b: b.update(sequence=0)), 422, "sequence"),
@@ -239,6 +249,39 @@ def test_a_million_series_names_cost_no_memory() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 30_000, "KiB"
 
 
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "many": lambda: b"\xdd" + struct.pack(">I", 32 << 20) + b"\x90" * (32 << 20),
+    "many in lists": lambda: b"\x98" + (b"\xdd" + struct.pack(">I", 1 << 20) + b"\x90" * (1 << 20)) * 8,
+    "deep": lambda: deep(1_000_000),
+}
+"""Empty lists, which are larger than anything else of one byte."""
+
+
+@pytest.mark.parametrize("unpack", [window.unpack, oom_record.unpack, profile.unpack])
+@pytest.mark.parametrize("kind", BOMBS)
+def test_a_small_artifact_that_is_large_when_unpacked_costs_little(
+    unpack: Callable[[bytes], object], kind: str
+) -> None:
+    """36 kB of empty lists took 3.2 GB, and minutes."""
+    data = zlib.compress(b"\x81" + pack("stacks") + BOMBS[kind](), 1)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match="values|items|array"):
+        unpack(data)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 150_000, "KiB"
+
+
+def test_a_name_of_any_length_is_only_unknown(server: RunningServer) -> None:
+    for path in ("/runs/", "/figures/memory?run=", "/compare?runs="):
+        answer = server.http.get(f"{path}{'x' * 60_000}")
+        assert answer.status_code in (404, 422), answer.text
+        assert len(answer.content) < 2000
+
+
+def test_the_live_feed_looks_for_no_similar_names(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_queries.difflib, "get_close_matches", lambda *_, **__: pytest.fail("8 ms for each"))
+    server.get("/live/delta", runs=",".join(f"unknown{number}" for number in range(50)), after=1)
+
+
 @given(st.binary(max_size=300))
 @settings(max_examples=300, deadline=None)
 def test_any_bytes_are_refused_or_taken_but_never_a_fault(body: bytes) -> None:
@@ -268,13 +311,13 @@ plain = st.recursive(
 
 @given(plain)
 @settings(max_examples=200, deadline=None)
-def test_skimming_walks_over_whatever_msgpack_writes(value: Any) -> None:
+def test_the_size_of_whatever_msgpack_writes_is_known(value: Any) -> None:
     body = pack(value)
-    skim(body)
+    check_size(body, most_items=1000, most_values=1000)
     for cut in {1, len(body) // 2}:
         if cut < len(body):
-            with pytest.raises(BadBatch):
-                skim(body[:cut])
+            with pytest.raises(BadMessagePack):
+                check_size(body[:cut], most_items=1000, most_values=1000)
 
 
 def test_a_clock_that_is_off_is_shifted_when_shown_and_never_in_the_data(

@@ -18,7 +18,7 @@ from vramscope.protocol import series as wire_series
 from vramscope_server import settings
 from vramscope_server.api import problems
 from vramscope_server.cli import app
-from vramscope_server.store import ingest_state, msgpack_limits
+from vramscope_server.store import ingest_state, validation
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CLI = (DOCS / "cli.md").read_text()
@@ -113,8 +113,8 @@ def test_devices_codes_and_limits_are_told():
         for n in (
             messages.MAX_BATCH_BYTES,
             messages.MAX_ROWS_PER_BLOCK,
-            msgpack_limits.MAX_ITEMS,
-            msgpack_limits.MAX_NODES,
+            validation.MAX_ITEMS,
+            validation.MAX_VALUES,
         )
     } <= limits
     assert f"to {wire_series.MAX_VALUE}, which is `MAX_VALUE`" in WIRE

@@ -37,6 +37,18 @@ def test_a_new_file_is_marked_as_ours_and_runs_in_wal_mode(tmp_path: Path) -> No
     Database(f"sqlite:///{path}").close()
 
 
+def test_a_new_database_can_be_read_by_its_user_alone(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path}/data/vramscope.db")
+    with database.writer() as connection:
+        connection.exec_driver_sql("CREATE TABLE more (a)")
+        connection.commit()
+        modes = {file.name: oct(file.stat().st_mode & 0o777) for file in (tmp_path / "data").iterdir()}
+    database.close()
+    assert oct((tmp_path / "data").stat().st_mode & 0o777) == "0o700"
+    assert modes.keys() >= {"vramscope.db", "vramscope.db-wal", "vramscope.db.lock"}
+    assert set(modes.values()) == {"0o600"}
+
+
 def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "firefox.db"
     with sqlite3.connect(path) as connection:

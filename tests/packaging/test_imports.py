@@ -52,6 +52,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
             "settings",
             "services",
             "request_checks",
+            "intake",
             "tokens",
             "live_events",
             "recording_cache",
@@ -61,7 +62,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
         None,
     ),
     "services.py": (
-        {"store", "settings", "tokens", "live_events", "recording_cache", "snapshots", "whatif_jobs"},
+        {"store", "settings", "intake", "tokens", "live_events", "recording_cache", "snapshots", "whatif_jobs"},
         None,
     ),
     "snapshots.py": ({"store", "snapshot_conversion"}, {"sqlalchemy"}),
@@ -69,7 +70,8 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "child_process.py": (set(), set()),
     "recording_cache.py": ({"store", "analysis"}, {"vramscope"}),
     "whatif_jobs.py": ({"analysis.simulator.settings"}, {"msgspec"}),
-    "request_checks.py": ({"api.problems"}, None),  # a refusal has the form of the API's problems
+    "request_checks.py": ({"api.problems", "intake"}, None),  # a refusal has the form of the API's problems
+    "intake.py": ({"api.problems"}, {"vramscope", "anyio"}),
     "tokens.py": ({"store", "api.problems"}, None),
     "live_events.py": ({"answers", "store", "settings"}, None),
     "settings.py": (set(), None),

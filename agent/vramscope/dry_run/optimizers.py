@@ -28,7 +28,7 @@ def install() -> None:
     register_optimizer_step_post_hook(lambda optimizer, *_: _stepped.add(optimizer))
 
 
-@guarded("the optimizers of the dry run", default=[])
+@guarded("the optimizers of the dry run", default=list[str]())
 def unstepped() -> list[str]:
     """Return the classes of the optimizers that have not stepped, and whose parameters no other one updates."""
     updated = set().union(*(_parameters(one) for one in list(_stepped)))

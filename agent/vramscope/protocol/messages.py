@@ -30,7 +30,9 @@ MAX_PIECES: Final = 1024
 Word = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_-]{1,16}\Z")]
 """A word of one of the lists in series.py. Senders use the lists; receivers keep any other word and show it as it is,
 because a newer agent knows more words and refusing a word would refuse the batch."""
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+MAX_NAME: Final = 200
+"""Characters of the longest name of a run, and of other names."""
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
 Ident = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-z]{8,40}\Z")]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=MAX_VALUE)]

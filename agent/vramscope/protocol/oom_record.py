@@ -16,6 +16,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from vramscope.protocol.artifact import BadArtifact, unpacked
 from vramscope.protocol.messages import Ident, Leak, Technique, Text, Whole
 from vramscope.protocol.series import CPU, MAX_VALUE
 from vramscope.protocol.window import BLOCKS, SEGMENTS, Columns, Layout
@@ -219,17 +220,9 @@ def pack(record: OomRecord) -> bytes:
 def unpack(data: bytes) -> OomRecord:
     """Record in an artifact's bytes; at most MAX_BYTES. Raises BadOomRecord, with a field where one is wrong."""
     try:
-        opener = zlib.decompressobj()
-        raw = opener.decompress(data, MAX_BYTES)
-        if opener.unconsumed_tail:
-            raise BadOomRecord(f"the record has more than {MAX_BYTES} bytes")
-        if not opener.eof:
-            raise BadOomRecord("the record is cut off")
-        record = _decode(raw)
-    except zlib.error as fault:
-        raise BadOomRecord(f"the record is not compressed with zlib: {fault}") from None
-    except msgspec.MsgspecError as fault:
-        raise BadOomRecord(str(fault)) from None
+        record = unpacked(data, _decode, MAX_BYTES)
+    except BadArtifact as bad:
+        raise BadOomRecord(str(bad)) from None
     if record.format != FORMAT:
         raise BadOomRecord(f"the record has format {record.format}; this version reads {FORMAT}")
     if record.layout is not None:

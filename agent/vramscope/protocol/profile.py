@@ -15,6 +15,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from vramscope.protocol.artifact import BadArtifact, unpacked
 from vramscope.protocol.messages import Text, Whole
 from vramscope.protocol.series import CPU
 
@@ -172,17 +173,9 @@ def pack(profile: Profile) -> bytes:
 def unpack(data: bytes) -> Profile:
     """Read a profile from an artifact. Raises BadProfile, with a field where one is wrong; limited by MAX_BYTES."""
     try:
-        opener = zlib.decompressobj()
-        raw = opener.decompress(data, MAX_BYTES)
-        if opener.unconsumed_tail:
-            raise BadProfile(f"a profile of more than {MAX_BYTES} bytes")
-        if not opener.eof:
-            raise BadProfile("the profile is cut off")
-        profile = _decode(raw)
-    except zlib.error as fault:
-        raise BadProfile(f"not a compressed profile: {fault}") from None
-    except msgspec.MsgspecError as fault:
-        raise BadProfile(str(fault)) from None
+        profile = unpacked(data, _decode, MAX_BYTES)
+    except BadArtifact as bad:
+        raise BadProfile(str(bad)) from None
     if profile.format != FORMAT:
         raise BadProfile(f"a profile of format {profile.format}; supported: {FORMAT}")
     for table in TABLES:

@@ -14,12 +14,13 @@ from typing import Annotated, Final
 
 import msgspec
 
+from vramscope.protocol.artifact import BadArtifact, unpacked
 from vramscope.protocol.messages import Text, Whole
 from vramscope.protocol.series import CPU
 
 FORMAT: Final = 1
-MAX_BYTES: Final = 1 << 30
-"""Maximum size of an uncompressed window: some 10 million events."""
+MAX_BYTES: Final = 256 << 20
+"""Maximum size of an uncompressed window: some 3 million events. The agent records up to 600,000."""
 
 ACTIONS: Final = (
     "alloc",
@@ -194,17 +195,9 @@ def pack(window: Window) -> bytes:
 def unpack(data: bytes) -> Window:
     """Read a window from an artifact. Raises BadWindow, with a field where one is wrong; limited by MAX_BYTES."""
     try:
-        opener = zlib.decompressobj()
-        raw = opener.decompress(data, MAX_BYTES)
-        if opener.unconsumed_tail:
-            raise BadWindow(f"a window of more than {MAX_BYTES} bytes")
-        if not opener.eof:
-            raise BadWindow("the window is cut off")
-        window = _decode(raw)
-    except zlib.error as fault:
-        raise BadWindow(f"not a compressed window: {fault}") from None
-    except msgspec.MsgspecError as fault:
-        raise BadWindow(str(fault)) from None
+        window = unpacked(data, _decode, MAX_BYTES)
+    except BadArtifact as bad:
+        raise BadWindow(str(bad)) from None
     if window.format != FORMAT:
         raise BadWindow(f"a window of format {window.format}; supported: {FORMAT}")
     _check(window)

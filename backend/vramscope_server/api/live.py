@@ -44,7 +44,7 @@ def _ids(services: Services, runs: str) -> frozenset[str]:
         with reader(services) as connection:
             for text in texts:
                 try:
-                    found.add(str(find_run(connection, text).id))
+                    found.add(str(find_run(connection, text, suggest=False).id))
                 except UnknownRun:
                     found.add(text)
     return frozenset(found)

@@ -78,8 +78,8 @@ class Database:
         new = not path.exists() or path.stat().st_size == 0
         if new:
             try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.touch()
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.touch(mode=0o600)  # (SQLite gives its log the same mode)
             except OSError as error:
                 raise DatabaseRefused(f"{path} cannot be created: {error.strerror}.") from error
         else:
@@ -133,7 +133,7 @@ class Database:
 
     def _take_lock(self) -> None:
         """Refuse a second server on one file: each would rely on its own counters."""
-        lock = open(f"{self.path}.lock", "ab")  # noqa: SIM115, PTH123 - held as long as the database is open
+        lock = os.fdopen(os.open(f"{self.path}.lock", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "ab")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

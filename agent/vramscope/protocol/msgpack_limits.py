@@ -4,28 +4,37 @@ from __future__ import annotations
 
 from typing import Final
 
-from vramscope_server.store.batch_errors import BadBatch, NotMessagePack
 
-MAX_ITEMS: Final = 4096
-"""Maximum number of items of one map or list: the longest list of the contract."""
-MAX_NODES: Final = 1_000_000
-"""Maximum number of nodes of one batch. With :data:`MAX_ITEMS` it bounds the memory for decoding 8 MiB."""
+class BadMessagePack(ValueError):
+    """MessagePack that is refused before it is decoded."""
+
+    def __init__(self, seen: str, expected: str) -> None:
+        super().__init__(f"{seen}; expected {expected}")
+        self.seen = seen
+        self.expected = expected
 
 
-def skim(body: bytes) -> None:
+class TooManyValues(BadMessagePack):
+    """Decoding it would fill the memory."""
+
+
+def check_size(body: bytes, *, most_items: int, most_values: int) -> None:
     """Walk over MessagePack without decoding it: refuse what is cut short or would fill the memory when decoded.
 
     Eight megabytes can contain millions of tiny items, each of which costs fifty bytes or more as an object. A batch of
-    the agent has about fifty nodes a block, 15 µs.
+    the agent has about fifty values a block, 15 µs.
 
-    Raises NotMessagePack or BadBatch.
+    most_items    items of one map or list
+    most_values   values in all, keys of maps included
+
+    Raises TooManyValues, or BadMessagePack where it is not MessagePack.
     """
     end = len(body)
-    at, left, nodes = 0, 1, 0
+    at, left, values = 0, 1, 0
     try:
         while left:
             left -= 1
-            nodes += 1
+            values += 1
             tag = body[at]
             at += 1
             if tag <= 0x7F or tag >= 0xE0 or tag in (0xC0, 0xC2, 0xC3):
@@ -39,9 +48,9 @@ def skim(body: bytes) -> None:
                 width = 2 if tag in (0xDC, 0xDE) else 4
                 items = int.from_bytes(body[at : at + width], "big")
                 at += width
-                if items > MAX_ITEMS:
+                if items > most_items:
                     kind = "map" if tag >= 0xDE else "list"
-                    raise BadBatch("body", f"a {kind} of {items} items", f"at most {MAX_ITEMS}")
+                    raise TooManyValues(f"a {kind} of {items} items", f"at most {most_items}")
                 left += items * 2 if tag >= 0xDE else items
             elif tag in _FIXED:
                 at += _FIXED[tag]
@@ -49,15 +58,15 @@ def skim(body: bytes) -> None:
                 width, more = _SIZED[tag]
                 at += width + more + int.from_bytes(body[at : at + width], "big")
             else:
-                raise NotMessagePack("body", f"the byte 0x{tag:02x} at {at - 1}", "a Batch in MessagePack")
-            if nodes + left > MAX_NODES:
-                raise BadBatch("body", f"more than {MAX_NODES} values", f"at most {MAX_NODES}")
+                raise BadMessagePack(f"the byte 0x{tag:02x} at {at - 1}", "MessagePack")
+            if values + left > most_values:
+                raise TooManyValues(f"more than {most_values} values", f"at most {most_values}")
     except IndexError:
         at = end + 1
     if at > end:
-        raise NotMessagePack("body", f"{end} bytes, cut short", "a whole Batch in MessagePack")
+        raise BadMessagePack(f"{end} bytes, cut short", "a whole value in MessagePack")
     if at < end:
-        raise NotMessagePack("body", f"{end - at} bytes after the batch", "one Batch in MessagePack and nothing else")
+        raise BadMessagePack(f"{end - at} bytes after the first value", "one value in MessagePack and nothing else")
 
 
 _FIXED: Final = {
