@@ -240,6 +240,18 @@ def test_records_at_the_ends_of_a_long_list_count_where_the_search_stops(monkeyp
     assert len(losses) == 3_000
 
 
+def test_records_in_a_long_list_are_read_after_objects_that_are_too_deep_to_read():
+    """These come last of all, and ended the search."""
+    deep: object = {"end": [object()]}
+    for _ in range(paths.DEEPEST):
+        deep = [{"next": deep}]
+    losses = [{"loss": torch.zeros(64, 64)} for _ in range(3_000)]
+    sight = find_holders.find_holders(TensorKinds(), TimeBudget(60.0))
+    group = next(group for group in sight.groups if group.holder.name == "losses")
+    assert (group.tensors, group.held_bytes) == (3_000, 3_000 * 64 * 64 * 4)
+    assert len(losses) == 3_000 and deep
+
+
 def test_of_elements_for_which_no_time_is_left_a_sample_tells():
     is_tensor = {id(torch.Tensor)}.__contains__
     half_full = [torch.empty(1) if number % 2 else None for number in range(20_000)]

@@ -201,8 +201,11 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
     around: Path | None = None
     later: list[_Long] = []
     is_time_for_long = search.until_over(SHORT_FIRST)
-    # (When all is found, the neighbours of the last object are searched too: the newest row of a log, say.)
-    while queue and (search.missing or queue[0][1].parent is around):
+    while queue or rows:
+        if not queue:
+            queue, rows = rows, queue
+        if not search.missing and queue[0][1].parent is not around:
+            break  # (when all is found, the neighbours of the last object are searched too: the newest row of a log, say)
         value, path = queue.popleft()
         around = path.parent
         looked += 1
@@ -247,8 +250,6 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
                 (rows if is_long and position < MOST_OF_A_CONTAINER - ROWS_FIRST else queue).append((child, seen[key]))
         if ends and is_long:
             later.append(_Long(value, path.size or 0, path, ends))
-        if not queue:
-            queue, rows = rows, queue
     _look_into(later, search)
     return True
 
