@@ -160,7 +160,7 @@ export const api = {
   signOut: () => request("DELETE", "/session"),
   server: (signal) => request("GET", "/server", { signal }),
   tokens: () => request("GET", "/tokens"),
-  createToken: (name, scopes) => request("POST", "/tokens", { body: { name, scopes } }),
+  createToken: (name, role) => request("POST", "/tokens", { body: { name, role } }),
   revokeToken: (id) => request("DELETE", `/tokens/${at(id)}`),
 };
 

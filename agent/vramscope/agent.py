@@ -62,7 +62,7 @@ def attach(
         loss: False: the loss is not read.
         run_id: Id of the run, 8 to 40 characters of 0-9 and a-z.
         resume: True: continue the run with this id.
-        token: Token with the scope ``ingest``.
+        token: Token with the role ``write``.
 
     Returns:
         The session. Attached again without a target, the running session is returned. Attached again with a target, a session

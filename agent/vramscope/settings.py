@@ -200,7 +200,7 @@ class Settings:
 
     server: str = _setting("VRAMSCOPE_SERVER", "http://127.0.0.1:8265", _url, "Address of the server.")
     token: str | None = _setting(
-        "VRAMSCOPE_TOKEN", None, _token, "Token with the scope `ingest`, for a server that asks for one. Never shown."
+        "VRAMSCOPE_TOKEN", None, _token, "Token with the role `write`, for a server that asks for one. Never shown."
     )
     project: str = _setting("VRAMSCOPE_PROJECT", "default", _name, "Project that the run belongs to.")
     run_name: str | None = _setting(

@@ -16,11 +16,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vramscope_server.api.problems import Forbidden, MisdirectedHost, Problem, TooLarge, Unauthorized, fault
 from vramscope_server.intake import READ_SECONDS, too_slow
+from vramscope_server.store.token_rows import Role
 
 if TYPE_CHECKING:
     from vramscope_server.services import Services
 
 COOKIE: Final = "vramscope_token"
+TOKEN: Final = "vramscope.token"
+"""Key of the request's Token in the ASGI scope; absent where none is required."""
 MAX_BODY_BYTES: Final = 1 << 20
 """Maximum size of a JSON body; batches and snapshots have limits of their own."""
 _LARGE: Final = ("/api/v1/batches", "/api/v1/snapshots")
@@ -103,8 +106,8 @@ class Access:
             )
 
     def _check_token(self, request: Request) -> None:
-        scope = _scope_of(request)
-        if scope is None or not self._demanded:
+        needed = role_needed(request.method, request.url.path)
+        if needed is None or not self._demanded:
             return
         plain = plain_token(request)
         if plain is None:
@@ -113,10 +116,13 @@ class Access:
                 headers={"WWW-Authenticate": "Bearer"},
             )
         token = self._services.tokens.identify(address_of(request), plain)
-        if scope not in token.scopes:
+        if not token.allows(needed):
             raise Forbidden(
-                f"The token {token.name!r} lacks the scope {scope}.", seen=", ".join(token.scopes), expected=scope
+                f"The token {token.name!r} has the role {token.role}; this needs the role {needed}.",
+                seen=token.role,
+                expected=needed,
             )
+        request.scope[TOKEN] = token
 
 
 async def _bounded(request: Request, receive: Receive) -> Receive:
@@ -183,14 +189,16 @@ def plain_token(request: Request) -> str | None:
     return request.cookies.get(COOKIE) or None
 
 
-def _scope_of(request: Request) -> str | None:
-    """Scope that a request needs; None if it needs no token."""
-    path = request.url.path
+def role_needed(method: str, path: str) -> Role | None:
+    """Role that a request needs; None if it needs no token."""
     if path == "/metrics":
         return "read"
     if not path.startswith("/api/v1/") or path in ("/api/v1/health", "/api/v1/session"):
         return None
-    return "ingest" if path == "/api/v1/batches" else "read"
+    if method == "DELETE" or path.startswith("/api/v1/tokens"):
+        return "admin"
+    # A what-if changes nothing: it is a POST because it takes long.
+    return "read" if method in _SAFE or path.endswith("/whatif") else "write"
 
 
 def _name(host: str) -> str:

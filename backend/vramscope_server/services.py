@@ -66,7 +66,7 @@ class Services:
             self.compactor.start(self.writer)
             self.retention.start()
             self.snapshots.start()
-            self.tokens = Tokens(self.database, self.writer)
+            self.tokens = Tokens(self.database, self.writer, self.preparers)
             self.first_token = self.tokens.make_first() if settings.tokens_required else None
             unless_started.pop_all()
 

@@ -3,105 +3,84 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import hmac
-import secrets
 import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, TypedDict
+from concurrent.futures import Executor
+from typing import Final
 
-import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
 
 from vramscope_server.api.problems import TooManyFailures, Unauthorized
 from vramscope_server.store.database import Database
-from vramscope_server.store.list_row import seconds
-from vramscope_server.store.tables import tokens as table
+from vramscope_server.store.token_rows import (
+    Role,
+    Token,
+    delete_token,
+    hash_of,
+    insert_token,
+    new_token,
+    read_tokens,
+    set_last_use,
+)
 from vramscope_server.store.writer import QueueFull, StorageTrouble, Writer, WriterClosed
 
-SCOPES: Final = ("ingest", "read")
 MAX_FAILURES: Final = 20
 FAILURE_WINDOW_SECONDS: Final = 60.0
+REREAD_SECONDS: Final = 5.0
+"""Time after which tokens are read again: ``vramscope token`` changes them beside the server."""
 _USED_EVERY_NS: Final = 60 * 1_000_000_000
-
-
-@dataclass(slots=True)
-class Token:
-    """A stored token: only its hash."""
-
-    id: str
-    name: str
-    sha256: str
-    scopes: tuple[str, ...]
-    created_ns: int
-    last_used_ns: int | None
-
-
-class ListedToken(TypedDict):
-    """A token without its secret."""
-
-    id: str
-    name: str
-    scopes: list[str]
-    created_seconds: float | None
-    last_used_seconds: float | None
 
 
 class Tokens:
     """Tokens of a server, in memory beside the database."""
 
-    def __init__(self, database: Database, writer: Writer) -> None:
+    def __init__(self, database: Database, writer: Writer, executor: Executor) -> None:
+        """``executor`` reads the tokens again while requests go on."""
+        self._database = database
         self._writer = writer
+        self._executor = executor
         self._failures: dict[str, deque[float]] = {}
-        with database.reader() as connection:
-            found = connection.execute(sa.select(table)).mappings().all()
-        self._known = {
-            row["id"]: Token(
-                row["id"], row["name"], row["sha256"], tuple(row["scopes"]), row["created_ns"], row["last_used_ns"]
-            )
-            for row in found
-        }
+        self._known: dict[str, Token] = {}
+        self._read_at = 0.0
+        self._read()
 
     def make_first(self) -> str | None:
-        """Create a token for all scopes if there is none; returns it, to be shown once."""
-        if self._known:
-            return None
-        return self.make("first", SCOPES)[1]
+        """Create a token with the role admin if there is none; returns it, to be shown once."""
+        return None if self._known else self.make("first", "admin")[1]
 
-    def make(self, name: str, scopes: Sequence[str]) -> tuple[Token, str]:
+    def make(self, name: str, role: Role) -> tuple[Token, str]:
         """A new token: the stored row, and the plain text, which is not stored. Blocks until it is stored."""
-        plain = "vrs_" + secrets.token_urlsafe(32)
-        token = Token(secrets.token_hex(8), name, _hash(plain), tuple(scopes), time.time_ns(), None)
-        values = {
-            "id": token.id,
-            "name": name,
-            "sha256": token.sha256,
-            "scopes": list(scopes),
-            "created_ns": token.created_ns,
-        }
-        self._writer.do(lambda connection, _: connection.execute(table.insert(), [values])).result(30)
+        token, plain = new_token(name, role)
+        self._writer.do(lambda connection, _: insert_token(connection, token)).result(30)
         self._known[token.id] = token
         return token, plain
 
     def delete(self, token_id: str) -> None:
         """Revoke a token at once. Raises LookupError."""
-        if token_id not in self._known:
+        if not self._writer.do(lambda connection, _: delete_token(connection, token_id)).result(30):
             raise LookupError(token_id)
-        self._writer.do(lambda connection, _: connection.execute(table.delete().where(table.c.id == token_id))).result(
-            30
-        )
         self._known.pop(token_id, None)
 
     def find(self, plain: str) -> Token | None:
         """Token with this text; compares with all of them in constant time."""
-        hashed = _hash(plain)
-        found = None
-        for token in self._known.values():
-            if hmac.compare_digest(token.sha256, hashed):
-                found = token
+        found = self._find(plain)
+        if time.monotonic() - self._read_at > REREAD_SECONDS:
+            self._read_at = time.monotonic()
+            reading = self._executor.submit(self._read_if_possible)
+            if found is None:  # it may be new
+                reading.result(REREAD_SECONDS)
+                found = self._find(plain)
         if found is not None:
             self._note_use(found)
+        return found
+
+    def _find(self, plain: str) -> Token | None:
+        hashed = hash_of(plain)
+        found = None
+        for token in list(self._known.values()):
+            if hmac.compare_digest(token.sha256, hashed):
+                found = token
         return found
 
     def identify(self, address: str, plain: str) -> Token:
@@ -124,29 +103,28 @@ class Tokens:
         self._failures.setdefault(address, deque(maxlen=MAX_FAILURES)).append(now)
         raise Unauthorized("Unknown token.", headers={"WWW-Authenticate": "Bearer"})
 
+    def listed(self) -> list[Token]:
+        """All tokens, the oldest first."""
+        self._read()
+        return sorted(self._known.values(), key=lambda token: token.created_ns)
+
+    def _read_if_possible(self) -> None:
+        with contextlib.suppress(SQLAlchemyError):  # (those that are known stay valid)
+            self._read()
+
+    def _read(self) -> None:
+        with self._database.reader() as connection:
+            stored = {token.id: token for token in read_tokens(connection)}
+        for token in stored.values():  # a use may not be stored yet
+            if token.id in self._known:
+                token.last_used_ns = self._known[token.id].last_used_ns
+        self._known = stored
+        self._read_at = time.monotonic()
+
     def _note_use(self, token: Token) -> None:
         now = time.time_ns()
         if token.last_used_ns is not None and now - token.last_used_ns < _USED_EVERY_NS:
             return
         token.last_used_ns = now
-        change = table.update().where(table.c.id == token.id).values(last_used_ns=now)
         with contextlib.suppress(QueueFull, StorageTrouble, WriterClosed):
-            self._writer.do(lambda connection, _: connection.execute(change))
-
-    def listed(self) -> list[ListedToken]:
-        """Tokens without their secrets."""
-        return [
-            {
-                "id": token.id,
-                "name": token.name,
-                "scopes": list(token.scopes),
-                "created_seconds": seconds(token.created_ns),
-                "last_used_seconds": seconds(token.last_used_ns),
-            }
-            for token in sorted(self._known.values(), key=lambda token: token.created_ns)
-        ]
-
-
-def _hash(plain: str) -> str:
-    # The tokens are random, 256 bits: a slow hash would protect nothing.
-    return hashlib.sha256(plain.encode()).hexdigest()
+            self._writer.do(lambda connection, _: set_last_use(connection, token.id, now))

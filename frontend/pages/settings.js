@@ -1,12 +1,13 @@
 /** Settings page: tokens, alerts, storage and retention, versions, appearance, and commands to copy. */
 
 import { api } from "vramscope/api.js";
-import { copyButton, fill, h } from "vramscope/dom.js";
-import { ago, bytes, count, isKnown, dateTime } from "vramscope/format.js";
+import { fill, h } from "vramscope/dom.js";
+import { bytes, count, isKnown } from "vramscope/format.js";
 import { AlertRules } from "vramscope/parts/alert_rules.js";
-import { known, problemBanner, snippet } from "vramscope/parts/ui.js";
-import { confirmButton } from "vramscope/parts/confirm_button.js";
-import { serverAddress, startLines } from "vramscope/parts/welcome.js";
+import { StartLines } from "vramscope/parts/start_lines.js";
+import { Tokens } from "vramscope/parts/tokens.js";
+import { known, problemBanner } from "vramscope/parts/ui.js";
+import { serverAddress } from "vramscope/parts/welcome.js";
 import { store } from "vramscope/store.js";
 import { chosenPalette, chosenTheme, onThemeChange, setPalette, setTheme } from "vramscope/theme.js";
 
@@ -17,11 +18,11 @@ class SettingsPage {
     this.root = root;
     document.title = "Settings · vramscope";
     this.trouble = h("div");
-    this.tokens = h("section", { class: "card wide tokens" });
+    this.tokens = new Tokens();
     this.storage = h("section", { class: "card" });
     this.versions = h("section", { class: "card" });
     this.appearance = h("section", { class: "card" });
-    this.starts = h("section", { class: "card wide" });
+    this.starts = new StartLines();
     fill(
       root,
       h("div", { class: "page-head" }, h("h1", {}, "Settings")),
@@ -29,24 +30,24 @@ class SettingsPage {
       h(
         "div",
         { class: "settings" },
-        this.tokens,
+        this.tokens.element,
         new AlertRules().element,
         this.appearance,
         this.storage,
         this.versions,
-        this.starts,
+        this.starts.element,
       ),
     );
     this.stopTheme = onThemeChange(() => this.drawAppearance());
     this.drawAppearance();
-    this.drawStarts();
-    this.loadTokens();
+    this.tokens.load();
     this.loadServer();
     let session = store.get().session;
     this.stopSession = store.watch((state) => {
       if (state.session === session) return;
       session = state.session; // whether tokens are required is known only after the page is shown
-      this.loadTokens();
+      this.tokens.load();
+      this.starts.draw();
     });
     this.timer = setInterval(() => !document.hidden && this.loadServer(), 15_000);
   }
@@ -63,6 +64,7 @@ class SettingsPage {
       fill(this.trouble);
       this.drawStorage(server);
       this.drawVersions(server);
+      this.starts.setHost(server.host_name);
     } catch (error) {
       if (error.status !== 401) fill(this.trouble, problemBanner(error));
     }
@@ -193,197 +195,6 @@ class SettingsPage {
         ),
       ),
     );
-  }
-
-  drawStarts() {
-    const lines = startLines();
-    fill(
-      this.starts,
-      h("header", {}, h("h2", {}, "Getting started")),
-      h(
-        "div",
-        { class: "pad stack" },
-        h(
-          "div",
-          {},
-          h("p", { class: "muted" }, "A training, without code changes"),
-          snippet(`${lines.install}\n${lines.command}`),
-        ),
-        h(
-          "div",
-          {},
-          h("p", { class: "muted" }, "From another machine, with a token of scope ingest"),
-          snippet(`VRAMSCOPE_SERVER=${serverAddress()} VRAMSCOPE_TOKEN=… python train.py`),
-        ),
-        h(
-          "div",
-          {},
-          h("p", { class: "muted" }, "Send data that was kept on disk while the server was down"),
-          snippet("vramscope sync"),
-        ),
-        h(
-          "div",
-          {},
-          h(
-            "p",
-            { class: "muted" },
-            "A server with Docker, from a checkout, on SQLite or PostgreSQL. Each prints its first token once.",
-          ),
-          snippet("docker compose up -d server\ndocker compose up -d server-postgres\ndocker compose logs server"),
-        ),
-      ),
-    );
-  }
-
-  async loadTokens() {
-    try {
-      const answer = await api.tokens();
-      this.drawTokens(Array.isArray(answer) ? answer : answer.tokens);
-    } catch (error) {
-      if (error.status === 401) return;
-      fill(this.tokens, h("header", {}, h("h2", {}, "Tokens")), h("div", { class: "pad" }, problemBanner(error)));
-    }
-  }
-
-  drawTokens(tokens) {
-    if (!this.form) {
-      // built once, to keep the typed text and the focus
-      this.form = this.makeForm();
-      this.secret = h("div", { "aria-live": "polite" });
-      this.signedIn = h("span");
-      this.explanation = h("p", { class: "muted" });
-      this.list = h("div", { class: "scroll" });
-      fill(
-        this.tokens,
-        h("header", {}, h("h2", {}, "Tokens"), h("span", { class: "spring" }), this.signedIn),
-        h("div", { class: "pad stack" }, this.explanation, this.secret, this.list, this.form),
-      );
-    }
-    const { required, authenticated } = store.get().session ?? {};
-    fill(
-      this.signedIn,
-      required &&
-        authenticated &&
-        h("button", { class: "button small", type: "button", onclick: () => this.signOut() }, "Sign out"),
-    );
-    fill(
-      this.explanation,
-      required
-        ? "This server requires tokens: scope ingest to send runs, scope read to view them."
-        : "This server listens on loopback only and requires no tokens. On another address it will: scope ingest to send runs, scope read to view them.",
-    );
-    this.list.hidden = tokens.length === 0;
-    fill(
-      this.list,
-      h(
-        "table",
-        { class: "plain" },
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            ["Name", "Scopes", "Created", "Last used", ""].map((head) =>
-              h("th", { scope: "col", class: head.toLowerCase().replace(" ", "-") || null }, head),
-            ),
-          ),
-        ),
-        h(
-          "tbody",
-          {},
-          tokens.map((token) => this.tokenRow(token)),
-        ),
-      ),
-    );
-  }
-
-  makeForm() {
-    const name = h("input", {
-      type: "text",
-      required: true,
-      maxlength: "100",
-      placeholder: "Purpose, such as: cluster",
-      "aria-label": "Name of the new token",
-    });
-    const box = (scope, checked) => h("input", { type: "checkbox", value: scope, checked });
-    const [ingest, read] = [box("ingest", true), box("read", false)];
-    const status = h("span", { class: "muted", role: "status" });
-    const form = h(
-      "form",
-      { class: "token-form" },
-      name,
-      h("label", { title: "may send runs" }, ingest, "ingest"),
-      h("label", { title: "may view everything" }, read, "read"),
-      h("button", { class: "button primary", type: "submit" }, "Create token"),
-      status,
-    );
-    form.addEventListener("submit", async (event) => {
-      event.preventDefault();
-      const scopes = [ingest, read].filter((input) => input.checked).map((input) => input.value);
-      if (scopes.length === 0) {
-        status.textContent = "A token needs a scope.";
-        return;
-      }
-      try {
-        const made = await api.createToken(name.value.trim(), scopes);
-        fill(
-          this.secret,
-          h(
-            "div",
-            { class: "banner good" },
-            h("strong", {}, "Copy it now. It is shown only once."),
-            h(
-              "span",
-              { class: "secret" },
-              h("code", {}, made.token),
-              copyButton("Copy", () => made.token),
-            ),
-          ),
-        );
-        this.loadTokens();
-      } catch (error) {
-        status.textContent = error.message;
-      }
-    });
-    return form;
-  }
-
-  tokenRow(token) {
-    const now = Date.now() / 1000;
-    const when = (value, never) =>
-      isKnown(value) ? h("span", { title: dateTime(value) }, ago(value, now)) : h("span", { class: "muted" }, never);
-    const revoked = isKnown(token.revoked_seconds);
-    const button = confirmButton("Revoke", "Revoke permanently?", async () => {
-      try {
-        await api.revokeToken(token.id ?? token.token_id);
-        this.loadTokens();
-      } catch (error) {
-        fill(this.secret, problemBanner(error));
-      }
-    });
-    return h(
-      "tr",
-      {},
-      h("td", {}, token.name),
-      h(
-        "td",
-        {},
-        (token.scopes ?? []).map((scope) => h("span", { class: "chip" }, scope)),
-      ),
-      h("td", { class: "created" }, when(token.created_seconds, "unknown")),
-      h("td", {}, when(token.last_used_seconds, "never")),
-      h(
-        "td",
-        { class: "number" },
-        revoked ? h("span", { class: "muted" }, `revoked ${ago(token.revoked_seconds, now)}`) : button,
-      ),
-    );
-  }
-
-  async signOut() {
-    await api.signOut();
-    location.href = "/runs";
   }
 }
 

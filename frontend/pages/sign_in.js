@@ -24,10 +24,7 @@ export function open(root, { onSignedIn }) {
       await api.signIn(field.value.trim());
       onSignedIn();
     } catch (error) {
-      status.textContent =
-        error.status === 401 || error.status === 403
-          ? "Unknown or revoked token, or one without the scope read."
-          : error.message;
+      status.textContent = error.status === 401 ? "Unknown or revoked token." : error.message;
       field.select();
     } finally {
       button.disabled = false;
@@ -39,9 +36,15 @@ export function open(root, { onSignedIn }) {
       "section",
       { class: "card sign-in" },
       h("h1", {}, "Sign in"),
-      h("p", {}, "This server requires a token with the scope ", h("code", {}, "read"), "."),
+      h("p", {}, "This server requires a token."),
       form,
-      h("p", { class: "muted" }, "It was printed once, when the server first started. Create more tokens in Settings."),
+      h(
+        "p",
+        { class: "muted" },
+        "The first one was printed when the server first started. An admin creates more in Settings, and ",
+        h("code", {}, "vramscope token create me --role admin"),
+        " makes one on the server's machine.",
+      ),
     ),
   );
   field.focus();

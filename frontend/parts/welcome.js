@@ -7,10 +7,10 @@ import { snippet } from "vramscope/parts/ui.js";
 export const serverAddress = () => location.origin;
 
 /** Commands that start a watched training. The address is left out if it is the agent's default. */
-export function startLines() {
-  const address = serverAddress();
+export function startLines(address = serverAddress()) {
   const plain = address === "http://127.0.0.1:8265" || address === "http://localhost:8265";
   return {
+    server: plain ? null : address,
     install: "pip install vramscope",
     attach: `from vramscope import agent\nagent.attach(trainer${plain ? "" : `, server="${address}"`})`,
     command: `vramscope run ${plain ? "" : `--server ${address} `}-- python train.py`,
@@ -35,7 +35,7 @@ export function welcome({ token }) {
           h(
             "p",
             {},
-            "This server requires a token with the scope ingest. Create one in ",
+            "This server requires a token with the role write. Create one in ",
             h("a", { href: "/settings" }, "Settings"),
             " and set it in the training’s environment:",
           ),

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import re
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
 import sqlalchemy as sa
-from running import RunningServer
+from running import PATIENCE_SECONDS, RunningServer
 from wire_maker import Agent
 
+from vramscope.protocol import messages
+from vramscope_server import tokens as server_tokens
+from vramscope_server.cli import run_command
 from vramscope_server.settings import Settings, is_loopback
+from vramscope_server.store.database import Database
 from vramscope_server.store.tables import tokens
 from vramscope_server.tokens import MAX_FAILURES
 
@@ -19,6 +27,13 @@ from vramscope_server.tokens import MAX_FAILURES
 def guarded(start_server: Callable[..., RunningServer]) -> RunningServer:
     """A server that demands tokens."""
     return start_server(require_tokens=True)
+
+
+def eventually(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def bearer(token: str | None) -> dict[str, str]:
@@ -36,7 +51,7 @@ def test_tokens_are_demanded_beyond_loopback(host: str, demanded: bool) -> None:
 
 
 def test_a_loopback_server_is_open_to_its_own_machine(server: RunningServer) -> None:
-    assert server.get("/session") == {"required": False, "authenticated": True, "scopes": ["ingest", "read"]}
+    assert server.get("/session") == {"required": False, "authenticated": True, "role": "admin"}
     assert server.get("/tokens") == []
 
 
@@ -101,34 +116,145 @@ def test_without_a_token_only_health_and_sign_in_answer(guarded: RunningServer) 
         assert answer.headers["www-authenticate"] == "Bearer"
         assert answer.json()["type"] == "urn:vramscope:problem:unauthorized"
     assert guarded.http.get(f"{guarded.url}/metrics").status_code == 401
-    assert guarded.http.post("/tokens", json={"name": "x", "scopes": ["read"]}).status_code == 401
+    assert guarded.http.post("/tokens", json={"name": "x", "role": "read"}).status_code == 401
     assert guarded.get("/health") == {"status": "ok"}
-    assert guarded.get("/session") == {"required": True, "authenticated": False, "scopes": []}
+    assert guarded.get("/session") == {"required": True, "authenticated": False, "role": None}
     assert guarded.http.get(f"{guarded.url}/").status_code == 200, "the page itself asks for the token"
 
 
-def test_a_scope_opens_its_own_door_and_no_other(guarded: RunningServer) -> None:
+def made_tokens(guarded: RunningServer) -> dict[str, dict[str, str]]:
+    """Headers of a token of each role."""
+    first = bearer(guarded.services.first_token)
+    return {
+        role: bearer(guarded.http.post("/tokens", json={"name": role, "role": role}, headers=first).json()["token"])
+        for role in ("read", "write", "admin")
+    }
+
+
+CALLS = [
+    ("GET", "/runs", "read"),
+    ("GET", "/runs/{run}", "read"),
+    ("GET", "/live/delta", "read"),
+    ("POST", "/recordings/none/whatif", "read"),
+    ("PATCH", "/runs/{run}", "write"),
+    ("PATCH", "/alerts", "write"),
+    ("POST", "/runs/{run}/recordings", "write"),
+    ("POST", "/runs/{run}/profiles", "write"),
+    ("POST", "/snapshots", "write"),
+    ("POST", "/batches", "write"),
+    ("DELETE", "/runs/{run}", "admin"),
+    ("DELETE", "/recordings/none", "admin"),
+    ("DELETE", "/profiles/none", "admin"),
+    ("DELETE", "/snapshots/none", "admin"),
+    ("DELETE", "/tokens/none", "admin"),
+    ("GET", "/tokens", "admin"),
+    ("POST", "/tokens", "admin"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "needed"), CALLS)
+def test_a_role_may_do_what_lesser_roles_may_and_no_more(
+    guarded: RunningServer, method: str, path: str, needed: str
+) -> None:
+    roles = ["read", "write", "admin"]
+    for role, headers in made_tokens(guarded).items():
+        answer = guarded.http.request(method, path.format(run="none"), headers=headers)
+        if roles.index(role) >= roles.index(needed):
+            assert answer.status_code not in (401, 403), (role, answer.text)
+        else:
+            assert (answer.status_code, answer.json()["expected"]) == (403, needed)
+
+
+def test_each_call_that_changes_something_has_its_role_in_this_test(guarded: RunningServer) -> None:
+    operations = {
+        (method.upper(), path.removeprefix("/api/v1"))
+        for path, methods in guarded.http.get("/openapi.json", headers=made_tokens(guarded)["read"])
+        .json()["paths"]
+        .items()
+        for method in methods
+        if method != "get" and path != "/api/v1/session"
+    }
+    tested = {(method, re.sub(r"none|\{run\}", "{}", path)) for method, path, _ in CALLS if method != "GET"}
+    assert {(method, re.sub(r"\{\w+\}", "{}", path)) for method, path in operations} == tested
+
+
+def test_only_the_token_that_began_a_session_ends_it_or_an_admins(guarded: RunningServer) -> None:
+    headers = made_tokens(guarded)
+    other = bearer(
+        guarded.http.post("/tokens", json={"name": "other", "role": "write"}, headers=headers["admin"]).json()["token"]
+    )
+
+    def state(agent: Agent) -> str:
+        return str(guarded.http.get(f"/runs/{agent.run}", headers=headers["read"]).json()["state"])
+
+    for ender in ("write", "admin"):
+        agent = Agent()
+        assert guarded.post(agent.body(agent.samples(3)), **headers["write"]).status_code == 200
+        ended = agent.body(messages.Ended(time_ns=time.time_ns(), state="finished"))
+        refused = guarded.post(ended, **other)
+        assert (refused.status_code, refused.json()["type"]) == (403, "urn:vramscope:problem:forbidden")
+        assert state(agent) == "running"
+        assert guarded.post(ended, **headers[ender]).status_code == 200
+        assert state(agent) == "finished"
+
+
+def test_a_token_is_made_and_revoked_beside_the_running_server(
+    guarded: RunningServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The way back after the first token is lost."""
+    monkeypatch.setattr(server_tokens, "REREAD_SECONDS", 0.1)
+    where = ["--data-dir", str(guarded.services.settings.data_dir)]
+    assert run_command(["token", "create", "me", "--role", "admin", *where]) == 0
+    made = capsys.readouterr()
+    headers = bearer(made.out.strip())
+    assert "shown only once" in made.err
+    time.sleep(0.2)
+    assert guarded.http.get("/tokens", headers=headers).status_code == 200
+    assert run_command(["token", "list", *where]) == 0
+    listed = capsys.readouterr().out
+    assert "me" in listed and "admin" in listed and made.out.strip() not in listed
+    assert run_command(["token", "list", "--json", *where]) == 0
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["first", "me"]
+    assert run_command(["token", "revoke", "me", *where]) == 0
+    time.sleep(0.2)
+    guarded.http.get("/tokens", headers=headers)  # (the last one that is answered by what was known)
+    eventually(lambda: guarded.http.get("/tokens", headers=headers).status_code == 401)
+
+
+def test_a_token_command_without_a_database_or_a_token_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--data-dir", str(tmp_path)]
+    assert run_command(["token", "list", *where]) == 2
+    assert "there is no database at" in capsys.readouterr().err
+    Database(f"sqlite:///{tmp_path}/vramscope.db").close()
+    assert run_command(["token", "list", *where]) == 0
+    assert capsys.readouterr().out == "No tokens.\n"
+    for words, told in ((["create"], "1 to 200 characters"), (["revoke", "x"], "there is no token 'x'")):
+        assert run_command(["token", *words, *where]) == 2
+        assert told in capsys.readouterr().err
+    for _ in range(2):
+        run_command(["token", "create", "twice", *where])
+    assert run_command(["token", "revoke", "twice", *where]) == 2
+    assert "2 tokens are named 'twice'" in capsys.readouterr().err
+
+
+def test_tokens_are_listed_and_revoked(guarded: RunningServer) -> None:
     first = bearer(guarded.services.first_token)
     made = {
-        scope: guarded.http.post("/tokens", json={"name": scope, "scopes": [scope]}, headers=first).json()
-        for scope in ("ingest", "read")
+        role: guarded.http.post("/tokens", json={"name": role, "role": role}, headers=first).json()
+        for role in ("write", "read")
     }
-    agent = Agent()
-    assert guarded.post(agent.body(), **bearer(made["ingest"]["token"])).status_code == 200
-    assert guarded.post(agent.body(), **bearer(made["read"]["token"])).status_code == 403
-    assert guarded.http.get("/runs", headers=bearer(made["read"]["token"])).status_code == 200
-    refused = guarded.http.get("/runs", headers=bearer(made["ingest"]["token"]))
-    assert (refused.status_code, refused.json()["expected"]) == (403, "read")
     listed = guarded.http.get("/tokens", headers=first).json()
-    assert [token["name"] for token in listed] == ["first", "ingest", "read"]
+    assert [token["name"] for token in listed] == ["first", "write", "read"]
     assert all("token" not in token and "sha256" not in token for token in listed)
     assert guarded.http.delete(f"/tokens/{made['read']['id']}", headers=first).status_code == 204
     assert guarded.http.get("/runs", headers=bearer(made["read"]["token"])).status_code == 401, "revoked at once"
     assert guarded.http.delete("/tokens/nonsense", headers=first).status_code == 404
     for wrong in (
-        {"name": "", "scopes": ["read"]},
-        {"name": "x", "scopes": []},
-        {"name": "x", "scopes": ["root"]},
+        {"name": "", "role": "read"},
+        {"name": "x", "role": ""},
+        {"name": "x", "role": "root"},
         {"name": "x"},
     ):
         assert guarded.http.post("/tokens", json=wrong, headers=first).status_code == 422
@@ -138,15 +264,13 @@ def test_the_page_signs_in_with_a_cookie_that_scripts_cannot_read(guarded: Runni
     with httpx.Client(base_url=f"{guarded.url}/api/v1", trust_env=False) as browser:
         assert browser.post("/session", json={"token": "vrs_wrong"}).status_code == 401
         signed_in = browser.post("/session", json={"token": guarded.services.first_token})
-        assert signed_in.json() == {"required": True, "authenticated": True, "scopes": ["ingest", "read"]}
+        assert signed_in.json() == {"required": True, "authenticated": True, "role": "admin"}
         cookie = signed_in.headers["set-cookie"]
         assert "HttpOnly" in cookie and "SameSite=strict" in cookie
         assert "Secure" not in cookie, "this way is not encrypted"
         assert browser.get("/runs").status_code == 200
         assert browser.get("/session").json()["authenticated"] is True
-        stolen = browser.post(
-            "/tokens", json={"name": "x", "scopes": ["read"]}, headers={"Origin": "https://evil.example"}
-        )
+        stolen = browser.post("/tokens", json={"name": "x", "role": "read"}, headers={"Origin": "https://evil.example"})
         assert stolen.status_code == 403
         browser.delete("/session")
         assert browser.get("/runs").status_code == 401

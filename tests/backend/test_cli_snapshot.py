@@ -150,8 +150,8 @@ def test_without_a_server_or_a_token_it_says_what_is_missing(
     code, _, err = cli(file, "--server", guarded.url)
     assert (code, "VRAMSCOPE_TOKEN" in err) == (2, True)
     first = {"Authorization": f"Bearer {guarded.services.first_token}"}
-    for scope, expected in (("ingest", 2), ("read", 0)):
-        made = guarded.http.post("/tokens", json={"name": scope, "scopes": [scope]}, headers=first).json()
+    for role, expected in (("read", 2), ("write", 0)):
+        made = guarded.http.post("/tokens", json={"name": role, "role": role}, headers=first).json()
         monkeypatch.setenv("VRAMSCOPE_TOKEN", made["token"])
         code, out, err = cli(file, "--server", guarded.url)
         assert code == expected, err

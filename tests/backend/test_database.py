@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -10,12 +11,17 @@ from pathlib import Path
 
 import httpx
 import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
 from running import ServerProcess
 from wire_maker import Agent
 
 from vramscope.protocol import messages
 from vramscope_server.cli.server import serve
+from vramscope_server.store import database as database_module
 from vramscope_server.store.database import APPLICATION_ID, Database, DatabaseRefused
+from vramscope_server.store.token_rows import read_tokens
 
 
 def refused(path: Path | str) -> str:
@@ -47,6 +53,33 @@ def test_a_new_database_can_be_read_by_its_user_alone(tmp_path: Path) -> None:
     assert oct((tmp_path / "data").stat().st_mode & 0o777) == "0o700"
     assert modes.keys() >= {"vramscope.db", "vramscope.db-wal", "vramscope.db.lock"}
     assert set(modes.values()) == {"0o600"}
+
+
+def test_scopes_of_older_tokens_become_roles(tmp_path: Path) -> None:
+    """Nobody may do more than before, and whoever could do everything still can."""
+    path = tmp_path / "older.db"
+    config = Config()
+    config.set_main_option("script_location", str(database_module._MIGRATIONS))
+    engine = sa.create_engine(f"sqlite:///{path}")
+    scopes = {"both": ["ingest", "read"], "sender": ["ingest"], "reader": ["read"]}
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        for name, words in scopes.items():
+            values = (name, name, name, json.dumps(words), 1)
+            connection.exec_driver_sql(
+                "INSERT INTO tokens (id, name, sha256, scopes, created_ns) VALUES (?, ?, ?, ?, ?)", values
+            )
+    engine.dispose()
+    database = Database(f"sqlite:///{path}")
+    with database.reader() as connection:
+        assert {one.name: one.role for one in read_tokens(connection)} == {
+            "both": "admin",
+            "sender": "write",
+            "reader": "read",
+        }
+    database.close()
 
 
 def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:

@@ -52,7 +52,16 @@ WORDS = [
 """Keys whose texts are sentences, also those of one word."""
 META = ("role", "kind", "unit", "run", "stream", "field")
 """Of a trace: what it draws, and which live rows feed it."""
-VARIES = ["version", "plotly_py", "plotly_js", "received_seconds", "last_seen_seconds", "stored_bytes", "compiling"]
+VARIES = [
+    "version",
+    "plotly_py",
+    "plotly_js",
+    "received_seconds",
+    "last_seen_seconds",
+    "stored_bytes",
+    "compiling",
+    "host_name",
+]
 """Versions, and times and sizes of this run of the server."""
 PAIR = {"runs": f"{PLAIN},{LEAN},{DEAD}", "base": PLAIN}
 NAMES_OF_SERIES = "allocated_bytes,reserved_bytes"

@@ -70,7 +70,10 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "child_process.py": (set(), set()),
     "recording_cache.py": ({"store", "analysis"}, {"vramscope"}),
     "whatif_jobs.py": ({"analysis.simulator.settings"}, {"msgspec"}),
-    "request_checks.py": ({"api.problems", "intake"}, None),  # a refusal has the form of the API's problems
+    "request_checks.py": (
+        {"api.problems", "intake", "store.token_rows"},
+        None,
+    ),  # a refusal has the form of the API's problems
     "intake.py": ({"api.problems"}, {"vramscope", "anyio"}),
     "tokens.py": ({"store", "api.problems"}, None),
     "live_events.py": ({"answers", "store", "settings"}, None),

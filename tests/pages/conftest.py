@@ -61,6 +61,7 @@ class RunningServer:
         listening = listen("127.0.0.1", self.port)
         self.port = listening.getsockname()[1]
         services = Services(Settings(data_dir=self.data_dir, port=self.port, **self.settings))
+        self.first_token = services.first_token
         self.server = uvicorn_server(services)
         self.thread = threading.Thread(target=self.server.run, args=([listening],), daemon=True)
         self.thread.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import socket
 import time
 from typing import Any
 
@@ -77,7 +78,20 @@ def test_settings_show_the_server(page: Any, server: Any) -> None:
     assert re.search(r"plotly.py\s+7\.", text)
     assert re.search(r"Plotly.js\s+4\.", text)
     assert re.search(r"size\s+\d", text)
-    assert f"VRAMSCOPE_SERVER={server.url}" in text
+    eventually(lambda: socket.gethostname() in page.locator("main").inner_text())
+    lines = other_machine(page)
+    port = server.url.rpartition(":")[2]
+    assert lines == [
+        "pip install vramscope",
+        f"ssh -f -N -L {port}:127.0.0.1:{port} {socket.gethostname()}",
+        f"vramscope run --server {server.url} -- python train.py",
+    ]
+
+
+def other_machine(page: Any) -> list[str]:
+    """Lines for a training on another machine, as they are copied."""
+    part = page.locator("main div", has=page.locator("> p", has_text="From another machine"))
+    return part.last.locator("pre").inner_text().splitlines()  # type: ignore[no-any-return]
 
 
 def test_alerts_are_set_for_everybody_and_a_run_counts_by_them(page: Any, own_server: Any) -> None:
@@ -153,7 +167,7 @@ def test_tokens_are_made_shown_once_and_revoked(page: Any, own_server: Any) -> N
 def test_a_server_that_demands_a_token_gets_one(page: Any, own_server: Any) -> None:
     """The page asks, the cookie is out of reach of scripts, and signing out ends it."""
     own = own_server()
-    made = httpx.post(f"{own.url}/api/v1/tokens", json={"name": "me", "scopes": ["read"]}, trust_env=False).json()
+    made = httpx.post(f"{own.url}/api/v1/tokens", json={"name": "me", "role": "read"}, trust_env=False).json()
     own.stop()
     own.settings["require_tokens"] = True
     own.start()
@@ -173,9 +187,26 @@ def test_a_server_that_demands_a_token_gets_one(page: Any, own_server: Any) -> N
     page.reload()
     page.get_by_text("waiting for the first run").wait_for()
     page.goto(f"{own.url}/settings")
+    page.get_by_text("Your token has the role read: it looks at everything.").wait_for()
+    assert page.get_by_label("Name of the new token").count() == 0, "only an admin makes tokens"
     page.get_by_role("button", name="Sign out").click()
     page.get_by_label("Token", exact=True).wait_for()  # (the page that is left has a "Name of the new token")
     assert not page.context.cookies()
+
+
+def test_an_admin_copies_lines_for_another_machine_with_a_token_that_works(page: Any, own_server: Any) -> None:
+    own = own_server(require_tokens=True)
+    first = own.first_token
+    page.context.watcher.expected += ["401"]
+    page.goto(f"{own.url}/settings")
+    page.get_by_label("Token", exact=True).fill(first)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Create a token and show the lines").click()
+    page.get_by_text("export VRAMSCOPE_TOKEN=vrs_").wait_for()
+    token = next(line for line in other_machine(page) if "TOKEN" in line).partition("=")[2]
+    training = sender.past(own.url, sender.Training(name="elsewhere"), hours=1, steps=5, token=token)
+    page.goto(f"{own.url}/runs/{training.run}")
+    page.get_by_role("heading", name="elsewhere").wait_for()
 
 
 def last_row(tab: Any) -> Any:

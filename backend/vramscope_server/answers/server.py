@@ -44,6 +44,8 @@ class ServerFacts(TypedDict):
     """Limits above which old runs are deleted."""
     address: str | None
     """Address that the server listens on."""
+    host_name: str
+    """Name of the server's machine."""
     compiling: bool
     """Whether machine code for recordings is being compiled, which happens once after an installation."""
     parquet: bool
@@ -68,8 +70,8 @@ class TokenRow(TypedDict):
     """Identifier of the token."""
     name: str
     """Name of the token."""
-    scopes: list[str]
-    """`ingest` and `read`, or one of them."""
+    role: str
+    """`read`, `write` or `admin`: each may do what the ones before it may."""
     created_seconds: float | None
     """Time of creation, since 1970."""
     last_used_seconds: float | None
@@ -83,8 +85,8 @@ class CreatedToken(TypedDict):
     """Identifier of the token."""
     name: str
     """Name of the token."""
-    scopes: list[str]
-    """`ingest` and `read`, or one of them."""
+    role: str
+    """`read`, `write` or `admin`: each may do what the ones before it may."""
     created_seconds: float | None
     """Time of creation, since 1970."""
     token: str
@@ -152,5 +154,5 @@ class SessionFacts(TypedDict):
     """Whether this server requires a token."""
     authenticated: bool
     """Whether the caller has access."""
-    scopes: list[str]
-    """Scopes of the caller: `ingest`, `read`."""
+    role: str | None
+    """Role of the caller: `read`, `write` or `admin`; null without access."""

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from vramscope.protocol import messages
 from vramscope_server.api.problems import (
     Busy,
+    Forbidden,
     InvalidBatch,
     NotMessagePackProblem,
     Problem,
@@ -21,9 +22,11 @@ from vramscope_server.api.problems import (
     WireVersion,
 )
 from vramscope_server.intake import too_large
+from vramscope_server.request_checks import TOKEN
 from vramscope_server.services import Services
-from vramscope_server.store.batch_errors import BadBatch, NotMessagePack, OtherWire, UnknownSession
-from vramscope_server.store.validation import ReadyBatch, prepare
+from vramscope_server.store.batch_errors import BadBatch, NotMessagePack, OtherToken, OtherWire, UnknownSession
+from vramscope_server.store.token_rows import Token
+from vramscope_server.store.validation import NO_TOKEN, ReadyBatch, Sender, prepare
 from vramscope_server.store.writer import QueueFull, StorageTrouble, WriterClosed
 
 router = APIRouter(tags=["ingest"])
@@ -87,14 +90,15 @@ async def take(services: Services, request: Request) -> Response:
     if services.writer.trouble is not None and not services.writer.may_try():
         raise Storage(f"Nothing was stored: {services.writer.trouble}.", headers=_RETRY)
     announced = _announced_length(request)
+    sender = _sender(request)
     try:
         with services.intake.place() as received:
             body = await services.intake.read(received, announced, request.stream())
             if len(body) <= _INLINE_BYTES:
-                ready = prepare(body, time.time_ns())
+                ready = prepare(body, time.time_ns(), sender)
             else:
                 loop = asyncio.get_running_loop()
-                ready = await loop.run_in_executor(services.preparers, prepare, body, time.time_ns())
+                ready = await loop.run_in_executor(services.preparers, prepare, body, time.time_ns(), sender)
             del body
             ack = await _store(services, ready)
     except BadBatch as bad:
@@ -113,6 +117,11 @@ async def _store(services: Services, ready: ReadyBatch) -> messages.Ack:
         raise Busy("The server is shutting down.", headers={"Retry-After": "5"}) from None
 
 
+def _sender(request: Request) -> Sender:
+    token: Token | None = request.scope.get(TOKEN)
+    return NO_TOKEN if token is None else Sender(token.id, token.allows("admin"))
+
+
 def _announced_length(request: Request) -> int:
     text = request.headers.get("content-length", "0")
     length = int(text) if text.isdigit() else 0
@@ -124,6 +133,13 @@ def _announced_length(request: Request) -> int:
 def _problem(bad: BadBatch) -> Problem:
     if isinstance(bad, OtherWire):
         return WireVersion(bad.seen)
+    if isinstance(bad, OtherToken):
+        return Forbidden(
+            "Only the token that began a session, or one with the role admin, can end it. Nothing was stored.",
+            field=bad.field,
+            seen=bad.seen,
+            expected=bad.expected,
+        )
     kind: type[Problem] = InvalidBatch
     if isinstance(bad, NotMessagePack):
         kind = NotMessagePackProblem

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import socket
 
 import sqlalchemy as sa
 from fastapi import APIRouter, Request, Response
@@ -43,6 +44,7 @@ def get_server(request: Request) -> Response:
             ),
             retention=RetentionFacts(days=services.settings.retention_days, bytes=services.settings.retention_bytes),
             address=services.address,
+            host_name=socket.gethostname(),
             compiling=compiling(),
             parquet=can_write_parquet(),
             problems=services.problems(),

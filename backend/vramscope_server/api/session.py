@@ -12,7 +12,6 @@ from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.request_checks import COOKIE, address_of, cookie_options, plain_token
 from vramscope_server.services import Services
-from vramscope_server.tokens import SCOPES
 
 router = APIRouter(tags=["session"])
 
@@ -31,11 +30,12 @@ def get_session(request: Request) -> Response:
     """Requires no token."""
     services: Services = request.app.state.services
     if not services.settings.tokens_required:
-        return answer(SessionFacts(required=False, authenticated=True, scopes=list(SCOPES)))
+        return answer(SessionFacts(required=False, authenticated=True, role="admin"))
     plain = plain_token(request)
     token = services.tokens.find(plain) if plain else None
-    scopes: list[str] = list(token.scopes) if token else []
-    return answer(SessionFacts(required=True, authenticated=token is not None, scopes=scopes))
+    return answer(
+        SessionFacts(required=True, authenticated=token is not None, role=None if token is None else token.role)
+    )
 
 
 @router.post("/session", summary="Sign in", responses=answers_with(SessionFacts))
@@ -43,9 +43,9 @@ def post_session(request: Request, body: SignIn) -> Response:
     """Sets a cookie that is HttpOnly and SameSite=Strict. A wrong token is 401, too many of them are 429."""
     services: Services = request.app.state.services
     if not services.settings.tokens_required:
-        return answer(SessionFacts(required=False, authenticated=True, scopes=list(SCOPES)))
+        return answer(SessionFacts(required=False, authenticated=True, role="admin"))
     token = services.tokens.identify(address_of(request), body.token.strip())
-    response = answer(SessionFacts(required=True, authenticated=True, scopes=list(token.scopes)))
+    response = answer(SessionFacts(required=True, authenticated=True, role=token.role))
     response.set_cookie(COOKIE, body.token.strip(), **cookie_options(request.headers, request.url.scheme))
     return response
 

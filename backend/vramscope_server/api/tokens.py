@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,6 +14,7 @@ from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import storing
 from vramscope_server.services import Services
 from vramscope_server.store.list_row import seconds
+from vramscope_server.store.token_rows import Role
 
 router = APIRouter(tags=["tokens"])
 
@@ -25,15 +26,25 @@ class NewToken(BaseModel):
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     """Name of the token."""
-    scopes: Annotated[list[Literal["ingest", "read"]], Field(min_length=1, max_length=2)]
-    """What the token allows: `ingest` sends batches, `read` allows all other calls."""
+    role: Role
+    """What the token allows: `read` looks at everything, `write` also sends runs and changes them, `admin` also deletes and
+    makes tokens."""
 
 
 @router.get("/tokens", summary="Access tokens", responses=answers_with(list[TokenRow]))
 def get_tokens(request: Request) -> Response:
     """Without their secrets."""
     services: Services = request.app.state.services
-    rows: list[TokenRow] = services.tokens.listed()
+    rows: list[TokenRow] = [
+        TokenRow(
+            id=token.id,
+            name=token.name,
+            role=token.role,
+            created_seconds=seconds(token.created_ns),
+            last_used_seconds=seconds(token.last_used_ns),
+        )
+        for token in services.tokens.listed()
+    ]
     return answer(rows)
 
 
@@ -42,11 +53,11 @@ def post_token(request: Request, wanted: NewToken) -> Response:
     """No other answer contains the secret."""
     services: Services = request.app.state.services
     with storing("stored"):
-        token, plain = services.tokens.make(wanted.name, sorted(set(wanted.scopes)))
+        token, plain = services.tokens.make(wanted.name, wanted.role)
     created = CreatedToken(
         id=token.id,
         name=token.name,
-        scopes=list(token.scopes),
+        role=token.role,
         created_seconds=seconds(token.created_ns),
         token=plain,
     )

@@ -59,6 +59,47 @@ def server(
     raise typer.Exit(serve(host, port, database, data_dir))
 
 
+class TokenAction(str, Enum):
+    """What to do with tokens."""
+
+    create = "create"
+    list = "list"
+    revoke = "revoke"
+
+
+class TokenRole(str, Enum):
+    """Roles of a token."""
+
+    read = "read"
+    write = "write"
+    admin = "admin"
+
+
+@app.command()
+def token(
+    action: Annotated[TokenAction, typer.Argument(help="create, list or revoke", metavar="create|list|revoke")],
+    name: Annotated[str, typer.Argument(help="Name of the token; to revoke, its name or id")] = "",
+    role: Annotated[
+        TokenRole,
+        typer.Option(
+            help="read: look at everything; write: also send and change runs; admin: also delete, make tokens"
+        ),
+    ] = TokenRole.write,
+    database: Annotated[str | None, typer.Option(help="SQLAlchemy URL, or path of an SQLite file")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the SQLite file, without --database")] = None,
+    as_json: Json = False,
+) -> None:
+    """Create, list or revoke access tokens, on the server's machine."""
+    from vramscope_server.cli import access_tokens
+
+    if action is TokenAction.create:
+        access_tokens.create(name, role.value, database, data_dir)
+    elif action is TokenAction.list:
+        access_tokens.show(as_json, database, data_dir)
+    else:
+        access_tokens.revoke(name, database, data_dir)
+
+
 @app.command()
 def demo(
     steps: Annotated[int, typer.Option(min=0, help="Optimizer steps (0 = until Ctrl-C)")] = 0,

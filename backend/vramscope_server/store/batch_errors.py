@@ -26,5 +26,9 @@ class OtherWire(BadBatch):
         super().__init__("wire", seen, str(messages.WIRE_VERSION))
 
 
+class OtherToken(BadBatch):
+    """The batch ends a session that another token began."""
+
+
 class UnknownSession(BadBatch):
     """The sender is unknown: the agent is asked to introduce itself and to send the batch again."""

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 from vramscope.protocol import messages
 from vramscope_server.answers.runs import RunRow
 from vramscope_server.store.artifacts import ArtifactRecord, delete_artifacts, superfluous
-from vramscope_server.store.batch_errors import BadBatch, UnknownSession
+from vramscope_server.store.batch_errors import BadBatch, OtherToken, UnknownSession
 from vramscope_server.store.list_row import run_row
 from vramscope_server.store.pending_writes import PendingWrites
 from vramscope_server.store.rank_summary import RankSummary
@@ -94,6 +94,8 @@ class IngestState:
             raise BadBatch("rank", batch.rank, f"{session.row.rank}, as in this session's other batches")
         if session is not None and len(session.row.early) >= MAX_GAPS:
             raise BadBatch("sequence", batch.sequence, f"the batches missing since {session.row.last_sequence}")
+        if session is not None:
+            _check_end(session, ready)
         self._check_pieces(connection, run, batch)
         if session is None:
             attached = next((m for m in batch.messages if isinstance(m, messages.Attached)), None)
@@ -103,6 +105,7 @@ class IngestState:
             if run is None:
                 run = self._runs.begin(batch, attached, ready.received_ns)
             session = self._new_session(run, batch, attached, ready.received_ns)
+            session.row.token = ready.sender.token
             self._requests.ask_bystander(run, session)
         assert run is not None
         last, new = add_sequence(session.row.last_sequence, session.row.early, batch.sequence)
@@ -337,3 +340,12 @@ class IngestState:
         for session in live:
             self._requests.ask(session, request)
         return sorted(int(session.row.rank) for session in live)
+
+
+def _check_end(session: SessionRecord, ready: ReadyBatch) -> None:
+    """Raises OtherToken if the batch ends a session that another token began."""
+    began, sender = session.row.token, ready.sender
+    if sender.is_admin or began in (None, sender.token):
+        return
+    if any(isinstance(message, messages.Ended) for message in ready.batch.messages):
+        raise OtherToken("messages.type", "ended", "the end of a session that this token began: another token began it")

@@ -140,6 +140,8 @@ class StoredSession:
     techniques: StoredTechniques | None = None
     error_type: str | None = None
     error_line: str | None = None
+    token: str | None = None
+    """Id of the token that began it."""
 
     def to_row(self) -> dict[str, Any]:
         """All columns by name."""

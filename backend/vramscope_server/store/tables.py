@@ -133,6 +133,7 @@ sessions = Table(
     Column("techniques", JSON),
     Column("error_type", Text),
     Column("error_line", Text),
+    Column("token", String(16)),  # of the first batch; NULL: none was required
 )
 
 ranks = Table(
@@ -234,7 +235,7 @@ tokens = Table(
     Column("id", String(16), primary_key=True),
     Column("name", String(200), nullable=False),
     Column("sha256", String(64), nullable=False, unique=True),
-    Column("scopes", JSON, nullable=False),
+    Column("role", String(16), nullable=False),
     Column("created_ns", BigInteger, nullable=False),
     Column("last_used_ns", BigInteger),
 )

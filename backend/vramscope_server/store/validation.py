@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -57,6 +57,17 @@ class ReadyBlock:
     columns: dict[str, IntArray]
 
 
+class Sender(NamedTuple):
+    """Who sends a batch."""
+
+    token: str | None
+    """Id of the token; None where none is required."""
+    is_admin: bool
+
+
+NO_TOKEN: Final = Sender(None, is_admin=True)
+
+
 @dataclass(slots=True)
 class ReadyBatch:
     """A batch that only has to be stored. ``batch`` is without its blocks."""
@@ -67,6 +78,7 @@ class ReadyBatch:
     received_ns: int
     size: int
     values: int
+    sender: Sender = NO_TOKEN
 
 
 class _Version(msgspec.Struct):
@@ -77,7 +89,7 @@ _decode_version = msgspec.msgpack.Decoder(_Version).decode
 _PATH: Final = re.compile(r" - at (?:`key` in )?`\$\.?(.*?)`$")
 
 
-def prepare(body: bytes, received_ns: int) -> ReadyBatch:
+def prepare(body: bytes, received_ns: int, sender: Sender = NO_TOKEN) -> ReadyBatch:
     """Check a batch in every respect that needs no database, and pack its blocks.
 
     Raises NotMessagePack, OtherWire or BadBatch. 0.6 ms for 256 samples of 18 columns.
@@ -132,7 +144,7 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
     # The blocks are arrays and chunks by now: the queue need not contain their bytes.
     rest = [message for message in batch.messages if not isinstance(message, messages.Block)]
     bare = msgspec.structs.replace(batch, messages=rest, scalars=[])
-    return ReadyBatch(bare, blocks, chunks, received_ns, len(body), values)
+    return ReadyBatch(bare, blocks, chunks, received_ns, len(body), values, sender)
 
 
 def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:

@@ -1,0 +1,114 @@
+"""``vramscope token``: creates, lists and revokes access tokens on the server's machine. It needs no token itself.
+
+It reads and writes the server's database. A running server knows of a change within five seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import sqlalchemy as sa
+from pydantic import ValidationError
+from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from vramscope.protocol.messages import MAX_NAME
+from vramscope_server.cli.client import Failure
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
+from vramscope_server.cli.format import ago, plain
+from vramscope_server.cli.tables import Column, console, print_table
+from vramscope_server.settings import Settings
+from vramscope_server.store.database import HEAD
+from vramscope_server.store.token_rows import Role, delete_token, insert_token, new_token, read_tokens
+
+
+def create(name: str, role: Role, database: str | None, data_dir: Path | None) -> None:
+    """Create a token and print it. Raises Failure."""
+    if not 1 <= len(name) <= MAX_NAME:
+        raise Failure(f"the name of a token has 1 to {MAX_NAME} characters; give it after create", BAD_ARGUMENTS)
+    with _opened(database, data_dir) as connection:
+        token, secret = new_token(name, role)
+        insert_token(connection, token)
+    print(f"The token {name!r} has the role {role}. It is shown only once:", file=sys.stderr, flush=True)
+    print(secret)
+
+
+def show(as_json: bool, database: str | None, data_dir: Path | None) -> None:
+    """List the tokens without their secrets. Raises Failure."""
+    with _opened(database, data_dir) as connection:
+        tokens = read_tokens(connection)
+    if as_json:
+        listed = [
+            {
+                "id": one.id,
+                "name": one.name,
+                "role": one.role,
+                "created_seconds": one.created_ns / 1e9,
+                "last_used_seconds": None if one.last_used_ns is None else one.last_used_ns / 1e9,
+            }
+            for one in tokens
+        ]
+        print(json.dumps(listed))
+        return
+    if not tokens:
+        print("No tokens.")
+        return
+    columns = [Column("id"), Column("name"), Column("role"), Column("created", 1), Column("last used", 1)]
+    rows = [
+        [one.id, plain(one.name), one.role, ago(one.created_ns / 1e9), _last_use(one.last_used_ns)] for one in tokens
+    ]
+    print_table(console(), columns, rows)
+
+
+def revoke(text: str, database: str | None, data_dir: Path | None) -> None:
+    """Revoke a token by its id or its name. Raises Failure."""
+    with _opened(database, data_dir) as connection:
+        tokens = read_tokens(connection)
+        found = [one for one in tokens if text in (one.id, one.name)]
+        if not found:
+            raise Failure(f"there is no token {text!r}; vramscope token list shows them", BAD_ARGUMENTS)
+        if len(found) > 1:
+            ids = ", ".join(one.id for one in found)
+            raise Failure(f"{len(found)} tokens are named {text!r}; give one of their ids: {ids}", BAD_ARGUMENTS)
+        delete_token(connection, found[0].id)
+    print(f"Revoked the token {found[0].name!r} with the role {found[0].role}.")
+
+
+@contextlib.contextmanager
+def _opened(database: str | None, data_dir: Path | None) -> Iterator[Connection]:
+    """A connection to the server's database, in a transaction. Raises Failure."""
+    given = {"database": database, "data_dir": data_dir}
+    try:
+        settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+        url = make_url(settings.database_url)
+    except (ValidationError, SQLAlchemyError) as error:
+        raise Failure(f"the settings of the server cannot be used: {error}", BAD_ARGUMENTS) from None
+    shown = url.render_as_string(hide_password=True)
+    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
+        raise Failure(f"there is no database at {url.database}; vramscope server makes one", BAD_ARGUMENTS)
+    if url.drivername == "postgresql":
+        url = url.set(drivername="postgresql+psycopg")
+    engine = None
+    try:
+        engine = sa.create_engine(url, connect_args={"timeout": 10} if url.get_backend_name() == "sqlite" else {})
+        with engine.begin() as connection:
+            version = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+            if version != HEAD:
+                raise Failure(
+                    f"the database has the tables of another version ({version}, not {HEAD}); start the server once",
+                    BAD_ARGUMENTS,
+                )
+            yield connection
+    except (SQLAlchemyError, ModuleNotFoundError) as error:
+        raise Failure(f"{shown} cannot be used: {str(error).splitlines()[0]}", BAD_ARGUMENTS) from None
+    finally:
+        if engine is not None:
+            engine.dispose()
+
+
+def _last_use(time_ns: int | None) -> str:
+    return "never" if time_ns is None else ago(time_ns / 1e9)

@@ -1,0 +1,70 @@
+"""Rows of access tokens. The server and ``vramscope token`` read and write them."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from vramscope_server.store.tables import tokens as table
+
+Role = Literal["read", "write", "admin"]
+"""Each role may do what the ones before it may: look at everything; send runs and change them; delete, and make tokens."""
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
+
+
+@dataclass(slots=True)
+class Token:
+    """A stored token: only its hash."""
+
+    id: str
+    name: str
+    sha256: str
+    role: Role
+    created_ns: int
+    last_used_ns: int | None
+
+    def allows(self, role: Role) -> bool:
+        """Whether this role is enough where ``role`` is needed."""
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+
+def new_token(name: str, role: Role) -> tuple[Token, str]:
+    """A new token and its plain text, which is stored nowhere. :func:`insert_token` stores the token."""
+    plain = "vrs_" + secrets.token_urlsafe(32)
+    return Token(secrets.token_hex(8), name, hash_of(plain), role, time.time_ns(), None), plain
+
+
+def hash_of(plain: str) -> str:
+    """The hash that is stored. Tokens are random, 256 bits: a slow hash would protect nothing."""
+    return hashlib.sha256(plain.encode()).hexdigest()
+
+
+def read_tokens(connection: Connection) -> list[Token]:
+    """All tokens, the oldest first."""
+    found = connection.execute(sa.select(table).order_by(table.c.created_ns)).mappings()
+    return [
+        Token(row["id"], row["name"], row["sha256"], row["role"], row["created_ns"], row["last_used_ns"])
+        for row in found
+    ]
+
+
+def insert_token(connection: Connection, token: Token) -> None:
+    """Store a new token."""
+    columns = ("id", "name", "sha256", "role", "created_ns", "last_used_ns")
+    connection.execute(table.insert(), [{name: getattr(token, name) for name in columns}])
+
+
+def delete_token(connection: Connection, token_id: str) -> int:
+    """Delete a token. Returns the number of rows: 1, or 0 if there is none."""
+    return connection.execute(table.delete().where(table.c.id == token_id)).rowcount
+
+
+def set_last_use(connection: Connection, token_id: str, last_used_ns: int) -> None:
+    """Store the time of a use."""
+    connection.execute(table.update().where(table.c.id == token_id).values(last_used_ns=last_used_ns))

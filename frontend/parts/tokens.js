@@ -1,0 +1,184 @@
+/** The tokens of the server: what each role may do, a table, and a form for a new one. An admin sees and makes them. */
+
+import { api } from "vramscope/api.js";
+import { copyButton, fill, h } from "vramscope/dom.js";
+import { ago, dateTime, isKnown } from "vramscope/format.js";
+import { confirmButton } from "vramscope/parts/confirm_button.js";
+import { problemBanner } from "vramscope/parts/ui.js";
+import { store } from "vramscope/store.js";
+
+export const ROLES = {
+  write: "also sends runs and changes them",
+  read: "looks at everything",
+  admin: "also deletes, and makes tokens",
+};
+
+export class Tokens {
+  constructor() {
+    this.element = h("section", { class: "card wide tokens" });
+  }
+
+  async load() {
+    const { required, role } = store.get().session ?? {};
+    if (required && role !== "admin") {
+      this.drawForOthers(role);
+      return;
+    }
+    try {
+      this.draw(await api.tokens());
+    } catch (error) {
+      if (error.status === 401) return;
+      fill(this.element, h("header", {}, h("h2", {}, "Tokens")), h("div", { class: "pad" }, problemBanner(error)));
+    }
+  }
+
+  drawForOthers(role) {
+    fill(
+      this.element,
+      h("header", {}, h("h2", {}, "Tokens"), h("span", { class: "spring" }), role && this.signOutButton()),
+      h(
+        "div",
+        { class: "pad" },
+        h(
+          "p",
+          { class: "muted" },
+          role && `Your token has the role ${role}: it ${ROLES[role]}. `,
+          "Tokens are made by an admin, or on the server's machine with ",
+          h("code", {}, "vramscope token create NAME"),
+          ".",
+        ),
+      ),
+    );
+  }
+
+  draw(tokens) {
+    if (!this.form) {
+      // built once, to keep the typed text and the focus
+      this.form = this.makeForm();
+      this.secret = h("div", { "aria-live": "polite" });
+      this.signedIn = h("span");
+      this.explanation = h("p", { class: "muted" });
+      this.list = h("div", { class: "scroll" });
+    }
+    if (!this.form.isConnected) {
+      fill(
+        this.element,
+        h("header", {}, h("h2", {}, "Tokens"), h("span", { class: "spring" }), this.signedIn),
+        h("div", { class: "pad stack" }, this.explanation, this.secret, this.list, this.form),
+      );
+    }
+    const { required, authenticated } = store.get().session ?? {};
+    fill(this.signedIn, required && authenticated && this.signOutButton());
+    fill(
+      this.explanation,
+      required
+        ? "This server requires tokens. "
+        : "This server listens on loopback only and requires no tokens. On another address it will. ",
+      "A token with the role read looks at everything. The role write also sends runs and changes them: a training needs it. " +
+        "The role admin also deletes, and makes tokens.",
+    );
+    this.list.hidden = tokens.length === 0;
+    fill(this.list, tokenTable(tokens.map((token) => this.tokenRow(token))));
+  }
+
+  makeForm() {
+    const name = h("input", {
+      type: "text",
+      required: true,
+      maxlength: "100",
+      placeholder: "Purpose, such as: cluster",
+      "aria-label": "Name of the new token",
+    });
+    const role = h(
+      "select",
+      { "aria-label": "Role of the new token" },
+      Object.entries(ROLES).map(([word, meaning]) => h("option", { value: word }, `${word}: ${meaning}`)),
+    );
+    const status = h("span", { class: "muted", role: "status" });
+    const form = h(
+      "form",
+      { class: "token-form" },
+      name,
+      role,
+      h("button", { class: "button primary", type: "submit" }, "Create token"),
+      status,
+    );
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      try {
+        const made = await api.createToken(name.value.trim(), role.value);
+        status.textContent = "";
+        fill(this.secret, newToken(made.token));
+        this.load();
+      } catch (error) {
+        status.textContent = error.message;
+      }
+    });
+    return form;
+  }
+
+  tokenRow(token) {
+    const now = Date.now() / 1000;
+    const when = (value, never) =>
+      isKnown(value) ? h("span", { title: dateTime(value) }, ago(value, now)) : h("span", { class: "muted" }, never);
+    const button = confirmButton("Revoke", "Revoke permanently?", async () => {
+      try {
+        await api.revokeToken(token.id);
+        this.load();
+      } catch (error) {
+        fill(this.secret, problemBanner(error));
+      }
+    });
+    return h(
+      "tr",
+      {},
+      h("td", {}, token.name),
+      h("td", {}, h("span", { class: "chip", title: ROLES[token.role] }, token.role)),
+      h("td", { class: "created" }, when(token.created_seconds, "unknown")),
+      h("td", {}, when(token.last_used_seconds, "never")),
+      h("td", { class: "number" }, button),
+    );
+  }
+
+  signOutButton() {
+    const signOut = async () => {
+      await api.signOut();
+      location.href = "/runs";
+    };
+    return h("button", { class: "button small", type: "button", onclick: signOut }, "Sign out");
+  }
+}
+
+/** A new token, which no later answer contains. */
+export function newToken(text) {
+  return h(
+    "div",
+    { class: "banner good" },
+    h("strong", {}, "Copy it now. It is shown only once."),
+    h(
+      "span",
+      { class: "secret" },
+      h("code", {}, text),
+      copyButton("Copy", () => text),
+    ),
+  );
+}
+
+function tokenTable(rows) {
+  return h(
+    "table",
+    { class: "plain" },
+    h(
+      "thead",
+      {},
+      h(
+        "tr",
+        {},
+        ["Name", "Role", "Created", "Last used", ""].map((head) =>
+          h("th", { scope: "col", class: head.toLowerCase().replace(" ", "-") || null }, head),
+        ),
+      ),
+    ),
+    h("tbody", {}, rows),
+  );
+}
