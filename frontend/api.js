@@ -25,18 +25,17 @@ export const onUnauthorized = { call: () => {} };
 /** Called with the promise of each request for a recording. Set by frame.js. */
 export const onRecordingRequest = { call: () => {} };
 
-async function request(method, path, { body, signal } = {}) {
+/** `body` is sent as JSON; `bytes`, a Blob, as it is. */
+async function request(method, path, { body, bytes, signal } = {}) {
+  const kind = bytes ? "application/octet-stream" : body === undefined ? null : "application/json";
   let response;
   try {
     response = await fetch(BASE + path, {
       method,
       signal,
       credentials: "same-origin",
-      headers:
-        body === undefined
-          ? { Accept: "application/json" }
-          : { Accept: "application/json", "Content-Type": "application/json" },
-      body: body === undefined ? undefined : JSON.stringify(body),
+      headers: { Accept: "application/json", ...(kind && { "Content-Type": kind }) },
+      body: bytes ?? (body === undefined ? undefined : JSON.stringify(body)),
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
@@ -56,37 +55,6 @@ async function request(method, path, { body, signal } = {}) {
   });
   if (response.status === 401) onUnauthorized.call();
   throw problem;
-}
-
-/** Uploads a file unchanged. Calls `onProgress(bytes)` meanwhile: fetch() does not report the progress of an upload. */
-function upload(path, file, { onProgress, signal } = {}) {
-  return new Promise((resolve, reject) => {
-    const sending = new XMLHttpRequest();
-    sending.open("POST", BASE + path);
-    sending.setRequestHeader("Accept", "application/json");
-    sending.setRequestHeader("Content-Type", "application/octet-stream");
-    sending.upload.onprogress = (event) => onProgress?.(event.loaded);
-    sending.onload = () => {
-      let answer = null;
-      try {
-        answer = JSON.parse(sending.responseText);
-      } catch {
-        // not JSON, so not from our server: the status is reported instead
-      }
-      if (sending.status >= 200 && sending.status < 300 && answer) return resolve(answer);
-      if (sending.status === 401) onUnauthorized.call();
-      return reject(
-        new Problem({ ...(answer ?? {}), status: sending.status, title: answer?.title ?? sending.statusText }),
-      );
-    };
-    sending.onerror = () =>
-      reject(
-        new Problem({ title: "The file could not be sent", detail: "The connection was closed. Nothing was stored." }),
-      );
-    sending.onabort = () => reject(new DOMException("given up", "AbortError"));
-    signal?.addEventListener("abort", () => sending.abort());
-    sending.send(file);
-  });
 }
 
 /** `{a: 1, b: null}` -> "?a=1". */
@@ -130,8 +98,12 @@ export const api = {
   snapshots: (signal) => request("GET", "/snapshots", { signal }),
   snapshot: (snapshot, signal) => request("GET", `/snapshots/${at(snapshot)}`, { signal }),
   deleteSnapshot: (snapshot) => request("DELETE", `/snapshots/${at(snapshot)}`),
-  uploadSnapshot: (file, options) =>
-    upload(`/snapshots${queryString({ name: file.name.slice(0, 200) })}`, file, options),
+  startUpload: (name, size, signal) =>
+    request("POST", "/snapshots/uploads", { body: { name, size_bytes: size }, signal }),
+  upload: (upload, signal) => request("GET", `/snapshots/uploads/${at(upload)}`, { signal }),
+  sendPart: (upload, offset, bytes, signal) =>
+    request("PUT", `/snapshots/uploads/${at(upload)}${queryString({ offset })}`, { bytes, signal }),
+  completeUpload: (upload, signal) => request("POST", `/snapshots/uploads/${at(upload)}/complete`, { signal }),
   askWhatIf: (recording, question, signal) =>
     request("POST", `/recordings/${at(recording)}/whatif`, { body: question, signal }),
   whatIf: (recording, job, signal) => request("GET", `/recordings/${at(recording)}/whatif/${at(job)}`, { signal }),

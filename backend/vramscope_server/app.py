@@ -39,6 +39,7 @@ from vramscope_server.api import (
     steps,
     timeline,
     tokens,
+    uploads,
     whatif,
 )
 from vramscope_server.api.oom import routes
@@ -101,6 +102,7 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
         whatif,
         events,
         snapshots,
+        uploads,
         figures,
         anatomy,
         recording_prediction,

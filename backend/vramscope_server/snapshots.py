@@ -1,6 +1,7 @@
 """Snapshot files: received, converted to columns by a separate process, and opened.
 
-An uploaded file is under ``incoming`` until it is complete. Then it waits; one is converted at a time. Its columns become
+An uploaded file is under ``incoming`` until it is complete, or under ``uploading`` if it comes in parts (uploads.py). Then it
+waits; one is converted at a time. Its columns become
 a folder ``<id>``, under ``making`` first, so that a folder is always complete. Nothing else writes here. Files under
 ``incoming`` and ``making`` at the start of the server were cut off, and are deleted.
 """
@@ -37,6 +38,7 @@ from vramscope_server.store.snapshots import (
     update_snapshot,
 )
 from vramscope_server.store.writer import QueueFull, StorageTrouble, Writer, WriterClosed
+from vramscope_server.uploads import Uploads
 
 log = logging.getLogger("vramscope_server.snapshots")
 T = TypeVar("T")
@@ -53,12 +55,18 @@ class DiskFull(Exception):
 
 @dataclass(eq=False)
 class Upload:
-    """An upload in progress. Written by one thread at a time."""
+    """A file that is received as one body. Written by one thread at a time."""
 
     path: Path
     check_room: Callable[[int], None]
     hash: Any = field(default_factory=hashlib.sha256)
     size_bytes: int = 0
+
+    @property
+    def sha256(self) -> str:
+        """Hash of what was received."""
+        digest: str = self.hash.hexdigest()
+        return digest
 
     def write(self, data: bytes) -> None:
         """Write the next bytes. Raises DiskFull, OSError."""
@@ -97,6 +105,7 @@ class Snapshots:
         self._taking = threading.Lock()
         self._closing = False
         self._thread: threading.Thread | None = None
+        self.uploads = Uploads(folder / "uploading", self._check_room)
         self.forget: Callable[[str], None] = lambda ident: None
         """Called with the recording id of a deleted device."""
 
@@ -104,6 +113,7 @@ class Snapshots:
         """Delete what was cut off, and continue with what waited."""
         for part in ("incoming", "making"):
             shutil.rmtree(self.folder / part, ignore_errors=True)
+        self.uploads.drop_old()
         with self._database.reader() as connection:
             stored = list_snapshots(connection)
         for snapshot in reversed(stored):
@@ -134,23 +144,22 @@ class Snapshots:
             self._check_room(announced_bytes)
         return Upload(self.folder / "incoming" / secrets.token_hex(16), self._check_room)
 
-    def take(self, upload: Upload, name: str) -> tuple[StoredSnapshot, bool]:
-        """Make a snapshot of a complete upload, or return the one of the same file (and True). Raises as Writer.do."""
-        sha256 = upload.hash.hexdigest()
+    def take(self, file: Path, sha256: str, name: str) -> tuple[StoredSnapshot, bool]:
+        """Make a snapshot of a complete file, or return the one of the same file (and True). Raises as Writer.do."""
         with self._taking:
             with self._database.reader() as connection:
                 known = snapshot_of_file(connection, sha256)
             if known is not None and known.state != "failed":
-                upload.drop()
+                file.unlink()
                 return known, True
             if known is not None:  # a retry may succeed
                 self.delete(known.id)
             made = StoredSnapshot(
-                id=secrets.token_hex(6), sha256=sha256, name=name, bytes=upload.size_bytes, stored_bytes=0, state="waiting",
+                id=secrets.token_hex(6), sha256=sha256, name=name, bytes=file.stat().st_size, stored_bytes=0, state="waiting",
                 problem=None, received_ns=time.time_ns(), devices=[], notes=[],
             )  # fmt: skip
             (self.folder / "waiting").mkdir(exist_ok=True)
-            upload.path.rename(self._file(made.id))
+            file.rename(self._file(made.id))
             with contextlib.ExitStack() as unless_stored:
                 unless_stored.callback(self._file(made.id).unlink, missing_ok=True)
                 self._change(lambda connection: insert_snapshot(connection, made))

@@ -1,9 +1,9 @@
 /** Upload of snapshot files, one after the other, with progress. */
 
-import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, percent } from "vramscope/format.js";
 import { problemBanner } from "vramscope/parts/ui.js";
+import { uploadInParts } from "vramscope/parts/upload_in_parts.js";
 
 export class SnapshotUpload {
   waiting = [];
@@ -58,7 +58,7 @@ export class SnapshotUpload {
       this.request = new AbortController();
       this.draw();
       try {
-        const taken = await api.uploadSnapshot(this.file, {
+        const taken = await uploadInParts(this.file, {
           signal: this.request.signal,
           onProgress: (sent) => {
             this.sent = sent;

@@ -86,6 +86,21 @@ class UploadedSnapshot(SnapshotRow):
     """Whether the same file is stored already."""
 
 
+class UploadState(TypedDict):
+    """An upload in parts."""
+
+    upload: str
+    """Identifier of the upload."""
+    name: str
+    """Name of the file."""
+    size_bytes: int
+    """Size of the file."""
+    received_bytes: int
+    """Bytes that the server has: the offset of the next part."""
+    part_bytes: int
+    """Maximum size of a part."""
+
+
 class SnapshotList(TypedDict):
     """Snapshot files of the server."""
 

@@ -24,6 +24,7 @@ router = APIRouter(tags=["snapshots"])
 
 _WRITTEN_BYTES: Final = 1 << 20
 MAX_NAME: Final = 200
+DEFAULT_NAME: Final = "snapshot.pickle"
 
 Name = Annotated[str, Query(max_length=MAX_NAME, description="Name of the file.")]
 
@@ -36,24 +37,29 @@ Name = Annotated[str, Query(max_length=MAX_NAME, description="Name of the file."
     | answers_with(UploadedSnapshot, status=202, text="The file waits to be converted."),
     openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": {}}}},
 )
-async def post_snapshot(request: Request, name: Name = "snapshot.pickle") -> Response:
-    """The body is a file of ``torch.cuda.memory._dump_snapshot``, plain or gzipped, up to 16 GiB."""
+async def post_snapshot(request: Request, name: Name = DEFAULT_NAME) -> Response:
+    """The body is a file of ``torch.cuda.memory._dump_snapshot``, plain or gzipped, up to 16 GiB.
+
+    A large file is better sent in parts (`POST /snapshots/uploads`): it survives a lost connection, and proxies let it through.
+    """
     services: Services = request.app.state.services
     announced = _announced(request)
     try:
         upload = await to_thread.run_sync(services.snapshots.upload, announced)
     except (DiskFull, OSError) as trouble:
-        raise _full(trouble) from None
+        raise full(trouble) from None
     try:
         await _receive(request, upload)
         if not upload.size_bytes:
             raise InvalidParameter("The file is empty.", field="body", seen=0, expected="a snapshot file")
         with storing("stored"):
-            stored, known = await to_thread.run_sync(services.snapshots.take, upload, name.strip() or "snapshot.pickle")
+            stored, known = await to_thread.run_sync(
+                services.snapshots.take, upload.path, upload.sha256, name.strip() or DEFAULT_NAME
+            )
     except ClientDisconnect:
         return Response(status_code=499)  # the client is gone
     except (DiskFull, OSError) as trouble:
-        raise _full(trouble) from None
+        raise full(trouble) from None
     finally:
         upload.drop()
     return answer({"known": known, **snapshot_row(services, stored)}, 200 if known else 202)
@@ -164,7 +170,7 @@ def _too_large(seen: str) -> TooLarge:
     )
 
 
-def _full(trouble: Exception) -> Storage:
+def full(trouble: Exception) -> Storage:
     if isinstance(trouble, OSError) and trouble.errno != errno.ENOSPC:
         return Storage(f"Nothing was stored: {trouble.strerror}.", headers={"Connection": "close"})
     reason = f": {trouble}" if isinstance(trouble, DiskFull) else ""

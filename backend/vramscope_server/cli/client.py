@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import httpx
@@ -30,6 +30,13 @@ class Failure(Exception):
         self.code = code
 
 
+class Unreachable(Failure):
+    """No server answers, or something else does: a later try may succeed."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence, NO_SERVER)
+
+
 def ask(server: str, path: str, **parameters: Any) -> Any:
     """GET an answer of the API. Raises Failure: 3 not found, 4 no or a broken server, 2 any other refusal.
 
@@ -46,13 +53,6 @@ def ask(server: str, path: str, **parameters: Any) -> Any:
 def fetch(server: str, path: str, **parameters: Any) -> bytes:
     """GET bytes. Raises Failure as ``ask`` does."""
     return _get(server, path, parameters).content
-
-
-def send_file(server: str, path: str, pieces: Iterable[bytes], size_bytes: int, **parameters: Any) -> Any:
-    """POST a file in pieces. Raises Failure as ``ask`` does."""
-    headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size_bytes)}
-    response = _request("POST", server, path, parameters, content=pieces, headers=headers)
-    return _read(server, response)
 
 
 def change(server: str, path: str, values: Mapping[str, Any]) -> None:
@@ -84,31 +84,57 @@ def _get(server: str, path: str, parameters: dict[str, Any]) -> httpx.Response:
 
 
 def _request(method: str, server: str, path: str, parameters: dict[str, Any], **body: Any) -> httpx.Response:
-    base = address(server)
+    with Connection(server) as connection:
+        return connection.request(method, path, parameters, **body)
+
+
+class Connection:
+    """Connection to a server, for one request or several. Raises Failure if its address or the proxy cannot be used."""
+
+    def __init__(self, server: str) -> None:
+        self._base = address(server)
+        self._client = _client(self._base)
+
+    def __enter__(self) -> Connection:
+        self._client.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._client.__exit__(*error)
+
+    def request(self, method: str, path: str, parameters: Mapping[str, Any] = {}, **body: Any) -> httpx.Response:
+        """Send a request. Raises Failure as ``ask`` does."""
+        base = self._base
+        query = {name: _sendable(value) for name, value in parameters.items() if value not in (None, "")}
+        try:
+            response = self._client.request(method, f"{base}/api/v1{path}", params=query, **body)
+        except httpx.TimeoutException as fault:
+            seconds = CONNECT_SECONDS if isinstance(fault, httpx.ConnectTimeout) else ANSWER_SECONDS
+            raise Unreachable(f"the server at {base} did not answer within {seconds} s.") from None
+        except httpx.InvalidURL:  # (the server's address was read above)
+            raise Failure("the request is too long.", BAD_ARGUMENTS) from None
+        except httpx.HTTPError as fault:
+            raise Unreachable(
+                f"no server answers at {base} ({_why(fault)}). Start one with: {how_to_start(base)}"
+            ) from None
+        if not response.is_success:
+            raise _failure(base, response)
+        return response
+
+    def ask(self, method: str, path: str, parameters: Mapping[str, Any] = {}, **body: Any) -> Any:
+        """The answer to a request, decoded. Raises Failure as ``ask`` does."""
+        return _read(self._base, self.request(method, path, parameters, **body))
+
+
+def _client(base: str) -> httpx.Client:
     token = os.environ.get("VRAMSCOPE_TOKEN", "").strip()
     headers = {"Authorization": f"Bearer {token}"} if token.isascii() and token else {}
-    query = {name: _sendable(value) for name, value in parameters.items() if value not in (None, "")}
     patience = httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
     try:
         # A proxy of the environment cannot reach this machine's own loopback.
-        client = httpx.Client(timeout=patience, trust_env=not is_local(base), headers=headers)
+        return httpx.Client(timeout=patience, trust_env=not is_local(base), headers=headers)
     except (ImportError, ValueError, OSError, httpx.InvalidURL) as fault:
         raise Failure(f"a proxy or certificate of the environment cannot be used: {fault}", BAD_ARGUMENTS) from None
-    try:
-        with client:
-            response = client.request(method, f"{base}/api/v1{path}", params=query, **body)
-    except httpx.TimeoutException as fault:
-        seconds = CONNECT_SECONDS if isinstance(fault, httpx.ConnectTimeout) else ANSWER_SECONDS
-        raise Failure(f"the server at {base} did not answer within {seconds} s.", NO_SERVER) from None
-    except httpx.InvalidURL:  # (the server's address was read above)
-        raise Failure("the request is too long.", BAD_ARGUMENTS) from None
-    except httpx.HTTPError as fault:
-        raise Failure(
-            f"no server answers at {base} ({_why(fault)}). Start one with: {how_to_start(base)}", NO_SERVER
-        ) from None
-    if not response.is_success:
-        raise _failure(base, response)
-    return response
 
 
 def address(server: str) -> str:
@@ -178,12 +204,12 @@ def _failure(base: str, response: httpx.Response) -> Failure:
         near = [plain(str(name)) for name in problem.get("suggestions") or []]
         return Failure(f"{detail} {'Did you mean: ' + ', '.join(near) if near else ''}".strip(), NOT_FOUND)
     if response.status_code in (401, 403):
-        detail += " (set VRAMSCOPE_TOKEN to a token with the scope read)"
+        detail += f" (set VRAMSCOPE_TOKEN to a token with the role {plain(str(problem.get('expected') or 'read'))})"
     return Failure(detail, NO_SERVER if response.status_code >= 500 else BAD_ARGUMENTS)
 
 
 def _not_ours(base: str, response: httpx.Response) -> Failure:
-    return Failure(f"{base} is not a vramscope server (status {response.status_code}).", NO_SERVER)
+    return Unreachable(f"{base} is not a vramscope server (status {response.status_code}).")
 
 
 def _why(fault: httpx.HTTPError) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,18 +13,18 @@ from typing_extensions import TypedDict
 
 from vramscope_server.analysis.number_format import UNKNOWN, amount, count, duration, percent
 from vramscope_server.answers.snapshots import SnapshotRow, UploadedSnapshot
-from vramscope_server.cli.client import Failure, ask, print_json, send_file
+from vramscope_server.cli.client import Failure, ask, print_json
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.cli.format import plain
 from vramscope_server.cli.progress import Bar
 from vramscope_server.cli.tables import Column, console, print_table
 from vramscope_server.cli.trace_source import readable
+from vramscope_server.cli.upload import upload_file
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
 
 SHOWN: Final = 12
-_CHUNK_BYTES: Final = 1 << 20
 _LOOK_SECONDS: Final = 0.3
 _COLUMNS: Final = (
     Column("BYTES", number=True),
@@ -243,9 +242,7 @@ def _share(part: int, whole: int) -> str:
 
 def _upload(path: Path, as_json: bool, server: str) -> None:
     with Bar("sending") as tell:
-        answer: UploadedSnapshot = send_file(
-            server, "/snapshots", _pieces(path, tell), path.stat().st_size, name=path.name[:200]
-        )
+        answer: UploadedSnapshot = upload_file(server, path, tell)
     base = server.strip().rstrip("/")
     address = f"{base}/snapshots/{urllib.parse.quote(answer['snapshot'])}"
     with Bar("server is reading") as tell:
@@ -262,12 +259,3 @@ def _upload(path: Path, as_json: bool, server: str) -> None:
     if answer["known"]:
         print("The server already has this file.")
     print(address)
-
-
-def _pieces(path: Path, tell: Callable[[int, int], None]) -> Iterator[bytes]:
-    total, sent = path.stat().st_size, 0
-    with path.open("rb") as file:
-        while piece := file.read(_CHUNK_BYTES):
-            yield piece
-            sent += len(piece)
-            tell(sent, total)

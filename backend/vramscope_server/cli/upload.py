@@ -1,0 +1,55 @@
+"""Uploads a file to a server in parts, and goes on where it was after a lost connection."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from vramscope_server.answers.snapshots import UploadedSnapshot, UploadState
+from vramscope_server.cli.client import Connection, Failure, Unreachable
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
+from vramscope_server.cli.format import plain
+
+PAUSES_SECONDS: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 30.0)
+"""Pauses before the tries after a lost connection, or an answer that is not the server's own."""
+
+
+def upload_file(server: str, path: Path, tell: Callable[[int, int], None]) -> UploadedSnapshot:
+    """Send a snapshot file. Raises Failure as ``client.ask`` does, for a lost connection after the last try."""
+    size = path.stat().st_size
+    if not size:
+        raise Failure(f"{plain(str(path))} is empty.", BAD_ARGUMENTS)
+    with Connection(server) as connection, path.open("rb") as file:
+        wanted = {"name": path.name[:200], "size_bytes": size}
+        state: UploadState = connection.ask("POST", "/snapshots/uploads", json=wanted)
+        place = f"/snapshots/uploads/{state['upload']}"
+
+        def send_part() -> UploadState:
+            file.seek(state["received_bytes"])
+            part = file.read(state["part_bytes"])
+            headers = {"Content-Type": "application/octet-stream"}
+            offset = {"offset": state["received_bytes"]}
+            return connection.ask("PUT", place, offset, content=part, headers=headers)  # type: ignore[no-any-return]
+
+        while state["received_bytes"] < size:
+            state = _patiently(send_part, lambda: connection.ask("GET", place))
+            tell(state["received_bytes"], size)
+        done: UploadedSnapshot = connection.ask("POST", f"{place}/complete")
+        return done
+
+
+def _patiently(send: Callable[[], UploadState], look: Callable[[], UploadState]) -> UploadState:
+    """The state after a part; after a lost connection the state as the server knows it. Raises Failure."""
+    try:
+        return send()
+    except Unreachable as failure:
+        last = failure
+    for pause in PAUSES_SECONDS:
+        time.sleep(pause)
+        try:
+            return look()
+        except Unreachable as failure:
+            last = failure
+    raise last

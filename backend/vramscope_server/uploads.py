@@ -1,0 +1,124 @@
+"""Uploads in parts: a file grows under ``uploading`` until it is complete, also across a lost connection or a restart.
+
+Beside the bytes ``<id>`` lies ``<id>.json`` with its name and its size. The number of received bytes is the file's size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+PART_BYTES: Final = 1 << 20
+"""Maximum size of a part: what proxies let through without being told."""
+KEPT_SECONDS: Final = 24 * 3600.0
+"""Time after its last part in which an upload can go on."""
+_READ_BYTES: Final = 1 << 20
+
+
+class WrongOffset(Exception):
+    """The part does not continue the file."""
+
+    def __init__(self, received_bytes: int) -> None:
+        super().__init__(f"{received_bytes} bytes were received")
+        self.received_bytes = received_bytes
+
+
+class StartedUpload(NamedTuple):
+    """An upload whose parts are being received."""
+
+    id: str
+    name: str
+    size_bytes: int
+    received_bytes: int
+
+
+class Uploads:
+    """Uploads in parts. Any thread may call it. ``check_room(bytes)`` raises DiskFull if they do not fit on the disk."""
+
+    def __init__(self, folder: Path, check_room: Callable[[int], None]) -> None:
+        self._folder = folder
+        self._check_room = check_room
+        self._lock = threading.Lock()
+        self._hashes: dict[str, Any] = {}
+        """Hash of what was received, by id; missing after a restart."""
+
+    def begin(self, name: str, size_bytes: int) -> StartedUpload:
+        """A new upload. Raises DiskFull, OSError."""
+        self.drop_old()
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._check_room(size_bytes)
+        ident = secrets.token_hex(16)
+        (self._folder / ident).touch()
+        (self._folder / f"{ident}.json").write_text(json.dumps({"name": name, "size_bytes": size_bytes}))
+        self._hashes[ident] = hashlib.sha256()
+        return StartedUpload(ident, name, size_bytes, 0)
+
+    def find(self, ident: str) -> StartedUpload:
+        """An upload as far as it has come. Raises LookupError."""
+        try:
+            about = json.loads(self.about(ident).read_text())
+            return StartedUpload(ident, about["name"], about["size_bytes"], self.path(ident).stat().st_size)
+        except (OSError, ValueError):
+            raise LookupError(ident) from None
+
+    def append(self, ident: str, offset: int, data: bytes) -> StartedUpload:
+        """Add a part. One that was received already is skipped: its answer may have been lost.
+
+        Raises LookupError, WrongOffset, DiskFull, OSError.
+        """
+        with self._lock:
+            known = self.find(ident)
+            end = offset + len(data)
+            if offset > known.received_bytes or end > known.size_bytes:
+                raise WrongOffset(known.received_bytes)
+            new = data[known.received_bytes - offset :]
+            if not new:
+                return known
+            self._check_room(len(new))
+            with self.path(ident).open("ab") as file:
+                file.write(new)
+            if ident in self._hashes:
+                self._hashes[ident].update(new)
+            return known._replace(received_bytes=end)
+
+    def sha256(self, ident: str) -> str:
+        """Hash of a complete file. After a restart of the server it is read for that, a second a GB."""
+        known = self._hashes.get(ident)
+        if known is None:
+            known = hashlib.sha256()
+            with self.path(ident).open("rb") as file:
+                while data := file.read(_READ_BYTES):
+                    known.update(data)
+        digest: str = known.hexdigest()
+        return digest
+
+    def drop(self, ident: str) -> None:
+        """Forget an upload, and delete what is still here of it."""
+        self._hashes.pop(ident, None)
+        self.path(ident).unlink(missing_ok=True)
+        self.about(ident).unlink(missing_ok=True)
+
+    def drop_old(self) -> None:
+        """Delete uploads that no part has reached for a day."""
+        for about in self._folder.glob("*.json"):
+            path = about.with_suffix("")
+            newest = path.stat().st_mtime if path.exists() else 0.0
+            if time.time() - newest > KEPT_SECONDS:
+                self.drop(about.stem)
+
+    def path(self, ident: str) -> Path:
+        """File of an upload. Raises LookupError for what cannot be an id."""
+        if not re.fullmatch(r"[0-9a-f]{32}", ident):
+            raise LookupError(ident)
+        return self._folder / ident
+
+    def about(self, ident: str) -> Path:
+        """File with the name and the size of an upload."""
+        return self.path(ident).with_suffix(".json")
