@@ -19,6 +19,7 @@ class SettingsPage {
     document.title = "Settings · vramscope";
     this.trouble = h("div");
     this.tokens = new Tokens();
+    this.alerts = new AlertRules();
     this.storage = h("section", { class: "card" });
     this.versions = h("section", { class: "card" });
     this.appearance = h("section", { class: "card" });
@@ -31,7 +32,7 @@ class SettingsPage {
         "div",
         { class: "settings" },
         this.tokens.element,
-        new AlertRules().element,
+        this.alerts.element,
         this.appearance,
         this.storage,
         this.versions,
@@ -47,6 +48,7 @@ class SettingsPage {
       if (state.session === session) return;
       session = state.session; // whether tokens are required is known only after the page is shown
       this.tokens.load();
+      this.alerts.load();
       this.starts.draw();
     });
     this.timer = setInterval(() => !document.hidden && this.loadServer(), 15_000);

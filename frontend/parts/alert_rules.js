@@ -3,6 +3,7 @@
 import { api } from "vramscope/api.js";
 import { fill, h, setText } from "vramscope/dom.js";
 import { problemBanner } from "vramscope/parts/ui.js";
+import { store } from "vramscope/store.js";
 
 const MIB = 2 ** 20;
 
@@ -63,6 +64,15 @@ export class AlertRules {
       threshold.value = String(Number((rules[name][limit] / size).toPrecision(6)));
       threshold.disabled = !rules[name].on;
     }
+    if (store.get().session?.role === "read") this.forReadersOnly();
+  }
+
+  forReadersOnly() {
+    for (const { on, threshold } of this.fields.values()) {
+      on.disabled = true;
+      if (threshold) threshold.disabled = true;
+    }
+    this.setStatus("Your token has the role read: it cannot change these rules.");
   }
 
   line(name, words, limit, size, unit, meaning) {

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +54,7 @@ def test_every_setting_that_the_container_sets_is_one_of_the_servers(compose):
 
 def test_the_services_are_closed_and_reached_on_loopback_only(compose):
     services = compose["services"]
-    assert set(services) == {"server", "server-postgres", "postgres"}
+    assert set(services) == {"server", "server-postgres", "postgres", "caddy", "backup", "backup-postgres"}
     assert "profiles" not in services["server"]
     for name in ("server", "server-postgres"):
         service = services[name]
@@ -77,6 +78,43 @@ def test_the_postgres_profile_waits_for_its_database_and_names_it_rightly(compos
     assert url == "postgresql+psycopg://vramscope@postgres/vramscope"
     assert database["environment"]["POSTGRES_USER"] == database["environment"]["POSTGRES_DB"] == "vramscope"
     assert server["environment"]["PGPASSWORD"] == database["environment"]["POSTGRES_PASSWORD"]
+    assert database["environment"]["POSTGRES_PASSWORD"] == "${POSTGRES_PASSWORD:-}", (
+        "none by default: it refuses to start"
+    )
+
+
+def test_every_service_has_a_limit_of_memory_and_starts_again(compose):
+    for name, service in compose["services"].items():
+        assert service["mem_limit"] and service["restart"] == "unless-stopped", name
+
+
+def test_settings_of_the_env_file_reach_the_server_but_for_those_of_the_container(compose):
+    for name in ("server", "server-postgres"):
+        service = compose["services"][name]
+        assert service["env_file"] == [{"path": ".env", "required": False}]
+        inside = service["environment"]
+        assert (inside["VRAMSCOPE_HOST"], inside["VRAMSCOPE_PORT"]) == ("0.0.0.0", "8265")
+        assert inside["VRAMSCOPE_DATA_DIR"] == "/data"
+
+
+def test_each_variable_of_the_example_is_used_or_a_setting_and_each_that_is_used_stands_there(compose):
+    from vramscope_server.settings import Settings
+
+    example = set(re.findall(r"^#? ?([A-Z_]+)=", (ROOT / "env.example").read_text(), re.MULTILINE))
+    used = set(re.findall(r"(?<!\$)\$\{([A-Z_]+)", (ROOT / "docker-compose.yml").read_text()))
+    assert used <= example
+    assert example - used <= {f"VRAMSCOPE_{name.upper()}" for name in Settings.model_fields}
+
+
+def test_a_backup_is_made_by_the_command_that_the_docs_name(compose):
+    from vramscope_server.cli import app
+
+    command = compose["services"]["backup"]["command"]
+    assert command[:2] == ["vramscope", "backup"]
+    options = {option for p in typer.main.get_command(app).commands["backup"].params for option in p.opts}
+    assert {word for word in command if word.startswith("--")} <= options
+    assert {v.partition(":")[2] for v in compose["services"]["backup"]["volumes"]} == {"/data", "/backup"}
+    assert "/data /backup" in DOCKERFILE, "made in the image, for the user that writes there"
 
 
 def test_every_volume_is_declared(compose):

@@ -189,6 +189,8 @@ def test_a_server_that_demands_a_token_gets_one(page: Any, own_server: Any) -> N
     page.goto(f"{own.url}/settings")
     page.get_by_text("Your token has the role read: it looks at everything.").wait_for()
     assert page.get_by_label("Name of the new token").count() == 0, "only an admin makes tokens"
+    page.get_by_text("it cannot change these rules").wait_for()
+    assert page.locator("[data-rule=headroom]").get_by_role("checkbox").is_disabled()
     page.get_by_role("button", name="Sign out").click()
     page.get_by_label("Token", exact=True).wait_for()  # (the page that is left has a "Name of the new token")
     assert not page.context.cookies()

@@ -101,6 +101,20 @@ def token(
 
 
 @app.command()
+def backup(
+    folder: Annotated[Path, typer.Argument(help="Folder for the copies")],
+    every: Annotated[float, typer.Option(min=0, help="Hours between two copies, until Ctrl-C (0 = one copy)")] = 0,
+    keep: Annotated[int, typer.Option(min=0, help="Number of copies that stay (0 = all)")] = 7,
+    database: Annotated[str | None, typer.Option(help="Path of the SQLite file")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the SQLite file, without --database")] = None,
+) -> None:
+    """Copy an SQLite database and its snapshot files while the server runs."""
+    from vramscope_server.cli.backup import show
+
+    show(folder, every, keep, database, data_dir)
+
+
+@app.command()
 def demo(
     steps: Annotated[int, typer.Option(min=0, help="Optimizer steps (0 = until Ctrl-C)")] = 0,
     server: ServerUrl = DEFAULT_SERVER,

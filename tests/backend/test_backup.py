@@ -1,0 +1,119 @@
+"""A copy of a database under load is whole, and a server starts on it as the docs say."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from running import PATIENCE_SECONDS, RunningServer
+from snapshot_maker import snapshot_of
+from wire_maker import Agent
+
+from vramscope_server.cli import run_command
+from vramscope_server.cli.backup import back_up, prune
+from vramscope_server.store.database import Database
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def with_snapshot(server: RunningServer) -> str:
+    import pickle
+
+    answer = server.http.post("/snapshots", content=pickle.dumps(snapshot_of(20)), params={"name": "a.pickle"})
+    ident = str(answer.json()["snapshot"])
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while server.get(f"/snapshots/{ident}")["state"] != "ready":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return ident
+
+
+def test_a_copy_under_load_is_restored_as_the_docs_say(
+    start_server: Callable[..., RunningServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = start_server()
+    data = Path(server.services.settings.data_dir)
+    ident = with_snapshot(server)
+    agent, stop = Agent(), threading.Event()
+    stored: list[int] = []
+
+    def write() -> None:
+        while not stop.is_set():
+            assert server.post(agent.body(agent.samples(50))).status_code == 200
+            stored.append(50)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(stored) < 20:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    before = sum(stored)
+    assert run_command(["backup", str(tmp_path / "backup"), "--data-dir", str(data)]) == 0
+    stop.set()
+    writing.join()
+    copy = Path(capsys.readouterr().out.partition(" (")[0])
+    assert copy.parent == tmp_path / "backup" and oct(copy.stat().st_mode & 0o777) == "0o600"
+
+    # the commands of the docs, with our folders
+    [block] = re.findall(r"```sh\n(cd ~/.local.*?)```", (DOCS / "deployment.md").read_text(), re.DOTALL)
+    fresh = tmp_path / "fresh"
+    shutil.copytree(data, fresh)  # (what a crash would leave)
+    script = block.replace("~/.local/share/vramscope", str(fresh)).replace("vramscope server\n", "")
+    script = script.replace("/backup/snapshots", f"{copy.parent}/snapshots")
+    script = re.sub(r" /backup/vramscope-\w+\.db", f" {copy}", script)
+    subprocess.run(["sh", "-e", "-c", script], check=True)
+    restored = start_server(data_dir=fresh)
+    with restored.services.database.reader() as connection:
+        rows = connection.exec_driver_sql("SELECT sum(rows) FROM chunks WHERE stream = 'samples'").scalar()
+    assert before <= int(rows) <= sum(stored), "what was stored before the copy, and nothing that was not sent"
+    assert restored.get(f"/snapshots/{ident}")["state"] == "ready"
+    assert restored.http.get(f"/recordings/{ident}-0/moments").status_code == 200
+
+
+def test_the_newest_copies_stay_and_snapshots_that_one_of_them_lists(tmp_path: Path) -> None:
+    Database(f"sqlite:///{tmp_path}/vramscope.db").close()
+    folder = tmp_path / "backup"
+    for number, idents in enumerate((["a"], ["a", "b"], ["b"])):
+        with sqlite3.connect(tmp_path / "vramscope.db") as connection:
+            connection.execute("DELETE FROM snapshots")
+            for ident in idents:
+                values = (ident, ident, "x", 1, 1, "ready", 1, "[]", "[]")
+                connection.execute(
+                    "INSERT INTO snapshots (id, sha256, name, bytes, stored_bytes, state, received_ns, devices, notes) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    values,
+                )
+        connection.close()
+        for ident in idents:
+            (tmp_path / "snapshots" / ident).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "snapshots" / ident / "column").write_text(ident)
+        made = back_up(tmp_path / "vramscope.db", tmp_path / "snapshots", folder)
+        made.rename(folder / f"vramscope-2026112{number}T000000Z.db")
+    assert prune(folder, 2) == 1
+    assert {path.name for path in (folder / "snapshots").iterdir()} == {"a", "b"}
+    assert prune(folder, 1) == 1
+    assert [path.name for path in folder.glob("*.db")] == ["vramscope-20261122T000000Z.db"]
+    assert (folder / "snapshots" / "b" / "column").read_text() == "b"
+    assert {path.name for path in (folder / "snapshots").iterdir()} == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        (["--data-dir", "/nonexistent"], "there is no database at /nonexistent/vramscope.db"),
+        (["--database", "postgresql://db/vramscope"], "for PostgreSQL: pg_dump vramscope"),
+    ],
+)
+def test_what_cannot_be_copied_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], where: list[str], told: str
+) -> None:
+    assert run_command(["backup", str(tmp_path), *where]) == 2
+    assert told in capsys.readouterr().err
