@@ -19,9 +19,10 @@ export class Tokens {
   }
 
   async load() {
-    const { required, role } = store.get().session ?? {};
-    if (required && role !== "admin") {
-      this.drawForOthers(role);
+    const { session } = store.get();
+    if (!session) return; // this is called again when it is known
+    if (session.required && session.role !== "admin") {
+      this.drawForOthers(session.role);
       return;
     }
     try {
