@@ -31,7 +31,7 @@ class Received:
 
 
 class Intake:
-    """Bytes of batches that have arrived and are not stored yet. For one event loop.
+    """Bytes of batches that have arrived and are not stored yet. Used on one event loop; :meth:`problem` on any thread.
 
     Announced bytes do not count: whoever announces and sends nothing takes no memory.
     """
@@ -46,7 +46,7 @@ class Intake:
         """Why batches were refused in the last seconds, or None."""
         if self._refused_at is None or time.monotonic() - self._refused_at > REFUSED_SECONDS:
             return None
-        incomplete = [body.bytes for body in self._bodies if not body.is_complete]
+        incomplete = [body.bytes for body in list(self._bodies) if not body.is_complete]
         return (
             f"Batches are refused until others are stored: {self.bytes:,} of {self._most_bytes:,} bytes are in use, "
             f"{sum(incomplete):,} of them by {len(incomplete)} requests that are not complete."

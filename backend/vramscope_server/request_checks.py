@@ -6,6 +6,7 @@ Host header must name this machine (against DNS rebinding), and unsafe methods m
 
 from __future__ import annotations
 
+import re
 import urllib.parse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal, TypedDict
@@ -28,6 +29,8 @@ MAX_BODY_BYTES: Final = 1 << 20
 """Maximum size of a JSON body; batches and snapshots have limits of their own."""
 _LARGE: Final = ("/api/v1/batches", "/api/v1/snapshots")
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
+_WHATIF: Final = re.compile(r"/api/v1/recordings/[^/]+/whatif")
+"""A POST that changes nothing: it starts a computation."""
 
 CSP: Final = (
     "default-src 'self'; script-src 'self'{scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
@@ -197,8 +200,9 @@ def role_needed(method: str, path: str) -> Role | None:
         return None
     if method == "DELETE" or path.startswith("/api/v1/tokens"):
         return "admin"
-    # A what-if changes nothing: it is a POST because it takes long.
-    return "read" if method in _SAFE or path.endswith("/whatif") else "write"
+    if method in _SAFE or (method == "POST" and _WHATIF.fullmatch(path)):
+        return "read"
+    return "write"
 
 
 def _name(host: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import threading
 import time
 from collections import deque
-from concurrent.futures import Executor
+from concurrent.futures import Executor, TimeoutError
 from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -29,6 +30,8 @@ MAX_FAILURES: Final = 20
 FAILURE_WINDOW_SECONDS: Final = 60.0
 REREAD_SECONDS: Final = 5.0
 """Time after which tokens are read again: ``vramscope token`` changes them beside the server."""
+NEW_TOKEN_SECONDS: Final = 1.0
+"""Maximum wait for the database before an unknown token is refused. All other requests wait with it."""
 _USED_EVERY_NS: Final = 60 * 1_000_000_000
 
 
@@ -43,6 +46,8 @@ class Tokens:
         self._failures: dict[str, deque[float]] = {}
         self._known: dict[str, Token] = {}
         self._read_at = 0.0
+        self._changing = threading.Lock()
+        """Held while tokens are read or changed: what was read before a change must not replace it."""
         self._read()
 
     def make_first(self) -> str | None:
@@ -52,15 +57,17 @@ class Tokens:
     def make(self, name: str, role: Role) -> tuple[Token, str]:
         """A new token: the stored row, and the plain text, which is not stored. Blocks until it is stored."""
         token, plain = new_token(name, role)
-        self._writer.do(lambda connection, _: insert_token(connection, token)).result(30)
-        self._known[token.id] = token
+        with self._changing:
+            self._writer.do(lambda connection, _: insert_token(connection, token)).result(30)
+            self._known[token.id] = token
         return token, plain
 
     def delete(self, token_id: str) -> None:
         """Revoke a token at once. Raises LookupError."""
-        if not self._writer.do(lambda connection, _: delete_token(connection, token_id)).result(30):
-            raise LookupError(token_id)
-        self._known.pop(token_id, None)
+        with self._changing:
+            if not self._writer.do(lambda connection, _: delete_token(connection, token_id)).result(30):
+                raise LookupError(token_id)
+            self._known.pop(token_id, None)
 
     def find(self, plain: str) -> Token | None:
         """Token with this text; compares with all of them in constant time."""
@@ -69,7 +76,8 @@ class Tokens:
             self._read_at = time.monotonic()
             reading = self._executor.submit(self._read_if_possible)
             if found is None:  # it may be new
-                reading.result(REREAD_SECONDS)
+                with contextlib.suppress(TimeoutError):
+                    reading.result(NEW_TOKEN_SECONDS)
                 found = self._find(plain)
         if found is not None:
             self._note_use(found)
@@ -113,12 +121,13 @@ class Tokens:
             self._read()
 
     def _read(self) -> None:
-        with self._database.reader() as connection:
-            stored = {token.id: token for token in read_tokens(connection)}
-        for token in stored.values():  # a use may not be stored yet
-            if token.id in self._known:
-                token.last_used_ns = self._known[token.id].last_used_ns
-        self._known = stored
+        with self._changing:
+            with self._database.reader() as connection:
+                stored = {token.id: token for token in read_tokens(connection)}
+            for token in stored.values():  # a use may not be stored yet
+                if token.id in self._known:
+                    token.last_used_ns = self._known[token.id].last_used_ns
+            self._known = stored
         self._read_at = time.monotonic()
 
     def _note_use(self, token: Token) -> None:
