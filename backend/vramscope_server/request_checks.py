@@ -27,6 +27,8 @@ TOKEN: Final = "vramscope.token"
 """Key of the request's Token in the ASGI scope; absent where none is required."""
 MAX_BODY_BYTES: Final = 1 << 20
 """Maximum size of a JSON body; batches and snapshots have limits of their own."""
+MAX_PUBLIC_BYTES: Final = 4096
+"""Maximum size of the body of a call that needs no token, where the others do."""
 _LARGE: Final = ("/api/v1/batches", "/api/v1/snapshots")
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
 _WHATIF: Final = re.compile(r"/api/v1/recordings/[^/]+/whatif")
@@ -80,7 +82,8 @@ class Access:
             self._check_origin(request)
             self._check_token(request)
             if request.method not in _SAFE and request.url.path not in _LARGE:
-                receive = await _bounded(request, receive)
+                is_public = self._demanded and role_needed(request.method, request.url.path) is None
+                receive = await _bounded(request, receive, MAX_PUBLIC_BYTES if is_public else MAX_BODY_BYTES)
         except Problem as problem:
             await problem.response()(scope, receive, send_with_headers)
             return
@@ -128,14 +131,14 @@ class Access:
         request.scope[TOKEN] = token
 
 
-async def _bounded(request: Request, receive: Receive) -> Receive:
+async def _bounded(request: Request, receive: Receive, most_bytes: int) -> Receive:
     """Read the body here: the later layers would accept any size, even from a caller without a token.
 
     Raises TooLarge or Slow.
     """
     announced = request.headers.get("content-length", "")
-    if len(announced) > 18 or (announced.isascii() and announced.isdigit() and int(announced) > MAX_BODY_BYTES):
-        raise _too_large(f"{announced[:18]} bytes")
+    if len(announced) > 18 or (announced.isascii() and announced.isdigit() and int(announced) > most_bytes):
+        raise _too_large(f"{announced[:18]} bytes", most_bytes)
     body = bytearray()
     left: Message | None = None
     with anyio.move_on_after(READ_SECONDS):
@@ -146,8 +149,8 @@ async def _bounded(request: Request, receive: Receive) -> Receive:
                 left = message
                 break
             body += message.get("body", b"")
-            if len(body) > MAX_BODY_BYTES:
-                raise _too_large(f"more than {MAX_BODY_BYTES} bytes")
+            if len(body) > most_bytes:
+                raise _too_large(f"more than {most_bytes} bytes", most_bytes)
             more = message.get("more_body", False)
         else:
             left = {"type": "http.request", "body": bytes(body), "more_body": False}
@@ -164,9 +167,9 @@ async def _bounded(request: Request, receive: Receive) -> Receive:
     return again
 
 
-def _too_large(seen: str) -> TooLarge:
+def _too_large(seen: str, most_bytes: int) -> TooLarge:
     # The rest of the body is not read: the connection cannot be used again.
-    expected = f"at most {MAX_BODY_BYTES} bytes"
+    expected = f"at most {most_bytes} bytes"
     return TooLarge(
         f"The body has {seen}.", field="body", seen=seen, expected=expected, headers={"Connection": "close"}
     )

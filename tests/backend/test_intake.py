@@ -15,6 +15,7 @@ from wire_maker import Agent
 
 from vramscope.protocol.messages import MAX_BATCH_BYTES
 from vramscope_server import http_limits, intake, request_checks
+from vramscope_server.store.validation import prepare
 
 HEAD = b"POST /api/v1/batches HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/msgpack\r\n"
 Start = Callable[..., RunningServer]
@@ -56,17 +57,74 @@ def test_what_is_announced_and_does_not_come_takes_no_room(start_server: Start, 
         assert server.get("/health") == {"status": "ok"}
 
 
-def test_bodies_that_stop_are_given_up_when_their_memory_is_needed(
+def large_batch(agent: Agent) -> bytes:
+    return agent.body(agent.samples(30_000, every_ns=1000))
+
+
+def test_bodies_that_take_long_are_given_up_when_their_memory_is_needed(
     start_server: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "SILENT_SECONDS", 0.2)
+    """Also those that send a byte now and then."""
+    monkeypatch.setattr(intake, "BUSY_SECONDS", 0.2)
     server = start_server(queue_bytes=8 * 1024 * 1024)
-    with senders(server, 1, announced(MAX_BATCH_BYTES) + b"x" * (MAX_BATCH_BYTES - 10)) as (silent,):
-        eventually(lambda: server.services.intake.bytes == MAX_BATCH_BYTES - 10)
+    with senders(server, 1, announced(MAX_BATCH_BYTES) + b"x" * (MAX_BATCH_BYTES - 100)) as (slow,):
+        eventually(lambda: server.services.intake.bytes == MAX_BATCH_BYTES - 100)
         time.sleep(0.3)
-        all_are_taken(server, 5)
-        assert b"408" in silent.recv(1000).split(b"\r\n")[0]
+        slow.sendall(b"x")
+        assert server.post(large_batch(Agent())).status_code == 200
+        assert b"408" in slow.recv(1000).split(b"\r\n")[0]
     eventually(lambda: server.services.intake.bytes == 0)
+
+
+def test_small_batches_have_memory_that_large_ones_cannot_take(start_server: Start) -> None:
+    server = start_server(queue_bytes=8 * 1024 * 1024)
+    with senders(server, 1, announced(MAX_BATCH_BYTES) + b"x" * (MAX_BATCH_BYTES - 100)):
+        eventually(lambda: server.services.intake.bytes == MAX_BATCH_BYTES - 100)
+        all_are_taken(server, 5)
+        assert server.post(large_batch(Agent())).status_code == 503
+
+
+def test_a_body_that_is_complete_when_it_is_given_up_does_not_end_the_writer(
+    start_server: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start_server(queue_bytes=9 * 1024 * 1024)
+    agents = [Agent() for _ in range(20)]
+    bodies = [agent.body(agent.samples(10)) for agent in agents]
+    for _ in range(3):
+        monkeypatch.setattr(intake, "BUSY_SECONDS", 60.0)
+        with contextlib.ExitStack() as stack:
+            small = [stack.enter_context(senders(server, 1, announced(len(body)) + body[:-1]))[0] for body in bodies]
+            stack.enter_context(senders(server, 1, announced(MAX_BATCH_BYTES) + b"x" * (MAX_BATCH_BYTES - 500_000)))
+            eventually(lambda: server.services.intake.bytes > MAX_BATCH_BYTES - 500_000)
+            monkeypatch.setattr(intake, "BUSY_SECONDS", 0.0)
+            large = stack.enter_context(senders(server, 1, announced(MAX_BATCH_BYTES)[:-2]))[0]
+            large.sendall(b"\r\n" + b"x" * 1000)  # this one needs the memory of all others ...
+            for one, body in zip(small, bodies, strict=True):
+                one.sendall(body[-1:])  # ... which are complete at that moment
+            states = [one.recv(1000).split(b" ")[1] for one in small]
+            assert set(states) <= {b"200", b"408"}
+        eventually(lambda: server.services.intake.bytes == 0)
+        all_are_taken(server, 2)
+    assert server.services.writer.alive
+
+
+def test_a_cancelled_batch_is_dropped_and_the_writer_goes_on(start_server: Start) -> None:
+    server = start_server()
+    hold = threading.Event()
+    server.services.writer.do(lambda connection, _: hold.wait(20))
+    agent = Agent()
+    waiting = [server.services.writer.submit(prepare(agent.body(agent.samples(3)), time.time_ns())) for _ in range(3)]
+    assert waiting[1].cancel()
+    hold.set()
+    assert waiting[0].result(PATIENCE_SECONDS) and waiting[2].result(PATIENCE_SECONDS)
+    all_are_taken(server, 1)
+
+
+def test_without_a_token_a_body_is_small(start_server: Start) -> None:
+    server = start_server(require_tokens=True)
+    large = {"token": "x" * 5000}
+    assert server.http.post("/session", json=large).status_code == 413
+    assert server.http.post("/session", json={"token": "x" * 100}).status_code == 401
 
 
 def test_a_body_that_is_not_complete_in_time_is_refused(start_server: Start, monkeypatch: pytest.MonkeyPatch) -> None:

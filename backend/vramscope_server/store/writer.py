@@ -155,7 +155,7 @@ class Writer:
         return job.done
 
     def _put(self, item: _Waiting | _Job) -> None:
-        if self._closed:
+        if self._closed or (self._thread.ident is not None and not self._thread.is_alive()):
             raise WriterClosed
         try:
             self._queue.put_nowait(item)
@@ -175,6 +175,8 @@ class Writer:
                 while True:
                     if item is None:
                         ending = True
+                    elif not item.done.set_running_or_notify_cancel():
+                        pass  # nobody waits for it any more; from here on it cannot be cancelled
                     elif isinstance(item, _Job):
                         jobs.append(item)
                     else:
