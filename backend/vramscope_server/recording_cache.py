@@ -109,6 +109,8 @@ class RecordingCache:
         self._open: OrderedDict[str, OpenRecording] = OrderedDict()
         self._lock = threading.Lock()
         self._opening: dict[str, threading.Lock] = {}
+        self._unpacking = threading.Lock()
+        """One at a time: what is small on the wire may take hundreds of megabytes."""
 
     def open(self, ident: str) -> OpenRecording:
         """Recording with this id, which must be complete: 0.5 s and about 200 bytes an event for a million events.
@@ -139,7 +141,8 @@ class RecordingCache:
             return opened
         with self._database.reader() as connection:
             data = read_artifact(connection, ident)
-        return OpenRecording(from_window(unpack(data)))
+        with self._unpacking:
+            return OpenRecording(from_window(unpack(data)))
 
     def close(self, ident: str) -> None:
         """Drop a deleted recording."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import secrets
 import threading
@@ -19,7 +20,13 @@ PART_BYTES: Final = 1 << 20
 """Maximum size of a part: what proxies let through without being told."""
 KEPT_SECONDS: Final = 24 * 3600.0
 """Time after its last part in which an upload can go on."""
+MAX_STARTED: Final = 100
+"""Maximum number of uploads that are not complete."""
 _READ_BYTES: Final = 1 << 20
+
+
+class TooManyUploads(Exception):
+    """As many uploads as may be started are not complete yet."""
 
 
 class WrongOffset(Exception):
@@ -46,14 +53,19 @@ class Uploads:
         self._folder = folder
         self._check_room = check_room
         self._lock = threading.Lock()
+        self.completing = threading.Lock()
+        """Held while an upload is completed, so that it is completed once."""
         self._hashes: dict[str, Any] = {}
         """Hash of what was received, by id; missing after a restart."""
 
     def begin(self, name: str, size_bytes: int) -> StartedUpload:
-        """A new upload. Raises DiskFull, OSError."""
+        """A new upload. Raises TooManyUploads, DiskFull, OSError."""
         self.drop_old()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._check_room(size_bytes)
+        begun = [self.find(path.stem) for path in self._folder.glob("*.json")]
+        if len(begun) >= MAX_STARTED:
+            raise TooManyUploads
+        self._check_room(size_bytes + sum(one.size_bytes - one.received_bytes for one in begun))
         ident = secrets.token_hex(16)
         (self._folder / ident).touch()
         (self._folder / f"{ident}.json").write_text(json.dumps({"name": name, "size_bytes": size_bytes}))
@@ -82,8 +94,12 @@ class Uploads:
             if not new:
                 return known
             self._check_room(len(new))
-            with self.path(ident).open("ab") as file:
-                file.write(new)
+            try:
+                with self.path(ident).open("ab") as file:
+                    file.write(new)
+            except OSError:
+                os.truncate(self.path(ident), known.received_bytes)
+                raise
             if ident in self._hashes:
                 self._hashes[ident].update(new)
             return known._replace(received_bytes=end)

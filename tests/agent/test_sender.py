@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from vramscope.process import terminal
 from vramscope.protocol import messages
 from vramscope.settings import Settings
 from vramscope.transport import backoff
+from vramscope.transport.deadline import Deadline
 from vramscope.transport.http import ServerConnection
 from vramscope.transport.ring import Ring
 from vramscope.transport.sender import Sender
@@ -385,6 +387,17 @@ def test_a_batch_that_a_proxy_finds_too_large_is_split_and_its_rows_are_kept(sta
     collector.mode = "ok"
     wait_for(lambda: sorted(collector.steps) == list(range(5)))
     wait_for(lambda: waiting(tmp_path) == 0)
+
+
+def test_a_connection_that_is_made_after_the_deadline_is_ended_too():
+    deadline, began = Deadline(), time.monotonic()
+    ours, peer = socket.socketpair()
+    with ours, peer, deadline.within(0.2):
+        time.sleep(1.0)  # (as long as a name takes, say)
+        deadline.socket = ours
+        assert ours.recv(1) == b""
+    deadline.close()
+    assert deadline.has_passed and time.monotonic() - began < 5
 
 
 def test_the_thread_of_the_deadline_ends_with_its_connection(start, collector):

@@ -236,7 +236,12 @@ def test_a_token_command_without_a_database_or_a_token_says_so(
     Database(f"sqlite:///{tmp_path}/vramscope.db").close()
     assert run_command(["token", "list", *where]) == 0
     assert capsys.readouterr().out == "No tokens.\n"
-    for words, told in ((["create"], "1 to 200 characters"), (["revoke", "x"], "there is no token 'x'")):
+    for words, told in (
+        (["create"], "1 to 200 printable"),
+        (["create", " "], "printable"),
+        (["create", "\udcff"], "printable"),
+        (["revoke", "x"], "there is no token 'x'"),
+    ):
         assert run_command(["token", *words, *where]) == 2
         assert told in capsys.readouterr().err
     for _ in range(2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import sqlite3
@@ -103,6 +104,45 @@ def test_the_newest_copies_stay_and_snapshots_that_one_of_them_lists(tmp_path: P
     assert [path.name for path in folder.glob("*.db")] == ["vramscope-20261122T000000Z.db"]
     assert (folder / "snapshots" / "b" / "column").read_text() == "b"
     assert {path.name for path in (folder / "snapshots").iterdir()} == {"b"}
+
+
+def test_a_copy_ends_while_another_process_writes_without_pause(tmp_path: Path) -> None:
+    """A copy in steps begins anew with each write between them."""
+    Database(f"sqlite:///{tmp_path}/vramscope.db").close()
+    stop = threading.Event()
+
+    def write() -> None:
+        with contextlib.closing(sqlite3.connect(tmp_path / "vramscope.db", timeout=30)) as connection:
+            connection.execute("CREATE TABLE more (data BLOB)")
+            connection.execute("INSERT INTO more VALUES (zeroblob(40000000))")
+            connection.commit()
+            while not stop.wait(0.002):
+                connection.execute("INSERT INTO more VALUES (zeroblob(10))")
+                connection.commit()
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        time.sleep(1)
+        copying = threading.Thread(
+            target=back_up, args=(tmp_path / "vramscope.db", tmp_path / "snapshots", tmp_path / "backup"), daemon=True
+        )
+        copying.start()
+        copying.join(PATIENCE_SECONDS)
+        assert not copying.is_alive()
+    finally:
+        stop.set()
+        writing.join()
+    [made] = (tmp_path / "backup").glob("*.db")
+    assert made.stat().st_size > 40_000_000
+
+
+def test_a_copy_that_cannot_be_read_costs_no_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "snapshots" / "a").mkdir(parents=True)
+    (tmp_path / "vramscope-20200101T000000Z.db").write_bytes(b"not a database, or a damaged one" * 100)
+    assert prune(tmp_path, 2) == 0
+    assert (tmp_path / "snapshots" / "a").exists()
+    assert "cannot be read" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import pytest
 from running import PATIENCE_SECONDS, RunningServer
 from snapshot_maker import snapshot_of
 
+from vramscope_server import uploads as uploads_module
 from vramscope_server.cli import run_command, upload
 from vramscope_server.uploads import KEPT_SECONDS, PART_BYTES, Uploads, WrongOffset
 
@@ -128,6 +129,48 @@ def test_an_upload_goes_on_after_a_restart_and_is_deleted_after_a_day(tmp_path: 
     os.utime(tmp_path / begun.id, (old, old))
     again.drop_old()
     assert sorted(os.listdir(tmp_path)) == sorted([same.id, f"{same.id}.json"])
+
+
+def test_a_part_that_is_half_written_is_no_part(tmp_path: Path, small_disk: Callable[[int], Any]) -> None:
+    uploads = Uploads(small_disk(2000).path / "uploading", lambda wanted: None)
+    begun = uploads.begin("a", 3_000_000)
+    uploads.append(begun.id, 0, b"a" * 1_000_000)
+    with pytest.raises(OSError, match="space"):
+        uploads.append(begun.id, 1_000_000, b"b" * 2_000_000)
+    assert uploads.find(begun.id).received_bytes == 1_000_000
+    same = Uploads(tmp_path, lambda wanted: None)
+    twin = same.begin("a", 1_000_000)
+    same.append(twin.id, 0, b"a" * 1_000_000)
+    assert uploads.sha256(begun.id) == same.sha256(twin.id)
+
+
+def test_no_more_uploads_are_started_than_fit(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage("/")._replace(free=(64 << 20) + 1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    first = server.http.post("/snapshots/uploads", json={"size_bytes": 600})
+    second = server.http.post("/snapshots/uploads", json={"size_bytes": 600})
+    assert (first.status_code, second.status_code) in ((201, 503), (503, 503)), "what others began counts"
+    monkeypatch.undo()
+    monkeypatch.setattr(uploads_module, "MAX_STARTED", 0)
+    refused = server.http.post("/snapshots/uploads", json={"size_bytes": 1})
+    assert (refused.status_code, refused.json()["type"]) == (503, "urn:vramscope:problem:busy")
+
+
+def test_an_upload_is_completed_once(server: RunningServer) -> None:
+    data = pickle.dumps(snapshot_of(31))
+    state = started(server, len(data))
+    send(server, state, 0, data)
+    statuses: list[int] = []
+
+    def complete() -> None:
+        statuses.append(server.http.post(f"/snapshots/uploads/{state['upload']}/complete").status_code)
+
+    threads = [threading.Thread(target=complete) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+    assert sorted(statuses) == [202, 404, 404, 404]
 
 
 class Relay(socketserver.ThreadingTCPServer):

@@ -15,8 +15,8 @@ from vramscope.protocol.msgpack_limits import BadMessagePack, check_size
 
 T = TypeVar("T")
 
-MAX_VALUES: Final = 4_000_000
-"""Maximum number of values, some 300 MB when decoded. A column of numbers is one value; a recording of the agent has mostly stacks
+MAX_VALUES: Final = 1_500_000
+"""Maximum number of values, some 100 MB when decoded. A column of numbers is one value; a recording of the agent has mostly stacks
 and some hundred thousand values."""
 
 

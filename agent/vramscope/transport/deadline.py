@@ -69,8 +69,7 @@ class Deadline:
             time.sleep(CHECK_S)
 
     def _end(self) -> None:
-        self.has_passed = True
-        self._until_s = None
+        self.has_passed = True  # (until the exchange ends, a socket that is connected later is shut down too)
         if self.socket is not None:
             with contextlib.suppress(OSError):
                 # (The method of ssl's sockets would change the object that the other thread reads from.)

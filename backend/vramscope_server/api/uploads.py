@@ -8,14 +8,14 @@ from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from vramscope_server.answers.snapshots import UploadedSnapshot, UploadState
-from vramscope_server.api.problems import Conflict, NotFound
+from vramscope_server.api.problems import Busy, Conflict, NotFound
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.snapshots import DEFAULT_NAME, MAX_NAME, full, snapshot_row
 from vramscope_server.api.writes import storing
 from vramscope_server.services import Services
 from vramscope_server.snapshots import MAX_FILE_BYTES, DiskFull
-from vramscope_server.uploads import PART_BYTES, StartedUpload, WrongOffset
+from vramscope_server.uploads import MAX_STARTED, PART_BYTES, StartedUpload, TooManyUploads, WrongOffset
 
 router = APIRouter(tags=["snapshots"])
 
@@ -42,6 +42,8 @@ def post_upload(request: Request, wanted: NewUpload) -> Response:
     services: Services = request.app.state.services
     try:
         started = services.snapshots.uploads.begin(wanted.name.strip() or DEFAULT_NAME, wanted.size_bytes)
+    except TooManyUploads:
+        raise Busy(f"{MAX_STARTED} uploads are not complete yet.", headers={"Retry-After": "60"}) from None
     except (DiskFull, OSError) as trouble:
         raise full(trouble) from None
     return answer(_state(started), 201)
@@ -96,23 +98,24 @@ def complete_upload(request: Request, upload: str) -> Response:
     """All parts must have been received."""
     services: Services = request.app.state.services
     uploads = services.snapshots.uploads
-    try:
-        found = uploads.find(upload)
-    except LookupError:
-        raise _unknown(upload) from None
-    if found.received_bytes < found.size_bytes:
-        raise Conflict(
-            f"{found.received_bytes} of {found.size_bytes} bytes were received.",
-            field="upload",
-            seen=found.received_bytes,
-            expected=str(found.size_bytes),
-        )
-    try:
-        with storing("stored"):
-            stored, known = services.snapshots.take(uploads.path(upload), uploads.sha256(upload), found.name)
-    except OSError as trouble:
-        raise full(trouble) from None
-    uploads.drop(upload)
+    with uploads.completing:
+        try:
+            found = uploads.find(upload)
+        except LookupError:
+            raise _unknown(upload) from None
+        if found.received_bytes < found.size_bytes:
+            raise Conflict(
+                f"{found.received_bytes} of {found.size_bytes} bytes were received.",
+                field="upload",
+                seen=found.received_bytes,
+                expected=str(found.size_bytes),
+            )
+        try:
+            with storing("stored"):
+                stored, known = services.snapshots.take(uploads.path(upload), uploads.sha256(upload), found.name)
+        except OSError as trouble:
+            raise full(trouble) from None
+        uploads.drop(upload)
     return answer({"known": known, **snapshot_row(services, stored)}, 200 if known else 202)
 
 

@@ -28,8 +28,10 @@ from vramscope_server.store.token_rows import Role, delete_token, insert_token, 
 
 def create(name: str, role: Role, database: str | None, data_dir: Path | None) -> None:
     """Create a token and print it. Raises Failure."""
-    if not 1 <= len(name) <= MAX_NAME:
-        raise Failure(f"the name of a token has 1 to {MAX_NAME} characters; give it after create", BAD_ARGUMENTS)
+    name = name.strip()
+    if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
+        wanted = f"1 to {MAX_NAME} printable characters"
+        raise Failure(f"the name of a token has {wanted}; give it after create", BAD_ARGUMENTS)
     with _opened(database, data_dir) as connection:
         token, secret = new_token(name, role)
         insert_token(connection, token)

@@ -7,10 +7,12 @@ is copied once and shared by all copies of the database.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import shutil
 import sqlite3
 import time
 import urllib.parse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -22,8 +24,6 @@ from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.settings import Settings
 
 NAME: Final = "vramscope-%Y%m%dT%H%M%SZ.db"
-PAGES_AT_ONCE: Final = 1000
-"""Pages of 4 KiB that are copied before the server may write again."""
 
 
 def show(folder: Path, every_hours: float, keep: int, database: str | None, data_dir: Path | None) -> None:
@@ -32,8 +32,9 @@ def show(folder: Path, every_hours: float, keep: int, database: str | None, data
     while True:
         started = time.monotonic()
         try:
-            made = back_up(source, snapshots, folder)
-            gone = prune(folder, keep)
+            with _alone(folder):
+                made = back_up(source, snapshots, folder)
+                gone = prune(folder, keep)
         except (OSError, sqlite3.Error) as error:
             if not every_hours:
                 raise Failure(f"{source} could not be copied to {folder}: {error}", BAD_ARGUMENTS) from None
@@ -62,7 +63,7 @@ def back_up(source: Path, snapshots: Path, folder: Path) -> Path:
             contextlib.closing(sqlite3.connect(_uri(source, "ro"), uri=True, timeout=30)) as reading,
             contextlib.closing(sqlite3.connect(part)) as writing,
         ):
-            reading.backup(writing, pages=PAGES_AT_ONCE, sleep=0.01)
+            reading.backup(writing)  # in one step: a write between two steps would restart it; readers block no writer
             verdict = writing.execute("PRAGMA quick_check(1)").fetchone()[0]
         if verdict != "ok":
             raise sqlite3.DatabaseError(f"the copy is damaged: {verdict}")
@@ -80,11 +81,24 @@ def prune(folder: Path, keep: int) -> int:
     gone = copies[:-keep] if keep else []
     for copy in gone:
         copy.unlink()
-    listed = {ident for copy in copies[len(gone) :] for ident in _snapshots_of(copy)}
+    try:
+        listed = {ident for copy in copies[len(gone) :] for ident in _snapshots_of(copy)}
+    except sqlite3.Error as error:
+        print(f"no snapshot is deleted in {folder}, because one of the copies cannot be read: {error}", flush=True)
+        return len(gone)
     for found in (folder / "snapshots").glob("*"):
         if found.name not in listed:
             shutil.rmtree(found, ignore_errors=True)
     return len(gone)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process makes a copy here."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (folder / ".lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _snapshots_of(database: Path) -> list[str]:

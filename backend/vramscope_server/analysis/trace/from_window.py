@@ -17,6 +17,9 @@ from vramscope_server.analysis.trace.types import Blocks, Events, Layout, Rows, 
 
 _LIMITS: Final = {"action": len(ACTIONS) - 1, "phase": len(PHASES) - 1, "state": len(STATES) - 1}
 
+UNUSED_STACKS: Final = 100_000
+"""Stacks that no event and no block has. The agent sends none; each costs memory and time."""
+
 
 def from_window(window: Window) -> Trace:
     """Convert a recorded window. Raises BadWindow with the column's name if a value is impossible."""
@@ -33,6 +36,10 @@ def from_window(window: Window) -> Trace:
         "holding": len(window.holdings) - 1,
     }
     _check_scans(window, bounds["event"])
+    layouts = [layout for layout in (window.start, window.end) if layout is not None]
+    users = bounds["event"] + sum(len(layout.blocks.get("stack", b"")) // 8 for layout in layouts)
+    if len(window.stacks) > users + UNUSED_STACKS:
+        raise BadWindow(f"stacks: {len(window.stacks)} for {users} events and blocks")
     frames = {name: _column("frames", name, data, bounds) for name, data in window.frames.items()}
     deepest = len(frames["line"]) if frames else 0
     bad_frame = BadWindow(f"stacks: a frame number outside of {deepest} frames")
