@@ -230,16 +230,6 @@ def test_of_a_long_list_with_holes_those_count_that_hold_something(monkeypatch, 
     assert len(losses) == 10_000
 
 
-def test_records_at_the_ends_of_a_long_list_count_where_the_search_stops(monkeypatch):
-    """A process may have more objects than a search reads, and such records are read after all else."""
-    losses = [{"loss": torch.zeros(64, 64)} for _ in range(3_000)]
-    monkeypatch.setattr(paths, "MOST_OBJECTS", 3_000)
-    sight = find_holders.find_holders(TensorKinds(), TimeBudget(60.0))
-    group = next(group for group in sight.groups if group.holder.name == "losses")
-    assert (group.tensors, group.held_bytes) == (3_000, 3_000 * 64 * 64 * 4)
-    assert len(losses) == 3_000
-
-
 def test_records_in_a_long_list_are_read_after_objects_that_are_too_deep_to_read():
     """These come last of all, and ended the search."""
     deep: object = {"end": [object()]}

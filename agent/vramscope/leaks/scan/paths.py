@@ -28,8 +28,6 @@ SHORT_FIRST: Final = 3 / 4
 AT_ONCE: Final = 256
 """Objects between two readings of the clock."""
 DEEPEST: Final = 10
-ROWS_FIRST: Final = 64
-"""Newest elements of a long container that are searched with its neighbours; the others after all else."""
 RECORDS: Final = 3
 """Levels of records within a container that count as the container's own."""
 
@@ -185,7 +183,7 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
     paths, wanted, seen = search.paths, search.wanted, search.seen
     queue: collections.deque[tuple[Any, Path]] = collections.deque()
     rows: collections.deque[tuple[Any, Path]] = collections.deque()
-    """Older elements of long containers: what they contain is searched after all else."""
+    """Elements of long containers: what they contain is searched after all else."""
     for root in sources:
         value = root.value
         path = Path(None, root, root.name, type(value), length(value), bound_of(value), 0)
@@ -212,7 +210,7 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
         if looked > unhurried:
             unhurried = looked + AT_ONCE
             if looked > MOST_OBJECTS or search.is_over(looked, LEAST_OBJECTS):
-                _look_into(later, search, ends_too=True)
+                _look_into(later, search)
                 return False
             if later and is_time_for_long():
                 _look_into(later, search)
@@ -223,7 +221,7 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
         is_record = not takes_more and _is_in_what_takes_more(path)
         is_long = path.size is not None and path.size > MOST_OF_A_CONTAINER
         bound = bound_of(None, value)
-        for position, (label, child) in enumerate(children(value, search.shapes)):
+        for label, child in children(value, search.shapes):
             looked += 1
             kind = type(child)
             if kind in _SKIPPED or issubclass(kind, type):
@@ -247,24 +245,21 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
                     )  # one link more of a chain (``.before.before``): as deep, and called, as the last
                     continue
                 seen[key] = Path(path, path.root, label, kind, size, bound_of(child, value), path.depth + 1)
-                (rows if is_long and position < MOST_OF_A_CONTAINER - ROWS_FIRST else queue).append((child, seen[key]))
+                (rows if is_long else queue).append((child, seen[key]))
         if ends and is_long:
             later.append(_Long(value, path.size or 0, path, ends))
     _look_into(later, search)
     return True
 
 
-def _look_into(later: list[_Long], search: _Search, *, ends_too: bool = False) -> None:
+def _look_into(later: list[_Long], search: _Search) -> None:
     """Search long containers, those first that have wanted objects at their ends. Each takes half of the remaining time.
 
     They wait until everything short was searched, or SHORT_FIRST of the time is over. A dataset of a million rows would otherwise
     leave no time for the list that grows.
-
-    ends_too   True where the search stops here: nothing else reads the records at the ends any more
     """
     for one in sorted(later, key=lambda one: search.wanted.isdisjoint(one.ends)):
-        ends = set() if ends_too else one.ends
-        inside = contents(one.value, one.size, ends, search.missing, search.is_tensor, search.until_over(1 / 2))
+        inside = contents(one.value, one.size, one.ends, search.missing, search.is_tensor, search.until_over(1 / 2))
         search.missing -= inside.wanted
         search.between.update(dict.fromkeys(inside.wanted, one.path))
         search.long.append((one.path, inside))
