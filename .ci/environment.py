@@ -152,7 +152,7 @@ def install_vramscope(kind: str, for_tests: bool) -> None:
     step_of("vramscope and its server", "server", [])
     if for_tests:
         frameworks = [] if kind == "cpu" else ["--group", "frameworks"]
-        step_of("what the tests need", "server,postgres", ["--group", "test", "--group", "docs", *frameworks])
+        step_of("what the tests need", "server,postgres,notify", ["--group", "test", "--group", "docs", *frameworks])
         if frameworks:
             for group, what in (("optimizers", "8-bit optimizers"), ("deepspeed", "DeepSpeed")):
                 # (DeepSpeed is built here, in seconds: without kernels of its own, and it asks torch for its version.)

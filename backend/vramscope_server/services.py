@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from vramscope_server.answers.runs import RunRow
 from vramscope_server.intake import Intake
 from vramscope_server.live_events import LiveEvents
+from vramscope_server.notifications import Notifier, targets_of
 from vramscope_server.recording_cache import RecordingCache
 from vramscope_server.settings import Settings
 from vramscope_server.snapshots import Snapshots
 from vramscope_server.store.compaction import Compactor
 from vramscope_server.store.database import Database
+from vramscope_server.store.ingest_state import BatchNews
 from vramscope_server.store.retention import Retention
 from vramscope_server.store.writer import Writer
 from vramscope_server.tokens import Tokens
@@ -32,15 +36,18 @@ class Services:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Open the database. Raises DatabaseRefused."""
+        """Open the database. Raises DatabaseRefused, TargetRefused."""
         self.settings = settings
+        targets = targets_of(settings.notify)
         self.database = Database(settings.database_url, synchronous=settings.synchronous)
         self.live_events = LiveEvents()
         self.compactor = Compactor(self.database)
+        self.address: str | None = None
+        self.notifier = Notifier(targets, self.database, lambda: settings.public_url or self.address)
         self.writer = Writer(
             self.database,
             lost_after_seconds=settings.lost_after_seconds,
-            listener=self.live_events.publish,
+            listener=self._publish,
             compact=self.compactor.merge,
         )
         self.retention = Retention(
@@ -58,17 +65,21 @@ class Services:
         self.snapshots.forget = self.recordings.close
         self.whatif_jobs = WhatifJobs()
         self.intake = Intake(settings.queue_bytes)
-        self.address: str | None = None
         self.started_seconds = time.time()
         with contextlib.ExitStack() as unless_started:
             unless_started.callback(self.close)
             self.writer.start()
+            self.notifier.start()
             self.compactor.start(self.writer)
             self.retention.start()
             self.snapshots.start()
             self.tokens = Tokens(self.database, self.writer, self.preparers)
             self.first_token = self.tokens.make_first() if settings.tokens_required else None
             unless_started.pop_all()
+
+    def _publish(self, stored: Sequence[BatchNews], runs: Sequence[RunRow]) -> None:
+        self.live_events.publish(stored, runs)
+        self.notifier.publish(stored, runs)
 
     def close(self) -> None:
         """Store what waits, stop the threads, close the database."""
@@ -77,6 +88,7 @@ class Services:
         self.retention.close()
         self.compactor.close()
         self.writer.close()
+        self.notifier.close()
         self.preparers.shutdown(wait=False)
         self.database.close()
 

@@ -68,6 +68,13 @@ class Settings(BaseSettings):
         default_factory=list,
         description="Further host names of a server without tokens, separated by commas.",
     )
+    notify: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        description="Places to send messages about runs to: URLs of Apprise, separated by spaces.",
+    )
+    public_url: str | None = Field(
+        default=None, description="Address of the pages in messages; by default the one that the server listens on."
+    )
     queue_bytes: int = Field(
         default=24 * 1024 * 1024,
         ge=8 * 1024 * 1024,
@@ -81,6 +88,18 @@ class Settings(BaseSettings):
     @classmethod
     def _split(cls, value: object) -> object:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("notify", mode="before")
+    @classmethod
+    def _split_urls(cls, value: object) -> object:
+        return value.split() if isinstance(value, str) else value
+
+    @field_validator("public_url")
+    @classmethod
+    def _without_slash(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError("an address begins with http:// or https://")
+        return value and value.rstrip("/")
 
     @property
     def database_url(self) -> str:

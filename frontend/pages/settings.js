@@ -4,6 +4,7 @@ import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown } from "vramscope/format.js";
 import { AlertRules } from "vramscope/parts/alert_rules.js";
+import { Notifications } from "vramscope/parts/notifications.js";
 import { StartLines } from "vramscope/parts/start_lines.js";
 import { Tokens } from "vramscope/parts/tokens.js";
 import { known, problemBanner } from "vramscope/parts/ui.js";
@@ -20,6 +21,7 @@ class SettingsPage {
     this.trouble = h("div");
     this.tokens = new Tokens();
     this.alerts = new AlertRules();
+    this.messages = new Notifications();
     this.storage = h("section", { class: "card" });
     this.versions = h("section", { class: "card" });
     this.appearance = h("section", { class: "card" });
@@ -33,6 +35,7 @@ class SettingsPage {
         { class: "settings" },
         this.tokens.element,
         this.alerts.element,
+        this.messages.element,
         this.appearance,
         this.storage,
         this.versions,
@@ -49,6 +52,7 @@ class SettingsPage {
       session = state.session; // whether tokens are required is known only after the page is shown
       this.tokens.load();
       this.alerts.load();
+      this.messages.load();
       this.starts.draw();
     });
     this.timer = setInterval(() => !document.hidden && this.loadServer(), 15_000);

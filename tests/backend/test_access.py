@@ -139,6 +139,7 @@ CALLS = [
     ("PATCH", "/runs/{run}", "write"),
     ("PATCH", "/runs/whatif", "write"),
     ("PATCH", "/alerts", "write"),
+    ("POST", "/notifications/test", "write"),
     ("POST", "/runs/{run}/recordings", "write"),
     ("POST", "/runs/{run}/profiles", "write"),
     ("POST", "/snapshots", "write"),

@@ -165,6 +165,7 @@ def questions(leaks: list[str], snapshot: str) -> Iterator[tuple[str, str, dict[
     for name in ("operations", "modules", "memory"):
         yield "/profiles/{profile}/figures/{name}", f"/profiles/{PROFILE}/figures/{name}", {}
     yield "/snapshots", "/snapshots", {}
+    yield "/notifications", "/notifications", {}
     yield "/snapshots/uploads/{upload}", f"/snapshots/uploads/{'0' * 32}", {}
     yield "/snapshots/{snapshot}", f"/snapshots/{snapshot}", {}
     for part in ("", "/predictions", "/techniques"):

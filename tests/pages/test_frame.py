@@ -211,6 +211,19 @@ def test_an_admin_copies_lines_for_another_machine_with_a_token_that_works(page:
     page.get_by_role("heading", name="elsewhere").wait_for()
 
 
+def test_where_messages_go_is_shown_and_tested(page: Any, own_server: Any) -> None:
+    pytest.importorskip("apprise")
+    page.goto(f"{own_server().url}/settings")
+    page.get_by_text("VRAMSCOPE_NOTIFY").wait_for()
+    page.goto(f"{own_server(notify=['json://user:secret@127.0.0.1:9/hook']).url}/settings")
+    card = page.locator(".card", has=page.get_by_role("heading", name="Messages"))
+    card.get_by_text("nothing sent yet").wait_for()
+    card.get_by_role("button", name="Send a test").click()
+    card.get_by_text("1 of 1 did not accept it.").wait_for()
+    card.get_by_text("the last message was not accepted").wait_for()
+    assert "secret" not in page.content()
+
+
 def last_row(tab: Any) -> Any:
     return tab.locator("main").get_attribute("data-last-row")
 

@@ -504,10 +504,10 @@ def test_a_live_run_is_not_deleted_and_the_page_says_why(page: Any, own_server: 
     assert page.get_by_role("button", name="Delete run").is_enabled()
 
 
-def test_where_tokens_are_demanded_who_may_read_may_delete(page: Any, own_server: Any) -> None:
+def test_where_tokens_are_demanded_an_admin_may_delete(page: Any, own_server: Any) -> None:
     own = own_server()
     sender.past(own.url, sender.Training(name="goes", run="00000000"), hours=1, steps=5)
-    made = httpx.post(f"{own.url}/api/v1/tokens", json={"name": "me", "role": "read"}, trust_env=False).json()
+    made = httpx.post(f"{own.url}/api/v1/tokens", json={"name": "me", "role": "admin"}, trust_env=False).json()
     own.stop()
     own.settings["require_tokens"] = True
     own.start()

@@ -147,6 +147,17 @@ class Alerts(TypedDict):
     """Rules of a new installation."""
 
 
+class NotificationTarget(TypedDict):
+    """A place that messages about runs are sent to."""
+
+    name: str
+    """Its URL without secrets."""
+    last_sent_seconds: float | None
+    """Time of the last message, since 1970; null if none was sent since the server started."""
+    problem: str | None
+    """Why the last message was not sent; null if it was."""
+
+
 class SessionFacts(TypedDict):
     """Access of the caller."""
 

@@ -18,6 +18,7 @@ from vramscope_server import numba_warmup
 from vramscope_server.app import create_app
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.http_limits import BoundedHeads
+from vramscope_server.notifications import TargetRefused
 from vramscope_server.services import Services
 from vramscope_server.settings import Settings
 from vramscope_server.store.database import DatabaseRefused
@@ -83,7 +84,7 @@ def serve(host: str | None, port: int | None, database: str | None, data_dir: Pa
         return BAD_ARGUMENTS
     try:
         services = Services(settings)
-    except DatabaseRefused as error:
+    except (DatabaseRefused, TargetRefused) as error:
         listening.close()
         _print_error(str(error))
         return BAD_ARGUMENTS

@@ -1,0 +1,182 @@
+"""Messages about runs reach a real receiver, once each, with a link."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from running import PATIENCE_SECONDS, RunningServer
+from wire_maker import Agent
+
+from vramscope.protocol import messages
+from vramscope_server import notifications
+from vramscope_server.cli import run_command
+
+pytest.importorskip("apprise")
+Start = Callable[..., RunningServer]
+
+
+class Receiver(ThreadingHTTPServer):
+    """Takes what Apprise posts, after it has refused so many posts."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.received: list[dict[str, Any]] = []
+        self.refusals = 0
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                receiver.refusals -= 1
+                refused = receiver.refusals >= 0
+                if not refused:
+                    receiver.received.append(body)
+                self.send_response(500 if refused else 200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    @property
+    def url(self) -> str:
+        return f"json://user:secret@127.0.0.1:{self.server_address[1]}/hook"
+
+    @property
+    def titles(self) -> list[str]:
+        return [one["title"] for one in self.received]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def eventually(true: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def ended(error: str | None = None) -> messages.Ended:
+    state = "finished" if error is None else "failed"
+    return messages.Ended(time_ns=time.time_ns(), state=state, error_type=error, error_line=error and f"{error}: bad")
+
+
+def test_a_failed_run_is_sent_once_with_a_link(start_server: Start, receiver: Receiver) -> None:
+    server = start_server(notify=[receiver.url], public_url="https://gpu.example.org")
+    well, bad = Agent(name="well"), Agent(name="bad <b>")
+    for agent, error in ((well, None), (bad, "ValueError")):
+        server.send(agent, agent.samples(3))
+        server.send(agent, ended(error))
+    eventually(lambda: receiver.received)
+    server.send(bad, bad.samples(3))
+    server.http.patch(f"/runs/{bad.run}", json={"tags": ["seen"]})
+    server.stop()
+    assert receiver.titles == ["bad <b> failed"]
+    assert receiver.received[0]["message"] == f"ValueError: bad\nhttps://gpu.example.org/runs/{bad.run}"
+    again = start_server(data_dir=server.services.settings.data_dir, notify=[receiver.url])
+    again.http.patch(f"/runs/{bad.run}", json={"tags": ["again"]})
+    time.sleep(0.5)
+    assert receiver.titles == ["bad <b> failed"], "not again after a restart"
+
+
+def test_a_silent_run_is_sent(start_server: Start, receiver: Receiver) -> None:
+    server = start_server(notify=[receiver.url], lost_after_seconds=0.2)
+    agent = Agent(name="quiet")
+    server.send(agent, agent.samples(3))
+    eventually(lambda: receiver.titles == ["quiet is silent"])
+    assert receiver.received[0]["message"].endswith(f"/runs/{agent.run}")
+
+
+def test_a_message_that_is_refused_is_sent_again(
+    start_server: Start, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifications, "PAUSES_SECONDS", (0.05, 0.05, 0.05))
+    server = start_server(notify=[receiver.url])
+    receiver.refusals = 2
+    agent = Agent(name="bad")
+    server.send(agent, ended("ValueError"))
+    eventually(lambda: receiver.titles == ["bad failed"])
+    (target,) = server.get("/notifications")
+    eventually(lambda: server.get("/notifications")[0]["problem"] is None)
+    assert "secret" not in target["name"] and target["name"].startswith("json://")
+
+
+def test_a_test_shows_what_arrives_and_what_does_not(start_server: Start, receiver: Receiver) -> None:
+    server = start_server(notify=[receiver.url, "json://127.0.0.1:9/nobody"])
+    assert [one["last_sent_seconds"] for one in server.get("/notifications")] == [None, None]
+    arrived, lost = server.http.post("/notifications/test").json()
+    assert receiver.titles == ["vramscope: a test"]
+    assert arrived["problem"] is None and arrived["last_sent_seconds"] is not None
+    assert "not accepted" in lost["problem"] and lost["last_sent_seconds"] is None
+    assert start_server().get("/notifications") == []
+
+
+ROW: Any = {
+    "run_id": "r", "name": "gpt2", "state": "running", "steps": 7, "out_of_memory": None, "error_type": None,
+    "error_line": None, "leaks": None, "leaked_bytes": None, "capacity_bytes": 10 << 30, "peak_reserved_bytes": 9 << 30,
+}  # fmt: skip
+RULES: Any = {
+    "leaks": {"on": True, "least_bytes": 100}, "out_of_memory": {"on": True}, "headroom": {"on": True, "below_fraction": 0.05},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds"),
+    [
+        ({}, []),
+        ({"out_of_memory": 2}, ["out_of_memory"]),
+        ({"out_of_memory": 1, "state": "failed", "error_type": "torch.OutOfMemoryError"}, ["out_of_memory"]),
+        ({"state": "failed", "error_type": "torch.OutOfMemoryError"}, ["out_of_memory"]),
+        ({"out_of_memory": 1, "state": "failed", "error_type": "KeyError"}, ["out_of_memory", "failed"]),
+        ({"state": "lost"}, ["lost"]),
+        ({"leaks": 1, "leaked_bytes": 99}, []),
+        ({"leaks": 1, "leaked_bytes": 100}, ["leak"]),
+        ({"leaks": 0, "leaked_bytes": 0}, []),
+        ({"peak_reserved_bytes": int(9.8 * (1 << 30))}, ["headroom"]),
+        ({"peak_reserved_bytes": None}, []),
+    ],
+)
+def test_each_kind_of_message_has_its_condition(changes: dict[str, Any], kinds: list[str]) -> None:
+    assert list(notifications.messages_of({**ROW, **changes}, RULES)) == kinds
+
+
+def test_a_rule_that_is_off_sends_nothing() -> None:
+    off: Any = {name: {**rule, "on": False} for name, rule in RULES.items()}
+    row = {**ROW, "out_of_memory": 1, "leaks": 1, "leaked_bytes": 1 << 30, "peak_reserved_bytes": 10 << 30}
+    assert notifications.messages_of(row, off) == {}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("VRAMSCOPE_NOTIFY", "carrier-pigeon://secret@loft", "it begins with 'carrier-pigeon'"),
+        ("VRAMSCOPE_PUBLIC_URL", "gpu.example.org", "an address begins with http:// or https://"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_at_the_start(
+    tmp_path: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variable: str,
+    value: str,
+    told: str,
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert run_command(["server", "--port", "0", "--data-dir", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert told in err and "secret" not in err
