@@ -88,7 +88,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
         {"api.problems", "intake", "store.token_rows"},
         None,
     ),  # a refusal has the form of the API's problems
-    "notifications.py": ({"answers", "store", "analysis.number_format"}, {"apprise"}),
+    "notifications.py": ({"answers", "store", "analysis.number_format"}, {"apprise", "sqlalchemy"}),
     "intake.py": ({"api.problems"}, {"vramscope", "anyio"}),
     "tokens.py": ({"store", "api.problems"}, None),
     "live_events.py": ({"answers", "store", "settings"}, None),
