@@ -1,7 +1,7 @@
-"""Sends messages when a run fails, runs out of memory, leaks, falls silent, or comes close to the end of the device's memory.
+"""Sends messages when a run fails, runs out of memory, leaks, is silent, or comes close to the end of the device's memory.
 
 Apprise delivers them: to webhooks, Slack, Discord, by mail and more, each by a URL of ``VRAMSCOPE_NOTIFY``. Each message is sent
-once. What holds already when the server starts is not sent again.
+once. The state at the start of the server is not sent again.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from vramscope_server.analysis.number_format import amount, percent
+from vramscope_server.analysis.number_format import UNKNOWN, amount, percent
 from vramscope_server.answers.runs import RunRow
 from vramscope_server.answers.server import AlertRules
 from vramscope_server.store.database import Database
@@ -28,10 +27,10 @@ from vramscope_server.store.run_queries import list_runs
 log = logging.getLogger("vramscope_server.notifications")
 
 Kind = Literal["out_of_memory", "failed", "lost", "leak", "headroom"]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 PAUSES_SECONDS: Final = (5.0, 30.0, 120.0)
 """Pauses before the tries after a message that could not be sent."""
 MOST_WAITING: Final = 1000
+"""Maximum number of rows, and of messages to one target, that wait. Further ones are dropped."""
 _OLD_RUNS: Final = 1000
 """Newest runs whose state is known at the start."""
 
@@ -47,42 +46,22 @@ class Message(NamedTuple):
     body: str
 
 
-@dataclass(slots=True)
-class Target:
-    """A place that messages are sent to."""
-
-    name: str
-    """Its URL without secrets."""
-    service: Any
-    last_sent_seconds: float | None = None
-    problem: str | None = None
-    """Why the last message was not sent, or None."""
-
-
 def messages_of(row: RunRow, rules: AlertRules) -> dict[Kind, Message]:
-    """What is worth a message about a run now, by kind."""
+    """Messages that the state of a run is worth now, by kind."""
     name, found = row["name"], dict[Kind, Message]()
+    ended_by_oom = row["state"] == "failed" and (row["error_type"] or "").endswith("OutOfMemoryError")
     errors = row["out_of_memory"] or 0
-    ended_by_it = row["state"] == "failed" and (row["error_type"] or "").endswith("OutOfMemoryError")
-    if (errors or ended_by_it) and rules["out_of_memory"]["on"]:
-        end = "It ended the run." if ended_by_it else "The run goes on."
-        found["out_of_memory"] = Message(
-            f"{name} ran out of GPU memory",
-            f"{max(errors, 1)} out-of-memory error{'s' * (errors > 1)} in {row['steps'] or 0} steps. {end} {_peak(row)}",
-        )
-    if row["state"] == "failed" and not ended_by_it:
-        found["failed"] = Message(
-            f"{name} failed", f"{row['error_line'] or row['error_type'] or 'No error was reported.'}"
-        )
+    if row["state"] == "failed":
+        title = f"{name} ran out of GPU memory and failed" if ended_by_oom else f"{name} failed"
+        found["failed"] = Message(title, row["error_line"] or row["error_type"] or "It reported no error.")
     if row["state"] == "lost":
-        found["lost"] = Message(
-            f"{name} is silent", f"Nothing was received since step {row['steps'] or 0}, and it did not report an end."
-        )
+        found["lost"] = Message(f"{name} is silent", f"Its newest step is {_step(row)}. It did not report an end.")
+    if errors and not ended_by_oom and rules["out_of_memory"]["on"]:
+        errors_text = f"{errors} out-of-memory error{'s' * (errors > 1)} until step {_step(row)}."
+        found["out_of_memory"] = Message(f"{name} ran out of GPU memory", f"{errors_text} {_peak(row)}")
     leaked = row["leaked_bytes"] or 0
     if row["leaks"] and rules["leaks"]["on"] and leaked >= rules["leaks"]["least_bytes"]:
-        found["leak"] = Message(
-            f"{name} leaks memory", f"{amount(leaked)} are retained that the training needs no more."
-        )
+        found["leak"] = Message(f"{name} leaks memory", f"Leaks retain {amount(leaked)}.")
     capacity, reserved = row["capacity_bytes"], row["peak_reserved_bytes"]
     if rules["headroom"]["on"] and capacity and reserved:
         left = (capacity - reserved) / capacity
@@ -91,12 +70,62 @@ def messages_of(row: RunRow, rules: AlertRules) -> dict[Kind, Message]:
     return found
 
 
+def _step(row: RunRow) -> str:
+    return UNKNOWN if row["steps"] is None else f"{row['steps']:,}"
+
+
 def _peak(row: RunRow) -> str:
-    return f"Peak: {amount(row['peak_reserved_bytes'])} reserved of {amount(row['capacity_bytes'])}."
+    return f"Peak reserved: {amount(row['peak_reserved_bytes'])} of {amount(row['capacity_bytes'])}."
+
+
+class Target:
+    """A place that messages are sent to, by a thread of its own: one that does not answer delays no other.
+
+    name   its URL without secrets
+    """
+
+    def __init__(self, name: str, service: Any) -> None:
+        self.name = name
+        self.last_sent_seconds: float | None = None
+        self.problem: str | None = None
+        """Why the last message was not sent, or None."""
+        self._service = service
+        self._queue: queue.Queue[Message] = queue.Queue(MOST_WAITING)
+        self._closing = threading.Event()
+
+    def start(self) -> None:
+        """Start the thread."""
+        threading.Thread(target=self._run, name="vramscope-messages", daemon=True).start()
+
+    def close(self) -> None:
+        """Send nothing further. The thread ends with the process: a service may not answer for long."""
+        self._closing.set()
+
+    def put(self, message: Message) -> None:
+        """Queue a message, unless too many wait."""
+        with contextlib.suppress(queue.Full):
+            self._queue.put_nowait(message)
+
+    def send(self, message: Message) -> bool:
+        """Send a message now, with one try. Some seconds, or as long as the service waits."""
+        # (Apprise logs the errors of its services, and returns False.)
+        done = bool(self._service.notify(title=message.title, body=message.body, body_format="text"))
+        if done:
+            self.last_sent_seconds, self.problem = time.time(), None
+        else:
+            self.problem = "The last message was not accepted. The server's log has the reason."
+        return done
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            message = self._queue.get()
+            for pause in (*PAUSES_SECONDS, 0.0):
+                if self._closing.is_set() or self.send(message) or self._closing.wait(pause):
+                    break
 
 
 class Notifier:
-    """Sends what the writer's news are worth. :meth:`publish` only queues; a thread of its own sends.
+    """Sends messages about changed runs. :meth:`publish` only queues their rows; a thread of its own reads them.
 
     address   address of the pages, for links
     """
@@ -106,27 +135,29 @@ class Notifier:
         self._database = database
         self._address = address
         self._known: dict[str, set[Kind]] = {}
+        """Kinds that need no message any more, by run."""
         self._queue: queue.Queue[RunRow | None] = queue.Queue(MOST_WAITING)
-        self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Note what holds already, and start the thread. Without targets it does nothing."""
+        """Note the present state of all runs, and start the threads. Without targets it does nothing."""
         if not self.targets:
             return
         with self._database.reader() as connection:
             rules = alert_rules(connection)
             rows = list_runs(connection, limit=_OLD_RUNS)[0]
         self._known = {row["run_id"]: set(messages_of(row, rules)) for row in rows}
+        for target in self.targets:
+            target.start()
         self._thread = threading.Thread(target=self._run, name="vramscope-notifications", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread after what it sends now."""
-        self._closing.set()
+        """End the thread, and send nothing further."""
+        for target in self.targets:
+            target.close()
         if self._thread is not None:
-            with contextlib.suppress(queue.Full):
-                self._queue.put_nowait(None)
+            self._queue.put(None)
             self._thread.join(5)
 
     def publish(self, stored: Sequence[BatchNews], runs: Sequence[RunRow]) -> None:
@@ -137,47 +168,25 @@ class Notifier:
                     self._queue.put_nowait(row)
 
     def send_test(self) -> None:
-        """Send a message to each target, once and at once. ``targets`` then has the results."""
+        """Send a message to each target now. ``targets`` then has the results."""
         for target in self.targets:
-            _send(target, Message("vramscope: a test", "Messages about runs will arrive here."), self._link(""))
+            target.send(Message("vramscope: a test", f"Messages about runs will arrive here.\n{self._address() or ''}"))
 
     def _run(self) -> None:
-        while not self._closing.is_set():
-            row = self._queue.get()
-            if row is None:
-                return
+        while (row := self._queue.get()) is not None:
             try:
-                self._tell(row)
-            except SQLAlchemyError as error:  # (of the rules)
-                log.warning("a message about %s could not be made: %s", row["run_id"], error)
-
-    def _tell(self, row: RunRow) -> None:
-        with self._database.reader() as connection:
-            rules = alert_rules(connection)
-        known = self._known.setdefault(row["run_id"], set())
-        for kind, message in messages_of(row, rules).items():
-            if kind not in known:
-                known.add(kind)
-                for target in self.targets:
-                    self._send_patiently(target, message, self._link(f"/runs/{row['run_id']}"))
-
-    def _send_patiently(self, target: Target, message: Message, link: str) -> None:
-        for pause in (*PAUSES_SECONDS, None):
-            if _send(target, message, link) or pause is None or self._closing.wait(pause):
-                return
-
-    def _link(self, path: str) -> str:
-        return f"{self._address() or ''}{path}"
-
-
-def _send(target: Target, message: Message, link: str) -> bool:
-    # (Apprise logs the errors of its services, and returns False.)
-    done = bool(target.service.notify(title=message.title, body=f"{message.body}\n{link}", body_format="text"))
-    if done:
-        target.last_sent_seconds, target.problem = time.time(), None
-    else:
-        target.problem = "the last message was not accepted; the server's log says more"
-    return done
+                with self._database.reader() as connection:
+                    rules = alert_rules(connection)
+            except SQLAlchemyError as error:
+                log.warning("no message about %s: %s", row["run_id"], error)
+                continue
+            known = self._known.setdefault(row["run_id"], set())
+            for kind, message in messages_of(row, rules).items():
+                if kind not in known:
+                    known.add(kind)
+                    linked = message._replace(body=f"{message.body}\n{self._address() or ''}/runs/{row['run_id']}")
+                    for target in self.targets:
+                        target.put(linked)
 
 
 def targets_of(urls: Sequence[str]) -> list[Target]:

@@ -34,7 +34,7 @@ export class Notifications {
         h(
           "p",
           { class: "muted" },
-          "The server can send a message when a run fails, runs out of memory, leaks or falls silent: to a webhook, Slack, Discord, by mail and more. Set ",
+          "The server can send a message when a run fails, runs out of memory, leaks or is silent: to a webhook, Slack, Discord, by mail and more. Set ",
           h("code", {}, "VRAMSCOPE_NOTIFY"),
           " where it is started.",
         ),
@@ -49,7 +49,7 @@ export class Notifications {
     };
     fill(
       this.list,
-      h("p", { class: "muted" }, "Sent once when a run fails, runs out of memory, falls silent, or has an alert of the rules for leaks or headroom."),
+      h("p", { class: "muted" }, "Sent once when a run fails, runs out of memory or is silent, and for alerts about leaks and headroom."),
       targets.map((target) => h("div", { class: "target" }, h("code", {}, target.name), state(target))),
       store.get().session?.role !== "read" &&
         h("button", { class: "button", type: "button", onclick: (event) => this.test(event.target) }, "Send a test"),

@@ -22,7 +22,7 @@ Start = Callable[..., RunningServer]
 
 
 class Receiver(ThreadingHTTPServer):
-    """Takes what Apprise posts, after it has refused so many posts."""
+    """Takes what Apprise posts, after a number of refusals."""
 
     daemon_threads = True
 
@@ -122,7 +122,7 @@ def test_a_test_shows_what_arrives_and_what_does_not(start_server: Start, receiv
     arrived, lost = server.http.post("/notifications/test").json()
     assert receiver.titles == ["vramscope: a test"]
     assert arrived["problem"] is None and arrived["last_sent_seconds"] is not None
-    assert "not accepted" in lost["problem"] and lost["last_sent_seconds"] is None
+    assert "was not accepted" in lost["problem"] and lost["last_sent_seconds"] is None
     assert start_server().get("/notifications") == []
 
 
@@ -140,9 +140,9 @@ RULES: Any = {
     [
         ({}, []),
         ({"out_of_memory": 2}, ["out_of_memory"]),
-        ({"out_of_memory": 1, "state": "failed", "error_type": "torch.OutOfMemoryError"}, ["out_of_memory"]),
-        ({"state": "failed", "error_type": "torch.OutOfMemoryError"}, ["out_of_memory"]),
-        ({"out_of_memory": 1, "state": "failed", "error_type": "KeyError"}, ["out_of_memory", "failed"]),
+        ({"out_of_memory": 1, "state": "failed", "error_type": "torch.OutOfMemoryError"}, ["failed"]),
+        ({"state": "failed", "error_type": "torch.OutOfMemoryError"}, ["failed"]),
+        ({"out_of_memory": 1, "state": "failed", "error_type": "KeyError"}, ["failed", "out_of_memory"]),
         ({"state": "lost"}, ["lost"]),
         ({"leaks": 1, "leaked_bytes": 99}, []),
         ({"leaks": 1, "leaked_bytes": 100}, ["leak"]),
@@ -153,6 +153,25 @@ RULES: Any = {
 )
 def test_each_kind_of_message_has_its_condition(changes: dict[str, Any], kinds: list[str]) -> None:
     assert list(notifications.messages_of({**ROW, **changes}, RULES)) == kinds
+
+
+def test_a_run_that_survives_one_error_and_dies_of_the_next_has_two_messages(
+    start_server: Start, receiver: Receiver
+) -> None:
+    server = start_server(notify=[receiver.url])
+    agent = Agent(name="gpt2")
+    server.send(agent, agent.samples(3, ooms=1))
+    eventually(lambda: receiver.titles == ["gpt2 ran out of GPU memory"])
+    server.send(agent, ended("torch.OutOfMemoryError"))
+    eventually(lambda: len(receiver.titles) == 2)
+    assert receiver.titles[1] == "gpt2 ran out of GPU memory and failed"
+
+
+def test_a_target_that_does_not_answer_delays_no_other(start_server: Start, receiver: Receiver) -> None:
+    server = start_server(notify=["json://127.0.0.1:9/nobody", receiver.url])
+    for name in ("one", "two"):
+        server.send(Agent(name=name), ended("ValueError"))
+    eventually(lambda: receiver.titles == ["one failed", "two failed"])
 
 
 def test_a_rule_that_is_off_sends_nothing() -> None:

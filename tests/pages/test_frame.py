@@ -187,7 +187,7 @@ def test_a_server_that_demands_a_token_gets_one(page: Any, own_server: Any) -> N
     page.reload()
     page.get_by_text("waiting for the first run").wait_for()
     page.goto(f"{own.url}/settings")
-    page.get_by_text("Your token has the role read: it looks at everything.").wait_for()
+    page.get_by_text("Your token has the role read: it looks at everything and changes nothing.").wait_for()
     assert page.get_by_label("Name of the new token").count() == 0, "only an admin makes tokens"
     page.get_by_text("it cannot change these rules").wait_for()
     assert page.locator("[data-rule=headroom]").get_by_role("checkbox").is_disabled()
@@ -220,7 +220,7 @@ def test_where_messages_go_is_shown_and_tested(page: Any, own_server: Any) -> No
     card.get_by_text("nothing sent yet").wait_for()
     card.get_by_role("button", name="Send a test").click()
     card.get_by_text("1 of 1 did not accept it.").wait_for()
-    card.get_by_text("the last message was not accepted").wait_for()
+    card.get_by_text("The last message was not accepted").wait_for()
     assert "secret" not in page.content()
 
 
