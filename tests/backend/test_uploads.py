@@ -115,33 +115,33 @@ def test_a_part_that_is_too_large_is_refused_and_a_full_disk_is_told(
 
 def test_an_upload_goes_on_after_a_restart_and_is_deleted_after_a_day(tmp_path: Path) -> None:
     first = Uploads(tmp_path, lambda wanted: None)
-    begun = first.begin("a", 6)
-    whole = first.append(begun.id, 0, b"abc")
+    half = first.begin("a", 6)
+    whole = first.append(half.id, 0, b"abc")
     again = Uploads(tmp_path, lambda wanted: None)
-    assert again.find(begun.id) == whole
+    assert again.find(half.id) == whole
     with pytest.raises(WrongOffset):
-        again.append(begun.id, 4, b"e")
-    again.append(begun.id, 3, b"def")
+        again.append(half.id, 4, b"e")
+    again.append(half.id, 3, b"def")
     same = again.begin("a", 6)
     again.append(same.id, 0, b"abcdef")
-    assert again.sha256(begun.id) == again.sha256(same.id), "read again, and counted as it came"
+    assert again.sha256(half.id) == again.sha256(same.id), "read again, and counted as it came"
     old = time.time() - KEPT_SECONDS - 1
-    os.utime(tmp_path / begun.id, (old, old))
+    os.utime(tmp_path / half.id, (old, old))
     again.drop_old()
     assert sorted(os.listdir(tmp_path)) == sorted([same.id, f"{same.id}.json"])
 
 
 def test_a_part_that_is_half_written_is_no_part(tmp_path: Path, small_disk: Callable[[int], Any]) -> None:
     uploads = Uploads(small_disk(2000).path / "uploading", lambda wanted: None)
-    begun = uploads.begin("a", 3_000_000)
-    uploads.append(begun.id, 0, b"a" * 1_000_000)
+    half = uploads.begin("a", 3_000_000)
+    uploads.append(half.id, 0, b"a" * 1_000_000)
     with pytest.raises(OSError, match="space"):
-        uploads.append(begun.id, 1_000_000, b"b" * 2_000_000)
-    assert uploads.find(begun.id).received_bytes == 1_000_000
+        uploads.append(half.id, 1_000_000, b"b" * 2_000_000)
+    assert uploads.find(half.id).received_bytes == 1_000_000
     same = Uploads(tmp_path, lambda wanted: None)
     twin = same.begin("a", 1_000_000)
     same.append(twin.id, 0, b"a" * 1_000_000)
-    assert uploads.sha256(begun.id) == same.sha256(twin.id)
+    assert uploads.sha256(half.id) == same.sha256(twin.id)
 
 
 def test_no_more_uploads_are_started_than_fit(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_no_more_uploads_are_started_than_fit(server: RunningServer, monkeypatch
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     first = server.http.post("/snapshots/uploads", json={"size_bytes": 600})
     second = server.http.post("/snapshots/uploads", json={"size_bytes": 600})
-    assert (first.status_code, second.status_code) in ((201, 503), (503, 503)), "what others began counts"
+    assert (first.status_code, second.status_code) in ((201, 503), (503, 503)), "the size of other uploads counts"
     monkeypatch.undo()
     monkeypatch.setattr(uploads_module, "MAX_STARTED", 0)
     refused = server.http.post("/snapshots/uploads", json={"size_bytes": 1})
@@ -203,6 +203,21 @@ class Relay(socketserver.ThreadingTCPServer):
                     pass  # (it was cut)
 
         super().__init__(("127.0.0.1", 0), Handler)
+
+
+def test_the_command_ends_where_a_part_never_arrives(
+    server: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As behind a proxy that lets small requests through only: the state can be read, and no part can be sent."""
+    monkeypatch.setattr(upload, "PAUSES_SECONDS", (0.01,) * 3)
+    path = tmp_path / "a.pickle"
+    path.write_bytes(FILE)
+    with Relay(server.port, 200_000) as relay:
+        threading.Thread(target=relay.serve_forever, args=(0.02,), daemon=True).start()
+        assert run_command(["snapshot", str(path), "--server", f"http://127.0.0.1:{relay.server_address[1]}"]) == 4
+        relay.shutdown()
+    assert relay.cut == 4
+    assert "no server answers" in capsys.readouterr().err
 
 
 def test_the_command_goes_on_where_it_was_after_lost_connections(

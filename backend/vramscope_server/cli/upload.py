@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.cli.format import plain
 
 PAUSES_SECONDS: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 30.0)
-"""Pauses before the tries after a lost connection, or an answer that is not the server's own."""
+"""Pauses before the tries of a part after a lost connection, or after an answer that is not the server's own."""
 
 
 def upload_file(server: str, path: Path, tell: Callable[[int, int], None]) -> UploadedSnapshot:
@@ -26,30 +27,21 @@ def upload_file(server: str, path: Path, tell: Callable[[int, int], None]) -> Up
         state: UploadState = connection.ask("POST", "/snapshots/uploads", json=wanted)
         place = f"/snapshots/uploads/{state['upload']}"
 
-        def send_part() -> UploadState:
+        pauses = iter(PAUSES_SECONDS)
+        while state["received_bytes"] < size:
             file.seek(state["received_bytes"])
             part = file.read(state["part_bytes"])
             headers = {"Content-Type": "application/octet-stream"}
-            offset = {"offset": state["received_bytes"]}
-            return connection.ask("PUT", place, offset, content=part, headers=headers)  # type: ignore[no-any-return]
-
-        while state["received_bytes"] < size:
-            state = _patiently(send_part, lambda: connection.ask("GET", place))
+            try:
+                state = connection.ask("PUT", place, {"offset": state["received_bytes"]}, content=part, headers=headers)
+                pauses = iter(PAUSES_SECONDS)
+            except Unreachable:
+                pause = next(pauses, None)
+                if pause is None:
+                    raise
+                time.sleep(pause)
+                with contextlib.suppress(Unreachable):
+                    state = connection.ask("GET", place)
             tell(state["received_bytes"], size)
         done: UploadedSnapshot = connection.ask("POST", f"{place}/complete")
         return done
-
-
-def _patiently(send: Callable[[], UploadState], look: Callable[[], UploadState]) -> UploadState:
-    """The state after a part; after a lost connection the state as the server knows it. Raises Failure."""
-    try:
-        return send()
-    except Unreachable as failure:
-        last = failure
-    for pause in PAUSES_SECONDS:
-        time.sleep(pause)
-        try:
-            return look()
-        except Unreachable as failure:
-            last = failure
-    raise last
