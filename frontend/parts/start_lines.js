@@ -15,7 +15,8 @@ const LOOPBACK = ["127.0.0.1", "localhost", "[::1]"];
  *  token    token of the training; null where none is needed or known
  */
 export function otherMachineLines(address, host, token) {
-  const { hostname, port } = new URL(address);
+  const { hostname, port: given, protocol } = new URL(address);
+  const port = given || (protocol === "https:" ? "443" : "80");
   const lines = startLines(address);
   const forwards = LOOPBACK.includes(hostname);
   return [
@@ -71,7 +72,7 @@ export class StartLines {
   otherMachine() {
     const { required, role } = store.get().session ?? {};
     const words = LOOPBACK.includes(location.hostname)
-      ? `From another machine: this server was reached at ${serverAddress()}, which only this machine can do. These lines forward the port by SSH.`
+      ? `From another machine: this server was reached at ${serverAddress()}, which only works on its own machine. These lines forward the port by SSH.`
       : "From another machine";
     const text = snippet(otherMachineLines(serverAddress(), this.host, this.token));
     if (!required || this.token) return part(words, text);

@@ -8,9 +8,9 @@ import { problemBanner } from "vramscope/parts/ui.js";
 import { store } from "vramscope/store.js";
 
 export const ROLES = {
-  write: "also sends runs and changes them",
-  read: "looks at everything",
-  admin: "also deletes, and makes tokens",
+  write: "sends runs, changes them and looks at everything",
+  read: "looks at everything and changes nothing",
+  admin: "does everything: it also deletes, and makes tokens",
 };
 
 export class Tokens {
