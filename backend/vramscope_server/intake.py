@@ -10,14 +10,14 @@ from typing import Final
 import anyio
 
 from vramscope.protocol import messages
-from vramscope_server.api.problems import Busy, Slow, TooLarge
+from vramscope_server.api.problems import Busy, Slow, too_large
 
 READ_SECONDS: Final = 30.0
 """Time to receive a body of up to 8 MiB."""
 BUSY_SECONDS: Final = 2.0
 """The same when the memory is needed: an older body that is not complete is given up."""
 SMALL_BYTES: Final = 64 * 1024
-"""Bodies up to this size may use memory that the others may not: honest ones are mostly small."""
+"""Bodies up to this size may use memory that others may not: most batches are small."""
 FOR_SMALL_BYTES: Final = 8 * 1024 * 1024
 """Memory for them beyond the maximum."""
 REFUSED_SECONDS: Final = 10.0
@@ -81,7 +81,7 @@ class Intake:
             async for part in parts:
                 size += len(part)
                 if size > messages.MAX_BATCH_BYTES:
-                    raise too_large(f"more than {messages.MAX_BATCH_BYTES} bytes")
+                    raise too_large("batch", f"more than {messages.MAX_BATCH_BYTES} bytes", messages.MAX_BATCH_BYTES)
                 self._make_room(len(part), body)
                 body.bytes += len(part)
                 self.bytes += len(part)
@@ -114,17 +114,5 @@ def too_slow(seen: str) -> Slow:
         field="body",
         seen=seen,
         expected=f"the whole body within {READ_SECONDS:g} seconds",
-        headers={"Connection": "close"},
-    )
-
-
-def too_large(seen: str) -> TooLarge:
-    """The refusal of a batch above the limit."""
-    return TooLarge(
-        f"The batch has {seen}; the maximum is {messages.MAX_BATCH_BYTES}.",
-        field="body",
-        seen=seen,
-        expected=f"at most {messages.MAX_BATCH_BYTES} bytes",
-        # The rest of the body is not read: the connection cannot be used again.
         headers={"Connection": "close"},
     )

@@ -15,7 +15,7 @@ import anyio
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vramscope_server.api.problems import Forbidden, MisdirectedHost, Problem, TooLarge, Unauthorized, fault
+from vramscope_server.api.problems import Forbidden, MisdirectedHost, Problem, Unauthorized, fault, too_large
 from vramscope_server.intake import READ_SECONDS, too_slow
 from vramscope_server.store.token_rows import Role
 
@@ -138,7 +138,7 @@ async def _bounded(request: Request, receive: Receive, most_bytes: int) -> Recei
     """
     announced = request.headers.get("content-length", "")
     if len(announced) > 18 or (announced.isascii() and announced.isdigit() and int(announced) > most_bytes):
-        raise _too_large(f"{announced[:18]} bytes", most_bytes)
+        raise too_large("body", f"{announced[:18]} bytes", most_bytes)
     body = bytearray()
     left: Message | None = None
     with anyio.move_on_after(READ_SECONDS):
@@ -150,7 +150,7 @@ async def _bounded(request: Request, receive: Receive, most_bytes: int) -> Recei
                 break
             body += message.get("body", b"")
             if len(body) > most_bytes:
-                raise _too_large(f"more than {most_bytes} bytes", most_bytes)
+                raise too_large("body", f"more than {most_bytes} bytes", most_bytes)
             more = message.get("more_body", False)
         else:
             left = {"type": "http.request", "body": bytes(body), "more_body": False}
@@ -165,14 +165,6 @@ async def _bounded(request: Request, receive: Receive, most_bytes: int) -> Recei
         return message
 
     return again
-
-
-def _too_large(seen: str, most_bytes: int) -> TooLarge:
-    # The rest of the body is not read: the connection cannot be used again.
-    expected = f"at most {most_bytes} bytes"
-    return TooLarge(
-        f"The body has {seen}.", field="body", seen=seen, expected=expected, headers={"Connection": "close"}
-    )
 
 
 def _place(origin: str) -> str | None:

@@ -38,7 +38,7 @@ from vramscope_server.store.snapshots import (
     update_snapshot,
 )
 from vramscope_server.store.writer import QueueFull, StorageTrouble, Writer, WriterClosed
-from vramscope_server.uploads import Uploads
+from vramscope_server.uploads import Incomplete, Uploads
 
 log = logging.getLogger("vramscope_server.snapshots")
 T = TypeVar("T")
@@ -103,6 +103,7 @@ class Snapshots:
         self._running: _Conversion | None = None
         self._changed = threading.Condition()
         self._taking = threading.Lock()
+        self._completing = threading.Lock()
         self._closing = False
         self._thread: threading.Thread | None = None
         self.uploads = Uploads(folder / "uploading", self._check_room)
@@ -166,6 +167,16 @@ class Snapshots:
                 unless_stored.pop_all()
         self._enqueue(made.id)
         return made, False
+
+    def complete(self, upload: str) -> tuple[StoredSnapshot, bool]:
+        """Make a snapshot of an upload in parts, as :meth:`take`. Raises LookupError, Incomplete, OSError, and as Writer.do."""
+        with self._completing:  # once, however often it is asked for
+            found = self.uploads.find(upload)
+            if found.received_bytes < found.size_bytes:
+                raise Incomplete(found)
+            taken = self.take(self.uploads.path(upload), self.uploads.sha256(upload), found.name)
+            self.uploads.drop(upload)
+        return taken
 
     def progress(self, ident: str) -> tuple[int, int, int]:
         """(number of files before it, bytes read, bytes in total) of a snapshot that waits or is converted."""

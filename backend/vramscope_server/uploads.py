@@ -25,8 +25,25 @@ MAX_STARTED: Final = 100
 _READ_BYTES: Final = 1 << 20
 
 
+class StartedUpload(NamedTuple):
+    """An upload whose parts are being received."""
+
+    id: str
+    name: str
+    size_bytes: int
+    received_bytes: int
+
+
 class TooManyUploads(Exception):
     """As many uploads as may be started are not complete yet."""
+
+
+class Incomplete(Exception):
+    """Parts of the file are missing."""
+
+    def __init__(self, upload: StartedUpload) -> None:
+        super().__init__(upload.id)
+        self.upload = upload
 
 
 class WrongOffset(Exception):
@@ -37,15 +54,6 @@ class WrongOffset(Exception):
         self.received_bytes = received_bytes
 
 
-class StartedUpload(NamedTuple):
-    """An upload whose parts are being received."""
-
-    id: str
-    name: str
-    size_bytes: int
-    received_bytes: int
-
-
 class Uploads:
     """Uploads in parts. Any thread may call it. ``check_room(bytes)`` raises DiskFull if they do not fit on the disk."""
 
@@ -53,8 +61,6 @@ class Uploads:
         self._folder = folder
         self._check_room = check_room
         self._lock = threading.Lock()
-        self.completing = threading.Lock()
-        """Held while an upload is completed, so that it is completed once."""
         self._hashes: dict[str, Any] = {}
         """Hash of what was received, by id; missing after a restart."""
 
@@ -62,10 +68,10 @@ class Uploads:
         """A new upload. Raises TooManyUploads, DiskFull, OSError."""
         self.drop_old()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        begun = [self.find(path.stem) for path in self._folder.glob("*.json")]
-        if len(begun) >= MAX_STARTED:
+        others = [self.find(path.stem) for path in self._folder.glob("*.json")]
+        if len(others) >= MAX_STARTED:
             raise TooManyUploads
-        self._check_room(size_bytes + sum(one.size_bytes - one.received_bytes for one in begun))
+        self._check_room(size_bytes + sum(one.size_bytes - one.received_bytes for one in others))
         ident = secrets.token_hex(16)
         (self._folder / ident).touch()
         (self._folder / f"{ident}.json").write_text(json.dumps({"name": name, "size_bytes": size_bytes}))

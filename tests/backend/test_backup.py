@@ -107,7 +107,7 @@ def test_the_newest_copies_stay_and_snapshots_that_one_of_them_lists(tmp_path: P
 
 
 def test_a_copy_ends_while_another_process_writes_without_pause(tmp_path: Path) -> None:
-    """A copy in steps begins anew with each write between them."""
+    """SQLite restarts a copy in steps after each write between them."""
     Database(f"sqlite:///{tmp_path}/vramscope.db").close()
     stop = threading.Event()
 

@@ -178,6 +178,14 @@ def test_a_column_that_says_what_cannot_be_is_named(
         from_window(window)
 
 
+def test_a_window_with_far_more_stacks_than_events_is_refused(traces: dict[str, Trace]) -> None:
+    """200,000 empty stacks are a few hundred bytes when packed."""
+    window = window_of(traces["late"])
+    stacks = [*window.stacks, *[[]] * 200_000]
+    with pytest.raises(BadWindow, match="stacks: 200"):
+        from_window(msgspec.structs.replace(window, stacks=stacks))
+
+
 @pytest.mark.parametrize("frame", [-1, 5, 1 << 40])
 def test_a_stack_of_frames_that_are_not_there_is_named(traces: dict[str, Trace], frame: int) -> None:
     window = msgspec.structs.replace(window_of(traces["late"]), stacks=[[], [0, frame]], frames={})

@@ -16,8 +16,8 @@ from vramscope.protocol.msgpack_limits import BadMessagePack, check_size
 T = TypeVar("T")
 
 MAX_VALUES: Final = 1_500_000
-"""Maximum number of values, some 100 MB when decoded. A column of numbers is one value; a recording of the agent has mostly stacks
-and some hundred thousand values."""
+"""Maximum number of values, some 100 MB when decoded. A column of numbers is one value, so that most values are frames of
+stacks: the demo's recording of 10,000 events has 20 stacks and fewer than 10,000 values."""
 
 
 class BadArtifact(ValueError):
@@ -25,7 +25,7 @@ class BadArtifact(ValueError):
 
 
 def unpacked(data: bytes, decode: Callable[[bytes], T], most_bytes: int) -> T:
-    """Decompress and decode. Raises BadArtifact. About 0.1 µs a value, and at most a second.
+    """Decompress and decode. Raises BadArtifact. About 0.4 µs a value to count them, and the time to decode.
 
     most_bytes   size when decompressed
     """
@@ -43,4 +43,4 @@ def unpacked(data: bytes, decode: Callable[[bytes], T], most_bytes: int) -> T:
     except (BadMessagePack, msgspec.MsgspecError) as fault:
         raise BadArtifact(str(fault)) from None
     except RecursionError:
-        raise BadArtifact("values within values without end") from None
+        raise BadArtifact("nested too deeply") from None

@@ -20,8 +20,8 @@ from vramscope_server.api.problems import (
     UnknownSessionProblem,
     UnsupportedType,
     WireVersion,
+    too_large,
 )
-from vramscope_server.intake import too_large
 from vramscope_server.request_checks import TOKEN
 from vramscope_server.services import Services
 from vramscope_server.store.batch_errors import BadBatch, NotMessagePack, OtherToken, OtherWire, UnknownSession
@@ -126,7 +126,7 @@ def _announced_length(request: Request) -> int:
     text = request.headers.get("content-length", "0")
     length = int(text) if text.isdigit() else 0
     if length > messages.MAX_BATCH_BYTES:
-        raise too_large(f"{length} bytes")
+        raise too_large("batch", f"{length} bytes", messages.MAX_BATCH_BYTES)
     return length
 
 

@@ -122,6 +122,18 @@ class TooLarge(Problem):
     status, slug, title = 413, "too-large", "The body is too large"
 
 
+def too_large(what: str, seen: str, most_bytes: int) -> TooLarge:
+    """The refusal of a body above the limit: ``what`` is a batch, a file, or the body."""
+    return TooLarge(
+        f"The {what} has {seen}; the maximum is {most_bytes}.",
+        field="body",
+        seen=seen,
+        expected=f"at most {most_bytes} bytes",
+        # The rest of the body is not read: the connection cannot be used again.
+        headers={"Connection": "close"},
+    )
+
+
 class Slow(Problem):
     """A body that does not arrive in time."""
 

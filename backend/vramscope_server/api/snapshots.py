@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.requests import ClientDisconnect
 
 from vramscope_server.answers.snapshots import SnapshotList, SnapshotRow, UploadedSnapshot
-from vramscope_server.api.problems import InvalidParameter, NotFound, Storage, TooLarge
+from vramscope_server.api.problems import InvalidParameter, NotFound, Storage, too_large
 from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
@@ -144,7 +144,7 @@ async def _receive(request: Request, upload: Upload) -> None:
         parts.append(part)
         size += len(part)
         if upload.size_bytes + size > MAX_FILE_BYTES:
-            raise _too_large(f"more than {MAX_FILE_BYTES} bytes")
+            raise too_large("file", f"more than {MAX_FILE_BYTES} bytes", MAX_FILE_BYTES)
         if size >= _WRITTEN_BYTES:
             await write()
     if parts:
@@ -156,18 +156,8 @@ def _announced(request: Request) -> int | None:
     if text is None or not text.isdigit():
         return None
     if int(text) > MAX_FILE_BYTES:
-        raise _too_large(f"{text} bytes")
+        raise too_large("file", f"{text} bytes", MAX_FILE_BYTES)
     return int(text)
-
-
-def _too_large(seen: str) -> TooLarge:
-    return TooLarge(
-        f"The file has {seen}; the maximum is {MAX_FILE_BYTES}.",
-        field="body",
-        seen=seen,
-        expected=f"at most {MAX_FILE_BYTES} bytes",
-        headers={"Connection": "close"},
-    )
 
 
 def full(trouble: Exception) -> Storage:

@@ -14,7 +14,7 @@ from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import storing
 from vramscope_server.services import Services
 from vramscope_server.store.list_row import seconds
-from vramscope_server.store.token_rows import Role
+from vramscope_server.store.token_rows import Role, token_row
 
 router = APIRouter(tags=["tokens"])
 
@@ -27,25 +27,14 @@ class NewToken(BaseModel):
     name: Annotated[str, Field(min_length=1, max_length=200)]
     """Name of the token."""
     role: Role
-    """What the token allows: `read` looks at everything, `write` also sends runs and changes them, `admin` also deletes and
-    makes tokens."""
+    """`read` looks at everything. `write` also sends and changes runs. `admin` also deletes, and makes tokens."""
 
 
 @router.get("/tokens", summary="Access tokens", responses=answers_with(list[TokenRow]))
 def get_tokens(request: Request) -> Response:
     """Without their secrets."""
     services: Services = request.app.state.services
-    rows: list[TokenRow] = [
-        TokenRow(
-            id=token.id,
-            name=token.name,
-            role=token.role,
-            created_seconds=seconds(token.created_ns),
-            last_used_seconds=seconds(token.last_used_ns),
-        )
-        for token in services.tokens.listed()
-    ]
-    return answer(rows)
+    return answer([token_row(token) for token in services.tokens.listed()])
 
 
 @router.post("/tokens", summary="Create a token", status_code=201, responses=answers_with(CreatedToken, status=201))

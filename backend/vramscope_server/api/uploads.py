@@ -15,7 +15,7 @@ from vramscope_server.api.snapshots import DEFAULT_NAME, MAX_NAME, full, snapsho
 from vramscope_server.api.writes import storing
 from vramscope_server.services import Services
 from vramscope_server.snapshots import MAX_FILE_BYTES, DiskFull
-from vramscope_server.uploads import MAX_STARTED, PART_BYTES, StartedUpload, TooManyUploads, WrongOffset
+from vramscope_server.uploads import MAX_STARTED, PART_BYTES, Incomplete, StartedUpload, TooManyUploads, WrongOffset
 
 router = APIRouter(tags=["snapshots"])
 
@@ -97,25 +97,21 @@ def put_part(
 def complete_upload(request: Request, upload: str) -> Response:
     """All parts must have been received."""
     services: Services = request.app.state.services
-    uploads = services.snapshots.uploads
-    with uploads.completing:
-        try:
-            found = uploads.find(upload)
-        except LookupError:
-            raise _unknown(upload) from None
-        if found.received_bytes < found.size_bytes:
-            raise Conflict(
-                f"{found.received_bytes} of {found.size_bytes} bytes were received.",
-                field="upload",
-                seen=found.received_bytes,
-                expected=str(found.size_bytes),
-            )
-        try:
-            with storing("stored"):
-                stored, known = services.snapshots.take(uploads.path(upload), uploads.sha256(upload), found.name)
-        except OSError as trouble:
-            raise full(trouble) from None
-        uploads.drop(upload)
+    try:
+        with storing("stored"):
+            stored, known = services.snapshots.complete(upload)
+    except LookupError:
+        raise _unknown(upload) from None
+    except Incomplete as short:
+        found = short.upload
+        raise Conflict(
+            f"{found.received_bytes} of {found.size_bytes} bytes were received.",
+            field="upload",
+            seen=found.received_bytes,
+            expected=str(found.size_bytes),
+        ) from None
+    except OSError as trouble:
+        raise full(trouble) from None
     return answer({"known": known, **snapshot_row(services, stored)}, 200 if known else 202)
 
 

@@ -6,24 +6,22 @@ It reads and writes the server's database. A running server knows of a change wi
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import sqlalchemy as sa
-from pydantic import ValidationError
-from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from vramscope.protocol.messages import MAX_NAME
-from vramscope_server.cli.client import Failure
+from vramscope_server.cli.client import Failure, print_json
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.cli.format import ago, plain
+from vramscope_server.cli.server_settings import server_settings
 from vramscope_server.cli.tables import Column, console, print_table
-from vramscope_server.settings import Settings
-from vramscope_server.store.database import HEAD
-from vramscope_server.store.token_rows import Role, delete_token, insert_token, new_token, read_tokens
+from vramscope_server.store.database import HEAD, with_driver
+from vramscope_server.store.token_rows import Role, delete_token, insert_token, new_token, read_tokens, token_row
 
 
 def create(name: str, role: Role, database: str | None, data_dir: Path | None) -> None:
@@ -44,17 +42,7 @@ def show(as_json: bool, database: str | None, data_dir: Path | None) -> None:
     with _opened(database, data_dir) as connection:
         tokens = read_tokens(connection)
     if as_json:
-        listed = [
-            {
-                "id": one.id,
-                "name": one.name,
-                "role": one.role,
-                "created_seconds": one.created_ns / 1e9,
-                "last_used_seconds": None if one.last_used_ns is None else one.last_used_ns / 1e9,
-            }
-            for one in tokens
-        ]
-        print(json.dumps(listed))
+        print_json([token_row(one) for one in tokens])
         return
     if not tokens:
         print("No tokens.")
@@ -83,17 +71,8 @@ def revoke(text: str, database: str | None, data_dir: Path | None) -> None:
 @contextlib.contextmanager
 def _opened(database: str | None, data_dir: Path | None) -> Iterator[Connection]:
     """A connection to the server's database, in a transaction. Raises Failure."""
-    given = {"database": database, "data_dir": data_dir}
-    try:
-        settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
-        url = make_url(settings.database_url)
-    except (ValidationError, SQLAlchemyError) as error:
-        raise Failure(f"the settings of the server cannot be used: {error}", BAD_ARGUMENTS) from None
+    url = with_driver(server_settings(database, data_dir)[1])
     shown = url.render_as_string(hide_password=True)
-    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
-        raise Failure(f"there is no database at {url.database}; vramscope server makes one", BAD_ARGUMENTS)
-    if url.drivername == "postgresql":
-        url = url.set(drivername="postgresql+psycopg")
     engine = None
     try:
         engine = sa.create_engine(url, connect_args={"timeout": 10} if url.get_backend_name() == "sqlite" else {})

@@ -16,12 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from pydantic import ValidationError
-from sqlalchemy.engine import make_url
-
 from vramscope_server.cli.client import Failure
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
-from vramscope_server.settings import Settings
+from vramscope_server.cli.server_settings import server_settings
 
 NAME: Final = "vramscope-%Y%m%dT%H%M%SZ.db"
 
@@ -122,17 +119,9 @@ def _uri(path: Path, mode: str) -> str:
 
 def _source(database: str | None, data_dir: Path | None) -> tuple[Path, Path]:
     """The SQLite file, and the folder of its snapshots. Raises Failure."""
-    given = {"database": database, "data_dir": data_dir}
-    try:
-        settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
-    except ValidationError as error:
-        raise Failure(f"the settings of the server cannot be used: {error}", BAD_ARGUMENTS) from None
-    url = make_url(settings.database_url)
+    settings, url = server_settings(database, data_dir)
     if url.get_backend_name() != "sqlite":
         raise Failure(
             f"{url.get_backend_name()} has its own backup; for PostgreSQL: pg_dump {url.database}", BAD_ARGUMENTS
         )
-    path = Path(str(url.database))
-    if not path.exists():
-        raise Failure(f"there is no database at {path}; vramscope server makes one", BAD_ARGUMENTS)
-    return path, settings.snapshots_dir
+    return Path(str(url.database)), settings.snapshots_dir

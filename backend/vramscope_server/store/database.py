@@ -40,6 +40,13 @@ class DatabaseRefused(Exception):
     """The database cannot be used; the message is one sentence for the person who started the server."""
 
 
+def with_driver(url: URL) -> URL:
+    """The URL with the PostgreSQL driver of the extra ``postgres`` where it names none."""
+    if url.get_backend_name() == "postgresql" and url.get_driver_name() == "psycopg2":
+        return url.set(drivername="postgresql+psycopg")
+    return url
+
+
 class Database:
     """A database: a connection to write on, for the writer thread alone, and a pool of readers.
 
@@ -167,9 +174,7 @@ class Database:
             connection.close()
 
     def _open_server(self) -> None:
-        url = self.url
-        if url.get_driver_name() == "psycopg2" and self.kind == "postgresql":
-            url = url.set(drivername="postgresql+psycopg")  # the driver of the extra `postgres`
+        url = with_driver(self.url)
         # With a database without encoding this driver returns bytes instead of text, even to SQLAlchemy's first query.
         options: dict[str, Any] = {"client_encoding": "utf8"} if url.get_driver_name() == "psycopg" else {}
         try:

@@ -11,6 +11,8 @@ from typing import Final, Literal, get_args
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from vramscope_server.answers.server import TokenRow
+from vramscope_server.store.list_row import seconds
 from vramscope_server.store.tables import tokens as table
 
 Role = Literal["read", "write", "admin"]
@@ -32,6 +34,17 @@ class Token:
     def allows(self, role: Role) -> bool:
         """Whether this role is enough where ``role`` is needed."""
         return ROLES.index(self.role) >= ROLES.index(role)
+
+
+def token_row(token: Token) -> TokenRow:
+    """A token as lists show it, without its hash."""
+    return TokenRow(
+        id=token.id,
+        name=token.name,
+        role=token.role,
+        created_seconds=seconds(token.created_ns),
+        last_used_seconds=seconds(token.last_used_ns),
+    )
 
 
 def new_token(name: str, role: Role) -> tuple[Token, str]:

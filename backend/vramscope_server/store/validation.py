@@ -153,7 +153,7 @@ def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
     except msgspec.MsgspecError as error:
         raise _from_msgspec(error) from error
     except RecursionError as error:
-        raise BadBatch("body", "values within values without end", "a Batch, which has a few levels") from error
+        raise BadBatch("body", "values that are nested too deeply", "a Batch in MessagePack") from error
     except UnicodeDecodeError as error:
         raise NotMessagePack("body", "text that is not UTF-8", "a Batch in MessagePack") from error
 
