@@ -206,4 +206,4 @@ def _target(url: str) -> Target:
     if not service.add(url):
         kind = url.partition(":")[0][:20]
         raise TargetRefused(f"VRAMSCOPE_NOTIFY has a URL that Apprise does not know; it begins with {kind!r}.")
-    return Target(service[0].url(privacy=True), service)
+    return Target(service[0].url(privacy=True).partition("?")[0], service)

@@ -93,7 +93,7 @@ export class Tokens {
     const role = h(
       "select",
       { "aria-label": "Role of the new token" },
-      Object.entries(ROLES).map(([word, meaning]) => h("option", { value: word }, `${word}: ${meaning}`)),
+      Object.entries(ROLES).map(([word, meaning]) => h("option", { value: word, title: meaning }, word)),
     );
     const status = h("span", { class: "muted", role: "status" });
     const form = h(

@@ -222,6 +222,8 @@ def test_where_messages_go_is_shown_and_tested(page: Any, own_server: Any) -> No
     card.get_by_text("1 of 1 did not accept it.").wait_for()
     card.get_by_text("The last message was not accepted").wait_for()
     assert "secret" not in page.content()
+    page.set_viewport_size({"width": 400, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") == 400
 
 
 def last_row(tab: Any) -> Any:
