@@ -401,15 +401,15 @@ def test_a_connection_that_is_made_after_the_deadline_is_ended_too():
 
 
 def test_the_thread_of_the_deadline_ends_with_its_connection(start, collector):
-    def running() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name == "vramscope-deadline"]
+    def running() -> set[threading.Thread]:
+        return {thread for thread in threading.enumerate() if thread.name == "vramscope-deadline"}
 
-    before = len(running())
+    others = running()  # (threads of the tests before may be about to end)
     sender = start(collector)
     sender.flush()
-    assert len(running()) == before + 1
+    assert len(running() - others) == 1
     sender.close()
-    wait_for(lambda: len(running()) == before)
+    wait_for(lambda: not running() - others)
 
 
 def test_a_bad_batch_is_set_aside_and_the_rest_is_sent(start, collector, tmp_path, capsys):
@@ -587,8 +587,9 @@ def test_a_fault_inside_does_not_end_the_thread(start, collector, monkeypatch):
 
 
 def test_the_thread_is_a_daemon_with_a_name(start, collector):
+    others = set(threading.enumerate())
     start(collector)
-    [thread] = [thread for thread in threading.enumerate() if thread.name == "vramscope-sender"]
+    [thread] = [t for t in threading.enumerate() if t.name == "vramscope-sender" and t not in others]
     assert thread.daemon
 
 

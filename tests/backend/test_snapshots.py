@@ -373,17 +373,17 @@ def test_a_window_as_parquet_says_what_its_csv_says(server: RunningServer, monke
 
 
 def test_a_server_that_cannot_write_parquet_says_so(
-    server: RunningServer, ready: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    server: RunningServer, ready: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert server.get("/server")["parquet"] is True
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    before = set(Path(tempfile.gettempdir()).glob("*.parquet"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert server.get("/server")["parquet"] is False
     answer = server.http.get(
         f"/recordings/{ready['devices'][0]['recording']}/export", params={"format": "parquet", "to": 50}
     )
     assert (answer.status_code, "pip install 'vramscope[parquet]'" in answer.json()["detail"]) == (409, True)
-    assert set(Path(tempfile.gettempdir()).glob("*.parquet")) == before
+    assert list(tmp_path.glob("*.parquet")) == []
 
 
 # ---- bad input ----
