@@ -31,7 +31,7 @@ export function chartHead(chart) {
   const head = h(
     "header",
     { class: "chart-head" },
-    h("h3", {}, title),
+    h("h2", {}, title),
     h("span", { class: "chart-tools" }, scaleButton, hasNumbers && tableButton, exports),
   );
   return { head, tableButton, scaleButton };

@@ -161,7 +161,7 @@ class OomPage extends RunPage {
     const load = (part, parameters, signal) => api.oomPart(this.segmentsOf, part, parameters, signal);
     const show = () => {
       const { rank } = error.ranks.find(({ record }) => record === this.segmentsOf) ?? {};
-      this.map.chart.querySelector("h3").textContent =
+      this.map.chart.querySelector("h2").textContent =
         rank === undefined ? "Segments at the error" : `Segments of rank ${rank} at the error`;
       this.map.reload();
     };
