@@ -59,7 +59,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 FAST_LEAVES_OUT = ("browser", "frameworks", "gpu", "postgres", "realgpu", "slow")
 """Markers of tests that ``--fast`` leaves out."""
-FAST_LEAVES_OUT_FOLDERS = ("anatomy", "emulated_gpu", "golden", "journey", "leaks", "pages", "techniques", "unchanged")
+FAST_LEAVES_OUT_FOLDERS = (
+    "anatomy", "emulated_gpu", "golden", "journey", "leaks", "outside", "pages", "techniques", "unchanged",
+)  # fmt: skip
 """Folders whose tests train, start a server or drive a browser for each case."""
 FAST_LEAVES_OUT_FILES = frozenset(
     {
@@ -83,11 +85,12 @@ CORPUS_FILES = frozenset(
         "test_leaks.py",
         "test_deaths.py",
         "test_random_programs.py",
+        "test_outside.py",
         "test_unchanged.py",
     }
 )
 """Files with one test for each case of a large corpus. CI runs a random sample of the cases, the nightly job all."""
-CORPUS_FOLDERS = frozenset({"leaks", "golden", "oom", "simulator", "unchanged"})
+CORPUS_FOLDERS = frozenset({"leaks", "golden", "oom", "outside", "simulator", "unchanged"})
 CI_SHARE = 0.2
 PYTEST_PACKAGES = ("_pytest", "pluggy", "xdist", "execnet")
 

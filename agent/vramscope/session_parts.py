@@ -33,12 +33,15 @@ from vramscope.profiler.plan import ProfilePlan
 from vramscope.profiler.recorder import ProfileRecorder
 from vramscope.protocol import messages
 from vramscope.recording.recorder import WindowRecorder
+from vramscope.sampling.end_summary import print_summary
+from vramscope.sampling.highest_step import HighestSteps
 from vramscope.sampling.sampler import Sampler
 from vramscope.settings import Settings
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
 from vramscope.steps.patches.cuda_graphs import UNSEEN, ReplayPatch
 from vramscope.steps.peaks_after_last_step import tails_of
+from vramscope.steps.records import StepRecord
 from vramscope.techniques.detector import TechniqueDetector
 from vramscope.transport.ring import Ring
 from vramscope.transport.sender import Sender
@@ -64,6 +67,8 @@ class SessionParts:
         self._techniques: TechniqueDetector | None = None
         self._oom: OomRecorder | None = None
         self._leaks: list[messages.Leak] = []
+        self._newest_scan: messages.Scan | None = None
+        self._highest = HighestSteps()
         self._detector: LeakDetector | None = None
         self._loss: LossWatch | None = None
 
@@ -77,13 +82,13 @@ class SessionParts:
         sends: bool = True,
     ) -> None:
         """Start watching. ``before`` is the session that ended for this one. ``sends`` False: all data stay in the spool folder."""
-        self._settings = settings
+        self._settings, self._sends = settings, sends
         self._secrets = Secrets(known=[settings.token])
         self._secrets.command_line(sys.argv)  # what is a secret there is one in an error's words, too
         self._job = identity.job_rank()
         self.run_id = identity.run_id(settings.run_id, self._job)
         self.url = f"{settings.server}/runs/{self.run_id}"
-        self._leak_lines = LeakLines(self.url)
+        self._leak_lines = LeakLines(self.url, self._run_peak_bytes)
         self.name = identity.run_name(settings.run_name)
         self._start_ns = time.time_ns()
 
@@ -105,7 +110,7 @@ class SessionParts:
             on_request=self._on_request,
             sends=sends,
         )
-        recent = RecentSamples(settings.interval_ms)
+        self._recent = recent = RecentSamples(settings.interval_ms)
         self._sampler = Sampler(
             interval_ms=settings.interval_ms,
             clock=self._clock,
@@ -114,7 +119,7 @@ class SessionParts:
             others_cpu_seconds=lambda: self._sender.cpu_seconds,
             dropped_samples=lambda: self.dropped_samples,
             on_sample=recent.put,
-            on_steps=recent.steps.put,
+            on_steps=self._on_steps,
         )
         self._lifecycle = Lifecycle(self)
         loss: LossWatch | None = None
@@ -258,6 +263,9 @@ class SessionParts:
                 tails=tails,
             )
         )
+        with guarded("the summary"):
+            if self._sends and "OutOfMemory" not in (error_type or ""):  # (that error's own lines follow)
+                print_summary(self._highest.highest(), self._newest_scan, self.url)
         self._sender.close(self._settings.close_timeout_s)
 
     @property
@@ -295,7 +303,7 @@ class SessionParts:
         self._ring.put(messages.Event(time_ns=time.time_ns(), kind="cell_error", step=self._clock.step, data=fields))
 
     def _looked(self, scan: messages.Scan) -> None:
-        self._leaks = scan.leaks
+        self._leaks, self._newest_scan = scan.leaks, scan
         self._ring.put(scan)
         self._leak_lines.looked(scan.leaks)
 
@@ -360,6 +368,16 @@ class SessionParts:
             host_total_bytes=Host().total_bytes(),
             secrets=self._secrets,
         )
+
+    def _on_steps(self, steps: list[StepRecord]) -> None:
+        self._recent.steps.put(steps)
+        self._highest.put(steps)
+
+    def _run_peak_bytes(self) -> int | None:
+        """Highest allocated memory so far; None without a GPU."""
+        highest = self._highest.highest()
+        peaks = [counter.so_far().peak_allocated_bytes for counter in self._clock.counters]
+        return max([*peaks, *([] if highest is None else [highest.allocated_bytes])], default=None)
 
     def _peak_of(self, device: int) -> int:
         for counter in self._clock.counters:

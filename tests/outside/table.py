@@ -17,7 +17,7 @@ from typing import Final
 HERE: Final = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "backend"), str(HERE.parent)]
 
-from judge import PROGRAMS, Judgement, Truth, is_even_half, judge, run  # noqa: E402
+from scores import PROGRAMS, Judgement, Truth, is_even_half, judge, run  # noqa: E402
 from running import RunningServer  # noqa: E402
 
 SCORES: Final = ("right", "partly", "silent", "wrong")

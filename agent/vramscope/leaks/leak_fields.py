@@ -9,10 +9,11 @@ import msgspec
 
 from vramscope.leaks.autograd.dropped_graphs import GraphOrigin
 from vramscope.leaks.holders.key import HolderKey, HolderKind
-from vramscope.leaks.verdict.holder_verdict import OVERLAPS, FindingKey, HolderVerdict
+from vramscope.leaks.verdict.holder_verdict import FindingKey, HolderVerdict
 from vramscope.leaks.verdict.peak_effect import Effect
 from vramscope.leaks.verdict.states import Transition
 from vramscope.protocol import messages
+from vramscope.protocol.series import OVERLAPS
 
 NO_STEPS: Final = "Not measured: an evaluation has no steps. Without the graphs this memory would be free."
 OUTLIVES: Final = "It outlives its {per}, so every later peak includes it."

@@ -25,12 +25,13 @@ from vramscope.leaks.leak_fields import (
 )
 from vramscope.leaks.scan.storages import Storages
 from vramscope.leaks.verdict import advice
-from vramscope.leaks.verdict.holder_verdict import GROWS, OVERLAPS, FindingKey, HolderVerdict
+from vramscope.leaks.verdict.holder_verdict import GROWS, FindingKey, HolderVerdict
 from vramscope.leaks.verdict.peak_effect import NOT_ON_CPU, Effect, PeakFollower, avoidable_bytes
 from vramscope.leaks.verdict.states import ENDS, HolderState, Reason, Transition
 from vramscope.memory.scanned_leak import ScannedLeak
 from vramscope.process import frames
 from vramscope.protocol import messages
+from vramscope.protocol.series import OVERLAPS
 
 if TYPE_CHECKING:
     from vramscope.steps.clock import StepClock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +11,7 @@ from vramscope.leaks.registry import DROPPED, TO_COME
 from vramscope.oom_diagnosis.prose import amount
 from vramscope.process import terminal
 from vramscope.protocol import messages
+from vramscope.protocol.leak_notes import is_note
 
 SENTENCES: Final = {
     "growing": "keeps the autograd graphs of earlier steps, more with each step",
@@ -31,8 +32,9 @@ STEPS_TO_GROW: Final = 12
 class LeakLines:
     """Lines of one session, whose page is at ``url``."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, run_peak_bytes: Callable[[], int | None] = lambda: None) -> None:
         self._url = url
+        self._run_peak_bytes = run_peak_bytes
         self._first: messages.Leak | None = None
         self._growing: messages.Leak | None = None
         """The first growing leak that was reported."""
@@ -49,6 +51,8 @@ class LeakLines:
 
     def _report(self, leaks: Sequence[messages.Leak]) -> None:
         """Report what raises a peak, and in any case the first leak that grows."""
+        peak_bytes = self._run_peak_bytes() if leaks else None
+        leaks = [leak for leak in leaks if not is_note(leak, peak_bytes)]
         growing = any(leak.kind in GROWS for leak in leaks)
         costly = [
             leak

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from vramscope.memory import ddp_buckets, deepspeed_zero, lomo_state
 from vramscope.memory.peak_counters import block_bytes
 from vramscope.memory.tensor_bytes import storages
+from vramscope.oom.model_copy import ModelCopy, copy_in_progress
 from vramscope.oom.optimizer_state import state_per_byte_of, states_of, update_of
 from vramscope.oom.other_models import LiveObjects, copies_by_name, gathered
 from vramscope.protocol.oom_record import COPIES, MAX_HOLDERS, OTHER_MODELS, OWNERS, ModuleBytes, Update
@@ -28,6 +29,7 @@ class OwnedMemory(NamedTuple):
     owned_bytes: dict[str, int]
     trainable_bytes: int
     waiting_bytes: int
+    copying: ModelCopy | None
     largest_parameter_bytes: int
     gradients_at_once_bytes: int | None
     bucket_bytes: int
@@ -117,6 +119,7 @@ def count(
         owned_bytes=owners.owned_bytes(),
         trainable_bytes=trainable,
         waiting_bytes=waiting,
+        copying=copy_in_progress(frames, device),
         largest_parameter_bytes=largest,
         gradients_at_once_bytes=at_once if within_backward else None,
         bucket_bytes=ddp_buckets.held_bytes(outermost.values(), device),

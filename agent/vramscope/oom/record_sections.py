@@ -27,6 +27,9 @@ class OwnerSection(TypedDict, total=False):
     owned_bytes: dict[str, int]
     trainable_bytes: int
     waiting_bytes: int
+    copy_of: str | None
+    copy_bytes: int | None
+    copy_waiting_bytes: int | None
     largest_parameter_bytes: int
     gradients_at_once_bytes: int | None
     bucket_bytes: int

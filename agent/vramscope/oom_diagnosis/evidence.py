@@ -111,7 +111,9 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         gradients_bytes=owned.get("gradients"),
         optimizer_bytes=owned.get("optimizer"),
         buffers_bytes=owned.get("buffers"),
-        other_models_bytes=owned.get(OTHER_MODELS, 0),
+        other_models_bytes=owned.get(OTHER_MODELS, 0) + (record.copy_waiting_bytes or 0),
+        copy_of=record.copy_of or "",
+        copy_bytes=record.copy_bytes or 0,
         copies_bytes=sum(
             one.held_bytes for one in record.holders if (one.category, one.module) == (OTHER_MODELS, COPIES)
         ),

@@ -45,7 +45,11 @@ class Facts:
     optimizer_bytes: int | None = None
     buffers_bytes: int | None = None
     other_models_bytes: int = 0
-    """Weights of models that do not train, and copies of weights by name."""
+    """Weights of models that do not train, and copies of weights by name, the rest of one that is being made included."""
+    copy_of: str = ""
+    """Class of the model or dict of weights that is being copied; empty: none is."""
+    copy_bytes: int = 0
+    """Size of that copy."""
     copies_bytes: int = 0
     """The copies among them."""
     waiting_bytes: int = 0

@@ -199,7 +199,9 @@ _LARGEST: Final = {
 
 
 def _parts(kind: CauseKind, parts: MemoryParts, facts: Facts) -> str:
-    if parts.reason is Limiting.FIXED:
+    if kind is CauseKind.WEIGHTS and facts.copy_of:
+        headline = f"The copy of {facts.copy_of} that is being made does not fit."
+    elif parts.reason is Limiting.FIXED:
         headline = "The model does not fit, even without activations."
         if kind is CauseKind.OPTIMIZER:
             headline = "The optimizer's state does not fit beside the weights, even without activations."

@@ -205,7 +205,7 @@ def _weights_being_loaded(facts: Facts, estimate: Estimate | None) -> Cause | No
     working = facts.working_bytes or 0
     before_training = working < (facts.parameters_bytes or 0) and not facts.step
     moving = facts.waiting_bytes > 0 and working <= (facts.weights_bytes or 0)
-    if before_training or facts.is_reading or moving:
+    if before_training or facts.is_reading or moving or facts.copy_of:
         return _parts(CauseKind.WEIGHTS, Limiting.LOADING, facts, estimate)
     return None
 

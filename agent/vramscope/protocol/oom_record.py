@@ -135,6 +135,12 @@ class OomRecord(msgspec.Struct, frozen=True, kw_only=True):
     largest_parameter_bytes: Whole | None = None
     waiting_bytes: Whole | None = None
     """Parameters that are still on the host while a model is moved to the device."""
+    copy_of: Text | None = None
+    """Class of the model or dict of weights that was being copied on the device."""
+    copy_bytes: Whole | None = None
+    """Size of that copy."""
+    copy_waiting_bytes: Whole | None = None
+    """The part of it that was not copied yet."""
     forwards: Whole = 0
     """Consecutive forward passes of one model since the last backward."""
     evaluates: bool = False

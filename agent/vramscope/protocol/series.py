@@ -43,6 +43,9 @@ LEAK_KINDS: Final = (
     "tensor-growth",  # plain tensors, more with every step
 )
 
+OVERLAPS: Final = ("overlap", "overlap-unfreed")
+"""Kinds of a result that lives into the next step. Most loops have one."""
+
 LEAK_STATES: Final = ("new", "suspected", "reported", "settled", "emptied", "withdrawn")
 """States of a holder. After a report: growth has stopped, the content was freed, or the report was wrong."""
 

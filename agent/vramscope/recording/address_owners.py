@@ -105,6 +105,8 @@ class Owners:
         self._gradient_owners: list[int] = []
         """Positions of their gradients among the owners, once each of them has had one."""
         self._buckets = NO_BUCKETS
+        self._seeks_copies = True
+        """Whether copies of the weights are sought at the end of this step."""
         self._recorded_gradients: list[list[int]] = []
         """Ids of parameters whose gradients were recorded since the last step ended, once per recording."""
 
@@ -124,6 +126,9 @@ class Owners:
         """
         with self._plainly():
             self._buckets = self._bucket_sizes()
+            if self._seeks_copies:  # (a window may begin with the optimizer, before a checkpoint is read)
+                self._seeks_copies = False
+                self._record_copies(mark)
             if self._sample() != self._sampled:
                 self._record_all(mark)
                 return

@@ -169,11 +169,15 @@ def _continues_graph(args: Any, kwargs: Any) -> bool:
 
 
 def outermost_modules(modules: list[torch.nn.Module] | None = None) -> list[torch.nn.Module]:
-    """Modules with parameters that no other module contains, largest first, at most MOST_ROOTS; of all that live, or of these."""
+    """Modules with parameters that no other module contains, largest first, at most MOST_ROOTS; of all that live, or of these.
+
+    A module that is being copied or unpickled has no attributes yet, and is none of them.
+    """
     if modules is None:
         from torch import nn
 
         modules = living(nn.Module)
+    modules = [module for module in modules if {"_modules", "_parameters"} <= module.__dict__.keys()]
     inner = {id(child) for module in modules for child in module.__dict__.get("_modules", {}).values()}
     sized = []
     for module in modules:

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.text import Text
 from typing_extensions import TypedDict
 
-from vramscope_server.analysis.leaks.verdict_text import AFTER_LAST_USE, AT_THE_END, OVERLAPS, place, rounds
+from vramscope.protocol.series import OVERLAPS
+from vramscope_server.analysis.leaks.verdict_text import AFTER_LAST_USE, AT_THE_END, place, rounds
 from vramscope_server.analysis.number_format import amount, count, duration
 from vramscope_server.answers.leaks import FixEffect, LeakInWords, LeakReplay, LeakReport, LeakScan
 from vramscope_server.cli.client import address, ask, path_of, print_json

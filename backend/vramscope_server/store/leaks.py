@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec import structs
 from typing_extensions import TypedDict
 
 from vramscope.protocol import messages
-from vramscope_server.analysis.leaks.verdict_text import OVERLAPS
+from vramscope.protocol.leak_notes import is_note
 from vramscope_server.answers.leaks import Leak
 
 log = logging.getLogger("vramscope_server.leaks")
@@ -64,33 +65,27 @@ class LeakColumns(TypedDict):
     worst_leak: str | None
 
 
-def leak_columns(scans: Mapping[int, messages.Scan]) -> LeakColumns:
+def leak_columns(scans: Mapping[int, messages.Scan], run_peak_bytes: int | None) -> LeakColumns:
     """Columns of a run's row about leaks (``tables.runs``); all None before the first scan.
 
-    leaks         how many; what a training on a card keeps on the host is none of them, and what lives a step too long is one
-                  only if it raises the peak
+    leaks         how many; what a training on a card keeps on the host is none of them, and no note is
     leaked_bytes  what they hold together, on the rank where that is most
     worst_leak    kind of the worst
     """
     if not scans:
         return {"leaks": None, "leaked_bytes": None, "worst_leak": None}
-    merged = [entry for entry in merge_leaks(scans) if not entry["on_host"]]
-    merged = [entry for entry in merged if not is_note(entry["kind"], entry["peak_effect_bytes"])]
+    counted = {
+        rank: structs.replace(scan, leaks=[leak for leak in scan.leaks if not is_note(leak, run_peak_bytes)])
+        for rank, scan in scans.items()
+    }
+    merged = [entry for entry in merge_leaks(counted) if not entry["on_host"]]
     return {
         "leaks": len(merged),
         "leaked_bytes": max(
-            held_together(
-                leak for leak in scan.leaks if not is_on_host(leak) and not is_note(leak.kind, leak.peak_effect_bytes)
-            )
-            for scan in scans.values()
+            held_together(leak for leak in scan.leaks if not is_on_host(leak)) for scan in counted.values()
         ),
         "worst_leak": merged[0]["kind"] if merged else None,
     }
-
-
-def is_note(kind: str, peak_effect_bytes: int | None) -> bool:
-    """A result that lives into the next step and does not raise the peak, as far as is known: most loops have one."""
-    return kind in OVERLAPS and not peak_effect_bytes
 
 
 def held_together(leaks: Iterable[messages.Leak]) -> int:

@@ -131,6 +131,8 @@ class RunRecord:
     new: bool = False
     dirty: bool = False
     scans_changed: bool = False
+    peak_of_leaks: int | None = None
+    """Peak of the run for which the leaks were counted."""
     announce: bool = False
     announced_ns: int = 0
     ran_out_ns: int = 0
@@ -212,9 +214,9 @@ class RunRecord:
         """Update the row from sessions and ranks."""
         row = self.row
         row.update(aggregate(rank.summary for rank in self.ranks.values()))
-        if self.scans_changed:
-            row.update(leak_columns(self.scans))
-            self.scans_changed = False
+        if self.scans_changed or (self.scans and row.peak_allocated_bytes != self.peak_of_leaks):
+            row.update(leak_columns(self.scans, row.peak_allocated_bytes))
+            self.scans_changed, self.peak_of_leaks = False, row.peak_allocated_bytes
         current = self.current
         state = run_state(session.row.state for session in current)
         row.ranks_reporting = sum(session.row.state != "lost" for session in current)

@@ -103,7 +103,8 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
     if last.parent is not None and any(label.startswith("._") for label in labels[:-1]) and own_codes(last.parent.kind):
         # By what a library calls its own nobody knows the object: `Net.outputs`, not `trainer._connector._selector.model.outputs`.
         name = f"{type_info.name_of(last.parent.kind)}{last.label}" + "".join(deeper)
-    is_container = numbered or issubclass(last.kind, GROWS) or is_array(last.kind)
+    in_cached_function = _is_in_a_cached_function(last)
+    is_container = numbered or in_cached_function or issubclass(last.kind, GROWS) or is_array(last.kind)
     owner = f" of {root.owner}()" if root.kind == "local" else ""
     words = f"{root.kind} '{root.name}'{owner}" if root.kind != "class" else f"class attribute {root.owner}.{root.name}"
     for link, label in zip(
@@ -112,7 +113,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
         words += f" -> {type_info.name_of(link.parent.kind)}{label}" if link.parent else label
     if deeper:
         words += " -> " + "".join(deeper)
-    if last.size is not None:
+    if last.size is not None and not (in_cached_function and last.bound is not None):
         words += f" -> {type_info.name_of(last.kind)}[{last.size}]"
     within = numbered_place(links, codes) if numbered else inner_place(paths, len(links), codes)
     keys = frozenset(label[2:-2] for label in (*labels_of(links), *deeper) if _is_text_key(label))

@@ -282,6 +282,13 @@ def length(value: Any) -> int | None:
     return value.size if is_array(kind) else None
 
 
+def length_in(value: Any, parent: Any) -> int | None:
+    """Number of elements as of :func:`length`; of what a bounded cached function retains, the number of its entries."""
+    if type(parent) is functools._lru_cache_wrapper and bound_of(value, parent) is not None:
+        return min(functools._lru_cache_wrapper.cache_info(parent).currsize, MOST_OF_A_CONTAINER)
+    return length(value)
+
+
 def may_hold(value: Any) -> bool:
     """True where an object can contain others: what the garbage collector tracks, an array, and ``torch.return_types`` such as
     the result of ``torch.max(x, 1)``, which C makes untracked."""

@@ -15,7 +15,15 @@ from typing import Any, Final, NamedTuple
 from vramscope.leaks.holders.line_search import made_anew
 from vramscope.leaks.scan import time_budget
 from vramscope.leaks.scan.container_sampling import Contents, contents
-from vramscope.leaks.scan.object_children import MOST_OF_A_CONTAINER, Shapes, bound_of, children, length, may_hold
+from vramscope.leaks.scan.object_children import (
+    MOST_OF_A_CONTAINER,
+    Shapes,
+    bound_of,
+    children,
+    length,
+    length_in,
+    may_hold,
+)
 from vramscope.leaks.scan.time_budget import TimeBudget
 from vramscope.process import type_info
 from vramscope.process.name_roots import ATOMS, Root
@@ -231,13 +239,13 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
             is_tensor = search.is_tensor(id(kind))
             known = paths.get(key) or seen.get(key)
             if key in wanted and (key not in paths or _keeps_more(path, paths[key])):
-                size, most = (None, bound) if is_tensor else (length(child), bound_of(child, value))
+                size, most = (None, bound) if is_tensor else (length_in(child, value), bound_of(child, value))
                 paths[key] = Path(path, path.root, label, kind, size, most, path.depth + 1)
                 search.missing.discard(key)
             elif (takes_more or (is_record and is_tensor)) and known is not None and known.parent is not path:
                 search.again[id(known)] = Path(path, path.root, label, kind, None, None, path.depth + 1)
             if key not in seen and not (is_tensor and _is_bare(child)) and may_hold(child):
-                size = length(child)
+                size = length_in(child, value)
                 if label == path.label and kind is path.kind and size == path.size:
                     seen[key] = path
                     queue.append(

@@ -134,8 +134,13 @@ def _of_mechanism(holder: Holder) -> str:
         case Mechanism.WEAK_KEYS:
             return f"{name} frees an entry with its key, and the keys are kept elsewhere: keep less there (a number, an index)"
         case Mechanism.CACHED_FUNCTION:
+            bound = (
+                "bound it (lru_cache(maxsize=...))"
+                if holder.bound is None
+                else f"lower its maxsize of {holder.bound:,}"
+            )
             return (
-                f"{name} is cached and gets new arguments each step: bound it (lru_cache(maxsize=...)), call "
+                f"{name} is cached and gets new arguments again and again: {bound}, call "
                 f"{name}.cache_clear() at the end of each epoch, or do not cache what depends on the step"
             )
         case Mechanism.HOOKS:

@@ -11,7 +11,6 @@ from vramscope.leaks.holders.key import HolderKey
 from vramscope.leaks.verdict.states import Reason, Transition
 
 GROWS: Final = ("growing", "growing-eval", "tensor-growth")
-OVERLAPS: Final = ("overlap", "overlap-unfreed")
 
 
 class FindingKey(NamedTuple):

@@ -28,11 +28,12 @@ from vramscope.leaks.verdict.history import (
     start_of_growth,
     was_renewed,
 )
-from vramscope.leaks.verdict.holder_verdict import GROWS, OVERLAPS, FindingKey, HolderVerdict
+from vramscope.leaks.verdict.holder_verdict import GROWS, FindingKey, HolderVerdict
 from vramscope.leaks.verdict.leak_kind import Classification, LeakKind
 from vramscope.leaks.verdict.periodic import AccumulationCycle, RestartCycle
 from vramscope.leaks.verdict.scan_context import ScanContext, iterations_since
 from vramscope.leaks.verdict.states import HolderState, Reason
+from vramscope.protocol.series import OVERLAPS
 
 
 class Judge:

@@ -138,7 +138,7 @@ class Classification:
     def _of_plain_tensors(self) -> LeakKind | None:
         """A container that takes more and more tensors, or one tensor that a loop makes longer and longer."""
         holder, now = self.group.holder, self.now
-        if holder.bound is not None or now.held_bytes < self.material_bytes:
+        if self._is_bounded() or now.held_bytes < self.material_bytes:
             return None
         if holder.container and now.tensors >= POLICY.container_tensors:
             leaks, reason = self._number_rises(), Reason.TENSORS_INCREASE
@@ -153,7 +153,11 @@ class Classification:
         iterations = _patience(holder, self.context.per) * (POLICY.drained_patience if holder.drained else 1)
         scans = POLICY.model_growth_scans if self.group.models else POLICY.tensor_growth_scans
         steady = rises([*self.before, now], lambda seen: seen.tensors, iterations, scans)
-        return steady and now.tensors > self.highest_tensors and holder.container and holder.bound is None
+        return steady and now.tensors > self.highest_tensors and holder.container and not self._is_bounded()
+
+    def _is_bounded(self) -> bool:
+        """True for a buffer with a bound. Nobody means a buffer to retain whole models that no longer train."""
+        return self.group.holder.bound is not None and not self.group.models
 
 
 def _is_of_one_age(ages: list[int], optimizers: int) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from vramscope.protocol.series import OVERLAPS
 from vramscope_server.analysis.number_format import amount, count, duration
 from vramscope_server.analysis.series.trend import MIN_STEPS, Trend
 
@@ -32,9 +33,8 @@ KIND_WORDS: Final = {
 """Each of ``series.LEAK_KINDS`` in a few words."""
 NEWER_WORDS: Final = "found by a newer agent"
 """Words for a kind that is none of them."""
-OVERLAPS: Final = ("overlap", "overlap-unfreed")
-"""Kinds whose memory can be freed at two times: when its step ends, as is measured, or after its last use in the next one, as a
-replay assumes. They lower the peak by different amounts."""
+# The memory of series.OVERLAPS can be freed at two times: when its step ends, as is measured, or after its last use in the next
+# one, as a replay assumes. They lower the peak by different amounts.
 AT_THE_END: Final = "at the end of its step (del)"
 AFTER_LAST_USE: Final = "after its last use within the step"
 STEADY: Final = ("overlap", "overlap-unfreed", "no_grad-missing")

@@ -20,6 +20,7 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     yield from _leak(context)
     yield from _copies(context)
     yield from _replaced_model(context)
+    yield from _copy_in_progress(context)
     yield from _other_models(context)
     yield from _limit(context)
     yield from _other_processes(context)
@@ -71,7 +72,7 @@ def _without(context: RemedyContext, less: int) -> bool | None:
 def _copies(context: RemedyContext) -> Iterator[Remedy]:
     holders = context.record.holders
     copies = sum(one.held_bytes for one in holders if one.category == OTHER_MODELS and one.module == COPIES)
-    if copies > 0:
+    if copies > context.facts.copy_bytes:  # (a copy that is being made has a remedy of its own)
         yield Remedy(
             what="free the copies of weights (a checkpoint, a state dict, gradients), or keep them on the host",
             saves_bytes=copies,
@@ -103,12 +104,27 @@ def _replaced_model(context: RemedyContext) -> Iterator[Remedy]:
         )
 
 
+def _copy_in_progress(context: RemedyContext) -> Iterator[Remedy]:
+    """``copy.deepcopy`` was copying a model: an average of the weights, the best state so far, a reference."""
+    facts = context.facts
+    if facts.copy_of:
+        yield Remedy(
+            what=f"make the copy of {facts.copy_of} on the host",
+            saves_bytes=facts.copy_bytes,
+            enough=_without(context, facts.copy_bytes),
+            source="measured",
+            source_words="size of what copy.deepcopy was copying",
+            cost="slower where it is used",
+            rank=1,
+        )
+
+
 def _other_models(context: RemedyContext) -> Iterator[Remedy]:
     """A teacher or an average of the weights need not be on the device all the time."""
     holders = context.record.holders
     models = [one for one in holders if one.category == OTHER_MODELS and one.module != COPIES]
     size = sum(one.held_bytes for one in models)
-    if size > 0:
+    if size > context.facts.copy_bytes:  # (the finished part of a copy counts as models)
         names = ", ".join(one.module for one in sorted(models, key=lambda one: -one.held_bytes)[:3])
         yield Remedy(
             what=f"models that do not train ({names}) on the host; or in 16 bits, for half as much",

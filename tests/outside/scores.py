@@ -164,7 +164,7 @@ def _leak(truth: Truth, said: Said) -> tuple[Score, str]:
 def _innocent(truth: Truth, said: Said) -> tuple[Score, str]:
     if said.leaks["verdict"]["level"] in ALARMING:
         return "wrong", f"{said.leaks['verdict']['sentence']} {_found(said)}"
-    if match := re.search(r"^vramscope: .*(leak|growth|grows).*", said.console, re.MULTILINE):
+    if match := re.search(r"^vramscope: (?!No leak found).*(leak|growth|grows).*", said.console, re.MULTILINE):
         return "wrong", match[0]
     return "right", ""
 

@@ -1,0 +1,24 @@
+"""Which findings are notes: true, and listed on the page Leaks, but no badge, no alert and no line on the terminal."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vramscope.protocol.messages import Leak
+from vramscope.protocol.series import OVERLAPS
+
+MIN_SHARE: Final = 0.02
+"""Smallest share of the run's peak that makes a finding with a bound worth a change."""
+
+
+def is_note(leak: Leak, run_peak_bytes: int | None) -> bool:
+    """True for a finding that does not grow without end and raises the peak by nothing or little.
+
+    run_peak_bytes   highest allocated memory of the run so far; None where it is unknown, on the CPU say
+    """
+    if leak.kind in OVERLAPS:
+        cost_bytes = leak.peak_effect_bytes or 0
+        return cost_bytes == 0 or cost_bytes < MIN_SHARE * (run_peak_bytes or 0)
+    if leak.emptied_after is None and leak.full_bytes is None:
+        return False
+    return max(leak.held_bytes, leak.full_bytes or 0) < MIN_SHARE * (run_peak_bytes or 0)

@@ -1,0 +1,62 @@
+"""The step with the highest allocated memory so far, for what the terminal says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from vramscope.steps.records import CategoryBytes, StepRecord
+
+
+class HighestStep(NamedTuple):
+    """Peak of one device."""
+
+    device: int
+    step: int
+    phase: int
+    """Position in ``series.PHASES``."""
+    is_phase_known: bool
+    """False where the step was a plain one, or one of several that were measured together."""
+    allocated_bytes: int
+    reserved_bytes: int
+    """Highest reserved memory of the run, in whatever step."""
+    categories: CategoryBytes | None
+    """Memory by category at the peak; None where nobody counted."""
+
+
+class HighestSteps:
+    """Highest step of each device. The sampler's thread calls ``put``, any thread the rest."""
+
+    def __init__(self) -> None:
+        self._of_device: dict[int, HighestStep] = {}
+
+    def put(self, steps: Iterable[StepRecord]) -> None:
+        """Note steps that have ended. About 1 µs each."""
+        for step in steps:
+            for position, device in enumerate(step.devices):
+                self._put(step, position, device)
+
+    def highest(self) -> HighestStep | None:
+        """The highest of any device; None before the first step on a device."""
+        return max(self._of_device.values(), key=lambda one: one.allocated_bytes, default=None)
+
+    def _put(self, step: StepRecord, position: int, device: int) -> None:
+        cuts = [(one.phase, one.cuts[position]) for one in step.intervals if position < len(one.cuts)]
+        if not cuts:
+            return
+        phase, cut = max(cuts, key=lambda one: one[1].peak_allocated_bytes)
+        reserved = max(cut.peak_reserved_bytes for _, cut in cuts)
+        known = self._of_device.get(device)
+        if known is not None and cut.peak_allocated_bytes <= known.allocated_bytes:
+            if reserved > known.reserved_bytes:
+                self._of_device[device] = known._replace(reserved_bytes=reserved)
+            return
+        self._of_device[device] = HighestStep(
+            device,
+            step.number,
+            phase,
+            step.watched and step.steps == 1,
+            cut.peak_allocated_bytes,
+            max(reserved, 0 if known is None else known.reserved_bytes),
+            None if not step.breakdown or position >= len(step.breakdown) else step.breakdown[position][1],
+        )
