@@ -130,7 +130,7 @@ export function eventsPanel(run) {
     h("header", {}, h("h2", {}, "Events"), h("span", { class: "muted" }, events.length ? count(events.length) : "")),
     h(
       "div",
-      { class: "events" },
+      { class: "events", tabindex: "0" },
       h(
         "ul",
         {},

@@ -96,6 +96,23 @@ DEATHS = [
         phase="backward",
     ),
     Death(
+        "a copy of the model that copy.deepcopy makes",
+        "weights",
+        """
+        import copy
+        model = stack(6, 4096)
+        optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+        for n in range(6):
+            optimizer.zero_grad()
+            model(torch.empty(64, 4096, device="cuda")).square().mean().backward()
+            optimizer.step()
+            if n == 3:
+                average = copy.deepcopy(model.cpu() if R.get("copy") == "host" else model)  # asks
+                model.cuda()
+        """,
+        line="# asks",
+    ),
+    Death(
         "the optimizer's first step",
         "optimizer",
         """

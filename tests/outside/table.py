@@ -17,8 +17,8 @@ from typing import Final
 HERE: Final = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "backend"), str(HERE.parent)]
 
-from scores import PROGRAMS, Judgement, Truth, is_even_half, judge, run  # noqa: E402
 from running import RunningServer  # noqa: E402
+from scores import PROGRAMS, Judgement, Truth, is_even_half, judge, run  # noqa: E402
 
 SCORES: Final = ("right", "partly", "silent", "wrong")
 KINDS: Final = {"leak": "leaks", "innocent": "innocent programs", "oom": "out-of-memory errors"}
@@ -77,7 +77,7 @@ def main() -> None:
                 print(f"\n{one.score} {one.program} ({one.kind}): {one.why}")
         print(Counter(one.score for one in judgements))
         return
-    table = as_table(judgements, {"fixed against": False, "not looked at": True})
+    table = as_table(judgements, {"used for fixes": False, "unseen": True})
     (HERE / "RESULTS.md").write_text(
         "# Scores of the outside programs\n\n"
         "`python tests/outside/table.py` writes this page. Emulated GPU; what the words mean stands in README.md.\n\n"

@@ -10,9 +10,9 @@ import pytest
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "backend")]
 
-from scores import PROGRAMS, Truth, judge, run  # noqa: E402
 from known_faults import KNOWN_FAULTS  # noqa: E402
 from running import RunningServer  # noqa: E402
+from scores import PROGRAMS, Truth, judge, run  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.frameworks, pytest.mark.xdist_group("outside")]
 

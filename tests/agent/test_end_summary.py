@@ -1,0 +1,105 @@
+"""What a run says on the terminal when it ends, and which findings are worth a line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "backend"))
+
+from wire_maker import leak
+
+from vramscope.memory.peak_counters import Interval
+from vramscope.protocol import messages, series
+from vramscope.protocol.leak_notes import is_note
+from vramscope.sampling.end_summary import leak_line, peak_line, print_summary
+from vramscope.sampling.highest_step import HighestStep, HighestSteps
+from vramscope.steps.phase import BACKWARD, FORWARD
+from vramscope.steps.records import CategoryBytes, PhaseInterval, StepRecord
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+def step(number: int, peaks: dict[int, int], *, reserved: int = 0, split: CategoryBytes | None = None) -> StepRecord:
+    """A step with the peak of each phase, on device 0."""
+    intervals = [
+        PhaseInterval(phase, 0, 0, [Interval(peak, reserved or peak, 0, 0, 0)]) for phase, peak in peaks.items()
+    ]
+    breakdown = None if split is None else [(split, split)]
+    return StepRecord(number, 0, intervals, 1, True, 0, (0,), breakdown)
+
+
+def scan(*leaks: messages.Leak, **more: Any) -> messages.Scan:
+    return messages.Scan(time_ns=0, step=9, reason="", seconds=0.1, tensors=5, leaks=list(leaks), **more)
+
+
+def test_the_highest_step_is_kept_with_its_phase_and_parts() -> None:
+    split = CategoryBytes(parameters=30 * MIB, activations=60 * MIB, other=10 * MIB)
+    highest = HighestSteps()
+    assert highest.highest() is None
+    highest.put([step(1, {FORWARD: 10 * MIB, BACKWARD: 90 * MIB})])
+    highest.put([step(2, {FORWARD: 20 * MIB, BACKWARD: 100 * MIB}, split=split)])
+    highest.put([step(3, {FORWARD: 20 * MIB}, reserved=200 * MIB)])
+    found = highest.highest()
+    assert found == HighestStep(0, 2, BACKWARD, True, 100 * MIB, 200 * MIB, split)
+    assert peak_line(found, GIB) == (
+        "Peak: 100.0 MiB allocated, 200.0 MiB reserved of 1.0 GiB, in step 2 (backward). "
+        "60 % activations and temporaries, 30 % parameters, 10 % other."
+    )
+
+
+def test_what_was_not_measured_is_left_out() -> None:
+    plain = step(40, {FORWARD: 100 * MIB})._replace(watched=False, steps=8)
+    highest = HighestSteps()
+    highest.put([plain])
+    found = highest.highest()
+    assert found is not None and peak_line(found, None) == "Peak: 100.0 MiB allocated, 100.0 MiB reserved, in step 40."
+
+
+@pytest.mark.parametrize(
+    ("of", "line"),
+    [
+        pytest.param(None, "", id="never scanned"),
+        pytest.param(scan(), "No leak found at the last scan (step 9).", id="none"),
+        pytest.param(scan(not_scanned="a part"), "", id="incomplete"),
+        pytest.param(
+            scan(leak("growing", "history", held_bytes=3 * MIB)), "1 leak found: history retains 3.0 MiB.", id="one"
+        ),
+        pytest.param(
+            scan(leak("growing", "history", held_bytes=3 * MIB), leak("cycle", "Node", held_bytes=4 * MIB)),
+            "2 leaks found, the largest: Node retains 4.0 MiB.",
+            id="two",
+        ),
+        pytest.param(
+            scan(leak("overlap", "loss", peak_effect_bytes=MIB)), "No leak found at the last scan (step 9).", id="note"
+        ),
+    ],
+)
+def test_leaks_are_counted_as_on_the_pages(of: messages.Scan | None, line: str) -> None:
+    assert leak_line(of, 100 * MIB) == line
+
+
+def test_a_run_without_a_gpu_ends_silently(capsys: pytest.CaptureFixture[str]) -> None:
+    print_summary(None, scan(), "http://server/runs/r")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("found", "note"),
+    [
+        pytest.param(leak("growing", "losses", held_bytes=1), False, id="growth without end"),
+        pytest.param(leak("tensor-growth", "rows", held_bytes=MIB, emptied_after=9), True, id="small and emptied"),
+        pytest.param(leak("tensor-growth", "rows", held_bytes=2 * MIB, emptied_after=9), False, id="large and emptied"),
+        pytest.param(leak("growing", "rows", held_bytes=MIB, full_bytes=9 * MIB), False, id="large when full"),
+        pytest.param(leak("overlap", "loss", peak_effect_bytes=0), True, id="without effect"),
+        pytest.param(leak("overlap", "loss", peak_effect_bytes=None), True, id="effect unknown"),
+        pytest.param(leak("overlap", "out", peak_effect_bytes=2 * MIB), False, id="with effect"),
+    ],
+)
+def test_a_finding_with_a_bound_counts_from_two_percent_of_the_peak(found: messages.Leak, note: bool) -> None:
+    assert is_note(found, 100 * MIB) is note
+    assert series.OVERLAPS == ("overlap", "overlap-unfreed")
