@@ -26,6 +26,8 @@ ALARMING: Final = ("leak", "growth")
 """Levels of the leak verdict that are shown as a badge."""
 
 Score = Literal["right", "partly", "silent", "wrong"]
+SCORES: Final = ("right", "partly", "silent", "wrong")
+"""Best first."""
 
 
 def is_even_half(program: Path) -> bool:

@@ -18,9 +18,8 @@ HERE: Final = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "backend"), str(HERE.parent)]
 
 from running import RunningServer  # noqa: E402
-from scores import PROGRAMS, Judgement, Truth, is_even_half, judge, run  # noqa: E402
+from scores import PROGRAMS, SCORES, Judgement, Truth, is_even_half, judge, run  # noqa: E402
 
-SCORES: Final = ("right", "partly", "silent", "wrong")
 KINDS: Final = {"leak": "leaks", "innocent": "innocent programs", "oom": "out-of-memory errors"}
 
 

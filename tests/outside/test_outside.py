@@ -12,7 +12,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "bac
 
 from known_faults import KNOWN_FAULTS  # noqa: E402
 from running import RunningServer  # noqa: E402
-from scores import PROGRAMS, Truth, judge, run  # noqa: E402
+from scores import PROGRAMS, SCORES, Truth, judge, run  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.frameworks, pytest.mark.xdist_group("outside")]
 
@@ -28,6 +28,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_an_outside_program_gets_the_right_answer(
     program: Path, server: str, tmp_path: Path, emulated_gpu: None
 ) -> None:
-    truth = Truth.of(program)
-    judgement = judge(program, truth, run(program, truth, server, tmp_path))
-    assert judgement.score == KNOWN_FAULTS.get(program.stem, "right"), judgement.why
+    truth, expected = Truth.of(program), KNOWN_FAULTS.get(program.stem, "right")
+    for attempt in (
+        "first",
+        "second",
+    ):  # (a search has a time limit, and samples come by time: a busy machine changes both)
+        folder = tmp_path / attempt
+        folder.mkdir()
+        judgement = judge(program, truth, run(program, truth, server, folder))
+        if SCORES.index(judgement.score) <= SCORES.index(expected):
+            return
+    raise AssertionError(f"{judgement.score}, and {expected} before: {judgement.why}")
