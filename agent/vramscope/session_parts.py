@@ -265,7 +265,8 @@ class SessionParts:
         )
         with guarded("the summary"):
             if self._sends and "OutOfMemory" not in (error_type or ""):  # (that error's own lines follow)
-                print_summary(self._highest.highest(), self._newest_scan, self.url)
+                rises = self._detector is not None and self._detector.after_step.rises
+                print_summary(self._highest.highest(), self._newest_scan, self.url, rises=rises)
         self._sender.close(self._settings.close_timeout_s)
 
     @property

@@ -83,8 +83,13 @@ def test_leaks_are_counted_as_on_the_pages(of: messages.Scan | None, line: str) 
     assert leak_line(of, 100 * MIB) == line
 
 
+def test_no_leak_is_denied_where_memory_rises() -> None:
+    assert leak_line(scan(), 100 * MIB, rises=True) == ""
+    assert leak_line(scan(leak("growing", "rows", held_bytes=MIB)), 100 * MIB, rises=True) != ""
+
+
 def test_a_run_without_a_gpu_ends_silently(capsys: pytest.CaptureFixture[str]) -> None:
-    print_summary(None, scan(), "http://server/runs/r")
+    print_summary(None, scan(), "http://server/runs/r", rises=False)
     assert capsys.readouterr().err == ""
 
 

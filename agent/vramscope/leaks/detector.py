@@ -65,7 +65,7 @@ class LeakDetector:
         self._schedule = ScanSchedule()
         self._evaluation = EvaluationSchedule()
         self._ages = GraphAges()
-        self._after_step = memory_after_step.MemoryAfterStep()
+        self.after_step = memory_after_step.MemoryAfterStep()
         self._live_blocks = LiveBlocks(clock)
         self._outputs = OutputGraphs()
         self._kinds = TensorKinds()
@@ -127,7 +127,7 @@ class LeakDetector:
         """A step has ended for which nothing was read. 1 µs."""
         self._schedule.end_unseen()
         self._ages.boundaries.append(self._sequence())
-        self._after_step.since_scan.steps += 1
+        self.after_step.since_scan.steps += 1
 
     def stepped(self, optimizer: object) -> None:
         """An optimizer has stepped; several step in turn."""
@@ -149,8 +149,8 @@ class LeakDetector:
         cuts = intervals[-1].cuts
         self._live_blocks.end_step()
         self._end_iteration(may_skip=True)
-        after_step_bytes = self._after_step.add(sum(map(_allocated_bytes, cuts)) if cuts else None, intervals)
-        if self._after_step.rises and not self._schedule.rescan_at:  # (else the reason is known)
+        after_step_bytes = self.after_step.add(sum(map(_allocated_bytes, cuts)) if cuts else None, intervals)
+        if self.after_step.rises and not self._schedule.rescan_at:  # (else the reason is known)
             self._schedule.suspect("memory after each step rises")
         if self._loop.has_hidden_forward and self.is_due:
             self._first_call.listen()
@@ -245,7 +245,7 @@ class LeakDetector:
 
     def end(self) -> None:
         """The training has ended: report the figures of now."""
-        self._registry.end(self._after_step.since_scan)
+        self._registry.end(self.after_step.since_scan)
 
     def close(self) -> None:
         """The session ends."""
@@ -273,7 +273,7 @@ class LeakDetector:
     @property
     def is_calm(self) -> bool:
         """True while no scan is due, nothing is followed and no holder is suspected: the next steps need not be seen."""
-        if self.is_due or self._step_graphs.follows or self._ages.kept_iterations or self._after_step.rises:
+        if self.is_due or self._step_graphs.follows or self._ages.kept_iterations or self.after_step.rises:
             return False
         return not (self._registry.has_open_growth or self._judge.suspects or self._judge.waits_for_an_end())
 
@@ -371,7 +371,7 @@ class LeakDetector:
             return
         complete = not result.not_scanned
         if judging:
-            self._after_step.since_scan.scanned(self._clock.step)
+            self.after_step.since_scan.scanned(self._clock.step)
             groups = [group for group in result.groups if not (arguments and is_argument(group, arguments))]
             context = self._context(
                 fresh=fresh,

@@ -17,12 +17,12 @@ MIN_SHARE: Final = 0.05
 """Smallest share of the peak that is listed."""
 
 
-def print_summary(highest: HighestStep | None, scan: messages.Scan | None, url: str) -> None:
-    """Print two or three lines. Nothing for a run without a step on a GPU."""
+def print_summary(highest: HighestStep | None, scan: messages.Scan | None, url: str, *, rises: bool) -> None:
+    """Print two or three lines. Nothing for a run without a step on a GPU. ``rises``: memory after each step does."""
     if highest is None or not terminal.speaks_for_host():
         return
     terminal.say(peak_line(highest, _total_bytes(highest.device)))
-    if leaks := leak_line(scan, highest.allocated_bytes):
+    if leaks := leak_line(scan, highest.allocated_bytes, rises=rises):
         terminal.say(leaks)
     terminal.say(f"Details: {url}")
 
@@ -36,8 +36,8 @@ def peak_line(highest: HighestStep, total_bytes: int | None) -> str:
     return f"{peak}, in step {highest.step:,}{phase}.{_parts(highest)}"
 
 
-def leak_line(scan: messages.Scan | None, peak_bytes: int) -> str:
-    """Number of leaks, or that a complete scan found none. Empty where nothing is known."""
+def leak_line(scan: messages.Scan | None, peak_bytes: int, *, rises: bool = False) -> str:
+    """Number of leaks, or that a complete scan found none. Empty where nothing is known, and where memory rises all the same."""
     if scan is None:
         return ""
     leaks = [leak for leak in scan.leaks if not is_note(leak, peak_bytes)]
@@ -45,7 +45,7 @@ def leak_line(scan: messages.Scan | None, peak_bytes: int) -> str:
         largest = max(leaks, key=lambda leak: leak.held_bytes)
         found = "1 leak found" if len(leaks) == 1 else f"{len(leaks):,} leaks found, the largest"
         return f"{found}: {largest.name} retains {amount(largest.held_bytes)}."
-    return "" if scan.not_scanned else f"No leak found at the last scan (step {scan.step:,})."
+    return "" if rises or scan.not_scanned else f"No leak found at the last scan (step {scan.step:,})."
 
 
 def _parts(highest: HighestStep) -> str:
