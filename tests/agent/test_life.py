@@ -242,7 +242,7 @@ def test_the_ranks_of_a_torchrun_job_are_one_run(collector, spool, tmp_path) -> 
 def test_without_a_server_one_line_and_nothing_is_lost(collector, spool) -> None:
     """The samples wait on disk; a later process sends them with vramscope sync."""
     collector.stop()
-    output = run("agent.attach(model)\ntrain(30)\ntime.sleep(1.5)", collector, spool)
+    output = run("session = agent.attach(model)\ntrain(30)\nassert session._sender.flush(30)", collector, spool)
     assert output.count("no server at") == 1
     with Collector(port=collector.port) as later:
         done = subprocess.run(
