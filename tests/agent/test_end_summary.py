@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backend"))
 from wire_maker import leak
 
 from vramscope.memory.peak_counters import Interval
-from vramscope.protocol import messages, series
+from vramscope.protocol import messages
 from vramscope.protocol.leak_notes import is_note
 from vramscope.sampling.end_summary import leak_line, peak_line, print_summary
 from vramscope.sampling.highest_step import HighestStep, HighestSteps
@@ -107,4 +107,3 @@ def test_a_run_without_a_gpu_ends_silently(capsys: pytest.CaptureFixture[str]) -
 )
 def test_a_finding_with_a_bound_counts_from_two_percent_of_the_peak(found: messages.Leak, note: bool) -> None:
     assert is_note(found, 100 * MIB) is note
-    assert series.OVERLAPS == ("overlap", "overlap-unfreed")

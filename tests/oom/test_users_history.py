@@ -29,7 +29,7 @@ OWN = Death(
         step(model, optimizer, 64, 256)
     kept = [megabytes(100) for _ in range(5)]  # keeps
     OTHERS = ("snapshot", "oom", "segment_free")  # the retry returns what is cached
-    def events():  # (without times: PyTorch converts them anew for each snapshot, and some differ by a microsecond)
+    def events():  # (without times: each snapshot converts them again, and some then differ by a microsecond)
         entries = torch.cuda.memory._snapshot()["device_traces"][0]
         return [{name: value for name, value in entry.items() if name != "time_us"} for entry in entries]
     before = events()

@@ -30,9 +30,9 @@ SCORES: Final = ("right", "partly", "silent", "wrong")
 """Best first."""
 
 
-def is_even_half(program: Path) -> bool:
+def is_even_half(name: str) -> bool:
     """True for programs of the half that nobody looks at while mending faults: those with even numbers."""
-    return int(program.name[:2]) % 2 == 0
+    return int(name[:2]) % 2 == 0
 
 
 @dataclass
@@ -70,6 +70,9 @@ class Said:
 
     code: int
     console: str
+    """Lines of the agent."""
+    errors: str
+    """End of all that was written to stderr."""
     row: dict[str, Any]
     leaks: dict[str, Any]
     error: dict[str, Any] | None
@@ -123,15 +126,14 @@ def run(program: Path, truth: Truth, server: str, folder: Path) -> Said:
                 time.sleep(0.3)
             if answer.status_code == 200:
                 advice += answer.json().get("advice", [])
-        said = done.stderr[-1500:] if truth.kind != "oom" and done.returncode else console
-        return Said(done.returncode, said, rows[0], get(f"/runs/{ident}/leaks"), error, advice)
+        return Said(done.returncode, console, done.stderr[-1500:], rows[0], get(f"/runs/{ident}/leaks"), error, advice)
 
 
 def judge(program: Path, truth: Truth, said: Said) -> Judgement:
     """Compare what was said with the truth."""
     score, why = {"leak": _leak, "innocent": _innocent, "oom": _oom}[truth.kind](truth, said)
     if (said.code != 0) != (said.error is not None and said.error["survived"] is not True):
-        score, why = "wrong", f"the program ended with {said.code}: {said.console}"
+        score, why = "wrong", f"the program ended with {said.code}: {said.errors}"
     return Judgement(program.stem, truth.kind, score, why)
 
 
@@ -174,7 +176,7 @@ def _innocent(truth: Truth, said: Said) -> tuple[Score, str]:
 def _oom(truth: Truth, said: Said) -> tuple[Score, str]:
     error = said.error
     if error is None:
-        return "wrong", f"no error: it ended with {said.code}: {said.console[-600:]}"
+        return "wrong", f"no error: it ended with {said.code}: {said.errors}"
     if error["cause"] is None:
         return "silent", error["sentence"]
     if error["cause"] not in truth.cause:

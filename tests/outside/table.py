@@ -51,7 +51,7 @@ def as_table(judgements: Sequence[Judgement], halves: dict[str, bool]) -> str:
     lines = [f"| | half | {' | '.join(SCORES)} |", f"|---|---|{'---|' * len(SCORES)}"]
     for kind, words in KINDS.items():
         for half, is_even in halves.items():
-            rows = [one for one in judgements if one.kind == kind and (int(one.program[:2]) % 2 == 0) is is_even]
+            rows = [one for one in judgements if one.kind == kind and is_even_half(one.program) is is_even]
             counts = Counter(one.score for one in rows)
             lines.append(f"| {words} | {half} | {' | '.join(str(counts[score]) for score in SCORES)} |")
     return "\n".join(lines)
@@ -67,7 +67,7 @@ def main() -> None:
     programs = [
         program
         for program in PROGRAMS
-        if options.only in program.stem and options.half in (None, "even" if is_even_half(program) else "odd")
+        if options.only in program.stem and options.half in (None, "even" if is_even_half(program.name) else "odd")
     ]
     judgements = judged(programs, options.at_once)
     if options.half or options.only:

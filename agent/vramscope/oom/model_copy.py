@@ -7,9 +7,10 @@ that exist are in the function's own table.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vramscope.oom.weight_copies import DICTS
 from vramscope.process.frames import locals_of
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def copy_in_progress(frames: Iterable[FrameType], device: int) -> ModelCopy | No
     if not sizes or not waiting:
         return None
     whole = sum(sizes.values())
-    name = "the model's weights" if isinstance(source, Mapping) else type(source).__name__
+    name = "the model's weights" if type(source) in DICTS else type(source).__name__
     return ModelCopy(name, whole, min(whole, waiting))
 
 
@@ -54,5 +55,5 @@ def _tensors_of(source: Any) -> Iterator[Any]:
     if isinstance(source, torch.nn.Module):
         yield from source.parameters()
         yield from source.buffers()
-    elif isinstance(source, Mapping):
+    elif type(source) in DICTS:  # (another mapping may run the user's code)
         yield from (value for value in list(source.values()) if isinstance(value, torch.Tensor))

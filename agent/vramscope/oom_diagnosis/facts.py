@@ -47,7 +47,7 @@ class Facts:
     other_models_bytes: int = 0
     """Weights of models that do not train, and copies of weights by name, the rest of one that is being made included."""
     copy_of: str = ""
-    """Class of the model or dict of weights that is being copied; empty: none is."""
+    """Class of the model that is being copied, or ``the model's weights``; empty: none is."""
     copy_bytes: int = 0
     """Size of that copy."""
     copies_bytes: int = 0

@@ -168,6 +168,12 @@ def _continues_graph(args: Any, kwargs: Any) -> bool:
     return bool(type(given) is torch.Tensor and given.grad_fn is not None)  # (a subclass may run the user's code)
 
 
+def _is_made(module: torch.nn.Module) -> bool:
+    from torch import jit
+
+    return "_parameters" in module.__dict__ or isinstance(module, jit.ScriptModule)  # (a traced one has them in C++)
+
+
 def outermost_modules(modules: list[torch.nn.Module] | None = None) -> list[torch.nn.Module]:
     """Modules with parameters that no other module contains, largest first, at most MOST_ROOTS; of all that live, or of these.
 
@@ -177,7 +183,7 @@ def outermost_modules(modules: list[torch.nn.Module] | None = None) -> list[torc
         from torch import nn
 
         modules = living(nn.Module)
-    modules = [module for module in modules if {"_modules", "_parameters"} <= module.__dict__.keys()]
+    modules = [module for module in modules if _is_made(module)]
     inner = {id(child) for module in modules for child in module.__dict__.get("_modules", {}).values()}
     sized = []
     for module in modules:

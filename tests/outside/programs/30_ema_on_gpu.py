@@ -1,4 +1,4 @@
-"""Diffusion training with an exponential moving average of the weights on the accelerator, begun after a warm-up of ten steps; from then on memory is higher by one copy of the weights, and stays there. Source: https://github.com/bghira/SimpleTuner/issues/2158 - the maintainer describes keeping the EMA model on the accelerator as a non-trivial but acceptable memory overhead."""
+"""Diffusion training with an exponential moving average of the weights on the accelerator, started after a warm-up of ten steps; from then on memory is higher by one copy of the weights, and stays there. Source: https://github.com/bghira/SimpleTuner/issues/2158 - the maintainer describes keeping the EMA model on the accelerator as a non-trivial but acceptable memory overhead."""
 EXPECTED = {"kind": "innocent"}
 
 import copy

@@ -1,4 +1,4 @@
-"""PPO whose rollouts are of different length each time (episodes end when they end), the lists of the rollout being made anew per iteration; reserved memory jumps now and then, allocated memory does not grow. Source: https://github.com/Khrylx/PyTorch-RL/issues/2 - the reporter found jumps of memory at arbitrary epochs that vanish with empty_cache, i.e. cached blocks and not a leak."""
+"""PPO whose rollouts are of different length each time (episodes end when they end), the lists of the rollout being new in each iteration; reserved memory jumps now and then, allocated memory does not grow. Source: https://github.com/Khrylx/PyTorch-RL/issues/2 - the reporter found jumps of memory at arbitrary epochs that vanish with empty_cache, i.e. cached blocks and not a leak."""
 EXPECTED = {"kind": "innocent"}
 
 import random
