@@ -266,7 +266,9 @@ class SessionParts:
         with guarded("the summary"):
             if self._sends and "OutOfMemory" not in (error_type or ""):  # (that error's own lines follow)
                 rises = self._detector is not None and self._detector.after_step.rises
-                print_summary(self._highest.highest(), self._newest_scan, self.url, rises=rises)
+                rank = self._job.rank if self._job.world_size > 1 else None
+                self._highest.put_tails(tails)
+                print_summary(self._highest.highest(), self._newest_scan, self.url, rises=rises, rank=rank)
         self._sender.close(self._settings.close_timeout_s)
 
     @property

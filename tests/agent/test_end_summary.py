@@ -88,8 +88,33 @@ def test_no_leak_is_denied_where_memory_rises() -> None:
     assert leak_line(scan(leak("growing", "rows", held_bytes=MIB)), 100 * MIB, rises=True) != ""
 
 
+def test_memory_of_the_host_is_neither_a_leak_nor_none() -> None:
+    on_host = leak("tensor-growth", "rows", peak_effect_bytes=0, examples=["9 x float32[4] on cpu"])
+    assert leak_line(scan(on_host), 100 * MIB) == ""
+
+
+def test_a_higher_peak_after_the_last_step_counts() -> None:
+    highest = HighestSteps()
+    highest.put([step(1, {FORWARD: 10 * MIB})])
+    highest.put_tails([messages.Tail(device=0, peak_allocated_bytes=5 * MIB, peak_reserved_bytes=9 * MIB)])
+    highest.put_tails(
+        [messages.Tail(device=0, peak_allocated_bytes=30 * MIB, peak_reserved_bytes=40 * MIB, phase="eval")]
+    )
+    found = highest.highest()
+    assert found is not None and peak_line(found, None) == (
+        "Peak: 30.0 MiB allocated, 40.0 MiB reserved, after the last step (eval)."
+    )
+
+
+def test_one_of_several_ranks_says_which_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    highest = HighestStep(0, 2, FORWARD, True, 10 * MIB, 20 * MIB, None)._replace(device=-1)
+    print_summary(highest, scan(), "http://server/runs/r", rises=False, rank=0)
+    said = capsys.readouterr().err
+    assert "vramscope: Rank 0: Peak: 10.0 MiB" in said and "vramscope: Rank 0: No leak found" in said
+
+
 def test_a_run_without_a_gpu_ends_silently(capsys: pytest.CaptureFixture[str]) -> None:
-    print_summary(None, scan(), "http://server/runs/r", rises=False)
+    print_summary(None, scan(), "http://server/runs/r", rises=False, rank=None)
     assert capsys.readouterr().err == ""
 
 

@@ -595,3 +595,15 @@ def test_a_bad_look_is_refused_by_its_field_and_nothing_is_stored(server: Runnin
     assert problem["field"].startswith(field), problem
     assert problem["expected"] and len(answer.content) < 3000
     assert server.http.get(f"/runs/{agent.run}").status_code == 404
+
+
+def test_a_small_buffer_with_a_bound_is_a_note_everywhere(server: RunningServer) -> None:
+    """The list of runs, the page's level and its entry say the same of it, and of a larger one."""
+    buffer = leak("growing", "buffer", held_bytes=MIB, full_bytes=9 * MIB)
+    for peak, note in [(GIB, True), (100 * MIB, False)]:
+        agent = Agent()
+        server.send(agent, agent.steps(200, peak_allocated_bytes=peak), scan(buffer))
+        page, row = leaks_of(server, agent), row_of(server, agent)
+        assert [found["note"] for found in page["leaks"]] == [note]
+        assert page["verdict"]["level"] == ("held" if note else "leak")
+        assert row["leaks"] == (0 if note else 1)

@@ -1,4 +1,4 @@
-"""Which findings are notes: true, and listed on the page Leaks, but no badge, no alert and no line on the terminal."""
+"""Findings that are listed, but are no badge, no alert and no line on the terminal: notes, and memory of the host."""
 
 from __future__ import annotations
 
@@ -22,3 +22,9 @@ def is_note(leak: Leak, run_peak_bytes: int | None) -> bool:
     if leak.emptied_after is None and leak.full_bytes is None:
         return False
     return max(leak.held_bytes, leak.full_bytes or 0) < MIN_SHARE * (run_peak_bytes or 0)
+
+
+def is_on_host(leak: Leak) -> bool:
+    """Kept in the host's memory by a training on a card: no peak of the card falls without it. (On the CPU none is known.)"""
+    on_cpu = bool(leak.examples) and all(example.endswith(" on cpu") for example in leak.examples)
+    return leak.kind in ("tensor-growth", "cycle") and leak.peak_effect_bytes == 0 and on_cpu

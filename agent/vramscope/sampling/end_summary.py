@@ -8,7 +8,7 @@ from vramscope.oom_diagnosis.prose import amount
 from vramscope.process import terminal
 from vramscope.process.identity import devices
 from vramscope.protocol import messages, series
-from vramscope.protocol.leak_notes import is_note
+from vramscope.protocol.leak_notes import is_note, is_on_host
 from vramscope.sampling.highest_step import HighestStep
 
 WORDS: Final = {"optimizer": "optimizer state", "activations": "activations and temporaries"}
@@ -17,13 +17,20 @@ MIN_SHARE: Final = 0.05
 """Smallest share of the peak that is listed."""
 
 
-def print_summary(highest: HighestStep | None, scan: messages.Scan | None, url: str, *, rises: bool) -> None:
-    """Print two or three lines. Nothing for a run without a step on a GPU. ``rises``: memory after each step does."""
+def print_summary(
+    highest: HighestStep | None, scan: messages.Scan | None, url: str, *, rises: bool, rank: int | None
+) -> None:
+    """Print two or three lines; nothing for a run without a step on a GPU.
+
+    rises   memory after each step does
+    rank    of several; None: there is one
+    """
     if highest is None or not terminal.speaks_for_host():
         return
-    terminal.say(peak_line(highest, _total_bytes(highest.device)))
+    of_rank = "" if rank is None else f"Rank {rank}: "
+    terminal.say(of_rank + peak_line(highest, _total_bytes(highest.device)))
     if leaks := leak_line(scan, highest.allocated_bytes, rises=rises):
-        terminal.say(leaks)
+        terminal.say(of_rank + leaks)
     terminal.say(f"Details: {url}")
 
 
@@ -33,19 +40,25 @@ def peak_line(highest: HighestStep, total_bytes: int | None) -> str:
     on = f" on cuda:{highest.device}" if highest.device > 0 else ""
     phase = f" ({series.phase_name(highest.phase)})" if highest.is_phase_known else ""
     peak = f"Peak: {amount(highest.allocated_bytes)} allocated, {amount(highest.reserved_bytes)} reserved{of}{on}"
-    return f"{peak}, in step {highest.step:,}{phase}.{_parts(highest)}"
+    when = "after the last step" if highest.step is None else f"in step {highest.step:,}"
+    return f"{peak}, {when}{phase}.{_parts(highest)}"
 
 
 def leak_line(scan: messages.Scan | None, peak_bytes: int, *, rises: bool = False) -> str:
-    """Number of leaks, or that a complete scan found none. Empty where nothing is known, and where memory rises all the same."""
+    """Number of leaks, or that a complete scan found none.
+
+    Empty where nothing is known, where memory rises all the same, and where only the host's memory is retained.
+    """
     if scan is None:
         return ""
-    leaks = [leak for leak in scan.leaks if not is_note(leak, peak_bytes)]
+    on_device = [leak for leak in scan.leaks if not is_on_host(leak)]
+    leaks = [leak for leak in on_device if not is_note(leak, peak_bytes)]
     if leaks:
         largest = max(leaks, key=lambda leak: leak.held_bytes)
         found = "1 leak found" if len(leaks) == 1 else f"{len(leaks):,} leaks found, the largest"
         return f"{found}: {largest.name} retains {amount(largest.held_bytes)}."
-    return "" if rises or scan.not_scanned else f"No leak found at the last scan (step {scan.step:,})."
+    unsure = rises or scan.not_scanned or len(on_device) < len(scan.leaks)
+    return "" if unsure else f"No leak found at the last scan (step {scan.step:,})."
 
 
 def _parts(highest: HighestStep) -> str:

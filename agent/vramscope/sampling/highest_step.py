@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from vramscope.protocol.messages import Tail
+from vramscope.protocol.series import PHASES
 from vramscope.steps.records import CategoryBytes, StepRecord
 
 
@@ -12,7 +14,8 @@ class HighestStep(NamedTuple):
     """Peak of one device."""
 
     device: int
-    step: int
+    step: int | None
+    """None: after the last step."""
     phase: int
     """Position in ``series.PHASES``."""
     is_phase_known: bool
@@ -35,6 +38,18 @@ class HighestSteps:
         for step in steps:
             for position, device in enumerate(step.devices):
                 self._put(step, position, device)
+
+    def put_tails(self, tails: Iterable[Tail]) -> None:
+        """Note peaks after the last step, of an evaluation say."""
+        for tail in tails:
+            known = self._of_device.get(tail.device)
+            if known is None or tail.peak_allocated_bytes <= known.allocated_bytes:
+                continue
+            phase = PHASES.index(tail.phase) if tail.phase in PHASES else 0
+            reserved = max(known.reserved_bytes, tail.peak_reserved_bytes)
+            self._of_device[tail.device] = HighestStep(
+                tail.device, None, phase, tail.phase in PHASES, tail.peak_allocated_bytes, reserved, None
+            )
 
     def highest(self) -> HighestStep | None:
         """The highest of any device; None before the first step on a device."""

@@ -73,6 +73,8 @@ class Leak(TypedDict):
     """States of the holder from the first scan that saw it to the report, oldest first."""
     on_host: bool
     """Whether only host memory is retained, although the training uses a device."""
+    note: bool
+    """Whether it has a bound and raises the peak by little: no leak, but listed."""
     ranks: list[int]
     """Ranks that have the leak; figures are the largest of any of them."""
 

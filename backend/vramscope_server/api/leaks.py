@@ -65,7 +65,7 @@ def get_leaks(
         outside_bytes = _outside_bytes(connection, record, place)
     leaks: list[LeakInWords] = [
         {**leak, "kind_words": kind_words(leak), "emptied": emptied_words(leak)}
-        for leak in merge_leaks({r: x.scan for r, x in looked.items()})
+        for leak in merge_leaks({r: x.scan for r, x in looked.items()}, record.peak_allocated_bytes)
     ]
     named = any(not leak["on_host"] for leak in leaks)
     work = fit is not None and peaks is not None and work_grows(fit, peaks) and not named

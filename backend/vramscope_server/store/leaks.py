@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
 import msgspec
-from msgspec import structs
 from typing_extensions import TypedDict
 
 from vramscope.protocol import messages
-from vramscope.protocol.leak_notes import is_note
+from vramscope.protocol.leak_notes import is_note, is_on_host
 from vramscope_server.answers.leaks import Leak
 
 log = logging.getLogger("vramscope_server.leaks")
@@ -41,11 +40,12 @@ def read_scan(data: bytes) -> messages.Scan | None:
         return None
 
 
-def merge_leaks(scans: Mapping[int, messages.Scan]) -> list[Leak]:
+def merge_leaks(scans: Mapping[int, messages.Scan], run_peak_bytes: int | None = None) -> list[Leak]:
     """All leaks of a run, worst first: each as in ``messages.Leak``, and besides
 
     id      the same as long as kind, name, file and line are: for links
     on_host of the memory that it takes none is a card's, though there is one: no peak falls without it
+    note    it has a bound and raises the peak by little, in every rank that has it
     ranks   which have it, rising. With more than one the figures are the largest of any rank, each for itself;
             words, chain and examples are those of the rank that holds most
     """
@@ -53,7 +53,7 @@ def merge_leaks(scans: Mapping[int, messages.Scan]) -> list[Leak]:
     for rank, scan in sorted(scans.items()):
         for leak in scan.leaks:
             found.setdefault(_id(leak), []).append((rank, leak))
-    merged = [_merged(ident, places) for ident, places in found.items()]
+    merged = [_merged(ident, places, run_peak_bytes) for ident, places in found.items()]
     return sorted(merged, key=_badness, reverse=True)
 
 
@@ -74,15 +74,12 @@ def leak_columns(scans: Mapping[int, messages.Scan], run_peak_bytes: int | None)
     """
     if not scans:
         return {"leaks": None, "leaked_bytes": None, "worst_leak": None}
-    counted = {
-        rank: structs.replace(scan, leaks=[leak for leak in scan.leaks if not is_note(leak, run_peak_bytes)])
-        for rank, scan in scans.items()
-    }
-    merged = [entry for entry in merge_leaks(counted) if not entry["on_host"]]
+    merged = [entry for entry in merge_leaks(scans, run_peak_bytes) if not entry["on_host"] and not entry["note"]]
     return {
         "leaks": len(merged),
         "leaked_bytes": max(
-            held_together(leak for leak in scan.leaks if not is_on_host(leak)) for scan in counted.values()
+            held_together(leak for leak in scan.leaks if not is_on_host(leak) and not is_note(leak, run_peak_bytes))
+            for scan in scans.values()
         ),
         "worst_leak": merged[0]["kind"] if merged else None,
     }
@@ -99,18 +96,12 @@ def held_together(leaks: Iterable[messages.Leak]) -> int:
     return sum(own) + max((leak.held_bytes - alone for leak, alone in zip(listed, own, strict=True)), default=0)
 
 
-def is_on_host(leak: messages.Leak) -> bool:
-    """Kept in the host's memory by a training on a card: no peak of the card falls without it. (On the CPU none is known.)"""
-    on_cpu = bool(leak.examples) and all(example.endswith(" on cpu") for example in leak.examples)
-    return leak.kind in ("tensor-growth", "cycle") and leak.peak_effect_bytes == 0 and on_cpu
-
-
 def _id(leak: messages.Leak) -> str:
     text = "\0".join([leak.kind, leak.name, leak.file or "", str(leak.line or "")])
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
-def _merged(ident: str, places: list[tuple[int, messages.Leak]]) -> Leak:
+def _merged(ident: str, places: list[tuple[int, messages.Leak]], run_peak_bytes: int | None) -> Leak:
     leaks = [leak for _, leak in places]
     most = max(leaks, key=lambda leak: leak.held_bytes)
     growth = most.growth_bytes_per_step
@@ -143,6 +134,7 @@ def _merged(ident: str, places: list[tuple[int, messages.Leak]]) -> Leak:
         "examples": most.examples,
         "why": [{"state": change.state, "reason": change.reason, "step": change.step} for change in most.why],
         "on_host": all(is_on_host(leak) for leak in leaks),
+        "note": all(is_note(leak, run_peak_bytes) for leak in leaks),
         # Of a session that found it twice (say, on two devices) the rank still counts once.
         "ranks": sorted({rank for rank, _ in places}),
     }

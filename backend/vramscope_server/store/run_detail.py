@@ -39,7 +39,7 @@ def run_in_full(connection: Connection, run: StoredRun) -> RunInFull:
     leaks = None
     if run.leaks is not None:
         scans = {rank: looked.scan for rank, looked in load_scans(connection, run).items()}
-        leaks = merge_leaks(scans)
+        leaks = merge_leaks(scans, run.peak_allocated_bytes)
     shift_ns = display_skew_ns(skews.get(rows[0]["rank"])) if rows else 0
     row = run_row(run)
     return {

@@ -100,7 +100,7 @@ def leak_verdict(
             more = len(leaks) - 1
             sentences.append(f"{count(more)} more finding{'s are' if more > 1 else ' is'} listed below.")
         rises = floor is not None and floor.growing
-        steady = all(_is_steady(leak) for leak in on_card)
+        steady = all(leak["note"] or _is_steady(leak) for leak in on_card)
         if steady and not rises and leaks[0]["kind"] in KIND_WORDS:
             sentences.append("It does not grow." if leaks[0]["kind"] in STEADY else "It does not grow beyond that.")
         return RunLeakVerdict(
