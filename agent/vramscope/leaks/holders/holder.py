@@ -30,7 +30,7 @@ from vramscope.leaks.holders.key import HolderKey, Mechanism
 from vramscope.leaks.holders.source_line import inner_place, numbered_place, place_of
 from vramscope.leaks.holders.user_code import Codes, own_codes
 from vramscope.leaks.policy import POLICY
-from vramscope.leaks.scan.object_children import is_array
+from vramscope.leaks.scan.object_children import CACHED, is_array
 from vramscope.leaks.scan.paths import Path
 from vramscope.process import frames, type_info
 
@@ -110,7 +110,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
     for link, label in zip(
         links[1:], labels if len(labels) == len(links) - 1 else [one.label for one in links[1:]], strict=True
     ):
-        words += f" -> {type_info.name_of(link.parent.kind)}{label}" if link.parent else label
+        words += f" -> {_spoken_link(link, label)}"
     if deeper:
         words += " -> " + "".join(deeper)
     if last.size is not None and not (in_cached_function and last.bound is not None):
@@ -167,7 +167,7 @@ def _mechanism_of(whole: list[Path], labels: list[str]) -> Mechanism:
         return Mechanism.EVALUATION_OUTPUTS
     if any(issubclass(link.kind, weakref.WeakKeyDictionary) for link in whole):
         return Mechanism.WEAK_KEYS
-    if inner == " in _lru_cache_wrapper":
+    if inner == CACHED:
         return Mechanism.CACHED_FUNCTION
     return Mechanism.HOOKS if labels[-1].removeprefix(".") in HOOKS else Mechanism.NONE
 
@@ -285,11 +285,16 @@ def _own_name(links: list[Path], codes: Codes) -> tuple[list[CodeType], str, boo
     return None
 
 
+def _spoken_link(link: Path, label: str) -> str:
+    """``Net.outputs``: the class of the parent, and the step from it."""
+    if label == CACHED:
+        return CACHED.removeprefix(" in ")
+    return f"{type_info.name_of(link.parent.kind)}{label}" if link.parent else label
+
+
 def _chain(path: Path) -> list[str]:
     links = path.links()
     words = [str(links[0].root)]
-    for link in links[1:]:
-        parent = link.parent
-        words.append(f"{type_info.name_of(parent.kind) if parent else ''}{link.label}")
+    words += [_spoken_link(link, link.label) for link in links[1:]]
     words.append(type_info.name_of(links[-1].kind))
     return words

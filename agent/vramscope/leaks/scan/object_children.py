@@ -26,6 +26,8 @@ MOST_OF_A_CONTAINER: Final = 2_000
 """Elements of a container that are read one by one; of a longer one the first and the last."""
 _OF_CLASSES: Final = frozenset((types.MemberDescriptorType, list, dict, set, collections.deque))
 """Members of a class that are read: slots, and containers that all its objects share."""
+CACHED: Final = " in lru_cache"
+"""Label of what a cached function retains."""
 _QUEUES: Final = (("queue", "maxsize"), ("asyncio", "_maxsize"))
 """Modules with a class Queue, and its attribute with the bound."""
 
@@ -200,7 +202,7 @@ def _of_object(value: Any, shape: Shape) -> Iterator[tuple[str, Any]]:
         # A type of C (lru_cache, itertools, a library's): what the garbage collector sees in it.
         for child in itertools.islice(gc.get_referents(value), MOST_OF_A_CONTAINER):
             if child is not attributes and not issubclass(type(child), type):
-                yield f" in {type_info.name_of(kind)}", child
+                yield CACHED if kind is functools._lru_cache_wrapper else f" in {type_info.name_of(kind)}", child
 
 
 def _dict_of(kind: type) -> Any:
