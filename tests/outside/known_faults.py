@@ -10,7 +10,6 @@ KNOWN_FAULTS: Final[dict[str, str]] = {
     "10_ppo_cycle_gc_off": "partly",
     "16_resume_no_room": "wrong",
     "18_custom_op_ctx": "partly",
-    "21_relaxer_history": "partly",
     "26_attribution_leftovers": "silent",
     "32_last_error_kept": "silent",
 }

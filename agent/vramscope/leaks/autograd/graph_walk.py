@@ -77,8 +77,10 @@ class Graph(NamedTuple):
     """(Function, attribute, bytes) of tensors that a custom Function keeps outside save_for_backward."""
     parameters: Storages
     """Storages of leaves that gradients flow to, and of their gradients."""
+    numbers: frozenset[int]
+    """Sequence numbers of the visited nodes."""
     oldest: int
-    """Lowest sequence number of the visited nodes."""
+    """The lowest of them."""
     nodes: int
     complete: bool
 
@@ -95,7 +97,8 @@ def walk(root: Any, budget: NodeBudget, known: set[Any] | None = None) -> Graph:
     saved: Storages = {}
     parameters: Storages = {}
     attributes: list[tuple[type, str, int]] = []
-    oldest, stack = _NO_NUMBER, [root]
+    numbers: set[int] = set()
+    stack = [root]
     older: list[tuple[int, int, Any]] = []
     seen: set[Any] = set() if known is None else known
     before = len(seen)
@@ -126,7 +129,7 @@ def walk(root: Any, budget: NodeBudget, known: set[Any] | None = None) -> Graph:
                 if variable.is_leaf and variable.grad is not None:
                     storages.add(parameters, variable.grad)
             continue
-        oldest = min(oldest, number)
+        numbers.add(number)
         for value in saved_tensors.of(node, number):
             for tensor in tensors_in(value):
                 storages.add(saved, tensor)
@@ -140,7 +143,9 @@ def walk(root: Any, budget: NodeBudget, known: set[Any] | None = None) -> Graph:
         stack.extend(child for child, _ in node.next_functions if child is not None and child not in seen)
     if budget.chained_left < chained_left:
         budget.chains.walked(root, chained_left - budget.chained_left)
-    return Graph(saved, tuple(attributes), parameters, oldest, len(seen) - before, not (stack or older or left_out))
+    oldest = min(numbers, default=_NO_NUMBER)
+    complete = not (stack or older or left_out)
+    return Graph(saved, tuple(attributes), parameters, frozenset(numbers), oldest, len(seen) - before, complete)
 
 
 def tensors_in(value: Any, depth: int = 2) -> list[Any]:

@@ -59,6 +59,8 @@ class HeldMemory:
     """True if a graph was too long to be walked to its end."""
     references: list[weakref.ref[Any]]
     """References to at most MOST_GRAPHS_WALKED tensors, to see when they are freed."""
+    operations: frozenset[int] = frozenset()
+    """Sequence numbers of the visited operations of its graphs."""
     leaves: frozenset[int] = frozenset()
     """Storages that no operation saved and gradients flow to: inputs with gradients, parameters of freed models."""
     cyclic: bool = False
@@ -92,6 +94,7 @@ class HeldMemory:
         self.seen_bytes += other.seen_bytes
         self.saved |= other.saved
         self.births = sorted(self.births + other.births)
+        self.operations |= other.operations
         self.oldest = min(self.oldest, other.oldest)
         self.attributes += other.attributes
         self.examples += other.examples
@@ -175,6 +178,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
     births = sorted(node._sequence_nr() for run in nodes for node, _ in run)
     saved: Storages = {}
     leaves: set[int] = set()
+    operations: set[int] = set()
     oldest, visited, cut_short = min(births, default=2**64), 0, False
     attributes: dict[tuple[type, str], int] = {}
     firsts: list[int] = []
@@ -189,6 +193,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
             if budget.left <= 0:
                 break
             graph: Graph = walk(node, budget)
+            operations |= graph.numbers
             oldest = min(oldest, graph.oldest)
             visited += graph.nodes
             nodes_by_size.setdefault(size, []).append(graph.nodes)
@@ -231,6 +236,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
         examples=storages.describe(tensors),
         seen_bytes=sum(map(_seen_bytes, tensors)),
         cut_short=cut_short,
+        operations=frozenset(operations),
         leaves=frozenset(leaves),
         references=[weakref.ref(tensor) for tensor in spread(with_graph or tensors, MOST_GRAPHS_WALKED)],
         on_cpu=all(tensor.device.type == "cpu" for tensor in tensors[:16]),

@@ -25,15 +25,19 @@ def without_duplicates(verdicts: list[HolderVerdict], material_bytes: int) -> li
     claimed: set[int] = set()
     carried: set[int] = set()
     """Storages of graphs that a variable carries from step to step."""
+    operations: set[int] = set()
+    """Sequence numbers of the operations that made such variables."""
     for verdict in sorted(verdicts, key=_rank):
         group = verdict.group
         added = sum(size for key, size in {**group.saved, **group.own}.items() if key not in claimed)
         if verdict.kind in ("growing", "growing-eval"):
             is_chain = group.graphs < POLICY.many_graphs
-            if is_chain and not group.holder.carried and not carried.isdisjoint(group.saved):
-                continue  # made in each step from the carried value: its graph is long because that one's is
-            if group.holder.carried:
+            if is_chain and not group.holder.carried:
+                if not (carried.isdisjoint(group.saved) and operations.isdisjoint(group.operations)):
+                    continue  # made in each step from the carried value: its graph is long because that one's is
+            elif group.holder.carried:
                 carried.update(group.saved)
+                operations.update(group.births)
             if is_chain and group.oldest in chains and not (group.holder.carried and added >= material_bytes):
                 continue
             if is_chain:
