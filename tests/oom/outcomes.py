@@ -33,6 +33,12 @@ class Outcomes:
             self._known[death.name] = staged.staged(death, self._server.url, folder)
         return self._known[death.name]
 
+    @property
+    def url(self) -> str:
+        """Address of the server, once one of them ran."""
+        assert self._server is not None
+        return self._server.url
+
     def forget(self, death: Death) -> None:
         """Run it again when its outcome is next asked for."""
         self._known.pop(death.name, None)

@@ -21,6 +21,7 @@ from outcomes import Outcomes, shared  # noqa: E402
 from running import RunningServer  # noqa: E402
 
 from vramscope_server.__main__ import main  # noqa: E402
+from vramscope_server.cli.coding_agents import run_answers  # noqa: E402
 
 IN_SUITE = [death for death in DEATHS if death.in_suite]
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("deaths")]
@@ -44,6 +45,21 @@ def outcomes() -> Iterator[Outcomes]:
 def test_the_verdict_is_right_and_the_remedy_is_enough(death: Death, outcomes: Outcomes, emulated_gpu: None) -> None:
     outcome = outcomes.of(death)
     assert not outcome.wrong, outcome.report and outcome.report["sentence"]
+
+
+@pytest.mark.parametrize("death", IN_SUITE, ids=lambda death: death.name.replace(" ", "-"))
+def test_a_coding_agent_gets_the_line_and_the_remedy(death: Death, outcomes: Outcomes, emulated_gpu: None) -> None:
+    """The remedy is the one that the test above follows."""
+    outcome = outcomes.of(death)
+    assert outcome.report is not None
+    answer = run_answers.out_of_memory(outcomes.url, outcome.report["run_id"])
+    assert answer is not None
+    line = answer["from_run"]["line_to_change"]
+    culprit = outcome.report["culprit"]
+    assert (line["file"], line["line"]) == (culprit["file"], culprit["line"])
+    if outcome.tried is not None:
+        sure = next(remedy for remedy in answer["remedies"] if remedy["enough"])
+        assert sure["change"] == " ".join(outcome.tried["what"].split())
 
 
 TWO_RANKS = Death(

@@ -11,6 +11,7 @@ import typer
 
 from vramscope import __version__
 from vramscope_server.agent_commands import AGENT_COMMANDS
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 
 app = typer.Typer(
     name="vramscope",
@@ -342,6 +343,24 @@ def cards(as_json: Json = False) -> None:
     from vramscope_server.cli.dryrun.cards import show
 
     show(as_json)
+
+
+@app.command()
+def mcp(
+    allow_runs: Annotated[
+        bool, typer.Option("--allow-runs", help="Offer dry runs, which execute the commands that the agent gives")
+    ] = False,
+    server: ServerUrl = DEFAULT_SERVER,
+) -> None:
+    """Answer a coding agent's questions about runs, over the Model Context Protocol."""
+    try:
+        from vramscope_server.cli.coding_agents.server import serve
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] != "mcp":
+            raise
+        print("vramscope: mcp needs one more package: pip install 'vramscope[server,mcp]'", file=sys.stderr)
+        raise typer.Exit(BAD_ARGUMENTS) from None
+    serve(server, may_run=allow_runs)
 
 
 @app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)

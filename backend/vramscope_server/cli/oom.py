@@ -184,6 +184,14 @@ def explain(file_name: str, as_json: bool) -> None:
     out.print(Text(f"  {KINDS[message.kind]}{format_words}", style="dim"))
 
 
+def explained_text(text: str) -> ExplainedText:
+    """Explain the last error of a text. Raises Failure: 1 no such error."""
+    message = parse_parts([text])
+    if not message.is_known:
+        raise Failure("this text has no known out-of-memory error.", CHECK_FAILED)
+    return _as_json(message, diagnose(facts_of_message(message)))
+
+
 def _rows(message: Message, diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
     """Numbers of the text, and what follows from them."""
     if message.device is not None:
@@ -208,7 +216,7 @@ class _FirstAid(TypedDict):
     source: str
 
 
-class _ExplainedText(TypedDict):
+class ExplainedText(TypedDict):
     """Fields of a run's error that a text alone has."""
 
     cause: str | None
@@ -222,7 +230,7 @@ class _ExplainedText(TypedDict):
     remedies: list[_FirstAid]
 
 
-def _as_json(message: Message, diagnosis: Diagnosis | None) -> _ExplainedText:
+def _as_json(message: Message, diagnosis: Diagnosis | None) -> ExplainedText:
     """The fields that a text has, as of a run's error."""
     return {
         "cause": None if diagnosis is None else diagnosis.kind.value or None,

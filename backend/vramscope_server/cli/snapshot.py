@@ -82,12 +82,35 @@ class _DeviceSummary(TypedDict):
     notes: list[str]
 
 
+class SnapshotReport(TypedDict):
+    """Summary of a snapshot file."""
+
+    file: str
+    bytes: int
+    devices: list[_DeviceSummary]
+    notes: list[str]
+
+
 def show(path: Path, as_json: bool, server: str | None) -> None:
     """Print a summary of each device, or JSON; or upload to a server and print the page's address. Raises client.Failure."""
     readable(path)
     if server is not None:
         _upload(path, as_json, server)
         return
+    report = report_of(path)
+    if as_json:
+        print_json(report)
+        return
+    out = console()
+    for device in report["devices"]:
+        _print(out, device)
+    for note in report["notes"]:
+        out.print(Text(plain(note), style="dim"))
+
+
+def report_of(path: Path) -> SnapshotReport:
+    """Summarize a snapshot file. It is read and never executed. Raises client.Failure."""
+    readable(path)
     from vramscope_server.analysis.snapshot_format.reader import BadSnapshot, read
 
     try:
@@ -107,15 +130,7 @@ def show(path: Path, as_json: bool, server: str | None) -> None:
     except (ArithmeticError, LookupError, ValueError, MemoryError) as fault:
         words = f"inconsistent events ({type(fault).__name__})"
         raise Failure(f"{plain(str(path))}: {words}", BAD_ARGUMENTS) from None
-    report = {"file": str(path), "bytes": path.stat().st_size, "devices": devices, "notes": snapshot.notes}
-    if as_json:
-        print_json(report)
-        return
-    out = console()
-    for device in devices:
-        _print(out, device)
-    for note in snapshot.notes:
-        out.print(Text(plain(note), style="dim"))
+    return {"file": str(path), "bytes": path.stat().st_size, "devices": devices, "notes": snapshot.notes}
 
 
 def summary(trace: Trace) -> _DeviceSummary:

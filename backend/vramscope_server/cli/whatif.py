@@ -47,6 +47,22 @@ NOTICED_FRACTION: Final = 1 / 256
 
 def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_bytes: int | None) -> None:
     """Print a ranked table of settings per device, or a JSON array of rows. Raises client.Failure."""
+    if as_json:
+        print_json(rows_of(server, target, confs, device_bytes))
+        return
+    sweeps = _swept(server, target, confs, device_bytes)
+    out = console()
+    for trace, result in sweeps:
+        _print(out, trace, result, several=len(sweeps) > 1)
+
+
+def rows_of(server: str, target: str, confs: Sequence[str], device_bytes: int | None) -> list[SettingRow]:
+    """Return the settings of all devices as rows of JSON. Raises client.Failure."""
+    swept = _swept(server, target, confs, device_bytes)
+    return [_json_row(trace, result, row) for trace, result in swept for row in result.rows]
+
+
+def _swept(server: str, target: str, confs: Sequence[str], device_bytes: int | None) -> list[tuple[Trace, Sweep]]:
     peak: int | None = None
     if is_file(target):
         traces = of_file(Path(target))
@@ -74,18 +90,13 @@ def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_b
             except (ArithmeticError, LookupError) as fault:  # events that contradict each other
                 words = f"inconsistent events ({type(fault).__name__})"
                 raise Failure(f"{plain(target)}: {words}", BAD_ARGUMENTS) from None
-    if as_json:
-        print_json([_json_row(trace, result, row) for trace, result in sweeps for row in result.rows])
-        return
-    out = console()
-    for trace, result in sweeps:
-        _print(out, trace, result, several=len(sweeps) > 1)
+    return sweeps
 
 
 # ---- output ----
 
 
-class _SettingRow(SweepRow):
+class SettingRow(SweepRow):
     """A row of a sweep, with the replay that it comes from."""
 
     replay_residual_bytes: int
@@ -94,7 +105,7 @@ class _SettingRow(SweepRow):
     device_bytes: int | None
 
 
-def _json_row(trace: Trace, result: Sweep, row: Row) -> _SettingRow:
+def _json_row(trace: Trace, result: Sweep, row: Row) -> SettingRow:
     prediction, risk = row.prediction, row.risk
     return {
         "conf": prediction.conf,
