@@ -7,6 +7,7 @@ import { exportLink } from "vramscope/api.js";
 export const CAUSES = {
   weights: "The weights do not fit",
   optimizer: "The optimizer state does not fit",
+  data: "Data fills the device",
   activations: "The activations of this step do not fit",
   fragmentation: "Fragmentation",
   leak: "A leak",

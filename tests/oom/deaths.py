@@ -451,6 +451,22 @@ DEATHS = [
         tried=False,
     ),
     Death(
+        "a data set on the device",
+        "data",
+        """
+        model = stack(4, 1024)
+        optimizer = optimizer_of(model)
+        for n in range(6):
+            if n == 3:  # (an evaluation set is loaded late, and as a whole)
+                device = "cpu" if R.get("data") == "host" else "cuda"
+                images = [torch.empty(4000, 1024, device=device) for _ in range(85)]
+            step(model, optimizer, 4000, 1024)  # asks
+        """,
+        line="model(torch.empty(rows",
+        phase="forward",
+        source="measured",
+    ),
+    Death(
         "the host's memory in a DataLoader's worker",
         "outside_pytorch",
         """

@@ -19,6 +19,8 @@ from typing import Any, Final, Literal
 
 import httpx
 
+from vramscope.protocol.series import OVERLAPS
+
 PROGRAMS: Final = tuple(sorted((Path(__file__).parent / "programs").glob("*.py")))
 MARK: Final = "# <- here"
 TIMEOUT_S: Final = 300
@@ -160,7 +162,8 @@ def _leak(truth: Truth, said: Said) -> tuple[Score, str]:
         return "partly", f"the line, of {truth.lines}: {_found(said)}"
     if truth.growing and level not in ALARMING:
         return "partly", f"{level}: {said.leaks['verdict']['sentence']}"
-    if len(named) != len(found):
+    others = [leak for leak in found if leak not in named and leak["kind"] not in OVERLAPS and not leak["note"]]
+    if others:
         return "partly", f"more than one: {_found(said)}"
     return "right", ""
 

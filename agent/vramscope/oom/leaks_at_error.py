@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from vramscope.guard import guarded
 from vramscope.oom import exception_refs, one_scan_at_error
+from vramscope.oom.data_on_device import LEAST_SHARE, holders_of_data
 from vramscope.oom.growing_tensor import as_leak, growing_tensor
 from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, growth_of, retained_by
 from vramscope.protocol import messages
-from vramscope.steps.phase import EVAL, FORWARD
+from vramscope.protocol.oom_record import DataHolder
+from vramscope.steps.phase import DATA, EVAL, FORWARD, OTHER
 
 if TYPE_CHECKING:
     from vramscope.leaks.detector import LeakDetector
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 EARLY_STEPS: Final = 8
 """After these steps the leak detector has scanned twice and reported what is retained from the previous step."""
+WIDEST: Final = 8
+"""Bytes of an input's number, at most."""
 NAMED_SHARE: Final = 0.5
 """Share of the growth. Where known leaks retain less, one more scan is made."""
 
@@ -79,6 +84,27 @@ class LeaksAtError:
                 # Each of them exists twice while it is extended, and only some of the new ones can be reached.
                 return [as_leak(tensor, self._clock.step, grown_bytes)]
             return one_scan_at_error.holders_of(grown_bytes, self._clock.step)
+        return []
+
+    def data(
+        self,
+        counters: dict[str, int],
+        owned: OwnedMemory | None,
+        before_forward_bytes: int | None,
+        input_shape: Sequence[int],
+        trigger: OomTrigger,
+    ) -> list[DataHolder]:
+        """Holders of the program's own data, where neither a leak nor growth was found; with the others once a session."""
+        used = counters.get("active_bytes.all.current", 0)
+        if owned is None or not trigger.is_own or self._scanned:
+            return []
+        in_step = self._clock.phase not in (OTHER, DATA) or trigger.running is not None
+        resident = (before_forward_bytes or 0 if in_step else used) - sum(owned.owned_bytes.values())
+        if resident < LEAST_SHARE * used:
+            return []
+        self._scanned = True
+        with guarded("the scan for data on the device"):
+            return holders_of_data(resident, used, math.prod(input_shape) * WIDEST if input_shape else 0)
         return []
 
     def accumulated_bytes(self, counters: dict[str, int], owned: OwnedMemory | None) -> int:

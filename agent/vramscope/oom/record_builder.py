@@ -153,9 +153,8 @@ class RecordBuilder:
         )
         context = self._guarded("context", notes, ContextSection(), lambda: self._context_section(trigger))
         window = self._guarded("window", notes, WindowSection(), lambda: self._window_section(trigger, notes))
-        steps = timeline.get("steps", {})
         suspects = self._guarded(
-            "suspects", notes, LeakSection(), lambda: self._leak_section(trigger, counters, owned, steps, kept)
+            "suspects", notes, LeakSection(), lambda: self._leak_section(trigger, counters, owned, timeline, kept)
         )
         return OomRecord(
             record=identity.random_id(),
@@ -300,15 +299,18 @@ class RecordBuilder:
         trigger: OomTrigger,
         counters: dict[str, int],
         owned: Owned,
-        steps: dict[str, bytes],
+        timeline: TimelineSection,
         kept: Sequence[messages.Leak],
     ) -> LeakSection:
-        """Leaks that are known, and late suspects."""
+        """Leaks that are known, late suspects, and data of the program."""
         suspects = self._leaks_at_error
         known = list(self._leaks())[: MOST_LEAKS - 1] or suspects.retained_from_last_step(trigger)
         leaks = [*kept, *known]
         accumulated = suspects.accumulated_bytes(counters, owned.memory)
-        return {"leaks": leaks, "last_look": suspects.holders_of_growth(steps, leaks, accumulated, trigger)}
+        growth = suspects.holders_of_growth(timeline.get("steps", {}), leaks, accumulated, trigger)
+        before, shape = timeline.get("allocated_before_forward_bytes"), timeline.get("input_shape", [])
+        data = [] if leaks or growth else suspects.data(counters, owned.memory, before, shape, trigger)
+        return {"leaks": leaks, "last_look": growth, "data": data}
 
     # -- readings ------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from vramscope.protocol.messages import Leak, Technique
-from vramscope.protocol.oom_record import ModuleBytes, OtherProcess, Update
+from vramscope.protocol.oom_record import DataHolder, ModuleBytes, OtherProcess, Update
 from vramscope.protocol.window import Layout
 
 
@@ -95,3 +95,4 @@ class LeakSection(TypedDict, total=False):
 
     leaks: list[Leak]
     last_look: list[Leak]
+    data: list[DataHolder]

@@ -13,6 +13,7 @@ class CauseKind(StrEnum):
     WEIGHTS = "weights"
     OPTIMIZER = "optimizer"
     ACTIVATIONS = "activations"
+    DATA = "data"
     FRAGMENTATION = "fragmentation"
     LEAK = "leak"
     OTHER_PROCESS = "other_process"
@@ -130,6 +131,8 @@ class MemoryParts:
     gradients_bytes: int
     bucket_bytes: int
     state_bytes: int
+    data_bytes: int
+    """The program's own data, in the variable with most of it; not among the working bytes."""
     working_bytes: int
     asked_bytes: int
     """0 where the request is one of the waiting parameters."""

@@ -10,7 +10,7 @@ from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, YOUNG_STEPS, growing
 from vramscope.oom_diagnosis.message_amounts import OLD_FORMATS, conf_of
 from vramscope.oom_diagnosis.message_kinds import ON_HOST
 from vramscope.oom_diagnosis.parse_message import Message
-from vramscope.protocol.oom_record import COPIES, OTHER_MODELS, OomRecord
+from vramscope.protocol.oom_record import COPIES, OTHER_MODELS, DataHolder, OomRecord
 
 ACCUMULATES_STATE: Final = ("LBFGS",)
 """Optimizers whose state grows over many steps."""
@@ -141,6 +141,9 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         leak_name="" if worst is None else worst.name,
         leak_line="" if worst is None or worst.file is None else line_of(worst.file, worst.line),
         leak_advice="" if worst is None else worst.advice,
+        data_bytes=record.data[0].held_bytes if record.data else 0,
+        data_name=record.data[0].name if record.data else "",
+        data_line=_line_of(record.data[0]) if record.data else "",
         growth_bytes=accumulated if accumulated else growth_bytes if growth is None else growth.bytes,
         growth_is_young=bool(accumulated) or (growth is not None and growth.steps < YOUNG_STEPS),
         growing_tensor_advice=_growing_tensor_advice(record) if accumulated else "",
@@ -181,6 +184,10 @@ _IN_MESSAGE: Final = (
     "used_bytes",
     "others_bytes",
 )
+
+
+def _line_of(data: DataHolder) -> str:
+    return "" if data.file is None or data.line is None else line_of(data.file, data.line)
 
 
 def _state_is_unknown(record: OomRecord, expected_state: int | None) -> bool:

@@ -92,6 +92,10 @@ class Facts:
     leak_name: str = ""
     leak_line: str = ""
     leak_advice: str = ""
+    data_bytes: int = 0
+    """The program's own data on the device, in the variable with most of it."""
+    data_name: str = ""
+    data_line: str = ""
     growth_bytes: int | None = None
     """Growth of the memory after each step, where it is known to grow."""
     growth_is_young: bool = False

@@ -33,6 +33,7 @@ FIRST_AID: Final = {
     CauseKind.WEIGHTS: "The model does not fit with this precision. Use smaller weights (bf16), a smaller model, or FSDP.",
     CauseKind.OPTIMIZER: "Use an optimizer with less state (8-bit AdamW, SGD), or foreach=False if its temporaries are too large.",
     CauseKind.ACTIVATIONS: "Use a smaller batch with gradient accumulation, or gradient checkpointing.",
+    CauseKind.DATA: "Keep the data on the host. Move to the device what a step needs.",
     CauseKind.FRAGMENTATION: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     CauseKind.LEAK: "Free what is retained: detach() or item() what you keep, del the rest.",
     CauseKind.OTHER_PROCESS: "End the other process, or use another device.",
@@ -195,6 +196,7 @@ _LARGEST: Final = {
     CauseKind.WEIGHTS: "The weights need too much memory.",
     CauseKind.OPTIMIZER: "The optimizer needs too much memory.",
     CauseKind.ACTIVATIONS: "The activations need too much memory.",
+    CauseKind.DATA: "The data on the device needs too much memory.",
 }
 
 
@@ -232,6 +234,9 @@ def _sum_of_parts(parts: MemoryParts, facts: Facts) -> str:
     if parts.state_bytes:
         rows.append((f"optimizer state {{}}{expected}", parts.state_bytes))
     if parts.reason is not Limiting.FIXED:
+        if parts.data_bytes:
+            where = f" ({facts.data_line})" if facts.data_line else ""
+            rows.append((f"data in {facts.data_name}{where} {{}}", parts.data_bytes))
         rows.append(("activations, batch and temporaries {}", parts.working_bytes))
         if parts.asked_bytes:
             rows.append(("this request {}", parts.asked_bytes))
@@ -252,7 +257,7 @@ def _remark(parts: MemoryParts, facts: Facts) -> str:
     if parts.reason is Limiting.FIXED or parts.reason is Limiting.LOADING:
         return ""
     remarks = []
-    known = parts.fixed_bytes + parts.working_bytes + parts.asked_bytes
+    known = parts.fixed_bytes + parts.data_bytes + parts.working_bytes + parts.asked_bytes
     if known <= parts.available_bytes < parts.likely_bytes:
         remarks.append(f"The whole step would need about {amount(parts.likely_bytes)}.")
     elif known <= parts.available_bytes and facts.idle_bytes:

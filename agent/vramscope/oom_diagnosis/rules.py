@@ -41,6 +41,8 @@ NEARLY_ALL: Final = 0.8
 """A model below this share of the available memory is not too large where the rest of the step would have been larger."""
 LEAK_SHARE: Final = 0.02
 """A leak below this share of the available memory is no cause, even where a single request would have fitted."""
+DATA_SHARE: Final = 0.5
+"""Outside of a step, data is the cause where it is so much of what has no owner."""
 CONTEXT_BYTES: Final = 1 << 30
 """Device memory that CUDA itself may take in this process: its context, kernels and libraries."""
 CONTEXT_SHARE: Final = 0.05
@@ -210,15 +212,29 @@ def _weights_being_loaded(facts: Facts, estimate: Estimate | None) -> Cause | No
     return None
 
 
+def _data_on_device(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    """Outside of a step nothing else needs memory than what the program puts there itself."""
+    outside_step = facts.phase in ("other", "data", None) and facts.thread is None
+    if outside_step and facts.data_bytes >= max(facts.shortfall_bytes or 0, DATA_SHARE * (facts.working_bytes or 0), 1):
+        return _parts(CauseKind.DATA, Limiting.STEP, facts, estimate)
+    return None
+
+
 def _largest_part(facts: Facts, estimate: Estimate | None) -> Cause | None:
     _, available, likely = _numbers(facts, estimate)
     fixed, working = facts.fixed_bytes or 0, facts.working_bytes or 0
     weights, state = _weights(facts), facts.full_state_bytes
+    data = min(facts.data_bytes, working)
     in_step = facts.phase in ("forward", "backward", "eval") or working > 0
-    activations = working + (facts.asked_bytes or 0 if in_step else 0)
+    activations = working - data + (facts.asked_bytes or 0 if in_step else 0)
     if fixed < NEARLY_ALL * available:  # (else no batch is small enough to help much)
-        activations = max(activations, likely - fixed)
-    parts = (activations, CauseKind.ACTIVATIONS), (state, CauseKind.OPTIMIZER), (weights, CauseKind.WEIGHTS)
+        activations = max(activations, likely - fixed - data)
+    parts = (
+        (activations, CauseKind.ACTIVATIONS),
+        (data, CauseKind.DATA),
+        (state, CauseKind.OPTIMIZER),
+        (weights, CauseKind.WEIGHTS),
+    )
     largest = max(parts, key=lambda part: (part[0], part[1].value))[1]
     if facts.phase == "eval" and not facts.full_gradients_bytes and weights < NEARLY_ALL * available:
         largest = CauseKind.ACTIVATIONS
@@ -246,6 +262,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _fixed_parts,
     _optimizer_update,
     _weights_being_loaded,
+    _data_on_device,
     _largest_part,
 )
 """Rules from ``_retained_leak`` on may rely on the numbers that ``_too_few_numbers`` asks for."""
@@ -305,7 +322,8 @@ def _parts(kind: CauseKind, reason: Limiting, facts: Facts, estimate: Estimate |
             gradients_bytes=facts.full_gradients_bytes,
             bucket_bytes=facts.bucket_bytes,
             state_bytes=facts.full_state_bytes,
-            working_bytes=facts.working_bytes or 0,
+            data_bytes=min(facts.data_bytes, facts.working_bytes or 0),
+            working_bytes=max(0, (facts.working_bytes or 0) - facts.data_bytes),
             asked_bytes=0 if facts.waiting_bytes else facts.asked_bytes or 0,
             likely_bytes=likely,
             available_bytes=available,

@@ -68,6 +68,16 @@ class ModuleBytes(msgspec.Struct, frozen=True, kw_only=True):
     tensors: Whole
 
 
+class DataHolder(msgspec.Struct, frozen=True, kw_only=True):
+    """A variable or container with tensors that the program has put on the device: a data set, say."""
+
+    name: Text
+    file: Text | None
+    line: Whole | None
+    tensors: Whole
+    held_bytes: Whole
+
+
 class OtherProcess(msgspec.Struct, frozen=True, kw_only=True):
     """Another process on the device, as NVML reports it."""
 
@@ -196,6 +206,8 @@ class OomRecord(msgspec.Struct, frozen=True, kw_only=True):
     leaks: Annotated[list[Leak], msgspec.Meta(max_length=64)] = []
     last_look: Annotated[list[Leak], msgspec.Meta(max_length=64)] = []
     """Late suspects: containers as large as the growth, in a run too young for ``leaks``. The likeliest comes first."""
+    data: Annotated[list[DataHolder], msgspec.Meta(max_length=8)] = []
+    """Holders of tensors without a graph that were there before the forward, or outside of any step; largest first."""
     techniques: Annotated[list[Technique], msgspec.Meta(max_length=64)] = []
     window: Ident | None = None
     """Recording that was open at the error: an artifact of its own."""

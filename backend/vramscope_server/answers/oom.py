@@ -142,8 +142,8 @@ class OomExplained(OomError):
     window: str | None
     """Recording that was open at the error, if it has arrived."""
     cause: str | None
-    """`weights`, `optimizer`, `activations`, `fragmentation`, `leak`, `other_process`, `limit` or `outside_pytorch`; null is
-    unknown."""
+    """`weights`, `optimizer`, `activations`, `data`, `fragmentation`, `leak`, `other_process`, `limit` or
+    `outside_pytorch`; null is unknown."""
     sentence: str
     """The cause in words."""
     first_aid: str

@@ -5,7 +5,9 @@ What the code takes out of may have a bound, and what it empties again and again
 
 from __future__ import annotations
 
+import dis
 import inspect
+import itertools
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -79,6 +81,24 @@ def emptied_elsewhere(
                         if name in found or len(found) == 1:
                             return found.get(name) or next(iter(found.values()))
     return None
+
+
+def is_handed_out(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> bool:
+    """True if a generator fills the container of that name and hands out what is in it: ``yield from self.cache``.
+
+    Such a cache is as large as its source: a loader that keeps its batches on the device from the first epoch on.
+    """
+    return any(_fills_and_hands_out(code, name, attribute=attribute) for code in codes)
+
+
+def _fills_and_hands_out(code: types.CodeType, name: str, *, attribute: bool) -> bool:
+    if not code.co_flags & inspect.CO_GENERATOR or not has_variable(code, name):
+        return False
+    fills = any(line.adds and _loads(line, name, attribute=attribute) for line in lines_of(code))
+    if not fills:
+        return False
+    pairs = itertools.pairwise(dis.get_instructions(code))
+    return any(one.argval == name and after.opname in ("GET_ITER", "GET_YIELD_FROM_ITER") for one, after in pairs)
 
 
 def begun_anew(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> Drain | None:

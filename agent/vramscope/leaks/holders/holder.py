@@ -27,7 +27,7 @@ from vramscope.leaks.holders.grouping import (
     shared_labels,
 )
 from vramscope.leaks.holders.key import HolderKey, Mechanism
-from vramscope.leaks.holders.source_line import inner_place, numbered_place, place_of
+from vramscope.leaks.holders.source_line import inner_place, logged_at, numbered_place, place_of
 from vramscope.leaks.holders.user_code import Codes, own_codes
 from vramscope.leaks.policy import POLICY
 from vramscope.leaks.scan.object_children import CACHED, is_array
@@ -61,6 +61,8 @@ class Holder(NamedTuple):
     """True if it is reached through a module."""
     drained: bool = False
     """True if the code also removes from it or overwrites it: it may have a bound that is not reached yet."""
+    handed_out: bool = False
+    """True if the generator that fills it hands its elements out again (drains.py)."""
     emptied_at: tuple[str, int, str] | None = None
     """File, line and function that empty the container or reset the value."""
     named: bool = True
@@ -119,7 +121,9 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
     keys = frozenset(label[2:-2] for label in (*labels_of(links), *deeper) if _is_text_key(label))
     metric = _metric_among(whole)
     taking = _taken_from(links, codes, metric) if is_container else _begun_anew(links, codes)
-    place, line = within or place_of(links, codes, container=is_container or written, keys=keys)
+    place, line = (
+        logged_at(whole, codes) or within or place_of(links, codes, container=is_container or written, keys=keys)
+    )
     chain = tuple(_chain(paths[0]))[:16]
     return Holder(
         key=group_key(paths[0], family),
@@ -139,6 +143,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
         variable=len(links) == 1,
         in_model=any(_is_module(link.kind) for link in links),
         drained=is_container and taking is not None,
+        handed_out=is_container and _is_handed_out(links, codes),
         emptied_at=(taking.code.co_filename, taking.number, taking.code.co_name) if taking and taking.whole else None,
         read_late=root.code is not None and line_search.read_after_backward(root.code, root.name),
         linked=_linked_by(paths),
@@ -273,6 +278,11 @@ def _taken_from(links: list[Path], codes: Codes, metric: str) -> Drain | None:
 def _begun_anew(links: list[Path], codes: Codes) -> Drain | None:
     found = _own_name(links, codes)
     return None if found is None else drains.begun_anew(found[0], found[1], attribute=found[2])
+
+
+def _is_handed_out(links: list[Path], codes: Codes) -> bool:
+    found = _own_name(links, codes)
+    return found is not None and drains.is_handed_out(found[0], found[1], attribute=found[2])
 
 
 def _own_name(links: list[Path], codes: Codes) -> tuple[list[CodeType], str, bool] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import types
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -10,9 +11,12 @@ from vramscope.leaks.holders import line_search
 from vramscope.leaks.holders.bytecode import with_inner
 from vramscope.leaks.holders.grouping import GROWS
 from vramscope.leaks.holders.user_code import Codes, own_codes
+from vramscope.leaks.scan.object_children import Shapes, children
 from vramscope.leaks.scan.paths import Path
 from vramscope.process import type_info
 
+MOST_RECORDS: Final = 64
+"""Log records that are read for a line of the user's, the newest first."""
 _SCOPES: Final[dict[str, Callable[[types.CodeType], tuple[str, ...]]]] = {
     " default ": lambda code: code.co_varnames[: code.co_argcount + code.co_kwonlyargcount],
     " closure ": lambda code: code.co_freevars,
@@ -60,7 +64,7 @@ def place_of(
             first = [root.code] if root.code is not None else []
             added = line_search.sole_adder(first, name) or line_search.sole_adder(codes.all, name)
             return (container and line_search.begins_empty(*at, name) and added) or at
-        at = _fed_at(links, name, codes)
+        at = _fed_at(links, name, codes) or (line_search.sole_adder(codes.all, name) if container and not own else None)
         if at is not None:
             return at
         # A library's object: the user's line that feeds it.
@@ -71,6 +75,26 @@ def place_of(
             return (container and line_search.handed_on(root.code, at[1], root.name, codes.all)) or at
     found = _variable(name, codes, container=container, file=root.file, keys=keys)
     return found if found is not None else (root.code, None)
+
+
+def logged_at(links: list[Path], codes: Codes) -> tuple[types.CodeType, int] | None:
+    """The user's line that logged a message with the tensor among its arguments: a log record contains the place."""
+    last = next((at for at, link in enumerate(links) if at and issubclass(link.kind, logging.LogRecord)), None)
+    if last is None:
+        return None
+    values, shapes = [links[0].root.value], Shapes()
+    for link in links[1 : last + 1]:
+        values = [
+            child
+            for value in values
+            for label, child in children(value, shapes)
+            if label == link.label and type(child) is link.kind
+        ][-MOST_RECORDS:]
+    for record in reversed(values):
+        for code in (part for outer in codes.all for part in with_inner(outer)):
+            if (code.co_filename, code.co_name) == (record.pathname, record.funcName):
+                return code, record.lineno
+    return None
 
 
 def inner_place(paths: Sequence[Path], skip: int, codes: Codes) -> tuple[types.CodeType, int] | None:

@@ -138,7 +138,7 @@ class Classification:
     def _of_plain_tensors(self) -> LeakKind | None:
         """A container that takes more and more tensors, or one tensor that a loop makes longer and longer."""
         holder, now = self.group.holder, self.now
-        if self._is_bounded() or now.held_bytes < self.material_bytes:
+        if self._is_bounded() or holder.handed_out or now.held_bytes < self.material_bytes:
             return None
         if holder.container and now.tensors >= POLICY.container_tensors:
             leaks, reason = self._number_rises(), Reason.TENSORS_INCREASE

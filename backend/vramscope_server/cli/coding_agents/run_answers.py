@@ -209,7 +209,7 @@ def summary(server: str, run: str) -> Summary:
                 "change": said(one["advice"]),
                 "from_run": _place(one["file"], one["line"], None),
             }
-            for one in detail.get("pitfalls") or []
+            for one in detail["findings"] or []
         ],
         from_run={
             "name": quoted(detail["name"]),

@@ -10,7 +10,7 @@ from vramscope.oom_diagnosis.prose import amount
 from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Remedy, RemedyContext, advice
 
 GIB: Final = 1 << 30
-IN_A_STEP: Final = (CauseKind.WEIGHTS, CauseKind.OPTIMIZER, CauseKind.ACTIVATIONS)
+IN_A_STEP: Final = (CauseKind.WEIGHTS, CauseKind.OPTIMIZER, CauseKind.ACTIVATIONS, CauseKind.DATA)
 SPARE: Final = 0.02
 """Spare share of a device that is called large enough."""
 

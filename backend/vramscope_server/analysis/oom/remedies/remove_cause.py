@@ -21,6 +21,7 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     yield from _copies(context)
     yield from _replaced_model(context)
     yield from _copy_in_progress(context)
+    yield from _data(context)
     yield from _other_models(context)
     yield from _limit(context)
     yield from _other_processes(context)
@@ -116,6 +117,22 @@ def _copy_in_progress(context: RemedyContext) -> Iterator[Remedy]:
             source_words="size of what copy.deepcopy was copying",
             cost="slower where it is used",
             rank=1,
+        )
+
+
+def _data(context: RemedyContext) -> Iterator[Remedy]:
+    """A data set, or inputs, that the program has put on the device as a whole."""
+    facts = context.facts
+    if facts.data_bytes:
+        where = f" ({facts.data_line})" if facts.data_line else ""
+        yield Remedy(
+            what=f"keep {facts.data_name}{where} on the host, and move to the device what a step needs",
+            saves_bytes=facts.data_bytes,
+            enough=_without(context, facts.data_bytes),
+            source="measured",
+            source_words="tensors of that variable when memory ran out, with what a step needs of it",
+            cost="copies to the device in each step",
+            rank=1 if context.kind is CauseKind.DATA else 3,
         )
 
 

@@ -1,0 +1,53 @@
+"""The program's own data on the device: a data set that was moved there as a whole, inputs that were collected before training.
+
+Such tensors have no owner and no graph, and they were there before the forward, or memory ran out while they were made. One scan
+names the variable that holds them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vramscope.leaks.holders.holder_bytes import HeldMemory
+from vramscope.leaks.scan.find_holders import find_holders, undisturbed
+from vramscope.leaks.scan.scanner import SCAN_SECONDS
+from vramscope.leaks.scan.storages import TensorKinds
+from vramscope.leaks.scan.time_budget import TimeBudget
+from vramscope.protocol.oom_record import DataHolder
+
+LEAST_SHARE: Final = 0.1
+"""Share of the memory in use. Less is not searched for, and not named."""
+BATCHES: Final = 4
+"""A single tensor is data, and not the batch, where it is larger than this number of batches."""
+MOST: Final = 4
+
+
+def holders_of_data(resident_bytes: int, used_bytes: int, batch_bytes: int) -> list[DataHolder]:
+    """Holders of at least a tenth of the memory in use, the largest first. Up to 0.3 s of the thread that ran out.
+
+    resident_bytes   bytes without an owner that no running forward made
+    batch_bytes      bytes of the running forward's input; 0 where none runs
+    """
+    least = int(LEAST_SHARE * used_bytes)
+    if resident_bytes < max(1, least):
+        return []
+    with undisturbed():
+        groups = find_holders(TensorKinds(), TimeBudget(SCAN_SECONDS)).groups
+    found = [group for group in groups if _is_data(group, batch_bytes) and least <= group.held_bytes <= resident_bytes]
+    return [
+        DataHolder(
+            name=group.holder.name,
+            file=group.holder.file,
+            line=group.holder.line,
+            tensors=group.tensors,
+            held_bytes=group.held_bytes,
+        )
+        for group in sorted(found, key=lambda group: -group.held_bytes)[:MOST]
+    ]
+
+
+def _is_data(group: HeldMemory, batch_bytes: int) -> bool:
+    holder = group.holder
+    if group.graphs or group.on_cpu or group.cyclic or group.models or holder.in_model or holder.kv_cache:
+        return False
+    return holder.name != "unknown" and (holder.container or group.held_bytes > BATCHES * batch_bytes)
