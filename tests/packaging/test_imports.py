@@ -20,7 +20,7 @@ FRAMEWORKS = {"torch", "transformers", "lightning", "pytorch_lightning", "lightn
 
 # Packages of the agent from top to bottom. An import may only go down, or stay within its package.
 LAYERS = (
-    {"agent", "session", "session_parts", "launch"},
+    {"agent", "session", "session_parts", "launch", "measurement"},
     {"leaks", "oom", "recording", "profiler", "techniques", "metrics", "dry_run"},
     {"integrations", "sampling"},
     {"memory", "steps", "transport"},

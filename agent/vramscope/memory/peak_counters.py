@@ -87,6 +87,20 @@ class Interval(NamedTuple):
     lower bounds."""
 
 
+class Peaks:
+    """Highest allocated and reserved bytes since a moment of somebody's own (PeakCounter.begin)."""
+
+    __slots__ = ("allocated_bytes", "reserved_bytes")
+
+    def __init__(self, allocated_bytes: int, reserved_bytes: int) -> None:
+        self.allocated_bytes, self.reserved_bytes = allocated_bytes, reserved_bytes
+
+    def take(self, stats: Stats) -> None:
+        """Raise them to the peaks of a reading."""
+        self.allocated_bytes = max(self.allocated_bytes, stats["allocated_bytes"]["all"]["peak"])
+        self.reserved_bytes = max(self.reserved_bytes, stats["reserved_bytes"]["all"]["peak"])
+
+
 class PeakCounter:
     """The peak counters of one device, cut into intervals on our side and whole on the user's.
 
@@ -104,7 +118,9 @@ class PeakCounter:
         self._carried_private: dict[Any, tuple[int, ...]] = {}
         self._known: set[tuple[int, ...]] = set()
         self._lost = (0, 0)
+        """Peaks of the running interval that resets within it have wiped out."""
         self._reset_seen = 0
+        self._measured: list[Peaks] = []
         self._start_bytes = 0
         self._sampled_bytes = 0
         self.newest: Stats = {}
@@ -124,16 +140,38 @@ class PeakCounter:
         with self._lock:
             stats = self.newest = self._read(self.device)
             self._reset(self.device)
+            for peaks in self._measured:
+                peaks.take(stats)
             # A training repeats itself: most intervals' peaks were seen before, and are in the carried ones already.
-            peaks = peaks_of(stats)
-            if peaks not in self._known or stats.get(_PRIVATE):
-                self._carry(peaks, stats.get(_PRIVATE) or {})
+            own = peaks_of(stats)
+            if own not in self._known or stats.get(_PRIVATE):
+                self._carry(own, stats.get(_PRIVATE) or {})
             interval = self._interval(stats)
-            if interval.reset_seen:
-                self._lost, self._reset_seen = (0, 0), 0
+            self._lost, self._reset_seen = (0, 0), 0
             self._start_bytes = interval.allocated_bytes
             self._sampled_bytes = 0
         return interval
+
+    def begin(self) -> tuple[Peaks, Stats]:
+        """Peaks from now on, until ``end``, and the reading with which they begin. The running interval keeps its own."""
+        with self._lock:
+            stats = self._read(self.device)
+            self._reset(self.device)
+            for peaks in self._measured:
+                peaks.take(stats)
+            self._carry(peaks_of(stats), stats.get(_PRIVATE) or {})
+            self._lose(stats)
+            begun = Peaks(stats["allocated_bytes"]["all"]["current"], stats["reserved_bytes"]["all"]["current"])
+            self._measured.append(begun)
+        return begun, stats
+
+    def end(self, peaks: Peaks) -> Stats:
+        """The last reading of what ``begin`` began; its peaks are complete then."""
+        with self._lock:
+            stats = self._read(self.device)
+            peaks.take(stats)
+            self._measured = [one for one in self._measured if one is not peaks]
+        return stats
 
     def so_far(self) -> Interval:
         """Peaks of the running interval, which continues."""
@@ -146,8 +184,7 @@ class PeakCounter:
         peak: int = allocated["peak"]
         peak_reserved: int = reserved["peak"]
         seen = self._reset_seen
-        if seen:
-            peak, peak_reserved = max(peak, self._lost[0]), max(peak_reserved, self._lost[1])
+        peak, peak_reserved = max(peak, self._lost[0]), max(peak_reserved, self._lost[1])
         # A peak below what is known to have been allocated was reset by somebody whom we cannot intercept.
         floor = self._sampled_bytes if self._sampled_bytes > self._start_bytes else self._start_bytes
         if peak < floor:
@@ -157,7 +194,7 @@ class PeakCounter:
     def peak_now(self) -> int:
         """Highest allocated bytes in the interval that runs."""
         peak: int = self._read(self.device)["allocated_bytes"]["all"]["peak"]
-        return peak
+        return max(peak, self._lost[0])
 
     def user_stats(self, stats: Stats) -> Stats:
         """A reading as it would be without us: peaks since the user's last reset."""
@@ -183,13 +220,19 @@ class PeakCounter:
         with self._lock:
             stats = self._read(self.device)
             self._reset(self.device)
-            self._lost = (
-                max(self._lost[0], stats["allocated_bytes"]["all"]["peak"]),
-                max(self._lost[1], stats["reserved_bytes"]["all"]["peak"]),
-            )
+            for peaks in self._measured:
+                peaks.take(stats)
+            self._lose(stats)
             self._reset_seen = self._reset_seen or 1
             self._carried, self._carried_private = (), {}
             self._known.clear()
+
+    def _lose(self, stats: Stats) -> None:
+        """Keep the peaks that a reset within the interval wipes out."""
+        self._lost = (
+            max(self._lost[0], stats["allocated_bytes"]["all"]["peak"]),
+            max(self._lost[1], stats["reserved_bytes"]["all"]["peak"]),
+        )
 
     def _carry(self, peaks: tuple[int, ...], private: dict[Any, Any]) -> None:
         if peaks not in self._known:
