@@ -1,6 +1,20 @@
 """Shows where GPU memory goes in a PyTorch training."""
 
-from vramscope.measurement import Measurement, measure
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vramscope.measurement import Measurement, measure
 
 __all__ = ["Measurement", "measure"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is used: ``vramscope run`` imports this package in every Python process that the command starts."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from vramscope import measurement
+
+    return getattr(measurement, name)
