@@ -20,6 +20,7 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     for other in context.others:
         yield _measured(context, other)
     yield from _checkpointing(context)
+    yield from _sparse_gradient(context)
     yield from _device(context)
 
 
@@ -54,6 +55,23 @@ def _checkpointing(context: RemedyContext) -> Iterator[Remedy]:
         cost="one more forward: a step takes about 1.3 times as long",
         rank=4,
         technique="gradient_checkpointing",
+    )
+
+
+def _sparse_gradient(context: RemedyContext) -> Iterator[Remedy]:
+    """The gradient of an embedding was being made, as large as its table."""
+    facts, node = context.facts, context.record.node or ""
+    if facts.phase != "backward" or not node.startswith("Embedding") or not facts.asked_bytes:
+        return
+    yield Remedy(
+        what=f"sparse=True for the embedding{f' {facts.module}' if facts.module else ''}: its gradient then has the rows of the "
+        "batch only",
+        saves_bytes=facts.asked_bytes,
+        enough=context.estimate.fits(context.available_bytes, less=facts.asked_bytes),
+        source="formula",
+        source_words="a dense gradient is as large as the table; the rows of the batch are not counted",
+        cost="an optimizer for sparse gradients: SGD, Adagrad or SparseAdam",
+        rank=3,
     )
 
 
