@@ -191,6 +191,7 @@ class SessionParts:
             self._secrets,
             on_failure=self._note_failure,
             learned=self._sender.attach_again,
+            named=self._take_name,
         )
         self._target.begin(target, config)
         if settings.phases:
@@ -351,6 +352,11 @@ class SessionParts:
             self._asked_git = True
             script = Path(sys.argv[0]).parent if sys.argv and sys.argv[0] else Path()
             self._commit = identity.git_commit(script if script.is_dir() else Path())
+
+    def _take_name(self, name: str) -> None:
+        """A name that the user gave vramscope itself stays."""
+        if not self._settings.run_name:
+            self.name = name[: messages.MAX_NAME]
 
     def _hello(self) -> messages.Attached:
         """Build the first message, from what is known by now. On the sender's thread, or where memory ran out before."""

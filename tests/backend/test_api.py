@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from running import RunningServer
@@ -364,3 +365,13 @@ def test_phases_add_up_to_the_median_step(server: RunningServer, points: int) ->
         "data": 10.0, "forward": 30.0, "backward": 60.0, "optimizer": 20.0,
     }  # fmt: skip
     assert sum(times.values()) == pytest.approx(120.0)
+
+
+def test_a_run_that_has_begun_may_get_a_name_from_its_agent_but_never_loses_the_users(server: RunningServer) -> None:
+    agent = Agent(name="train 12:00")
+    server.send(agent, agent.steps(2))
+    server.send(agent, msgspec.structs.replace(agent.attached, name="from the framework"))
+    assert server.get(f"/runs/{agent.run}")["name"] == "from the framework"
+    server.http.patch(f"/runs/{agent.run}", json={"name": "mine"}).raise_for_status()
+    server.send(agent, msgspec.structs.replace(agent.attached, name="another"))
+    assert server.get(f"/runs/{agent.run}")["name"] == "mine"

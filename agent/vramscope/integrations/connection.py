@@ -1,4 +1,4 @@
-"""Result of connecting a target: its framework and configuration."""
+"""Result of connecting a target: its framework, configuration and run name."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ class Declarations(Protocol):
 
 @dataclasses.dataclass
 class Connection:
-    """Framework and configuration of a connected target."""
+    """Framework, configuration and run name of a connected target."""
 
     framework: str
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     """The framework's own settings, as the user set them."""
+    run_name: str = ""
+    """Name that the user gave the run in the framework; empty: none."""
     listeners: list[Callable[[str, str], None]] = dataclasses.field(default_factory=list)
 
     def on_failure(self, listener: Callable[[str, str], None]) -> None:

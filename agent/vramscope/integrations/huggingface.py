@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Mapping
+from typing import Any, Final
 
 from vramscope.guard import guarded
 from vramscope.integrations.accelerate import plugins
 from vramscope.integrations.connection import Connection
 from vramscope.steps.hooks import LoopHooks
 from vramscope.steps.phase import DATA
+
+_TIMES: Final = re.compile(r"(_runtime|_per_second|^total_flos|^step)$")
+"""Logged numbers about speed, which the agent measures itself."""
 
 
 def is_trainer(target: object) -> bool:
@@ -40,9 +45,9 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
 
         @guarded("the Trainer's on_log")
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-            loss = (logs or {}).get("loss")  # a Python number, for which the Trainer has waited by itself
-            if hooks.tell is not None and isinstance(loss, int | float):
-                hooks.tell(state.global_step, {"trainer_loss": loss})
+            numbers = numbers_of(logs or {})
+            if hooks.tell is not None and numbers:
+                hooks.tell(state.global_step, numbers)
 
         @guarded("the Trainer's on_evaluate")
         def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -57,7 +62,22 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
     if target.model is not None:  # None with model_init: the model comes with on_train_begin
         hooks.models.add(target.model)
     hooks.on_first_step = hooks.models.find_if_unheard
-    return Connection("huggingface", configuration(target))
+    return Connection("huggingface", configuration(target), run_name_of(target.args))
+
+
+def numbers_of(logs: Mapping[str, Any]) -> dict[str, float]:
+    """What the Trainer logs of the training and its evaluations: Python numbers, for which it has waited by itself."""
+    numbers = {
+        name: value for name, value in logs.items() if isinstance(value, int | float) and not _TIMES.search(name)
+    }
+    loss = numbers.pop("loss", None)
+    return numbers if loss is None else {"trainer_loss": loss, **numbers}
+
+
+def run_name_of(arguments: Any) -> str:
+    """The user's name for the run. Older versions give the output folder's where there is none."""
+    name = getattr(arguments, "run_name", None)
+    return name if isinstance(name, str) and name != arguments.output_dir else ""
 
 
 def configuration(trainer: Any) -> dict[str, Any]:

@@ -31,6 +31,7 @@ class Target:
 
     on_failure   receives an error's type and first line, if the framework reports one that ends the training
     learned      is called when more is known than at the beginning
+    named        receives the name that the user gave the run in the framework
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Target:
         *,
         on_failure: Callable[[str, str], None],
         learned: Callable[[], None],
+        named: Callable[[str], None] = lambda name: None,
     ) -> None:
         self.framework = ""
         self.config: dict[str, messages.Scalar] = {}
@@ -48,7 +50,7 @@ class Target:
         self.waits = False
         """True if the session began without a target: the first target belongs to it."""
         self._hooks, self._techniques, self._secrets = hooks, techniques, secrets
-        self._on_failure, self._learned = on_failure, learned
+        self._on_failure, self._learned, self._named = on_failure, learned, named
         self._found: Callable[[], object] = lambda: None
         """Returns the Trainer that was found while it trained, as long as it lives."""
 
@@ -100,6 +102,8 @@ class Target:
         if self._techniques is not None:
             self._techniques.begin(connection.framework, connection.config)
         self.framework = connection.framework
+        if connection.run_name:
+            self._named(connection.run_name)
         self.config = {**self.config, **self._read(connection.config)}
 
     def _read(self, given: object) -> dict[str, messages.Scalar]:

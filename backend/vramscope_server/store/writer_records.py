@@ -194,11 +194,13 @@ class RunRecord:
 
     def attach(self, session: SessionRecord, attached: messages.Attached) -> None:
         """Store what a process attached; the lowest rank defines the run's row."""
+        earlier = (session.row.attached or {}).get("name")
         session.row.attached = msgspec.to_builtins(attached)
         session.row.started_ns = attached.start_ns
         row = self.row
-        # Name and tags are the first session's: later changes by the user stay.
+        # Name and tags are the first session's: later changes by the user stay. A framework may name a run that has begun.
         if attached.rank == min(self.ranks):
+            row.name = attached.name if row.name == earlier else row.name
             first = attached.devices[0] if attached.devices else None
             row.config, row.command = attached.config, list(attached.command)
             row.git_commit, row.framework = attached.git_commit, attached.framework

@@ -1,0 +1,125 @@
+"""Callbacks, loggers and trackers of real frameworks begin the watching and pass on names, configuration and numbers."""
+
+from __future__ import annotations
+
+import pytest
+from collector import Collector
+from training import Arrived, run
+
+from vramscope import integrations
+
+pytestmark = [pytest.mark.gpu, pytest.mark.frameworks, pytest.mark.timeout(180)]
+
+TRAINER = """
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=32, n_head=2, vocab_size=50, n_positions=32))
+ids = torch.zeros(16, dtype=torch.long)
+data = [{"input_ids": ids, "labels": ids} for _ in range(48)]
+def trainer(report_to=(), callbacks=(), **more):
+    arguments = TrainingArguments(output_dir="out", per_device_train_batch_size=2, max_steps=4, logging_steps=2, eval_steps=4,
+        eval_strategy="steps", save_strategy="no", report_to=list(report_to), disable_tqdm=True, **more)
+    return Trainer(model=model, args=arguments, train_dataset=data, eval_dataset=data[:4], callbacks=list(callbacks))
+"""
+MODULE = """
+import lightning
+class Small(lightning.LightningModule):
+    def __init__(self, width=32, rate=0.01):
+        super().__init__()
+        self.save_hyperparameters()
+        self.net = nn.Linear(width, 4)
+    def training_step(self, batch, index):
+        loss = self.net(batch).square().mean()
+        self.log("train/loss", loss)
+        return loss
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), self.hparams.rate)
+loader = torch.utils.data.DataLoader(torch.zeros(24, 32), batch_size=4)
+quiet = dict(max_epochs=1, accelerator="gpu", devices=1, enable_checkpointing=False, enable_progress_bar=False,
+    enable_model_summary=False, log_every_n_steps=2)
+"""
+
+
+def numbers(collector: Collector) -> set[str]:
+    """Names of all numbers that arrived."""
+    return {name for batch in collector.stored.values() for scalars in batch.scalars for name in scalars.columns}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "from vramscope.integrations import VramscopeCallback\n"
+        "trainer(callbacks=[VramscopeCallback(project='callbacks')], run_name='a name of its own').train()",
+        "import vramscope.callbacks.transformers_callback\n"
+        "import os; os.environ['VRAMSCOPE_PROJECT'] = 'callbacks'\n"
+        "trainer(report_to=['vramscope'], run_name='a name of its own').train()",
+    ],
+    ids=["callback", "report_to"],
+)
+def test_the_trainer_of_transformers_begins_it(collector, spool, made: str) -> None:
+    run(TRAINER + made, collector, spool, loop=False)
+    arrived = Arrived(collector)
+    assert [row["step"] for row in arrived.rows("steps")] == [1, 2, 3, 4]
+    assert (arrived.attached.name, arrived.attached.project) == ("a name of its own", "callbacks")
+    assert (arrived.attached.framework, arrived.attached.config["max_steps"]) == ("huggingface", 4)
+    assert numbers(collector) >= {"trainer_loss", "learning_rate", "grad_norm", "eval_loss", "epoch"}
+    assert not any(name.endswith(("_runtime", "_per_second")) for name in numbers(collector))
+    assert len(arrived.runs) == 1
+
+
+def test_the_name_of_the_trainer_gives_way_to_the_users(collector, spool) -> None:
+    run(
+        TRAINER + "it = trainer(run_name='theirs')\nagent.attach(it, name='mine')\nit.train()",
+        collector,
+        spool,
+        loop=False,
+    )
+    assert Arrived(collector).attached.name == "mine"
+
+
+def test_an_output_folder_is_no_name(collector, spool) -> None:
+    run(TRAINER + "it = trainer()\nagent.attach(it)\nit.train()", collector, spool, loop=False)
+    assert Arrived(collector).attached.name not in ("out", "")
+
+
+@pytest.mark.parametrize("given", ["callbacks=[VramscopeMonitor(name='one')]", "logger=VramscopeLogger(name='one')"])
+def test_a_lightning_trainer_begins_it(collector, spool, given: str) -> None:
+    more = "" if "logger" in given else ", logger=False"
+    script = f"{MODULE}\nfrom vramscope.integrations import VramscopeLogger, VramscopeMonitor\n"
+    run(f"{script}lightning.Trainer({given}{more}, **quiet).fit(Small(), loader)", collector, spool, loop=False)
+    arrived = Arrived(collector)
+    assert [row["step"] for row in arrived.rows("steps")] == [1, 2, 3, 4, 5, 6]
+    assert arrived.attached.name == "one"
+    assert arrived.attached.config["rate"] == 0.01
+    assert len(arrived.runs) == 1
+    if "logger" in given:
+        assert "train/loss" in numbers(collector)
+
+
+def test_an_accelerator_begins_it(collector, spool) -> None:
+    run(
+        """
+        from accelerate import Accelerator
+        from vramscope.integrations import VramscopeTracker
+        accelerator = Accelerator(log_with=VramscopeTracker(name="tracked"))
+        accelerator.init_trackers("anything", config={"rate": 0.1})
+        model, optimizer = accelerator.prepare(model, optimizer)
+        for step in range(5):
+            accelerator.backward(model(torch.zeros(8, 64, device="cuda")).square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+            accelerator.log({"accuracy": 0.5, "note": "text"}, step=step)
+        accelerator.end_training()
+        """,
+        collector,
+        spool,
+    )
+    arrived = Arrived(collector)
+    assert [row["step"] for row in arrived.rows("steps")] == [1, 2, 3, 4, 5]
+    assert (arrived.attached.name, arrived.attached.config["rate"]) == ("tracked", 0.1)
+    assert numbers(collector) >= {"accuracy"}
+    assert arrived.ended is not None and arrived.ended.state == "finished"
+
+
+def test_only_known_names_are_there() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        _ = integrations.Nothing
