@@ -67,6 +67,23 @@ def is_torch(file: str) -> bool:
     return f"{os.sep}torch{os.sep}" in file and is_library(file)
 
 
+def is_running(frame: types.FrameType) -> bool:
+    """Return whether a call has not returned yet: the frame is on the stack of a thread. About 0.1 µs a frame there."""
+    current = sys._current_frames()
+    at: types.FrameType | None
+    for ident in current:
+        at = current[ident]
+        while at is not None and at is not frame:
+            at = at.f_back
+        if at is not None:
+            break
+    else:
+        at = None
+    # (As in running_frames: this call's own frame is among them.)
+    current.clear()
+    return at is not None
+
+
 def running_frames() -> list[types.FrameType]:
     """Return frames of all threads, this thread's first, each from the innermost out, without the agent's and PyTorch's
     own."""

@@ -302,7 +302,7 @@ def _floor(
         "slope_low_bytes_per_step": None if fit is None else fit.low,
         "slope_high_bytes_per_step": None if fit is None else fit.high,
         "smallest_detectable_bytes_per_step": None if fit is None else fit.margin,
-        "growing": None if fit is None else fit.growing,
+        "growing": None if fit is None or fit.rises_in_jumps else fit.growing,
         "capacity_bytes": place.capacity_bytes,
         "outside_bytes": outside_bytes,
         "room_bytes": room,

@@ -68,7 +68,10 @@ def _fitted(drawing: Drawing, fit: Trend | None, unit: Unit, per: str) -> None:
         line={"width": 1.4, "dash": "dash"},
         meaning="median of the slopes between the lowest values of groups of steps (Theil-Sen)",
     )
-    drawing.say(f"fit: {words}" if fit.growing else f"no detectable growth: {words}")
+    in_jumps = f"rises in {fit.jumps} jump{'' if fit.jumps == 1 else 's'}, level between them"
+    drawing.say(
+        f"fit: {words}" if fit.growing else in_jumps if fit.rises_in_jumps else f"no detectable growth: {words}"
+    )
 
 
 def _graphs(drawing: Drawing, window: RunWindow) -> None:

@@ -101,6 +101,41 @@ def _fills_and_hands_out(code: types.CodeType, name: str, *, attribute: bool) ->
     return any(one.argval == name and after.opname in ("GET_ITER", "GET_YIELD_FROM_ITER") for one, after in pairs)
 
 
+def is_cut(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> bool:
+    """True if a line keeps only a slice of what it adds to: ``queue = torch.cat([queue, new])[-size:]``, or ``q = q[-size:]``.
+
+    Such a tensor has the length of the slice once it is full. On Python 3.10 only the second form is seen.
+    """
+    return any(_cuts(part, name, attribute=attribute) for code in codes for part in with_inner(code))
+
+
+def _cuts(code: types.CodeType, name: str, *, attribute: bool) -> bool:
+    if not has_variable(code, name):
+        return False
+    for line in lines_of(code):
+        stored = name in (line.attributes_stored if attribute else line.stores)
+        cuts = stored and line.cuts and _loads(line, name, attribute=attribute)
+        if cuts and (not line.calls or _cuts_result(code, line.number)):
+            return True
+    return False
+
+
+def _cuts_result(code: types.CodeType, number: int) -> bool:
+    """True if the outermost slice of a line is one of a call's result, and not of an argument."""
+    calls: set[tuple[int, int]] = set()
+    slices: list[tuple[int, int]] = []
+    for instruction in dis.get_instructions(code):
+        at = getattr(instruction, "positions", None)
+        if at is None or at.lineno != number or at.col_offset is None or at.end_col_offset is None:
+            continue
+        span = (at.col_offset, at.end_col_offset) if at.lineno == at.end_lineno else (at.col_offset, 1 << 20)
+        if instruction.opname.startswith("CALL"):
+            calls.add(span)
+        elif instruction.opname in ("BINARY_SUBSCR", "BINARY_SLICE", "BINARY_OP"):
+            slices.append(span)
+    return any(start == begun and ended < end for begun, ended in calls for start, end in slices)
+
+
 def begun_anew(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> Drain | None:
     """Line at which one of the functions resets a carried value: ``total = 0`` in its loop, or anything around the one
     that has ``total += loss``; of an attribute where a method sets it to a constant."""

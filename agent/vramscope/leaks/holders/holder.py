@@ -61,6 +61,8 @@ class Holder(NamedTuple):
     """True if it is reached through a module."""
     drained: bool = False
     """True if the code also removes from it or overwrites it: it may have a bound that is not reached yet."""
+    cut: bool = False
+    """True if a line keeps only a slice of a tensor that it makes longer (drains.py)."""
     handed_out: bool = False
     """True if the generator that fills it hands its elements out again (drains.py)."""
     emptied_at: tuple[str, int, str] | None = None
@@ -143,6 +145,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
         variable=len(links) == 1,
         in_model=any(_is_module(link.kind) for link in links),
         drained=is_container and taking is not None,
+        cut=not is_container and _is_cut(links, codes),
         handed_out=is_container and _is_handed_out(links, codes),
         emptied_at=(taking.code.co_filename, taking.number, taking.code.co_name) if taking and taking.whole else None,
         read_late=root.code is not None and line_search.read_after_backward(root.code, root.name),
@@ -278,6 +281,11 @@ def _taken_from(links: list[Path], codes: Codes, metric: str) -> Drain | None:
 def _begun_anew(links: list[Path], codes: Codes) -> Drain | None:
     found = _own_name(links, codes)
     return None if found is None else drains.begun_anew(found[0], found[1], attribute=found[2])
+
+
+def _is_cut(links: list[Path], codes: Codes) -> bool:
+    found = _own_name(links, codes)
+    return found is not None and drains.is_cut(found[0], found[1], attribute=found[2])
 
 
 def _is_handed_out(links: list[Path], codes: Codes) -> bool:

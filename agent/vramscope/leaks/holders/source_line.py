@@ -65,6 +65,9 @@ def place_of(
             added = line_search.sole_adder(first, name) or line_search.sole_adder(codes.all, name)
             return (container and line_search.begins_empty(*at, name) and added) or at
         at = _fed_at(links, name, codes) or (line_search.sole_adder(codes.all, name) if container and not own else None)
+        at = at or (_fed_by_its_object(links) if container else None)
+        if at is None and kind is not None and _is_optimizer(kind):  # its step makes the state
+            at = line_search.called_at(codes.all, root.name, frozenset(("step",)))
         if at is not None:
             return at
         # A library's object: the user's line that feeds it.
@@ -113,6 +116,23 @@ def inner_place(paths: Sequence[Path], skip: int, codes: Codes) -> tuple[types.C
     if names or name is None or 2 * len(lists) > len(paths):
         return None
     return line_search.attribute_kept_at(codes.all, name[1:], container=True)
+
+
+def _is_optimizer(kind: type) -> bool:
+    return any(
+        (type_info.module_of(base), base.__name__) == ("torch.optim.optimizer", "Optimizer")
+        for base in type_info.bases(kind)
+    )
+
+
+def _fed_by_its_object(links: list[Path]) -> tuple[types.CodeType, int] | None:
+    """The line of the user's class that adds to an attribute with a library's container: ``self.frames.put(frame)``."""
+    for link in reversed(links[1:]):
+        if link.label.startswith(".") and link.parent is not None:
+            at = line_search.attribute_kept_at(own_codes(link.parent.kind), link.label[1:], container=True)
+            if at is not None:
+                return at
+    return None
 
 
 def _fed_at(links: list[Path], attribute: str, codes: Codes) -> tuple[types.CodeType, int] | None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from vramscope.process import type_info
-from vramscope.process.frames import is_library, locals_of
+from vramscope.process.frames import is_library, is_running, locals_of
 from vramscope.process.name_roots import ATOMS
 
 MOST_OF_A_CONTAINER: Final = 2_000
@@ -175,7 +175,11 @@ def _of_traceback(value: Any) -> Iterator[Child]:
 
 def _of_frame(value: Any) -> Iterator[Child]:
     owner = value.f_code.co_name
-    return ((f" {owner}() local '{name}'", child) for name, child in locals_of(value).items())
+    yield from ((f" {owner}() local '{name}'", child) for name, child in locals_of(value).items())
+    caller = value.f_back
+    # (A frame that something refers to keeps those of its callers, also when all of them have returned.)
+    if caller is not None and not is_running(caller):
+        yield " caller", caller
 
 
 def _of_object(value: Any, shape: Shape) -> Iterator[tuple[str, Any]]:

@@ -125,6 +125,11 @@ def leak_verdict(
         )
     if floor is not None and floor.growing:
         return RunLeakVerdict("growth", f"Memory after each step rises by {_slope(floor)}{end}. {scans}{kept}")
+    if floor is not None and floor.rises_in_jumps:
+        jumps = "one jump" if floor.jumps == 1 else f"{count(floor.jumps)} jumps"
+        return RunLeakVerdict(
+            "unknown", f"Memory after each step has risen in {jumps}, and is level between them. {scans}{kept}"
+        )
     if leaks:
         return RunLeakVerdict("host", kept.strip())
     if steps == 0:

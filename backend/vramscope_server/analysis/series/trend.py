@@ -35,6 +35,11 @@ _HOST_GRAIN_BYTES: Final = 512.0 * 1024
 _Z: Final = 1.96
 _QUARTER_SHARE: Final = 0.25
 """Minimum rise of each quarter of the window, as a share of the line's. A single jump is no growth."""
+MOST_JUMPS: Final = 8
+STEPS_A_JUMP: Final = 8
+"""Minimum number of steps for each jump. With more jumps, memory counts as growing."""
+JUMPS_SHARE: Final = 0.9
+"""Share of the rise that the jumps make up."""
 THE_MODELS_SHARE: Final = 0.8
 """Share of the rise of memory after each step from which on the models themselves grow."""
 KNOWN_SHARE: Final = 1 / 3
@@ -52,7 +57,8 @@ class Trend:
     slope        bytes per step
     margin       half the width of the interval, and the smallest detectable slope
     spread_bytes scatter of the lowest values around the line
-    growing      the slope exceeds the margin, and every quarter of the window rises
+    growing      the slope exceeds the margin, every quarter of the window rises, and not only in a few jumps
+    jumps        number of jumps, if these make up the rise and memory is level between them; else 0
     """
 
     points: int
@@ -64,6 +70,12 @@ class Trend:
     margin: float
     spread_bytes: float
     growing: bool
+    jumps: int = 0
+
+    @property
+    def rises_in_jumps(self) -> bool:
+        """Whether the line rises, but only in a few jumps."""
+        return self.jumps > 0 and self.slope > self.margin
 
     @property
     def low(self) -> float:
@@ -110,6 +122,7 @@ def trend(x: FloatArray, after_step_bytes: FloatArray, *, on_host: bool = False)
     offset = float(np.median(low - slope * at))
     rest = low - slope * at - offset
     spread = float(np.quantile(rest, 0.9) - np.quantile(rest, 0.1))
+    jumps = jumps_of(after_step_bytes)
     margin = max(half, spread / span, (_HOST_GRAIN_BYTES if on_host else _GRAIN_BYTES) / span)
     return Trend(
         points=points,
@@ -120,8 +133,25 @@ def trend(x: FloatArray, after_step_bytes: FloatArray, *, on_host: bool = False)
         slope=slope,
         margin=margin,
         spread_bytes=spread,
-        growing=slope > margin and _every_quarter_rises(at, low, slope, span),
+        growing=not jumps and slope > margin and _every_quarter_rises(at, low, slope, span),
+        jumps=jumps,
     )
+
+
+def jumps_of(after_step_bytes: FloatArray) -> int:
+    """Number of jumps that make up the rise, if these are few and memory is level between them; else 0.
+
+    New stages, folds and tasks do that. So the memory after a step rises at a few steps only, and never falls below that again.
+    """
+    never_below = np.minimum.accumulate(after_step_bytes[::-1])[::-1]
+    rises = np.diff(never_below)
+    whole = float(never_below[-1] - never_below[0])
+    most = min(MOST_JUMPS, len(rises) // STEPS_A_JUMP)
+    if whole <= 0 or most < 1:
+        return 0
+    largest = np.sort(rises)[::-1][:most]
+    needed = int(np.searchsorted(np.cumsum(largest), JUMPS_SHARE * whole)) + 1
+    return needed if needed <= most else 0
 
 
 def lowest(x: FloatArray, after_step_bytes: FloatArray) -> tuple[FloatArray, FloatArray]:
