@@ -11,6 +11,13 @@ __all__ = ["Measurement", "measure"]
 __version__ = "0.1.0"
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext vramscope``: the cell magic ``%%vram`` (notebook.py)."""
+    from vramscope import notebook
+
+    notebook.load(shell)
+
+
 def __getattr__(name: str) -> Any:
     """Import what is used: ``vramscope run`` imports this package in every Python process that the command starts."""
     if name not in __all__:

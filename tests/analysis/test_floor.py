@@ -90,6 +90,17 @@ def test_growth_is_found_within_its_interval(name: str) -> None:
     assert covered >= 0.95 * len(SEEDS)
 
 
+@pytest.mark.parametrize("stages", [2, 3, 5, 8])
+def test_a_rise_in_a_few_jumps_is_no_growth_and_said_to_be_one(stages: int) -> None:
+    """Stages, folds and tasks do that. With more than eight it counts as growth."""
+    of_stage = np.minimum(step * stages // STEPS, stages - 1)
+    found = fitted(3 * GIB + of_stage * 60 * MIB)
+    assert (found.growing, found.jumps) == (False, stages - 1)
+    assert until_full(found, GIB) == (None, None)
+    many = fitted(3 * GIB + (step // 40) * 60 * MIB)
+    assert many.growing and not many.jumps
+
+
 @given(st.floats(0, 3), st.floats(0.01, 50), st.integers(MIN_STEPS, 400), st.integers(0, 99))
 @settings(deadline=None, max_examples=150)
 def test_growth_below_the_scatter_is_not_reported(slope: float, noise: float, n: int, seed: int) -> None:

@@ -21,7 +21,7 @@ FRAMEWORKS = {"torch", "transformers", "lightning", "pytorch_lightning", "lightn
 # Packages of the agent from top to bottom. An import may only go down, or stay within its package.
 LAYERS = (
     {"callbacks"},
-    {"agent", "session", "session_parts", "launch", "measurement"},
+    {"agent", "session", "session_parts", "launch", "measurement", "notebook"},
     {"leaks", "oom", "recording", "profiler", "techniques", "metrics", "dry_run"},
     {"integrations", "sampling"},
     {"memory", "steps", "transport"},
@@ -31,6 +31,7 @@ LAYERS = (
 )
 # Packages of one layer that may import one another; nothing else may.
 WITHIN_A_LAYER = {
+    ("notebook", "measurement"),
     ("agent", "session"), ("session", "session_parts"), ("session_parts", "session"), ("oom", "leaks"), ("memory", "steps"),
     ("steps", "memory"), ("process", "guard"), ("process", "settings"), ("integrations", "sampling"),
 }  # fmt: skip

@@ -246,15 +246,22 @@ def oom(
     message: Annotated[
         str | None, typer.Option(help="Explain an error message from a file instead (- = standard input)")
     ] = None,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown for an issue, without names of hosts and users")
+    ] = False,
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
     """Explain an out-of-memory error and list remedies."""
-    from vramscope_server.cli.oom import explain, show
+    from vramscope_server.cli.oom import explain, show, show_markdown
 
     if (run is None) == (message is None):
         raise typer.BadParameter("give either a run or --message")
-    if message is not None:
+    if as_markdown and (as_json or run is None):
+        raise typer.BadParameter("--markdown needs a run, and excludes --json")
+    if as_markdown:
+        show_markdown(server, str(run))
+    elif message is not None:
         explain(message, as_json)
     else:
         show(server, as_json, str(run))

@@ -21,9 +21,11 @@ from vramscope.oom_diagnosis.parse_message import MAX_CHARACTERS, Message, Messa
 from vramscope_server.analysis.number_format import amount, count
 from vramscope_server.answers.oom import OomExplained, OomList, OomRank
 from vramscope_server.answers.oom_record import CounterRow, Culprit
+from vramscope_server.answers.run_detail import RunAnswer
 from vramscope_server.cli.client import Failure, address, ask, path_of, print_json
-from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, CHECK_FAILED
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, CHECK_FAILED, NOT_FOUND
 from vramscope_server.cli.format import ABSENT, plain
+from vramscope_server.cli.oom_markdown import markdown
 from vramscope_server.cli.tables import Column, console, print_table
 
 GZIP: Final = b"\x1f\x8b"
@@ -51,6 +53,19 @@ NUMBERS: Final = {"asked_bytes": "requested", "process_bytes": "this process", "
 """Names of the numbers of a text; of the others the field's own."""
 _COUNTERS: Final = (Column("COUNTER"), Column("LAST SAMPLE", number=True), Column("AT THE ERROR", number=True))
 _KEPT: Final = ("cause", "culprit", "rank", "step", "phase", "message", "survived", "remedies")
+
+
+def show_markdown(server: str, run: str) -> None:
+    """Print the error that ended the run, or its newest one, as Markdown. Raises Failure: 3 the run has none."""
+    listed: OomList = ask(server, f"/runs/{path_of(server, run)}/oom")
+    if listed["fatal"] is None:
+        raise Failure(f"{plain(listed['name'])} has no out-of-memory errors.", NOT_FOUND)
+    sys.stdout.write(markdown(_explained(server, listed["fatal"]), _torch_of(server, listed["run_id"])))
+
+
+def _torch_of(server: str, run_id: str) -> str | None:
+    detail: RunAnswer = ask(server, f"/runs/{run_id}")
+    return next((rank["torch"] for rank in detail["ranks"] if rank["torch"]), None)
 
 
 def show(server: str, as_json: bool, run: str) -> None:

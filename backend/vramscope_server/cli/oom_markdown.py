@@ -1,0 +1,100 @@
+"""``vramscope oom RUN --markdown``: an out-of-memory error as text for an issue or a chat.
+
+It has no host name, no command line and no configuration; folders of a user begin with ``~``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from vramscope_server.analysis.number_format import amount, count
+from vramscope_server.answers.oom import OomExplained
+from vramscope_server.cli.format import plain
+
+ENOUGH: Final = {True: "yes", False: "no", None: "may be"}
+MOST_ROWS: Final = 8
+MOST_FRAMES: Final = 5
+_HOME: Final = re.compile(r"(?<![\w.~-])(?:/home/[^/\s]+|/root|/Users/[^/\s]+|[A-Za-z]:\\Users\\[^\\\s]+)(?=[/\\])")
+
+
+def markdown(error: OomExplained, torch: str | None) -> str:
+    """The error as Markdown. ``torch``: version of PyTorch, if known."""
+    return "\n".join(_lines(error, torch)) + "\n"
+
+
+def without_home(text: str) -> str:
+    """Text in which a user's folder is ``~``."""
+    return _HOME.sub("~", text)
+
+
+def _lines(error: OomExplained, torch: str | None) -> Iterator[str]:
+    survived = {True: "survived", False: "ended the run", None: "unknown whether the run went on"}[error["survived"]]
+    yield f"### CUDA out of memory, {survived}"
+    yield ""
+    yield _text(error["sentence"])
+    yield ""
+    culprit = error["culprit"]
+    facts = [
+        ("cause", error["cause"] or "unknown"),
+        ("line", "unknown" if culprit["file"] is None else f"`{_code(culprit['file'])}:{culprit['line']}`"),
+        ("module", None if not culprit["module"] else f"`{_code(culprit['module'])}`"),
+        ("step", None if error["step"] is None else f"{count(error['step'] + 1)}, {error['phase'] or 'phase unknown'}"),
+        ("requested", amount(error["asked_bytes"], "unknown")),
+        ("missing", amount(error["shortfall_bytes"], "unknown")),
+        ("PyTorch", torch),
+        ("allocator settings", f"`{_code(error['settings'])}`" if error["settings"] else None),
+        ("techniques", ", ".join(map(_text, error["techniques"])) or None),
+    ]
+    yield from _table(("", ""), [(name, value) for name, value in facts if value is not None])
+    if error["by_category"]:
+        yield "**Memory of the device at the error**"
+        yield ""
+        yield from _table(("", "size"), [(_text(part["name"]), amount(part["bytes"])) for part in error["by_category"]])
+    if error["by_site"]:
+        yield "**Largest lines**"
+        yield ""
+        sites = [site for site in error["by_site"] if site["file"]][:MOST_ROWS]
+        rows = [(f"`{_code(site['file'] or '')}:{site['line']}`", amount(site["bytes"])) for site in sites]
+        yield from _table(("line", "size"), rows)
+    if error["leaks"]:
+        yield "**Retained from earlier steps**"
+        yield ""
+        named = [(f"`{_code(leak['name'])}`", amount(leak["held_bytes"])) for leak in error["leaks"][:MOST_ROWS]]
+        yield from _table(("variable", "size"), named)
+    if error["remedies"]:
+        yield "**Remedies**"
+        yield ""
+        remedies = [
+            (_text(row["what"]), amount(row["saves_bytes"], "unknown"), ENOUGH[row["enough"]], _text(row["cost"]))
+            for row in error["remedies"][:MOST_ROWS]
+        ]
+        yield from _table(("change", "saves", "enough", "cost"), remedies)
+    own = [frame for frame in error["stack"] if frame["own"]][:MOST_FRAMES]
+    if own:
+        yield "```"
+        yield from (
+            f"{without_home(plain(frame['file']))}:{frame['line']} in {plain(frame['function'])}" for frame in own
+        )
+        yield "```"
+        yield ""
+    yield "Explained by vramscope."
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    yield from (f"| {' | '.join(row)} |" for row in rows)
+    yield ""
+
+
+def _text(text: str) -> str:
+    """Text of the run within Markdown: one line, in which nothing is markup."""
+    line = without_home(" ".join(plain(text).split()))
+    return re.sub(r"([\\`*_{}\[\]<>#|~@])", r"\\\1", line)
+
+
+def _code(text: str) -> str:
+    """The same within backticks, where only these and bars matter."""
+    return without_home(" ".join(plain(text).split())).replace("`", "'").replace("|", "\\|")

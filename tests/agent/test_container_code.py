@@ -1,0 +1,96 @@
+"""What bytecode tells of a container: a bound by a slice, a generator that hands out what it keeps; frames of returned calls."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+from vramscope.leaks.holders import drains
+from vramscope.leaks.scan.object_children import children
+from vramscope.process.frames import is_running
+
+HAS_COLUMNS = sys.version_info >= (3, 11)
+
+
+def code_of(lines: str) -> CodeType:
+    """The code of a method ``f`` with this body."""
+    names: dict[str, Any] = {}
+    exec("def f(self, torch, new, old, size):\n" + "".join(f"    {line}\n" for line in lines.splitlines()), names)
+    code: CodeType = names["f"].__code__
+    return code
+
+
+@pytest.mark.parametrize(
+    ("body", "cut"),
+    [
+        ("self.q = torch.cat([self.q, new])[-size:]", HAS_COLUMNS),
+        ("self.q = torch.cat([self.q, new])[-self.size:].clone()", HAS_COLUMNS),
+        ("self.q = torch.cat([self.q, new])\nif len(self.q) > size:\n    self.q = self.q[-size:]", True),
+        ("self.q = self.q[1:]", True),
+        ("self.q = torch.cat([self.q, new[:8]])", False),
+        ("self.q = torch.cat([self.q, new[:8].float()], dim=0)", False),
+        ("self.q = torch.cat([self.q, new])", False),
+        ("self.q = torch.cat([self.q, new])\nold = self.q[-size:]", False),
+        ("self.q = old[:3]", False),
+    ],
+)
+def test_a_tensor_that_is_cut_to_a_slice_is_known(body: str, cut: bool) -> None:
+    assert drains.is_cut([code_of(body)], "q", attribute=True) is cut
+    assert not drains.is_cut([code_of(body)], "other", attribute=True)
+
+
+@pytest.mark.parametrize(
+    ("body", "handed_out"),
+    [
+        ("if old:\n    yield from self.kept\nself.kept.append(new)\nyield new", True),
+        ("for one in self.kept:\n    yield one\nself.kept.append(new)", True),
+        ("self.kept.append(new)\nyield new", False),
+        ("for one in self.kept:\n    print(one)\nself.kept.append(new)", False),
+        ("yield from self.kept", False),
+    ],
+)
+def test_a_generator_that_hands_out_what_it_keeps_is_known(body: str, handed_out: bool) -> None:
+    assert drains.is_handed_out([code_of(body)], "kept", attribute=True) is handed_out
+
+
+def frames_of_two_calls() -> tuple[FrameType, FrameType]:
+    def inner() -> FrameType:
+        return sys._getframe()
+
+    def outer() -> tuple[FrameType, FrameType]:
+        held = object()  # noqa: F841 - retained by the frame
+        return inner(), sys._getframe()
+
+    return outer()
+
+
+def test_a_frame_that_somebody_keeps_leads_to_its_callers_that_have_returned() -> None:
+    inner, outer = frames_of_two_calls()
+    labels = dict(children(inner))
+    assert labels[" caller"] is outer
+    assert " outer() local 'held'" in dict(children(outer))
+
+
+def test_a_running_frame_is_told_from_one_that_has_returned() -> None:
+    inner, outer = frames_of_two_calls()
+    assert not is_running(inner) and not is_running(outer)
+    assert is_running(sys._getframe())
+    assert " caller" not in dict(children(sys._getframe())), "its caller is running"
+    began, ended, frames = threading.Event(), threading.Event(), []
+
+    def other() -> None:
+        frames.append(sys._getframe())
+        began.set()
+        ended.wait(60)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert began.wait(60)
+    assert is_running(frames[0])
+    ended.set()
+    thread.join()
+    assert not is_running(frames[0])
