@@ -17,8 +17,10 @@ from vramscope.oom_diagnosis.prose import amount
 from vramscope.process.frames import locals_of
 
 MAGIC: Final = "vram"
-RELEASE_OUTPUTS: Final = "get_ipython().displayhook.flush()"
-"""Clears ``Out``, its ``_`` variables, and what the display hook itself refers to."""
+RELEASE_OUTPUTS: Final = (
+    "get_ipython().displayhook.flush(); get_ipython().push(dict(_=None, __=None, ___=None), interactive=False)"
+)
+"""Clears ``Out`` and its variables. IPython has ``_`` in a second namespace, which flush leaves as it is."""
 RELEASE_ERROR: Final = "import sys, traceback; traceback.clear_frames(sys.last_traceback)"
 """IPython has more references to the traceback than those in ``sys``, so that its frames must be cleared."""
 LEAST_BYTES: Final = 1 << 20
