@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from dataclasses import replace
 from types import SimpleNamespace
@@ -667,7 +668,7 @@ def test_trainer_predictions_have_their_own_remedy() -> None:
 def test_other_models_can_move_to_the_host() -> None:
     class Box:
         leaks, last_look, techniques, neighbours, step, settings, own_frame = (), (), (), (), 0, "", None
-        optimizer_kind, largest_parameter_bytes, narrow_bytes, update = None, MIB, 0, None
+        optimizer_kind, largest_parameter_bytes, narrow_bytes, update, node = None, MIB, 0, None, None
         holders = (
             ModuleBytes(module="Teacher", category=OTHER_MODELS, held_bytes=300 * MIB, tensors=9),
             ModuleBytes(module=COPIES, category=OTHER_MODELS, held_bytes=150 * MIB, tensors=9),
@@ -680,6 +681,35 @@ def test_other_models_can_move_to_the_host() -> None:
     copies = next(one for what, one in fields.items() if "copies of weights" in what)
     assert (teacher.saves_bytes, copies.saves_bytes) == (300 * MIB, 150 * MIB)
     assert (teacher.enough, copies.enough) == (True, None), "what a step may still want beyond this request counts"
+
+
+def test_a_dense_gradient_of_an_embedding_can_be_sparse() -> None:
+    def proposed(facts: Facts, node: str | None) -> list[str]:
+        found = alternatives.remedies_for(context_of(facts, SimpleNamespace(techniques=(), node=node)))
+        return [one.what for one in found if "sparse" in one.what]
+
+    died = replace(DIED, phase="backward", progress=None, module="table")
+    assert proposed(died, "EmbeddingBackward0")[0].startswith("sparse=True for the embedding table: ")
+    assert proposed(died, "EmbeddingBagBackward0")
+    assert not proposed(died, "MmBackward0") and not proposed(died, None)
+    assert not proposed(replace(died, phase="forward"), "EmbeddingBackward0")
+
+
+def test_data_of_the_program_is_a_cause_where_it_is_the_largest_part_or_nothing_else_runs() -> None:
+    """It is part of the sum in the sentence, once."""
+    outside = replace(
+        DIED, phase="data", progress=None, before_forward_bytes=None, parameters_bytes=MIB, trainable_bytes=MIB,
+        data_bytes=900 * MIB, data_name="images", data_line="train.py:7",
+    )  # fmt: skip
+    found = diagnose(outside)
+    assert found.kind == "data" and "data in images (train.py:7) 0.88 GiB" in found.sentence, found.sentence
+    sizes = [float(size) for size in re.findall(r"([\d.]+) GiB", found.sentence.partition(" in total")[0])]
+    assert sum(sizes[:-1]) == pytest.approx(sizes[-1], abs=0.011), found.sentence
+    assert "host" in found.first_aid
+    assert diagnose(replace(outside, data_bytes=100 * MIB)).kind == "activations", "it is a small part"
+    in_step = replace(outside, phase="forward", used_bytes=1400 * MIB, reserved_bytes=1400 * MIB)
+    assert diagnose(in_step).kind == "data"
+    assert diagnose(replace(in_step, data_bytes=300 * MIB)).kind == "activations"
 
 
 def test_an_equally_large_model_may_replace_the_old_one() -> None:

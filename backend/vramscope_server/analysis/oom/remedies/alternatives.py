@@ -60,8 +60,8 @@ def _checkpointing(context: RemedyContext) -> Iterator[Remedy]:
 
 def _sparse_gradient(context: RemedyContext) -> Iterator[Remedy]:
     """The gradient of an embedding was being made, as large as its table."""
-    facts, node = context.facts, context.record.node or ""
-    if facts.phase != "backward" or not node.startswith("Embedding") or not facts.asked_bytes:
+    facts = context.facts
+    if facts.phase != "backward" or not facts.asked_bytes or not (context.record.node or "").startswith("Embedding"):
         return
     yield Remedy(
         what=f"sparse=True for the embedding{f' {facts.module}' if facts.module else ''}: its gradient then has the rows of the "
