@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
+from vramscope.guard import guarded
 from vramscope.memory.peak_counters import Peaks, share_peak_counters
 from vramscope.oom_diagnosis.prose import amount
 
@@ -33,7 +34,8 @@ class Measured(Protocol[_Given, _Result]):
 class Measurement:
     """Memory of one block on one device. All sizes are bytes, exact, from PyTorch's own counters.
 
-    They count what the whole process allocates on the device, other threads included. None: there is no CUDA device.
+    They count what the whole process allocates on the device, other threads included. None: there is no CUDA device, or PyTorch
+    uses the allocator cudaMallocAsync, which has no such counters.
     """
 
     def __init__(self, device: int | None = None) -> None:
@@ -66,7 +68,7 @@ class Measurement:
         if self.seconds is None:
             return f"<vramscope: {RUNNING}>"
         if self.peak_bytes is None:
-            return f"<vramscope: no CUDA device; {self.seconds:.3f} s>"
+            return f"<vramscope: no counters of a CUDA device; {self.seconds:.3f} s>"
         added, retained = self.added_bytes or 0, self.retained_bytes or 0
         kept = f"{amount(retained)} retained" if retained >= 0 else f"{amount(-retained)} freed"
         return (
@@ -96,10 +98,11 @@ class measure:  # noqa: N801 - it is used like a function
         if self._now is not None:
             raise RuntimeError(f"{RUNNING}: use another vramscope.measure() within it")
         device = _index_of(self._wanted)
-        now = self._now = Measurement(device)
+        now = Measurement(device)
         if device is not None:
             self._peaks, stats = share_peak_counters().watch(device).begin()
             now.start_bytes = stats["allocated_bytes"]["all"]["current"]
+        self._now = now
         self._began = time.perf_counter()
         return now
 
@@ -115,8 +118,11 @@ class measure:  # noqa: N801 - it is used like a function
             stats = share_peak_counters().watch(now.device).end(peaks)
             now.end_bytes = stats["allocated_bytes"]["all"]["current"]
             now.peak_bytes, now.peak_reserved_bytes = peaks.allocated_bytes, peaks.reserved_bytes
-        if self._report is not None:
+        if self._report is not None and kind is None:
             self._report(now)
+        elif self._report is not None:
+            with guarded("the report of a measurement"):  # the block's own exception passes
+                self._report(now)
 
     def __call__(self, function: Callable[_Given, _Result]) -> Measured[_Given, _Result]:
         for refused, kind in (

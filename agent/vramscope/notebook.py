@@ -7,6 +7,7 @@ variables of a failed cell in ``sys.last_traceback``.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any, Final, NamedTuple
@@ -53,15 +54,27 @@ def run_cell(shell: Any, line: str, cell: str) -> None:
         return
     with measure(int(device) if device else None, report=lambda measured: _report(shell, measured)):
         result = shell.run_cell(cell)
-    # The shell has shown the error of the cell; without this, "run all" would go on.
-    if getattr(result, "error_before_exec", None) or getattr(result, "error_in_exec", None):
-        raise _Failed
+    error = getattr(result, "error_before_exec", None) or getattr(result, "error_in_exec", None)
+    del result  # the traceback of the error would retain it
+    if error is not None:
+        # The shell has shown it. Raised again, it ends "run all", and stays the last error.
+        error._render_traceback_ = _Once(error)
+        try:
+            raise error
+        finally:
+            del error
 
 
-class _Failed(Exception):
-    """The cell failed, and its error was shown."""
+class _Once:
+    """Shows nothing of an error that was shown already, once."""
 
-    def _render_traceback_(self) -> list[str]:
+    def __init__(self, error: Any) -> None:
+        self._of = weakref.ref(error) if type(error).__weakrefoffset__ else None
+
+    def __call__(self) -> list[str]:
+        error = None if self._of is None else self._of()
+        if error is not None:
+            error.__dict__.pop("_render_traceback_", None)
         return []
 
 
@@ -80,7 +93,7 @@ def _report(shell: Any, measured: Measurement) -> None:
 def sentence_of(measured: Measurement) -> str:
     """Peak of a cell in words."""
     if measured.peak_bytes is None:
-        return f"vramscope: no CUDA device; the cell took {measured.seconds:.2f} s."
+        return f"vramscope: no counters of a CUDA device; the cell took {measured.seconds:.2f} s."
     kept = measured.retained_bytes or 0
     change = f"{amount(kept)} stay allocated" if kept >= 0 else f"{amount(-kept)} were freed"
     return (

@@ -81,7 +81,9 @@ def test_an_output_folder_is_no_name(collector, spool) -> None:
     assert Arrived(collector).attached.name not in ("out", "")
 
 
-@pytest.mark.parametrize("given", ["callbacks=[VramscopeMonitor(name='one')]", "logger=VramscopeLogger(name='one')"])
+@pytest.mark.parametrize(
+    "given", ["callbacks=[VramscopeMonitor(name='one', config={'mine': 1})]", "logger=VramscopeLogger(name='one')"]
+)
 def test_a_lightning_trainer_begins_it(collector, spool, given: str) -> None:
     more = "" if "logger" in given else ", logger=False"
     script = f"{MODULE}\nfrom vramscope.integrations import VramscopeLogger, VramscopeMonitor\n"
@@ -91,6 +93,8 @@ def test_a_lightning_trainer_begins_it(collector, spool, given: str) -> None:
     assert arrived.attached.name == "one"
     assert arrived.attached.config["rate"] == 0.01
     assert len(arrived.runs) == 1
+    if "Monitor" in given:
+        assert arrived.attached.config["mine"] == 1
     if "logger" in given:
         assert "train/loss" in numbers(collector)
 

@@ -33,6 +33,8 @@ def code_of(lines: str) -> CodeType:
         ("self.q = self.q[1:]", True),
         ("self.q = torch.cat([self.q, new[:8]])", False),
         ("self.q = torch.cat([self.q, new[:8].float()], dim=0)", False),
+        ("self.q = torch.cat([self.q, self.net(new)[:, :1]])", False),
+        ("self.q = torch.cat([self.q, new.detach()[:1].clone()]) * 1.0", False),
         ("self.q = torch.cat([self.q, new])", False),
         ("self.q = torch.cat([self.q, new])\nold = self.q[-size:]", False),
         ("self.q = old[:3]", False),

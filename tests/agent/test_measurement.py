@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import vramscope
+from vramscope.guard import guard
 from vramscope.memory.peak_counters import share_peak_counters
 
 pytestmark = pytest.mark.gpu
@@ -125,6 +126,20 @@ def test_a_block_that_fails_is_measured_and_its_exception_passes(emulated_gpu: N
     del high
 
 
+def test_a_report_that_fails_does_not_replace_the_blocks_exception(
+    emulated_gpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "raise_faults", False)
+
+    def report(m: vramscope.Measurement) -> None:
+        raise OSError("closed")
+
+    with pytest.raises(torch.OutOfMemoryError), vramscope.measure(report=report):
+        megabytes(1 << 24)
+    with pytest.raises(OSError, match="closed"), vramscope.measure(report=report):
+        pass
+
+
 def test_a_function_is_measured_at_each_call(emulated_gpu: None) -> None:
     seen: list[int | None] = []
 
@@ -164,4 +179,4 @@ def test_without_a_device_nothing_is_invented(monkeypatch: pytest.MonkeyPatch) -
     with vramscope.measure() as m:
         assert "has not ended" in repr(m)
     assert (m.device, m.peak_bytes, m.added_bytes, m.retained_bytes) == (None, None, None, None)
-    assert m.seconds is not None and "no CUDA device" in repr(m)
+    assert m.seconds is not None and "no counters of a CUDA device" in repr(m)

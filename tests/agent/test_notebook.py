@@ -75,6 +75,14 @@ def test_a_cell_that_fails_shows_its_error_once_and_stops_what_follows(
     assert not result.success
     assert re.sub(r"\x1b\[[\d;]*m", "", out.out + out.err).count("ZeroDivisionError: division by zero") == 1
     assert "20.0 MiB above the start" in out.out
+    assert isinstance(sys.last_value, ZeroDivisionError), "%debug still finds it"
+    shell.run_cell("def failing():\n    inner = megabytes(50)\n    raise ValueError('no')")
+    shell.run_cell("%%vram\nfailing()\n", store_history=True)
+    (kept,) = [one for one in notebook.retained_by_notebook(shell) if one.name.startswith("inner of failing()")]
+    before = torch.cuda.memory_allocated()
+    shell.run_cell(kept.release, store_history=True)
+    gc.collect()
+    assert torch.cuda.memory_allocated() == before - (50 << 20)
 
 
 def test_a_device_that_is_none_is_refused(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,15 +90,34 @@ def test_growth_is_found_within_its_interval(name: str) -> None:
     assert covered >= 0.95 * len(SEEDS)
 
 
-@pytest.mark.parametrize("stages", [2, 3, 5, 8])
-def test_a_rise_in_a_few_jumps_is_no_growth_and_said_to_be_one(stages: int) -> None:
-    """Stages, folds and tasks do that. With more than eight it counts as growth."""
-    of_stage = np.minimum(step * stages // STEPS, stages - 1)
-    found = fitted(3 * GIB + of_stage * 60 * MIB)
-    assert (found.growing, found.jumps) == (False, stages - 1)
-    assert until_full(found, GIB) == (None, None)
-    many = fitted(3 * GIB + (step // 40) * 60 * MIB)
-    assert many.growing and not many.jumps
+@pytest.mark.parametrize("sizes", [(60,), (60, 90), (10, 20, 80, 160), (200, 100, 50, 25, 12)])
+def test_a_rise_in_a_few_jumps_is_no_growth_and_said_to_be_one(sizes: tuple[int, ...]) -> None:
+    """New stages and tasks do that."""
+    stages = len(sizes) + 1
+    height = np.concatenate([[0.0], np.cumsum(sizes)])[np.minimum((step * stages / STEPS).astype(int), stages - 1)]
+    for noise in (0.0, 0.5):
+        found = fitted(3 * GIB + height * MIB + np.random.default_rng(1).random(STEPS) * noise * MIB)
+        assert (found.growing, found.jumps) == (False, len(sizes))
+        assert until_full(found, GIB) == (None, None)
+
+
+@pytest.mark.parametrize("every", [60, 75, 100, 150])
+def test_jumps_of_one_size_at_equal_distances_are_growth(every: int) -> None:
+    """Of each epoch, evaluation or fold something is retained."""
+    found = fitted(3 * GIB + (step // every) * 60 * MIB)
+    assert found.growing and not found.jumps
+
+
+def test_a_line_with_one_high_value_or_with_noise_is_not_said_to_rise_in_jumps() -> None:
+    line = 3 * GIB + step * MIB
+    line[-1] += 5 * GIB
+    assert fitted(line).growing and not fitted(line).jumps
+    both = fitted(3 * GIB + step * MIB + (step > 300) * 4 * GIB)
+    assert not both.jumps, "it is not level beside the jump"
+    for seed in SEEDS:
+        random = np.random.default_rng(seed)
+        for values in (random.random(100), random.normal(0, 1, 100)):
+            assert not fitted(GIB + np.arange(100) * MIB + values * 100 * MIB).jumps
 
 
 @given(st.floats(0, 3), st.floats(0.01, 50), st.integers(MIN_STEPS, 400), st.integers(0, 99))

@@ -117,7 +117,7 @@ def test_texts_snapshots_and_comparisons_are_answered(server: RunningServer, tmp
         ("compare_runs", {"baseline": first.run, "runs": [second.run]}),
     )
     assert explained["message"]["asked_bytes"] == 2 * GIB
-    assert snapshot["devices"][0]["peak_allocated_bytes"] > 0
+    assert snapshot["from_run"]["devices"][0]["peak_allocated_bytes"] > 0
     assert [row["run_id"] for row in compared["rows"]] == [first.run, second.run]
 
 

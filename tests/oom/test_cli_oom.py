@@ -175,9 +175,9 @@ def test_a_text_without_an_error_fails(cli: Cli, tmp_path: Path, size: int) -> N
 def test_an_error_as_markdown_has_no_folder_of_its_user_and_no_markup_of_the_run() -> None:
     error: dict[str, Any] = {
         "survived": False,
-        "sentence": "The activations need | too much `memory`.",
+        "sentence": "The activations need | too much `memory` at /home/alice/a/b/c/train.py:7, and /a/b is short.",
         "cause": "activations",
-        "culprit": {"file": "/home/alice/work/train.py", "line": 7, "module": "net.blocks.3"},
+        "culprit": {"file": "/mnt/home/alice/my project/src/train.py", "line": 7, "module": "net.blocks.3"},
         "step": 4,
         "phase": "forward",
         "asked_bytes": 1 << 30,
@@ -185,23 +185,28 @@ def test_an_error_as_markdown_has_no_folder_of_its_user_and_no_markup_of_the_run
         "settings": "expandable_segments:True",
         "techniques": ["bf16"],
         "by_category": [{"name": "parameters", "bytes": 3 << 30}],
-        "by_site": [{"file": "/root/model.py", "line": 3, "bytes": 2 << 30}, {"file": None, "line": None, "bytes": 1}],
+        "by_site": [
+            {"file": "C:\\Users\\John Smith\\lab\\code\\model.py", "line": 3, "bytes": 2 << 30},
+            {"file": None, "line": None, "bytes": 1},
+        ],
         "leaks": [{"name": "losses", "held_bytes": 5 << 20}],
         "remedies": [
             {"what": "micro-batches of 8 rows <b>", "saves_bytes": None, "enough": None, "cost": "almost none"}
         ],
         "stack": [
-            {"file": "/home/alice/work/train.py", "line": 7, "function": "step", "own": True},
+            {"file": "/mnt/home/alice/my project/src/train.py", "line": 7, "function": "step", "own": True},
             {"file": "/usr/lib/torch/x.py", "line": 1, "function": "f", "own": False},
         ],
     }
     text = markdown(error, "2.13.0")  # type: ignore[arg-type]
-    assert "alice" not in text and "/root" not in text
-    assert "| line | `~/work/train.py:7` |" in text
+    assert "alice" not in text and "John" not in text
+    assert "| line | `…/my project/src/train.py:7` |" in text
+    assert "| `…/lab/code/model.py:3` | 2.0 GiB |" in text
     assert "| step | 5, forward |" in text
     assert "| requested | 1.0 GiB |" in text and "| missing | unknown |" in text
+    assert "at …/train.py:7, and /a/b is short" in text
     assert "need \\| too much \\`memory\\`" in text and "\\<b\\>" in text
     assert "| micro-batches of 8 rows \\<b\\> | unknown | may be | almost none |" in text
-    assert "~/work/train.py:7 in step" in text and "torch/x.py" not in text
+    assert "…/my project/src/train.py:7 in step" in text and "torch/x.py" not in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {3, 5}

@@ -29,7 +29,8 @@ class VramscopeMonitor(Callback):  # type: ignore[misc]
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Attach to the Trainer before it trains."""
         if stage == "fit":
-            agent.attach(trainer, config=_hyperparameters(pl_module), **self._settings)
+            config = {**_hyperparameters(pl_module), **dict(self._settings.get("config") or {})}
+            agent.attach(trainer, **{**self._settings, "config": config})
 
 
 class VramscopeLogger(Logger):  # type: ignore[misc]
@@ -45,8 +46,8 @@ class VramscopeLogger(Logger):  # type: ignore[misc]
 
     @property
     def experiment(self) -> Session:
-        """The session, which begins with the first use."""
-        if self._session is None or not self._session.live:
+        """The session, which begins with the first use. It does not begin again after it has ended."""
+        if self._session is None:
             self._session = agent.attach(**self._settings)
         return self._session
 

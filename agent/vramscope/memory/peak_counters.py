@@ -11,6 +11,7 @@ step breaks everybody else who reads them. So this module owns the counters afte
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -265,9 +266,10 @@ class SharedPeakCounters:
 
         from_the_start   CUDA came up after attach: the peak so far is part of the first step, not of what was before
         """
-        if device not in self.counters:
-            self.counters[device] = PeakCounter(device, self.read, self.reset, from_the_start=from_the_start)
-        return self.counters[device]
+        with _making:
+            if device not in self.counters:
+                self.counters[device] = PeakCounter(device, self.read, self.reset, from_the_start=from_the_start)
+            return self.counters[device]
 
     def _install(self) -> None:
         counters, read, reset = self.counters, self.read, self.reset
@@ -306,14 +308,25 @@ class SharedPeakCounters:
 
 
 _shared: SharedPeakCounters | None = None
+_making = threading.RLock()
+"""Held while the first user of a device, of several threads, makes its counter."""
+
+
+def _after_fork() -> None:
+    global _making
+    _making = threading.RLock()  # another thread may have held it
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def share_peak_counters() -> SharedPeakCounters:
     """The process's shared counters. They stay in place after detach: what was cut away before is still carried."""
     global _shared
-    if _shared is None:
-        _shared = SharedPeakCounters()
-    return _shared
+    with _making:
+        if _shared is None:
+            _shared = SharedPeakCounters()
+        return _shared
 
 
 def limit_bytes(device: int) -> int | None:

@@ -22,9 +22,10 @@ BATCHES: Final = 4
 MOST: Final = 4
 
 
-def holders_of_data(resident_bytes: int, used_bytes: int, batch_bytes: int) -> list[DataHolder]:
+def holders_of_data(device: int | None, resident_bytes: int, used_bytes: int, batch_bytes: int) -> list[DataHolder]:
     """Holders of at least a tenth of the memory in use, the largest first. Up to 0.3 s of the thread that ran out.
 
+    device           the one that ran out
     resident_bytes   bytes without an owner that no running forward made
     batch_bytes      bytes of the running forward's input; 0 where none runs
     """
@@ -33,7 +34,11 @@ def holders_of_data(resident_bytes: int, used_bytes: int, batch_bytes: int) -> l
         return []
     with undisturbed():
         groups = find_holders(TensorKinds(), TimeBudget(SCAN_SECONDS)).groups
-    found = [group for group in groups if _is_data(group, batch_bytes) and least <= group.held_bytes <= resident_bytes]
+    found = [
+        group
+        for group in groups
+        if _is_data(group, device, batch_bytes) and least <= group.held_bytes <= resident_bytes
+    ]
     return [
         DataHolder(
             name=group.holder.name,
@@ -46,8 +51,11 @@ def holders_of_data(resident_bytes: int, used_bytes: int, batch_bytes: int) -> l
     ]
 
 
-def _is_data(group: HeldMemory, batch_bytes: int) -> bool:
+def _is_data(group: HeldMemory, device: int | None, batch_bytes: int) -> bool:
     holder = group.holder
+    tensors = [tensor for reference in group.references if (tensor := reference()) is not None]
+    if any(tensor.device.index != device for tensor in tensors):
+        return False
     if group.graphs or group.on_cpu or group.cyclic or group.models or holder.in_model or holder.kv_cache:
         return False
     return holder.name != "unknown" and (holder.container or group.held_bytes > BATCHES * batch_bytes)

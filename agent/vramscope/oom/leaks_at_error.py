@@ -38,7 +38,7 @@ class LeaksAtError:
 
     def __init__(self, clock: StepClock, detector: Callable[[], LeakDetector | None]) -> None:
         self._clock, self._detector = clock, detector
-        self._scanned = False
+        self._scanned = self._scanned_for_data = False
 
     def retained_from_last_step(self, trigger: OomTrigger) -> list[messages.Leak]:
         """Suspects in a training's first steps, of which no scan could be certain."""
@@ -94,17 +94,19 @@ class LeaksAtError:
         input_shape: Sequence[int],
         trigger: OomTrigger,
     ) -> list[DataHolder]:
-        """Holders of the program's own data, where neither a leak nor growth was found; with the others once a session."""
+        """Holders of the program's own data, where neither a leak nor growth was found; once a session."""
         used = counters.get("active_bytes.all.current", 0)
-        if owned is None or not trigger.is_own or self._scanned:
+        if owned is None or not trigger.is_own or self._scanned_for_data:
             return []
         in_step = self._clock.phase not in (OTHER, DATA) or trigger.running is not None
         resident = (before_forward_bytes or 0 if in_step else used) - sum(owned.owned_bytes.values())
         if resident < LEAST_SHARE * used:
             return []
-        self._scanned = True
+        self._scanned_for_data = True
         with guarded("the scan for data on the device"):
-            return holders_of_data(resident, used, math.prod(input_shape) * WIDEST if input_shape else 0)
+            return holders_of_data(
+                trigger.device, resident, used, math.prod(input_shape) * WIDEST if input_shape else 0
+            )
         return []
 
     def accumulated_bytes(self, counters: dict[str, int], owned: OwnedMemory | None) -> int:

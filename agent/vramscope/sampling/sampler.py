@@ -227,7 +227,11 @@ class Sampler:
         ]
         for device in fresh:
             self._uuids[device] = identity.uuid_of(torch.cuda.get_device_properties(device))
-            self._clock.watch(self._shared.watch(device, from_the_start=not self._cuda_was_up))
+            was_measured = device in self._shared.counters
+            counter = self._shared.watch(device, from_the_start=not self._cuda_was_up)
+            if was_measured and self._cuda_was_up:
+                counter.cut()  # what came before attach is no part of the first step
+            self._clock.watch(counter)
         if fresh:
             self._on_devices(tuple(counter.device for counter in self._clock.counters))
 

@@ -247,7 +247,7 @@ def oom(
         str | None, typer.Option(help="Explain an error message from a file instead (- = standard input)")
     ] = None,
     as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print Markdown for an issue, without names of hosts and users")
+        bool, typer.Option("--markdown", help="Print Markdown for an issue; long paths are shortened")
     ] = False,
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,

@@ -1,6 +1,6 @@
 """``vramscope oom RUN --markdown``: an out-of-memory error as text for an issue or a chat.
 
-It has no host name, no command line and no configuration; folders of a user begin with ``~``.
+It has no host name, no command line and no configuration, and of a path the last three parts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from vramscope_server.cli.format import plain
 ENOUGH: Final = {True: "yes", False: "no", None: "may be"}
 MOST_ROWS: Final = 8
 MOST_FRAMES: Final = 5
-_HOME: Final = re.compile(r"(?<![\w.~-])(?:/home/[^/\s]+|/root|/Users/[^/\s]+|[A-Za-z]:\\Users\\[^\\\s]+)(?=[/\\])")
+MOST_PARTS: Final = 3
+"""Parts of a path that are shown: the file and the folders around it."""
+_PATH: Final = re.compile(r"(?<![\w.~-])(?:[A-Za-z]:)?(?:[/\\][^/\\\s:|`\"'<>]+){3,}")
 
 
 def markdown(error: OomExplained, torch: str | None) -> str:
@@ -24,9 +26,15 @@ def markdown(error: OomExplained, torch: str | None) -> str:
     return "\n".join(_lines(error, torch)) + "\n"
 
 
-def without_home(text: str) -> str:
-    """Text in which a user's folder is ``~``."""
-    return _HOME.sub("~", text)
+def shortened(path: str) -> str:
+    """The last three parts of a path: the first ones name machines and people."""
+    parts = re.split(r"[/\\]", path)
+    return path if len(parts) <= MOST_PARTS else "…/" + "/".join(parts[-MOST_PARTS:])
+
+
+def without_folders(text: str) -> str:
+    """Text in which of each long path only the last part is left."""
+    return _PATH.sub(lambda found: "…/" + re.split(r"[/\\]", found[0])[-1], text)
 
 
 def _lines(error: OomExplained, torch: str | None) -> Iterator[str]:
@@ -74,9 +82,7 @@ def _lines(error: OomExplained, torch: str | None) -> Iterator[str]:
     own = [frame for frame in error["stack"] if frame["own"]][:MOST_FRAMES]
     if own:
         yield "```"
-        yield from (
-            f"{without_home(plain(frame['file']))}:{frame['line']} in {plain(frame['function'])}" for frame in own
-        )
+        yield from (f"{shortened(plain(frame['file']))}:{frame['line']} in {plain(frame['function'])}" for frame in own)
         yield "```"
         yield ""
     yield "Explained by vramscope."
@@ -91,10 +97,10 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def _text(text: str) -> str:
     """Text of the run within Markdown: one line, in which nothing is markup."""
-    line = without_home(" ".join(plain(text).split()))
+    line = without_folders(" ".join(plain(text).split()))
     return re.sub(r"([\\`*_{}\[\]<>#|~@])", r"\\\1", line)
 
 
 def _code(text: str) -> str:
     """The same within backticks, where only these and bars matter."""
-    return without_home(" ".join(plain(text).split())).replace("`", "'").replace("|", "\\|")
+    return shortened(" ".join(plain(text).split())).replace("`", "'").replace("|", "\\|")

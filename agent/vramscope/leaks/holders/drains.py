@@ -121,19 +121,18 @@ def _cuts(code: types.CodeType, name: str, *, attribute: bool) -> bool:
 
 
 def _cuts_result(code: types.CodeType, number: int) -> bool:
-    """True if the outermost slice of a line is one of a call's result, and not of an argument."""
-    calls: set[tuple[int, int]] = set()
-    slices: list[tuple[int, int]] = []
+    """True if a line slices all that it assigns, and not an argument: the slice begins where the line's first value does."""
+    begin: int | None = None
     for instruction in dis.get_instructions(code):
         at = getattr(instruction, "positions", None)
-        if at is None or at.lineno != number or at.col_offset is None or at.end_col_offset is None:
+        if at is None or at.lineno != number or at.col_offset is None:
             continue
-        span = (at.col_offset, at.end_col_offset) if at.lineno == at.end_lineno else (at.col_offset, 1 << 20)
-        if instruction.opname.startswith("CALL"):
-            calls.add(span)
-        elif instruction.opname in ("BINARY_SUBSCR", "BINARY_SLICE", "BINARY_OP"):
-            slices.append(span)
-    return any(start == begun and ended < end for begun, ended in calls for start, end in slices)
+        if begin is None and instruction.opname.startswith("LOAD"):
+            begin = at.col_offset
+        slices = instruction.opname in ("BINARY_SUBSCR", "BINARY_SLICE") or instruction.argrepr == "[]"
+        if slices and at.col_offset == begin:
+            return True
+    return False
 
 
 def begun_anew(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> Drain | None:

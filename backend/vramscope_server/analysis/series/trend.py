@@ -36,10 +36,18 @@ _Z: Final = 1.96
 _QUARTER_SHARE: Final = 0.25
 """Minimum rise of each quarter of the window, as a share of the line's. A single jump is no growth."""
 MOST_JUMPS: Final = 8
-STEPS_A_JUMP: Final = 8
-"""Minimum number of steps for each jump. With more jumps, memory counts as growing."""
-JUMPS_SHARE: Final = 0.9
+"""With more jumps, memory counts as growing."""
+GROUPS_A_JUMP: Final = 2
+"""Minimum number of groups of steps for each one that rises."""
+LEAST_JUMP_SHARE: Final = 0.02
+"""Smallest jump, as a share of the rise."""
+JUMPS_SHARE: Final = 0.95
 """Share of the rise that the jumps make up."""
+LEVEL_SHARE: Final = 0.25
+"""Scatter between two jumps, as a share of the smallest jump, up to which memory is level there."""
+REGULAR_JUMPS: Final = 3
+IRREGULAR: Final = 0.3
+"""Relative standard deviation of sizes, or of distances, from which on three or more jumps are irregular."""
 THE_MODELS_SHARE: Final = 0.8
 """Share of the rise of memory after each step from which on the models themselves grow."""
 KNOWN_SHARE: Final = 1 / 3
@@ -122,7 +130,7 @@ def trend(x: FloatArray, after_step_bytes: FloatArray, *, on_host: bool = False)
     offset = float(np.median(low - slope * at))
     rest = low - slope * at - offset
     spread = float(np.quantile(rest, 0.9) - np.quantile(rest, 0.1))
-    jumps = jumps_of(after_step_bytes)
+    jumps = jumps_of(at, low)
     margin = max(half, spread / span, (_HOST_GRAIN_BYTES if on_host else _GRAIN_BYTES) / span)
     return Trend(
         points=points,
@@ -138,20 +146,33 @@ def trend(x: FloatArray, after_step_bytes: FloatArray, *, on_host: bool = False)
     )
 
 
-def jumps_of(after_step_bytes: FloatArray) -> int:
+def jumps_of(at: FloatArray, low: FloatArray) -> int:
     """Number of jumps that make up the rise, if these are few and memory is level between them; else 0.
 
-    New stages, folds and tasks do that. So the memory after a step rises at a few steps only, and never falls below that again.
+    New stages and tasks do that. Jumps of about one size at about equal distances are no stages, but growth: of each fold or epoch
+    something is retained.
+
+    at, low   positions and values as :func:`lowest` gives them
     """
-    never_below = np.minimum.accumulate(after_step_bytes[::-1])[::-1]
+    never_below = np.minimum.accumulate(low[::-1])[::-1]
     rises = np.diff(never_below)
     whole = float(never_below[-1] - never_below[0])
-    most = min(MOST_JUMPS, len(rises) // STEPS_A_JUMP)
-    if whole <= 0 or most < 1:
+    rising = np.flatnonzero(rises >= LEAST_JUMP_SHARE * whole)
+    if whole <= 0 or not 0 < len(rising) <= len(rises) // GROUPS_A_JUMP:
         return 0
-    largest = np.sort(rises)[::-1][:most]
-    needed = int(np.searchsorted(np.cumsum(largest), JUMPS_SHARE * whole)) + 1
-    return needed if needed <= most else 0
+    # What a new stage needs may come over several steps: rising groups side by side are one jump.
+    together = np.split(rising, np.flatnonzero(np.diff(rising) > 1) + 1)
+    sizes = np.array([rises[one].sum() for one in together])
+    if len(together) > MOST_JUMPS or float(sizes.sum()) < JUMPS_SHARE * whole:
+        return 0
+    level = np.split(low, [edge for one in together for edge in (int(one[0]) + 1, int(one[-1]) + 1)])[::2]
+    if any(float(np.ptp(part)) > LEVEL_SHARE * float(sizes.min()) for part in level):
+        return 0
+    if len(together) >= REGULAR_JUMPS:
+        gaps = np.diff([at[one[0]] for one in together])
+        if max(float(np.std(one) / np.mean(one)) for one in (sizes, gaps)) < IRREGULAR:
+            return 0
+    return len(together)
 
 
 def lowest(x: FloatArray, after_step_bytes: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -147,8 +147,8 @@ class Anatomy(TypedDict):
     phase: str | None
     allocated_bytes: int
     categories: list[NamedMemory]
-    modules: list[NamedMemory]
     advice: list[dict[str, Any]]
+    from_run: dict[str, list[NamedMemory]]
     page: str
 
 
@@ -305,7 +305,6 @@ def anatomy(server: str, run: str) -> Anatomy:
         phase=answer["phase"],
         allocated_bytes=answer["allocated_bytes"],
         categories=[_named(part["category"], part["bytes"]) for part in answer["categories"]],
-        modules=[_named(quoted(part["module"]), part["bytes"]) for part in answer["modules"][:MOST_ROWS]],
         advice=[
             {
                 "change": said(row["sentence"]),
@@ -315,6 +314,7 @@ def anatomy(server: str, run: str) -> Anatomy:
             }
             for row in answer["advice"][:MOST_ROWS]
         ],
+        from_run={"modules": [_named(quoted(part["module"]), part["bytes"]) for part in answer["modules"][:MOST_ROWS]]},
         page=f"{address(server)}/runs/{detail['run_id']}/anatomy",
     )
 

@@ -7,6 +7,7 @@ import json
 import shlex
 import subprocess
 import sys
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -21,9 +22,10 @@ from vramscope_server.answers.compare import CompareAnswer
 from vramscope_server.cli.client import Failure, address, ask
 from vramscope_server.cli.coding_agents import run_answers
 from vramscope_server.cli.coding_agents.quoted import NOTICE, quoted, said
+from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.cli.oom import explained_text
 from vramscope_server.cli.snapshot import report_of
-from vramscope_server.cli.trace_source import newest_recording
+from vramscope_server.cli.trace_source import is_file, newest_recording
 from vramscope_server.cli.whatif import rows_of
 
 INSTRUCTIONS: Final = (
@@ -34,6 +36,8 @@ INSTRUCTIONS: Final = (
 MOST_TEXT: Final = 200_000
 """Characters of a log that explain_text reads, from its end."""
 DRY_RUN_SECONDS: Final = 900
+SPARE_SECONDS: Final = 120
+"""Time in which a dry run that takes too long can end its training."""
 _READS: Final = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
 _COMPARED: Final = (
     "state",
@@ -48,6 +52,7 @@ _COMPARED: Final = (
     "final_loss",
 )
 _SETTING: Final = (
+    "device",
     "conf",
     "recorded",
     "recommended",
@@ -122,14 +127,20 @@ def made(server: str, *, may_run: bool) -> MCPServer[Any]:
             answer: PredictionAnswer = ask(
                 server, f"/recordings/{newest}/prediction", techniques=",".join(techniques or [])
             )
-            return {**answer}
+        return {"notice": NOTICE, **answer, "page": f"{address(server)}/runs/{_named(run)}/anatomy"}
 
     @offered.tool(annotations=_READS)
     def what_if_settings(run: str, settings: list[str] | None = None) -> dict[str, Any]:
         """Replay a run's newest recording under other allocator settings, as expandable_segments:True."""
         with _refusals():
+            if is_file(run):
+                raise Failure(f"{run!r} looks like a file; this tool takes runs.", BAD_ARGUMENTS)
             rows = rows_of(server, run, settings or [], None)
-        return {"rows": [{name: row.get(name) for name in _SETTING} for row in rows]}
+        return {
+            "notice": NOTICE,
+            "rows": [{name: row.get(name) for name in _SETTING} for row in rows],
+            "page": f"{address(server)}/runs/{_named(run)}/fragmentation",
+        }
 
     @offered.tool(annotations=_READS)
     def compare_runs(baseline: str, runs: list[str]) -> dict[str, Any]:
@@ -160,7 +171,7 @@ def made(server: str, *, may_run: bool) -> MCPServer[Any]:
     def explain_text(text: str) -> dict[str, Any]:
         """Explain the text of an out-of-memory error, or the last one in a log. Needs no run and no server."""
         with _refusals():
-            return {**explained_text(text[-MOST_TEXT:])}
+            return {"notice": NOTICE, **explained_text(text[-MOST_TEXT:])}
 
     @offered.tool(annotations=_READS)
     def summarize_snapshot(path: str) -> dict[str, Any]:
@@ -169,7 +180,10 @@ def made(server: str, *, may_run: bool) -> MCPServer[Any]:
             report = report_of(Path(path))
         for device in report["devices"]:
             device["sites"] = device["sites"][: run_answers.MOST_ROWS]
-        return {"notice": NOTICE, **report}
+            for site in device["sites"]:
+                site["file"], site["function"] = quoted(site["file"]), quoted(site["function"]) or ""
+                site["module"] = quoted(site["module"])
+        return {"notice": NOTICE, "from_run": report}
 
     if may_run:
 
@@ -181,20 +195,32 @@ def made(server: str, *, may_run: bool) -> MCPServer[Any]:
     return offered
 
 
+def _named(run: str) -> str:
+    """A run in the address of its page."""
+    return urllib.parse.quote(run, safe="")
+
+
 def _dry_run(command: list[str], card: str, folder: Path) -> dict[str, Any]:
+    # (It ends its training by itself. A process that is killed could not.)
     words = [
         sys.executable,
         "-m",
         "vramscope_server",
         "dryrun",
         "--json",
+        f"--timeout={DRY_RUN_SECONDS}",
         *(["--card", card] if card else []),
         "--",
         *command,
     ]
     try:
         done = subprocess.run(
-            words, cwd=folder, capture_output=True, text=True, timeout=DRY_RUN_SECONDS, stdin=subprocess.DEVNULL
+            words,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=DRY_RUN_SECONDS + SPARE_SECONDS,
+            stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
         raise ToolError(f"The dry run did not end within {DRY_RUN_SECONDS} s.") from None
