@@ -44,7 +44,7 @@ LEAST_JUMP_SHARE: Final = 0.02
 JUMPS_SHARE: Final = 0.95
 """Share of the rise that the jumps make up."""
 LEVEL_SHARE: Final = 0.25
-"""Scatter between two jumps, as a share of the smallest jump, up to which memory is level there."""
+"""Scatter between two jumps, as a share of the median jump, up to which memory is level there."""
 REGULAR_JUMPS: Final = 3
 IRREGULAR: Final = 0.3
 """Relative standard deviation of sizes, or of distances, from which on three or more jumps are irregular."""
@@ -166,7 +166,7 @@ def jumps_of(at: FloatArray, low: FloatArray) -> int:
     if len(together) > MOST_JUMPS or float(sizes.sum()) < JUMPS_SHARE * whole:
         return 0
     level = np.split(low, [edge for one in together for edge in (int(one[0]) + 1, int(one[-1]) + 1)])[::2]
-    if any(float(np.ptp(part)) > LEVEL_SHARE * float(sizes.min()) for part in level):
+    if any(float(np.ptp(part)) > LEVEL_SHARE * float(np.median(sizes)) for part in level):
         return 0
     if len(together) >= REGULAR_JUMPS:
         gaps = np.diff([at[one[0]] for one in together])
