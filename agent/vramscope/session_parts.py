@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Mapping
@@ -132,7 +133,7 @@ class SessionParts:
             self._clock.subscribe(part)
         self._reported = ReportedNumbers(loss, self._ring.put, self._sampler.wall_ns)
         if settings.loss:
-            self._hooks.tell = self._reported.tell
+            self._hooks.tell = functools.partial(self._reported.tell, asked=False)
 
         if settings.leaks:
             self._detector = LeakDetector(self._clock, report=self._looked, tell=self._leak_found)

@@ -7,6 +7,8 @@ from collector import Collector
 from training import Arrived, run
 
 from vramscope import integrations
+from vramscope.metrics.reported import MOST_NAMES, ReportedNumbers
+from vramscope.protocol import messages
 
 pytestmark = [pytest.mark.gpu, pytest.mark.frameworks, pytest.mark.timeout(180)]
 
@@ -127,3 +129,19 @@ def test_an_accelerator_begins_it(collector, spool) -> None:
 def test_only_known_names_are_there() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         _ = integrations.Nothing
+
+
+def test_what_a_framework_logs_is_left_out_in_silence_and_what_the_user_logs_is_told_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sent: list[messages.BatchItem] = []
+    many = {f"rewards/{n}": 0.5 for n in range(40)}
+    numbers = ReportedNumbers(None, sent.append, lambda at_ns: at_ns)
+    numbers.tell(1, {**many, "a bad name": 1.0, "text": "no"}, asked=False)
+    numbers.carry()
+    (scalars,) = sent
+    assert isinstance(scalars, messages.Scalars) and len(scalars.columns) == MOST_NAMES
+    assert capsys.readouterr().err == ""
+    numbers.tell(2, many)
+    said = capsys.readouterr().err
+    assert said.count("vramscope:") == 1 and f"{MOST_NAMES} names are the most" in said

@@ -50,9 +50,13 @@ class ReportedNumbers:
         self._names: set[str] = set()
         self._recent: dict[str, deque[Row]] = {name: deque(maxlen=MOST_RECENT) for name in series.LOSSES}
 
-    def tell(self, step: int, numbers: Mapping[str, Any]) -> None:
-        """Take numbers by name. What is no Python number is left out, and said so once."""
-        values = {name: value for name, given in numbers.items() if (value := self._number(name, given)) is not None}
+    def tell(self, step: int, numbers: Mapping[str, Any], *, asked: bool = True) -> None:
+        """Take numbers by name. What is no Python number is left out.
+
+        asked   The user has called ``session.log``, and is told once what is left out. False: a framework passes on what it logs.
+        """
+        named = ((name, self._number(name, given, asked=asked)) for name, given in numbers.items())
+        values = {name: value for name, value in named if value is not None}
         if values:
             self._rows.append(Row(self._wall_ns(time.perf_counter_ns()), step, values))
 
@@ -93,8 +97,8 @@ class ReportedNumbers:
             )
         )
 
-    def _number(self, name: str, given: Any) -> float | None:
-        if name not in self._names and not self._is_name(name):
+    def _number(self, name: str, given: Any, *, asked: bool) -> float | None:
+        if name not in self._names and not self._is_name(name, asked=asked):
             return None
         try:
             # A tensor on a GPU has a __float__ too, and it would wait: what has a device is asked only for a CPU's.
@@ -102,6 +106,8 @@ class ReportedNumbers:
                 raise TypeError
             return float(given)
         except (TypeError, ValueError, OverflowError, RuntimeError):
+            if not asked:
+                return None
             terminal.say_once(
                 f"told {name}",
                 f"session.log({name}=..) was given {_what(given)}; it takes Python numbers, and never waits for a GPU. "
@@ -109,17 +115,19 @@ class ReportedNumbers:
             )
             return None
 
-    def _is_name(self, name: str) -> bool:
+    def _is_name(self, name: str, *, asked: bool) -> bool:
+        is_full = len(self._names) >= MOST_NAMES
         wrong = (
             "this name is taken" if name in _TAKEN
             else "a name is 1 to 64 of A-Z a-z 0-9 _ . / -, and begins with a letter" if not _NAME.fullmatch(name)
-            else f"{MOST_NAMES} names are the most" if len(self._names) >= MOST_NAMES
+            else f"{MOST_NAMES} names are the most" if is_full
             else None
         )  # fmt: skip
         if wrong is None:
             self._names.add(name)
-        else:
-            terminal.say_once(f"name {name[:64]}", f"session.log left {name[:64]!r} out: {wrong}.")
+        elif asked:
+            once = "too many names" if is_full else f"name {name[:64]}"
+            terminal.say_once(once, f"session.log left {name[:64]!r} out: {wrong}.")
         return wrong is None
 
 
