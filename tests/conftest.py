@@ -92,6 +92,8 @@ CORPUS_FILES = frozenset(
 """Files with one test for each case of a large corpus. CI runs a random sample of the cases, the nightly job all."""
 CORPUS_FOLDERS = frozenset({"leaks", "golden", "oom", "outside", "simulator", "unchanged"})
 CI_SHARE = 0.2
+SLOW_CORPORA = {"outside": 0.5}
+"""Factor on the share of corpora whose cases are whole trainings of five to ten seconds."""
 PYTEST_PACKAGES = ("_pytest", "pluggy", "xdist", "execnet")
 
 
@@ -122,7 +124,10 @@ def is_in_sample(item: pytest.Item) -> bool:
     if folder not in CORPUS_FOLDERS or item.path.name not in CORPUS_FILES or "[" not in item.name:
         return True
     case = re.sub(r"^(cpu|cuda)-", "", item.name.partition("[")[2].rstrip("]").partition("@")[0])
-    return random.Random(f"{os.environ['CORPUS_SEED']} {case}").random() < corpus_share()
+    share = corpus_share()
+    if share < 1:
+        share *= SLOW_CORPORA.get(folder, 1.0)
+    return random.Random(f"{os.environ['CORPUS_SEED']} {case}").random() < share
 
 
 def is_fast(item: pytest.Item) -> bool:
