@@ -46,6 +46,7 @@ _pools_of = itemgetter(*_POOLS)
 _peak_of = itemgetter("peak")
 
 _KNOWN_MOST = 256
+_NOTHING: Final = (0, 0)
 
 BLOCK_BYTES = 512
 """Smallest block of the CUDA caching allocator."""
@@ -118,7 +119,7 @@ class PeakCounter:
         self._carried: tuple[int, ...] = ()
         self._carried_private: dict[Any, tuple[int, ...]] = {}
         self._known: set[tuple[int, ...]] = set()
-        self._lost = (0, 0)
+        self._lost = _NOTHING
         """Peaks of the running interval that resets within it have wiped out."""
         self._reset_seen = 0
         self._measured: list[Peaks] = []
@@ -148,7 +149,8 @@ class PeakCounter:
             if own not in self._known or stats.get(_PRIVATE):
                 self._carry(own, stats.get(_PRIVATE) or {})
             interval = self._interval(stats)
-            self._lost, self._reset_seen = (0, 0), 0
+            if self._lost is not _NOTHING:
+                self._lost, self._reset_seen = _NOTHING, 0
             self._start_bytes = interval.allocated_bytes
             self._sampled_bytes = 0
         return interval
@@ -184,8 +186,9 @@ class PeakCounter:
         current: int = allocated["current"]
         peak: int = allocated["peak"]
         peak_reserved: int = reserved["peak"]
-        seen = self._reset_seen
-        peak, peak_reserved = max(peak, self._lost[0]), max(peak_reserved, self._lost[1])
+        seen, lost = self._reset_seen, self._lost
+        if lost is not _NOTHING:
+            peak, peak_reserved = max(peak, lost[0]), max(peak_reserved, lost[1])
         # A peak below what is known to have been allocated was reset by somebody whom we cannot intercept.
         floor = self._sampled_bytes if self._sampled_bytes > self._start_bytes else self._start_bytes
         if peak < floor:
