@@ -53,7 +53,7 @@ class ReportedNumbers:
     def tell(self, step: int, numbers: Mapping[str, Any], *, asked: bool = True) -> None:
         """Take numbers by name. What is no Python number is left out.
 
-        asked   The user has called ``session.log``, and is told once what is left out. False: a framework passes on what it logs.
+        asked   The user called ``session.log``: what is left out is reported once. False: a framework passes on what it logs.
         """
         named = ((name, self._number(name, given, asked=asked)) for name, given in numbers.items())
         values = {name: value for name, value in named if value is not None}
