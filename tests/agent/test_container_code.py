@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from types import CodeType, FrameType
+from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from vramscope.leaks.holders import drains
 from vramscope.leaks.scan.object_children import children
+from vramscope.leaks.verdict.history import slows
 from vramscope.process.frames import is_running
 
 HAS_COLUMNS = sys.version_info >= (3, 11)
@@ -96,3 +97,18 @@ def test_a_running_frame_is_told_from_one_that_has_returned() -> None:
     ended.set()
     thread.join()
     assert not is_running(frames[0])
+
+
+@pytest.mark.parametrize(
+    ("counts", "slow"),
+    [
+        ([3, 7, 11, 15, 21, 29], False),
+        ([3, 6, 9, 10, 11, 12], True),
+        ([3, 3, 3], False),
+        ([1, 9, 14, 22, 28, 40], False),
+    ],
+)
+def test_a_number_that_rises_less_and_less_is_known(counts: list[int], slow: bool) -> None:
+    steps = [3, 7, 11, 15, 21, 29]
+    seen = [SimpleNamespace(iteration=at, tensors=count) for at, count in zip(steps, counts, strict=False)]
+    assert slows(seen) is slow  # type: ignore[arg-type]

@@ -43,7 +43,7 @@ SCORES: Final = ("right", "partly", "silent", "wrong")
 
 def is_even_half(name: str) -> bool:
     """True for programs of the half that nobody looks at while mending faults: those with even numbers."""
-    return int(name[:2]) % 2 == 0
+    return int(name.partition("_")[0]) % 2 == 0
 
 
 @dataclass
@@ -180,7 +180,8 @@ def _leak(truth: Truth, said: Said) -> tuple[Score, str]:
 def _innocent(truth: Truth, said: Said) -> tuple[Score, str]:
     if said.leaks["verdict"]["level"] in ALARMING:
         return "wrong", f"{said.leaks['verdict']['sentence']} {_found(said)}"
-    if match := re.search(r"^vramscope: (?!No leak found).*(leak|growth|grows).*", said.console, re.MULTILINE):
+    spoken = re.sub(r"https?://\S+", "", said.console)  # (the address of the page Leaks is no statement)
+    if match := re.search(r"^vramscope: (?!No leak found).*(leak|growth|grows).*", spoken, re.MULTILINE):
         return "wrong", match[0]
     return "right", ""
 

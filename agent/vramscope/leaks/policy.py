@@ -134,6 +134,9 @@ class LeakPolicy:
     """Share of the iterations that counts as recent. Higher: a stop is seen later. Lower: noise looks like a stop."""
     recent_pace: float = 3 / 4
     """Least recent pace, as a share of the whole. Higher: growth in bursts is missed. Lower: caches that fill up are reported."""
+    second_half_pace: float = 0.7
+    """Least pace of the second half, as a share of the first. Higher: leaks of uneven steps are reported later. Lower: caches whose
+    last keys come are reported."""
     steady_pace: float = 1 / 2
     """Least pace of a lengthening tensor in each part. Higher: uneven growth is missed. Lower: varying sizes are reported."""
     settling_share: float = 1 / 3

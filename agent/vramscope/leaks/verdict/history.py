@@ -120,6 +120,20 @@ def rises(scans: list[Observation], value: Callable[[Observation], int], iterati
     return pace >= POLICY.recent_pace * gained / span
 
 
+def slows(seen: Sequence[Observation]) -> bool:
+    """True if the number of tensors rises less and less from the first half to the second: a cache whose keys have nearly all come.
+
+    What each step adds to rises at one rate. :func:`rises` tests the newest part only, in which a few keys may come by chance.
+    """
+    first, last = seen[0], seen[-1]
+    half = (first.iteration + last.iteration) / 2
+    middle = min(seen, key=lambda one: abs(one.iteration - half))
+    before, after = middle.iteration - first.iteration, last.iteration - middle.iteration
+    if before <= 0 or after <= 0:
+        return False
+    return (last.tensors - middle.tensors) / after < POLICY.second_half_pace * (middle.tensors - first.tensors) / before
+
+
 def lengthens(scans: list[Observation], iterations: int, least_scans: int) -> bool:
     """True where a loop makes one tensor longer and longer. A tensor of varying size, such as a batch of texts, rises over some
     scans by chance: real growth starts no lower than any value before, and keeps its pace from scan to scan."""
