@@ -123,7 +123,7 @@ def rises(scans: list[Observation], value: Callable[[Observation], int], iterati
 def slows(seen: Sequence[Observation]) -> bool:
     """True if the number of tensors rises less and less from the first half to the second: a cache whose keys have nearly all come.
 
-    What each step adds to rises at one rate. :func:`rises` tests the newest part only, in which a few keys may come by chance.
+    A leak grows at one rate. :func:`rises` compares only the newest part with the whole.
     """
     first, last = seen[0], seen[-1]
     half = (first.iteration + last.iteration) / 2
