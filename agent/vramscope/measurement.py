@@ -64,17 +64,22 @@ class Measurement:
         """What is allocated after the block and was not before. Negative: it freed more."""
         return _difference(self.end_bytes, self.start_bytes)
 
-    def __repr__(self) -> str:
+    @property
+    def words(self) -> str:
+        """The same in a line."""
         if self.seconds is None:
-            return f"<vramscope: {RUNNING}>"
+            return RUNNING
         if self.peak_bytes is None:
-            return f"<vramscope: no counters of a CUDA device; {self.seconds:.3f} s>"
-        added, retained = self.added_bytes or 0, self.retained_bytes or 0
-        kept = f"{amount(retained)} retained" if retained >= 0 else f"{amount(-retained)} freed"
+            return f"no counters of a CUDA device; {self.seconds:.2f} s"
+        kept = self.retained_bytes or 0
+        change = f"{amount(kept)} stay allocated" if kept >= 0 else f"{amount(-kept)} were freed"
         return (
-            f"<vramscope: peak {amount(self.peak_bytes)}, {amount(added)} above the start; {kept}; "
-            f"cuda:{self.device}; {self.seconds:.3f} s>"
+            f"peak {amount(self.peak_bytes)} on cuda:{self.device}, {amount(self.added_bytes)} above the start; {change}; "
+            f"{self.seconds:.2f} s"
         )
+
+    def __repr__(self) -> str:
+        return f"<vramscope: {self.words}>"
 
 
 class measure:  # noqa: N801 - it is used like a function
@@ -84,7 +89,7 @@ class measure:  # noqa: N801 - it is used like a function
         device: Index of the CUDA device, or a torch.device; by default the current one when the block begins.
         report: Is called with the Measurement when a block has ended, also after an exception.
 
-    Beginning and ending cost about 30 µs each. The block's exceptions pass. One object measures one block at a time; as a
+    A block costs about 36 µs in a tight loop. The block's exceptions pass. One object measures one block at a time; as a
     decorator it makes a new one for each call.
     """
 

@@ -1,4 +1,4 @@
-"""``%load_ext vramscope``: the cell magic ``%%vram`` for IPython, Jupyter and Colab.
+"""``%load_ext vramscope``: the cell magic ``%%vram`` for IPython and notebooks.
 
 ``%%vram`` prints the peak of a cell, what it retains, and GPU tensors that the notebook itself retains: results in ``Out``, and
 variables of a failed cell in ``sys.last_traceback``.
@@ -80,7 +80,7 @@ class _Once:
 
 @guarded("the report of a cell")
 def _report(shell: Any, measured: Measurement) -> None:
-    print(sentence_of(measured))
+    print(f"vramscope: {measured.words}.")
     if measured.device is None:
         return
     found = sorted(retained_by_notebook(shell), key=lambda one: -one.size_bytes)
@@ -88,18 +88,6 @@ def _report(shell: Any, measured: Measurement) -> None:
         print(f"  {one.name} retains {amount(one.size_bytes)}; release it with: {one.release}")
     if len(found) > MOST_LINES:
         print(f"  and {len(found) - MOST_LINES:,} more")
-
-
-def sentence_of(measured: Measurement) -> str:
-    """Peak of a cell in words."""
-    if measured.peak_bytes is None:
-        return f"vramscope: no counters of a CUDA device; the cell took {measured.seconds:.2f} s."
-    kept = measured.retained_bytes or 0
-    change = f"{amount(kept)} stay allocated" if kept >= 0 else f"{amount(-kept)} were freed"
-    return (
-        f"vramscope: peak {amount(measured.peak_bytes)} on cuda:{measured.device}, {amount(measured.added_bytes)} above the "
-        f"start; {change}; {measured.seconds:.2f} s."
-    )
 
 
 def retained_by_notebook(shell: Any) -> Iterator[Retained]:

@@ -93,7 +93,7 @@ def test_a_lightning_trainer_begins_it(collector, spool, given: str) -> None:
     arrived = Arrived(collector)
     assert [row["step"] for row in arrived.rows("steps")] == [1, 2, 3, 4, 5, 6]
     assert arrived.attached.name == "one"
-    assert arrived.attached.config["rate"] == 0.01
+    assert (arrived.attached.framework, arrived.attached.config["rate"]) == ("lightning", 0.01)
     assert len(arrived.runs) == 1
     if "Monitor" in given:
         assert arrived.attached.config["mine"] == 1

@@ -1,4 +1,4 @@
-"""What bytecode tells of a container: a bound by a slice, a generator that hands out what it keeps; frames of returned calls."""
+"""What bytecode says about a container: a bound by a slice, a generator that hands out what it keeps; frames of returned calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``VramscopeCallback`` for the ``Trainer`` of transformers, and of what is made from it: trl, sentence-transformers."""
+"""``VramscopeCallback`` for the ``Trainer`` of transformers."""
 
 from __future__ import annotations
 

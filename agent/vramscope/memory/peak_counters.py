@@ -164,9 +164,9 @@ class PeakCounter:
                 peaks.take(stats)
             self._carry(peaks_of(stats), stats.get(_PRIVATE) or {})
             self._lose(stats)
-            begun = Peaks(stats["allocated_bytes"]["all"]["current"], stats["reserved_bytes"]["all"]["current"])
-            self._measured.append(begun)
-        return begun, stats
+            fresh = Peaks(stats["allocated_bytes"]["all"]["current"], stats["reserved_bytes"]["all"]["current"])
+            self._measured.append(fresh)
+        return fresh, stats
 
     def end(self, peaks: Peaks) -> Stats:
         """The last reading of what ``begin`` began; its peaks are complete then."""

@@ -19,11 +19,10 @@ LEAST_SHARE: Final = 0.1
 """Share of the memory in use. Less is not searched for, and not named."""
 BATCHES: Final = 4
 """A single tensor is data, and not the batch, where it is larger than this number of batches."""
-MOST: Final = 4
 
 
-def holders_of_data(device: int | None, resident_bytes: int, used_bytes: int, batch_bytes: int) -> list[DataHolder]:
-    """Holders of at least a tenth of the memory in use, the largest first. Up to 0.3 s of the thread that ran out.
+def holder_of_data(device: int | None, resident_bytes: int, used_bytes: int, batch_bytes: int) -> DataHolder | None:
+    """Holder of most data, if that is a tenth of the memory in use. Up to SCAN_SECONDS of the thread that ran out.
 
     device           the one that ran out
     resident_bytes   bytes without an owner that no running forward made
@@ -31,24 +30,17 @@ def holders_of_data(device: int | None, resident_bytes: int, used_bytes: int, ba
     """
     least = int(LEAST_SHARE * used_bytes)
     if resident_bytes < max(1, least):
-        return []
+        return None
     with undisturbed():
         groups = find_holders(TensorKinds(), TimeBudget(SCAN_SECONDS)).groups
-    found = [
-        group
-        for group in groups
-        if _is_data(group, device, batch_bytes) and least <= group.held_bytes <= resident_bytes
-    ]
-    return [
-        DataHolder(
-            name=group.holder.name,
-            file=group.holder.file,
-            line=group.holder.line,
-            tensors=group.tensors,
-            held_bytes=group.held_bytes,
-        )
-        for group in sorted(found, key=lambda group: -group.held_bytes)[:MOST]
-    ]
+    found = [group for group in groups if _is_data(group, device, batch_bytes) and group.held_bytes <= resident_bytes]
+    most = max(found, key=lambda group: group.held_bytes, default=None)
+    if most is None or most.held_bytes < least:
+        return None
+    holder = most.holder
+    return DataHolder(
+        name=holder.name, file=holder.file, line=holder.line, tensors=most.tensors, held_bytes=most.held_bytes
+    )
 
 
 def _is_data(group: HeldMemory, device: int | None, batch_bytes: int) -> bool:

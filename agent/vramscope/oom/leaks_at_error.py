@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from vramscope.guard import guarded
 from vramscope.oom import exception_refs, one_scan_at_error
-from vramscope.oom.data_on_device import LEAST_SHARE, holders_of_data
+from vramscope.oom.data_on_device import LEAST_SHARE, holder_of_data
 from vramscope.oom.growing_tensor import as_leak, growing_tensor
 from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, growth_of, retained_by
 from vramscope.protocol import messages
@@ -93,21 +93,19 @@ class LeaksAtError:
         before_forward_bytes: int | None,
         input_shape: Sequence[int],
         trigger: OomTrigger,
-    ) -> list[DataHolder]:
-        """Holders of the program's own data, where neither a leak nor growth was found; once a session."""
+    ) -> DataHolder | None:
+        """Holder of the program's own data, where neither a leak nor growth was found; once a session."""
         used = counters.get("active_bytes.all.current", 0)
         if owned is None or not trigger.is_own or self._scanned_for_data:
-            return []
+            return None
         in_step = self._clock.phase not in (OTHER, DATA) or trigger.running is not None
         resident = (before_forward_bytes or 0 if in_step else used) - sum(owned.owned_bytes.values())
         if resident < LEAST_SHARE * used:
-            return []
+            return None
         self._scanned_for_data = True
         with guarded("the scan for data on the device"):
-            return holders_of_data(
-                trigger.device, resident, used, math.prod(input_shape) * WIDEST if input_shape else 0
-            )
-        return []
+            return holder_of_data(trigger.device, resident, used, math.prod(input_shape) * WIDEST if input_shape else 0)
+        return None
 
     def accumulated_bytes(self, counters: dict[str, int], owned: OwnedMemory | None) -> int:
         """In an evaluation, in which no step ends: all used bytes without an owner. 0 elsewhere."""

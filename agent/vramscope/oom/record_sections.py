@@ -95,4 +95,4 @@ class LeakSection(TypedDict, total=False):
 
     leaks: list[Leak]
     last_look: list[Leak]
-    data: list[DataHolder]
+    data: DataHolder | None

@@ -68,7 +68,7 @@ def is_torch(file: str) -> bool:
 
 
 def is_running(frame: types.FrameType) -> bool:
-    """Return whether a call has not returned yet: the frame is on the stack of a thread. About 0.1 µs a frame there."""
+    """Return whether a call has not returned yet: the frame is on the stack of a thread. About 0.02 µs a frame there."""
     current = sys._current_frames()
     at: types.FrameType | None
     for ident in current:

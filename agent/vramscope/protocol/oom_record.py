@@ -206,8 +206,8 @@ class OomRecord(msgspec.Struct, frozen=True, kw_only=True):
     leaks: Annotated[list[Leak], msgspec.Meta(max_length=64)] = []
     last_look: Annotated[list[Leak], msgspec.Meta(max_length=64)] = []
     """Late suspects: containers as large as the growth, in a run too young for ``leaks``. The likeliest comes first."""
-    data: Annotated[list[DataHolder], msgspec.Meta(max_length=8)] = []
-    """Holders of tensors without a graph that were there before the forward, or outside of any step; largest first."""
+    data: DataHolder | None = None
+    """Holder of most tensors without a graph that were there before the forward, or outside of any step."""
     techniques: Annotated[list[Technique], msgspec.Meta(max_length=64)] = []
     window: Ident | None = None
     """Recording that was open at the error: an artifact of its own."""

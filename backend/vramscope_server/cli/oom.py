@@ -25,13 +25,12 @@ from vramscope_server.answers.run_detail import RunAnswer
 from vramscope_server.cli.client import Failure, address, ask, path_of, print_json
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, CHECK_FAILED, NOT_FOUND
 from vramscope_server.cli.format import ABSENT, plain
-from vramscope_server.cli.oom_markdown import markdown
+from vramscope_server.cli.oom_markdown import ENOUGH, markdown
 from vramscope_server.cli.tables import Column, console, print_table
 
 GZIP: Final = b"\x1f\x8b"
 WAIT_SECONDS: Final = 5
 MOST_WAIT_SECONDS: Final = 60
-ENOUGH: Final = {True: "yes", False: "no", None: "may be"}
 _COLUMNS: Final = (
     Column("REMEDY"),
     Column("SAVES", number=True),
@@ -60,7 +59,7 @@ def show_markdown(server: str, run: str) -> None:
     listed: OomList = ask(server, f"/runs/{path_of(server, run)}/oom")
     if listed["fatal"] is None:
         raise Failure(f"{plain(listed['name'])} has no out-of-memory errors.", NOT_FOUND)
-    sys.stdout.write(markdown(_explained(server, listed["fatal"]), _torch_of(server, listed["run_id"])))
+    sys.stdout.write(markdown(explained(server, listed["fatal"]), _torch_of(server, listed["run_id"])))
 
 
 def _torch_of(server: str, run_id: str) -> str | None:
@@ -75,7 +74,7 @@ def show(server: str, as_json: bool, run: str) -> None:
     if record is None:
         _show_none(listed, as_json)
         return
-    error = _explained(server, record)
+    error = explained(server, record)
     if as_json:
         fields: Mapping[str, object] = error
         rest = {key: value for key, value in fields.items() if key not in _KEPT and key != "text"}
@@ -142,7 +141,7 @@ def _counter(row: CounterRow) -> tuple[str, str, str]:
     return name, words(row["before"], ABSENT), words(row["at"], ABSENT)
 
 
-def _explained(server: str, record: str) -> OomExplained:
+def explained(server: str, record: str) -> OomExplained:
     """The error with the evidence of the open recording, unless that takes too long."""
     until = time.monotonic() + MOST_WAIT_SECONDS
     while True:

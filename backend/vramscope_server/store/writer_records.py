@@ -198,7 +198,7 @@ class RunRecord:
         session.row.attached = msgspec.to_builtins(attached)
         session.row.started_ns = attached.start_ns
         row = self.row
-        # Name and tags are the first session's: later changes by the user stay. A framework may name a run that has begun.
+        # Name and tags are the first session's: later changes by the user stay. A framework may name a run that is already stored.
         if attached.rank == min(self.ranks):
             row.name = attached.name if row.name == earlier else row.name
             first = attached.devices[0] if attached.devices else None

@@ -1,4 +1,4 @@
-"""A run that gathers its optimizer state into flat tensors before each checkpoint: the helper is made anew every epoch and thrown away, but its results go to a container that belongs to the class, so the flat tensors of all epochs live on. Source: https://github.com/pytorch/pytorch/pull/96263 - established that FSDP's optim_state_dict stored the flat parameter result in a class variable and that this leaks memory."""
+"""A run that gathers its optimizer state into flat tensors before each checkpoint: the helper is made again every epoch and thrown away, but its results go to a container that belongs to the class, so the flat tensors of all epochs live on. Source: https://github.com/pytorch/pytorch/pull/96263 - established that FSDP's optim_state_dict stored the flat parameter result in a class variable and that this leaks memory."""
 EXPECTED = {"kind": "leak", "holder": ["flat_results", "StateGatherer"], "growing": True}
 
 import os

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -11,19 +10,18 @@ from typing_extensions import TypedDict
 from vramscope_server.analysis.number_format import amount
 from vramscope_server.answers.anatomy import AnatomyAnswer
 from vramscope_server.answers.leaks import LeakReport
-from vramscope_server.answers.oom import OomExplained, OomList
+from vramscope_server.answers.oom import OomList
 from vramscope_server.answers.run_detail import RunAnswer
 from vramscope_server.answers.runs import RunList
 from vramscope_server.cli.client import address, ask, path_of
 from vramscope_server.cli.coding_agents.quoted import NOTICE, quoted, said
+from vramscope_server.cli.oom import explained
 from vramscope_server.cli.trace_source import newest_recording
 
 MOST_LEAKS: Final = 8
 MOST_ROWS: Final = 10
 """Lines and modules in an answer, the largest first."""
 MOST_FRAMES: Final = 6
-WAIT_SECONDS: Final = 60
-"""Time for which an error's recording is waited for."""
 
 
 class Place(TypedDict):
@@ -255,10 +253,7 @@ def out_of_memory(server: str, run: str) -> OutOfMemory | None:
     listed: OomList = ask(server, f"/runs/{path_of(server, run)}/oom")
     if listed["fatal"] is None:
         return None
-    until = time.monotonic() + WAIT_SECONDS
-    error: OomExplained = ask(server, f"/oom/{listed['fatal']}", wait_seconds=5)
-    while error["pending"] and time.monotonic() < until:
-        error = ask(server, f"/oom/{listed['fatal']}", wait_seconds=5)
+    error = explained(server, listed["fatal"])
     culprit = error["culprit"]
     own = [frame for frame in error["stack"] if frame["own"]]
     return OutOfMemory(

@@ -7,7 +7,6 @@ import json
 import shlex
 import subprocess
 import sys
-import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -19,10 +18,9 @@ from mcp.types import ToolAnnotations
 from vramscope import __version__
 from vramscope_server.answers.anatomy import PredictionAnswer
 from vramscope_server.answers.compare import CompareAnswer
-from vramscope_server.cli.client import Failure, address, ask
+from vramscope_server.cli.client import Failure, address, ask, path_of
 from vramscope_server.cli.coding_agents import run_answers
 from vramscope_server.cli.coding_agents.quoted import NOTICE, quoted, said
-from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.cli.oom import explained_text
 from vramscope_server.cli.snapshot import report_of
 from vramscope_server.cli.trace_source import is_file, newest_recording
@@ -127,19 +125,21 @@ def made(server: str, *, may_run: bool) -> MCPServer[Any]:
             answer: PredictionAnswer = ask(
                 server, f"/recordings/{newest}/prediction", techniques=",".join(techniques or [])
             )
-        return {"notice": NOTICE, **answer, "page": f"{address(server)}/runs/{_named(run)}/anatomy"}
+            page = f"{address(server)}/runs/{path_of(server, run)}/anatomy"
+        return {"notice": NOTICE, **answer, "page": page}
 
     @offered.tool(annotations=_READS)
     def what_if_settings(run: str, settings: list[str] | None = None) -> dict[str, Any]:
         """Replay a run's newest recording under other allocator settings, as expandable_segments:True."""
         with _refusals():
             if is_file(run):
-                raise Failure(f"{run!r} looks like a file; this tool takes runs.", BAD_ARGUMENTS)
+                raise ToolError(said(f"{run!r} looks like a file; this tool takes runs."))
             rows = rows_of(server, run, settings or [], None)
+            page = f"{address(server)}/runs/{path_of(server, run)}/fragmentation"
         return {
             "notice": NOTICE,
             "rows": [{name: row.get(name) for name in _SETTING} for row in rows],
-            "page": f"{address(server)}/runs/{_named(run)}/fragmentation",
+            "page": page,
         }
 
     @offered.tool(annotations=_READS)
@@ -190,14 +190,13 @@ def made(server: str, *, may_run: bool) -> MCPServer[Any]:
         @offered.tool(annotations=ToolAnnotations(read_only_hint=False, open_world_hint=True))
         def dry_run(command: str, card: str = "", folder: str = ".") -> dict[str, Any]:
             """Run a training for three steps on an emulated GPU: does it fit on this card? It executes the command."""
-            return _dry_run(shlex.split(command), card, Path(folder))
+            try:
+                words = shlex.split(command)
+            except ValueError as fault:
+                raise ToolError(f"The command cannot be split into words: {fault}.") from None
+            return _dry_run(words, card, Path(folder))
 
     return offered
-
-
-def _named(run: str) -> str:
-    """A run in the address of its page."""
-    return urllib.parse.quote(run, safe="")
 
 
 def _dry_run(command: list[str], card: str, folder: Path) -> dict[str, Any]:
