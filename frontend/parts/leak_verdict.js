@@ -80,7 +80,7 @@ export function figures({ leaks: listed, scans, leaked_bytes: retained, graphs_a
     cell(
       "slope",
       "Growth per step",
-      isKnown(floor.slope_bytes_per_step) ? perStep(floor.slope_bytes_per_step) : UNKNOWN,
+      growthPerStep(floor),
       slopeNote(floor),
     ),
     cell(
@@ -112,8 +112,17 @@ function holdersNote(leaks) {
   return nodes > tensors ? `${who}, and about ${bytes(nodes)} of autograd nodes` : who;
 }
 
+/** A rise in a few jumps has a slope, but is no growth of each step: the API then leaves `growing` open. */
+const risesInJumps = (floor) => isKnown(floor.slope_bytes_per_step) && floor.growing === null;
+
+function growthPerStep(floor) {
+  if (risesInJumps(floor)) return "in jumps";
+  return isKnown(floor.slope_bytes_per_step) ? perStep(floor.slope_bytes_per_step) : UNKNOWN;
+}
+
 function slopeNote(floor) {
   if (!isKnown(floor.slope_bytes_per_step)) return "too few steps";
+  if (risesInJumps(floor)) return "level between them";
   return `± ${bytes(floor.smallest_detectable_bytes_per_step)} over ${count(floor.steps)} steps`;
 }
 
