@@ -11,7 +11,7 @@ import pytest
 
 from vramscope.leaks.holders import drains
 from vramscope.leaks.scan.object_children import children
-from vramscope.leaks.verdict.history import slows
+from vramscope.leaks.verdict.history import fills_slots
 from vramscope.process.frames import is_running
 
 HAS_COLUMNS = sys.version_info >= (3, 11)
@@ -100,15 +100,39 @@ def test_a_running_frame_is_told_from_one_that_has_returned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "slow"),
+    ("tensors", "elements", "fills"),
     [
-        ([3, 7, 11, 15, 21, 29], False),
-        ([3, 6, 9, 10, 11, 12], True),
-        ([3, 3, 3], False),
-        ([1, 9, 14, 22, 28, 40], False),
+        ([3, 7, 11], [40, 40, 40], True),
+        ([3, 7, 11], [3, 7, 11], False),
+        ([30, 41, 52], [40, 40, 40], False),
+        ([3], [40], False),
     ],
 )
-def test_a_number_that_rises_less_and_less_is_known(counts: list[int], slow: bool) -> None:
-    steps = [3, 7, 11, 15, 21, 29]
-    seen = [SimpleNamespace(iteration=at, tensors=count) for at, count in zip(steps, counts, strict=False)]
-    assert slows(seen) is slow  # type: ignore[arg-type]
+def test_tensors_that_fill_places_of_a_container_are_known(
+    tensors: list[int], elements: list[int], fills: bool
+) -> None:
+    seen = [SimpleNamespace(tensors=one, elements=size) for one, size in zip(tensors, elements, strict=True)]
+    assert fills_slots(seen) is fills  # type: ignore[arg-type]
+
+
+def limits_by_length(pool, size, image):
+    if len(pool) < size:
+        pool.append(image)
+
+
+def prints_every_fiftieth(pool, image):
+    pool.append(image)
+    if len(pool) % 50 == 0:
+        print(len(pool))
+
+
+def compares_elsewhere(pool, size):
+    return len(pool) < size
+
+
+@pytest.mark.parametrize(
+    ("function", "limited"),
+    [(limits_by_length, True), (prints_every_fiftieth, False), (compares_elsewhere, False)],
+)
+def test_a_limit_in_the_code_is_found(function, limited: bool) -> None:
+    assert drains.is_limited([function.__code__], "pool") is limited

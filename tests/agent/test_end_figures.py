@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from vramscope.leaks.end_numbers import BY_MEMORY, MemorySinceScan, at_end
+from vramscope.leaks.end_numbers import BY_MEMORY, MemorySinceScan, at_end, has_gone_on
 from vramscope.memory.peak_counters import Interval
 from vramscope.protocol import messages
+from vramscope.protocol.series import UNKNOWN
 from vramscope.steps.phase import FORWARD
 from vramscope.steps.records import PhaseInterval
 
@@ -97,3 +98,16 @@ def test_steps_without_a_known_peak_tell_no_effect() -> None:
     assert end == msgspec.structs.replace(
         leak("cycle", growth=None), held_bytes=30 * MIB, count=30, exclusive_bytes=30 * MIB, last_step=11
     )
+
+
+@pytest.mark.parametrize(
+    ("after", "gone_on"),
+    [
+        ([(101 + step) * MIB for step in range(20)], True),
+        ([100 * MIB] * 20, False),
+        ([100 * MIB] * 5, True),  # too few steps to show that it ended
+        ([UNKNOWN] * 20, True),
+    ],
+)
+def test_memory_shows_whether_a_container_that_may_fill_up_still_grows(after: list[int], gone_on: bool) -> None:
+    assert has_gone_on([leak()], memory(100 * MIB, after)) is gone_on

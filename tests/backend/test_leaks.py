@@ -486,6 +486,20 @@ def test_where_the_floor_rises_beside_what_is_held_that_is_told(server: RunningS
     assert "It does not grow." not in verdict["sentence"]
 
 
+def test_a_container_that_may_fill_up_is_named_and_is_no_leak(server: RunningServer) -> None:
+    agent = growing_run(server, 64 * MIB)
+    filling = [leak("tensor-growth", "cache.by_id", held_bytes=5 * MIB), leak("tensor-growth", "seen")]
+    server.send(agent, scan(filling=[msgspec.to_builtins(one) for one in filling]))
+    report = leaks_of(server, agent)
+    assert report["leaks"] == [] and report["verdict"]["level"] == "unknown"
+    sentence = report["verdict"]["sentence"]
+    assert sentence.startswith("Memory after each step rises by 64.0 MiB per step")
+    assert ": at this pace, out of memory after about 761 more steps" in sentence
+    assert "cache.by_id" in sentence or "seen" in sentence
+    assert "and 1 more container" in sentence and "found no holder" not in sentence
+    assert not row_of(server, agent)["leaks"]
+
+
 def test_where_the_floor_of_the_card_rises_that_comes_first(server: RunningServer) -> None:
     agent = growing_run(server, 64 * MIB)
     server.send(agent, scan(leak("tensor-growth", "collected", **HOSTED)))

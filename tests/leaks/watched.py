@@ -63,6 +63,7 @@ def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[s
     try:
         with steps.watched(), contextlib.redirect_stdout(io.StringIO()):
             loop(device)
+        detector.report_filling()
     finally:
         recorder.close()
         hooks.remove()

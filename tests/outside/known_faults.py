@@ -17,10 +17,4 @@ KNOWN_FAULTS: Final[dict[str, str]] = {
     "88_competitive_pair": "wrong",
     "94_natural_newton": "silent",
     "97_batch_size_search": "silent",
-    "103_temporal_ensembling": "wrong",
-    "105_reservoir_rehearsal": "wrong",
-    "111_growing_bptt_window": "wrong",
-    "113_consensus_game": "wrong",
-    "115_cached_teacher": "wrong",
-    "117_kfac": "wrong",
 }

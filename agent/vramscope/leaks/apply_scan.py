@@ -32,6 +32,8 @@ def conclude(
     iteration: int,
 ) -> None:
     """Judge the groups of a scan and bring the findings up to date."""
+    if not context.evaluated_batches:
+        registry.begin_scan()
     for verdict in judge.judge(groups, live_bytes, context, iteration):
         registry.add(verdict)
     registry.withdraw(judge.settled)

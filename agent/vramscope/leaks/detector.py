@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from vramscope.leaks import memory_after_step
@@ -37,8 +36,6 @@ from vramscope.steps.records import AfterStep
 if TYPE_CHECKING:
     from vramscope.steps.clock import StepClock
     from vramscope.steps.records import PhaseInterval
-
-_allocated_bytes = attrgetter("allocated_bytes")
 
 
 class LeakDetector:
@@ -149,7 +146,7 @@ class LeakDetector:
         cuts = intervals[-1].cuts
         self._live_blocks.end_step()
         self._end_iteration(may_skip=True)
-        after_step_bytes = self.after_step.add(sum(map(_allocated_bytes, cuts)) if cuts else None, intervals)
+        after_step_bytes = self.after_step.add(sum(cut.allocated_bytes for cut in cuts) if cuts else None, intervals)
         if self.after_step.rises and not self._schedule.rescan_at:  # (else the reason is known)
             self._schedule.suspect("memory after each step rises")
         if self._loop.has_hidden_forward and self.is_due:
@@ -245,7 +242,12 @@ class LeakDetector:
 
     def end(self) -> None:
         """The training has ended: report the figures of now."""
+        self.report_filling()
         self._registry.end(self.after_step.since_scan)
+
+    def report_filling(self) -> None:
+        """No more iterations follow: what might have filled up and has grown until now is reported."""
+        self._registry.report_filling(self.after_step.since_scan)
 
     def close(self) -> None:
         """The session ends."""

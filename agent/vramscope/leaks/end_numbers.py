@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from vramscope.leaks.policy import POLICY
 from vramscope.protocol import messages
 from vramscope.protocol.series import UNKNOWN
 
@@ -64,6 +65,17 @@ class MemorySinceScan:
         if self.peak_bytes == UNKNOWN or self._at_scan == UNKNOWN:
             return None
         return max(0, self.peak_bytes - self.work_bytes - (self._at_scan - held_bytes))
+
+
+def has_gone_on(growing: Sequence[messages.Leak], memory: MemorySinceScan) -> bool:
+    """Whether memory rose since the last scan as fast as what grew at it. True if too few steps ended or its rise is unknown."""
+    expected = sum(max(0.0, leak.growth_bytes_per_step or 0.0) for leak in growing if leak.peak_effect_bytes)
+    risen = memory.risen_bytes
+    return (
+        risen is None
+        or memory.steps < POLICY.tensor_growth_iterations
+        or risen >= (1 - DOUBT) * expected * memory.steps
+    )
 
 
 def at_end(leaks: Sequence[messages.Leak], memory: MemorySinceScan, step: int) -> list[messages.Leak]:

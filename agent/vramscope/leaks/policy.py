@@ -124,6 +124,9 @@ class LeakPolicy:
     """Tensors from which a container grows by number, not by size. Higher: short lists are missed. Lower: pairs are lists."""
     drained_patience: int = 2
     """Factor on the iterations where the code also removes entries. Higher: reported later. Lower: bounded queues are reported."""
+    filling_iterations: int = 192
+    """Iterations for which a container that may fill up is not reported before the run ends: a cache by key, a pool with a limit in
+    the code. Higher: reported later. Lower: reported before it is full."""
     call_patience: int = 4
     """Factor where an iteration is a call. Higher: reported later. Lower: one generation of text or images is reported."""
     model_cache_calls: int = 800
@@ -134,9 +137,6 @@ class LeakPolicy:
     """Share of the iterations that counts as recent. Higher: a stop is seen later. Lower: noise looks like a stop."""
     recent_pace: float = 3 / 4
     """Least recent pace, as a share of the whole. Higher: growth in bursts is missed. Lower: caches that fill up are reported."""
-    second_half_pace: float = 0.7
-    """Least pace of the second half, as a share of the first. Higher: leaks of uneven steps are reported later. Lower: caches whose
-    last keys come are reported."""
     steady_pace: float = 1 / 2
     """Least pace of a lengthening tensor in each part. Higher: uneven growth is missed. Lower: varying sizes are reported."""
     settling_share: float = 1 / 3

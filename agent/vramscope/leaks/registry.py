@@ -10,7 +10,7 @@ import msgspec
 
 from vramscope.leaks.autograd.dropped_graphs import DroppedGraph, GraphOrigin
 from vramscope.leaks.autograd.graph_walk import NODE_BYTES
-from vramscope.leaks.end_numbers import MemorySinceScan, at_end
+from vramscope.leaks.end_numbers import MemorySinceScan, at_end, has_gone_on
 from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.holder_bytes import MOST_WORDS, HeldMemory
 from vramscope.leaks.holders.key import HolderKey, HolderKind
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from vramscope.steps.records import PhaseInterval
 
 MOST_LEAKS: Final = 64
+MOST_FILLING: Final = 8
 DROPPED: Final = "no variable: each batch builds and drops the graph of the output of "
 """Holder of graphs that no variable retains, before the module's name."""
 AT_ITS_END: Final = "Not measured: an evaluation has no steps. This memory would be free at its end."
@@ -68,6 +69,9 @@ class FindingRegistry:
         self._leaks: dict[FindingKey, messages.Leak] = {}
         self._fullest: dict[FindingKey, messages.Leak] = {}
         """Findings on containers that may be emptied, as of the scan that saw the most."""
+        self._filling: dict[FindingKey, messages.Leak] = {}
+        """Containers that grew at the newest scan and may fill up. They are reported if they grow until the end."""
+        self._filling_before: dict[FindingKey, messages.Leak] = {}
         self._closed: dict[FindingKey, messages.ClosedLeak] = {}
         self._reported: set[FindingKey] = set()
         self._frees_graphs_alone: dict[FindingKey, bool] = {}
@@ -101,6 +105,17 @@ class FindingRegistry:
             self._reason += f"; bytes extrapolated to step {self._clock.step} from the memory after each step"
             self._send()
 
+    def report_filling(self, memory: MemorySinceScan) -> None:
+        """Report containers that might have filled up and have grown until now, as far as memory shows it."""
+        filling, self._filling = self._filling, {}
+        if not filling:
+            return
+        if has_gone_on([*filling.values(), *self._leaks.values()], memory):
+            for key, leak in filling.items():
+                self._put(key, leak)
+            self._reason += "; still growing at the end"
+        self._send()
+
     def _send(self) -> None:
         self._report(
             messages.Scan(
@@ -112,18 +127,23 @@ class FindingRegistry:
                 not_scanned=self._not_scanned,
                 leaks=sorted(self._leaks.values(), key=lambda leak: -leak.held_bytes)[:MOST_LEAKS],
                 closed=list(self._closed.values())[-MOST_LEAKS:],
+                filling=sorted(self._filling.values(), key=lambda leak: -leak.held_bytes)[:MOST_FILLING],
             )
         )
+
+    def begin_scan(self) -> None:
+        """All holders are about to be judged again."""
+        self._filling_before, self._filling = self._filling, {}
 
     def add(self, verdict: HolderVerdict) -> None:
         """Add a finding, or update it."""
         group, holder, kind = verdict.group, verdict.group.holder, verdict.kind
         key = FindingKey(kind, holder.key)
-        if not verdict.waits and not self._says_more(verdict):
+        if verdict.waits is None and not self._says_more(verdict):
             return
         for part in verdict.speaks_for:
             self._close(part, Reason.REPLACED)
-        known = self._leaks.get(key) or self._fullest.get(key)
+        known = self._leaks.get(key) or self._fullest.get(key) or self._filling_before.get(key)
         effect = self._effect(verdict, key, known)
         step = self._clock.step
         words = verdict.advice
@@ -148,11 +168,15 @@ class FindingRegistry:
         if is_unknown and (place := frames.user_line()) is not None:
             file, line, function = place  # where the evaluation runs
             leak = msgspec.structs.replace(leak, file=file, line=line, function=function)
-        if verdict.waits or verdict.emptied_after is not None:
+        if verdict.waits is Reason.MAY_FILL_UP:
+            if verdict.reason is not Reason.STILL_MORE:
+                self._filling[key] = leak
+            return
+        if verdict.waits is not None or verdict.emptied_after is not None:
             if known is not None and known.held_bytes + known.node_bytes > leak.held_bytes + leak.node_bytes:
                 leak = msgspec.structs.replace(known, last_step=step, why=leak.why)
             self._fullest[key] = leak
-        if not verdict.waits:
+        if verdict.waits is None:
             self._frees_graphs_alone[key] = verdict.freed_bytes < group.held_bytes
             self._put(key, emptied_periodically(leak, verdict.emptied_after))
 
@@ -163,8 +187,10 @@ class FindingRegistry:
 
     @property
     def has_open_growth(self) -> bool:
-        """True while a finding claims growth that a bound reached later would refute."""
-        return any(leak.kind == "tensor-growth" and leak.emptied_after is None for leak in self._leaks.values())
+        """True while a container grows that may reach a bound later."""
+        return bool(self._filling) or any(
+            leak.kind == "tensor-growth" and leak.emptied_after is None for leak in self._leaks.values()
+        )
 
     @property
     def names_holders(self) -> bool:

@@ -194,6 +194,8 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True, tag="scan"):
     leaks: Annotated[list[Leak], msgspec.Meta(max_length=64)]
     closed: Annotated[list[ClosedLeak], msgspec.Meta(max_length=64)] = []
     """Findings of this session that were withdrawn, emptied or replaced, oldest first."""
+    filling: Annotated[list[Leak], msgspec.Meta(max_length=8)] = []
+    """Containers that grow and may fill up, such as a cache by key. They become leaks if they grow long enough."""
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True, tag="overhead"):

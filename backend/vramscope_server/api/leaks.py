@@ -32,7 +32,7 @@ from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact, list_artifacts
-from vramscope_server.store.leaks import merge_leaks
+from vramscope_server.store.leaks import merge_filling, merge_leaks
 from vramscope_server.store.list_row import seconds
 from vramscope_server.store.run_queries import load_scans
 from vramscope_server.store.run_states import display_skew_ns
@@ -86,6 +86,7 @@ def get_leaks(
         models_slope=of_models,
         growing_peaks=peaks if work else None,
         ran_out=bool(record.out_of_memory or record.oom_records),
+        filling=merge_filling(found.scan for found in looked.values()),
         not_scanned=next((found.scan.not_scanned for found in looked.values() if found.scan.not_scanned), ""),
     )
     scans: list[LeakScan] = [

@@ -57,6 +57,14 @@ def merge_leaks(scans: Mapping[int, messages.Scan], run_peak_bytes: int | None =
     return sorted(merged, key=_badness, reverse=True)
 
 
+def merge_filling(scans: Iterable[messages.Scan]) -> list[messages.Leak]:
+    """Containers that may fill up, the largest first; of those that several ranks have, the largest."""
+    largest: dict[str, messages.Leak] = {}
+    for leak in sorted((leak for scan in scans for leak in scan.filling), key=lambda leak: leak.held_bytes):
+        largest[_id(leak)] = leak
+    return sorted(largest.values(), key=lambda leak: -leak.held_bytes)
+
+
 class LeakColumns(TypedDict):
     """Columns of a run's row about leaks; all None before the first scan."""
 

@@ -66,6 +66,8 @@ class Line(NamedTuple):
     """True if it takes a slice."""
     augments: bool
     """True if it has an in-place operation such as +=."""
+    compares: bool
+    """True if it asks whether one value is less or more than another."""
     calls: bool
     constant: bool
     """True if it stores only constants or empty containers: an initialisation."""
@@ -118,7 +120,7 @@ class _Draft:
         self.attributes_loaded: set[str] = set()
         self.attributes_stored: set[str] = set()
         self.adds = self.augments = self.calls = False
-        self.removes = self.overwrites = self.cuts = False
+        self.removes = self.overwrites = self.cuts = self.compares = False
         self.computes = False
         self.depth = 0
         self.texts: set[str] = set()
@@ -193,6 +195,9 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             draft.removes = True
         elif operation in ("BUILD_SLICE", "BINARY_SLICE"):
             draft.cuts = draft.computes = True
+        elif operation == "COMPARE_OP":
+            draft.compares |= "<" in str(argument) or ">" in str(argument)
+            draft.computes = True
         elif operation.startswith("INPLACE_") or (operation == "BINARY_OP" and str(instruction.argrepr).endswith("=")):
             draft.augments = draft.computes = True
         elif operation.startswith(("CALL", "BINARY_")):
@@ -231,6 +236,7 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             draft.overwrites,
             draft.cuts,
             draft.augments,
+            draft.compares,
             draft.calls,
             constant,
             draft.depth,

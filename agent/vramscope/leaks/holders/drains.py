@@ -83,6 +83,18 @@ def emptied_elsewhere(
     return None
 
 
+def is_limited(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> bool:
+    """True if a function that adds to the container of that name compares its length: ``if len(pool) < size``."""
+    return any(_limits(part, name, attribute=attribute) for code in codes for part in with_inner(code))
+
+
+def _limits(code: types.CodeType, name: str, *, attribute: bool) -> bool:
+    if not has_variable(code, name):
+        return False
+    its = [line for line in lines_of(code) if _loads(line, name, attribute=attribute)]
+    return any(line.adds for line in its) and any(line.compares and "len" in line.loads for line in its)
+
+
 def is_handed_out(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> bool:
     """True if a generator fills the container of that name and hands out what is in it: ``yield from self.cache``.
 

@@ -8,7 +8,7 @@ import itertools
 import re
 import sys
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType
 from typing import Final, NamedTuple
 
@@ -61,6 +61,10 @@ class Holder(NamedTuple):
     """True if it is reached through a module."""
     drained: bool = False
     """True if the code also removes from it or overwrites it: it may have a bound that is not reached yet."""
+    limited: bool = False
+    """True if the code that adds to it compares its length (drains.py)."""
+    keyed: bool = False
+    """True for a container by key, such as a dict: it grows no more when the keys come again."""
     cut: bool = False
     """True if a line keeps only a slice of a tensor that it makes longer (drains.py)."""
     handed_out: bool = False
@@ -145,6 +149,8 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
         variable=len(links) == 1,
         in_model=any(_is_module(link.kind) for link in links),
         drained=is_container and taking is not None,
+        limited=is_container and _is_limited(links, codes),
+        keyed=issubclass(last.kind, Mapping) or in_cached_function,
         cut=not is_container and _is_cut(links, codes),
         handed_out=is_container and _is_handed_out(links, codes),
         emptied_at=(taking.code.co_filename, taking.number, taking.code.co_name) if taking and taking.whole else None,
@@ -286,6 +292,11 @@ def _begun_anew(links: list[Path], codes: Codes) -> Drain | None:
 def _is_cut(links: list[Path], codes: Codes) -> bool:
     found = _own_name(links, codes)
     return found is not None and drains.is_cut(found[0], found[1], attribute=found[2])
+
+
+def _is_limited(links: list[Path], codes: Codes) -> bool:
+    found = _own_name(links, codes)
+    return found is not None and drains.is_limited(found[0], found[1], attribute=found[2])
 
 
 def _is_handed_out(links: list[Path], codes: Codes) -> bool:

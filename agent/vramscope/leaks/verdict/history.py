@@ -35,6 +35,8 @@ class Observation:
     """To the tensors."""
     input_elements: int = 0
     """Elements of the newest input of the model; 0 if unknown."""
+    elements: int = 0
+    """Elements of the container, tensors or not; 0 where it has no length."""
 
 
 class HolderHistory:
@@ -120,18 +122,15 @@ def rises(scans: list[Observation], value: Callable[[Observation], int], iterati
     return pace >= POLICY.recent_pace * gained / span
 
 
-def slows(seen: Sequence[Observation]) -> bool:
-    """True if the number of tensors rises less and less from the first half to the second: a cache whose keys have nearly all come.
+def gains_elements(seen: Sequence[Observation]) -> bool:
+    """True if the container itself has more elements than at the first scan, and not only what is in them."""
+    return seen[-1].elements > seen[0].elements
 
-    A leak grows at one rate. :func:`rises` compares only the newest part with the whole.
-    """
-    first, last = seen[0], seen[-1]
-    half = (first.iteration + last.iteration) / 2
-    middle = min(seen, key=lambda one: abs(one.iteration - half))
-    before, after = middle.iteration - first.iteration, last.iteration - middle.iteration
-    if before <= 0 or after <= 0:
-        return False
-    return (last.tensors - middle.tensors) / after < POLICY.second_half_pace * (middle.tensors - first.tensors) / before
+
+def fills_slots(seen: Sequence[Observation]) -> bool:
+    """True if tensors take the places of what was in the container before: ``cache = [None] * batches``. It ends when all are."""
+    now = seen[-1]
+    return len(seen) > 1 and now.tensors <= now.elements == seen[0].elements
 
 
 def lengthens(scans: list[Observation], iterations: int, least_scans: int) -> bool:

@@ -38,8 +38,8 @@ class HolderVerdict:
     """Bytes that no other known holder retains."""
     per: str = "step"
     """Unit of ``age`` and ``growth``."""
-    waits: bool = False
-    """True where the container may yet be emptied; not reported before."""
+    waits: Reason | None = None
+    """Why it is not reported yet: the container may be emptied, or may fill up. None where it is reported."""
     emptied_after: int | None = None
     """Iterations from one emptying to the next; None if none was seen."""
     speaks_for: frozenset[FindingKey] = frozenset()

@@ -22,6 +22,7 @@ from vramscope.leaks.verdict.history import (
     Observation,
     bytes_per_iteration,
     bytes_per_step,
+    gains_elements,
     has_settled,
     has_shrunk,
     is_plain_and_dead,
@@ -77,8 +78,8 @@ class Judge:
             history = self._histories[verdict.group.holder.key]
             if not any(one is verdict for one in reported):
                 history.suspect(Reason.SAME_AS_ANOTHER, step)
-            elif verdict.waits:
-                history.move(HolderState.SUSPECTED, Reason.MAY_BE_EMPTIED, step)
+            elif verdict.waits is not None:
+                history.move(HolderState.SUSPECTED, verdict.waits, step)
             else:
                 history.move(HolderState.REPORTED, verdict.reason, step)
             verdict.why = tuple(history.transitions)
@@ -266,6 +267,7 @@ class Judge:
             nodes=group.nodes,
             references=group.references,
             input_elements=context.input_elements,
+            elements=group.holder.size or 0,
         )
 
     def _verdict(self, kind: LeakKind, group: HeldMemory, context: ScanContext, growth: float | None) -> HolderVerdict:
@@ -288,7 +290,10 @@ class Judge:
                 cycle = history.accumulation = AccumulationCycle(kind.name, start_of_growth(scans), self._iteration)
                 cycle.watch(_living(group))
             cycle.full_scans += context.ends_epoch or now.iteration == cycle.next_full(now.iteration - 1)
-            found.waits = not context.evaluating and self._waits(holder, cycle, now, context)
+            if not context.evaluating and self._waits(holder, cycle, now, context):
+                found.waits = Reason.MAY_BE_EMPTIED
+            elif kind.name == "tensor-growth" and _may_fill_up(group, cycle, scans):
+                found.waits = Reason.MAY_FILL_UP
             found.emptied_after = cycle.after
         elif kind.chain and context.per == "step":
             restarts = history.restarts
@@ -306,6 +311,15 @@ class Judge:
             and now.held_bytes < self._considerable_bytes
             and cycle.may_be_emptied_yet(now.iteration, context.epoch_ended)
         )
+
+
+def _may_fill_up(group: HeldMemory, cycle: AccumulationCycle, scans: Sequence[Observation]) -> bool:
+    """True where growth may end by itself: each key comes once, or the code limits the number or puts new elements in the place of
+    old ones. (Nobody means a container to be filled with whole models.)"""
+    holder = group.holder
+    may = holder.limited or holder.drained or (holder.keyed and gains_elements(scans))
+    waited = scans[-1].iteration - cycle.started >= POLICY.filling_iterations
+    return may and not waited and cycle.after is None and not group.models
 
 
 def _count_exclusive(verdicts: list[HolderVerdict], groups: Sequence[HeldMemory]) -> None:

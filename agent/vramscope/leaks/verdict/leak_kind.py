@@ -12,7 +12,7 @@ from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.holder_bytes import HeldMemory
 from vramscope.leaks.holders.key import HolderKind
 from vramscope.leaks.policy import POLICY
-from vramscope.leaks.verdict.history import Observation, lengthens, rises, slows
+from vramscope.leaks.verdict.history import Observation, fills_slots, lengthens, rises
 from vramscope.leaks.verdict.scan_context import ScanContext, iterations_since
 from vramscope.leaks.verdict.states import Reason
 
@@ -141,7 +141,9 @@ class Classification:
         if self._is_bounded() or holder.handed_out or now.held_bytes < self.material_bytes:
             return None
         if holder.container and now.tensors >= POLICY.container_tensors:
-            leaks, reason = self._number_rises() and not slows([*self.before, now]), Reason.TENSORS_INCREASE
+            seen = [*self.before, now]
+            leaks = self._number_rises() and not fills_slots(seen)
+            reason = Reason.TENSORS_INCREASE
         else:
             patience = _patience(holder, self.context.per)
             leaks = (

@@ -27,6 +27,7 @@ class Reason(enum.Enum):
     MORE_THAN_BEFORE = "more-than-before"
     OVERLAPS_ONCE = "overlaps-once"
     MAY_BE_EMPTIED = "may-be-emptied"
+    MAY_FILL_UP = "may-fill-up"
     SAME_AS_ANOTHER = "same-as-another"
     # reported
     OVERLAPS_EACH_STEP = "overlaps-always"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from vramscope.protocol import messages
 from vramscope.protocol.series import OVERLAPS
 from vramscope_server.analysis.number_format import amount, count, duration
 from vramscope_server.analysis.series.trend import MIN_STEPS, Trend
@@ -76,6 +77,7 @@ def leak_verdict(
     growing_peaks: Trend | None = None,
     not_scanned: str = "",
     ran_out: bool = False,
+    filling: Sequence[messages.Leak] = (),
 ) -> RunLeakVerdict:
     """What a run's leaks come to.
 
@@ -90,6 +92,7 @@ def leak_verdict(
     growing_peaks the fit of the highest allocated memory of steps, if the steps themselves grow (:func:`work_grows`)
     not_scanned   what the newest scan left out; "": nothing
     ran_out       there was an out-of-memory error, whose own diagnosis searches for holders
+    filling       containers that grow and may fill up, the largest first
     """
     end = _end(steps_left, seconds_left) if ran_out_step is None else f": memory ran out in step {count(ran_out_step)}"
     on_card = [leak for leak in leaks if not leak["on_host"]]
@@ -109,6 +112,9 @@ def leak_verdict(
     kept = "" if not leaks else f" {_kept_on_host(leaks)}"
     left_out = f" The last scan left out {not_scanned}." if not_scanned else ""
     scans = f"A scan found no holder.{left_out}" if looked else f"The agent has not scanned{'' if ended else ' yet'}."
+    if filling:
+        end = end.replace(": out of memory", ": at this pace, out of memory")
+        scans = f"{_filling(filling)}{left_out}"
     if not looked and ran_out:
         scans += " For what was retained at the out-of-memory error, see `vramscope oom` or the page Out of memory."
     if floor is not None and floor.growing and models_slope is not None:
@@ -124,12 +130,15 @@ def leak_verdict(
             f"The steps themselves need more and more: their peak rises by {of_peaks}. A longer batch does that. {scans}{kept}",
         )
     if floor is not None and floor.growing:
-        return RunLeakVerdict("growth", f"Memory after each step rises by {_slope(floor)}{end}. {scans}{kept}")
+        level: Literal["unknown", "growth"] = "unknown" if filling else "growth"
+        return RunLeakVerdict(level, f"Memory after each step rises by {_slope(floor)}{end}. {scans}{kept}")
     if floor is not None and floor.rises_in_jumps:
         jumps = "one jump" if floor.jumps == 1 else f"{count(floor.jumps)} jumps"
         return RunLeakVerdict(
             "unknown", f"Memory after each step has risen in {jumps}, and is level between them. {scans}{kept}"
         )
+    if filling:
+        return RunLeakVerdict("unknown", f"{scans}{kept}")
     if leaks:
         return RunLeakVerdict("host", kept.strip())
     if steps == 0:
@@ -140,6 +149,15 @@ def leak_verdict(
         if looked
         else RunLeakVerdict("unknown", f"{scans} {still}")
     )
+
+
+def _filling(filling: Sequence[messages.Leak]) -> str:
+    first = filling[0]
+    where = "" if first.file is None else f" ({source_place(first.file, first.line)})"
+    more = len(filling) - 1
+    others = f", and {count(more)} more container{'s' if more > 1 else ''}" if more else ""
+    grows = f"{first.name}{where} grows: {amount(first.held_bytes)} so far{others}"
+    return f"{grows}. Its code suggests that it fills up; if it does not, it is reported as a leak."
 
 
 def fits_when_full(leaks: Sequence[Mapping[str, Any]], room_bytes: float | None) -> bool:
@@ -245,8 +263,13 @@ def _how_much(leak: Mapping[str, Any]) -> str:
 
 def place(leak: Mapping[str, Any]) -> str:
     """``train.py:87``: the file's name without its path."""
-    name = str(leak["file"]).replace("\\", "/").rpartition("/")[2]
-    return name if leak["line"] is None else f"{name}:{leak['line']}"
+    return source_place(str(leak["file"]), leak["line"])
+
+
+def source_place(file: str, line: int | None) -> str:
+    """The same of a file and a line."""
+    name = file.replace("\\", "/").rpartition("/")[2]
+    return name if line is None else f"{name}:{line}"
 
 
 def _slope(floor: Trend) -> str:
