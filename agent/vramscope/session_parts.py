@@ -44,6 +44,7 @@ from vramscope.steps.patches.cuda_graphs import UNSEEN, ReplayPatch
 from vramscope.steps.peaks_after_last_step import tails_of
 from vramscope.steps.records import StepRecord
 from vramscope.techniques.detector import TechniqueDetector
+from vramscope.trackers.mirror import TrackerMirror
 from vramscope.transport.ring import Ring
 from vramscope.transport.sender import Sender
 from vramscope.transport.spool import Spool
@@ -122,6 +123,7 @@ class SessionParts:
             on_sample=recent.put,
             on_steps=self._on_steps,
         )
+        self._mirror = TrackerMirror(settings.mirror, self.url, self._ring.put, lambda: self._leaks)
         self._lifecycle = Lifecycle(self)
         loss: LossWatch | None = None
         if settings.loss:
@@ -204,6 +206,7 @@ class SessionParts:
                 self._detector.questions.recording = self._recorder
         self._profiler.begin()
         self._sender.start()
+        self._mirror.start()
         self._oom.begin()
         self._lifecycle.begin()
         watch_forks(self)
@@ -255,6 +258,7 @@ class SessionParts:
         self._sampler.stop()
         if self._oom is not None:
             self._oom.end()
+        self._mirror.stop("" if self._oom is None else self._oom.verdict)
         self._ring.put(
             messages.Ended(
                 time_ns=time.time_ns(),
@@ -382,15 +386,10 @@ class SessionParts:
     def _on_steps(self, steps: list[StepRecord]) -> None:
         self._recent.steps.put(steps)
         self._highest.put(steps)
+        self._mirror.figures.put(steps)
 
     def _run_peak_bytes(self) -> int | None:
-        """Highest allocated memory so far; None without a GPU."""
-        highest = self._highest.highest()
-        peaks = [counter.so_far().peak_allocated_bytes for counter in self._clock.counters]
-        return max([*peaks, *([] if highest is None else [highest.allocated_bytes])], default=None)
+        return self._highest.peak_bytes(self._clock.counters)
 
     def _peak_of(self, device: int) -> int:
-        for counter in self._clock.counters:
-            if counter.device == device:
-                return counter.peak_now()
-        return 0
+        return next((counter.peak_now() for counter in self._clock.counters if counter.device == device), 0)

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 MIB: Final = 1024 * 1024
+MIRRORS: Final = ("wandb", "mlflow", "tensorboard")
 BUDGET: Final = 0.02
 """Default share of the training's time that watching may take."""
 
@@ -95,6 +96,15 @@ def _tags(value: Any) -> tuple[str, ...]:
     if len(tags) > 64:
         raise InvalidValue("at most 64 tags, with commas between them")
     return tags
+
+
+def _mirrors(value: Any) -> tuple[str, ...]:
+    wanted = str(value).lower().replace(" ", "").split(",") if isinstance(value, str) else [str(one) for one in value]
+    if wanted == ["none"]:
+        return ()
+    if not set(wanted) <= set(MIRRORS):
+        raise InvalidValue(f"some of {', '.join(MIRRORS)}, with commas between them, or none")
+    return tuple(dict.fromkeys(wanted))
 
 
 def _yes_or_no(value: Any) -> bool:
@@ -218,6 +228,14 @@ class Settings:
     )
     tags: tuple[str, ...] = _setting("VRAMSCOPE_TAGS", (), _tags, "Tags of the run, with commas between them.", "none")
     disabled: bool = _setting("VRAMSCOPE_DISABLED", False, _yes_or_no, "1: attach does nothing.", "0")
+    mirror: tuple[str, ...] = _setting(
+        "VRAMSCOPE_MIRROR",
+        MIRRORS,
+        _mirrors,
+        "Trackers that get the memory figures while a run of theirs is active: wandb, mlflow, tensorboard, with commas between "
+        "them; or none.",
+        ",".join(MIRRORS),
+    )
     interval_ms: int = _setting(
         "VRAMSCOPE_INTERVAL_MS", 100, _whole(10, 60_000), "Milliseconds between two samples of the memory counters."
     )

@@ -116,6 +116,7 @@ const KINDS = {
   resumed: ["resumed", "the run resumed in a new process"],
   out_of_memory: ["out of memory", "an allocation failed"],
   notice: ["notice", null],
+  tracker: ["tracker", null],
   cell_error: ["a cell failed", "the run resumed"],
 };
 

@@ -23,7 +23,7 @@ LAYERS = (
     {"callbacks"},
     {"agent", "session", "session_parts", "launch", "measurement", "notebook"},
     {"leaks", "oom", "recording", "profiler", "techniques", "metrics", "dry_run"},
-    {"integrations", "sampling"},
+    {"integrations", "sampling", "trackers"},
     {"memory", "steps", "transport"},
     {"process", "guard", "settings"},
     {"oom_diagnosis"},

@@ -69,6 +69,8 @@ class OomRecorder:
         self._reported: OomRecord | None = None
         """Record of the error that ended a notebook's cell, or that a framework reported."""
         self._is_listening = False
+        self.verdict = ""
+        """Sentence on the error that ended the training; empty before that."""
         self.bystander = None if peer_signal is None else Bystander(clock, builder, peer_signal, self._send)
 
     def begin(self) -> None:
@@ -295,6 +297,7 @@ class OomRecorder:
     def _print(self, record: OomRecord, message: Message) -> None:
         """Print the diagnosis below the traceback."""
         diagnosis = diagnose(facts_of_record(record, message))
+        self.verdict = diagnosis.sentence
         terminal.say_once(f"oom {record.record}", diagnosis.sentence, every_rank=True)
         if diagnosis.first_aid:  # alone on its line: it may be a setting to copy
             terminal.say_once(f"oom fix {record.record}", diagnosis.first_aid, every_rank=True)

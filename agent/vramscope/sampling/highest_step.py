@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from vramscope.memory.peak_counters import PeakCounter
 from vramscope.protocol.messages import Tail
 from vramscope.protocol.series import PHASES
 from vramscope.steps.records import CategoryBytes, StepRecord
@@ -54,6 +55,12 @@ class HighestSteps:
     def highest(self) -> HighestStep | None:
         """The highest of any device; None before the first step on a device."""
         return max(self._of_device.values(), key=lambda one: one.allocated_bytes, default=None)
+
+    def peak_bytes(self, counters: Iterable[PeakCounter]) -> int | None:
+        """Highest allocated memory so far, the running step included; None without a GPU."""
+        highest = self.highest()
+        peaks = [counter.so_far().peak_allocated_bytes for counter in counters]
+        return max([*peaks, *([] if highest is None else [highest.allocated_bytes])], default=None)
 
     def _put(self, step: StepRecord, position: int, device: int) -> None:
         cuts = [(one.phase, one.cuts[position]) for one in step.intervals if position < len(one.cuts)]

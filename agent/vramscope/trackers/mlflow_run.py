@@ -1,0 +1,51 @@
+"""MLflow: the run that ``mlflow.start_run()`` has begun, on whichever thread; of nested runs the innermost.
+
+Active runs belong to a thread in MLflow 2.14 and later. Numbers are written by the run's id, as other threads must.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+
+class MlflowRun:
+    """See :class:`vramscope.trackers.tracker.Tracker`."""
+
+    name = "mlflow"
+    title = "MLflow"
+
+    def __init__(self) -> None:
+        self._run: Any = None
+
+    def find(self) -> bool:
+        fluent = sys.modules.get("mlflow.tracking.fluent")
+        stack = getattr(fluent, "_active_run_stack", None)
+        every_thread = getattr(stack, "get_all_thread_values", None)
+        stacks = [stack] if every_thread is None else list(every_thread().values())
+        runs = [run for runs in stacks for run in runs or ()]
+        self._run = runs[-1] if runs else None
+        return self._run is not None
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        metric, now_ms = sys.modules["mlflow"].entities.Metric, time.time_ns() // 1_000_000
+        metrics = [metric(name, value, now_ms, step) for name, value in values.items()]
+        self._client().log_batch(self._run.info.run_id, metrics=metrics)
+
+    def note(self, name: str, text: str) -> None:
+        self._client().set_tag(self._run.info.run_id, name, text)
+
+    def address(self) -> str:
+        uri, info = str(sys.modules["mlflow"].get_tracking_uri()), self._run.info
+        if not uri.startswith(("http://", "https://")):
+            return f"{uri}, run {info.run_id}"
+        return f"{uri.rstrip('/')}/#/experiments/{info.experiment_id}/runs/{info.run_id}"
+
+    def remove(self) -> None:
+        pass
+
+    @staticmethod
+    def _client() -> Any:
+        return sys.modules["mlflow"].tracking.MlflowClient()

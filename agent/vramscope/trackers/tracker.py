@@ -1,0 +1,34 @@
+"""What the agent asks of a tracker. Its own thread calls all methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class Tracker(Protocol):
+    """One tool. No method imports it: it is used only where the program has imported it."""
+
+    name: str
+    """Name in VRAMSCOPE_MIRROR."""
+    title: str
+
+    def find(self) -> bool:
+        """Find the active run. False: there is none."""
+        ...
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Log numbers in the active run. ``step``: number of the optimizer step, for a tool without steps of its own."""
+        ...
+
+    def note(self, name: str, text: str) -> None:
+        """Store a text in the active run."""
+        ...
+
+    def address(self) -> str:
+        """Address or folder of the active run; empty if it has none."""
+        ...
+
+    def remove(self) -> None:
+        """Undo what ``find`` has changed in the tool. The thread may still be within another method."""
+        ...
