@@ -21,7 +21,7 @@ FRAMEWORKS = {"torch", "transformers", "lightning", "pytorch_lightning", "lightn
 # Packages of the agent from top to bottom. An import may only go down, or stay within its package.
 LAYERS = (
     {"callbacks"},
-    {"agent", "session", "session_parts", "launch", "measurement", "notebook"},
+    {"agent", "session", "session_parts", "launch", "measured_test", "measurement", "notebook"},
     {"leaks", "oom", "recording", "profiler", "techniques", "metrics", "dry_run"},
     {"integrations", "sampling", "trackers"},
     {"memory", "steps", "transport"},
@@ -31,7 +31,7 @@ LAYERS = (
 )
 # Packages of one layer that may import one another; nothing else may.
 WITHIN_A_LAYER = {
-    ("notebook", "measurement"),
+    ("notebook", "measurement"), ("measured_test", "measurement"),
     ("agent", "session"), ("session", "session_parts"), ("session_parts", "session"), ("oom", "leaks"), ("memory", "steps"),
     ("steps", "memory"), ("process", "guard"), ("process", "settings"), ("integrations", "sampling"),
 }  # fmt: skip
@@ -39,7 +39,8 @@ WITHIN_A_LAYER = {
 # What the server may import of the agent. Two of its commands run the agent.
 SERVER_TAKES = {"vramscope.protocol", "vramscope.oom_diagnosis", "vramscope.__version__"}
 COMMANDS_TAKE = SERVER_TAKES | {
-    f"vramscope.{m}" for m in ("launch", "settings", "transport.spool", "transport.sender", "transport.sync")
+    f"vramscope.{m}"
+    for m in ("launch", "measured_test", "settings", "transport.spool", "transport.sender", "transport.sync")
 }
 
 # Each package of the server: which other packages it may import, and which third-party ones (None: any of the extra `server`).
@@ -191,7 +192,7 @@ def test_the_contract_imports_msgspec_alone():
 def test_the_server_takes_of_the_agent_only_the_contract(path):
     """`vramscope run` and `vramscope sync` are the agent's work: the command line may hand over to it."""
     inside = path.relative_to(ROOT / "backend" / "vramscope_server").parts
-    is_command = inside[0] in ("cli", "__main__.py", "agent_commands.py")
+    is_command = inside[0] in ("cli", "__main__.py", "agent_commands.py", "pytest_plugin")
     allowed = COMMANDS_TAKE if is_command else SERVER_TAKES
     wrong = [i for i in imports(path) if i.package == "vramscope" and not lies_below(i.name, allowed)]
     assert not listed(path, wrong)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal
@@ -15,13 +14,13 @@ from vramscope_server.answers.run_detail import RunAnswer, RunInFull
 from vramscope_server.cli.client import Failure, ask, path_of, print_json
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, CHECK_FAILED
 from vramscope_server.cli.format import has_no_device, plain
+from vramscope_server.cli.sizes import size_in_bytes
 from vramscope_server.cli.tables import Column, console, print_table
 
 CHECKS: Final = ("finished", "oom", "leaks")
 """Checks of every run, unless skipped with --skip."""
 LEAKING: Final = ("leak", "growth")
 """Levels of the leak verdict that fail. Without a scan, the verdict is unknown."""
-_SIZE: Final = re.compile(r"\s*\d*\.?\d+\s*[A-Za-z]*\s*")
 _MARKS: Final = {
     True: Text("ok", style="green"),
     False: Text("failed", style="bold red"),
@@ -118,15 +117,11 @@ def _against(run: RunInFull, base: RunInFull, tolerance_percent: float) -> Check
 
 
 def _bytes(name: str, words: str | None) -> int | None:
-    from pydantic import ByteSize, TypeAdapter, ValidationError
-
     if words is None:
         return None
     try:
-        if not _SIZE.fullmatch(words):  # (pydantic parses a prefix: 20,5GiB would be 20 bytes)
-            raise ValueError
-        return int(TypeAdapter(ByteSize).validate_python(words))
-    except (ValueError, ValidationError):
+        return size_in_bytes(words)
+    except ValueError:
         option = name.replace("_", "-")
         raise Failure(
             f"--{option}: {plain(words)!r} is not a size, such as 20GiB or 21474836480", BAD_ARGUMENTS

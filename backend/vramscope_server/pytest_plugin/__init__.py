@@ -1,0 +1,1 @@
+"""Memory tests in CI without a GPU, as a plugin of pytest."""

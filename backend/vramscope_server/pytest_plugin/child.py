@@ -1,0 +1,17 @@
+"""The child process of a marked test: it runs on the emulated GPU and is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from vramscope.measured_test import measured
+
+
+def measure_into(file: str, item: pytest.Function) -> None:
+    """Run the test and write its measurement. Exceptions of the test pass."""
+    arguments = {name: item.funcargs[name] for name in item._fixtureinfo.argnames}
+    memory = measured(lambda: item.obj(**arguments))
+    Path(file).write_bytes(msgspec.json.encode(memory))

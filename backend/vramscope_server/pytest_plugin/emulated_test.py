@@ -1,0 +1,163 @@
+"""A marked test: it runs in a child process on the emulated GPU and fails if it needs too much memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from vramscope.measured_test import LineMemory, TestMemory
+from vramscope_server.analysis.number_format import amount, percent
+from vramscope_server.cli.client import Failure
+from vramscope_server.cli.dryrun.libraries import libraries_for, torch_of
+from vramscope_server.pytest_plugin.baselines import MOST_LINES, Baseline, BaselineLine, Baselines
+from vramscope_server.pytest_plugin.limits import Limits
+from vramscope_server.pytest_plugin.names import CHILD
+
+SHOWN_LINES: Final = 8
+LEAST_SHARE: Final = 0.001
+"""Smallest share of the peak that a line is listed for."""
+TIMEOUT_S: Final = 600
+
+
+class TooMuchMemory(Exception):
+    """The test needs more than its limit."""
+
+
+class ChildFailed(Exception):
+    """The test failed in the child process, by itself."""
+
+
+class EmulatedTest(pytest.Item):
+    """Stands for a marked function. Its fixtures are made in the child process only."""
+
+    limits: Limits
+    place: tuple[str, int | None, str]
+    """File, line and name of the function."""
+
+    @classmethod
+    def in_place_of(cls, item: pytest.Function, mark: pytest.Mark) -> EmulatedTest:
+        """Raises pytest.UsageError for a wrong marker."""
+        assert item.parent is not None
+        test = cls.from_parent(item.parent, name=item.name)
+        test.own_markers = item.own_markers
+        test.keywords.update(item.keywords)
+        test.limits = Limits.of(mark)
+        test.place = item.location
+        return test
+
+    def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:
+        return self.path, *self.place[1:]
+
+    def runtest(self) -> None:
+        """Run the test once and compare."""
+        torch, memory = self._run()
+        baselines = Baselines(self.path.parent)
+        name = self.nodeid.rpartition("/")[2]
+        if self.config.getoption("--gpu-memory-update"):
+            baselines.store(name, self._baseline(torch, memory))
+        elif self.limits.peak_bytes is None:
+            self._compare(memory, baselines.read(name))
+        if self.limits.peak_bytes is not None and memory.peak_allocated_bytes > self.limits.peak_bytes:
+            known = baselines.read(name)
+            raise TooMuchMemory(
+                f"peak {amount(memory.peak_allocated_bytes)}, above the limit of {amount(self.limits.peak_bytes)}"
+                + self._lines(memory, known)
+            )
+        if self.limits.retries is not None and memory.retries > self.limits.retries:
+            times = f"{memory.retries} time{'s' if memory.retries > 1 else ''}"
+            raise TooMuchMemory(f"the allocator gave back its cached memory {times} to fulfil a request")
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        if isinstance(excinfo.value, (TooMuchMemory, ChildFailed, Failure, ValueError)):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def _run(self) -> tuple[str, TestMemory]:
+        torch = torch_of(sys.executable)
+        libraries = libraries_for(torch)
+        command = [sys.executable, "-m", "pytest", self.nodeid, "-q", "--no-header", "-p", "no:cacheprovider"]
+        command += ["--rootdir", str(self.config.rootpath), "-o", "addopts="]
+        if self.config.inipath is not None:
+            command += ["-c", str(self.config.inipath)]
+        with tempfile.TemporaryDirectory(prefix="vramscope-pytest-") as folder:
+            report = Path(folder) / "memory.json"
+            environment = os.environ | {
+                CHILD: str(report),
+                "LD_PRELOAD": " ".join([*map(str, libraries), *os.environ.get("LD_PRELOAD", "").split()]),
+                "TRITON_LIBCUDA_PATH": str(libraries[0].parent),
+                "EMULATED_GPU_LEDGER": str(Path(folder) / "ledger"),
+                "EMULATED_GPU_NAME": self.limits.card.name,
+                "EMULATED_GPU_CAPABILITY": str(self.limits.card.capability),
+                "EMULATED_GPU_MULTIPROCESSORS": str(self.limits.card.multiprocessors),
+                "EMULATED_GPU_TOTAL_MEM": str(self.limits.card.total_bytes),
+            }
+            environment.pop("CUDA_VISIBLE_DEVICES", None)
+            environment.pop("PYTEST_XDIST_WORKER", None)
+            done = subprocess.run(
+                command, cwd=self.config.rootpath, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S
+            )
+            if done.returncode != 0 or not report.exists():
+                raise ChildFailed(f"on the emulated {self.limits.card.name}:\n{done.stdout}{done.stderr}")
+            return torch.version, msgspec.json.decode(report.read_bytes(), type=TestMemory)
+
+    def _compare(self, memory: TestMemory, known: Baseline | None) -> None:
+        if known is None:
+            raise TooMuchMemory(
+                f"peak {amount(memory.peak_allocated_bytes)}, and there is neither a limit nor a baseline: give the marker "
+                'peak="8 GiB", or store a baseline with --gpu-memory-update'
+            )
+        limit = int(known.peak_allocated_bytes * (1 + self.limits.tolerance))
+        if memory.peak_allocated_bytes > limit:
+            more = memory.peak_allocated_bytes - known.peak_allocated_bytes
+            raise TooMuchMemory(
+                f"peak {amount(memory.peak_allocated_bytes)}, which is {amount(more)} "
+                f"({percent(more / max(1, known.peak_allocated_bytes))}) above the baseline of "
+                f"{amount(known.peak_allocated_bytes)}{self._lines(memory, known)}"
+            )
+
+    def _baseline(self, torch: str, memory: TestMemory) -> Baseline:
+        lines = [
+            BaselineLine(file, function, source, size)
+            for (file, function, source), size in self._by_source(memory.lines).most_common(MOST_LINES)
+        ]
+        return Baseline(self.limits.card.key, torch, memory.peak_allocated_bytes, lines)
+
+    def _by_source(self, lines: list[LineMemory]) -> Counter[tuple[str, str, str]]:
+        found: Counter[tuple[str, str, str]] = Counter()
+        for line in lines:
+            file = os.path.relpath(line.file, self.path.parent) if line.file else ""
+            found[file, line.function, line.source] += line.bytes
+        return found
+
+    def _lines(self, memory: TestMemory, known: Baseline | None) -> str:
+        """Lines whose memory at the peak has grown most; without a baseline, those with most memory."""
+        now = self._by_source(memory.lines)
+        before = {
+            (line.file, line.function, line.source): line.bytes for line in ([] if known is None else known.lines)
+        }
+        numbers = {
+            (os.path.relpath(one.file, self.path.parent), one.function, one.source): one.line
+            for one in memory.lines
+            if one.file
+        }
+        grown = Counter({place: size - before.get(place, 0) for place, size in now.items()})
+        rows = []
+        for place, more in grown.most_common(SHOWN_LINES):
+            if more < LEAST_SHARE * memory.peak_allocated_bytes:
+                break
+            file, function, source = place
+            where = f"{file}:{numbers[place]} {function}: {source}" if file else function
+            size = amount(more) if known is None else f"+{amount(more)}"
+            rows.append(f"  {size:>12}  {where}")
+        if not rows:
+            return ""
+        head = "most memory at the peak:" if known is None else "more memory at the peak than in the baseline:"
+        return "\n".join(["", head, *rows])

@@ -1,0 +1,53 @@
+"""Memory tests in CI without a GPU: ``@pytest.mark.gpu_memory(peak="8 GiB", card="a10")``.
+
+A marked test runs in a child process on the emulated GPU, so that the suite's own PyTorch is untouched. pytest loads this
+module by the entry point ``pytest11``; everything else is imported when a test is marked.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from vramscope_server.pytest_plugin.names import CHILD, MARKER
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("vramscope")
+    group.addoption(
+        "--gpu-memory-update",
+        action="store_true",
+        help="store the peaks of tests marked gpu_memory as their baselines, in gpu_memory.json beside each test file",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        'gpu_memory(peak=None, card="h100", tolerance="2 %", retries=None): run the test on an emulated GPU, and fail above '
+        "this peak of allocated memory, or above the stored baseline",
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put a test on the emulated GPU in the place of each marked function."""
+    if CHILD in os.environ:
+        return
+    for position, item in enumerate(items):
+        if isinstance(item, pytest.Function) and (mark := item.get_closest_marker(MARKER)) is not None:
+            from vramscope_server.pytest_plugin.emulated_test import EmulatedTest
+
+            items[position] = EmulatedTest.in_place_of(item, mark)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Measure the test, in the child process."""
+    file = os.environ.get(CHILD)
+    if file is None or pyfuncitem.get_closest_marker(MARKER) is None:
+        return None
+    from vramscope_server.pytest_plugin.child import measure_into
+
+    measure_into(file, pyfuncitem)
+    return True

@@ -1,0 +1,9 @@
+"""Names that the plugin and the child process of a test share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MARKER: Final = "gpu_memory"
+CHILD: Final = "VRAMSCOPE_PYTEST_REPORT"
+"""Variable with the file to which the child process writes its measurement."""

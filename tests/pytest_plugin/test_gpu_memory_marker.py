@@ -1,0 +1,176 @@
+"""``@pytest.mark.gpu_memory``, as a user's own suite has it: pytest in a process of its own, the emulated GPU, real PyTorch."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramscope.measured_test import lines_at_peak
+from vramscope_server.pytest_plugin.baselines import Baseline, Baselines
+from vramscope_server.pytest_plugin.limits import Limits
+
+MODEL = """
+import torch
+
+
+def work(rows):
+    kept = torch.zeros(rows, 1 << 18, device="cuda")
+    {line}
+    return kept
+"""
+SUITE = """
+import pytest
+from model import work
+
+
+@pytest.fixture
+def rows():
+    return 40
+
+
+@pytest.mark.gpu_memory(peak="100 MiB", card="a10")
+def test_fits(rows):
+    import torch
+    assert torch.cuda.get_device_name() == "NVIDIA A10"
+    work(rows)
+
+
+@pytest.mark.gpu_memory(peak="10 MiB")
+def test_needs_too_much(rows):
+    work(rows)
+
+
+@pytest.mark.gpu_memory(peak="1 GiB")
+def test_fails_by_itself(rows):
+    assert rows == 3
+
+
+@pytest.mark.skip(reason="not today")
+@pytest.mark.gpu_memory(peak="1 GiB")
+def test_skipped():
+    pass
+
+
+def test_unmarked():
+    import torch
+    assert not torch.cuda.is_initialized()
+"""
+COMPARED = """
+import pytest
+from model import work
+
+
+@pytest.mark.gpu_memory
+def test_compared():
+    work(40)
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path):
+    """``suite(text, words...)``: the output of pytest on a suite with this text."""
+    (tmp_path / "model.py").write_text(MODEL.format(line="pass"))
+
+    def run(text: str, *words: str) -> str:
+        (tmp_path / "test_memory.py").write_text(text)
+        left_out = ("EMULATED_GPU_", "PYTEST_", "COV_")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=170)
+        return done.stdout + done.stderr
+
+    return run
+
+
+@pytest.mark.gpu
+def test_marked_tests_run_on_the_emulated_card(suite) -> None:
+    said = suite(SUITE)
+    assert re.search(r"2 failed, 2 passed, 1 skipped", said), said
+    for passed in ("test_fits", "test_unmarked"):
+        assert f"PASSED test_memory.py::{passed}" in said
+    assert "peak 40.0 MiB, above the limit of 10.0 MiB" in said
+    assert "40.0 MiB  model.py:6 work: kept = torch.zeros(rows, 1 << 18" in said
+    assert "assert 40 == 3" in said, "the child's own output"
+
+
+@pytest.mark.gpu
+def test_a_baseline_is_stored_and_a_failure_names_the_line(suite, tmp_path: Path) -> None:
+    assert "neither a limit nor a baseline" in suite(COMPARED)
+    assert "1 passed" in suite(COMPARED, "--gpu-memory-update")
+    known = Baselines(tmp_path).read("test_memory.py::test_compared")
+    assert known is not None and (known.card, known.peak_allocated_bytes) == ("h100", 40 << 20)
+    assert "1 passed" in suite(COMPARED)
+    (tmp_path / "model.py").write_text(MODEL.format(line="more = torch.zeros(8, 1 << 18, device='cuda')"))
+    said = suite(COMPARED)
+    assert "peak 48.0 MiB, which is 8.0 MiB (20.0 %) above the baseline of 40.0 MiB" in said
+    assert "+8.0 MiB  model.py:7 work: more = torch.zeros(8" in said
+
+
+def marker(*args: Any, **kwargs: Any) -> pytest.Mark:
+    return pytest.mark.gpu_memory(*args, **kwargs).mark
+
+
+def test_a_marker_is_read() -> None:
+    limits = Limits.of(marker(peak="1.5 GiB", card="A10", tolerance="0.5 %", retries=0))
+    assert (limits.card.key, limits.peak_bytes, limits.tolerance, limits.retries) == ("a10", 3 << 29, 0.005, 0)
+    assert Limits.of(marker()).peak_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        (marker("8 GiB"), "'8 GiB'"),
+        (marker(peaks="8 GiB"), "peaks"),
+        (marker(peak="eight"), "peak='eight'"),
+        (marker(card="l5"), "card l5 is not known"),
+        (marker(tolerance=2), "tolerance=2"),
+        (marker(retries=-1), "retries=-1"),
+        (marker(retries=True), "retries=True"),
+    ],
+)
+def test_a_wrong_argument_is_named(wrong: pytest.Mark, named: str) -> None:
+    with pytest.raises(pytest.UsageError, match=re.escape(named)):
+        Limits.of(wrong)
+
+
+def test_baselines_are_stored_beside_each_other(tmp_path: Path) -> None:
+    baselines = Baselines(tmp_path)
+    baselines.store("a.py::one", Baseline("l4", "2.13.0", 100))
+    baselines.store("a.py::two", Baseline("l4", "2.13.0", 200))
+    assert baselines.read("a.py::one") == Baseline("l4", "2.13.0", 100)
+    assert baselines.read("a.py::three") is None
+    assert [path.name for path in tmp_path.iterdir()] == ["gpu_memory.json"]
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "gpu_memory.json").write_text('{"a.py::one": {"card": 3}}')
+    with pytest.raises(ValueError, match=r"gpu_memory\.json cannot be read.*--gpu-memory-update"):
+        Baselines(tmp_path).read("a.py::one")
+
+
+def test_lines_are_those_of_the_peak() -> None:
+    def event(action: str, addr: int, size: int, line: int) -> dict[str, Any]:
+        frames = [
+            {"filename": torch_file, "line": 1, "name": "zeros"},
+            {"filename": __file__, "line": line, "name": "work"},
+        ]
+        return {"action": action, "addr": addr, "size": size, "frames": frames}
+
+    torch_file = f"{os.sep}site-packages{os.sep}torch{os.sep}nn.py"
+    events = [
+        event("alloc", 1, 100, 10),
+        event("alloc", 2, 50, 11),
+        event("free_requested", 2, 50, 11),
+        event("free_completed", 2, 50, 11),
+        event("alloc", 2, 300, 12),
+        event("alloc", 3, 100, 10),
+        event("free_completed", 3, 100, 10),
+        event("alloc", 4, 20, 13),
+    ]
+    assert [(one.line, one.bytes) for one in lines_at_peak(events)] == [(12, 300), (10, 200)]
