@@ -253,18 +253,21 @@ def oom(
     as_json: Json = False,
 ) -> None:
     """Explain an out-of-memory error and list remedies."""
-    from vramscope_server.cli.oom import explain, show, show_markdown
+    from vramscope_server.cli.oom import run_command
 
-    if (run is None) == (message is None):
-        raise typer.BadParameter("give either a run or --message")
-    if as_markdown and (as_json or run is None):
-        raise typer.BadParameter("--markdown needs a run, and excludes --json")
-    if as_markdown:
-        show_markdown(server, str(run))
-    elif message is not None:
-        explain(message, as_json)
-    else:
-        show(server, as_json, str(run))
+    run_command(server, as_json, run, message, as_markdown=as_markdown)
+
+
+@app.command()
+def report(
+    run: RunName,
+    out: Annotated[str | None, typer.Option(help="File to write (default: the run's name.html)")] = None,
+    server: ServerUrl = DEFAULT_SERVER,
+) -> None:
+    """Write a run as one HTML file that needs no server."""
+    from vramscope_server.cli.report import write
+
+    write(server, run, out)
 
 
 @app.command()

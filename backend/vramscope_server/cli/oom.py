@@ -67,6 +67,22 @@ def _torch_of(server: str, run_id: str) -> str | None:
     return next((rank["torch"] for rank in detail["ranks"] if rank["torch"]), None)
 
 
+def run_command(server: str, as_json: bool, run: str | None, message: str | None, *, as_markdown: bool) -> None:
+    """The command: of a run, or of a file with a message. Raises client.Failure, and typer.BadParameter."""
+    from typer import BadParameter
+
+    if (run is None) == (message is None):
+        raise BadParameter("give either a run or --message")
+    if as_markdown and (as_json or run is None):
+        raise BadParameter("--markdown needs a run, and excludes --json")
+    if message is not None:
+        explain(message, as_json)
+    elif as_markdown:
+        show_markdown(server, str(run))
+    else:
+        show(server, as_json, str(run))
+
+
 def show(server: str, as_json: bool, run: str) -> None:
     """Print the error that ended the run, or its newest one. JSON: an object, or null where there is none. Raises Failure."""
     listed: OomList = ask(server, f"/runs/{path_of(server, run)}/oom")

@@ -49,8 +49,8 @@ def show(server: str, as_json: bool, run: str) -> None:
         print_json(detail)
     else:
         try:
-            recorded = _recorded(server, detail)
-            advice = _advice(detail, recorded)
+            recorded = recorded_of(server, detail)
+            advice = advice_of(detail, recorded)
         except Failure as failure:
             recorded, advice = None, [f"{UNKNOWN}: {failure}"]
         print_summary(
@@ -93,7 +93,7 @@ def print_summary(
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in _facts(run, leaks):
+    for name, value in facts_of(run, leaks):
         table.add_row(name, Text(value))
         if name == "peak allocated" and run["peak_categories"]:
             table.add_row(
@@ -127,7 +127,7 @@ def _split_step(server: str, run: RunInFull) -> Step | None:
     return max(broken_down, key=lambda step: step["peak_allocated_bytes"] or 0, default=None)
 
 
-def _recorded(server: str, run: RunInFull) -> AnatomyAnswer | None:
+def recorded_of(server: str, run: RunInFull) -> AnatomyAnswer | None:
     """Return the anatomy of the newest complete recording; None if there is none. Raises Failure if it cannot be read."""
     if not run.get("recordings"):
         return None
@@ -142,7 +142,7 @@ def _workspaces(recorded: AnatomyAnswer | None) -> int:
     return sum(row["bytes"] for row in rows if row["category"] == "workspaces")
 
 
-def _advice(run: RunInFull, recorded: AnatomyAnswer | None) -> list[str]:
+def advice_of(run: RunInFull, recorded: AnatomyAnswer | None) -> list[str]:
     """Return the advice of the newest recording, most bytes first.
 
     Its bytes refer to the recorded peak. A sentence says so if the run's peak is higher.
@@ -167,7 +167,7 @@ def _instead(run: RunInFull, split: Step) -> str:
     return f"no breakdown{there}; in step {split['step']}, {height}:"
 
 
-def _facts(run: RunInFull, leaks: LeakReport | None) -> Iterator[tuple[str, str]]:
+def facts_of(run: RunInFull, leaks: LeakReport | None) -> Iterator[tuple[str, str]]:
     yield "device", _device(run)
     if (run["world_size"] or 1) > 1:
         yield "ranks", f"{run['ranks_reporting']} of {run['world_size']} reporting{_highest_rank(run)}"

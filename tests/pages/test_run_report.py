@@ -1,0 +1,51 @@
+"""``vramscope report``: one HTML file of a run, opened from the disk in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sender
+
+from vramscope_server.cli.client import Failure
+from vramscope_server.cli.report import write
+
+MOST_BYTES = 3 << 20
+
+
+def opened(chromium: Any, file: Path) -> tuple[Any, list[str]]:
+    """The page, and the addresses that it asked for."""
+    page = chromium.new_context(viewport={"width": 400, "height": 800}).new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(file.as_uri())
+    return page, asked
+
+
+def test_a_run_with_leaks_is_in_one_file(chromium: Any, server: Any, tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "run.html"
+    write(server.url, sender.LEAKY.run, str(file))
+    assert str(file) in capsys.readouterr().out
+    assert file.stat().st_size < MOST_BYTES
+    page, asked = opened(chromium, file)
+    page.locator("[data-figure] .main-svg").first.wait_for(state="attached")
+    words = page.locator("body").inner_text()
+    for expected in (sender.LEAKY.name, "Leaks", "growth per step", "peak allocated", "Peaks of the steps"):
+        assert expected in words, expected
+    assert page.locator("[data-figure]").count() == page.locator("[data-figure] > .plot-container").count() >= 4
+    assert asked == [file.as_uri()], "it asks nobody for anything"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    page.context.close()
+
+
+def test_the_name_of_the_file_is_that_of_the_run(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(server.url, sender.LEAKY.run, None)
+    (made,) = tmp_path.iterdir()
+    assert made.suffix == ".html" and made.stem == sender.LEAKY.name
+
+
+def test_a_folder_that_is_not_there_is_named(server: Any, tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="No such file"):
+        write(server.url, sender.LEAKY.run, str(tmp_path / "none" / "run.html"))
