@@ -77,6 +77,16 @@ def test_what_was_not_measured_is_left_out() -> None:
         pytest.param(
             scan(leak("overlap", "loss", peak_effect_bytes=MIB)), "No leak found at the last scan (step 9).", id="note"
         ),
+        pytest.param(
+            scan(leak("overlap", "out", held_bytes=6 * MIB, peak_effect_bytes=6 * MIB)),
+            "No leak found at the last scan (step 9). out retains 6.0 MiB longer than needed.",
+            id="overlap",
+        ),
+        pytest.param(
+            scan(leak("tensor-growth", "all_preds", held_bytes=40 * MIB, emptied_after=20)),
+            "No leak found at the last scan (step 9). all_preds retains up to 40.0 MiB until it is emptied.",
+            id="emptied",
+        ),
     ],
 )
 def test_leaks_are_counted_as_on_the_pages(of: messages.Scan | None, line: str) -> None:

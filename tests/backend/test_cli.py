@@ -503,7 +503,7 @@ def test_leaks_say_who_holds_what_and_what_to_do(server, cli):
     server.send(on_the_host, scan(leak(examples=["412 x float32[] on cpu"])))
     assert "by replay" not in cli("leaks", on_the_host.run, "--server", server.url)[1], "no window could ever tell"
     shown = cli("show", agent.run, "--server", server.url)[1]
-    assert "2, retaining 1.0 GiB (growing: history)" in shown
+    assert "1, retaining 1.0 GiB (growing: history)" in shown
     listed = cli("ls", "told", "--server", server.url)[1]
     assert "LEAKED" in listed
     code, _, err = cli("leaks", "nobody-of-that-name", "--server", server.url)

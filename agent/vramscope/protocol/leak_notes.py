@@ -7,6 +7,8 @@ from typing import Final
 from vramscope.protocol.messages import Leak
 from vramscope.protocol.series import OVERLAPS
 
+GROWING: Final = ("growing", "growing-eval", "tensor-growth", "cycle")
+"""Kinds that end in an out-of-memory error if the training is long enough."""
 MIN_SHARE: Final = 0.02
 """Smallest share of the run's peak that makes a finding with a bound worth a change."""
 
@@ -22,6 +24,11 @@ def is_note(leak: Leak, run_peak_bytes: int | None) -> bool:
     if leak.emptied_after is None and leak.full_bytes is None:
         return False
     return max(leak.held_bytes, leak.full_bytes or 0) < MIN_SHARE * (run_peak_bytes or 0)
+
+
+def is_leak(leak: Leak) -> bool:
+    """True for a finding that grows without end; False for what is retained too long, or emptied again and again."""
+    return leak.kind in GROWING and leak.emptied_after is None
 
 
 def is_on_host(leak: Leak) -> bool:

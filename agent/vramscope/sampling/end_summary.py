@@ -8,7 +8,7 @@ from vramscope.oom_diagnosis.prose import amount
 from vramscope.process import terminal
 from vramscope.process.identity import devices
 from vramscope.protocol import messages, series
-from vramscope.protocol.leak_notes import is_note, is_on_host
+from vramscope.protocol.leak_notes import is_leak, is_note, is_on_host
 from vramscope.sampling.highest_step import HighestStep
 
 WORDS: Final = {"optimizer": "optimizer state", "activations": "activations and temporaries"}
@@ -45,20 +45,29 @@ def peak_line(highest: HighestStep, total_bytes: int | None) -> str:
 
 
 def leak_line(scan: messages.Scan | None, peak_bytes: int, *, rises: bool = False) -> str:
-    """Number of leaks, or that a complete scan found none.
+    """Number of leaks, or that a complete scan found none, and the largest finding.
 
-    Empty where nothing is known, where memory rises all the same, and where only the host's memory is retained.
+    A leak grows without end. Empty where nothing is known, where memory rises all the same, and where only the host's memory is
+    retained.
     """
     if scan is None:
         return ""
     on_device = [leak for leak in scan.leaks if not is_on_host(leak)]
-    leaks = [leak for leak in on_device if not is_note(leak, peak_bytes)]
+    findings = sorted((leak for leak in on_device if not is_note(leak, peak_bytes)), key=lambda leak: -leak.held_bytes)
+    leaks = [leak for leak in findings if is_leak(leak)]
     if leaks:
-        largest = max(leaks, key=lambda leak: leak.held_bytes)
         found = "1 leak found" if len(leaks) == 1 else f"{len(leaks):,} leaks found, the largest"
-        return f"{found}: {largest.name} retains {amount(largest.held_bytes)}."
+        return f"{found}: {leaks[0].name} retains {amount(leaks[0].held_bytes)}."
     unsure = rises or scan.not_scanned or len(on_device) < len(scan.leaks)
-    return "" if unsure else f"No leak found at the last scan (step {scan.step:,})."
+    none = "" if unsure else f"No leak found at the last scan (step {scan.step:,})."
+    return " ".join(filter(None, [none, *(_held(leak) for leak in findings[:1])]))
+
+
+def _held(leak: messages.Leak) -> str:
+    size = amount(leak.held_bytes)
+    if leak.emptied_after is not None:
+        return f"{leak.name} retains up to {size} until it is emptied."
+    return f"{leak.name} retains {size} longer than needed."
 
 
 def _parts(highest: HighestStep) -> str:

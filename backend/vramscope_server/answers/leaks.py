@@ -175,7 +175,7 @@ class LeakReport(TypedDict):
     verdict: LeakVerdict
     """Judgement."""
     leaked_bytes: int | None
-    """Memory that all leaks retain together, on the rank with most of it."""
+    """Memory that all findings of ``leaks`` retain together, on the rank with most of it."""
     worst_leak: str | None
     """Kind of the worst leak."""
     graphs_alive: int | None

@@ -32,7 +32,7 @@ from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact, list_artifacts
-from vramscope_server.store.leaks import merge_filling, merge_leaks
+from vramscope_server.store.leaks import merge_filling, merge_leaks, retained_bytes
 from vramscope_server.store.list_row import seconds
 from vramscope_server.store.run_queries import load_scans
 from vramscope_server.store.run_states import display_skew_ns
@@ -63,9 +63,10 @@ def get_leaks(
         peaks = _fit_of_peaks(connection, record, place, *window.bounds(record, place))
         used_bytes = _used_bytes(connection, record, place)
         outside_bytes = _outside_bytes(connection, record, place)
+    scans_of = {rank: found.scan for rank, found in looked.items()}
     leaks: list[LeakInWords] = [
         {**leak, "kind_words": kind_words(leak), "emptied": emptied_words(leak)}
-        for leak in merge_leaks({r: x.scan for r, x in looked.items()}, record.peak_allocated_bytes)
+        for leak in merge_leaks(scans_of, record.peak_allocated_bytes)
     ]
     named = any(not leak["on_host"] for leak in leaks)
     work = fit is not None and peaks is not None and work_grows(fit, peaks) and not named
@@ -86,7 +87,7 @@ def get_leaks(
         models_slope=of_models,
         growing_peaks=peaks if work else None,
         ran_out=bool(record.out_of_memory or record.oom_records),
-        filling=merge_filling(found.scan for found in looked.values()),
+        filling=merge_filling(scans_of.values()),
         not_scanned=next((found.scan.not_scanned for found in looked.values() if found.scan.not_scanned), ""),
     )
     scans: list[LeakScan] = [
@@ -108,7 +109,7 @@ def get_leaks(
             name=record.name,
             state=record.state,
             verdict={"level": verdict.level, "sentence": verdict.sentence},
-            leaked_bytes=record.leaked_bytes,
+            leaked_bytes=retained_bytes(scans_of.values(), record.peak_allocated_bytes) if looked else None,
             worst_leak=record.worst_leak,
             graphs_alive=record.graphs_alive,
             leaks=leaks,

@@ -15,13 +15,11 @@ import msgspec
 from typing_extensions import TypedDict
 
 from vramscope.protocol import messages
-from vramscope.protocol.leak_notes import is_note, is_on_host
+from vramscope.protocol.leak_notes import GROWING, is_leak, is_note, is_on_host
 from vramscope_server.answers.leaks import Leak
 
 log = logging.getLogger("vramscope_server.leaks")
 
-GROWING: Final = frozenset({"growing", "growing-eval", "tensor-growth"})
-"""Kinds that end in an out-of-memory error if the training is long enough."""
 _WORST_FIRST: Final = (
     "growing", "growing-eval", "tensor-growth", "cycle", "overlap-unfreed", "overlap", "no_grad-missing",
 )  # fmt: skip
@@ -73,22 +71,41 @@ class LeakColumns(TypedDict):
     worst_leak: str | None
 
 
+def retained_bytes(scans: Iterable[messages.Scan], run_peak_bytes: int | None, *, growing: bool = False) -> int:
+    """Bytes that the findings retain together, on the rank where that is most. Notes and memory of the host do not count.
+
+    growing   only leaks: what is retained too long, or emptied again and again, does not count either
+    """
+    return max(
+        (
+            held_together(
+                leak
+                for leak in scan.leaks
+                if not is_on_host(leak) and not is_note(leak, run_peak_bytes) and (is_leak(leak) or not growing)
+            )
+            for scan in scans
+        ),
+        default=0,
+    )
+
+
 def leak_columns(scans: Mapping[int, messages.Scan], run_peak_bytes: int | None) -> LeakColumns:
     """Columns of a run's row about leaks (``tables.runs``); all None before the first scan.
 
-    leaks         how many; what a training on a card keeps on the host is none of them, and no note is
+    leaks         how many: what grows without end. What a training on a card keeps on the host is none of them, and no note is
     leaked_bytes  what they hold together, on the rank where that is most
     worst_leak    kind of the worst
     """
     if not scans:
         return {"leaks": None, "leaked_bytes": None, "worst_leak": None}
-    merged = [entry for entry in merge_leaks(scans, run_peak_bytes) if not entry["on_host"] and not entry["note"]]
+    merged = [
+        entry
+        for entry in merge_leaks(scans, run_peak_bytes)
+        if not entry["on_host"] and not entry["note"] and entry["kind"] in GROWING and entry["emptied_after"] is None
+    ]
     return {
         "leaks": len(merged),
-        "leaked_bytes": max(
-            held_together(leak for leak in scan.leaks if not is_on_host(leak) and not is_note(leak, run_peak_bytes))
-            for scan in scans.values()
-        ),
+        "leaked_bytes": retained_bytes(scans.values(), run_peak_bytes, growing=True),
         "worst_leak": merged[0]["kind"] if merged else None,
     }
 

@@ -135,10 +135,11 @@ def called_at(
 
 
 def handed_on(
-    code: types.CodeType, number: int, name: str, codes: Iterable[types.CodeType]
+    code: types.CodeType, number: int, name: str, codes: Iterable[types.CodeType], keys: frozenset[str] = NO_KEYS
 ) -> tuple[types.CodeType, int] | None:
-    """Where a line of ``code`` only gives the variable to one of these functions: the line of that one which adds to its argument.
-    None where the line adds by itself, or where it is not clear which argument it is."""
+    """Where a line of ``code`` only gives the variable to one of these functions: the line of that one which adds to its argument,
+    or to what the argument has under these keys. None where the line adds by itself, or where it is not clear which argument it is.
+    """
     given = next(
         (line for part in with_inner(code) for line in lines_of(part) if line.number == number and name in line.loads),
         None,
@@ -155,6 +156,9 @@ def handed_on(
             }
             if name in adding or len(adding) == 1:
                 return callee, adding.get(name) or next(iter(adding.values()))
+            within = [line for line in lines_of(callee) if line.adds and name in line.loads]
+            if name in arguments_of(callee) and within:
+                return callee, max(within, key=lambda line: len(keys & line.texts)).number
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from vramscope.leaks.holders import line_search
@@ -75,7 +75,7 @@ def place_of(
     if root.code is not None:
         at = line_search.name_kept_at(root.code, root.name, container=container, keys=keys)
         if at is not None:
-            return (container and line_search.handed_on(root.code, at[1], root.name, codes.all)) or at
+            return (container and line_search.handed_on(root.code, at[1], root.name, codes.all, keys)) or at
     found = _variable(name, codes, container=container, file=root.file, keys=keys)
     return found if found is not None else (root.code, None)
 
@@ -139,10 +139,9 @@ def _fed_at(links: list[Path], attribute: str, codes: Codes) -> tuple[types.Code
     """The user's line that calls the library's method which adds to the library's container: ``self.log({"loss": loss})``."""
     kinds = [link.parent.kind for link in links[1:] if link.parent is not None]
     for kind in kinds:
-        adding = frozenset(
-            code.co_name for code in line_search.codes_of_class(kind) if line_search.adds_to_attribute(code, attribute)
-        )
-        if adding:
+        methods = list(line_search.codes_of_class(kind))
+        first = frozenset(code.co_name for code in methods if line_search.adds_to_attribute(code, attribute))
+        for adding in _with_callers(first, methods):
             through = frozenset(link.label[1:] for link in links[1:] if link.label.startswith("."))
             at = line_search.called_at(own_codes(kind), "self", adding, through) or line_search.called_at(
                 codes.all, links[0].root.name, adding, through
@@ -150,6 +149,18 @@ def _fed_at(links: list[Path], attribute: str, codes: Codes) -> tuple[types.Code
             if at is not None:
                 return at
     return None
+
+
+def _with_callers(names: frozenset[str], methods: Sequence[types.CodeType]) -> Iterator[frozenset[str]]:
+    """These methods of a class, then those that call one of them, and so on: ``prepare`` calls ``prepare_model``."""
+    known: frozenset[str] = frozenset()
+    while names:
+        yield names
+        known |= names
+        callers = (
+            code.co_name for code in methods if any(not names.isdisjoint(part.co_names) for part in with_inner(code))
+        )
+        names = frozenset(callers) - known
 
 
 def numbered_place(links: list[Path], codes: Codes) -> tuple[types.CodeType, int] | None:
