@@ -166,7 +166,7 @@ class SessionParts:
             optimizers=self._hooks.optimizers,
             roots=self._hooks.roots,
             windows=self._recorder,
-            leaks=lambda: self._leaks,
+            leaks=lambda: [*self._leaks, *(self._newest_scan.filling if self._newest_scan else ())],
             detector=lambda: self._detector,
             techniques=lambda: () if self._techniques is None else self._techniques.known,
             losses=self._reported.losses,
