@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 KNOWN_FAULTS: Final[dict[str, str]] = {
-    "06_sorted_batches": "wrong",
     "16_resume_no_room": "wrong",
     "26_attribution_leftovers": "silent",
     "32_last_error_kept": "silent",
     "45_adapter_after_adapter": "silent",
     "46_operation_counter": "silent",
-    "54_accelerate_lr_sweep": "partly",
     "60_handmade_batchnorm": "silent",
     "74_first_step_splits_block": "wrong",
     "88_competitive_pair": "wrong",
     "94_natural_newton": "silent",
     "97_batch_size_search": "silent",
+    "125_fault_campaign": "silent",
+    "128_kept_errors": "silent",
+    "130_densified_points": "partly",
 }
