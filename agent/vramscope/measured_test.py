@@ -16,7 +16,7 @@ from vramscope.measurement import measure
 from vramscope.process.frames import is_library
 
 MOST_EVENTS: Final = 1_000_000
-"""Maximum number of allocator events that are recorded; of more, the first are missing and so are their lines."""
+"""Maximum number of allocator events that are recorded. If there are more, the lines of the first ones are missing."""
 MOST_LINES: Final = 50
 
 

@@ -123,7 +123,7 @@ class SessionParts:
             on_sample=recent.put,
             on_steps=self._on_steps,
         )
-        self._mirror = TrackerMirror(settings.mirror, self.url, self._ring.put, lambda: self._leaks)
+        self._mirror = TrackerMirror(settings.mirror, self.url, self._ring.put, lambda: self._leaks, self._secrets.hide)
         self._lifecycle = Lifecycle(self)
         loss: LossWatch | None = None
         if settings.loss:
@@ -386,7 +386,7 @@ class SessionParts:
     def _on_steps(self, steps: list[StepRecord]) -> None:
         self._recent.steps.put(steps)
         self._highest.put(steps)
-        self._mirror.figures.put(steps)
+        self._mirror.put(steps)
 
     def _run_peak_bytes(self) -> int | None:
         return self._highest.peak_bytes(self._clock.counters)

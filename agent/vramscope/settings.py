@@ -99,7 +99,9 @@ def _tags(value: Any) -> tuple[str, ...]:
 
 
 def _mirrors(value: Any) -> tuple[str, ...]:
-    wanted = str(value).lower().replace(" ", "").split(",") if isinstance(value, str) else [str(one) for one in value]
+    if isinstance(value, str):
+        value = value.lower().replace(" ", "").split(",")
+    wanted = [str(one) for one in value] if isinstance(value, Iterable) else [repr(value)]
     if wanted == ["none"]:
         return ()
     if not set(wanted) <= set(MIRRORS):

@@ -57,6 +57,11 @@ def test_skipped():
     pass
 
 
+@pytest.mark.gpu_memory(peak="1 GiB")
+def test_skips_itself(rows):
+    pytest.skip("no weights")
+
+
 def test_unmarked():
     import torch
     assert not torch.cuda.is_initialized()
@@ -67,7 +72,8 @@ from model import work
 
 
 @pytest.mark.gpu_memory
-def test_compared():
+@pytest.mark.parametrize("name", ["a/b"])
+def test_compared(name):
     work(40)
 """
 
@@ -91,19 +97,20 @@ def suite(tmp_path: Path):
 @pytest.mark.gpu
 def test_marked_tests_run_on_the_emulated_card(suite) -> None:
     said = suite(SUITE)
-    assert re.search(r"2 failed, 2 passed, 1 skipped", said), said
+    assert re.search(r"2 failed, 2 passed, 2 skipped", said), said
     for passed in ("test_fits", "test_unmarked"):
         assert f"PASSED test_memory.py::{passed}" in said
     assert "peak 40.0 MiB, above the limit of 10.0 MiB" in said
     assert "40.0 MiB  model.py:6 work: kept = torch.zeros(rows, 1 << 18" in said
     assert "assert 40 == 3" in said, "the child's own output"
+    assert "no weights" in said
 
 
 @pytest.mark.gpu
 def test_a_baseline_is_stored_and_a_failure_names_the_line(suite, tmp_path: Path) -> None:
     assert "neither a limit nor a baseline" in suite(COMPARED)
     assert "1 passed" in suite(COMPARED, "--gpu-memory-update")
-    known = Baselines(tmp_path).read("test_memory.py::test_compared")
+    known = Baselines(tmp_path).read("test_memory.py::test_compared[a/b]")
     assert known is not None and (known.card, known.peak_allocated_bytes) == ("h100", 40 << 20)
     assert "1 passed" in suite(COMPARED)
     (tmp_path / "model.py").write_text(MODEL.format(line="more = torch.zeros(8, 1 << 18, device='cuda')"))

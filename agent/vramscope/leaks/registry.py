@@ -113,7 +113,7 @@ class FindingRegistry:
         if has_gone_on([*filling.values(), *self._leaks.values()], memory):
             for key, leak in filling.items():
                 self._put(key, leak)
-            self._reason += "; still growing at the end"
+            self._reason += "; it had not filled up when the run ended"
         self._send()
 
     def _send(self) -> None:

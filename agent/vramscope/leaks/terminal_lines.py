@@ -11,7 +11,7 @@ from vramscope.leaks.registry import DROPPED, TO_COME
 from vramscope.oom_diagnosis.prose import amount
 from vramscope.process import terminal
 from vramscope.protocol import messages
-from vramscope.protocol.leak_notes import is_note
+from vramscope.protocol.leak_notes import GROWING, is_note
 
 SENTENCES: Final = {
     "growing": "keeps the autograd graphs of earlier steps, more with each step",
@@ -23,7 +23,6 @@ SENTENCES: Final = {
     "tensor-growth": "keeps more tensors with each {per}",
 }
 """Predicate of each of series.LEAK_KINDS."""
-GROWS: Final = ("growing", "growing-eval", "tensor-growth", "cycle")
 """Kinds that grow from step to step."""
 STEPS_TO_GROW: Final = 12
 """Steps in which a container with one step's result shows whether it takes the next one's too."""
@@ -53,16 +52,16 @@ class LeakLines:
         """Report what raises a peak, and in any case the first leak that grows."""
         peak_bytes = self._run_peak_bytes() if leaks else None
         leaks = [leak for leak in leaks if not is_note(leak, peak_bytes)]
-        growing = any(leak.kind in GROWS for leak in leaks)
+        growing = any(leak.kind in GROWING for leak in leaks)
         costly = [
             leak
             for leak in leaks
-            if leak.peak_effect_bytes != 0 and (leak.exclusive_bytes or leak.kind in GROWS or not growing)
+            if leak.peak_effect_bytes != 0 and (leak.exclusive_bytes or leak.kind in GROWING or not growing)
         ]
         if costly and self._first is None:
             self._first = costly[0]
             _print(self._first, self._url)
-        grows = next((leak for leak in costly if leak.kind in GROWS), None)
+        grows = next((leak for leak in costly if leak.kind in GROWING), None)
         if grows is not None and self._growing is None:
             self._growing = grows
             if grows is not self._first:
@@ -73,7 +72,7 @@ class LeakLines:
         reported = self._growing
         if reported is None or self._withdrawn or reported.name == NAMELESS:
             return
-        if not any(leak.kind in GROWS and _is_of(reported, leak) for leak in leaks):
+        if not any(leak.kind in GROWING and _is_of(reported, leak) for leak in leaks):
             self._withdrawn = True
             end = "has been emptied" if reported.emptied_at else "has stopped growing"
             _line(f"{reported.name} {end}: ignore the earlier report. {self._url}/leaks")

@@ -8,7 +8,7 @@ from vramscope.protocol.messages import Leak
 from vramscope.protocol.series import OVERLAPS
 
 GROWING: Final = ("growing", "growing-eval", "tensor-growth", "cycle")
-"""Kinds that end in an out-of-memory error if the training is long enough."""
+"""Kinds that grow, or that last until the garbage collector runs."""
 MIN_SHARE: Final = 0.02
 """Smallest share of the run's peak that makes a finding with a bound worth a change."""
 
@@ -27,7 +27,7 @@ def is_note(leak: Leak, run_peak_bytes: int | None) -> bool:
 
 
 def is_leak(leak: Leak) -> bool:
-    """True for a finding that grows without end; False for what is retained too long, or emptied again and again."""
+    """True for a finding that grows, or a reference cycle; False for what is retained too long, or emptied again and again."""
     return leak.kind in GROWING and leak.emptied_after is None
 
 

@@ -47,8 +47,8 @@ def peak_line(highest: HighestStep, total_bytes: int | None) -> str:
 def leak_line(scan: messages.Scan | None, peak_bytes: int, *, rises: bool = False) -> str:
     """Number of leaks, or that a complete scan found none, and the largest finding.
 
-    A leak grows without end. Empty where nothing is known, where memory rises all the same, and where only the host's memory is
-    retained.
+    What is retained too long, or emptied again and again, is no leak. Empty if nothing is known, if memory rises all the same,
+    and if only the host's memory is retained.
     """
     if scan is None:
         return ""

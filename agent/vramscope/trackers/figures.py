@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from vramscope.process.identity import devices
-from vramscope.protocol.leak_notes import is_note, is_on_host
+from vramscope.protocol.leak_notes import is_leak, is_note, is_on_host
 from vramscope.protocol.messages import Leak
 from vramscope.steps.records import StepRecord
 
@@ -29,35 +29,41 @@ class StepFigures:
     def __init__(self, leaks: Callable[[], Sequence[Leak]]) -> None:
         self._leaks = leaks
         self._lock = threading.Lock()
-        self._step = self._allocated = self._reserved = self._run_peak = 0
-        self._device = -1
+        self._step = self._run_peak_bytes = 0
+        self._peaks: dict[int, tuple[int, int]] = {}
+        """Highest allocated and reserved bytes of each device since the last call of ``take``."""
         self._totals: dict[int, int] = {}
 
     def put(self, steps: Iterable[StepRecord]) -> None:
         """Note steps that have ended. About 1 µs each."""
         with self._lock:
             for step in steps:
-                cuts = [(step.devices[at], cut) for one in step.intervals for at, cut in enumerate(one.cuts)]
-                for device, cut in cuts:
-                    if cut.peak_allocated_bytes >= self._allocated:
-                        self._allocated, self._device = cut.peak_allocated_bytes, device
-                    self._reserved = max(self._reserved, cut.peak_reserved_bytes)
+                for interval in step.intervals:
+                    for device, cut in zip(step.devices, interval.cuts, strict=False):
+                        allocated, reserved = self._peaks.get(device, (0, 0))
+                        self._peaks[device] = (
+                            max(allocated, cut.peak_allocated_bytes),
+                            max(reserved, cut.peak_reserved_bytes),
+                        )
                 self._step = step.number
-                self._run_peak = max(self._run_peak, self._allocated)
 
     def take(self) -> Figures | None:
-        """Figures of the steps since the last call; None if no step with a GPU has ended since."""
+        """Figures of the steps since the last call, on the device with the highest peak; None if none has ended on a GPU."""
         with self._lock:
-            step, device, allocated, reserved = self._step, self._device, self._allocated, self._reserved
-            self._allocated = self._reserved = 0
-        if not allocated:
+            step, peaks, self._peaks = self._step, self._peaks, {}
+        if not peaks:
             return None
+        device, (allocated, reserved) = max(peaks.items(), key=lambda peak: peak[1])
+        self._run_peak_bytes = max(self._run_peak_bytes, allocated)
         values = {"peak_allocated_gib": allocated / GIB, "peak_reserved_gib": reserved / GIB}
         if total_bytes := self._total_bytes(device):
             values["headroom_gib"] = (total_bytes - reserved) / GIB
         if reserved:
             values["fragmentation"] = max(0.0, 1 - allocated / reserved)
-        leaks = [leak for leak in self._leaks() if not is_on_host(leak) and not is_note(leak, self._run_peak)]
+        peak_bytes = self._run_peak_bytes
+        leaks = [
+            leak for leak in self._leaks() if is_leak(leak) and not is_on_host(leak) and not is_note(leak, peak_bytes)
+        ]
         values["leaks"] = float(len(leaks))
         values["leaked_gib"] = max((leak.held_bytes for leak in leaks), default=0) / GIB
         return Figures(step, {PREFIX + name: round(value, 6) for name, value in values.items()})

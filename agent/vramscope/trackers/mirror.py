@@ -1,4 +1,4 @@
-"""Logs the figures in the trackers that are active, every two seconds, on a thread of its own: a tracker may wait for a network."""
+"""Logs the figures in the trackers that are active, every two seconds, each on a thread of its own: it may wait for a network."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 
 from vramscope.guard import guarded
 from vramscope.protocol import messages
+from vramscope.steps.records import StepRecord
 from vramscope.trackers.figures import PREFIX, StepFigures
 from vramscope.trackers.mlflow_run import MlflowRun
 from vramscope.trackers.tensorboard_writer import TensorboardWriter
@@ -19,16 +20,17 @@ FIRST_S: Final = 0.25
 """Wait before the first search; each later one is twice as long, up to PERIOD_S."""
 PERIOD_S: Final = 2.0
 END_S: Final = 2.0
-"""Maximum time that the end of the session waits for a tracker."""
+"""Maximum time that the end of the session waits for the trackers."""
 TRACKERS: Final[tuple[type[Tracker], ...]] = (WandbRun, MlflowRun, TensorboardWriter)
 
 
 class TrackerMirror:
     """One a session.
 
-    names   trackers to use, of those that are active; the program begins them
+    names   trackers to use, of those that are active; the program begins their runs
     url     page of the run
     put     takes the event that links to a tracker's run
+    hide    replaces secrets in a text
     """
 
     def __init__(
@@ -37,31 +39,65 @@ class TrackerMirror:
         url: str,
         put: Callable[[messages.Event], object],
         leaks: Callable[[], Sequence[messages.Leak]],
+        hide: Callable[[str], str],
     ) -> None:
-        self.figures = StepFigures(leaks)
-        self._url, self._put = url, put
-        self._trackers = [kind() for kind in TRACKERS if kind.name in names]
-        self._linked: set[str] = set()
-        self._verdict = ""
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="vramscope-trackers", daemon=True)
+        def link(text: str) -> None:
+            put(messages.Event(time_ns=time.time_ns(), kind="tracker", step=None, data={"text": hide(text)}))
+
+        self._threads = [
+            TrackerThread(kind(), StepFigures(leaks), url, link) for kind in TRACKERS if kind.name in names
+        ]
 
     def start(self) -> None:
-        """Begin, unless no tracker is wanted."""
-        if self._trackers:
-            self._thread.start()
+        """Begin to search for active trackers."""
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, steps: Sequence[StepRecord]) -> None:
+        """Note steps that have ended. On the sampler's thread; about 1 µs for each step and tracker."""
+        for thread in self._threads:
+            thread.figures.put(steps)
 
     def stop(self, verdict: str = "") -> None:
-        """Log the last figures, and what is said of an out-of-memory error. Waits for at most END_S."""
+        """Log the last figures, and the cause of an out-of-memory error. Waits for at most END_S."""
+        until = time.monotonic() + END_S
+        for thread in self._threads:
+            thread.end_with(verdict)
+        for thread in self._threads:
+            thread.wait(until - time.monotonic())
+
+    def wait(self, seconds: float) -> None:
+        """Wait until all that was found is logged. For tests."""
+        for thread in self._threads:
+            thread.wait(seconds)
+
+
+class TrackerThread:
+    """Logs in one tracker."""
+
+    def __init__(self, tracker: Tracker, figures: StepFigures, url: str, link: Callable[[str], None]) -> None:
+        self.figures = figures
+        self._tracker, self._url, self._link = tracker, url, link
+        self._is_linked = False
+        self._verdict = ""
+        self._stop = threading.Event()
+        self._log = guarded(f"the mirror to {tracker.title}")(self._log_once)
+        self._thread = threading.Thread(target=self._run, name=f"vramscope-{tracker.name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end_with(self, verdict: str) -> None:
+        """Log once more, and end."""
         self._verdict = verdict
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(END_S)
-        for tracker in self._trackers:
-            with guarded(f"the end of {tracker.title}"):
-                tracker.remove()
 
-    @guarded("the trackers' thread")
+    def wait(self, seconds: float) -> None:
+        if self._thread.is_alive():
+            self._thread.join(max(0.0, seconds))
+        with guarded(f"the end of {self._tracker.title}"):
+            self._tracker.remove()
+
     def _run(self) -> None:
         last, wait_s = False, FIRST_S
         while not last:
@@ -69,25 +105,18 @@ class TrackerMirror:
             wait_s = min(2 * wait_s, PERIOD_S)
             self._log()
 
-    def _log(self) -> None:
-        active = [tracker for tracker in self._trackers if self._is_active(tracker)]
-        figures = self.figures.take() if active else None
-        for tracker in active:
-            with guarded(f"the mirror to {tracker.title}"):
-                if tracker.name not in self._linked:
-                    self._link(tracker)
-                if figures is not None:
-                    tracker.log(figures.values, figures.step)
-                if self._verdict:
-                    tracker.note(f"{PREFIX}out_of_memory", self._verdict)
-
-    def _is_active(self, tracker: Tracker) -> bool:
-        with guarded(f"the search for {tracker.title}"):
-            return tracker.find()
-        return False
-
-    def _link(self, tracker: Tracker) -> None:
-        self._linked.add(tracker.name)
-        tracker.note(f"{PREFIX}url", self._url)
-        text = f"{tracker.title}: {address}" if (address := tracker.address()) else tracker.title
-        self._put(messages.Event(time_ns=time.time_ns(), kind="tracker", step=None, data={"text": text}))
+    def _log_once(self) -> None:
+        if not self._tracker.find():
+            return
+        try:
+            if not self._is_linked:
+                self._is_linked = True
+                self._tracker.note(f"{PREFIX}url", self._url)
+                address = self._tracker.address()
+                self._link(f"{self._tracker.title}: {address}" if address else self._tracker.title)
+            if (figures := self.figures.take()) is not None:
+                self._tracker.log(figures.values, figures.step)
+            if self._verdict:
+                self._tracker.note(f"{PREFIX}out_of_memory", self._verdict)
+        finally:
+            self._tracker.release()

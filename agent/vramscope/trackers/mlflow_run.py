@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 
 class MlflowRun:
@@ -38,10 +39,14 @@ class MlflowRun:
         self._client().set_tag(self._run.info.run_id, name, text)
 
     def address(self) -> str:
-        uri, info = str(sys.modules["mlflow"].get_tracking_uri()), self._run.info
-        if not uri.startswith(("http://", "https://")):
-            return f"{uri}, run {info.run_id}"
-        return f"{uri.rstrip('/')}/#/experiments/{info.experiment_id}/runs/{info.run_id}"
+        uri, info = urlsplit(str(sys.modules["mlflow"].get_tracking_uri())), self._run.info
+        if uri.scheme not in ("http", "https"):  # (a database's address may have a password anywhere)
+            return f"run {info.run_id}"
+        host = uri.netloc.rpartition("@")[2]
+        return f"{uri.scheme}://{host}{uri.path.rstrip('/')}/#/experiments/{info.experiment_id}/runs/{info.run_id}"
+
+    def release(self) -> None:
+        self._run = None
 
     def remove(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""What the agent asks of a tracker. Its own thread calls all methods."""
+"""Methods that the mirror calls on a tracker, all on the tracker's own thread except ``remove``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Tracker(Protocol):
     title: str
 
     def find(self) -> bool:
-        """Find the active run. False: there is none."""
+        """Find the active run, for the calls that follow. False: there is none."""
         ...
 
     def log(self, values: Mapping[str, float], step: int) -> None:
@@ -26,7 +26,11 @@ class Tracker(Protocol):
         ...
 
     def address(self) -> str:
-        """Address or folder of the active run; empty if it has none."""
+        """Address or folder of the active run without a password; empty if it has none."""
+        ...
+
+    def release(self) -> None:
+        """Drop the reference to the active run."""
         ...
 
     def remove(self) -> None:

@@ -32,5 +32,8 @@ class WandbRun:
     def address(self) -> str:
         return str(getattr(self._run, "url", None) or "")
 
+    def release(self) -> None:
+        self._run = None
+
     def remove(self) -> None:
         pass

@@ -175,7 +175,7 @@ class LeakReport(TypedDict):
     verdict: LeakVerdict
     """Judgement."""
     leaked_bytes: int | None
-    """Memory that all findings of ``leaks`` retain together, on the rank with most of it."""
+    """Device memory that the findings retain together, on the rank with most of it; notes are left out."""
     worst_leak: str | None
     """Kind of the worst leak."""
     graphs_alive: int | None

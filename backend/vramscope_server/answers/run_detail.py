@@ -247,7 +247,7 @@ class RunInFull(RunFacts):
     leaks: list[Leak] | None
     """Leaks, worst first; null until a scan ran."""
     leak_count: int | None
-    """Number of leaks: findings that grow without end; null until a scan ran."""
+    """Number of leaks: findings that grow, and reference cycles; null until a scan ran."""
     techniques: list[Technique] | None
     """Memory-saving techniques; null until the agent reports them."""
     findings: list[Pitfall] | None

@@ -9,10 +9,11 @@ from typing import Any, Final
 from vramscope_server.analysis.number_format import amount, count, percent
 from vramscope_server.answers.anatomy import AnatomyAnswer
 from vramscope_server.answers.leaks import LeakReport
-from vramscope_server.answers.oom import OomExplained, OomList
+from vramscope_server.answers.oom import OomList
 from vramscope_server.answers.run_detail import RunAnswer, RunInFull
 from vramscope_server.cli.client import Failure, ask, path_of
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
+from vramscope_server.cli.oom import explained
 from vramscope_server.cli.show import CATEGORY_NAMES, advice_of, facts_of, recorded_of
 from vramscope_server.figures.html_file import drawn, escaped, html_file, section, table
 
@@ -60,14 +61,17 @@ def report(server: str, detail: RunAnswer) -> str:
 def _errors(server: str, detail: RunInFull, errors: OomList) -> Iterator[str]:
     if detail["error_type"]:
         yield f"<p class=say>{escaped(detail['error_type'])}: {escaped(detail['error_line'] or '')}</p>"
-    record = errors["fatal"] or next((one["record"] for one in errors["errors"]), None)
-    if record is None:
+    if errors["vanished"] is not None:
+        lost = errors["vanished"]
+        yield section("Lost", f"<p class=say>{escaped(lost['sentence'])}</p><p>{escaped(lost['first_aid'])}</p>")
+    if errors["fatal"] is None:
         return
-    error: OomExplained = ask(server, f"/oom/{record}")
+    error = explained(server, errors["fatal"])
+    survived = "<p>The run survived it.</p>" if error["survived"] else ""
     rows = [(one["what"], amount(one["saves_bytes"]), one["cost"]) for one in error["remedies"]]
     yield section(
         "Out of memory",
-        f"<p class=say>{escaped(error['sentence'])}</p>",
+        f"<p class=say>{escaped(error['sentence'])}</p>{survived}",
         table(("remedy", "saves", "cost"), rows),
     )
 
@@ -76,7 +80,9 @@ def _leaks(leaks: LeakReport) -> Iterator[str]:
     rows = [
         (
             leak["name"],
-            "" if leak["file"] is None else f"{leak['file']}:{leak['line']}",
+            ""
+            if leak["file"] is None
+            else ":".join(str(one) for one in (leak["file"], leak["line"]) if one is not None),
             amount(leak["held_bytes"]),
             amount(leak["growth_bytes_per_step"]),
             leak["advice"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -44,12 +45,16 @@ class Baselines:
 
     def store(self, test: str, baseline: Baseline) -> None:
         """Store a baseline beside the others; several processes may do so at once."""
-        with (self.folder / f".{FILE}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        folder = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
             found = {**self._all(), test: baseline}
             text = msgspec.json.format(msgspec.json.encode(dict(sorted(found.items()))), indent=1)
-            (self.folder / FILE).write_bytes(text + b"\n")
-            (self.folder / f".{FILE}.lock").unlink()
+            new = self.folder / f".{FILE}.new"
+            new.write_bytes(text + b"\n")
+            new.replace(self.folder / FILE)
+        finally:
+            os.close(folder)
 
     def _all(self) -> dict[str, Baseline]:
         file = self.folder / FILE

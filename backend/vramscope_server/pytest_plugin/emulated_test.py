@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from vramscope_server.cli.client import Failure
 from vramscope_server.cli.dryrun.libraries import libraries_for, torch_of
 from vramscope_server.pytest_plugin.baselines import MOST_LINES, Baseline, BaselineLine, Baselines
 from vramscope_server.pytest_plugin.limits import Limits
-from vramscope_server.pytest_plugin.names import CHILD
+from vramscope_server.pytest_plugin.names import CHILD, skip_file
 
 SHOWN_LINES: Final = 8
 LEAST_SHARE: Final = 0.001
@@ -36,7 +37,7 @@ class ChildFailed(Exception):
 
 
 class EmulatedTest(pytest.Item):
-    """Stands for a marked function. Its fixtures are made in the child process only."""
+    """Replaces a marked function. Its fixtures are made in the child process only."""
 
     limits: Limits
     place: tuple[str, int | None, str]
@@ -46,6 +47,8 @@ class EmulatedTest(pytest.Item):
     def in_place_of(cls, item: pytest.Function, mark: pytest.Mark) -> EmulatedTest:
         """Raises pytest.UsageError for a wrong marker."""
         assert item.parent is not None
+        if inspect.iscoroutinefunction(item.obj):
+            raise pytest.UsageError(f"{item.nodeid}: gpu_memory does not run async tests")
         test = cls.from_parent(item.parent, name=item.name)
         test.own_markers = item.own_markers
         test.keywords.update(item.keywords)
@@ -60,13 +63,13 @@ class EmulatedTest(pytest.Item):
         """Run the test once and compare."""
         torch, memory = self._run()
         baselines = Baselines(self.path.parent)
-        name = self.nodeid.rpartition("/")[2]
+        name = f"{self.path.name}::{self.nodeid.partition('::')[2]}"
+        known = baselines.read(name)
         if self.config.getoption("--gpu-memory-update"):
             baselines.store(name, self._baseline(torch, memory))
         elif self.limits.peak_bytes is None:
-            self._compare(memory, baselines.read(name))
+            self._compare(memory, known, torch)
         if self.limits.peak_bytes is not None and memory.peak_allocated_bytes > self.limits.peak_bytes:
-            known = baselines.read(name)
             raise TooMuchMemory(
                 f"peak {amount(memory.peak_allocated_bytes)}, above the limit of {amount(self.limits.peak_bytes)}"
                 + self._lines(memory, known)
@@ -84,7 +87,9 @@ class EmulatedTest(pytest.Item):
         torch = torch_of(sys.executable)
         libraries = libraries_for(torch)
         command = [sys.executable, "-m", "pytest", self.nodeid, "-q", "--no-header", "-p", "no:cacheprovider"]
-        command += ["--rootdir", str(self.config.rootpath), "-o", "addopts="]
+        command += ["--rootdir", str(self.config.rootpath), "--import-mode", self.config.getoption("importmode")]
+        # Other options of the suite, such as the number of processes or a report, are for the suite as a whole.
+        command += ["-o", "addopts=", *(word for name in self.config.getoption("plugins") for word in ("-p", name))]
         if self.config.inipath is not None:
             command += ["-c", str(self.config.inipath)]
         with tempfile.TemporaryDirectory(prefix="vramscope-pytest-") as folder:
@@ -100,15 +105,28 @@ class EmulatedTest(pytest.Item):
                 "EMULATED_GPU_TOTAL_MEM": str(self.limits.card.total_bytes),
             }
             environment.pop("CUDA_VISIBLE_DEVICES", None)
+            environment.pop("PYTEST_ADDOPTS", None)
             environment.pop("PYTEST_XDIST_WORKER", None)
-            done = subprocess.run(
-                command, cwd=self.config.rootpath, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S
-            )
+            try:
+                done = subprocess.run(
+                    command,
+                    cwd=self.config.rootpath,
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=TIMEOUT_S,
+                )
+            except subprocess.TimeoutExpired as late:
+                said = (late.stdout or b"").decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout
+                raise ChildFailed(f"it did not end within {TIMEOUT_S} s:\n{said or ''}") from late
+            skipped = skip_file(report)
+            if skipped.exists():
+                pytest.skip(skipped.read_text())
             if done.returncode != 0 or not report.exists():
                 raise ChildFailed(f"on the emulated {self.limits.card.name}:\n{done.stdout}{done.stderr}")
             return torch.version, msgspec.json.decode(report.read_bytes(), type=TestMemory)
 
-    def _compare(self, memory: TestMemory, known: Baseline | None) -> None:
+    def _compare(self, memory: TestMemory, known: Baseline | None, torch: str) -> None:
         if known is None:
             raise TooMuchMemory(
                 f"peak {amount(memory.peak_allocated_bytes)}, and there is neither a limit nor a baseline: give the marker "
@@ -120,8 +138,12 @@ class EmulatedTest(pytest.Item):
             raise TooMuchMemory(
                 f"peak {amount(memory.peak_allocated_bytes)}, which is {amount(more)} "
                 f"({percent(more / max(1, known.peak_allocated_bytes))}) above the baseline of "
-                f"{amount(known.peak_allocated_bytes)}{self._lines(memory, known)}"
+                f"{amount(known.peak_allocated_bytes)}{self._other_conditions(known, torch)}{self._lines(memory, known)}"
             )
+
+    def _other_conditions(self, known: Baseline, torch: str) -> str:
+        now = (self.limits.card.key, torch)
+        return "" if now == (known.card, known.torch) else f", stored with {known.card} and PyTorch {known.torch}"
 
     def _baseline(self, torch: str, memory: TestMemory) -> Baseline:
         lines = [

@@ -7,10 +7,11 @@ module by the entry point ``pytest11``; everything else is imported when a test 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
-from vramscope_server.pytest_plugin.names import CHILD, MARKER
+from vramscope_server.pytest_plugin.names import CHILD, MARKER, skip_file
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,6 +40,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             from vramscope_server.pytest_plugin.emulated_test import EmulatedTest
 
             items[position] = EmulatedTest.in_place_of(item, mark)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note that the test skipped itself, in the child process."""
+    file = os.environ.get(CHILD)
+    if file is not None and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+        skip_file(Path(file)).write_text(reason.removeprefix("Skipped: "))
 
 
 @pytest.hookimpl(tryfirst=True)

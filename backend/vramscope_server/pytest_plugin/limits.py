@@ -1,4 +1,4 @@
-"""What a marked test is held to: the arguments of its marker."""
+"""Limits of a marked test: the arguments of its marker."""
 
 from __future__ import annotations
 

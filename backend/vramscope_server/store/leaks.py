@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
 import msgspec
 from typing_extensions import TypedDict
 
 from vramscope.protocol import messages
-from vramscope.protocol.leak_notes import GROWING, is_leak, is_note, is_on_host
+from vramscope.protocol.leak_notes import GROWING, is_note, is_on_host
 from vramscope_server.answers.leaks import Leak
 
 log = logging.getLogger("vramscope_server.leaks")
@@ -56,9 +56,10 @@ def merge_leaks(scans: Mapping[int, messages.Scan], run_peak_bytes: int | None =
 
 
 def merge_filling(scans: Iterable[messages.Scan]) -> list[messages.Leak]:
-    """Containers that may fill up, the largest first; of those that several ranks have, the largest."""
+    """Containers on a device that may fill up, the largest first; of those that several ranks have, the largest."""
     largest: dict[str, messages.Leak] = {}
-    for leak in sorted((leak for scan in scans for leak in scan.filling), key=lambda leak: leak.held_bytes):
+    filling = (leak for scan in scans for leak in scan.filling if not is_on_host(leak))
+    for leak in sorted(filling, key=lambda leak: leak.held_bytes):
         largest[_id(leak)] = leak
     return sorted(largest.values(), key=lambda leak: -leak.held_bytes)
 
@@ -71,17 +72,21 @@ class LeakColumns(TypedDict):
     worst_leak: str | None
 
 
-def retained_bytes(scans: Iterable[messages.Scan], run_peak_bytes: int | None, *, growing: bool = False) -> int:
+def retained_bytes(
+    scans: Iterable[messages.Scan], run_peak_bytes: int | None, counted: Collection[str] | None = None
+) -> int:
     """Bytes that the findings retain together, on the rank where that is most. Notes and memory of the host do not count.
 
-    growing   only leaks: what is retained too long, or emptied again and again, does not count either
+    counted   ids of the only findings that count
     """
     return max(
         (
             held_together(
                 leak
                 for leak in scan.leaks
-                if not is_on_host(leak) and not is_note(leak, run_peak_bytes) and (is_leak(leak) or not growing)
+                if not is_on_host(leak)
+                and not is_note(leak, run_peak_bytes)
+                and (counted is None or _id(leak) in counted)
             )
             for scan in scans
         ),
@@ -92,7 +97,9 @@ def retained_bytes(scans: Iterable[messages.Scan], run_peak_bytes: int | None, *
 def leak_columns(scans: Mapping[int, messages.Scan], run_peak_bytes: int | None) -> LeakColumns:
     """Columns of a run's row about leaks (``tables.runs``); all None before the first scan.
 
-    leaks         how many: what grows without end. What a training on a card keeps on the host is none of them, and no note is
+    leaks         how many. What is retained too long, or emptied again and again, is none; notes and what a training on a card
+                  keeps on the host are none
+                  keeps on the host are none
     leaked_bytes  what they hold together, on the rank where that is most
     worst_leak    kind of the worst
     """
@@ -105,7 +112,7 @@ def leak_columns(scans: Mapping[int, messages.Scan], run_peak_bytes: int | None)
     ]
     return {
         "leaks": len(merged),
-        "leaked_bytes": retained_bytes(scans.values(), run_peak_bytes, growing=True),
+        "leaked_bytes": retained_bytes(scans.values(), run_peak_bytes, {entry["id"] for entry in merged}),
         "worst_leak": merged[0]["kind"] if merged else None,
     }
 

@@ -67,7 +67,7 @@ class Line(NamedTuple):
     augments: bool
     """True if it has an in-place operation such as +=."""
     compares: bool
-    """True if it asks whether one value is less or more than another."""
+    """True if it asks whether one value is less than another, or not: ``len(pool) < size``, ``len(pool) >= size``."""
     calls: bool
     constant: bool
     """True if it stores only constants or empty containers: an initialisation."""
@@ -196,7 +196,7 @@ def _read(code: types.CodeType) -> Iterator[Line]:
         elif operation in ("BUILD_SLICE", "BINARY_SLICE"):
             draft.cuts = draft.computes = True
         elif operation == "COMPARE_OP":
-            draft.compares |= "<" in str(argument) or ">" in str(argument)
+            draft.compares |= str(argument).strip() in ("<", "<=", ">=")
             draft.computes = True
         elif operation.startswith("INPLACE_") or (operation == "BINARY_OP" and str(instruction.argrepr).endswith("=")):
             draft.augments = draft.computes = True

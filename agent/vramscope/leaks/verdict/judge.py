@@ -292,7 +292,11 @@ class Judge:
             cycle.full_scans += context.ends_epoch or now.iteration == cycle.next_full(now.iteration - 1)
             if not context.evaluating and self._waits(holder, cycle, now, context):
                 found.waits = Reason.MAY_BE_EMPTIED
-            elif kind.name == "tensor-growth" and _may_fill_up(group, cycle, scans):
+            elif (
+                kind.name == "tensor-growth"
+                and history.state is not HolderState.REPORTED
+                and _may_fill_up(group, cycle, scans)
+            ):
                 found.waits = Reason.MAY_FILL_UP
             found.emptied_after = cycle.after
         elif kind.chain and context.per == "step":
@@ -315,7 +319,7 @@ class Judge:
 
 def _may_fill_up(group: HeldMemory, cycle: AccumulationCycle, scans: Sequence[Observation]) -> bool:
     """True where growth may end by itself: each key comes once, or the code limits the number or puts new elements in the place of
-    old ones. (Nobody means a container to be filled with whole models.)"""
+    old ones. (Whole models are not kept on purpose.)"""
     holder = group.holder
     may = holder.limited or holder.drained or (holder.keyed and gains_elements(scans))
     waited = scans[-1].iteration - cycle.started >= POLICY.filling_iterations

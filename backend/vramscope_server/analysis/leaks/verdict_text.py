@@ -20,6 +20,9 @@ FAR_STEPS: Final = 1_000_000
 SEVERAL_A_STEP: Final = 1.5
 """Ratio of graphs to steps from which on a step adds several: a loss and its logits, say."""
 
+EXPLAINED: Final = 0.5
+"""Share of the growth that containers which may fill up must have, so that it is not called a leak yet."""
+
 _NO_STEPS: Final = "No optimizer step has ended, so there is no floor whose growth could be told."
 
 KIND_WORDS: Final = {
@@ -130,7 +133,8 @@ def leak_verdict(
             f"The steps themselves need more and more: their peak rises by {of_peaks}. A longer batch does that. {scans}{kept}",
         )
     if floor is not None and floor.growing:
-        level: Literal["unknown", "growth"] = "unknown" if filling else "growth"
+        explained = sum(leak.growth_bytes_per_step or 0 for leak in filling)
+        level: Literal["unknown", "growth"] = "unknown" if explained >= EXPLAINED * floor.slope else "growth"
         return RunLeakVerdict(level, f"Memory after each step rises by {_slope(floor)}{end}. {scans}{kept}")
     if floor is not None and floor.rises_in_jumps:
         jumps = "one jump" if floor.jumps == 1 else f"{count(floor.jumps)} jumps"
@@ -157,7 +161,7 @@ def _filling(filling: Sequence[messages.Leak]) -> str:
     more = len(filling) - 1
     others = f", and {count(more)} more container{'s' if more > 1 else ''}" if more else ""
     grows = f"{first.name}{where} grows: {amount(first.held_bytes)} so far{others}"
-    return f"{grows}. Its code suggests that it fills up; if it does not, it is reported as a leak."
+    return f"{grows}. It may fill up; if it grows on, it is reported as a leak."
 
 
 def fits_when_full(leaks: Sequence[Mapping[str, Any]], room_bytes: float | None) -> bool:
