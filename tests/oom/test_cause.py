@@ -887,3 +887,30 @@ def test_a_run_that_was_trained_in_the_same_way_is_no_remedy() -> None:
     assert not differs(own | {"techniques": [{"chip": "batch 8"}, {"chip": "AdamW"}]}, own)
     assert differs(own | {"techniques": [{"chip": "AdamW"}, {"chip": "batch 8"}, {"chip": "checkpointing"}]}, own)
     assert differs(own | {"allocator_settings": "expandable_segments:True"}, own)
+
+
+AFTER_A_STEP = replace(
+    DIED, before_forward_bytes=None, progress=None, phase="data", step=300, input_shape_before=(64, 512),
+    peak_before_bytes=300 * MIB, end_before_bytes=250 * MIB, gradients_bytes=0, optimizer_bytes=0,
+)  # fmt: skip
+
+
+def test_tensors_made_outside_of_a_step_are_no_activations() -> None:
+    found = diagnose(AFTER_A_STEP)
+    assert found.kind is CauseKind.DATA
+    assert "outside of a step" in found.sentence and "tensors made since the last step 1.11 GiB" in found.sentence
+    assert "checkpointing" not in found.first_aid and ".cpu()" in found.first_aid
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"input_shape_before": ()},  # steps call no module: these may be activations
+        {"before_forward_bytes": 260 * MIB},  # a forward has begun
+        {"phase": "forward"},
+        {"peak_before_bytes": 1900 * MIB},  # the steps themselves need more
+        {"thread": "worker"},
+    ],
+)
+def test_elsewhere_the_largest_part_of_the_step_counts(more: dict[str, Any]) -> None:
+    assert diagnose(replace(AFTER_A_STEP, **more)).kind is CauseKind.ACTIVATIONS

@@ -114,6 +114,8 @@ class Limiting(Enum):
     """The optimizer's update failed."""
     LOADING = auto()
     """A model, or a file of weights, was being moved to the device."""
+    OUTSIDE = auto()
+    """Tensors that the program made after the last step."""
     STEP = auto()
     """The step as a whole needs too much; its largest part is the cause."""
 
@@ -138,6 +140,8 @@ class MemoryParts:
     """0 where the request is one of the waiting parameters."""
     likely_bytes: int
     available_bytes: int
+    outside_bytes: int = 0
+    """Made since the last step, outside of any; not among the working bytes."""
 
     @property
     def fixed_bytes(self) -> int:

@@ -205,6 +205,17 @@ class Facts:
         return max(0, self.used_bytes - self.other_models_bytes - self.bucket_bytes - sum(part or 0 for part in owned))
 
     @property
+    def outside_step_bytes(self) -> int:
+        """Bytes that were allocated or requested since the last step ended, and before any forward pass of a module.
+
+        0 within a step, and where nothing shows that steps call a module: then these may be activations.
+        """
+        outside = self.phase in ("other", "data") and self.thread is None and self.before_forward_bytes is None
+        if not outside or not self.input_shape_before or self.end_before_bytes is None or self.used_bytes is None:
+            return 0
+        return max(0, self.used_bytes - self.end_before_bytes) + (self.asked_bytes or 0)
+
+    @property
     def constant_bytes(self) -> int:
         """Working bytes that this forward did not make: allocated before it, or leaked. They do not shrink with the batch.
 

@@ -50,6 +50,9 @@ NO_GRAD: Final = "Run the evaluation under torch.no_grad(). Its forwards then ke
 OTHER_MODELS: Final = (
     "Move models that do not train to the host or to 16 bits. Keep no second copy of weights on the device."
 )
+OUTSIDE_STEP: Final = (
+    "Make fewer or smaller tensors there, one part after the other, or keep them on the host (.cpu())."
+)
 MAP_LOCATION: Final = 'Use torch.load(..., map_location="cpu"). The device then has the weights once, not twice.'
 PINNED: Final = (
     "Pin less memory at a time (pin_memory, prefetch_factor), or raise the limit of locked memory (ulimit -l)."
@@ -94,6 +97,8 @@ def first_aid_of(cause: Cause, facts: Facts) -> str:
         return known
     if isinstance(details, HostMemoryFull):
         return HOST
+    if isinstance(details, MemoryParts) and details.reason is Limiting.OUTSIDE:
+        return OUTSIDE_STEP
     if kind is CauseKind.FRAGMENTATION:
         return facts.fragmentation_setting
     if kind is CauseKind.WEIGHTS and facts.is_reading:
@@ -209,6 +214,8 @@ def _parts(kind: CauseKind, parts: MemoryParts, facts: Facts) -> str:
             headline = "The optimizer's state does not fit beside the weights, even without activations."
     elif parts.reason is Limiting.UPDATE:
         headline = "The optimizer's update needs too much memory."
+    elif parts.reason is Limiting.OUTSIDE:
+        headline = "Tensors that the program makes outside of a step need too much memory."
     elif parts.reason is Limiting.LOADING:
         headline = "The weights that are being loaded do not fit."
     else:
@@ -237,6 +244,8 @@ def _sum_of_parts(parts: MemoryParts, facts: Facts) -> str:
         if parts.data_bytes:
             where = f" ({facts.data_line})" if facts.data_line else ""
             rows.append((f"data in {facts.data_name}{where} {{}}", parts.data_bytes))
+        if parts.reason is Limiting.OUTSIDE:
+            rows.append(("tensors made since the last step {}", parts.outside_bytes))
         rows.append(("activations, batch and temporaries {}", parts.working_bytes))
         if parts.asked_bytes:
             rows.append(("this request {}", parts.asked_bytes))
@@ -254,10 +263,10 @@ def _sum_of_parts(parts: MemoryParts, facts: Facts) -> str:
 
 def _remark(parts: MemoryParts, facts: Facts) -> str:
     """What else explains the need."""
-    if parts.reason is Limiting.FIXED or parts.reason is Limiting.LOADING:
+    if parts.reason in (Limiting.FIXED, Limiting.LOADING, Limiting.OUTSIDE):
         return ""
     remarks = []
-    known = parts.fixed_bytes + parts.data_bytes + parts.working_bytes + parts.asked_bytes
+    known = parts.fixed_bytes + parts.data_bytes + parts.outside_bytes + parts.working_bytes + parts.asked_bytes
     if known <= parts.available_bytes < parts.likely_bytes:
         remarks.append(f"The whole step would need about {amount(parts.likely_bytes)}.")
     elif known <= parts.available_bytes and facts.idle_bytes:

@@ -220,6 +220,14 @@ def _data_on_device(facts: Facts, estimate: Estimate | None) -> Cause | None:
     return None
 
 
+def _outside_step(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    """Tensors that the program makes between two steps, or after the last: more than the steps or the model need."""
+    in_step = max(0, (facts.peak_before_bytes or 0) - (facts.fixed_bytes or 0))
+    if facts.outside_step_bytes > max(in_step, facts.full_state_bytes, _weights(facts)):
+        return _parts(CauseKind.DATA, Limiting.OUTSIDE, facts, estimate)
+    return None
+
+
 def _largest_part(facts: Facts, estimate: Estimate | None) -> Cause | None:
     _, available, likely = _numbers(facts, estimate)
     fixed, working = facts.fixed_bytes or 0, facts.working_bytes or 0
@@ -263,6 +271,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _optimizer_update,
     _weights_being_loaded,
     _data_on_device,
+    _outside_step,
     _largest_part,
 )
 """Rules from ``_retained_leak`` on may rely on the numbers that ``_too_few_numbers`` asks for."""
@@ -311,6 +320,10 @@ def _weights(facts: Facts) -> int:
 
 def _parts(kind: CauseKind, reason: Limiting, facts: Facts, estimate: Estimate | None) -> Cause:
     _, available, likely = _numbers(facts, estimate)
+    data, working = min(facts.data_bytes, facts.working_bytes or 0), facts.working_bytes or 0
+    outside = 0
+    if reason is Limiting.OUTSIDE:
+        outside = min(working - data, facts.outside_step_bytes - (facts.asked_bytes or 0))
     return Cause(
         kind,
         MemoryParts(
@@ -322,8 +335,9 @@ def _parts(kind: CauseKind, reason: Limiting, facts: Facts, estimate: Estimate |
             gradients_bytes=facts.full_gradients_bytes,
             bucket_bytes=facts.bucket_bytes,
             state_bytes=facts.full_state_bytes,
-            data_bytes=min(facts.data_bytes, facts.working_bytes or 0),
-            working_bytes=max(0, (facts.working_bytes or 0) - facts.data_bytes),
+            data_bytes=data,
+            outside_bytes=outside,
+            working_bytes=working - data - outside,
             asked_bytes=0 if facts.waiting_bytes else facts.asked_bytes or 0,
             likely_bytes=likely,
             available_bytes=available,
