@@ -56,12 +56,13 @@ def row(child: Child, scales: Child, case: Case) -> Row:
     broken = scales.ask("weigh", case.name, "cuda", collect=None)
     # (A look at the loop's end has no reading to be held against.)
     scans = [(steps, scan) for steps, scan in scans_of(answer) if not steps or steps < broken[-1]["steps"]]
-    found = scans[-1][1].leaks if scans else []
+    # What may fill up is reported when the loop ends, which is too late to compare: its figures of before are.
+    found = [*scans[-1][1].leaks, *scans[-1][1].filling] if scans else []
     right = [leak for leak in found if leak.kind in case.truth.kinds and _names(case, leak)]
     if not right:
         return Row(case, None)
     leak = max(right, key=lambda leak: leak.held_bytes)
-    steps, step = next((steps, scan.step) for steps, scan in scans if leak in scan.leaks)
+    steps, step = next((steps, scan.step) for steps, scan in scans if leak in (*scan.leaks, *scan.filling))
     mended = scales.ask("weigh", case.name, "cuda", mended=True, collect=None)
     promised = promises(case, leak, steps, pairs_of(broken, mended), of_optimizers=round(steps / step) if step else 1)
     promised.replay = replayed(leak, answer, mended, case.truth.item_bytes(512))
