@@ -48,6 +48,8 @@ export function omissions(scans) {
 export function figures({ leaks: listed, scans, leaked_bytes: retained, graphs_alive: alive, floor, state }) {
   const scanned = scans.length > 0;
   const leaks = listed.filter((leak) => !leak.on_host && !isNote(leak));
+  const rises = Boolean(floor?.growing);
+  const none = scanned && !rises ? "nothing" : UNKNOWN;
   const worst = leaks[0];
   return h(
     "section",
@@ -55,19 +57,21 @@ export function figures({ leaks: listed, scans, leaked_bytes: retained, graphs_a
     cell(
       "held",
       "Retained",
-      scanned ? (leaks.length ? bytes(retained) : "nothing") : UNKNOWN,
+      leaks.length ? bytes(retained) : none,
       leaks.length
         ? holdersNote(leaks)
-        : scanned
-          ? listed.length
-            ? "on the device"
-            : "from earlier steps"
-          : "no scan",
+        : !scanned
+          ? "no scan"
+          : rises
+            ? "memory rises"
+            : listed.length
+              ? "on the device"
+              : "from earlier steps",
     ),
     cell(
       "saved",
       "Fix lowers the peak by",
-      worst ? bytes(worst.peak_effect_bytes) : scanned ? "nothing" : UNKNOWN,
+      worst ? bytes(worst.peak_effect_bytes) : none,
       worst ? `fix of ${worst.name}` : "",
       worst?.peak_effect,
     ),
