@@ -116,14 +116,23 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return {tag: [(one.step, one.value) for one in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
 
 
-def test_tensorboard_gets_the_figures_at_the_programs_step(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
+def watched_writers() -> Watched:
+    """A mirror that has found TensorBoard's class."""
     from torch.utils.tensorboard import SummaryWriter
 
     original = SummaryWriter.add_scalar
     watched = Watched("tensorboard")
     watched.mirror.start()
     until(lambda: SummaryWriter.add_scalar is not original)
+    return watched
+
+
+def test_tensorboard_gets_the_figures_at_the_programs_step(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    original = SummaryWriter.add_scalar
+    watched = watched_writers()
     writer = SummaryWriter(str(tmp_path))
     writer.add_scalar("loss", 1.0, 400)
     until(lambda: bool(watched.events))
@@ -140,10 +149,7 @@ def test_a_step_that_is_a_tensor_is_not_kept(tmp_path: Path) -> None:
     import torch
     from torch.utils.tensorboard import SummaryWriter
 
-    watched = Watched("tensorboard")
-    original = SummaryWriter.add_scalar
-    watched.mirror.start()
-    until(lambda: SummaryWriter.add_scalar is not original)
+    watched = watched_writers()
     writer, step = SummaryWriter(str(tmp_path)), torch.tensor(7)
     writer.add_scalar("loss", 1.0, step)
     kept = weakref.ref(step)
@@ -179,10 +185,7 @@ def test_a_closed_writer_is_not_opened_again(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from torch.utils.tensorboard import SummaryWriter
 
-    original = SummaryWriter.add_scalar
-    watched = Watched("tensorboard")
-    watched.mirror.start()
-    until(lambda: SummaryWriter.add_scalar is not original)
+    watched = watched_writers()
     writer = SummaryWriter(str(tmp_path / "closed"))
     writer.close()
     files = sorted(tmp_path.rglob("events*"))

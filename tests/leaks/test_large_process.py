@@ -44,7 +44,7 @@ def train():
     trainer.state.outputs += [model(torch.randn(64, 64)) for _ in range(20)]
     costs = Costs(clock=lambda: SLOWNESS * time.thread_time())
     for _ in range(2):
-        with undisturbed():  # as in each scan: a collection of so many objects takes longer than the scan
+        with undisturbed():  # as in each scan: to collect two million objects takes longer than the scan
             found = find_holders(TensorKinds(), TimeBudget(0.225, costs))
     print(json.dumps({
         "groups": {group.holder.name: group.tensors for group in found.groups},

@@ -906,7 +906,7 @@ def test_tensors_made_outside_of_a_step_are_no_activations() -> None:
     "more",
     [
         {"input_shape_before": ()},  # steps call no module: these may be activations
-        {"before_forward_bytes": 260 * MIB},  # a forward has begun
+        {"before_forward_bytes": 260 * MIB},  # a forward runs, or has run
         {"phase": "forward"},
         {"peak_before_bytes": 1900 * MIB},  # the steps themselves need more
         {"thread": "worker"},

@@ -1,4 +1,4 @@
-"""MLflow: the run that ``mlflow.start_run()`` has begun, on whichever thread; of nested runs the innermost.
+"""MLflow: the active run of ``mlflow.start_run()``, of any thread; of nested runs the innermost.
 
 Active runs belong to a thread in MLflow 2.14 and later. Numbers are written by the run's id, as other threads must.
 """

@@ -1,4 +1,4 @@
-"""Weights & Biases: the run that ``wandb.init()`` has begun in this process.
+"""Weights & Biases: the active run of ``wandb.init()`` in this process.
 
 Numbers join the row that the program's next ``log()`` ends, so that its step numbers stay as they are.
 """
