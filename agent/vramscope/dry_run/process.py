@@ -11,6 +11,8 @@ from typing import ClassVar, Final
 import msgspec
 
 from vramscope.dry_run import largest_nonzero, number_types, optimizers
+from vramscope.dry_run.changes import catalogue
+from vramscope.dry_run.changes.change import Change
 from vramscope.dry_run.read_log import ReadLog
 from vramscope.guard import guarded
 from vramscope.process.identity import job_rank
@@ -34,6 +36,7 @@ class DryRunProcess(StepListener):
         self._last = steps
         self._steps = 0
         self._log = ReadLog()
+        self._changes: list[Change] = []
 
     def begin(self) -> None:
         """Watch from now on, and write the report when the process ends."""
@@ -41,6 +44,7 @@ class DryRunProcess(StepListener):
             largest_nonzero.install(self._log.add_largest)
             number_types.install()
             optimizers.install()
+        self._changes = catalogue.install()
         atexit.register(self._end)
 
     def step_ended(self, step: StepRecord) -> None:
@@ -72,6 +76,7 @@ class DryRunProcess(StepListener):
             unstepped=optimizers.unstepped(),
             cudnn_plans=self._log.cudnn_plans,
             reads=reads,
+            changes=[change.outcome() for change in self._changes],
         )
         (self._folder / f"rank-{job.rank}-{os.getpid()}.json").write_bytes(msgspec.json.encode(report))
 

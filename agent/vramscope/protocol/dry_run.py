@@ -10,6 +10,20 @@ FOLDER_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_FOLDER"
 """Environment variable with the folder of the reports. Set: this process is part of a dry run."""
 STEPS_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_STEPS"
 """Environment variable with the number of optimizer steps after which a process ends."""
+CHANGES_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_CHANGES"
+"""Environment variable with the changes of a program that are switched on from outside: names with commas between them."""
+
+ChangeName = Literal[
+    "expandable_segments",
+    "fused_optimizer",
+    "sdpa",
+    "single_tensor_optimizer",
+    "bf16_autocast",
+    "fp16_autocast",
+    "checkpointing",
+    "accumulation",
+]
+"""Changes of a program that need no change of its code."""
 
 ReadKind = Literal["shape", "largest", "branch", "check", "used_number", "number", "used_copy", "copy", "print"]
 """What a value that the program reads from the device is used for.
@@ -43,6 +57,18 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
     """The value that the program received instead."""
 
 
+class ChangeOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a change in one process."""
+
+    name: ChangeName
+    applied: bool
+    """True if the change took effect."""
+    text: str
+    """What was changed, or why nothing was."""
+    lines: list[str] = []
+    """Code or configuration with which the program has the same effect."""
+
+
 class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     """Report of one process."""
 
@@ -59,3 +85,5 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     cudnn_plans: int
     """Number of operations that cuDNN executed. Their workspaces are not counted."""
     reads: list[Read]
+    changes: list[ChangeOutcome] = []
+    """One for each change that was switched on."""

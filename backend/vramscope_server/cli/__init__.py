@@ -338,13 +338,16 @@ def dryrun(
     ] = "h100",
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps before the training is ended")] = 3,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds after which a run is ended")] = 900,
+    tries: Annotated[
+        bool, typer.Option("--try", help="Also run with changes, and name the smallest that fits")
+    ] = False,
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
     """Run a training on an emulated GPU: does it fit on this card?"""
     from vramscope_server.cli.dryrun import show
 
-    raise typer.Exit(show(server, as_json, command, card, steps, timeout))
+    raise typer.Exit(show(server, as_json, command, card, steps, timeout, tries))
 
 
 @app.command()

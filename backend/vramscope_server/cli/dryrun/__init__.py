@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from vramscope_server.analysis.number_format import amount
 from vramscope_server.cli.client import Failure, address, change, print_json
-from vramscope_server.cli.dryrun import report, several_cards
+from vramscope_server.cli.dryrun import attempt_report, report, several_cards
+from vramscope_server.cli.dryrun.attempts import attempt_all
 from vramscope_server.cli.dryrun.cards import Card, cards_named
 from vramscope_server.cli.dryrun.libraries import interpreter_of, libraries_for, runs_on, torch_of
 from vramscope_server.cli.dryrun.training import TAG, Plan, Trial, tell, train
@@ -23,7 +24,15 @@ from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.cli.local_server import server_at
 
 
-def show(server: str, as_json: bool, command: Sequence[str], card: str, steps: int, timeout_seconds: float) -> int:
+def show(
+    server: str,
+    as_json: bool,
+    command: Sequence[str],
+    card: str,
+    steps: int,
+    timeout_seconds: float,
+    tries: bool = False,
+) -> int:
     """Run the command, print the answer and return the exit code. Raises client.Failure with code 2 or 4."""
     if not command:
         raise Failure("no command; example: vramscope dryrun --card l4 -- python train.py", BAD_ARGUMENTS)
@@ -36,10 +45,16 @@ def show(server: str, as_json: bool, command: Sequence[str], card: str, steps: i
             f"{chosen[0].capability / 10}",
             BAD_ARGUMENTS,
         )
+    if tries and len(supported) > 1:
+        raise Failure("--try needs one card", BAD_ARGUMENTS)
     libraries = libraries_for(torch)
     url = address(server)
     with server_at(url, "A dry run") as is_ours:
         plan = Plan(command, libraries, url, steps, timeout_seconds)
+        if tries:
+            attempts = attempt_report.answer(attempt_all(plan, supported[0]), supported[0])
+            print_json(attempts) if as_json else attempt_report.print_answer(attempts)
+            return attempts["exit_code"]
         if len(supported) > 1:
             several = several_cards.judge_all(plan, supported)
             rows = several_cards.rows(several)

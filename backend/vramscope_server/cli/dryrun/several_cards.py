@@ -68,11 +68,11 @@ def judge_all(plan: Plan, cards: Iterable[Card]) -> list[CardVerdict]:
         names = " and ".join(card.key for card in alike)
         tell(f"running {plan.steps} steps for {names}, with every computed value 0")
         trial = train(plan, alike[-1], LARGE_BYTES, CONTEXT_HIGH_BYTES)
-        found += [CardVerdict(card, verdict(_answer(card, trial), trial, [trial], card, TOO_CLOSE)) for card in alike]
+        found += [CardVerdict(card, verdict(compared(card, trial), trial, [trial], card, TOO_CLOSE)) for card in alike]
     return sorted(found, key=lambda one: one.card.total_bytes)
 
 
-def _answer(card: Card, trial: Trial) -> Answer:
+def compared(card: Card, trial: Trial) -> Answer:
     """Compare peaks with a card. What lies between depends on what PyTorch could return to the device."""
     left = left_on(card, trial)
     if left is not None and left >= 0:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -17,7 +17,7 @@ from typing import Final, Literal
 import msgspec
 
 from vramscope.launch import child_environment
-from vramscope.protocol.dry_run import FOLDER_VARIABLE, STEPS_VARIABLE, ProcessReport
+from vramscope.protocol.dry_run import CHANGES_VARIABLE, FOLDER_VARIABLE, STEPS_VARIABLE, ChangeName, ProcessReport
 from vramscope.settings import Settings
 from vramscope_server.answers.run_detail import RunAnswer
 from vramscope_server.cli.client import Failure, ask
@@ -35,6 +35,9 @@ OWN_SETTINGS: Final = {
 }
 PROCESSES: Final = ("--nproc-per-node", "--nproc_per_node", "--num_processes", "--num-processes", "--num_gpus")
 """Options of torchrun, accelerate and deepspeed for the number of processes on a machine."""
+ALLOCATOR_VARIABLES: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""Environment variables with PyTorch's allocator settings; the first that is set counts."""
+EXPANDABLE: Final = "expandable_segments:True"
 
 TrialEnd = Literal["ended", "out of memory", "failed", "waits", "late"]
 
@@ -48,6 +51,8 @@ class Plan:
     server: str
     steps: int
     most_seconds: float
+    changes: Sequence[ChangeName] = ()
+    """Changes that are switched on from outside of the program."""
 
     @property
     def devices(self) -> int:
@@ -144,7 +149,8 @@ def _environment(plan: Plan, card: Card, folder: Path, run_id: str) -> dict[str,
     settings, _ = Settings.for_training(
         server=plan.server,
         run_id=run_id,
-        run_name=os.environ.get("VRAMSCOPE_RUN_NAME") or f"dry run of {script} on {card.name}",
+        run_name=os.environ.get("VRAMSCOPE_RUN_NAME")
+        or ", ".join([f"dry run of {script} on {card.name}", *(name.replace("_", " ") for name in plan.changes)]),
         tags=[TAG],
     )
     environment = child_environment(os.environ, settings, plan.command) | OWN_SETTINGS
@@ -159,8 +165,17 @@ def _environment(plan: Plan, card: Card, folder: Path, run_id: str) -> dict[str,
         "EMULATED_GPU_NAME": card.name,
         "EMULATED_GPU_CAPABILITY": str(card.capability),
         "EMULATED_GPU_MULTIPROCESSORS": str(card.multiprocessors),
+        CHANGES_VARIABLE: ",".join(plan.changes),
     }
+    if "expandable_segments" in plan.changes:
+        environment["PYTORCH_CUDA_ALLOC_CONF"] = _with_expandable_segments(environment)
     return environment
+
+
+def _with_expandable_segments(environment: Mapping[str, str]) -> str:
+    """Return the allocator settings with the expandable segments, which replace a setting of the same name."""
+    given = next((environment[name] for name in ALLOCATOR_VARIABLES if environment.get(name)), "")
+    return ",".join([*(one for one in given.split(",") if one and "expandable_segments" not in one), EXPANDABLE])
 
 
 def _end_all(training: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,24 @@
+"""Expandable segments of PyTorch's allocator. The environment of the process sets them; here is read whether they are in force."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vramscope.dry_run.changes.change import Change
+from vramscope.memory.allocator_settings import allocator_settings
+from vramscope.protocol.dry_run import ChangeOutcome
+
+SETTING: Final = "expandable_segments:True"
+
+
+class ExpandableSegments(Change):
+    """Segments grow instead of new ones being made."""
+
+    name = "expandable_segments"
+    reason = "the program sets other allocator settings"
+
+    def outcome(self) -> ChangeOutcome:
+        """Return whether the setting is in force after the last step."""
+        if SETTING in allocator_settings():
+            self.applied("allocator", f"export PYTORCH_CUDA_ALLOC_CONF={SETTING}")
+        return super().outcome()

@@ -1,0 +1,194 @@
+"""The answer of ``vramscope dryrun --try``, as JSON and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from rich.text import Text
+from typing_extensions import TypedDict
+
+from vramscope_server.analysis.number_format import amount
+from vramscope_server.cli.dryrun.attempts import Attempt, Attempts
+from vramscope_server.cli.dryrun.cards import Card
+from vramscope_server.cli.dryrun.verdict import (
+    CONTEXT_HIGH_BYTES,
+    CONTEXT_LOW_BYTES,
+    Verdict,
+    peak_allocated,
+    peak_reserved,
+)
+from vramscope_server.cli.exit_codes import CHECK_FAILED, NOT_TRUSTWORTHY
+from vramscope_server.cli.tables import Column, console, print_table
+
+COLUMNS: Final = (
+    Column("CHANGE"),
+    Column("PEAK ALLOCATED", number=True),
+    Column("SAVED", number=True),
+    Column("PEAK RESERVED", number=True),
+    Column("SAVED", number=True),
+    Column("ANSWER"),
+    Column("COST", needed=1),
+)
+STYLES: Final = {"fits": "green", "does not fit": "red"}
+
+
+class AttemptRow(TypedDict):
+    """The training with some changes, as ``--json`` prints it. Bytes; unknown is null."""
+
+    changes: list[str]
+    state: str
+    reason: str
+    answer: str | None
+    reasons: list[str]
+    assumptions: list[str]
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    saved_allocated_bytes: int | None
+    saved_reserved_bytes: int | None
+    costs: list[str]
+    lines: list[str]
+    run_id: str | None
+
+
+class AttemptsAnswer(TypedDict):
+    """Answer of ``vramscope dryrun --try --json``."""
+
+    answer: str
+    exit_code: int
+    card: str
+    card_bytes: int
+    context_low_bytes: int
+    context_high_bytes: int
+    cudnn_operations: int
+    plain: AttemptRow
+    alone: list[AttemptRow]
+    together: list[AttemptRow]
+    smallest: AttemptRow | None
+
+
+def answer(found: Attempts, card: Card) -> AttemptsAnswer:
+    """Collect everything that is printed."""
+    plain = Attempt([], "ran", "", verdict=found.plain)
+
+    def row(one: Attempt) -> AttemptRow:
+        return _row(one, found.plain)
+
+    return {
+        "answer": found.plain.answer,
+        "exit_code": exit_code(found),
+        "card": card.name,
+        "card_bytes": card.total_bytes,
+        "context_low_bytes": CONTEXT_LOW_BYTES,
+        "context_high_bytes": CONTEXT_HIGH_BYTES,
+        "cudnn_operations": sum(report.cudnn_plans for report in found.plain.trial.reports),
+        "plain": row(plain),
+        "alone": [row(one) for one in found.alone],
+        "together": [row(one) for one in found.together],
+        "smallest": None if found.smallest is None else row(found.smallest),
+    }
+
+
+def exit_code(found: Attempts) -> int:
+    """0: it fits, as it is or with a change; 1: it does not; 5: the plain run cannot be trusted."""
+    if found.plain.answer == "not trustworthy":
+        return NOT_TRUSTWORTHY
+    return 0 if found.plain.answer == "fits" or found.smallest is not None else CHECK_FAILED
+
+
+def _row(one: Attempt, plain: Verdict) -> AttemptRow:
+    trial = None if one.verdict is None or one.state == "failed" else one.verdict.trial
+    allocated = None if trial is None else peak_allocated(trial)
+    reserved = None if trial is None else peak_reserved(trial)
+    own = [change.assumption for change in one.changes if change.assumption and one.state == "ran"]
+    return {
+        "changes": [change.title for change in one.changes],
+        "state": one.state,
+        "reason": one.reason,
+        "answer": None if trial is None or one.verdict is None else one.verdict.answer,
+        "reasons": [] if one.verdict is None else list(one.verdict.reasons),
+        "assumptions": own + ([] if one.verdict is None else list(one.verdict.assumptions)),
+        "peak_allocated_bytes": allocated,
+        "peak_reserved_bytes": reserved,
+        "saved_allocated_bytes": _saved(peak_allocated(plain.trial), allocated),
+        "saved_reserved_bytes": _saved(peak_reserved(plain.trial), reserved),
+        "costs": [change.cost for change in one.changes],
+        "lines": list(one.lines),
+        "run_id": None if one.verdict is None else one.verdict.trial.run_id,
+    }
+
+
+def _saved(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else before - after
+
+
+def headline(found: AttemptsAnswer) -> str:
+    """Format the answer as one line."""
+    card = f"{found['card']} ({amount(found['card_bytes'])})"
+    if found["answer"] == "not trustworthy":
+        return f"no trustworthy answer for {card}: {found['plain']['reasons'][0]}"
+    if found["answer"] == "fits":
+        return f"fits on {card} without a change"
+    if found["smallest"] is not None:
+        return f"{found['answer']} on {card}; the smallest change that fits: {_title(found['smallest'])}"
+    return f"{found['answer']} on {card}; none of these changes fits"
+
+
+def print_answer(found: AttemptsAnswer) -> None:
+    """Print the headline, the table, the lines to write, and what was assumed."""
+    out = console()
+    style = "bold green" if found["exit_code"] == 0 else "bold yellow"
+    out.print(Text(headline(found), style=style if found["exit_code"] != CHECK_FAILED else "bold red"))
+    rows = [found["plain"], *found["alone"], *found["together"]]
+    if not found["alone"]:
+        return
+    marks = _marks(rows)
+    print_table(out, COLUMNS, [_cells(row, marks) for row in rows])
+    if found["smallest"] is not None:
+        out.print(Text(f"\nto write for {_title(found['smallest'])}:"))
+        for line in found["smallest"]["lines"]:
+            out.print(Text(f"    {line}"))
+    for text, mark in marks.items():
+        out.print(Text(f"[{mark}] assumed: {text}"))
+    if found["cudnn_operations"]:
+        out.print(
+            Text(
+                "Convolutions ran. Workspaces of cuDNN are not counted, so that all peaks are lower bounds.",
+                style="dim",
+            )
+        )
+    low, high = amount(found["context_low_bytes"]), amount(found["context_high_bytes"])
+    out.print(Text(f"The CUDA context takes {low} to {high} in addition.", style="dim"))
+
+
+def _title(row: AttemptRow) -> str:
+    return " + ".join(row["changes"]) or "no change"
+
+
+def _marks(rows: Sequence[AttemptRow]) -> dict[str, int]:
+    """Number what the rows assume."""
+    texts = dict.fromkeys(text for row in rows for text in row["assumptions"])
+    return {text: number for number, text in enumerate(texts, 1)}
+
+
+def _cells(row: AttemptRow, marks: dict[str, int]) -> list[str | Text]:
+    title = _title(row) + "".join(f" [{marks[text]}]" for text in row["assumptions"])
+    if row["answer"] is None:
+        return [title, "", "", "", "", row["state"], row["reason"]]
+    return [
+        title,
+        amount(row["peak_allocated_bytes"]),
+        _saving(row["saved_allocated_bytes"], row["changes"]),
+        amount(row["peak_reserved_bytes"]),
+        _saving(row["saved_reserved_bytes"], row["changes"]),
+        Text(row["answer"], style=STYLES.get(row["answer"], "yellow")),
+        row["costs"][0] if len(row["costs"]) == 1 else "",
+    ]
+
+
+def _saving(saved_bytes: int | None, changes: Sequence[str]) -> str:
+    if not changes:
+        return ""
+    if saved_bytes is None:
+        return "unknown"
+    return "none" if not saved_bytes else amount(saved_bytes) if saved_bytes > 0 else f"{amount(-saved_bytes)} more"
