@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class DryRuns:
 
     url: str
     patch: pytest.MonkeyPatch
+    folder: Path = PROGRAMS
 
     def by_hand(self, program: str, *names: ChangeName) -> Peaks:
         """Peaks of a program that makes the changes in its code."""
@@ -58,7 +59,7 @@ class DryRuns:
         return attempt(self._plan(program), CARD, [change for change in CHANGES if change.name in names])
 
     def _plan(self, program: str) -> Plan:
-        command = [sys.executable, str(PROGRAMS / f"{program}.py")]
+        command = [sys.executable, str(self.folder / f"{program}.py")]
         return Plan(command, libraries_for(torch_of(sys.executable)), self.url, 3, 300)
 
 
@@ -86,6 +87,7 @@ def dry_runs(tmp_path_factory) -> Iterator[DryRuns]:
         ("blocks", ["bf16_autocast"]),
         ("blocks", ["expandable_segments", "fused_optimizer", "bf16_autocast", "checkpointing"]),
         ("convolutions", ["bf16_autocast", "checkpointing"]),
+        ("adversarial", ["fused_optimizer", "bf16_autocast", "checkpointing"]),
         *(
             pytest.param(program, names, marks=pytest.mark.slow)
             for program, names in (
@@ -95,6 +97,9 @@ def dry_runs(tmp_path_factory) -> Iterator[DryRuns]:
                 ("convolutions", ["fused_optimizer"]),
                 ("convolutions", ["bf16_autocast"]),
                 ("convolutions", ["checkpointing"]),
+                ("adversarial", ["fused_optimizer"]),
+                ("adversarial", ["bf16_autocast"]),
+                ("adversarial", ["checkpointing"]),
             )
         ),
         *(
@@ -103,6 +108,9 @@ def dry_runs(tmp_path_factory) -> Iterator[DryRuns]:
                 ("gpt2_loop", ["sdpa", "checkpointing"]),
                 ("gpt2_trainer", ["bf16_autocast", "checkpointing", "accumulation"]),
                 ("lightning_loop", ["bf16_autocast", "checkpointing", "accumulation"]),
+                ("accelerate_loop", ["bf16_autocast", "checkpointing", "accumulation"]),
+                ("vision", ["sdpa", "bf16_autocast", "checkpointing"]),
+                ("lora", ["bf16_autocast", "checkpointing", "accumulation"]),
             )
         ),
         *(
@@ -111,6 +119,9 @@ def dry_runs(tmp_path_factory) -> Iterator[DryRuns]:
                 ("gpt2_loop", ["sdpa", "bf16_autocast", "checkpointing", "fused_optimizer"]),
                 ("gpt2_trainer", ["sdpa", "bf16_autocast", "checkpointing", "fused_optimizer", "accumulation"]),
                 ("lightning_loop", ["bf16_autocast", "checkpointing", "fused_optimizer", "accumulation"]),
+                ("accelerate_loop", ["bf16_autocast", "checkpointing", "fused_optimizer", "accumulation"]),
+                ("vision", ["sdpa", "bf16_autocast", "checkpointing", "single_tensor_optimizer"]),
+                ("lora", ["bf16_autocast", "checkpointing", "accumulation"]),
             )
             for name in names
         ),
@@ -138,6 +149,21 @@ def test_accumulation_in_a_plain_loop_lacks_the_division_of_the_loss(dry_runs):
     assert peaks_of(done) == Peaks(by_hand.allocated - SCALAR_BYTES, by_hand.reserved)
     assert done.lines[0] == "DataLoader(..., batch_size=1024)"
     assert "division of the loss" in done.changes[0].assumption
+
+
+def test_gradients_that_are_dropped_otherwise_are_not_accumulated(dry_runs, tmp_path):
+    text = (PROGRAMS / "loader.py").read_text()
+    dropped = "for parameter in model.parameters(): parameter.grad = None"
+    (tmp_path / "dropping.py").write_text(text.replace("optimizer.zero_grad()", dropped))
+    (tmp_path / "of_model.py").write_text(text.replace("optimizer.zero_grad()", "model.zero_grad()"))
+    runs = replace(dry_runs, folder=tmp_path)
+    done = runs.from_outside("dropping", "accumulation")
+    assert (done.state, done.reason) == (
+        "not applicable",
+        "the program drops its gradients in another way than by zero_grad()",
+    )
+    of_model = peaks_of(runs.from_outside("of_model", "accumulation"))
+    assert of_model == peaks_of(dry_runs.from_outside("loader", "accumulation"))
 
 
 def test_a_change_that_nothing_uses_is_not_applicable(dry_runs):

@@ -7,6 +7,7 @@ calls of ``zero_grad()`` in between.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from types import MethodType, ModuleType
 from typing import Any, Final
 
@@ -29,7 +30,11 @@ class Accumulation(Change):
         super().__init__()
         self._by_transformers = False
         self._by_lightning = False
-        self._steps = _SkippedSteps()
+        self._steps = _SkippedSteps(lambda: bool(self._changed) and not self._by_framework)
+
+    @property
+    def _by_framework(self) -> bool:
+        return self._by_transformers or self._by_lightning
 
     def install(self) -> None:
         """Change the arguments of trainers, the data loaders, and the optimizers of plain loops."""
@@ -54,8 +59,11 @@ class Accumulation(Change):
         if self._steps.dropped:
             self._changed.clear()
             self.reason = "the program drops its gradients in another way than by zero_grad()"
-        elif self._changed and not (self._by_transformers or self._by_lightning):
-            skipped = f"if step % {PARTS}: optimizer.step(), optimizer.zero_grad()"
+        elif self._changed and not self._by_framework and not self._steps.skipped:
+            self._changed.clear()
+            self.reason = "no optimizer of PyTorch stepped"
+        elif self._changed and not self._by_framework:
+            skipped = f"if (index + 1) % {PARTS} == 0:  # before optimizer.step() and optimizer.zero_grad()"
             self._lines += [line for line in (f"(loss / {PARTS}).backward()", skipped) if line not in self._lines]
         return super().outcome()
 
@@ -99,8 +107,7 @@ class Accumulation(Change):
 
         def around(original: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
-            if self._changed and not (self._by_transformers or self._by_lightning):
-                self._steps.skip_in(optimizer)
+            self._steps.skip_in(optimizer)
 
         self.patches.wrap(Optimizer, "__init__", around)
 
@@ -108,7 +115,10 @@ class Accumulation(Change):
 class _SkippedSteps:
     """Steps of optimizers of which each second one is made."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_wanted: Callable[[], bool]) -> None:
+        self._is_wanted = is_wanted
+        self.skipped = False
+        """True if a step was skipped."""
         self.dropped = False
         """True if gradients of a micro-batch were replaced, not added to."""
         self._gradients: weakref.WeakKeyDictionary[Any, list[weakref.ref[Any]]] = weakref.WeakKeyDictionary()
@@ -126,11 +136,13 @@ class _SkippedSteps:
 
     def _step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         first = self._gradients.pop(optimizer, None)
+        if first is None and self._is_wanted():
+            self._gradients[optimizer] = _gradients(optimizer)
+            self.skipped = True
+            return None
         if first is not None:
             self.dropped |= any(one() is not now() for one, now in zip(first, _gradients(optimizer), strict=False))
-            return type(optimizer).step(optimizer, *args, **kwargs)
-        self._gradients[optimizer] = _gradients(optimizer)
-        return None
+        return type(optimizer).step(optimizer, *args, **kwargs)
 
     def _zero_grad(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
         if optimizer not in self._gradients:
