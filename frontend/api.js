@@ -81,6 +81,7 @@ export const api = {
   deleteRun: (run) => request("DELETE", `/runs/${at(run)}`),
   series: (run, parameters, signal) => request("GET", `/runs/${at(run)}/series${queryString(parameters)}`, { signal }),
   steps: (run, parameters, signal) => request("GET", `/runs/${at(run)}/steps${queryString(parameters)}`, { signal }),
+  nextChange: (run, signal) => request("GET", `/runs/${at(run)}/next-change`, { signal }),
   leaks: (run, parameters, signal) => request("GET", `/runs/${at(run)}/leaks${queryString(parameters)}`, { signal }),
   leakReplay: (run, leak, signal) => request("GET", `/runs/${at(run)}/leaks/${at(leak)}/replay`, { signal }),
   oom: (run, signal) => request("GET", `/runs/${at(run)}/oom`, { signal }),

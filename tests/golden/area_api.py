@@ -124,6 +124,7 @@ def questions(leaks: list[str], snapshot: str) -> Iterator[tuple[str, str, dict[
     for route in (
         "/runs/{run}",
         "/runs/{run}/leaks",
+        "/runs/{run}/next-change",
         "/runs/{run}/oom",
         "/runs/{run}/recordings",
         "/runs/{run}/profiles",

@@ -23,6 +23,7 @@ from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.recording_cache import OpenRecording
 from vramscope_server.services import Services
+from vramscope_server.store.artifacts import StoredArtifact
 from vramscope_server.store.rank_summary import RankSummary
 from vramscope_server.store.run_queries import UnknownRun, find_run, summary_of_rank
 
@@ -41,24 +42,30 @@ def get_anatomy(request: Request, recording: str, event: Event = None) -> Respon
     highest allocated memory.
     """
     stored, opened = open_recording(request, recording)
-    run = known_run(request.app.state.services, stored.run_id, stored.rank)
-    profile = newest_profile(request.app.state.services, stored.run_id, stored.rank)
     with readable(stored):
         moment = None if event is None else require_event(opened, event)
         summarized = opened.once(("anatomy", moment), lambda: summary(opened.trace, moment))
-        about_bytes = (run.peak_allocated_bytes or 0) // COARSE_BYTES  # rises slightly while it trains
-        key = (
-            "advice",
-            str(run.techniques),
-            about_bytes,
-            (run.phase_peaks_bytes.get("eval") or 0) // COARSE_BYTES,
-            profile and (profile.first_step, profile.reason),
-        )
-        advice = opened.once(key, ComputedOnce).get(
-            lambda: [_advice_row(one) for one in advise(facts_of(opened, run, profile))]
-        )
+    advice = advice_rows(request.app.state.services, stored, opened)
     anatomy: AnatomyAnswer = {"recording": stored.id, **summarized, "advice": advice}
     return answer(anatomy)
+
+
+def advice_rows(services: Services, stored: StoredArtifact, opened: OpenRecording) -> list[AdviceRow]:
+    """Advice about the peak of a recording, computed once. It may take seconds. Raises BadRecording."""
+    run = known_run(services, stored.run_id, stored.rank)
+    profile = newest_profile(services, stored.run_id, stored.rank)
+    about_bytes = (run.peak_allocated_bytes or 0) // COARSE_BYTES  # rises slightly while it trains
+    key = (
+        "advice",
+        str(run.techniques),
+        about_bytes,
+        (run.phase_peaks_bytes.get("eval") or 0) // COARSE_BYTES,
+        profile and (profile.first_step, profile.reason),
+    )
+    with readable(stored):
+        return opened.once(key, ComputedOnce).get(
+            lambda: [_advice_row(one) for one in advise(facts_of(opened, run, profile))]
+        )
 
 
 def _advice_row(advice: Advice) -> AdviceRow:

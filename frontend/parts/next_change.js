@@ -1,0 +1,53 @@
+/** The change that is most worth trying: one or two sentences, the saving, and a link to the page that explains it. */
+
+import { api } from "vramscope/api.js";
+import { fill, h } from "vramscope/dom.js";
+import { bytes, isKnown } from "vramscope/format.js";
+
+const BUTTONS = {
+  "/oom": "See all remedies",
+  "/leaks": "See the leak",
+  "/anatomy": "See the recorded peak",
+  "/fragmentation": "See the replay",
+};
+
+export class NextChange {
+  element = h("div", { class: "next-change", "aria-live": "polite" });
+  key = null;
+
+  /** Requests the change where something that it depends on is new. */
+  async show(run) {
+    const has = run.recordings || run.leak_count || run.oom_records || run.findings?.length;
+    const key = JSON.stringify([run.recordings, run.leak_count, run.oom_records, run.state]);
+    if (key === this.key) return;
+    this.key = key;
+    if (!has) {
+      fill(this.element);
+      return;
+    }
+    if (!this.element.childNodes.length)
+      fill(this.element, h("p", { class: "muted" }, "Looking for the change that is most worth trying…"));
+    try {
+      const change = await api.nextChange(run.run_id);
+      if (key === this.key) fill(this.element, drawn(change));
+    } catch {
+      if (key === this.key) fill(this.element); // the page that explains it reports the problem
+    }
+  }
+}
+
+function drawn({ run_id: run, title, what, saves_bytes: saves, of, page, caution, reason }) {
+  if (!what) return h("p", { class: "muted" }, reason);
+  return [
+    h(
+      "p",
+      {},
+      h("strong", {}, title ? `Most worth trying: ${title}.` : "Most worth trying:"),
+      " ",
+      what,
+      caution && h("span", { class: "muted" }, ` ${caution}`),
+    ),
+    isKnown(saves) && saves > 0 && h("span", { class: "chip good" }, `−${bytes(saves)} peak ${of}`),
+    page && h("a", { class: "button small", href: `/runs/${encodeURIComponent(run)}${page}` }, BUTTONS[page]),
+  ];
+}
