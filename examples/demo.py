@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / ".cache" / "demo"
 NAME = "gpt2-small"
+CPU_NAME, CPU_STEPS = "gpt2-tiny-on-cpu", 200
 VRAMSCOPE = Path(sys.executable).parent / "vramscope"
 
 
@@ -89,6 +90,8 @@ def start_server(address: str) -> subprocess.Popen[bytes]:
 
 
 def train(address: str, steps: int | None) -> None:
+    if is_emulated():
+        train_on_cpu(address)
     command = [sys.executable, ROOT / "examples" / "gpt2.py", "--server", address, "--name", NAME]
     # On an emulated GPU the page must not claim a card that is not there.
     environment = {"EMULATED_GPU_NAME": "emulated H100 80GB", **os.environ}
@@ -103,6 +106,19 @@ def train(address: str, steps: int | None) -> None:
             status = training.wait(timeout=30)
     if status:
         raise SystemExit(f"vramscope: the training ended with status {status}")
+
+
+def is_emulated() -> bool:
+    """Whether PyTorch sees the emulated GPU, which computes no loss."""
+    name = "import torch; print(torch.cuda.is_available() and torch.cuda.get_device_properties(0).uuid)"
+    found = subprocess.run([sys.executable, "-c", name], capture_output=True, text=True, check=False)
+    return bytes.fromhex(found.stdout.strip().replace("-", "")[:16] or "00").startswith(b"emulated")
+
+
+def train_on_cpu(address: str) -> None:
+    """Train a small model on the CPU first, whose loss falls."""
+    command = [sys.executable, ROOT / "examples" / "gpt2.py", "--server", address, "--name", CPU_NAME]
+    subprocess.run([*command, "--device", "cpu", "--steps", str(CPU_STEPS)], check=True)
 
 
 def stop(server: subprocess.Popen[bytes]) -> None:

@@ -84,6 +84,20 @@ def test_an_emulated_gpu_is_known_by_its_uuid_or_its_name(server: RunningServer)
     ]
 
 
+def test_a_loss_that_an_emulated_gpu_did_not_compute_is_unknown(server: RunningServer) -> None:
+    """Computed values read as 0 there. A loss of 0 on a card is a loss."""
+    for name, values, known in (
+        ("emulated H100 80GB", [0.0, 0.0], False),
+        ("emulated H100 80GB", [2.0, 1.0], True),
+        ("NVIDIA H100 80GB HBM3", [0.0, 0.0], True),
+    ):
+        agent = Agent()
+        device = messages.Device(index=0, name=name, uuid=None, total_bytes=80 * GIB)
+        agent.attached = msgspec.structs.replace(agent.attached, devices=[device])
+        server.send(agent, agent.steps(2), agent.scalars(loss=list(values)))
+        assert (server.get(f"/runs/{agent.run}")["loss"] is not None) == known
+
+
 def test_fifty_runs_of_all_kinds_at_once(server: RunningServer) -> None:
     """With steps, with one, with none; ended, failed, running; all in a second."""
     agents = [Agent(name=f"run {number} <b>|_%&") for number in range(50)]

@@ -13,6 +13,7 @@ from vramscope_server.answers.run_detail import (
     AgentOverhead,
     AttachedDevice,
     Fragmentation,
+    Loss,
     RankRow,
     ReservedParts,
     RunEvent,
@@ -228,7 +229,7 @@ def _ranks(connection: Connection, run: StoredRun) -> list[RankRow]:
                 peak_other_processes_bytes=summary.other_processes_bytes,
                 foreign_reset_steps=summary.foreign_reset_steps,
                 lower_bound_steps=summary.lower_bound_steps,
-                loss=rank_loss(summary.scalars),
+                loss=_computed(rank_loss(summary.scalars), attached.get("devices", [])),
                 scalars=sorted(summary.scalars),
                 last_seen_seconds=seconds(row["last_seen_ns"]),
                 error_type=row["error_type"],
@@ -236,6 +237,13 @@ def _ranks(connection: Connection, run: StoredRun) -> list[RankRow]:
             )
         )
     return rows
+
+
+def _computed(loss: Loss | None, devices: Sequence[dict[str, Any]]) -> Loss | None:
+    """The loss; None if it is 0 because an emulated GPU computes nothing."""
+    if loss is None or not any(is_emulated(device) for device in devices):
+        return loss
+    return None if loss["first"] == loss["last"] == loss["final"] == 0 else loss
 
 
 def _device(device: dict[str, Any]) -> AttachedDevice:
