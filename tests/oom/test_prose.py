@@ -57,6 +57,27 @@ def test_printed_parts_add_up_to_the_printed_sum() -> None:
         assert (numbers[-2] > numbers[-1]) == (sum(parts) > limit)
 
 
+def test_parts_that_would_read_as_zero_are_left_out() -> None:
+    tiny = replace(
+        STEP,
+        asked_bytes=4096 * MIB,
+        total_bytes=16384 * MIB,
+        free_bytes=3400 * MIB,
+        reserved_bytes=12400 * MIB,
+        used_bytes=12390 * MIB,
+        parameters_bytes=70_000,
+        gradients_bytes=18_000,
+        optimizer_bytes=139_000,
+        buffers_bytes=0,
+        trainable_bytes=70_000,
+        expected_state_bytes=139_000,
+        phase="backward",
+    )
+    sentence = diagnose(tiny).sentence
+    assert "0.00 GiB" not in sentence
+    assert "activations, batch and temporaries" in sentence.lower()
+
+
 def test_parts_of_a_step_include_buffers_and_the_request() -> None:
     sentence = diagnose(STEP).sentence
     listed = re.search(r"Weights .*? in total", sentence)

@@ -59,6 +59,8 @@ PINNED: Final = (
 )
 HOST: Final = "Use fewer DataLoader workers, a smaller prefetch_factor, or keep less in the process."
 
+_TINY_SHARE: Final = 1e-4
+"""Share of the largest part of a sum below which another part is left out."""
 _PHASES: Final = {
     "forward": "the forward of ",
     "backward": "the backward of ",
@@ -249,6 +251,7 @@ def _sum_of_parts(parts: MemoryParts, facts: Facts) -> str:
         rows.append(("activations, batch and temporaries {}", parts.working_bytes))
         if parts.asked_bytes:
             rows.append(("this request {}", parts.asked_bytes))
+    rows = _without_tiny(rows)
     values, total, available = summed([size for _, size in rows], parts.available_bytes)
     waiting = amount(parts.waiting_bytes)
     words = [
@@ -259,6 +262,12 @@ def _sum_of_parts(parts: MemoryParts, facts: Facts) -> str:
     state = " The optimizer's state is not known yet." if facts.state_is_unknown and not parts.state_bytes else ""
     listed = ", ".join(words)
     return f"{unknown}{listed[0].upper()}{listed[1:]}: {total} in total, and PyTorch can use {available}.{state}"
+
+
+def _without_tiny(rows: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """The parts without those that would read as 0.00 beside the largest. Their sum stays below the error of rounding."""
+    least = max((size for _, size in rows), default=0) * _TINY_SHARE
+    return [row for row in rows if row[1] >= least] or rows
 
 
 def _remark(parts: MemoryParts, facts: Facts) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 
 from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.prose import amount
+from vramscope_server.analysis.oom.remedies.card_sizes import smallest_card
 from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Remedy, RemedyContext, advice
 
 GIB: Final = 1 << 30
@@ -84,8 +85,9 @@ def _device(context: RemedyContext) -> Iterator[Remedy]:
     if size <= facts.total_bytes:
         return
     size = -(-size // (GIB // 4)) * (GIB // 4)
+    card = smallest_card(size)
     yield Remedy(
-        what=f"a device with {amount(size)} or more",
+        what=f"a device with {amount(size)} or more" + (f": {card.label}, such as {card.name}" if card else ""),
         saves_bytes=size - facts.total_bytes,
         enough=True,
         source="formula",
