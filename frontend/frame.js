@@ -19,6 +19,7 @@ const PLACES = [
 
 const RUN_PAGES = {
   "": () => import("vramscope/pages/run.js"),
+  "/memory": () => import("vramscope/pages/run.js"), // the same page, also where a run without a view opens its error
   "/leaks": () => import("vramscope/pages/leaks.js"),
   "/operations": () => import("vramscope/pages/operations.js"),
   "/anatomy": () => import("vramscope/pages/anatomy.js"),

@@ -4,6 +4,9 @@ import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { endBanner, headline } from "vramscope/parts/run_head.js";
 import { RunPage, headOf, opens, withRow } from "vramscope/parts/run_page.js";
+import { Baseline } from "vramscope/parts/baseline.js";
+import { NextChange } from "vramscope/parts/next_change.js";
+import { PeakStack } from "vramscope/parts/peak_stack.js";
 import { addressNote, anything, isNumber, oneOf } from "vramscope/parts/address.js";
 import { Kpis } from "vramscope/parts/kpis.js";
 import { RunCharts } from "vramscope/parts/run_charts.js";
@@ -14,7 +17,7 @@ import { findingsPanel, shortWords, techniquesPanel } from "vramscope/parts/tech
 import { RunMap } from "vramscope/parts/run_map.js";
 import { headroomOf, runVerdict } from "vramscope/parts/run_verdict.js";
 import { placeInWords, placesOf, readView, viewBar } from "vramscope/parts/view_bar.js";
-import { setQuery, store, togglePause } from "vramscope/store.js";
+import { go, setQuery, store, togglePause } from "vramscope/store.js";
 
 const SUMMARY_EVERY_MS = 10_000;
 const STEP_SAMPLES_EVERY_MS = 2_500;
@@ -45,6 +48,9 @@ class MemoryPage extends RunPage {
   tab = "memory";
   preloadsPlotly = false; // the charts load Plotly themselves
   leaks = null; // answer of /leaks
+  baseline = new Baseline();
+  change = new NextChange();
+  stack = new PeakStack();
 
   get subject() {
     return null; // the title of the run's first page is its name
@@ -121,8 +127,7 @@ class MemoryPage extends RunPage {
       address.element,
       ended,
       verdict,
-      findings,
-      this.kpis.element,
+      h("div", { class: "overview" }, this.change.element, findings, this.kpis.element, this.stack.element),
       bar,
       this.map.element,
       this.charts.element,
@@ -138,6 +143,14 @@ class MemoryPage extends RunPage {
       setInterval(() => this.charts.reloadStepSamples(), STEP_SAMPLES_EVERY_MS),
     );
     this.drawConnection(store.get());
+  }
+
+  /** Opens the page of the error instead, where the run ended with one and the URL asks for no view. */
+  leave() {
+    const ranOut = this.run.state === "failed" && this.run.oom_records > 0 && /OutOfMemory/.test(this.run.error_type);
+    if (!ranOut || location.pathname.endsWith("/memory") || location.search) return false;
+    go(`/runs/${encodeURIComponent(this.name)}/oom`, { replace: true });
+    return true;
   }
 
   get drawsLive() {
@@ -278,8 +291,7 @@ class MemoryPage extends RunPage {
 
   async toggleBaseline() {
     try {
-      const row = await api.changeRun(this.id, { baseline: !this.run.baseline });
-      this.run = { ...this.run, baseline: row.baseline };
+      this.run = { ...this.run, baseline: await this.baseline.toggle(this.run) };
       this.drawHead();
       this.findBaseline();
     } catch (error) {
@@ -288,26 +300,12 @@ class MemoryPage extends RunPage {
   }
 
   async findBaseline() {
-    if (this.run.baseline) {
-      this.base = null;
-      this.drawHead();
-      return;
-    }
-    try {
-      const { runs } = await api.runs({ project: this.run.project, limit: 50 });
-      this.base = runs.find((row) => row.baseline) ?? null;
-      this.drawHead();
-    } catch {
-      // no chip of the baseline
-    }
+    if (await this.baseline.find(this.run)) this.drawHead();
   }
 
   drawAll() {
     this.drawHead();
-    if (this.base === undefined) {
-      this.base = null;
-      this.findBaseline();
-    }
+    if (this.baseline.row === undefined) this.findBaseline();
     fill(
       this.parts.ended,
       endBanner(this.run),
@@ -336,10 +334,14 @@ class MemoryPage extends RunPage {
   }
 
   drawHead() {
-    const { run, base } = this;
+    const { run } = this;
+    const base = this.baseline.row;
     this.drawTitle(run.name);
-    const known = [headroomOf(run), this.leaks?.verdict, this.leaks?.scans, ...VERDICT_OF.map((name) => run[name])];
-    this.put("verdict", known, () => runVerdict(run, this.leaks));
+    const known = [this.place().device, headroomOf(run), this.leaks?.verdict, this.leaks?.scans, ...VERDICT_OF.map((name) => run[name])];
+    this.put("verdict", known, () => runVerdict(run, this.leaks, this.place().device < 0));
+    this.change.show(run);
+    this.stack.show(run, this.place());
+    this.charts.hideUnknown(run, this.place());
     const drawn = this.put(
       "head",
       [headOf(run), base?.run_id, base?.peak_allocated_bytes, run.peak_allocated_bytes],

@@ -7,7 +7,9 @@ import { alertsCell } from "vramscope/parts/alerts.js";
 import { meter } from "vramscope/parts/ui.js";
 import { largestCategory, headroomOf } from "vramscope/parts/run_verdict.js";
 
-const FIELDS = ["allocated_bytes", "reserved_bytes", "device_used_bytes"];
+const FIELDS = ["allocated_bytes", "reserved_bytes", "device_used_bytes", "process_rss_bytes"];
+/** Cells of a device. Those of the CPU are "resident", "step", "alerts" and "cost". */
+const OF_A_DEVICE = ["allocated", "reserved", "peak", "headroom", "fragmentation"];
 const LAST_SECONDS = 60; // length of the last part of the run that is searched for newest values
 
 export class Kpis {
@@ -21,11 +23,13 @@ export class Kpis {
       const bar = h("div");
       const name = h("div", { class: "label" }, label);
       this.cells[key] = { name, value, note, bar };
-      return h("div", { class: "kpi", title: title ?? null, "data-kpi": key }, name, value, note, bar);
+      this.cells[key].element = h("div", { class: "kpi", title: title ?? null, "data-kpi": key }, name, value, note, bar);
+      return this.cells[key].element;
     };
     this.element = h(
       "section",
       { class: "card kpis", "aria-label": "Key figures" },
+      cell("resident", "Resident memory now", "host memory of the process"),
       cell("allocated", "Allocated now", "bytes in blocks that tensors own"),
       cell("reserved", "Reserved now", "bytes that PyTorch took from the device"),
       cell("peak", "Peak allocated", "exact peak of the allocator's counter"),
@@ -103,6 +107,13 @@ export class Kpis {
     const { run } = this;
     const capacity = this.place?.total ?? run.capacity_bytes;
     const ended = run.state !== "running";
+    const onCpu = this.place?.device < 0;
+    this.cells.resident.element.hidden = !onCpu;
+    for (const name of OF_A_DEVICE) this.cells[name].element.hidden = onCpu;
+    const host = run.ranks.find((rank) => rank.rank === this.place?.rank)?.host_total_bytes;
+    const resident = this.now.process_rss_bytes;
+    setText(this.cells.resident.name, ended ? "Resident memory at the end" : "Resident memory now");
+    this.put("resident", bytes(resident), isKnown(host) ? `of ${bytes(host)} on the host` : "", resident, host);
     const { allocated_bytes: allocated, reserved_bytes: reserved } = this.now;
     setText(this.cells.allocated.name, ended ? "Allocated at the end" : "Allocated now");
     setText(this.cells.reserved.name, ended ? "Reserved at the end" : "Reserved now");

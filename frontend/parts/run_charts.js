@@ -7,22 +7,24 @@ import { lossScale } from "vramscope/parts/loss_scale.js";
 
 /**
  * Figure, title and options: `wide`; `ownSteps`, a fixed window on a step axis; `summary`, always the whole run;
- * `scale`, a choice of y axes; `only`, a condition on the run.
+ * `scale`, a choice of y axes; `only`, a condition on the run and its device: without it the chart would be empty.
  */
+const onGpu = (run, place) => place.device >= 0;
 const CHARTS = [
-  { name: "categories", title: "Memory by category, at each step's peak", wide: true },
-  { name: "memory", title: "Allocated and reserved" },
-  { name: "fragmentation", title: "Fragmentation: reserved memory" },
-  { name: "device", title: "Device memory by owner", wide: true },
-  { name: "step_peaks", title: "Peak of the last 200 steps", ownSteps: 200 },
+  { name: "categories", title: "Memory by category, at each step's peak", wide: true, only: onGpu },
+  { name: "memory", title: "Allocated and reserved", only: onGpu },
+  { name: "fragmentation", title: "Fragmentation: reserved memory", only: onGpu },
+  { name: "device", title: "Device memory by owner", wide: true, only: onGpu },
+  { name: "step_peaks", title: "Peak of the last 200 steps", ownSteps: 200, only: onGpu },
   { name: "phases", title: "Phases of each step", summary: true },
-  { name: "utilization", title: "GPU: utilization, power, temperature" },
+  { name: "utilization", title: "GPU: utilization, power, temperature", only: onGpu },
   { name: "host", title: "Host memory" },
   { name: "loss", title: "Loss", wide: true, only: (run) => run.loss, scale: lossScale },
 ];
 
 export class RunCharts {
   elements = new Map(); // name of the figure -> its chart
+  hasLoss = false; // a live row has brought one
 
   /** `page` has `id`, `run`, `view`, `zero`, `running`, `drawsLive`, `newestTime`, `newestStep`, `zoom(range)`. */
   constructor(page) {
@@ -30,10 +32,16 @@ export class RunCharts {
     for (const spec of CHARTS) {
       const element = this.makeChart(spec);
       if (spec.wide) element.classList.add("wide");
-      element.hidden = Boolean(spec.only && !spec.only(this.page.run));
       this.elements.set(spec.name, element);
     }
+    this.hideUnknown(page.run, page.place());
     this.element = h("div", { class: "charts" }, [...this.elements.values()]);
+  }
+
+  /** Hides the charts that have nothing to draw for this run and device. */
+  hideUnknown(run, place) {
+    for (const { name, only } of CHARTS)
+      if (only) this.elements.get(name).hidden = !only(run, place) && !(name === "loss" && this.hasLoss);
   }
 
   get(name) {
@@ -42,7 +50,10 @@ export class RunCharts {
 
   /** Passes a live message to all charts. */
   feed(message) {
-    if (message.stream === "scalars") this.get("loss").hidden = false; // the first loss: a visible chart fetches its window
+    if (message.stream === "scalars" && !this.hasLoss) {
+      this.hasLoss = true; // the first loss: a visible chart fetches its window
+      this.get("loss").hidden = false;
+    }
     for (const element of this.elements.values()) element.feed(message);
   }
 

@@ -37,20 +37,22 @@ export function headline(run, { base, onBaseline, share, tab, deletion }) {
         run.tags.map((tag) => h("a", { class: "chip tag", href: `/runs?tag=${encodeURIComponent(tag)}` }, tag)),
       ),
       h("span", { class: "spring" }),
-      onBaseline &&
-        h(
-          "button",
-          {
-            class: "button small",
-            type: "button",
-            onclick: onBaseline,
-            title: "baseline for the deltas of this project (b)",
-          },
-          run.baseline ? "Unset baseline" : "Make baseline",
-        ),
-      h("a", { class: "button small", href: `/compare?runs=${run.run_id}` }, "Compare…"),
-      copyButton("Copy link", share, { title: "The link opens this view." }),
-      deletion.button,
+      headActions(
+        onBaseline &&
+          h(
+            "button",
+            {
+              class: "button small",
+              type: "button",
+              onclick: onBaseline,
+              title: "baseline for the deltas of this project (b)",
+            },
+            run.baseline ? "Unset baseline" : "Make baseline",
+          ),
+        h("a", { class: "button small", href: `/compare?runs=${run.run_id}` }, "Compare…"),
+        copyButton("Copy link", share, { title: "The link opens this view." }),
+        deletion.button,
+      ),
       deletion.problem,
       h(
         "div",
@@ -84,11 +86,28 @@ export function headline(run, { base, onBaseline, share, tab, deletion }) {
   ];
 }
 
+/** Buttons of the head. On a narrow screen they are in a menu (run.css). */
+function headActions(...buttons) {
+  const list = h("div", { class: "head-buttons", id: "head-buttons" }, buttons);
+  const toggle = h(
+    "button",
+    {
+      class: "button small head-menu",
+      type: "button",
+      "aria-expanded": "false",
+      "aria-controls": "head-buttons",
+      onclick: () => toggle.setAttribute("aria-expanded", String(toggle.getAttribute("aria-expanded") !== "true")),
+    },
+    "Actions",
+  );
+  return h("div", { class: "head-actions" }, toggle, list);
+}
+
 const emulated = (run) => run.ranks.some((rank) => rank.devices.some((device) => device.emulated));
 
 /** Tab, path, label, unit of its count, count, and whether a count is bad. */
 const TABS = [
-  ["memory", "", "Memory"],
+  ["memory", "/memory", "Memory"],
   ["leaks", "/leaks", "Leaks", "found", (run) => run.leak_count, true],
   ["operations", "/operations", "Operations", "profiles", (run) => run.profiles || null],
   ["anatomy", "/anatomy", "Anatomy", "recordings", (run) => run.recordings || null],

@@ -8,6 +8,7 @@
  *   fetch(name)       requests in parallel with that of the run
  *   isUnknown(error)  whether a refusal means that the run does not exist. Other refusals are shown, with errorAction()
  *   errorAction()     an element below a refusal, or null
+ *   leave()           whether it opened another page instead, now that the run is known
  *   build()           called when the run is known: calls divide() and fills `root`
  *   actions()         handlers of its keys
  *   refreshAfter      live event after which it refreshes (as after a resync)
@@ -99,6 +100,10 @@ export class RunPage {
 
   fetch() {}
 
+  leave() {
+    return false;
+  }
+
   isUnknown(error) {
     return error.status === 404;
   }
@@ -137,6 +142,7 @@ export class RunPage {
       return;
     }
     if (this.closed) return;
+    if (this.leave()) return;
     this.id = this.run.run_id;
     this.deletion = new RunDeletion(this.id);
     this.build();

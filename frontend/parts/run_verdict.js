@@ -39,11 +39,14 @@ function dryRunVerdict(run) {
 
 /**
  * Banner of the verdict. Null if the peak or the capacity is unknown, and for failed or lost runs, which have another
- * banner. `leaks`: answer of `/leaks`. Null if not fetched yet: the banner then says nothing about growth.
+ * banner. `leaks`: answer of `/leaks`. Null if not fetched yet: the banner then says nothing about growth. `onCpu`: the
+ * training runs on the CPU.
  */
-export function runVerdict(run, leaks = null) {
+export function runVerdict(run, leaks = null, onCpu = false) {
   const { headroom } = headroomOf(run);
-  if (headroom === null || run.state === "failed" || run.state === "lost") return null;
+  if (run.state === "failed" || run.state === "lost") return null;
+  if (onCpu) return cpuVerdict(run, leaks);
+  if (headroom === null) return null;
   if (run.tags.includes("dry run")) return dryRunVerdict(run);
   const tight = headroom < run.capacity_bytes * TIGHT;
   const found = run.leak_count > 0;
@@ -67,6 +70,31 @@ export function runVerdict(run, leaks = null) {
   );
 }
 
+/** Banner of a training on the CPU, where only leaks can be judged. */
+function cpuVerdict(run, leaks) {
+  const link = linkOf(run);
+  const found = run.leak_count > 0;
+  const grows = !found && leaks?.verdict.level === "growth";
+  return h(
+    "div",
+    { class: `banner verdict ${found ? "bad" : grows ? "warn" : "quiet"}`, "data-verdict": true },
+    h("strong", {}, found ? "Leak found." : grows ? "Memory grows." : "Trained on the CPU."),
+    h(
+      "span",
+      {},
+      found ? [foundText(run, link), " "] : [noLeakText(leaks, link) ?? "", " "],
+      "The memory of its tensors is known in part only: PyTorch does not count it on the CPU.",
+    ),
+  );
+}
+
+function foundText(run, link) {
+  return [
+    link(run.leak_count === 1 ? "1 variable" : `${count(run.leak_count)} holders`, "/leaks"),
+    run.leak_count === 1 ? " retains memory from earlier steps." : " retain memory from earlier steps.",
+  ];
+}
+
 /** Function that makes a link to one of the run's pages. */
 function linkOf(run) {
   return (words, page) => h("a", { href: `/runs/${encodeURIComponent(run.run_id)}${page}` }, words);
@@ -76,10 +104,7 @@ function sentences(run, leaks) {
   const link = linkOf(run);
   const idle = run.fragmentation?.never_needed_bytes;
   return [
-    run.leak_count > 0 && [
-      link(run.leak_count === 1 ? "1 variable" : `${count(run.leak_count)} holders`, "/leaks"),
-      run.leak_count === 1 ? " retains memory from earlier steps." : " retain memory from earlier steps.",
-    ],
+    run.leak_count > 0 && foundText(run, link),
     peakSentence(run, link),
     run.leak_count > 0 ? null : noLeakText(leaks, link),
     run.fragmentation_fraction > MUCH &&

@@ -145,7 +145,7 @@ def test_an_error_is_explained_with_what_would_have_been_enough(page: Any, own_s
     # 900 steps had finished: it was in the next, here as on the run's own page
     assert "step 901" in page.locator("[data-kpi=step]").inner_text()
     page.locator("[data-kpi=needed]").filter(has_text="at least 33.0 GiB").wait_for()  # it had hardly begun
-    page.goto(f"{server.url}/runs/{training.run}")
+    page.goto(f"{server.url}/runs/{training.run}/memory")
     event = page.locator("li", has=page.locator("a[href*='error=aaaa000000000001']"))
     assert "step 901" in event.inner_text()
     page.goto(f"{server.url}/runs")

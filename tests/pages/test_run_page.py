@@ -136,14 +136,50 @@ def test_a_failed_run_says_why(page: Any, server: Any) -> None:
     assert "Tried to allocate 2.50 GiB" in banner.inner_text()
 
 
-def test_a_run_without_cuda_says_unknown(page: Any, server: Any) -> None:
+def test_a_run_without_cuda_shows_what_is_known_and_no_empty_charts(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.ON_CPU.run}")
-    memory = page.locator("vs-chart[data-figure=memory]")
-    memory.get_by_text("unknown on the CPU").wait_for()
-    assert memory.get_attribute("data-draws") is None
     drawn(page, "host")
-    assert page.locator("[data-kpi=allocated] .value").inner_text() == "unknown"
-    assert page.locator("[data-kpi=peak] .value").inner_text() == "unknown"
+    assert "Trained on the CPU" in page.locator("[data-verdict]").inner_text()
+    resident = page.locator("[data-kpi=resident] .value")
+    eventually(lambda: re.fullmatch(r"[\d.]+ [KMG]iB", resident.inner_text()))
+    for name in ("categories", "memory", "fragmentation", "device", "utilization"):
+        assert not page.locator(f"vs-chart[data-figure={name}]").is_visible()
+    assert not page.locator("[data-kpi=peak]").is_visible()
+
+
+def test_bars_split_the_card_down_to_the_categories(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    page.locator(".peak-stack").wait_for()
+    for level in ("card", "reserved", "allocated"):
+        bar = page.locator(f".level[data-level={level}]")
+        exact = [int(text.removesuffix(" bytes").replace(",", "")) for text in titles(bar.locator("li"))]
+        total = float(bar.locator(".level-name .tabular").inner_text().removesuffix(" GiB"))
+        assert sum(exact) / 2**30 == pytest.approx(total, abs=0.051), level
+    parts = page.locator(".level[data-level=allocated] li").all_inner_texts()
+    assert any(part.startswith("activations, temporaries") for part in parts)
+
+
+def titles(elements: Any) -> list[str]:
+    return [element.get_attribute("title") for element in elements.all()]
+
+
+def test_a_leaking_run_names_the_change_most_worth_trying(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.LEAKY.run}")
+    change = page.locator(".next-change")
+    eventually(lambda: "Most worth trying: fix the leak of" in change.inner_text())
+    change.get_by_role("link", name="See the leak").click()
+    page.wait_for_url("**/leaks")
+
+
+def test_on_a_narrow_screen_the_buttons_of_the_head_are_in_a_menu(page: Any, server: Any) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    link = page.get_by_role("link", name="Compare…")
+    page.locator(".peak-stack").wait_for()
+    assert not link.is_visible()
+    page.get_by_role("button", name="Actions").click()
+    link.wait_for()
+    assert page.locator(".peak-stack").bounding_box()["y"] < 600, "the first picture is on the first screen"
 
 
 def test_who_ran_what_where(page: Any, server: Any) -> None:
