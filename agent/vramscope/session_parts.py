@@ -14,6 +14,7 @@ from vramscope.guard import guarded
 from vramscope.integrations.extensions import extend
 from vramscope.integrations.target import Target
 from vramscope.leaks.detector import LeakDetector
+from vramscope.leaks.source_text import with_source
 from vramscope.leaks.terminal_lines import LeakLines
 from vramscope.memory.allocator_settings import allocator_settings
 from vramscope.memory.category_split import Categories
@@ -107,6 +108,7 @@ class SessionParts:
             rank=self._job.rank,
             first_message=self._hello,
             look_up_slow_facts=self._look_up_commit,
+            complete=functools.partial(with_source, hide=self._secrets.hide),
             ring=self._ring,
             spool=Spool(settings.spool_dir, settings.spool_bytes),
             on_request=self._on_request,

@@ -93,7 +93,7 @@ class LeaksPage extends RunPage {
     this.floor.classList.add("wide");
     bar.className = "view-bar";
     this.grid = h("div", { class: "charts" }, this.floor);
-    fill(this.root, stale, head, ended, verdict, left, strip, bar, this.grid, table, detail);
+    fill(this.root, stale, head, ended, verdict, left, strip, table, detail, bar, this.grid);
     this.draw();
     this.timers.push(
       setInterval(

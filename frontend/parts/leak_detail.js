@@ -3,7 +3,9 @@
 import { copyButton, h } from "vramscope/dom.js";
 import { bytes, called, count, isKnown, perStep } from "vramscope/format.js";
 import { ageOf, OVERLAPS, placeOf, rankWords } from "vramscope/parts/leaks_table.js";
-import { known, snippet } from "vramscope/parts/ui.js";
+import { known, snippet, withCode } from "vramscope/parts/ui.js";
+
+let replayIsOpen = false; // kept while the detail is drawn again
 
 /** `replay`: answer of `/leaks/LEAK/replay`. Null while it is pending, `{problem}` if it was refused. */
 export function leakDetail(leak, { several, replay, run }) {
@@ -19,7 +21,9 @@ export function leakDetail(leak, { several, replay, run }) {
         "div",
         { class: "pad" },
         h("h3", {}, "Fix"),
-        snippet(leak.advice),
+        leak.fixed.length > 0 && lineDifference(leak),
+        leak.source && !leak.fixed.length && h("pre", { class: "source-line" }, h("code", {}, leak.source.trim())),
+        leak.fixed.length ? h("p", {}, withCode(sentence(leak.advice))) : snippet(leak.advice),
         h("p", { class: "effect" }, effectWords(leak)),
         leak.peak_effect &&
           h(
@@ -28,8 +32,7 @@ export function leakDetail(leak, { several, replay, run }) {
             isKnown(leak.peak_effect_bytes) && [h("span", { class: "chip tag" }, "measured"), " "],
             leak.peak_effect,
           ),
-        isOnGpu(leak, replay) &&
-          h("div", { class: "replay", "aria-live": "polite" }, replayResult(replay, run, leak.kind)),
+        isOnGpu(leak, replay) && replayed(replay, run, leak.kind),
         h("h3", {}, "Retained by"),
         chain(leak),
       ),
@@ -78,6 +81,30 @@ export function leakDetail(leak, { several, replay, run }) {
   );
 }
 
+/** The source line and what takes its place, as a diff. Copies the new lines. */
+function lineDifference({ source, fixed, file, line }) {
+  const mark = (kind, sign, text) => h("span", { class: `diff-line ${kind}` }, h("i", {}, sign), text);
+  const added = fixed[0] === source ? fixed.slice(1) : fixed;
+  return h(
+    "div",
+    { class: "source-diff" },
+    h("div", { class: "source-head" }, h("code", {}, `${file.split("/").at(-1)}:${line}`)),
+    h(
+      "pre",
+      {},
+      h(
+        "code",
+        {},
+        fixed[0] === source ? mark("same", " ", source) : mark("old", "−", source),
+        added.map((text) => mark("new", "+", text)),
+      ),
+    ),
+    copyButton("Copy", () => fixed.join("\n"), { title: "the new lines" }),
+  );
+}
+
+const sentence = (text) => (/^[a-z]+ /.test(text) ? `${text[0].toUpperCase()}${text.slice(1)}.` : `${text}.`);
+
 /** Retained bytes, and effect on the peak. The two differ. */
 function effectWords(leak) {
   const retained = h("strong", {}, bytes(leak.held_bytes));
@@ -92,6 +119,15 @@ function effectWords(leak) {
     ".",
   ];
 }
+
+/** The recorded step before and after the fix, folded: its peak is one of many, the effect above is that of the run. */
+const replayed = (replay, run, kind) =>
+  h(
+    "details",
+    { class: "replay", open: replayIsOpen, ontoggle: (event) => (replayIsOpen = event.target.open) },
+    h("summary", {}, "The fix in a recorded step, by replay"),
+    h("div", { "aria-live": "polite" }, replayResult(replay, run, kind)),
+  );
 
 /** False for tensors on the CPU, which have no device peak and no recorded step. */
 const isOnGpu = (leak, replay) =>

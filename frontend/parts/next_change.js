@@ -3,6 +3,7 @@
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, isKnown } from "vramscope/format.js";
+import { withCode } from "vramscope/parts/ui.js";
 
 const BUTTONS = {
   "/oom": "See all remedies",
@@ -44,7 +45,7 @@ function drawn({ run_id: run, title, what, saves_bytes: saves, of, page, caution
       {},
       h("strong", {}, title ? `Most worth trying: ${title}.` : "Most worth trying:"),
       " ",
-      what,
+      withCode(what),
       caution && h("span", { class: "muted" }, ` ${caution}`),
     ),
     isKnown(saves) && saves > 0 && h("span", { class: "chip good" }, `−${bytes(saves)} peak ${of}`),

@@ -15,6 +15,9 @@ export function known(text, { short = false } = {}) {
   );
 }
 
+/** Text whose parts between backticks are code. */
+export const withCode = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
+
 /** Bar of `value` relative to `ceiling`. Null if either is unknown. */
 export function meter(value, ceiling) {
   const share = shareOf(value, ceiling);

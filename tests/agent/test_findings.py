@@ -8,6 +8,7 @@ from vramscope.leaks.holders import wording
 from vramscope.leaks.holders.holder_bytes import group_of
 from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.registry import FindingRegistry
+from vramscope.leaks.verdict.advice import Advice
 from vramscope.leaks.verdict.holder_verdict import GROWS, HolderVerdict
 from vramscope.steps.clock import StepClock
 
@@ -21,7 +22,7 @@ def report_of(*kinds):
     weight = torch.ones(64, 64, requires_grad=True)
     group = group_of(holder, [(weight * weight).sum() for _ in range(3)], {}, NodeBudget())
     for kind in kinds:
-        findings.add(HolderVerdict(kind, group, 3, 1, 1.0, "put it under torch.no_grad()", 0))
+        findings.add(HolderVerdict(kind, group, 3, 1, 1.0, Advice("put it under torch.no_grad()", 0)))
     findings.send("a test")
     assert all(bool(leak.growth_bytes_per_step) == (leak.kind in GROWS) for leak in scans[-1].leaks)
     return [leak.kind for leak in scans[-1].leaks]

@@ -9,6 +9,7 @@ from vramscope.leaks.holders import wording
 from vramscope.leaks.holders.holder_bytes import group_of
 from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.registry import FindingRegistry
+from vramscope.leaks.verdict.advice import Advice
 from vramscope.leaks.verdict.history import MOST_TRANSITIONS, HolderHistory
 from vramscope.leaks.verdict.holder_verdict import HolderVerdict
 from vramscope.leaks.verdict.states import HolderState, Reason, Transition
@@ -56,7 +57,7 @@ def test_a_withdrawn_finding_is_sent_with_its_reasons() -> None:
     registry = FindingRegistry(StepClock(), scans.append)
     holder = wording.nameless_holder(KEY, "rows", "local 'rows' of train()", [], "train.py", 3, "train")
     group = group_of(holder, [torch.zeros(64, 64) for _ in range(3)], {}, NodeBudget())
-    registry.add(HolderVerdict("tensor-growth", group, 3, None, 1.0, "keep less of it", 0, why=WHY))
+    registry.add(HolderVerdict("tensor-growth", group, 3, None, 1.0, Advice("keep less of it", 0), why=WHY))
     registry.send("a test")
     assert [(one.state, one.reason, one.step) for one in scans[-1].leaks[0].why] == [
         ("new", "first-seen", 3),

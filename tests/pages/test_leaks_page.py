@@ -111,6 +111,7 @@ def test_the_replay_of_a_recorded_step_stands_beside_what_was_measured(page: Any
     run.send(run.agent.samples(20), run.agent.steps(4), scan(a_leak("overlap", "output")))
     page.goto(f"{server.url}/runs/{run.agent.run}/leaks")
     replay = page.locator(".leak-detail .replay")
+    replay.locator("summary").click()
     replay.get_by_text("unknown: no recording was made since it was found").wait_for()
     recording = run.record(leaking())
     replay.get_by_text("In the recorded step 1 it retains 16.0 MiB.").wait_for(timeout=COMPILED_MS)

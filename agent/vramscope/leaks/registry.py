@@ -146,7 +146,7 @@ class FindingRegistry:
         known = self._leaks.get(key) or self._fullest.get(key) or self._filling_before.get(key)
         effect = self._effect(verdict, key, known)
         step = self._clock.step
-        words = verdict.advice
+        words = verdict.advice.text
         if effect.words == IN_HOST_MEMORY:
             words = f"it is in host memory and does not affect the GPU; if host memory runs short: {words}"
         leak = group.as_leak(
@@ -162,6 +162,7 @@ class FindingRegistry:
             peak_effect_bytes=effect.peak_bytes,
             peak_effect=effect.words,
             advice=words[:MOST_WORDS],
+            fix=verdict.advice.fix,
             why=[sent(one) for one in verdict.why],
         )
         is_unknown = kind == "no_grad-missing" and holder.key.kind is HolderKind.UNKNOWN
@@ -177,7 +178,7 @@ class FindingRegistry:
                 leak = msgspec.structs.replace(known, last_step=step, why=leak.why)
             self._fullest[key] = leak
         if verdict.waits is None:
-            self._frees_graphs_alone[key] = verdict.freed_bytes < group.held_bytes
+            self._frees_graphs_alone[key] = verdict.advice.freed_bytes < group.held_bytes
             self._put(key, emptied_periodically(leak, verdict.emptied_after))
 
     @property
@@ -371,9 +372,9 @@ class FindingRegistry:
             return Effect(0, IN_HOST_MEMORY)
         if verdict.kind == "cycle":
             outlives = verdict.group.holder.key.kind is HolderKind.CREATE_GRAPH
-            return Effect(verdict.freed_bytes, OUTLIVES.format(per=verdict.per) if outlives else AS_SEEN)
+            return Effect(verdict.advice.freed_bytes, OUTLIVES.format(per=verdict.per) if outlives else AS_SEEN)
         if verdict.kind in ("growing", "growing-eval", "tensor-growth"):
-            return Effect(verdict.freed_bytes, OUTLIVES.format(per=verdict.per))
+            return Effect(verdict.advice.freed_bytes, OUTLIVES.format(per=verdict.per))
         if verdict.kind == "no_grad-missing":
             return Effect(None, NO_STEPS)
         if not self._clock.counters:

@@ -45,7 +45,7 @@ def holders_of(growth_bytes: int, step: int) -> list[messages.Leak]:
             ):
                 continue
             kind = "cycle" if group.cyclic else "growing" if group.graphs >= FEWEST else "tensor-growth"
-            words, freed = advice.advice_for(kind, group, None)
+            words, freed, _ = advice.advice_for(kind, group, None)
             if holder.bound is not None:
                 bound = f"the bound of {holder.name}, {holder.bound:,}, is more than fits"
                 words = f"{bound}: keep fewer elements, or move them to the host (.cpu())"
@@ -91,7 +91,7 @@ def retained_from_last_step(boundary: int, retain_graph: tuple[str, int, str] | 
             return []
         most = max(kept, key=lambda group: group.held_bytes)
         kind = "overlap-unfreed" if most.saved_bytes > most.own_bytes else "overlap"
-        words, freed = advice.advice_for(kind, most, retain_graph)
+        words, freed, _ = advice.advice_for(kind, most, retain_graph)
         return [
             most.as_leak(
                 kind,

@@ -160,6 +160,10 @@ class Leak(msgspec.Struct, frozen=True, kw_only=True):
     peak_effect: Text = ""
     """Where the peak was, and whether this memory was alive then."""
     advice: Text
+    fix: Text = ""
+    """Form of the fix where the source line alone tells it, a word of series.FIXES; "" elsewhere."""
+    source: Text = ""
+    """Text of the source line; "" if it cannot be read."""
     examples: Annotated[list[Text], msgspec.Meta(max_length=16)] = []
     """Shapes of retained tensors: ``12 x float32[32, 512] on cuda:0``."""
     why: Annotated[list[Transition], msgspec.Meta(max_length=16)] = []

@@ -43,6 +43,10 @@ LEAK_KINDS: Final = (
     "tensor-growth",  # plain tensors, more with every step
 )
 
+FIXES: Final = ("item", "detach", "host", "carry")
+"""Forms of a fix: ``.item()``, ``.detach()`` or ``.detach().cpu()`` on the value that is kept; ``name = name.detach()`` after it is
+carried over."""
+
 OVERLAPS: Final = ("overlap", "overlap-unfreed")
 """Kinds of a result that lives into the next step. Most loops have one."""
 

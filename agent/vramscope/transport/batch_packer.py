@@ -34,6 +34,7 @@ class BatchPacker:
         rank: int,
         first_message: Callable[[], messages.Attached],
         look_up_slow_facts: Callable[[], None] = lambda: None,
+        complete: Callable[[messages.BatchItem], messages.BatchItem] = lambda item: item,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.introduce = True
@@ -45,6 +46,7 @@ class BatchPacker:
         self._session, self._run, self._rank = session, run, rank
         self.first_message = first_message
         self._look_up_slow_facts = look_up_slow_facts
+        self._complete = complete
         self._clock = clock
         self._sequence = 0
 
@@ -53,7 +55,7 @@ class BatchPacker:
         self.prepare()  # before messages leave the ring: it may fail
         first: list[messages.BatchItem] = [] if self._next_first is None else [self._next_first]
         self._next_first = None
-        items = first + batching.merge(self._ring.take(BATCH_BYTES))
+        items = first + [self._complete(item) for item in batching.merge(self._ring.take(BATCH_BYTES))]
         return self.pack(items) if items or heartbeat else None
 
     def prepare(self) -> None:

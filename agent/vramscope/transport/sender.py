@@ -50,6 +50,7 @@ class Sender:
 
     first_message         returns Attached as far as it is known; called from any thread, and returns at once
     look_up_slow_facts    looks up what takes long (the commit); called on the thread, before first_message
+    complete              adds to a message what is read from files; called on the thread, must not raise
     sends                 False: server or token is not known, so that everything goes to the spool for `vramscope sync`
 
     """
@@ -65,6 +66,7 @@ class Sender:
         ring: Ring,
         spool: Spool,
         look_up_slow_facts: Callable[[], None] = lambda: None,
+        complete: Callable[[messages.BatchItem], messages.BatchItem] = lambda item: item,
         on_request: Callable[[list[str]], None] | None = None,
         clock: Callable[[], int] = time.time_ns,
         sends: bool = True,
@@ -85,6 +87,7 @@ class Sender:
             rank=rank,
             first_message=first_message,
             look_up_slow_facts=look_up_slow_facts,
+            complete=complete,
             clock=clock,
         )
         self._delivery = ServerConnection(

@@ -67,6 +67,10 @@ class Leak(TypedDict):
     """Explanation of that effect."""
     advice: str
     """Proposed change."""
+    source: str
+    """Text of the source line; empty if it is unknown."""
+    fixed: list[str]
+    """Lines that take its place after the change; empty where the line alone does not tell."""
     examples: list[str]
     """Some of the retained tensors."""
     why: list[LeakTransition]

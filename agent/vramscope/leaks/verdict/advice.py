@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from vramscope.leaks.autograd.graph_walk import NODE_BYTES
 from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.holder_bytes import HeldMemory
@@ -12,6 +14,16 @@ from vramscope.process.gc_pause import collector_runs
 CLEARABLE = ("dict", "list", "set", "deque", "defaultdict", "OrderedDict")
 """Python's own containers, which code fills again. A library's result is a mapping too, but each step makes a new one."""
 NO_GRAD = "no backward follows: run the evaluation under torch.no_grad() or torch.inference_mode()"
+
+
+class Advice(NamedTuple):
+    """A fix in words."""
+
+    text: str
+    freed_bytes: int
+    """Bytes that following it frees."""
+    fix: str = ""
+    """A word of series.FIXES where the source line alone tells what to write; "" elsewhere."""
 
 
 def unwalked(module: str) -> str:
@@ -29,8 +41,8 @@ def advice_for(
     *,
     chain: bool = False,
     per: str = "step",
-) -> tuple[str, int]:
-    """(advice, bytes that following it frees)
+) -> Advice:
+    """The fix of a finding.
 
     retain_graph_at   file, line and function of a backward(retain_graph=True), if any
     chain             each step's value is computed from the one before: as many tensors, a longer graph
@@ -39,16 +51,16 @@ def advice_for(
     if kind in ("growing", "growing-eval"):
         return _growing(kind, group, chain)
     if kind == "no_grad-missing":
-        return NO_GRAD, group.saved_bytes
+        return Advice(NO_GRAD, group.saved_bytes)
     if kind in ("overlap", "overlap-unfreed") and group.holder.through_traceback:
-        return _of_exceptions(group.holder), group.held_bytes
+        return Advice(_of_exceptions(group.holder), group.held_bytes)
     if kind == "overlap-unfreed":
-        return _unfreed(group, retain_graph_at)
+        return Advice(*_unfreed(group, retain_graph_at))
     if kind == "overlap":
-        return _overlap(group), group.held_bytes
+        return Advice(_overlap(group), group.held_bytes)
     if kind == "cycle":
-        return _cycle(group), group.held_bytes
-    return _plain(group, per), group.held_bytes
+        return Advice(_cycle(group), group.held_bytes)
+    return Advice(_plain(group, per), group.held_bytes)
 
 
 def _overlap(group: HeldMemory) -> str:
@@ -153,38 +165,43 @@ def _of_mechanism(holder: Holder) -> str:
     return ""
 
 
-def _growing(kind: str, group: HeldMemory, chain: bool) -> tuple[str, int]:
+def _growing(kind: str, group: HeldMemory, chain: bool) -> Advice:
     """Advice on graphs that grow in number or length."""
     name = _name_of(group.holder)
     if mechanism := _of_mechanism(group.holder):
-        return mechanism, group.held_bytes
+        return Advice(mechanism, group.held_bytes)
     if group.holder.through_traceback:
-        return _of_exceptions(group.holder), group.held_bytes
+        return Advice(_of_exceptions(group.holder), group.held_bytes)
     if chain and not group.scalars:
-        return _growing_chain(kind, group, name), group.saved_bytes
+        carried = kind == "growing" and group.graphs == 1 and group.holder.named and not group.holder.written
+        return Advice(_growing_chain(kind, group, name), group.saved_bytes, "carry" if carried else "")
     if group.scalars and not chain and group.own_bytes > POLICY.large_scalar_bytes * group.tensors:
-        return (
+        return Advice(
             f"keep the number: .item() before it goes into {name}; .detach() would keep the storage of each scalar, "
             f"{_bytes(group.own_bytes // group.tensors)}",
             group.held_bytes,
+            "item",
         )
     if group.scalars:
         what = ".item()" if kind == "growing" else ".item(), under torch.no_grad()"
-        return f"keep the number, not its graph: {what} (or .detach()) before it goes into {name}", group.held_bytes
+        text = f"keep the number, not its graph: {what} (or .detach()) before it goes into {name}"
+        return Advice(text, group.held_bytes, "item")
     under = "compute it under torch.no_grad() and " if kind == "growing-eval" else ""
     own, saved = group.own_bytes, group.saved_bytes
     if own > saved:
         where = "reduce it" if group.on_cpu else "move it to the host (.detach().cpu()) or reduce it"
-        return (
+        return Advice(
             f"{under}{where} before it goes into {name}: the tensors are {_share(own, own + saved)} of the retained memory, "
             f".detach() alone frees {_graph_bytes(saved, group)}",
             group.held_bytes,
+            "" if group.on_cpu else "host",
         )
     entries = "them" if group.holder.key.kind is HolderKind.UNKNOWN else f"{name}'s entries"
-    return (
+    return Advice(
         f"{under}store {entries} with .detach(): that frees the graphs, {_graph_bytes(saved, group)}; the tensors are "
         f"{_bytes(own)}",
         saved,
+        "detach",
     )
 
 

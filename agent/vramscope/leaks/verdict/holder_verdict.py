@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from vramscope.leaks.holders.holder_bytes import HeldMemory
 from vramscope.leaks.holders.key import HolderKey
+from vramscope.leaks.verdict.advice import Advice
 from vramscope.leaks.verdict.states import Reason, Transition
 
 GROWS: Final = ("growing", "growing-eval", "tensor-growth")
@@ -31,9 +32,7 @@ class HolderVerdict:
     age: int | None
     growth: float | None
     """Bytes per iteration."""
-    advice: str
-    freed_bytes: int
-    """Bytes that following the advice frees."""
+    advice: Advice
     exclusive_bytes: int = 0
     """Bytes that no other known holder retains."""
     per: str = "step"

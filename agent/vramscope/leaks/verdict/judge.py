@@ -125,15 +125,14 @@ class Judge:
         accumulating = self.evaluations.accumulating(groups, self._considerable_bytes, self._live_bytes, in_steps)
         for group in accumulating:
             self._history(group.holder.key, context.step)
-            words, freed = advice.advice_for("tensor-growth", group, context.retain_graph_at, chain=False, per="batch")
+            given = advice.advice_for("tensor-growth", group, context.retain_graph_at, chain=False, per="batch")
             yield HolderVerdict(
                 "tensor-growth",
                 group,
                 group.tensors,
                 None,
                 0.0,
-                words,
-                freed,
+                given,
                 per="batch",
                 emptied_after=context.evaluated_batches,
                 reason=Reason.EVALUATION_ACCUMULATES,
@@ -277,13 +276,11 @@ class Judge:
         now = scans[-1]
         if kind.name in GROWS:
             history.growth = kind.name, kind.chain
-        words, freed = advice.advice_for(kind.name, group, context.retain_graph_at, chain=kind.chain, per=context.per)
+        given = advice.advice_for(kind.name, group, context.retain_graph_at, chain=kind.chain, per=context.per)
         age = max(now.reach, 1) if group.graphs else None
         if kind.name == "growing-eval" and context.evaluating:
             growth = group.held_bytes / (kind.count if kind.chain else _batches(group, kind.count, context.boundaries))
-        found = HolderVerdict(
-            kind.name, group, kind.count, age, growth, words, freed, per=context.per, reason=kind.reason
-        )
+        found = HolderVerdict(kind.name, group, kind.count, age, growth, given, per=context.per, reason=kind.reason)
         if kind.name in GROWS and holder.container and not kind.chain:
             cycle = history.accumulation
             if cycle is None:
