@@ -154,7 +154,8 @@ def test_leaks_json_is_a_list_with_the_keys_that_scripts_lean_on(server, cli):
     assert (code, err) == (0, "")
     answer = json.loads(out)
     stable = "kind holder file line count held_bytes peak_effect_bytes growth_bytes_per_step advice"
-    assert set(stable.split()) | {"ranks", *messages.Leak.__struct_fields__} <= answer[0].keys()
+    fields = {*messages.Leak.__struct_fields__} - {"fix"}  # its answer is "fixed"
+    assert set(stable.split()) | {"ranks", "fixed"} | fields <= answer[0].keys()
     assert [one["kind"] for one in answer] == ["growing", "cycle"]
     assert (answer[0]["file"], answer[0]["line"], answer[1]["line"]) == ("/home/me/train.py", 87, None)
     shown = json.loads(cli("show", agent.run, "--json", "--server", server.url)[1])
@@ -502,6 +503,10 @@ def test_leaks_say_who_holds_what_and_what_to_do(server, cli):
     on_the_host = make_run(server, "on the host", rows=3)
     server.send(on_the_host, scan(leak(examples=["412 x float32[] on cpu"])))
     assert "by replay" not in cli("leaks", on_the_host.run, "--server", server.url)[1], "no window could ever tell"
+    line = make_run(server, "with its line", rows=3)
+    server.send(line, scan(leak(fix="item", source="        history.append(loss)")))
+    told = cli("leaks", line.run, "--server", server.url)[1]
+    assert "-         history.append(loss)\n" in told and "+         history.append(loss.item())\n" in told
     shown = cli("show", agent.run, "--server", server.url)[1]
     assert "1, retaining 1.0 GiB (growing: history)" in shown
     listed = cli("ls", "told", "--server", server.url)[1]

@@ -129,6 +129,18 @@ def _print_detail(out: Console, leak: LeakInWords, outcome: _FixOutcome) -> None
         when = f"freed {AFTER_LAST_USE}, " if leak["kind"] in OVERLAPS else ""
         out.print(Text(f"  {when}by replay: {plain(_replayed(outcome))}", style="dim"))
     out.print(Text.assemble("  ", ("fix: ", "bold green"), plain(leak["advice"])))
+    _print_lines(out, leak)
+
+
+def _print_lines(out: Console, leak: LeakInWords) -> None:
+    """The source line, and what takes its place where the line alone tells it."""
+    source, fixed = leak["source"], leak["fixed"]
+    if not source:
+        return
+    stays = not fixed or fixed[0] == source
+    out.print(Text(f"    {' ' if stays else '-'} {plain(source)}", style="dim" if stays else "red"), soft_wrap=True)
+    for line in fixed[1:] if stays else fixed:
+        out.print(Text(f"    + {plain(line)}", style="green"), soft_wrap=True)
 
 
 def _measured(leak: LeakInWords) -> str:

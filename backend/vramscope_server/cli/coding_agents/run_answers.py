@@ -240,6 +240,8 @@ def leaks(server: str, run: str) -> Leaks:
                     "holder": quoted(leak["name"]),
                     "chain": [quoted(link, 200) for link in leak["chain"]],
                     **_place(leak["file"], leak["line"], leak["function"]),
+                    "source_line": quoted(leak["source"]),
+                    "changed_lines": [quoted(line) for line in leak["fixed"]],
                 },
             )
             for leak in report["leaks"][:MOST_LEAKS]
