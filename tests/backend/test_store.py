@@ -262,6 +262,20 @@ def test_a_new_session_resumes_an_ended_run(store: Store, end: str) -> None:
     assert store.run(first.run)["state"] == "finished"
 
 
+def test_a_script_that_attaches_under_the_launcher_does_not_resume_its_run(store: Store) -> None:
+    """The launcher's session ends before the first step, in the same process. Another process resumes the run."""
+    for steps, pid, kinds in ((0, 7, []), (3, 7, ["resumed"]), (0, 8, ["resumed"])):
+        first, second = store.agent(), None
+        first.attached = msgspec.structs.replace(first.attached, pid=7)
+        store.send(first, *([first.steps(steps)] if steps else []), first.ended(at=0.1))
+        store.now += SECOND
+        second = store.agent(first.run)
+        second.attached = msgspec.structs.replace(second.attached, pid=pid)
+        store.send(second, second.steps(5))
+        run = store.run(first.run)
+        assert [event["kind"] for event in run["events"]] == kinds, (steps, pid)
+
+
 def test_a_resumed_run_is_not_judged_by_the_ranks_of_the_attempt_before(store: Store) -> None:
     old = [store.agent(rank=0, world_size=2)]
     old.append(store.agent(old[0].run, rank=1, world_size=2))

@@ -205,7 +205,14 @@ class IngestState:
             # A rank that reports only after the others ended, but started before, belongs to the same attempt.
             if ended and (restarted or start_ns > (run.row.ended_ns or run.row.last_seen_ns)):
                 run.row.attempt += 1
-            if before is not None or ended:
+            attached_again = (
+                before is not None
+                and before.attached is not None
+                and rank is not None
+                and not rank.summary.steps
+                and (before.attached.get("host"), before.attached.get("pid")) == (attached.host, attached.pid)
+            )  # by the script itself, under ``vramscope run``, before its first step
+            if (before is not None or ended) and not attached_again:
                 self._pending.event(run, batch.rank, start_ns, "resumed", None, {"session": batch.session})
         attempt = before.attempt if before is not None and older else run.row.attempt
         session = SessionRecord.begin(run, batch, attached, attempt, now_ns)
