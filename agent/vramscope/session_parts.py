@@ -27,6 +27,7 @@ from vramscope.oom.record_builder import RecordBuilder
 from vramscope.oom.recorder import OomRecorder
 from vramscope.oom.weight_copies import named_copies
 from vramscope.process import identity, terminal
+from vramscope.process.exception_place import note_exception
 from vramscope.process.forks import unwatch_forks, watch_forks
 from vramscope.process.lifecycle import Lifecycle
 from vramscope.process.notices import Notice
@@ -302,6 +303,8 @@ class SessionParts:
 
     def failing(self, fault: BaseException) -> None:
         """Handle an uncaught exception that is about to end the process; its frames still exist."""
+        if self.live:
+            note_exception(fault, self._clock.step, self._ring.put)
         if self.live and self._oom is not None:
             self._oom.raised(fault)
 

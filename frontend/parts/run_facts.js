@@ -117,6 +117,7 @@ const KINDS = {
   out_of_memory: ["out of memory", "an allocation failed"],
   notice: ["notice", null],
   tracker: ["tracker", null],
+  exception: ["exception", "ended the run"],
   cell_error: ["a cell failed", "the run resumed"],
 };
 
@@ -177,7 +178,9 @@ function eventWords(event, run) {
   const data =
     event.kind === "cell_error"
       ? `${event.data.error_type}: ${event.data.error_line}`
-      : Object.entries(event.data ?? {})
+      : event.kind === "exception"
+        ? `${event.data.error_type} at ${event.data.file}:${event.data.line}, in ${event.data.function}`
+        : Object.entries(event.data ?? {})
           .map(([key, value]) => `${key}: ${isKnown(value) && key.endsWith("_bytes") ? bytes(value) : value}`)
           .join(", ");
   if (event.data?.record && event.kind in OOM_WORDS) {

@@ -1,7 +1,7 @@
 /** Head of a run: name, state, device and baseline. Also the banner of how it ended. */
 
 import { copyButton, h, setText } from "vramscope/dom.js";
-import { axisTime, clock, count, isKnown, dateTime, partOf } from "vramscope/format.js";
+import { axisTime, called, clock, count, isKnown, dateTime, partOf, stepCount } from "vramscope/format.js";
 import { delta } from "vramscope/parts/ui.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
 import { techniqueChips } from "vramscope/parts/techniques.js";
@@ -151,6 +151,21 @@ const whyLink = (run) =>
   run.oom_records > 0 &&
   h("a", { class: "nowrap", href: `/runs/${encodeURIComponent(run.run_id)}/oom` }, "Cause and remedies");
 
+/** Source line of the exception that ended the run, and the last finished step. Null if it is unknown. */
+function raisedAt(run) {
+  const event = run.events?.findLast(({ kind }) => kind === "exception");
+  if (!event) return null;
+  const { file, line, function: name } = event.data;
+  const place = `${file}:${line}`;
+  return h(
+    "span",
+    { class: "raised" },
+    h("code", { title: place }, `${file.split("/").at(-1)}:${line}`),
+    h("span", { class: "muted" }, ` in ${called(name)}, after ${stepCount(event.step)} `),
+    copyButton("Copy", () => place, { title: place }),
+  );
+}
+
 /** Banner for a failed or lost run. Null otherwise. */
 export function endBanner(run) {
   if (run.state === "failed") {
@@ -159,6 +174,7 @@ export function endBanner(run) {
       { class: "banner bad" },
       h("strong", {}, run.error_type ?? "Failed"),
       h("span", {}, run.error_line ?? "the exception has no message"),
+      raisedAt(run),
       whyLink(run),
       run.ended_seconds && h("span", { class: "muted nowrap" }, `at ${clock(run.ended_seconds)}`),
     );

@@ -32,6 +32,18 @@ def test_an_uncaught_exception_is_sent_by_type_and_first_line(collector, spool) 
     assert "RuntimeError: boom" in output, "the user's traceback is as it was"
 
 
+def test_an_uncaught_exception_is_sent_with_the_users_line(collector, spool, tmp_path) -> None:
+    """Of the frames the innermost that is the user's: not the library that raised it."""
+    helper = tmp_path / "augment.py"
+    helper.write_text("import torch\n\ndef flip(x):\n    return x.view(7, -1)\n")
+    path = f"sys.path.insert(0, {str(tmp_path)!r})\n"
+    program = f"{path}import augment\nagent.attach(model)\ntrain(3)\naugment.flip(torch.zeros(5))"
+    run(program, collector, spool, expect=1)
+    (event,) = [one for one in Arrived(collector).of(messages.Event) if one.kind == "exception"]
+    assert event.data == {"error_type": "RuntimeError", "file": str(helper), "line": 4, "function": "flip"}
+    assert event.step == 3
+
+
 def test_an_exit_code_is_a_failure_and_one_that_is_caught_is_not(collector, spool) -> None:
     caught = "try: sys.exit(3)\nexcept SystemExit: pass\n"
     run(f"agent.attach(model)\ntrain(3)\n{caught}train(2)\nsys.exit(7)", collector, spool, expect=7)

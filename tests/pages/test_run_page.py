@@ -13,6 +13,8 @@ import pytest
 import sender
 from browsing import drawn, eventually, query
 
+from vramscope.protocol import messages as wire_messages
+
 FIGURES = ["categories", "memory", "fragmentation", "device", "step_peaks", "phases", "utilization", "host"]
 
 
@@ -442,8 +444,11 @@ def test_a_run_that_ends_says_so_without_reload(page: Any, server: Any) -> None:
     page.locator("[data-verdict]").get_by_text("So far: it fits").wait_for()
     areas = "(chart) => chart.plot.data.filter((trace) => trace.meta.kind === 'area').map((trace) => trace.x.at(-1) - trace.x[0])"
     assert min(drawn(page, "categories").evaluate(areas)) > 0, "one step alone is seen"
+    place = {"error_type": "ValueError", "file": "/home/me/train.py", "line": 12, "function": "step"}
+    rank.post(wire_messages.Event(time_ns=time.time_ns(), kind="exception", step=20, data=place))
     rank.finish("failed", ("ValueError", "loss is NaN"))
     page.locator(".banner.bad").get_by_text("loss is NaN").wait_for()
+    page.locator(".banner.bad").get_by_text("train.py:12 in step(), after 20 steps").wait_for()
     page.locator(".state.failed").first.wait_for()
 
 
