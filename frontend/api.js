@@ -101,8 +101,8 @@ export const api = {
   snapshots: (signal) => request("GET", "/snapshots", { signal }),
   snapshot: (snapshot, signal) => request("GET", `/snapshots/${at(snapshot)}`, { signal }),
   deleteSnapshot: (snapshot) => request("DELETE", `/snapshots/${at(snapshot)}`),
-  startUpload: (name, size, signal) =>
-    request("POST", "/snapshots/uploads", { body: { name, size_bytes: size }, signal }),
+  startUpload: (name, size, project, signal) =>
+    request("POST", "/snapshots/uploads", { body: { name, size_bytes: size, ...(project && { project }) }, signal }),
   upload: (upload, signal) => request("GET", `/snapshots/uploads/${at(upload)}`, { signal }),
   sendPart: (upload, offset, bytes, signal) =>
     request("PUT", `/snapshots/uploads/${at(upload)}${queryString({ offset })}`, { bytes, signal }),
@@ -135,7 +135,8 @@ export const api = {
   signOut: () => request("DELETE", "/session"),
   server: (signal) => request("GET", "/server", { signal }),
   tokens: () => request("GET", "/tokens"),
-  createToken: (name, role) => request("POST", "/tokens", { body: { name, role } }),
+  createToken: (name, role, projects = []) =>
+    request("POST", "/tokens", { body: { name, role, ...(projects.length > 0 && { projects }) } }),
   revokeToken: (id) => request("DELETE", `/tokens/${at(id)}`),
 };
 

@@ -20,6 +20,7 @@ import numpy as np
 from vramscope.protocol import messages, series
 from vramscope_server.answers.runs import RunRow
 from vramscope_server.store.ingest_state import BatchNews
+from vramscope_server.store.project_scope import ALL_PROJECTS, ProjectScope
 from vramscope_server.store.scalars import SCALARS, numbers
 from vramscope_server.store.validation import ReadyBlock
 
@@ -53,10 +54,11 @@ IDLE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One encoded event. ``run`` is None for events that every page gets."""
+    """One encoded event. ``run`` is None for events that every page of the project gets."""
 
     id: int
     kind: str
+    project: str
     run: str | None
     data: bytes
 
@@ -102,12 +104,13 @@ class LiveEvents:
                 return
             for batch in stored:
                 for block in batch.blocks:
-                    key = (batch.run_id, batch.rank, block.device, block.stream, batch.skew_ns)
+                    key = (batch.project, batch.run_id, batch.rank, block.device, block.stream, batch.skew_ns)
                     self._rows.setdefault(key, _Rows([])).add(block)
                 if batch.scan is not None:
-                    self._scans[batch.run_id, batch.rank] = batch.scan
+                    self._scans[batch.project, batch.run_id, batch.rank] = batch.scan
                 for ident in batch.recordings:
-                    self._recordings[ident] = {"run": batch.run_id, "rank": batch.rank, "recording": ident}
+                    new: _NewRecording = {"run": batch.run_id, "rank": batch.rank, "recording": ident}
+                    self._recordings[ident] = (batch.project, new)
             for run in runs:
                 self._runs[run["run_id"]] = run
 
@@ -118,20 +121,22 @@ class LiveEvents:
             self._encode_pending()
             return self._last
 
-    def since(self, after: int, runs: frozenset[str]) -> tuple[list[Event], int, bool]:
-        """Events after an id, the newest id, and whether events in between are lost."""
+    def since(
+        self, after: int, runs: frozenset[str], scope: ProjectScope = ALL_PROJECTS
+    ) -> tuple[list[Event], int, bool]:
+        """Events of a scope after an id, the newest id, and whether events in between are lost."""
         with self._lock:
             self._asked_at = time.monotonic()
             self._encode_pending()
             if after < self._oldest or after > self._last:
                 return [], self._last, True
             found = [event for event in self._ring if event.id > after and (event.run is None or event.run in runs)]
-            return found, self._last, False
+            return [event for event in found if scope.has(event.project)], self._last, False
 
     def _clear_pending(self) -> None:
-        self._rows: dict[tuple[str, int, int, str, int], _Rows] = {}
-        self._scans: dict[tuple[str, int], messages.Scan] = {}
-        self._recordings: dict[str, _NewRecording] = {}
+        self._rows: dict[tuple[str, str, int, int, str, int], _Rows] = {}
+        self._scans: dict[tuple[str, str, int], messages.Scan] = {}
+        self._recordings: dict[str, tuple[str, _NewRecording]] = {}
         self._runs: dict[str, RunRow] = {}
 
     def _drop_all(self) -> None:
@@ -147,21 +152,21 @@ class LiveEvents:
             return
         self._encoded_at = now
         for row in self._runs.values():
-            self._add("run", None, row)
-        for (run, rank, device, stream, skew_ns), rows in self._rows.items():
+            self._add("run", row["project"], None, row)
+        for (project, run, rank, device, stream, skew_ns), rows in self._rows.items():
             if rows.count > MAX_ROWS:
-                self._add("gap", run, {"run": run})
+                self._add("gap", project, run, {"run": run})
             else:
-                self._add("rows", run, _rows(run, rank, device, stream, skew_ns, rows.blocks))
-        for (run, rank), scan in self._scans.items():
-            self._add("scan", run, {"run": run, "rank": rank, "step": scan.step, "leaks": len(scan.leaks)})
-        for recording in self._recordings.values():
-            self._add("recording", recording["run"], recording)
+                self._add("rows", project, run, _rows(run, rank, device, stream, skew_ns, rows.blocks))
+        for (project, run, rank), scan in self._scans.items():
+            self._add("scan", project, run, {"run": run, "rank": rank, "step": scan.step, "leaks": len(scan.leaks)})
+        for project, recording in self._recordings.values():
+            self._add("recording", project, recording["run"], recording)
         self._clear_pending()
 
-    def _add(self, kind: str, run: str | None, data: Mapping[str, Any]) -> None:
+    def _add(self, kind: str, project: str, run: str | None, data: Mapping[str, Any]) -> None:
         self._last += 1
-        event = Event(self._last, kind, run, msgspec.json.encode(data))
+        event = Event(self._last, kind, project, run, msgspec.json.encode(data))
         self._ring.append(event)
         self._ring_bytes += len(event.data) + 200
         while self._ring_bytes > RING_BYTES:

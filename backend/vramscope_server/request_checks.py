@@ -16,21 +16,23 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vramscope_server.api.problems import Forbidden, MisdirectedHost, Problem, Unauthorized, fault, too_large
+from vramscope_server.caller import CALLER, Caller, anybody, nobody
 from vramscope_server.intake import READ_SECONDS, too_slow
+from vramscope_server.store.project_scope import ALL_PROJECTS
 from vramscope_server.store.token_rows import Role
 
 if TYPE_CHECKING:
     from vramscope_server.services import Services
 
 COOKIE: Final = "vramscope_token"
-TOKEN: Final = "vramscope.token"
-"""Key of the request's Token in the ASGI scope; absent where none is required."""
 MAX_BODY_BYTES: Final = 1 << 20
 """Maximum size of a JSON body; batches and snapshots have limits of their own."""
 MAX_PUBLIC_BYTES: Final = 4096
 """Maximum size of the body of a call that needs no token, where the others do."""
 _LARGE: Final = ("/api/v1/batches", "/api/v1/snapshots")
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
+_OF_THE_SERVER: Final = ("/api/v1/alerts", "/api/v1/notifications")
+"""Paths of settings that all projects share."""
 _WHATIF: Final = re.compile(r"/api/v1/recordings/[^/]+/whatif")
 """A POST that changes nothing: it starts a computation."""
 
@@ -80,7 +82,7 @@ class Access:
         request = Request(scope)
         try:
             self._check_origin(request)
-            self._check_token(request)
+            request.scope[CALLER] = self._caller(request)
             if request.method not in _SAFE and request.url.path not in _LARGE:
                 is_public = self._demanded and role_needed(request.method, request.url.path) is None
                 receive = await _bounded(request, receive, MAX_PUBLIC_BYTES if is_public else MAX_BODY_BYTES)
@@ -111,24 +113,36 @@ class Access:
                 "A page of another site may not change anything here.", field="Origin", seen=origin[:200], expected=host
             )
 
-    def _check_token(self, request: Request) -> None:
+    def _caller(self, request: Request) -> Caller:
+        """Raises Unauthorized, TooManyFailures, Forbidden."""
+        address = address_of(request)
         needed = role_needed(request.method, request.url.path)
-        if needed is None or not self._demanded:
-            return
+        if not self._demanded:
+            return anybody(address)
+        if needed is None:
+            return nobody(address)
         plain = plain_token(request)
         if plain is None:
             raise Unauthorized(
                 "Send Authorization: Bearer TOKEN (VRAMSCOPE_TOKEN for agents), or sign in on the page.",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        token = self._services.tokens.identify(address_of(request), plain)
-        if not token.allows(needed):
+        token = self._services.tokens.identify(address, plain)
+        caller = Caller(token.name, token.role, token.scope, token.id, address)
+        if not caller.allows(needed):
             raise Forbidden(
                 f"The token {token.name!r} has the role {token.role}; this needs the role {needed}.",
                 seen=token.role,
                 expected=needed,
             )
-        request.scope[TOKEN] = token
+        if caller.scope.names is not None and concerns_all_projects(request.method, request.url.path):
+            raise Forbidden(
+                f"The token {token.name!r} is bound to projects; this concerns all of them.",
+                field="projects",
+                seen=caller.scope.words,
+                expected=ALL_PROJECTS.words,
+            )
+        return caller
 
 
 async def _bounded(request: Request, receive: Receive, most_bytes: int) -> Receive:
@@ -198,6 +212,11 @@ def role_needed(method: str, path: str) -> Role | None:
     if method in _SAFE or (method == "POST" and _WHATIF.fullmatch(path)):
         return "read"
     return "write"
+
+
+def concerns_all_projects(method: str, path: str) -> bool:
+    """Whether a request concerns the server as a whole: a token that is bound to projects is refused."""
+    return method not in _SAFE and path.startswith(_OF_THE_SERVER)
 
 
 def _name(host: str) -> str:

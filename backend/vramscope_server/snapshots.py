@@ -145,19 +145,19 @@ class Snapshots:
             self._check_room(announced_bytes)
         return Upload(self.folder / "incoming" / secrets.token_hex(16), self._check_room)
 
-    def take(self, file: Path, sha256: str, name: str) -> tuple[StoredSnapshot, bool]:
-        """Make a snapshot of a complete file, or return the one of the same file (and True). Raises as Writer.do."""
+    def take(self, file: Path, sha256: str, name: str, project: str | None = None) -> tuple[StoredSnapshot, bool]:
+        """Make a snapshot of a complete file, or return the project's one of the same file (and True). Raises as Writer.do."""
         with self._taking:
             with self._database.reader() as connection:
-                known = snapshot_of_file(connection, sha256)
+                known = snapshot_of_file(connection, sha256, project)
             if known is not None and known.state != "failed":
                 file.unlink()
                 return known, True
             if known is not None:  # a retry may succeed
                 self.delete(known.id)
             made = StoredSnapshot(
-                id=secrets.token_hex(6), sha256=sha256, name=name, bytes=file.stat().st_size, stored_bytes=0, state="waiting",
-                problem=None, received_ns=time.time_ns(), devices=[], notes=[],
+                id=secrets.token_hex(6), sha256=sha256, project=project, name=name, bytes=file.stat().st_size, stored_bytes=0,
+                state="waiting", problem=None, received_ns=time.time_ns(), devices=[], notes=[],
             )  # fmt: skip
             (self.folder / "waiting").mkdir(exist_ok=True)
             file.rename(self._file(made.id))
@@ -174,7 +174,7 @@ class Snapshots:
             found = self.uploads.find(upload)
             if found.received_bytes < found.size_bytes:
                 raise Incomplete(found)
-            taken = self.take(self.uploads.path(upload), self.uploads.sha256(upload), found.name)
+            taken = self.take(self.uploads.path(upload), self.uploads.sha256(upload), found.name, found.project)
             self.uploads.drop(upload)
         return taken
 

@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from vramscope_server.api.problems import TooManyFailures, Unauthorized
 from vramscope_server.store.database import Database
+from vramscope_server.store.project_scope import ALL_PROJECTS, ProjectScope
 from vramscope_server.store.token_rows import (
     Role,
     Token,
@@ -54,16 +55,19 @@ class Tokens:
         """Create a token with the role admin if there is none; returns it, to be shown once."""
         return None if self._known else self.make("first", "admin")[1]
 
-    def make(self, name: str, role: Role) -> tuple[Token, str]:
+    def make(self, name: str, role: Role, scope: ProjectScope = ALL_PROJECTS) -> tuple[Token, str]:
         """A new token: the stored row, and the plain text, which is not stored. Blocks until it is stored."""
-        token, plain = new_token(name, role)
+        token, plain = new_token(name, role, scope)
         with self._changing:
             self._writer.do(lambda connection, _: insert_token(connection, token)).result(30)
             self._known[token.id] = token
         return token, plain
 
-    def delete(self, token_id: str) -> None:
-        """Revoke a token at once. Raises LookupError."""
+    def delete(self, token_id: str, scope: ProjectScope = ALL_PROJECTS) -> None:
+        """Revoke a token at once. Raises LookupError, also for a token of projects that the scope has not."""
+        known = next((token for token in self.listed() if token.id == token_id), None)
+        if known is None or not scope.covers(known.scope):
+            raise LookupError(token_id)
         with self._changing:
             if not self._writer.do(lambda connection, _: delete_token(connection, token_id)).result(30):
                 raise LookupError(token_id)

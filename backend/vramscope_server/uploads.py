@@ -1,6 +1,6 @@
 """Uploads in parts: a file grows under ``uploading`` until it is complete, also across a lost connection or a restart.
 
-Beside the bytes ``<id>`` lies ``<id>.json`` with its name and its size. The number of received bytes is the file's size.
+Beside the bytes ``<id>`` lies ``<id>.json`` with its name, size and project. The number of received bytes is the file's size.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class StartedUpload(NamedTuple):
     name: str
     size_bytes: int
     received_bytes: int
+    project: str | None = None
 
 
 class TooManyUploads(Exception):
@@ -64,7 +65,7 @@ class Uploads:
         self._hashes: dict[str, Any] = {}
         """Hash of what was received, by id; missing after a restart."""
 
-    def begin(self, name: str, size_bytes: int) -> StartedUpload:
+    def begin(self, name: str, size_bytes: int, project: str | None = None) -> StartedUpload:
         """A new upload. Raises TooManyUploads, DiskFull, OSError."""
         self.drop_old()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -74,15 +75,17 @@ class Uploads:
         self._check_room(size_bytes + sum(one.size_bytes - one.received_bytes for one in others))
         ident = secrets.token_hex(16)
         (self._folder / ident).touch()
-        (self._folder / f"{ident}.json").write_text(json.dumps({"name": name, "size_bytes": size_bytes}))
+        about = {"name": name, "size_bytes": size_bytes, "project": project}
+        (self._folder / f"{ident}.json").write_text(json.dumps(about))
         self._hashes[ident] = hashlib.sha256()
-        return StartedUpload(ident, name, size_bytes, 0)
+        return StartedUpload(ident, name, size_bytes, 0, project)
 
     def find(self, ident: str) -> StartedUpload:
         """An upload as far as it has come. Raises LookupError."""
         try:
             about = json.loads(self.about(ident).read_text())
-            return StartedUpload(ident, about["name"], about["size_bytes"], self.path(ident).stat().st_size)
+            received = self.path(ident).stat().st_size
+            return StartedUpload(ident, about["name"], about["size_bytes"], received, about.get("project"))
         except (OSError, ValueError):
             raise LookupError(ident) from None
 
@@ -142,5 +145,5 @@ class Uploads:
         return self._folder / ident
 
     def about(self, ident: str) -> Path:
-        """File with the name and the size of an upload."""
+        """File with the name, size and project of an upload."""
         return self.path(ident).with_suffix(".json")

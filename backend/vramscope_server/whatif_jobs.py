@@ -44,6 +44,7 @@ class Job:
     """A question. ``done`` of ``total`` replays are finished; 0 of 0 while that is unknown."""
 
     id: str
+    question: Sequence[Any]
     work: Work
     asked_at: float
     state: State = "waiting"
@@ -82,7 +83,7 @@ class WhatifJobs:
             if job is None or job.state == "failed":
                 if len(self._waiting) >= MAX_WAITING:
                     raise TooMany
-                job = Job(ident, work, time.monotonic())
+                job = Job(ident, question, work, time.monotonic())
                 self._jobs[ident] = job
                 self._waiting.append(job)
                 self._forget()

@@ -64,15 +64,17 @@ export class AlertRules {
       threshold.value = String(Number((rules[name][limit] / size).toPrecision(6)));
       threshold.disabled = !rules[name].on;
     }
-    if (store.get().session?.role === "read") this.forReadersOnly();
+    const { role, projects } = store.get().session ?? {};
+    if (role === "read") this.forReadersOnly("has the role read");
+    else if (projects) this.forReadersOnly("is bound to projects");
   }
 
-  forReadersOnly() {
+  forReadersOnly(reason) {
     for (const { on, threshold } of this.fields.values()) {
       on.disabled = true;
       if (threshold) threshold.disabled = true;
     }
-    this.setStatus("Your token has the role read: it cannot change these rules.");
+    this.setStatus(`Your token ${reason}: it cannot change these rules.`);
   }
 
   line(name, words, limit, size, unit, meaning) {

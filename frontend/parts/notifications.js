@@ -41,6 +41,7 @@ export class Notifications {
       );
       return;
     }
+    const { role, projects } = store.get().session ?? {};
     const now = Date.now() / 1000;
     const state = ({ last_sent_seconds: sent, problem }) => {
       if (problem) return h("span", { class: "more" }, problem);
@@ -51,7 +52,8 @@ export class Notifications {
       this.list,
       h("p", { class: "muted" }, "Sent once when a run fails, runs out of memory or is silent, and for alerts about leaks and headroom."),
       targets.map((target) => h("div", { class: "target" }, h("code", {}, target.name), state(target))),
-      store.get().session?.role !== "read" &&
+      role !== "read" &&
+        !projects &&
         h("button", { class: "button", type: "button", onclick: (event) => this.test(event.target) }, "Send a test"),
     );
   }

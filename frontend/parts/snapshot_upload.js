@@ -4,6 +4,7 @@ import { fill, h } from "vramscope/dom.js";
 import { bytes, percent } from "vramscope/format.js";
 import { problemBanner } from "vramscope/parts/ui.js";
 import { uploadInParts } from "vramscope/parts/upload_in_parts.js";
+import { store } from "vramscope/store.js";
 
 export class SnapshotUpload {
   waiting = [];
@@ -27,7 +28,11 @@ export class SnapshotUpload {
       h("strong", {}, "Drop a snapshot here, or select a file"),
       h("span", { class: "muted" }, "from torch.cuda.memory._dump_snapshot(), plain or .gz, up to 16 GiB"),
     );
-    this.element = h("section", { class: "card pad", "aria-label": "Upload" }, this.zone, this.going);
+    this.project = null;
+    this.projects = h("div");
+    this.element = h("section", { class: "card pad", "aria-label": "Upload" }, this.projects, this.zone, this.going);
+    this.drawProjects();
+    this.stopSession = store.watch(() => this.drawProjects());
     // Handled for the whole document: a file dropped beside the zone would replace the page.
     this.dragging = (event) => {
       if (!event.dataTransfer?.types.includes("Files")) return;
@@ -40,8 +45,21 @@ export class SnapshotUpload {
 
   close() {
     for (const name of ["dragover", "dragleave", "drop"]) document.removeEventListener(name, this.dragging);
+    this.stopSession();
     this.request?.abort();
     this.waiting = [];
+  }
+
+  /** A token that is bound to several projects names the one that a file belongs to. */
+  drawProjects() {
+    const names = store.get().session?.projects ?? [];
+    if (this.project || names.length < 2) return;
+    this.project = h(
+      "select",
+      {},
+      names.map((name) => h("option", { value: name }, name)),
+    );
+    fill(this.projects, h("label", { class: "choice" }, "Project of the file", this.project));
   }
 
   add(files) {
@@ -59,6 +77,7 @@ export class SnapshotUpload {
       this.draw();
       try {
         const taken = await uploadInParts(this.file, {
+          project: this.project?.value,
           signal: this.request.signal,
           onProgress: (sent) => {
             this.sent = sent;

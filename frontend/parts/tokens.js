@@ -22,7 +22,7 @@ export class Tokens {
     const { session } = store.get();
     if (!session) return; // this is called again when it is known
     if (session.required && session.role !== "admin") {
-      this.drawForOthers(session.role);
+      this.drawForOthers(session);
       return;
     }
     try {
@@ -33,7 +33,7 @@ export class Tokens {
     }
   }
 
-  drawForOthers(role) {
+  drawForOthers({ role, projects }) {
     fill(
       this.element,
       h("header", {}, h("h2", {}, "Tokens"), h("span", { class: "spring" }), role && this.signOutButton()),
@@ -44,6 +44,7 @@ export class Tokens {
           "p",
           { class: "muted" },
           role && `Your token has the role ${role}: it ${ROLES[role]}. `,
+          projects && `It is bound to ${projects.join(", ")}: only their runs exist for it. `,
           "Tokens are made by an admin, or on the server's machine with ",
           h("code", {}, "vramscope token create NAME"),
           ".",
@@ -68,7 +69,7 @@ export class Tokens {
         h("div", { class: "pad stack" }, this.explanation, this.secret, this.list, this.form),
       );
     }
-    const { required, authenticated } = store.get().session ?? {};
+    const { required, authenticated, projects } = store.get().session ?? {};
     fill(this.signedIn, required && authenticated && this.signOutButton());
     fill(
       this.explanation,
@@ -76,7 +77,9 @@ export class Tokens {
         ? "This server requires tokens. "
         : "This server listens on loopback only and requires no tokens. On another address it will. ",
       "A token with the role read looks at everything. The role write also sends runs and changes them: a training needs it. " +
-        "The role admin also deletes, and makes tokens.",
+        "The role admin also deletes, and makes tokens. ",
+      "A token that is bound to projects sees, changes and sends only their runs.",
+      projects && ` Yours is bound to ${projects.join(", ")}.`,
     );
     this.list.hidden = tokens.length === 0;
     fill(this.list, tokenTable(tokens.map((token) => this.tokenRow(token))));
@@ -95,19 +98,25 @@ export class Tokens {
       { "aria-label": "Role of the new token" },
       Object.entries(ROLES).map(([word, meaning]) => h("option", { value: word, title: meaning }, word)),
     );
+    const projects = h("input", {
+      type: "text",
+      placeholder: store.get().session?.projects ? "Your projects, or: a, b" : "All projects, or: a, b",
+      "aria-label": "Projects of the new token, separated by commas",
+    });
     const status = h("span", { class: "muted", role: "status" });
     const form = h(
       "form",
       { class: "token-form" },
       name,
       role,
+      projects,
       h("button", { class: "button primary", type: "submit" }, "Create token"),
       status,
     );
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       try {
-        const made = await api.createToken(name.value.trim(), role.value);
+        const made = await api.createToken(name.value.trim(), role.value, split(projects.value));
         status.textContent = "";
         fill(this.secret, newToken(made.token));
         this.load();
@@ -135,6 +144,7 @@ export class Tokens {
       {},
       h("td", {}, token.name),
       h("td", {}, h("span", { class: "chip", title: ROLES[token.role] }, token.role)),
+      h("td", {}, token.projects ? token.projects.join(", ") : h("span", { class: "muted" }, "all")),
       h("td", { class: "created" }, when(token.created_seconds, "unknown")),
       h("td", {}, when(token.last_used_seconds, "never")),
       h("td", { class: "number" }, button),
@@ -149,6 +159,13 @@ export class Tokens {
     return h("button", { class: "button small", type: "button", onclick: signOut }, "Sign out");
   }
 }
+
+/** "a, b" -> ["a", "b"]. */
+const split = (text) =>
+  text
+    .split(",")
+    .map((part) => part.trim())
+    .filter(Boolean);
 
 /** A new token, which no later answer contains. */
 export function newToken(text) {
@@ -175,7 +192,7 @@ function tokenTable(rows) {
       h(
         "tr",
         {},
-        ["Name", "Role", "Created", "Last used", ""].map((head) =>
+        ["Name", "Role", "Projects", "Created", "Last used", ""].map((head) =>
           h("th", { scope: "col", class: head.toLowerCase().replace(" ", "-") || null }, head),
         ),
       ),

@@ -7,9 +7,12 @@ const PAUSES = [1000, 2000, 4000, 8000, 15_000, 30_000, 30_000];
 /** Answers of proxies, and of a server that starts again. */
 const PASSING = [0, 408, 429, 502, 503, 504];
 
-/** The stored snapshot. `onProgress(bytes)`: called after each part. Throws a Problem after the last try of a part. */
-export async function uploadInParts(file, { onProgress, signal }) {
-  let state = await api.startUpload(file.name.slice(0, 200), file.size, signal);
+/** The stored snapshot. `onProgress(bytes)`: called after each part. Throws a Problem after the last try of a part.
+ *
+ *  project  project that the file belongs to; null leaves the choice to the server
+ */
+export async function uploadInParts(file, { onProgress, project = null, signal }) {
+  let state = await api.startUpload(file.name.slice(0, 200), file.size, project, signal);
   let failures = 0;
   while (state.received_bytes < file.size) {
     const { upload, received_bytes: offset, part_bytes: size } = state;

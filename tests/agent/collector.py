@@ -134,6 +134,8 @@ class Collector:
             problem(
                 request, 409, "wire-version", "the agent speaks wire 1, this server speaks wire 9", "Update the agent."
             )
+        elif mode == "other_project":
+            problem(request, 403, "project", "the token may send runs of nlp (VRAMSCOPE_PROJECT)")
         elif mode == "busy":
             problem(request, 503, "busy", "too much at once", headers={"Retry-After": "1"})
         elif mode == "not_ours":

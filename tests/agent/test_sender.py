@@ -312,6 +312,7 @@ def test_pauses_between_tries_grow_and_differ(monkeypatch):
     [
         ("refuse", "the token is not known: Make one with `vramscope server`. (set the token with VRAMSCOPE_TOKEN)"),
         ("wrong_version", "the agent speaks wire 1, this server speaks wire 9: Update the agent."),
+        ("other_project", "the token may send runs of nlp (VRAMSCOPE_PROJECT)"),
         ("not_ours", "is not a vramscope server"),
         ("hang", "did not answer within 0.5 s"),
         ("trickle", "did not end its answer within 1 s"),

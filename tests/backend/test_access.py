@@ -51,7 +51,7 @@ def test_tokens_are_demanded_beyond_loopback(host: str, demanded: bool) -> None:
 
 
 def test_a_loopback_server_is_open_to_its_own_machine(server: RunningServer) -> None:
-    assert server.get("/session") == {"required": False, "authenticated": True, "role": "admin"}
+    assert server.get("/session") == {"required": False, "authenticated": True, "role": "admin", "projects": None}
     assert server.get("/tokens") == []
 
 
@@ -118,7 +118,7 @@ def test_without_a_token_only_health_and_sign_in_answer(guarded: RunningServer) 
     assert guarded.http.get(f"{guarded.url}/metrics").status_code == 401
     assert guarded.http.post("/tokens", json={"name": "x", "role": "read"}).status_code == 401
     assert guarded.get("/health") == {"status": "ok"}
-    assert guarded.get("/session") == {"required": True, "authenticated": False, "role": None}
+    assert guarded.get("/session") == {"required": True, "authenticated": False, "role": None, "projects": None}
     assert guarded.http.get(f"{guarded.url}/").status_code == 200, "the page itself asks for the token"
 
 
@@ -228,6 +228,25 @@ def test_a_token_is_made_and_revoked_beside_the_running_server(
     eventually(lambda: guarded.http.get("/tokens", headers=headers).status_code == 401)
 
 
+def test_a_token_is_bound_to_projects_beside_the_running_server(
+    guarded: RunningServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(server_tokens, "REREAD_SECONDS", 0.1)
+    where = ["--data-dir", str(guarded.services.settings.data_dir)]
+    assert run_command(["token", "create", "team", "--project", "vision", "--project", "nlp", *where]) == 0
+    made = capsys.readouterr()
+    assert "has the role write in nlp, vision" in made.err
+    time.sleep(0.2)
+    session = guarded.http.get("/session", headers=bearer(made.out.strip())).json()
+    assert (session["role"], session["projects"]) == ("write", ["nlp", "vision"])
+    assert run_command(["token", "list", *where]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert next(line for line in listed if "team" in line).count("nlp, vision") == 1
+    assert " all " in next(line for line in listed if "first" in line)
+    assert run_command(["token", "create", "team", "--project", "", *where]) == 2
+    assert "1 to 200 characters" in capsys.readouterr().err
+
+
 def test_a_token_command_without_a_database_or_a_token_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -276,7 +295,7 @@ def test_the_page_signs_in_with_a_cookie_that_scripts_cannot_read(guarded: Runni
     with httpx.Client(base_url=f"{guarded.url}/api/v1", trust_env=False) as browser:
         assert browser.post("/session", json={"token": "vrs_wrong"}).status_code == 401
         signed_in = browser.post("/session", json={"token": guarded.services.first_token})
-        assert signed_in.json() == {"required": True, "authenticated": True, "role": "admin"}
+        assert signed_in.json() == {"required": True, "authenticated": True, "role": "admin", "projects": None}
         cookie = signed_in.headers["set-cookie"]
         assert "HttpOnly" in cookie and "SameSite=strict" in cookie
         assert "Secure" not in cookie, "this way is not encrypted"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -21,6 +22,8 @@ from vramscope.protocol import messages
 from vramscope_server.cli.server import serve
 from vramscope_server.store import database as database_module
 from vramscope_server.store.database import APPLICATION_ID, Database, DatabaseRefused
+from vramscope_server.store.project_scope import ALL_PROJECTS
+from vramscope_server.store.snapshots import insert_snapshot, list_snapshots, snapshot_of_file
 from vramscope_server.store.token_rows import read_tokens
 
 
@@ -79,6 +82,39 @@ def test_scopes_of_older_tokens_become_roles(tmp_path: Path) -> None:
             "sender": "write",
             "reader": "read",
         }
+    database.close()
+
+
+def test_older_tokens_and_snapshots_are_bound_to_no_project(empty_database_url: str) -> None:
+    """And a file may be stored once for each project."""
+    config = Config()
+    config.set_main_option("script_location", str(database_module._MIGRATIONS))
+    engine = sa.create_engine(empty_database_url)
+    with engine.begin() as connection:
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0002")
+        connection.execute(
+            sa.text("INSERT INTO tokens (id, name, sha256, role, created_ns) VALUES ('t1', 'old', 'x', 'write', 1)")
+        )
+        connection.execute(
+            sa.text(
+                "INSERT INTO snapshots (id, sha256, name, bytes, stored_bytes, state, received_ns, devices, notes) "
+                "VALUES ('s1', 'same', 'a.pickle', 1, 1, 'ready', 1, '[]', '[]')"
+            )
+        )
+    engine.dispose()
+    database = Database(empty_database_url)
+    with database.reader() as connection:
+        assert [one.scope for one in read_tokens(connection)] == [ALL_PROJECTS]
+        (snapshot,) = list_snapshots(connection)
+        assert (snapshot.id, snapshot.project, snapshot.name) == ("s1", None, "a.pickle")
+    with database.writer() as connection:
+        insert_snapshot(connection, dataclasses.replace(snapshot, id="s2", project="nlp"))
+        connection.commit()
+        assert snapshot_of_file(connection, "same", "nlp") == dataclasses.replace(snapshot, id="s2", project="nlp")
+        assert snapshot_of_file(connection, "same", None) == snapshot
     database.close()
 
 

@@ -128,7 +128,7 @@ def test_rows_are_encoded_at_most_five_times_a_second(server: RunningServer) -> 
 
 def stored(rows: int, run: str = RUN) -> BatchNews:
     columns = {"time_ns": np.arange(rows) + 10**18, "step": np.arange(rows), "allocated_bytes": np.arange(rows)}
-    return BatchNews(run, 0, 0, [ReadyBlock(0, "samples", columns)])
+    return BatchNews("gpt2", run, 0, 0, [ReadyBlock(0, "samples", columns)])
 
 
 def test_late_history_is_one_gap_event(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
             "figures",
             "settings",
             "services",
+            "caller",
             "request_checks",
             "intake",
             "notifications",
@@ -88,9 +89,10 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "recording_cache.py": ({"store", "analysis"}, {"vramscope"}),
     "whatif_jobs.py": ({"analysis.simulator.settings"}, {"msgspec"}),
     "request_checks.py": (
-        {"api.problems", "intake", "store.token_rows"},
+        {"api.problems", "caller", "intake", "store.token_rows", "store.project_scope"},
         None,
     ),  # a refusal has the form of the API's problems
+    "caller.py": ({"store.token_rows", "store.project_scope"}, set()),
     "notifications.py": ({"answers", "store", "analysis.number_format"}, {"apprise", "sqlalchemy"}),
     "intake.py": ({"api.problems"}, {"vramscope", "anyio"}),
     "tokens.py": ({"store", "api.problems"}, None),

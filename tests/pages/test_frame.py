@@ -196,6 +196,34 @@ def test_a_server_that_demands_a_token_gets_one(page: Any, own_server: Any) -> N
     assert not page.context.cookies()
 
 
+def test_a_token_is_bound_to_projects_on_the_page(page: Any, own_server: Any) -> None:
+    own = own_server(require_tokens=True)
+    page.context.watcher.expected += ["401", "403"]
+    page.goto(f"{own.url}/settings")
+    page.get_by_label("Token", exact=True).fill(own.first_token)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_label("Name of the new token").fill("vision team")
+    page.get_by_label("Projects of the new token").fill("vision, nlp,")
+    page.get_by_role("button", name="Create token").click()
+    page.locator(".tokens tbody tr", has_text="nlp, vision").wait_for()
+    secret = page.locator(".secret code").inner_text()
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_label("Token", exact=True).fill(secret)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_text("waiting for the first run").wait_for()
+    page.goto(f"{own.url}/settings")
+    page.get_by_text("It is bound to nlp, vision: only their runs exist for it.").wait_for()
+    page.get_by_text("Your token is bound to projects: it cannot change these rules.").wait_for()
+    page.goto(f"{own.url}/snapshots")
+    page.get_by_label("Project of the file").select_option("vision")
+    file = {"name": "x.pickle", "mimeType": "application/octet-stream", "buffer": b"no snapshot"}
+    page.get_by_label("Snapshot files").set_input_files(file)
+    page.get_by_role("cell", name="x.pickle", exact=True).first.wait_for()
+    headers = {"Authorization": f"Bearer {secret}"}
+    rows = httpx.get(f"{own.url}/api/v1/snapshots", headers=headers, trust_env=False).json()["snapshots"]
+    assert [row["project"] for row in rows] == ["vision"]
+
+
 def test_an_admin_copies_lines_for_another_machine_with_a_token_that_works(page: Any, own_server: Any) -> None:
     own = own_server(require_tokens=True)
     first = own.first_token

@@ -46,7 +46,7 @@ Outcome = Literal["stored", "away", "busy", "refused", "rejected", "too_large", 
 stored           the server has stored it
 away             no server, or no answer: try again later
 busy             the server asks to wait
-refused          the server takes nothing: wrong token, another wire version, or it is not a vramscope server
+refused          the server takes nothing: wrong token or project, another wire version, or it is not a vramscope server
 rejected         the server itself takes other batches, but never this one
 too_large        the server, or a proxy before it, takes smaller ones
 unknown_session  the server needs an Attached message first
@@ -183,7 +183,7 @@ class ServerConnection:
         source, _, kind = str(problem.get("type", "")).rpartition(":")
         by_server = source == PROBLEMS
         text = f"the server at {self.server} answered: {_problem_text(status, problem)}"
-        if by_server and kind == "wire-version":
+        if by_server and kind in ("wire-version", "project"):
             return ServerAnswer("refused", text)
         if by_server and kind == "unknown-session":
             return ServerAnswer("unknown_session", text)

@@ -72,6 +72,8 @@ class TokenRow(TypedDict):
     """Name of the token."""
     role: str
     """`read`, `write` or `admin`: each may do what the ones before it may."""
+    projects: list[str] | None
+    """Projects to which it is bound; null: all."""
     created_seconds: float | None
     """Time of creation, since 1970."""
     last_used_seconds: float | None
@@ -87,6 +89,8 @@ class CreatedToken(TypedDict):
     """Name of the token."""
     role: str
     """`read`, `write` or `admin`: each may do what the ones before it may."""
+    projects: list[str] | None
+    """Projects to which it is bound; null: all."""
     created_seconds: float | None
     """Time of creation, since 1970."""
     token: str
@@ -167,3 +171,5 @@ class SessionFacts(TypedDict):
     """Whether the caller has access."""
     role: str | None
     """Role of the caller: `read`, `write` or `admin`; null without access."""
+    projects: list[str] | None
+    """Projects to which the caller is bound; null: all, or no access."""

@@ -53,6 +53,8 @@ class SnapshotRow(TypedDict):
     """Identifier of the snapshot."""
     name: str
     """Name of the file."""
+    project: str | None
+    """Project that it belongs to; null: none."""
     sha256: str
     """SHA-256 of the file."""
     bytes: int

@@ -72,7 +72,7 @@ class AlertRuleChanges(BaseModel):
 @router.get("/alerts", summary="Alert rules", responses=answers_with(Alerts))
 def get_alerts(request: Request) -> Response:
     """Rules in force and their defaults. They apply to all users of this server."""
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         return answer(Alerts(rules=alert_rules(connection), defaults=ALERT_RULES))
 
 

@@ -22,7 +22,6 @@ from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.recording_cache import OpenRecording
-from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact
 from vramscope_server.store.rank_summary import RankSummary
 from vramscope_server.store.run_queries import UnknownRun, find_run, summary_of_rank
@@ -45,15 +44,15 @@ def get_anatomy(request: Request, recording: str, event: Event = None) -> Respon
     with readable(stored):
         moment = None if event is None else require_event(opened, event)
         summarized = opened.once(("anatomy", moment), lambda: summary(opened.trace, moment))
-    advice = advice_rows(request.app.state.services, stored, opened)
+    advice = advice_rows(request, stored, opened)
     anatomy: AnatomyAnswer = {"recording": stored.id, **summarized, "advice": advice}
     return answer(anatomy)
 
 
-def advice_rows(services: Services, stored: StoredArtifact, opened: OpenRecording) -> list[AdviceRow]:
+def advice_rows(request: Request, stored: StoredArtifact, opened: OpenRecording) -> list[AdviceRow]:
     """Advice about the peak of a recording, computed once. It may take seconds. Raises BadRecording."""
-    run = known_run(services, stored.run_id, stored.rank)
-    profile = newest_profile(services, stored.run_id, stored.rank)
+    run = known_run(request, stored.run_id, stored.rank)
+    profile = newest_profile(request, stored.run_id, stored.rank)
     about_bytes = (run.peak_allocated_bytes or 0) // COARSE_BYTES  # rises slightly while it trains
     key = (
         "advice",
@@ -118,10 +117,10 @@ class KnownRun(NamedTuple):
     """Highest allocated memory in each phase of these steps."""
 
 
-def known_run(services: Services, run_id: str | None, rank: int) -> KnownRun:
+def known_run(request: Request, run_id: str | None, rank: int) -> KnownRun:
     """Facts of the run; empty for a recording without a run."""
     if run_id:
-        with reader(services) as connection, contextlib.suppress(UnknownRun):
+        with reader(request) as connection, contextlib.suppress(UnknownRun):
             run = find_run(connection, run_id)
             known = summary_of_rank(connection, run, rank) or RankSummary()
             return KnownRun(run.techniques or [], known.step_peak_bytes, known.phase_peaks_bytes)

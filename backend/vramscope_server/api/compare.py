@@ -100,7 +100,7 @@ def get_table(
 
 
 def _in_full(request: Request, runs: str, base: str | None) -> list[RunInFull]:
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         return [run_in_full(connection, record) for record in compared_runs(connection, runs, base)]
 
 

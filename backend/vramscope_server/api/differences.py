@@ -100,7 +100,7 @@ def _holdings(request: Request, text: str, field: str) -> tuple[_SideFacts, Peak
 
 def _opened(request: Request, text: str, field: str) -> tuple[StoredRun | None, str, StoredArtifact, OpenRecording]:
     """The run, if one is meant, and its recording, opened. Raises NotFound, Conflict, BadRecording."""
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         run, ident, near = _meant(connection, text, field)
     try:
         return run, ident, *open_recording(request, ident)

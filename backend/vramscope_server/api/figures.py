@@ -54,7 +54,7 @@ def get_figure(
 
     drawn = _known(RUN_FIGURES, name)
     window = checked_range(x, first, to, points)
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         record = require_run(connection, run)
         place = require_rank_device(connection, record, rank, device)
         shown = run_window(connection, record, place, drawn, window)
@@ -78,7 +78,7 @@ def get_compare_figure(
     drawn = _known(COMPARE_FIGURES, name)
     window = checked_range(x, first, to, points)
     shown = []
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         for record in compared_runs(connection, runs, base):
             place = require_rank_device(connection, record, None, None)
             shown.append(run_window(connection, record, place, drawn, window))

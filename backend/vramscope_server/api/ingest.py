@@ -15,6 +15,7 @@ from vramscope_server.api.problems import (
     Forbidden,
     InvalidBatch,
     NotMessagePackProblem,
+    OtherProjectProblem,
     Problem,
     Storage,
     UnknownSessionProblem,
@@ -22,11 +23,17 @@ from vramscope_server.api.problems import (
     WireVersion,
     too_large,
 )
-from vramscope_server.request_checks import TOKEN
+from vramscope_server.caller import caller_of
 from vramscope_server.services import Services
-from vramscope_server.store.batch_errors import BadBatch, NotMessagePack, OtherToken, OtherWire, UnknownSession
-from vramscope_server.store.token_rows import Token
-from vramscope_server.store.validation import NO_TOKEN, ReadyBatch, Sender, prepare
+from vramscope_server.store.batch_errors import (
+    BadBatch,
+    NotMessagePack,
+    OtherProject,
+    OtherToken,
+    OtherWire,
+    UnknownSession,
+)
+from vramscope_server.store.validation import ReadyBatch, Sender, prepare
 from vramscope_server.store.writer import QueueFull, StorageTrouble, WriterClosed
 
 router = APIRouter(tags=["ingest"])
@@ -118,8 +125,8 @@ async def _store(services: Services, ready: ReadyBatch) -> messages.Ack:
 
 
 def _sender(request: Request) -> Sender:
-    token: Token | None = request.scope.get(TOKEN)
-    return NO_TOKEN if token is None else Sender(token.id, token.allows("admin"))
+    caller = caller_of(request)
+    return Sender(caller.token, caller.allows("admin"), caller.scope)
 
 
 def _announced_length(request: Request) -> int:
@@ -136,6 +143,13 @@ def _problem(bad: BadBatch) -> Problem:
     if isinstance(bad, OtherToken):
         return Forbidden(
             "Only the token that began a session, or one with the role admin, can end it. Nothing was stored.",
+            field=bad.field,
+            seen=bad.seen,
+            expected=bad.expected,
+        )
+    if isinstance(bad, OtherProject):
+        return OtherProjectProblem(
+            f"The project is {bad.seen}; the token may send runs of {bad.expected} (VRAMSCOPE_PROJECT). Nothing was stored.",
             field=bad.field,
             seen=bad.seen,
             expected=bad.expected,

@@ -54,7 +54,7 @@ def get_leaks(
 ) -> Response:
     """Leaks, scans, and the memory after each step of one rank and device. ``from`` and ``to`` are steps."""
     window = checked_range("step", first, to, 10)
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         record = require_run(connection, run)
         place = require_rank_device(connection, record, rank, device)
         looked = load_scans(connection, record)
@@ -127,7 +127,7 @@ def get_leaks(
 def get_replay(request: Request, run: str, leak: str) -> Response:
     """By replay of the newest recorded step that contains the leak."""
     services: Services = request.app.state.services
-    with reader(services) as connection:
+    with reader(request) as connection:
         record = require_run(connection, run)
         leaks = merge_leaks({rank: found.scan for rank, found in load_scans(connection, record).items()})
         found = next((one for one in leaks if one["id"] == leak), None)

@@ -11,6 +11,7 @@ from vramscope_server.answers.live import LiveDelta
 from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
+from vramscope_server.caller import caller_of
 from vramscope_server.services import Services
 from vramscope_server.store.run_queries import UnknownRun, find_run
 
@@ -29,19 +30,19 @@ def get_delta(
     services: Services = request.app.state.services
     live = services.live_events
     if after:
-        events, last, gap = live.since(after, _ids(services, runs))
+        events, last, gap = live.since(after, _ids(request, runs), caller_of(request).scope)
     else:
         events, last, gap = [], live.start(), False
     rows = [{"id": event.id, "event": event.kind, "data": msgspec.Raw(event.data)} for event in events]
     return answer({"events": rows, "last": last, "gap": gap, "problems": services.problems()})
 
 
-def _ids(services: Services, runs: str) -> frozenset[str]:
+def _ids(request: Request, runs: str) -> frozenset[str]:
     """Ids of the runs in a list of names and ids. An unknown name is kept as an id: its run may start later."""
     found = set()
     texts = [text.strip() for text in runs.split(",") if text.strip()][:_MOST_RUNS]
     if texts:
-        with reader(services) as connection:
+        with reader(request) as connection:
             for text in texts:
                 try:
                     found.add(str(find_run(connection, text, suggest=False).id))

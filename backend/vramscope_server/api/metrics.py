@@ -7,6 +7,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
+from vramscope_server.api.requested_range import reader
 from vramscope_server.services import Services
 from vramscope_server.store.run_queries import counts_by_state
 
@@ -18,17 +19,17 @@ STATES = ("running", "finished", "failed", "lost")
 class _ServerMetrics(Collector):
     """Reads the counters on each request: two servers in one process share none."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, request: Request) -> None:
+        self._request = request
 
     def collect(self) -> list[Metric]:
         """Metrics of one server."""
-        services = self._services
+        services: Services = self._request.app.state.services
         counters = services.writer.counters
-        with services.database.reader() as connection:
+        with reader(self._request) as connection:
             used = services.database.used_bytes(connection)
             states = counts_by_state(connection)
-        runs = GaugeMetricFamily("vramscope_runs", "Runs by state.", labels=["state"])
+        runs = GaugeMetricFamily("vramscope_runs", "Runs by state, of the caller's projects.", labels=["state"])
         for state in (*STATES, *sorted(states.keys() - {*STATES})):
             runs.add_metric([state], states.get(state, 0))
         commits = SummaryMetricFamily(
@@ -62,5 +63,5 @@ class _ServerMetrics(Collector):
 def get_metrics(request: Request) -> Response:
     """Prometheus text."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_ServerMetrics(request.app.state.services))
+    registry.register(_ServerMetrics(request))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

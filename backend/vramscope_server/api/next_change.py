@@ -51,8 +51,7 @@ def get_next_change(request: Request, run: str) -> Response:
     """The first remedy of the error that ended the run; else the fix of the largest leak; else the change that lowers
     the recorded peak most. The first request for a recording may take seconds, because it is replayed.
     """
-    services: Services = request.app.state.services
-    with reader(services) as connection:
+    with reader(request) as connection:
         record = require_run(connection, run)
         full = run_in_full(connection, record)
         fatal = fatal_of(errors_of(connection, record, full))
@@ -60,9 +59,9 @@ def get_next_change(request: Request, run: str) -> Response:
         leaks = merge_leaks(scans, record.peak_allocated_bytes)
         windows = [one for one in list_artifacts(connection, record) if one.kind == "window" and one.whole]
     change = (
-        (fatal and _of_error(services, record.id, fatal))
+        (fatal and _of_error(request, record.id, fatal))
         or _of_leaks(record.id, leaks)
-        or _of_recording(services, record.id, windows[0] if windows else None, record.peak_allocated_bytes)
+        or _of_recording(request, record.id, windows[0] if windows else None, record.peak_allocated_bytes)
     )
     if change["what"] is None and full["findings"]:
         finding = full["findings"][0]
@@ -108,13 +107,13 @@ def _none(run_id: str, reason: str) -> NextChange:
     }
 
 
-def _of_error(services: Services, run_id: str, record: str) -> NextChange | None:
+def _of_error(request: Request, run_id: str, record: str) -> NextChange | None:
     """The cheapest remedy that is enough, another device aside; else one that may be; else the first aid of the diagnosis.
 
     None if the error was deleted meanwhile.
     """
     try:
-        error = explain(services, record, _WAIT_SECONDS).as_json()
+        error = explain(request, record, _WAIT_SECONDS).as_json()
     except NotFound:
         return None
     remedies = error["remedies"]
@@ -139,14 +138,15 @@ def _of_leaks(run_id: str, leaks: list[Leak]) -> NextChange | None:
     return _change(run_id, title, what, worst["peak_effect_bytes"], source="leak", page="/leaks")
 
 
-def _of_recording(services: Services, run_id: str, window: StoredArtifact | None, peak_bytes: int | None) -> NextChange:
+def _of_recording(request: Request, run_id: str, window: StoredArtifact | None, peak_bytes: int | None) -> NextChange:
     """The advice of a recording that saves most bytes."""
     if window is None:
         return _none(run_id, "No step was recorded, so no saving can be calculated.")
+    services: Services = request.app.state.services
     try:
         with readable(window):
             opened = services.recordings.open(window.id)
-        rows = advice_rows(services, window, opened)
+        rows = advice_rows(request, window, opened)
     except (BadRecording, OSError) as bad:  # OSError: it was deleted meanwhile
         return _none(run_id, f"The newest recording cannot be read: {bad}")
     best = next((one for one in rows if one["saves_bytes"] and one["rule"] in _TITLES), None)  # most bytes first

@@ -49,7 +49,7 @@ def get_predictions(
     for the settings of the rows.
     """
     services: Services = request.app.state.services
-    with reader(services) as connection:
+    with reader(request) as connection:
         found = compared_runs(connection, runs, base)
         stored = _recording(connection, found[0])
     first = last = device = None
@@ -59,7 +59,7 @@ def get_predictions(
             first, last = _steps(opened)
             device = opened.trace.device
     rows: list[MeasuredSettings] = []
-    with reader(services) as connection:
+    with reader(request) as connection:
         for run in found:
             measured = None
             if stored is not None:
@@ -93,7 +93,7 @@ def get_techniques(
 ) -> Response:
     """Runs that differ from the baseline in techniques that a recording can predict."""
     services: Services = request.app.state.services
-    with reader(services) as connection:
+    with reader(request) as connection:
         found = compared_runs(connection, runs, base)
         ways = [plan_between(found[0].techniques, run.techniques) for run in found]
         stored = _recording(connection, found[0])
@@ -102,11 +102,11 @@ def get_techniques(
         return answer(TechniquePredictions(recording=None, step=None, rows=[]))
     with readable(stored):
         opened = services.recordings.open(stored.id)
-        prediction = predicted(opened, known_run(services, stored.run_id, stored.rank), [way for _, way in compared])
+        prediction = predicted(opened, known_run(request, stored.run_id, stored.rank), [way for _, way in compared])
         first, last = _steps(opened)
         device = opened.trace.device
     rows: list[MeasuredTechniques] = []
-    with reader(services) as connection:
+    with reader(request) as connection:
         for (run, way), row in zip(compared, prediction.rows[1:], strict=False):
             measured = _measured(connection, run, stored.rank, device, first, last, "peak_allocated_bytes")
             rows.append(

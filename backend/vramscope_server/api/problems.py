@@ -194,6 +194,12 @@ class Forbidden(Problem):
     status, slug, title = 403, "forbidden", "Not allowed"
 
 
+class OtherProjectProblem(Problem):
+    """A project that the token is not bound to."""
+
+    status, slug, title = 403, "project", "Not a project of the token"
+
+
 class TooManyFailures(Problem):
     """Too many wrong tokens from one address."""
 

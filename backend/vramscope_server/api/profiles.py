@@ -45,7 +45,7 @@ By = Annotated[Literal["peak", "allocated", "cpu", "device"], Query(description=
 @router.get("/runs/{run}/profiles", summary="Profiles of a run", responses=answers_with(ProfileList))
 def get_profiles(request: Request, run: str) -> Response:
     """Newest first."""
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         record = require_run(connection, run)
         found = list_artifacts(connection, record)
     rows = [profile_row(stored, found) for stored in found if stored.kind == "profile"]
@@ -66,7 +66,7 @@ def ask_for_profile(
 ) -> Response:
     """The live processes of the run profile their next steps. Without a live process: 409."""
     services: Services = request.app.state.services
-    with reader(services) as connection:
+    with reader(request) as connection:
         record = require_run(connection, run)
     run_id = str(record.id)
     words = messages.RECORD_TRACE if trace else messages.RECORD_PROFILE
@@ -153,7 +153,7 @@ def get_figure(
 )
 def get_trace(request: Request, profile: str) -> Response:
     """PyTorch's trace for ui.perfetto.dev. 404 if it was not requested, 409 while pieces are missing."""
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         stored = require_profile(connection, profile)
         run = require_run(connection, stored.run_id)
         trace = trace_of(stored, list_artifacts(connection, run))
@@ -176,7 +176,7 @@ def get_trace(request: Request, profile: str) -> Response:
 def delete_profile(request: Request, profile: str) -> Response:
     """Its trace is deleted too."""
     services: Services = request.app.state.services
-    with reader(services) as connection:
+    with reader(request) as connection:
         stored = require_profile(connection, profile)
         trace = trace_of(stored, list_artifacts(connection, require_run(connection, stored.run_id)))
     for one in (stored, trace):
@@ -230,11 +230,11 @@ def require_profile(connection: Connection, text: str) -> StoredArtifact:
     return stored
 
 
-def newest_profile(services: Services, run_id: str | None, rank: int) -> Profile | None:
+def newest_profile(request: Request, run_id: str | None, rank: int) -> Profile | None:
     """Newest readable profile of a rank; None: there is none."""
     if not run_id:
         return None
-    with reader(services) as connection:
+    with reader(request) as connection:
         try:
             found = list_artifacts(connection, find_run(connection, run_id))
         except UnknownRun:
@@ -252,7 +252,7 @@ def newest_profile(services: Services, run_id: str | None, rank: int) -> Profile
 
 def open_profile(request: Request, text: str) -> tuple[StoredArtifact, Profile, list[StoredArtifact]]:
     """(stored artifact, profile, artifacts of the run). Raises NotFound, Conflict, BadRecording."""
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         stored = require_profile(connection, text)
         whole(stored)
         siblings = list_artifacts(connection, require_run(connection, stored.run_id))

@@ -38,7 +38,7 @@ def get_prediction(request: Request, recording: str, techniques: Ways = None) ->
     """
     asked = [_way(words) for words in techniques.split(",")] if techniques else []
     stored, opened = open_recording(request, recording)
-    run = known_run(request.app.state.services, stored.run_id, stored.rank)
+    run = known_run(request, stored.run_id, stored.rank)
     with readable(stored):
         predictions = predicted(opened, run, asked)
     return answer(shown(stored.id, predictions))

@@ -28,14 +28,14 @@ End = Annotated[int | None, Query(alias="to", ge=0, description="End of the wind
 def open_recording(request: Request, text: str) -> tuple[StoredArtifact, OpenRecording]:
     """Open a recording. Raises NotFound, Conflict while pieces are missing, BadRecording."""
     services: Services = request.app.state.services
-    with reader(services) as connection:
+    with reader(request) as connection:
         stored = require_recording(connection, text)
     whole(stored)
     try:
         with readable(stored):
             return stored, services.recordings.open(stored.id)
     except (BadRecording, OSError):
-        with reader(services) as connection:
+        with reader(request) as connection:
             require_recording(connection, text)  # deleted since it was found: NotFound, not damaged
         raise
 

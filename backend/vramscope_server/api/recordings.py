@@ -25,7 +25,7 @@ router = APIRouter(tags=["recordings"])
 @router.get("/runs/{run}/recordings", summary="Recordings of a run", responses=answers_with(RecordingList))
 def get_recordings(request: Request, run: str) -> Response:
     """Newest first."""
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         record = require_run(connection, run)
         found = list_artifacts(connection, record)
     rows = [recording_row(stored) for stored in found if stored.kind == "window"]
@@ -41,7 +41,7 @@ def get_recordings(request: Request, run: str) -> Response:
 def ask_for_recording(request: Request, run: str, rank: Rank = None) -> Response:
     """The live processes of the run record a window of allocator history. Without a live process: 409."""
     services: Services = request.app.state.services
-    with reader(services) as connection:
+    with reader(request) as connection:
         record = require_run(connection, run)
     run_id = str(record.id)
     asked = change(services, lambda connection, state: state.ask(connection, run_id, rank, messages.RECORD_WINDOW))
@@ -54,7 +54,7 @@ def ask_for_recording(request: Request, run: str, rank: Rank = None) -> Response
 @router.get("/recordings/{recording}", summary="One recording", responses=answers_with(RecordingRow))
 def get_recording(request: Request, recording: str) -> Response:
     """The row of the list."""
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         return answer(recording_row(require_recording(connection, recording)))
 
 
@@ -71,7 +71,7 @@ def get_recording(request: Request, recording: str) -> Response:
 )
 def get_data(request: Request, recording: str) -> Response:
     """For the command line. 409 while pieces are missing."""
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         stored = of_run(require_recording(connection, recording))
         whole(stored)
         data = read_artifact(connection, stored.id)
@@ -82,7 +82,7 @@ def get_data(request: Request, recording: str) -> Response:
 def delete_recording(request: Request, recording: str) -> Response:
     """A device of a snapshot file is refused with 409."""
     services: Services = request.app.state.services
-    with reader(services) as connection:
+    with reader(request) as connection:
         stored = of_run(require_recording(connection, recording))
     change(services, lambda connection, state: state.delete_artifact(connection, stored.run_id, stored.id))
     services.recordings.close(stored.id)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-from fastapi import Query
+from fastapi import Query, Request
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import series
@@ -20,8 +21,10 @@ from vramscope_server.analysis.series.chart_data import DamagedRows, LossWindow,
 from vramscope_server.analysis.series.downsample import Buckets, at_peak, divide, envelope, float_envelope, with_holes
 from vramscope_server.analysis.series.trend import trend
 from vramscope_server.api.problems import InvalidParameter, NotFound
+from vramscope_server.caller import caller_of
 from vramscope_server.services import Services
 from vramscope_server.store.list_row import run_row
+from vramscope_server.store.project_scope import scoped
 from vramscope_server.store.run_queries import UnknownRun, find_run, scalars_of_rank
 from vramscope_server.store.scalars import SCALARS, loss_name, numbers
 from vramscope_server.store.series_reader import Damage, RankDevice, UnknownRankDevice, find_rank_device, load_columns
@@ -273,6 +276,9 @@ def floats(values: IntArray) -> FloatArray:
     return out
 
 
-def reader(services: Services) -> Any:
-    """A reading connection, for ``with``."""
-    return services.database.reader()
+@contextlib.contextmanager
+def reader(request: Request) -> Iterator[Connection]:
+    """A reading connection that finds only what the caller may see. The routes have no other."""
+    services: Services = request.app.state.services
+    with services.database.reader() as connection:
+        yield scoped(connection, caller_of(request).scope)

@@ -13,10 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from vramscope_server.answers.run_detail import RunAnswer
 from vramscope_server.answers.runs import RunList, RunRow
 from vramscope_server.api.problems import Conflict, InvalidParameter
+from vramscope_server.api.project_rights import require_project
 from vramscope_server.api.requested_range import reader, require_run
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
+from vramscope_server.caller import caller_of
 from vramscope_server.services import Services
 from vramscope_server.store.preferences import alert_rules
 from vramscope_server.store.run_detail import run_in_full
@@ -33,6 +35,8 @@ class RunChanges(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
+    project: Word | None = None
+    """Project of the run. A token that is bound to projects needs both. A moved run is no baseline, unless you set it."""
     name: Word | None = None
     """Name of the run."""
     tags: Annotated[list[Word], Field(max_length=64)] | None = None
@@ -57,7 +61,7 @@ def get_runs(
     cursor: Annotated[str, Query(max_length=200, description="`next_cursor` of the previous page.")] = "",
 ) -> Response:
     """Pinned runs and baselines come first, then the newest."""
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         rows, total, following, projects = list_runs(
             connection,
             query=query,
@@ -77,17 +81,20 @@ def get_runs(
 @router.get("/runs/{run}", summary="One run in full", responses=answers_with(RunAnswer))
 def get_run(request: Request, run: str) -> Response:
     """Facts, ranks, events, leaks and configuration."""
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         return answer({**run_in_full(connection, require_run(connection, run)), "alert_rules": alert_rules(connection)})
 
 
 @router.patch("/runs/{run}", summary="Change a run", responses=answers_with(RunRow))
 def patch_run(request: Request, run: str, changes: RunChanges) -> Response:
-    """Rename, tag, pin, or make it the baseline. A project has one baseline; a new one replaces it."""
+    """Rename, tag, pin, move to another project, or make it the baseline. A project has one baseline; a new one replaces it."""
     services: Services = request.app.state.services
-    with reader(services) as connection:
+    with reader(request) as connection:
         run_id = str(require_run(connection, run).id)
     wanted: RunChange = {}
+    if changes.project is not None:
+        require_project(caller_of(request), changes.project)
+        wanted["project"] = changes.project
     if changes.name is not None:
         wanted["name"] = changes.name
     if changes.tags is not None:
@@ -103,7 +110,7 @@ def patch_run(request: Request, run: str, changes: RunChanges) -> Response:
 def delete_run(request: Request, run: str) -> Response:
     """All of its data is deleted. A live run is refused with 409."""
     services: Services = request.app.state.services
-    with reader(services) as connection:
+    with reader(request) as connection:
         record = require_run(connection, run)
     run_id = str(record.id)
     try:

@@ -65,7 +65,7 @@ def get_series(
             "No series was requested.", field="names", seen=names[:100], expected="at least one series"
         )
     window = checked_range(x, first, to, points)
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         record = require_run(connection, run)
         place = require_rank_device(connection, record, rank, device)
         if stream == SCALARS:

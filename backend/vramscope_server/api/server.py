@@ -27,7 +27,7 @@ router = APIRouter(tags=["server"])
 def get_server(request: Request) -> Response:
     """Versions, database and problems."""
     services: Services = request.app.state.services
-    with reader(services) as connection:
+    with reader(request) as connection:
         used = services.database.used_bytes(connection)
         count = sum(counts_by_state(connection).values())
     return answer(
@@ -58,7 +58,7 @@ def get_health(request: Request) -> Response:
     services: Services = request.app.state.services
     problems = services.problems()
     try:
-        with reader(services) as connection:
+        with reader(request) as connection:
             connection.execute(sa.text("SELECT 1"))
     except sa.exc.SQLAlchemyError as error:
         problems.append(f"The database cannot be read: {storage_trouble(error) or type(error).__name__}.")

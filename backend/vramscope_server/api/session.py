@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,8 +12,13 @@ from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.request_checks import COOKIE, address_of, cookie_options, plain_token
 from vramscope_server.services import Services
+from vramscope_server.store.token_rows import Token, projects_of
 
 router = APIRouter(tags=["session"])
+
+
+_OPEN: Final = SessionFacts(required=False, authenticated=True, role="admin", projects=None)
+"""Access to a server that requires no tokens."""
 
 
 class SignIn(BaseModel):
@@ -30,12 +35,9 @@ def get_session(request: Request) -> Response:
     """Requires no token."""
     services: Services = request.app.state.services
     if not services.settings.tokens_required:
-        return answer(SessionFacts(required=False, authenticated=True, role="admin"))
+        return answer(_OPEN)
     plain = plain_token(request)
-    token = services.tokens.find(plain) if plain else None
-    return answer(
-        SessionFacts(required=True, authenticated=token is not None, role=None if token is None else token.role)
-    )
+    return answer(_facts(services.tokens.find(plain) if plain else None))
 
 
 @router.post("/session", summary="Sign in", responses=answers_with(SessionFacts))
@@ -43,9 +45,9 @@ def post_session(request: Request, body: SignIn) -> Response:
     """Sets a cookie that is HttpOnly and SameSite=Strict. A wrong token is 401, too many of them are 429."""
     services: Services = request.app.state.services
     if not services.settings.tokens_required:
-        return answer(SessionFacts(required=False, authenticated=True, role="admin"))
+        return answer(_OPEN)
     token = services.tokens.identify(address_of(request), body.token.strip())
-    response = answer(SessionFacts(required=True, authenticated=True, role=token.role))
+    response = answer(_facts(token))
     response.set_cookie(COOKIE, body.token.strip(), **cookie_options(request.headers, request.url.scheme))
     return response
 
@@ -56,3 +58,9 @@ def delete_session(request: Request) -> Response:
     response = Response(status_code=204)
     response.delete_cookie(COOKIE, path="/")
     return response
+
+
+def _facts(token: Token | None) -> SessionFacts:
+    if token is None:
+        return SessionFacts(required=True, authenticated=False, role=None, projects=None)
+    return SessionFacts(required=True, authenticated=True, role=token.role, projects=projects_of(token.scope))

@@ -11,10 +11,12 @@ from starlette.requests import ClientDisconnect
 
 from vramscope_server.answers.snapshots import SnapshotList, SnapshotRow, UploadedSnapshot
 from vramscope_server.api.problems import InvalidParameter, NotFound, Storage, too_large
+from vramscope_server.api.project_rights import project_of_upload
 from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import storing
+from vramscope_server.caller import caller_of
 from vramscope_server.services import Services
 from vramscope_server.snapshots import MAX_FILE_BYTES, DiskFull, Upload
 from vramscope_server.store.list_row import seconds
@@ -27,6 +29,14 @@ MAX_NAME: Final = 200
 DEFAULT_NAME: Final = "snapshot.pickle"
 
 Name = Annotated[str, Query(max_length=MAX_NAME, description="Name of the file.")]
+ProjectName = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=MAX_NAME,
+        description="Project that the file belongs to; by default the only one of the token, else none.",
+    ),
+]
 
 
 @router.post(
@@ -37,12 +47,13 @@ Name = Annotated[str, Query(max_length=MAX_NAME, description="Name of the file."
     | answers_with(UploadedSnapshot, status=202, text="The file waits to be converted."),
     openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": {}}}},
 )
-async def post_snapshot(request: Request, name: Name = DEFAULT_NAME) -> Response:
+async def post_snapshot(request: Request, name: Name = DEFAULT_NAME, project: ProjectName = None) -> Response:
     """The body is a file of ``torch.cuda.memory._dump_snapshot``, plain or gzipped, up to 16 GiB.
 
     A large file is better sent in parts (`POST /snapshots/uploads`): it survives a lost connection, and proxies let it through.
     """
     services: Services = request.app.state.services
+    owner = project_of_upload(caller_of(request), project)
     announced = _announced(request)
     try:
         upload = await to_thread.run_sync(services.snapshots.upload, announced)
@@ -54,7 +65,7 @@ async def post_snapshot(request: Request, name: Name = DEFAULT_NAME) -> Response
             raise InvalidParameter("The file is empty.", field="body", seen=0, expected="a snapshot file")
         with storing("stored"):
             stored, known = await to_thread.run_sync(
-                services.snapshots.take, upload.path, upload.sha256, name.strip() or DEFAULT_NAME
+                services.snapshots.take, upload.path, upload.sha256, name.strip() or DEFAULT_NAME, owner
             )
     except ClientDisconnect:
         return Response(status_code=499)  # the client is gone
@@ -69,7 +80,7 @@ async def post_snapshot(request: Request, name: Name = DEFAULT_NAME) -> Response
 def get_snapshots(request: Request) -> Response:
     """Newest first."""
     services: Services = request.app.state.services
-    with reader(services) as connection:
+    with reader(request) as connection:
         stored = list_snapshots(connection)
     return answer(
         SnapshotList(
@@ -84,7 +95,7 @@ def get_snapshots(request: Request) -> Response:
 def get_snapshot(request: Request, snapshot: str) -> Response:
     """The row of the list, with the progress of the conversion."""
     services: Services = request.app.state.services
-    with reader(services) as connection:
+    with reader(request) as connection:
         stored = find_snapshot(connection, snapshot)
     if stored is None:
         raise _unknown(snapshot)
@@ -95,6 +106,9 @@ def get_snapshot(request: Request, snapshot: str) -> Response:
 def delete_snapshot(request: Request, snapshot: str) -> Response:
     """It may wait, be converted, or be open."""
     services: Services = request.app.state.services
+    with reader(request) as connection:
+        if find_snapshot(connection, snapshot) is None:
+            raise _unknown(snapshot)
     try:
         with storing("changed"):
             services.snapshots.delete(snapshot)
@@ -110,6 +124,7 @@ def snapshot_row(services: Services, stored: StoredSnapshot) -> SnapshotRow:
     return {
         "snapshot": stored.id,
         "name": stored.name,
+        "project": stored.project,
         "sha256": stored.sha256,
         "bytes": stored.bytes,
         "stored_bytes": stored.stored_bytes,

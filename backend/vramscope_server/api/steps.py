@@ -41,7 +41,7 @@ def get_steps(
     checked_range("step", first, to, 10)
     first, to = _stored(first), _stored(to)
     names = list(series.STEPS)
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         record = require_run(connection, run)
         place = require_rank_device(connection, record, rank, device)
         found = load_columns(connection, record, place, "steps", names, x="step", first=first, last=to)

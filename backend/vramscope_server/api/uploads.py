@@ -9,10 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vramscope_server.answers.snapshots import UploadedSnapshot, UploadState
 from vramscope_server.api.problems import Busy, Conflict, NotFound
+from vramscope_server.api.project_rights import project_of_upload
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.snapshots import DEFAULT_NAME, MAX_NAME, full, snapshot_row
 from vramscope_server.api.writes import storing
+from vramscope_server.caller import caller_of
 from vramscope_server.services import Services
 from vramscope_server.snapshots import MAX_FILE_BYTES, DiskFull
 from vramscope_server.uploads import MAX_STARTED, PART_BYTES, Incomplete, StartedUpload, TooManyUploads, WrongOffset
@@ -29,6 +31,8 @@ class NewUpload(BaseModel):
     """Name of the file."""
     size_bytes: Annotated[int, Field(ge=1, le=MAX_FILE_BYTES)]
     """Size of the file."""
+    project: Annotated[str, Field(min_length=1, max_length=MAX_NAME)] | None = None
+    """Project that the file belongs to; by default the only one of the token, else none."""
 
 
 @router.post(
@@ -40,8 +44,9 @@ class NewUpload(BaseModel):
 def post_upload(request: Request, wanted: NewUpload) -> Response:
     """Then PUT the parts in order, and complete it. An upload that no part reaches for a day is deleted."""
     services: Services = request.app.state.services
+    owner = project_of_upload(caller_of(request), wanted.project)
     try:
-        started = services.snapshots.uploads.begin(wanted.name.strip() or DEFAULT_NAME, wanted.size_bytes)
+        started = services.snapshots.uploads.begin(wanted.name.strip() or DEFAULT_NAME, wanted.size_bytes, owner)
     except TooManyUploads:
         raise Busy(f"{MAX_STARTED} uploads are not complete yet.", headers={"Retry-After": "60"}) from None
     except (DiskFull, OSError) as trouble:
@@ -52,11 +57,7 @@ def post_upload(request: Request, wanted: NewUpload) -> Response:
 @router.get("/snapshots/uploads/{upload}", summary="An upload in parts", responses=answers_with(UploadState))
 def get_upload(request: Request, upload: str) -> Response:
     """How far it has come: after a lost connection it goes on from there."""
-    services: Services = request.app.state.services
-    try:
-        return answer(_state(services.snapshots.uploads.find(upload)))
-    except LookupError:
-        raise _unknown(upload) from None
+    return answer(_state(_visible(request, upload)))
 
 
 @router.put(
@@ -72,6 +73,7 @@ def put_part(
 ) -> Response:
     """A part that the server has already is skipped. One that leaves a gap is 409; the answer says where to go on."""
     services: Services = request.app.state.services
+    _visible(request, upload)
     try:
         return answer(_state(services.snapshots.uploads.append(upload, offset, part)))
     except LookupError:
@@ -97,6 +99,7 @@ def put_part(
 def complete_upload(request: Request, upload: str) -> Response:
     """All parts must have been received."""
     services: Services = request.app.state.services
+    _visible(request, upload)
     try:
         with storing("stored"):
             stored, known = services.snapshots.complete(upload)
@@ -123,6 +126,18 @@ def _state(upload: StartedUpload) -> UploadState:
         received_bytes=upload.received_bytes,
         part_bytes=PART_BYTES,
     )
+
+
+def _visible(request: Request, upload: str) -> StartedUpload:
+    """An upload of a project of the caller. Raises NotFound."""
+    services: Services = request.app.state.services
+    try:
+        started = services.snapshots.uploads.find(upload)
+    except LookupError:
+        raise _unknown(upload) from None
+    if not caller_of(request).scope.has(started.project):
+        raise _unknown(upload)
+    return started
 
 
 def _unknown(text: str) -> NotFound:

@@ -76,7 +76,7 @@ def post_whatif(request: Request, recording: str, question: WhatifQuestion | Non
         job = services.whatif_jobs.ask([stored.id, confs, question.device_bytes], work)
     except TooMany:
         raise Busy("Too many what-ifs are waiting. Try again in a few seconds.", headers=_RETRY) from None
-    return answer(_job(services, job, stored.id), 200 if job.state == "done" else 202)
+    return answer(_job(request, job, stored.id), 200 if job.state == "done" else 202)
 
 
 @router.get(
@@ -87,8 +87,10 @@ def post_whatif(request: Request, recording: str, question: WhatifQuestion | Non
 def get_whatif(request: Request, recording: str, job: str) -> Response:
     """Ask at least every 15 seconds, or the job is given up."""
     services: Services = request.app.state.services
+    with reader(request) as connection:
+        stored = require_recording(connection, recording)
     found = services.whatif_jobs.scan(job)
-    if found is None:
+    if found is None or found.question[0] != stored.id:
         raise NotFound(
             f"What-if {job[:40]!r} not found: it may have expired. Start it again.",
             field="job",
@@ -96,7 +98,7 @@ def get_whatif(request: Request, recording: str, job: str) -> Response:
             expected="the job of an answer to POST /recordings/RECORDING/whatif",
             suggestions=[],
         )
-    return answer(_job(services, found, recording))
+    return answer(_job(request, found, recording))
 
 
 def _check(conf: str, profile: AllocatorVersion, position: int) -> None:
@@ -162,9 +164,9 @@ def _sweep_row(row: Row) -> SweepRow:
     }
 
 
-def _with_run(services: Services, made: Sweep, recording: str) -> SweepAnswer:
+def _with_run(request: Request, made: Sweep, recording: str) -> SweepAnswer:
     """The answer in view of the whole run, which may have reserved more outside this window, on any rank."""
-    with reader(services) as connection:
+    with reader(request) as connection:
         stored = require_recording(connection, recording)
         most = require_run(connection, stored.run_id).peak_reserved_bytes if stored.run_id else None
     here = made.rows[0].prediction.peak_reserved_bytes
@@ -178,7 +180,8 @@ def _with_run(services: Services, made: Sweep, recording: str) -> SweepAnswer:
     )
 
 
-def _job(services: Services, job: Job, recording: str) -> WhatifJob:
+def _job(request: Request, job: Job, recording: str) -> WhatifJob:
+    services: Services = request.app.state.services
     problem = None
     if job.error is not None:
         problem = str(job.error) if isinstance(job.error, ValueError | GivenUp) else "see the server's log"
@@ -191,6 +194,6 @@ def _job(services: Services, job: Job, recording: str) -> WhatifJob:
         total=job.total,
         compiling=job.state == "running" and compiling(),
         seconds=job.seconds,
-        result=None if job.result is None else _with_run(services, job.result, recording),
+        result=None if job.result is None else _with_run(request, job.result, recording),
         problem=problem,
     )

@@ -86,6 +86,9 @@ def token(
             help="read: look at everything; write: also send and change runs; admin: also delete, make tokens"
         ),
     ] = TokenRole.write,
+    project: Annotated[
+        list[str] | None, typer.Option(help="Project to bind it to; several with an option each (default: all)")
+    ] = None,
     database: Annotated[str | None, typer.Option(help="SQLAlchemy URL, or path of an SQLite file")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the SQLite file, without --database")] = None,
     as_json: Json = False,
@@ -94,7 +97,7 @@ def token(
     from vramscope_server.cli import access_tokens
 
     if action is TokenAction.create:
-        access_tokens.create(name, role.value, database, data_dir)
+        access_tokens.create(name, role.value, project or [], database, data_dir)
     elif action is TokenAction.list:
         access_tokens.show(as_json, database, data_dir)
     else:

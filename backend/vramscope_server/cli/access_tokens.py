@@ -21,19 +21,24 @@ from vramscope_server.cli.format import ago, plain
 from vramscope_server.cli.server_settings import server_settings
 from vramscope_server.cli.tables import Column, console, print_table
 from vramscope_server.store.database import HEAD, with_driver
+from vramscope_server.store.project_scope import ProjectScope
 from vramscope_server.store.token_rows import Role, delete_token, insert_token, new_token, read_tokens, token_row
 
 
-def create(name: str, role: Role, database: str | None, data_dir: Path | None) -> None:
-    """Create a token and print it. Raises Failure."""
+def create(name: str, role: Role, projects: list[str], database: str | None, data_dir: Path | None) -> None:
+    """Create a token and print it; without projects it is bound to none. Raises Failure."""
     name = name.strip()
     if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
         wanted = f"1 to {MAX_NAME} printable characters"
         raise Failure(f"the name of a token has {wanted}; give it after create", BAD_ARGUMENTS)
+    scope = ProjectScope.of(projects or None)
+    if not all(1 <= len(project) <= MAX_NAME for project in projects):
+        raise Failure(f"the name of a project has 1 to {MAX_NAME} characters", BAD_ARGUMENTS)
     with _opened(database, data_dir) as connection:
-        token, secret = new_token(name, role)
+        token, secret = new_token(name, role, scope)
         insert_token(connection, token)
-    print(f"The token {name!r} has the role {role}. It is shown only once:", file=sys.stderr, flush=True)
+    where = f" in {plain(scope.words)}" if projects else ""
+    print(f"The token {name!r} has the role {role}{where}. It is shown only once:", file=sys.stderr, flush=True)
     print(secret)
 
 
@@ -47,9 +52,24 @@ def show(as_json: bool, database: str | None, data_dir: Path | None) -> None:
     if not tokens:
         print("No tokens.")
         return
-    columns = [Column("id"), Column("name"), Column("role"), Column("created", 1), Column("last used", 1)]
+    columns = [
+        Column("id"),
+        Column("name"),
+        Column("role"),
+        Column("projects"),
+        Column("created", 1),
+        Column("last used", 1),
+    ]
     rows = [
-        [one.id, plain(one.name), one.role, ago(one.created_ns / 1e9), _last_use(one.last_used_ns)] for one in tokens
+        [
+            one.id,
+            plain(one.name),
+            one.role,
+            "all" if one.scope.names is None else plain(one.scope.words),
+            ago(one.created_ns / 1e9),
+            _last_use(one.last_used_ns),
+        ]
+        for one in tokens
     ]
     print_table(console(), columns, rows)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,12 +19,16 @@ PAUSES_SECONDS: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 30.0)
 
 
 def upload_file(server: str, path: Path, tell: Callable[[int, int], None]) -> UploadedSnapshot:
-    """Send a snapshot file. Raises Failure as ``client.ask`` does, for a lost connection after the last try."""
+    """Send a snapshot file, into the project of ``VRAMSCOPE_PROJECT``.
+
+    Raises Failure as ``client.ask`` does, for a lost connection after the last try."""
     size = path.stat().st_size
     if not size:
         raise Failure(f"{plain(str(path))} is empty.", BAD_ARGUMENTS)
     with Connection(server) as connection, path.open("rb") as file:
-        wanted = {"name": path.name[:200], "size_bytes": size}
+        wanted: dict[str, str | int] = {"name": path.name[:200], "size_bytes": size}
+        if project := os.environ.get("VRAMSCOPE_PROJECT"):
+            wanted["project"] = project
         state: UploadState = connection.ask("POST", "/snapshots/uploads", json=wanted)
         place = f"/snapshots/uploads/{state['upload']}"
 

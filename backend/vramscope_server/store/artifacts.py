@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection, RowMapping
 
 from vramscope.protocol import messages, series
 from vramscope_server.store.batch_errors import BadBatch
+from vramscope_server.store.project_scope import visible
 from vramscope_server.store.stored_rows import StoredRun
 from vramscope_server.store.tables import artifact_pieces, artifacts, runs
 
@@ -194,8 +195,9 @@ def _peak_bytes(stored: StoredArtifact) -> int:
 
 
 def find_artifact(connection: Connection, ident: str) -> StoredArtifact | None:
-    """Artifact with this identifier."""
-    row = connection.execute(_FACTS.where(artifacts.c.id == ident)).mappings().first()
+    """Artifact with this identifier, of a visible run."""
+    query = _FACTS.where(artifacts.c.id == ident, visible(connection, runs.c.project))
+    row = connection.execute(query).mappings().first()
     return None if row is None else _stored(row)
 
 

@@ -26,6 +26,10 @@ class OtherWire(BadBatch):
         super().__init__("wire", seen, str(messages.WIRE_VERSION))
 
 
+class OtherProject(BadBatch):
+    """A run of a project that the token is not bound to."""
+
+
 class OtherToken(BadBatch):
     """The batch ends a session that another token began."""
 

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 from vramscope.protocol import messages
 from vramscope_server.answers.runs import RunRow
 from vramscope_server.store.artifacts import ArtifactRecord, delete_artifacts, superfluous
-from vramscope_server.store.batch_errors import BadBatch, OtherToken, UnknownSession
+from vramscope_server.store.batch_errors import BadBatch, OtherProject, OtherToken, UnknownSession
 from vramscope_server.store.list_row import run_row
 from vramscope_server.store.pending_writes import PendingWrites
 from vramscope_server.store.rank_summary import RankSummary
@@ -38,6 +38,7 @@ ANNOUNCE_NS: Final = 2_000_000_000
 class BatchNews:
     """What a batch brought, for live events."""
 
+    project: str
     run_id: str
     rank: int
     skew_ns: int
@@ -90,6 +91,7 @@ class IngestState:
         batch = ready.batch
         run = self._runs.of_session(connection, batch) or self._runs.find(connection, batch.run)
         session = run.sessions.get(batch.session) if run is not None else None
+        _check_project(run, session, ready)
         if session is not None and session.row.rank != batch.rank:
             raise BadBatch("rank", batch.rank, f"{session.row.rank}, as in this session's other batches")
         if session is not None and len(session.row.early) >= MAX_GAPS:
@@ -165,7 +167,7 @@ class IngestState:
             run.announce = True
         if ready.blocks or scan is not None or recordings:
             skew = display_skew_ns(session.skew.skew_ns)
-            self._news.append(BatchNews(run.row.id, number, skew, ready.blocks, scan, recordings))
+            self._news.append(BatchNews(run.row.project, run.row.id, number, skew, ready.blocks, scan, recordings))
 
     def _check_pieces(self, connection: Connection, run: RunRecord | None, batch: messages.Batch) -> None:
         for piece in {p.artifact: p for p in batch.messages if isinstance(p, messages.Piece)}.values():
@@ -295,12 +297,15 @@ class IngestState:
                     session.dirty = run.dirty = True
 
     def change(self, connection: Connection, run_id: str, changes: RunChange) -> RunRow:
-        """Set name, tags, pinned or baseline. Returns the row. Raises LookupError for an unknown run."""
+        """Set project, name, tags, pinned or baseline. Returns the row. Raises LookupError for an unknown run."""
         run = self._runs.find(connection, run_id)
         if run is None:
             raise LookupError(run_id)
+        project = changes.get("project", run.row.project)
+        if project != run.row.project:  # the other project may have a baseline of its own
+            changes = {"baseline": False, **changes}
         if changes.get("baseline"):
-            others = sa.select(runs.c.id).where(runs.c.project == run.row.project, runs.c.baseline)
+            others = sa.select(runs.c.id).where(runs.c.project == project, runs.c.baseline)
             for other_id in connection.execute(others).scalars().all():
                 other = self._runs.find(connection, other_id)
                 if other is not None and other is not run:
@@ -347,6 +352,18 @@ class IngestState:
         for session in live:
             self._requests.ask(session, request)
         return sorted(int(session.row.rank) for session in live)
+
+
+def _check_project(run: RunRecord | None, session: SessionRecord | None, ready: ReadyBatch) -> None:
+    """Raises OtherProject if the sender may not send this run. A session that it began goes on after the run was moved."""
+    scope, token = ready.sender.scope, ready.sender.token
+    if scope.names is None or (session is not None and session.row.token == token):
+        return
+    attached = next((m.project for m in ready.batch.messages if isinstance(m, messages.Attached)), None)
+    if attached is not None and not scope.has(attached):
+        raise OtherProject("project", attached, scope.words)
+    if run is not None and not scope.has(run.row.project):  # its name is not for this sender
+        raise OtherProject("project", "another project's run", scope.words)
 
 
 def _check_end(session: SessionRecord, ready: ReadyBatch) -> None:

@@ -14,6 +14,7 @@ from vramscope.protocol import messages
 from vramscope_server.answers.runs import RunRow
 from vramscope_server.store.leaks import read_scan
 from vramscope_server.store.list_row import run_row
+from vramscope_server.store.project_scope import visible
 from vramscope_server.store.rank_summary import RankSummary, decode_summary
 from vramscope_server.store.stored_rows import StoredRun
 from vramscope_server.store.tables import ranks, runs, scans, sessions
@@ -35,7 +36,7 @@ class UnknownRun(LookupError):
 
 
 def find_run(connection: Connection, text: str, *, suggest: bool = True) -> StoredRun:
-    """Run with this identifier, name (the newest with it) or unique prefix of an identifier. Raises UnknownRun.
+    """Visible run with this identifier, name (the newest with it) or unique prefix of an identifier. Raises UnknownRun.
 
     suggest   look for similar names if there is none: 8 ms with 500 runs
     """
@@ -43,19 +44,21 @@ def find_run(connection: Connection, text: str, *, suggest: bool = True) -> Stor
         raise UnknownRun(
             text, f"Run {text[:40]!r} ... not found: a name has at most {messages.MAX_NAME} characters.", []
         )
+    seen = visible(connection, runs.c.project)
     for condition in (runs.c.id == text, runs.c.name == text):
-        query = sa.select(runs).where(condition).order_by(runs.c.started_ns.desc()).limit(1)
+        query = sa.select(runs).where(condition, seen).order_by(runs.c.started_ns.desc()).limit(1)
         if (found := connection.execute(query).mappings().first()) is not None:
             return StoredRun(**found)
     pattern = _like(text) + "%"
-    starting = connection.execute(sa.select(runs).where(runs.c.id.like(pattern, escape="\\")).limit(6)).mappings().all()
+    prefixed = sa.select(runs).where(runs.c.id.like(pattern, escape="\\"), seen)
+    starting = connection.execute(prefixed.limit(6)).mappings().all()
     if len(starting) == 1 and text:
         return StoredRun(**starting[0])
     if starting and text:
         raise UnknownRun(text, f"Several runs begin with {text!r}.", [row["id"] for row in starting])
     if not suggest:
         raise UnknownRun(text, f"Run {text!r} not found.", [])
-    newest = sa.select(runs.c.name, runs.c.id).order_by(runs.c.started_ns.desc()).limit(500)
+    newest = sa.select(runs.c.name, runs.c.id).where(seen).order_by(runs.c.started_ns.desc()).limit(500)
     names = list(dict.fromkeys(word for row in connection.execute(newest) for word in row))
     near = difflib.get_close_matches(text, names, n=5, cutoff=0.5) or names[:10:2]
     raise UnknownRun(text, f"Run {text!r} not found.", near)
@@ -72,11 +75,12 @@ def list_runs(
     limit: int = 100,
     cursor: tuple[int, int, int] | None = None,
 ) -> tuple[list[RunRow], int, tuple[int, int, int] | None, list[str]]:
-    """Rows of the list, their total, the start of the next page, and all projects.
+    """Rows of the list, their total, the start of the next page, and all visible projects.
 
     Pinned and baseline runs come first, then the newest. 1000 rows take about 40 ms.
     """
-    conditions: list[sa.ColumnElement[bool]] = []
+    seen = visible(connection, runs.c.project)
+    conditions: list[sa.ColumnElement[bool]] = [seen]
     for word in query.split():
         pattern = f"%{_like(word)}%"
         columns = (runs.c.name, runs.c.project, runs.c.device, runs.c.id, sa.cast(runs.c.tags, sa.Text), runs.c.state)
@@ -102,16 +106,18 @@ def list_runs(
         found = found[:limit]
         last = found[-1]
         following = (int(last["first"]), int(last["started_ns"]), int(last["key"]))
-    projects = list(connection.execute(sa.select(runs.c.project).distinct().order_by(runs.c.project)).scalars())
+    named = sa.select(runs.c.project).where(seen).distinct().order_by(runs.c.project)
+    projects = list(connection.execute(named).scalars())
     rows = [run_row(StoredRun(**{name: row[name] for name in _ROW_NAMES})) for row in found]
     return rows, total, following, projects
 
 
 def list_choices(connection: Connection) -> tuple[list[str], list[str]]:
-    """Devices and tags of all runs, each in alphabetical order."""
-    devices = connection.execute(sa.select(runs.c.device).distinct().where(runs.c.device.is_not(None))).scalars()
-    as_text = sa.cast(runs.c.tags, sa.Text)
-    tags = {tag for text in connection.execute(sa.select(as_text).distinct()).scalars() for tag in json.loads(text)}
+    """Devices and tags of all visible runs, each in alphabetical order."""
+    seen = visible(connection, runs.c.project)
+    devices = connection.execute(sa.select(runs.c.device).distinct().where(runs.c.device.is_not(None), seen)).scalars()
+    tagged = sa.select(sa.cast(runs.c.tags, sa.Text)).distinct().where(seen)
+    tags = {tag for text in connection.execute(tagged).scalars() for tag in json.loads(text)}
     return sorted(devices), sorted(tags)[:MAX_TAGS]
 
 
@@ -150,8 +156,9 @@ def load_scans(connection: Connection, run: StoredRun) -> dict[int, RankScan]:
 
 
 def counts_by_state(connection: Connection) -> dict[str, int]:
-    """Number of runs by state."""
-    counted = connection.execute(sa.select(runs.c.state, sa.func.count()).group_by(runs.c.state))
+    """Number of visible runs by state."""
+    seen = visible(connection, runs.c.project)
+    counted = connection.execute(sa.select(runs.c.state, sa.func.count()).where(seen).group_by(runs.c.state))
     return {state: int(count) for state, count in counted}
 
 

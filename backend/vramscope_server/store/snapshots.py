@@ -10,6 +10,7 @@ from sqlalchemy.engine import Connection
 
 from vramscope_server.analysis.snapshot_format.device_facts import DeviceFacts
 from vramscope_server.store.artifacts import StoredArtifact
+from vramscope_server.store.project_scope import visible
 from vramscope_server.store.tables import snapshots
 
 State = Literal["waiting", "converting", "ready", "failed"]
@@ -23,6 +24,8 @@ class StoredSnapshot:
 
     id: str
     sha256: str
+    project: str | None
+    """None: of no project, visible to tokens that are bound to none."""
     name: str
     bytes: int
     stored_bytes: int
@@ -34,19 +37,20 @@ class StoredSnapshot:
 
 
 def list_snapshots(connection: Connection) -> list[StoredSnapshot]:
-    """All snapshots, newest first."""
-    query = sa.select(snapshots).order_by(snapshots.c.received_ns.desc(), snapshots.c.id)
+    """All visible snapshots, newest first."""
+    query = sa.select(snapshots).where(visible(connection, snapshots.c.project))
+    query = query.order_by(snapshots.c.received_ns.desc(), snapshots.c.id)
     return [StoredSnapshot(**row) for row in connection.execute(query).mappings()]
 
 
 def find_snapshot(connection: Connection, ident: str) -> StoredSnapshot | None:
-    """Snapshot with this identifier."""
+    """Visible snapshot with this identifier."""
     return _one(connection, snapshots.c.id == ident)
 
 
-def snapshot_of_file(connection: Connection, sha256: str) -> StoredSnapshot | None:
-    """Snapshot of a file with this hash."""
-    return _one(connection, snapshots.c.sha256 == sha256)
+def snapshot_of_file(connection: Connection, sha256: str, project: str | None) -> StoredSnapshot | None:
+    """Snapshot of a file with this hash in a project."""
+    return _one(connection, sa.and_(snapshots.c.sha256 == sha256, snapshots.c.project.is_not_distinct_from(project)))
 
 
 def find_device(connection: Connection, ident: str) -> StoredArtifact | None:
@@ -78,5 +82,6 @@ def delete_snapshot(connection: Connection, ident: str) -> None:
 
 
 def _one(connection: Connection, which: sa.ColumnElement[bool]) -> StoredSnapshot | None:
-    row = connection.execute(sa.select(snapshots).where(which)).mappings().first()
+    query = sa.select(snapshots).where(which, visible(connection, snapshots.c.project))
+    row = connection.execute(query).mappings().first()
     return None if row is None else StoredSnapshot(**row)

@@ -39,6 +39,7 @@ class StoredTechniques(TypedDict):
 class RunChange(TypedDict, total=False):
     """Columns of a run that a user may change."""
 
+    project: str
     name: str
     tags: list[str]
     pinned: bool

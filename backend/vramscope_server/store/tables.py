@@ -211,7 +211,8 @@ snapshots = Table(
     "snapshots",
     metadata,
     Column("id", String(40), primary_key=True),
-    Column("sha256", String(64), nullable=False, unique=True),
+    Column("sha256", String(64), nullable=False, index=True),
+    Column("project", String(200)),  # NULL: of no project
     Column("name", Text, nullable=False),
     Column("bytes", BigInteger, nullable=False),  # size of the file
     Column("stored_bytes", BigInteger, nullable=False),  # size of its columns
@@ -236,6 +237,7 @@ tokens = Table(
     Column("name", String(200), nullable=False),
     Column("sha256", String(64), nullable=False, unique=True),
     Column("role", String(16), nullable=False),
+    Column("projects", JSON(none_as_null=True)),  # names; NULL: all projects
     Column("created_ns", BigInteger, nullable=False),
     Column("last_used_ns", BigInteger),
 )

@@ -13,10 +13,12 @@ from sqlalchemy.engine import Connection
 
 from vramscope_server.answers.server import TokenRow
 from vramscope_server.store.list_row import seconds
+from vramscope_server.store.project_scope import ProjectScope
 from vramscope_server.store.tables import tokens as table
 
 Role = Literal["read", "write", "admin"]
-"""Each role may do what the ones before it may: look at everything; send runs and change them; delete, and make tokens."""
+"""Each role may do what the ones before it may: look at everything; send runs and change them; delete, and make tokens.
+All of that in the projects of the token."""
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
 
@@ -28,12 +30,9 @@ class Token:
     name: str
     sha256: str
     role: Role
+    scope: ProjectScope
     created_ns: int
     last_used_ns: int | None
-
-    def allows(self, role: Role) -> bool:
-        """Whether this role is enough where ``role`` is needed."""
-        return ROLES.index(self.role) >= ROLES.index(role)
 
 
 def token_row(token: Token) -> TokenRow:
@@ -42,15 +41,21 @@ def token_row(token: Token) -> TokenRow:
         id=token.id,
         name=token.name,
         role=token.role,
+        projects=projects_of(token.scope),
         created_seconds=seconds(token.created_ns),
         last_used_seconds=seconds(token.last_used_ns),
     )
 
 
-def new_token(name: str, role: Role) -> tuple[Token, str]:
+def projects_of(scope: ProjectScope) -> list[str] | None:
+    """Names of a scope as answers and the database have them."""
+    return None if scope.names is None else list(scope.names)
+
+
+def new_token(name: str, role: Role, scope: ProjectScope) -> tuple[Token, str]:
     """A new token and its plain text, which is stored nowhere. :func:`insert_token` stores the token."""
     plain = "vrs_" + secrets.token_urlsafe(32)
-    return Token(secrets.token_hex(8), name, hash_of(plain), role, time.time_ns(), None), plain
+    return Token(secrets.token_hex(8), name, hash_of(plain), role, scope, time.time_ns(), None), plain
 
 
 def hash_of(plain: str) -> str:
@@ -62,7 +67,15 @@ def read_tokens(connection: Connection) -> list[Token]:
     """All tokens, the oldest first."""
     found = connection.execute(sa.select(table).order_by(table.c.created_ns)).mappings()
     return [
-        Token(row["id"], row["name"], row["sha256"], row["role"], row["created_ns"], row["last_used_ns"])
+        Token(
+            row["id"],
+            row["name"],
+            row["sha256"],
+            row["role"],
+            ProjectScope.of(row["projects"]),
+            row["created_ns"],
+            row["last_used_ns"],
+        )
         for row in found
     ]
 
@@ -70,7 +83,8 @@ def read_tokens(connection: Connection) -> list[Token]:
 def insert_token(connection: Connection, token: Token) -> None:
     """Store a new token."""
     columns = ("id", "name", "sha256", "role", "created_ns", "last_used_ns")
-    connection.execute(table.insert(), [{name: getattr(token, name) for name in columns}])
+    values = {name: getattr(token, name) for name in columns}
+    connection.execute(table.insert(), [values | {"projects": projects_of(token.scope)}])
 
 
 def delete_token(connection: Connection, token_id: str) -> int:

@@ -20,6 +20,7 @@ from vramscope.protocol.msgpack_limits import BadMessagePack, TooManyValues, che
 from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.store import columns as codec
 from vramscope_server.store.batch_errors import BadBatch, NotMessagePack, OtherWire
+from vramscope_server.store.project_scope import ALL_PROJECTS, ProjectScope
 from vramscope_server.store.scalars import SCALARS
 from vramscope_server.store.tables import FULL_LEVEL, FULL_ROWS
 
@@ -63,6 +64,8 @@ class Sender(NamedTuple):
     token: str | None
     """Id of the token; None where none is required."""
     is_admin: bool
+    scope: ProjectScope = ALL_PROJECTS
+    """Projects whose runs it may send."""
 
 
 NO_TOKEN: Final = Sender(None, is_admin=True)

@@ -56,7 +56,7 @@ Wait = Annotated[
 @router.get("/runs/{run}/oom", summary="Out-of-memory errors of a run", responses=answers_with(OomList))
 def get_errors(request: Request, run: str) -> Response:
     """``{run_id, name, state, errors, fatal, vanished}``: errors by time, the one that ended the run, and a lost run's verdict."""
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         record = require_run(connection, run)
         full = run_in_full(connection, record)
         errors = errors_of(connection, record, full)
@@ -77,14 +77,14 @@ def get_errors(request: Request, run: str) -> Response:
 def get_error(request: Request, record: str, wait_seconds: Wait = WAIT_SECONDS) -> Response:
     """Cause, culprit, message, memory by owner, and remedies; see docs/http.md. With ``pending``, ask again: evidence
     of the open recording may follow."""
-    explained = explain(request.app.state.services, record, wait_seconds)
+    explained = explain(request, record, wait_seconds)
     return answer(explained.as_json())
 
 
 @router.get("/oom/{record}/figure", summary="Last minute before the error", responses=answers_with(FigureAnswer))
 def get_figure(request: Request, record: str) -> Response:
     """Memory and counters as a figure."""
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         oom = _oom_record(connection, require_error(connection, record))
     return answer(FigureAnswer(figure=_draw(oom).to_dict()))
 
@@ -96,7 +96,7 @@ def get_loss(request: Request, record: str) -> Response:
     """The loss as a figure."""
     from vramscope_server.figures import last_losses
 
-    with reader(request.app.state.services) as connection:
+    with reader(request) as connection:
         oom = _oom_record(connection, require_error(connection, record))
     return answer(FigureAnswer(figure=last_losses.draw(*loss_of(oom)).to_dict()))
 
@@ -106,7 +106,7 @@ def get_map(
     request: Request, record: str, low: Low = None, high: High = None, lines: Lines = 48, columns: CellColumns = 1024
 ) -> Response:
     """As of a recording; also of a bystander. ``figure`` is null and all else 0 where the layout was not read."""
-    trace = _segments(request.app.state.services, record)
+    trace = _segments(request, record)
     if trace is None:
         return answer(MapAtError(figure=None, read=False))
     drawn: MapAtError = {"read": True, **drawn_map(trace, LinearLayout(trace.end), low, high, lines, columns)}
@@ -118,15 +118,15 @@ def get_map(
 )
 def get_block(request: Request, record: str, offset: Offset) -> Response:
     """Null beyond the end."""
-    trace = _segments(request.app.state.services, record)
+    trace = _segments(request, record)
     row = None if trace is None else LinearLayout(trace.end)
     block = None if row is None else block_at(row, offset)
     found: Block | None = None if trace is None or row is None or block is None else describe(trace, row, block)
     return answer(found)
 
 
-def _segments(services: Services, record: str) -> Trace | None:
-    with reader(services) as connection:
+def _segments(request: Request, record: str) -> Trace | None:
+    with reader(request) as connection:
         oom = _oom_record(connection, require_error(connection, record, kinds=("oom", "bystander")))
     try:
         return trace_of(oom)
@@ -146,19 +146,20 @@ def get_export(request: Request, record: str) -> Response:
     """A file to share."""
     from vramscope_server.figures.oom_report import report
 
-    explained = explain(request.app.state.services, record, MOST_WAIT_SECONDS)
+    explained = explain(request, record, MOST_WAIT_SECONDS)
     page = report(explained.as_json(), _draw(explained.report.record))
     name = f"oom-{explained.report.record.record}.html"
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
     return Response(page, headers=headers, media_type="text/html")
 
 
-def explain(services: Services, record: str, wait_seconds: float) -> Explained:
+def explain(request: Request, record: str, wait_seconds: float) -> Explained:
     """Explain an error. Raises NotFound.
 
     wait_seconds   for the recording; without it the diagnosis is the same
     """
-    with reader(services) as connection:
+    services: Services = request.app.state.services
+    with reader(request) as connection:
         stored = require_error(connection, record)
         run = require_run(connection, stored.run_id)
         full = run_in_full(connection, run)
