@@ -135,6 +135,7 @@ export const api = {
   signOut: () => request("DELETE", "/session"),
   server: (signal) => request("GET", "/server", { signal }),
   tokens: () => request("GET", "/tokens"),
+  audit: (parameters, signal) => request("GET", `/audit${queryString(parameters)}`, { signal }),
   createToken: (name, role, projects = []) =>
     request("POST", "/tokens", { body: { name, role, ...(projects.length > 0 && { projects }) } }),
   revokeToken: (id) => request("DELETE", `/tokens/${at(id)}`),

@@ -15,6 +15,7 @@ from vramscope_server import pages
 from vramscope_server.api import (
     alerts,
     anatomy,
+    audit,
     compare,
     differences,
     docs,
@@ -116,6 +117,7 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
         tokens,
         alerts,
         notifications,
+        audit,
         session,
         server,
         docs,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from vramscope_server.store.audit_log import Actor
 from vramscope_server.store.project_scope import ALL_PROJECTS, ProjectScope
 from vramscope_server.store.token_rows import ROLES, Role
 
@@ -25,6 +26,11 @@ class Caller:
     """Id of the token."""
     address: str
     """Address that the request came from."""
+
+    @property
+    def actor(self) -> Actor:
+        """The caller as the audit log names it."""
+        return Actor(self.name, self.token, self.address)
 
     def allows(self, role: Role) -> bool:
         """Whether this role is enough where ``role`` is needed."""

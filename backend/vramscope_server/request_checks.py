@@ -31,6 +31,7 @@ MAX_PUBLIC_BYTES: Final = 4096
 """Maximum size of the body of a call that needs no token, where the others do."""
 _LARGE: Final = ("/api/v1/batches", "/api/v1/snapshots")
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
+_AUDIT: Final = "/api/v1/audit"
 _OF_THE_SERVER: Final = ("/api/v1/alerts", "/api/v1/notifications")
 """Paths of settings that all projects share."""
 _WHATIF: Final = re.compile(r"/api/v1/recordings/[^/]+/whatif")
@@ -207,7 +208,7 @@ def role_needed(method: str, path: str) -> Role | None:
         return "read"
     if not path.startswith("/api/v1/") or path in ("/api/v1/health", "/api/v1/session"):
         return None
-    if method == "DELETE" or path.startswith("/api/v1/tokens"):
+    if method == "DELETE" or path.startswith(("/api/v1/tokens", _AUDIT)):
         return "admin"
     if method in _SAFE or (method == "POST" and _WHATIF.fullmatch(path)):
         return "read"
@@ -216,7 +217,7 @@ def role_needed(method: str, path: str) -> Role | None:
 
 def concerns_all_projects(method: str, path: str) -> bool:
     """Whether a request concerns the server as a whole: a token that is bound to projects is refused."""
-    return method not in _SAFE and path.startswith(_OF_THE_SERVER)
+    return path.startswith(_AUDIT) or (method not in _SAFE and path.startswith(_OF_THE_SERVER))
 
 
 def _name(host: str) -> str:

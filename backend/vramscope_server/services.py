@@ -51,7 +51,11 @@ class Services:
             compact=self.compactor.merge,
         )
         self.retention = Retention(
-            self.database, self.writer, days=settings.retention_days, max_bytes=settings.retention_bytes
+            self.database,
+            self.writer,
+            days=settings.retention_days,
+            max_bytes=settings.retention_bytes,
+            audit_entries=settings.audit_entries,
         )
         self.preparers = ThreadPoolExecutor(_PREPARERS, "vramscope-prepare")
         self.snapshots = Snapshots(

@@ -72,6 +72,11 @@ class Settings(BaseSettings):
         default_factory=list,
         description="Places to send messages about runs to: URLs of Apprise, separated by spaces.",
     )
+    audit_entries: int = Field(
+        default=50_000,
+        ge=100,
+        description="Maximum number of entries of the audit log; above it the oldest are deleted.",
+    )
     public_url: str | None = Field(
         default=None, description="Address of the pages in messages; by default the one that the server listens on."
     )

@@ -27,6 +27,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy.engine import Connection
 
 from vramscope_server.snapshot_conversion import STACKS
+from vramscope_server.store.audit_log import Note
 from vramscope_server.store.database import Database
 from vramscope_server.store.snapshots import (
     StoredSnapshot,
@@ -189,13 +190,19 @@ class Snapshots:
                     return place + int(running is not None), 0, 0
         return 0, 0, 0
 
-    def delete(self, ident: str) -> None:
+    def delete(self, ident: str, note: Note | None = None) -> None:
         """Delete a snapshot, whatever its state. Raises LookupError, and as Writer.do."""
         with self._database.reader() as connection:
             found = find_snapshot(connection, ident)
         if found is None:
             raise LookupError(ident)
-        self._change(lambda connection: delete_snapshot(connection, ident))
+
+        def work(connection: Connection) -> None:
+            delete_snapshot(connection, ident)
+            if note is not None:
+                note(connection)
+
+        self._change(work)
         with self._changed:
             self._waiting = [waiting for waiting in self._waiting if waiting.snapshot != ident]
             if self._running is not None and self._running.snapshot == ident:

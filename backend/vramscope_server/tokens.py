@@ -13,6 +13,7 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 
 from vramscope_server.api.problems import TooManyFailures, Unauthorized
+from vramscope_server.store.audit_log import Actor
 from vramscope_server.store.database import Database
 from vramscope_server.store.project_scope import ALL_PROJECTS, ProjectScope
 from vramscope_server.store.token_rows import (
@@ -33,6 +34,7 @@ REREAD_SECONDS: Final = 5.0
 """Time after which tokens are read again: ``vramscope token`` changes them beside the server."""
 NEW_TOKEN_SECONDS: Final = 1.0
 """Maximum wait for the database before an unknown token is refused. All other requests wait with it."""
+SERVER: Final = Actor("vramscope server")
 _USED_EVERY_NS: Final = 60 * 1_000_000_000
 
 
@@ -55,21 +57,23 @@ class Tokens:
         """Create a token with the role admin if there is none; returns it, to be shown once."""
         return None if self._known else self.make("first", "admin")[1]
 
-    def make(self, name: str, role: Role, scope: ProjectScope = ALL_PROJECTS) -> tuple[Token, str]:
+    def make(
+        self, name: str, role: Role, scope: ProjectScope = ALL_PROJECTS, actor: Actor = SERVER
+    ) -> tuple[Token, str]:
         """A new token: the stored row, and the plain text, which is not stored. Blocks until it is stored."""
         token, plain = new_token(name, role, scope)
         with self._changing:
-            self._writer.do(lambda connection, _: insert_token(connection, token)).result(30)
+            self._writer.do(lambda connection, _: insert_token(connection, token, actor)).result(30)
             self._known[token.id] = token
         return token, plain
 
-    def delete(self, token_id: str, scope: ProjectScope = ALL_PROJECTS) -> None:
+    def delete(self, token_id: str, scope: ProjectScope = ALL_PROJECTS, actor: Actor = SERVER) -> None:
         """Revoke a token at once. Raises LookupError, also for a token of projects that the scope has not."""
         known = next((token for token in self.listed() if token.id == token_id), None)
         if known is None or not scope.covers(known.scope):
             raise LookupError(token_id)
         with self._changing:
-            if not self._writer.do(lambda connection, _: delete_token(connection, token_id)).result(30):
+            if not self._writer.do(lambda connection, _: delete_token(connection, known, actor)).result(30):
                 raise LookupError(token_id)
             self._known.pop(token_id, None)
 

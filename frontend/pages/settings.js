@@ -1,9 +1,10 @@
-/** Settings page: tokens, alerts, storage and retention, versions, appearance, and commands to copy. */
+/** Settings page: tokens, audit log, alerts, storage and retention, versions, appearance, and commands to copy. */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown } from "vramscope/format.js";
 import { AlertRules } from "vramscope/parts/alert_rules.js";
+import { AuditLog } from "vramscope/parts/audit_log.js";
 import { Notifications } from "vramscope/parts/notifications.js";
 import { StartLines } from "vramscope/parts/start_lines.js";
 import { Tokens } from "vramscope/parts/tokens.js";
@@ -25,6 +26,7 @@ class SettingsPage {
     this.storage = h("section", { class: "card" });
     this.versions = h("section", { class: "card" });
     this.appearance = h("section", { class: "card" });
+    this.audit = new AuditLog();
     this.starts = new StartLines();
     fill(
       root,
@@ -40,17 +42,20 @@ class SettingsPage {
         this.storage,
         this.versions,
         this.starts.element,
+        this.audit.element,
       ),
     );
     this.stopTheme = onThemeChange(() => this.drawAppearance());
     this.drawAppearance();
     this.tokens.load();
+    this.audit.load();
     this.loadServer();
     let session = store.get().session;
     this.stopSession = store.watch((state) => {
       if (state.session === session) return;
       session = state.session; // whether tokens are required is known only after the page is shown
       this.tokens.load();
+      this.audit.load();
       this.alerts.load();
       this.messages.load();
       this.starts.draw();

@@ -153,6 +153,7 @@ CALLS = [
     ("DELETE", "/snapshots/none", "admin"),
     ("DELETE", "/tokens/none", "admin"),
     ("GET", "/tokens", "admin"),
+    ("GET", "/audit", "admin"),
     ("POST", "/tokens", "admin"),
 ]
 

@@ -127,6 +127,7 @@ OTHERWISE_TESTED = {
     ("POST", "/tokens"),
     ("PATCH", "/alerts"),
     ("POST", "/notifications/test"),
+    ("GET", "/audit"),
     ("POST", "/session"),
     ("DELETE", "/session"),
 }
@@ -357,6 +358,8 @@ def test_what_all_projects_share_is_not_changed_by_a_bound_token(guarded: Runnin
         assert (refused.status_code, problem["field"], problem["seen"]) == (403, "projects", OWN)
         assert guarded.http.request(method, path, json={}, headers=made(guarded)).status_code == 200
     assert guarded.http.get("/alerts", headers=bound).status_code == 200
+    refused = guarded.http.get("/audit", headers=bound)
+    assert (refused.status_code, refused.json()["field"]) == (403, "projects")
 
 
 # ---- snapshot files ----

@@ -92,7 +92,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
         {"api.problems", "caller", "intake", "store.token_rows", "store.project_scope"},
         None,
     ),  # a refusal has the form of the API's problems
-    "caller.py": ({"store.token_rows", "store.project_scope"}, set()),
+    "caller.py": ({"store.audit_log", "store.token_rows", "store.project_scope"}, set()),
     "notifications.py": ({"answers", "store", "analysis.number_format"}, {"apprise", "sqlalchemy"}),
     "intake.py": ({"api.problems"}, {"vramscope", "anyio"}),
     "tokens.py": ({"store", "api.problems"}, None),

@@ -224,6 +224,31 @@ def test_a_token_is_bound_to_projects_on_the_page(page: Any, own_server: Any) ->
     assert [row["project"] for row in rows] == ["vision"]
 
 
+def test_the_audit_log_is_shown_to_an_admin(page: Any, own_server: Any) -> None:
+    own = own_server(require_tokens=True)
+    page.context.watcher.expected += ["401"]
+    headers = {"Authorization": f"Bearer {own.first_token}"}
+
+    def ask(method: str, path: str, body: dict[str, Any]) -> None:
+        httpx.request(method, f"{own.url}/api/v1{path}", json=body, headers=headers, trust_env=False).raise_for_status()
+
+    ask("PATCH", "/alerts", {"leaks": {"least_bytes": 5}})
+    for number in range(22):
+        ask("POST", "/tokens", {"name": f"<b>{number}</b>", "role": "read", "projects": ["nlp"]})
+    page.goto(f"{own.url}/settings")
+    page.get_by_label("Token", exact=True).fill(own.first_token)
+    page.get_by_role("button", name="Sign in").click()
+    rows = page.locator(".audit tbody tr")
+    eventually(lambda: rows.count() == 20)
+    newest = rows.first.inner_text()
+    assert "created the token <b>21</b>" in newest and "projects: nlp" in newest and "127.0.0.1" in newest
+    page.get_by_role("button", name="Show older changes").click()
+    eventually(lambda: rows.count() == 24)
+    assert "leaks.least_bytes: 0 → 5" in rows.nth(22).inner_text()
+    assert "vramscope server" in rows.last.inner_text() and "this machine" in rows.last.inner_text()
+    assert page.get_by_role("button", name="Show older changes").count() == 0
+
+
 def test_an_admin_copies_lines_for_another_machine_with_a_token_that_works(page: Any, own_server: Any) -> None:
     own = own_server(require_tokens=True)
     first = own.first_token

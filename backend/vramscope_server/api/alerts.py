@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy.engine import Connection
 
-from vramscope_server.answers.server import Alerts
+from vramscope_server.answers.server import AlertRules, Alerts
 from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
+from vramscope_server.caller import caller_of
 from vramscope_server.services import Services
+from vramscope_server.store.audit_log import Action, Done, differences, noted
 from vramscope_server.store.preferences import ALERT_RULES, alert_rules, change_alert_rules
 
 router = APIRouter(tags=["server"])
@@ -81,5 +85,20 @@ def patch_alerts(request: Request, rules: AlertRuleChanges) -> Response:
     """Answer as ``GET /alerts``. A field that is left out keeps its value."""
     services: Services = request.app.state.services
     wanted = rules.model_dump(exclude_none=True)
-    rules_now = change(services, lambda connection, _: change_alert_rules(connection, wanted))
+    actor = caller_of(request).actor
+
+    def work(connection: Connection) -> AlertRules:
+        before = alert_rules(connection)
+        rules_now = change_alert_rules(connection, wanted)
+        changes = differences(_flat(before), _flat(rules_now))
+        noted(actor, Done(Action.alerts_changed, changes=changes))(connection)
+        return rules_now
+
+    rules_now = change(services, lambda connection, _: work(connection))
     return answer(Alerts(rules=rules_now, defaults=ALERT_RULES))
+
+
+def _flat(rules: AlertRules) -> dict[str, object]:
+    """Values by ``rule.field``."""
+    of_each = cast("Mapping[str, Mapping[str, Any]]", rules)
+    return {f"{name}.{field}": value for name, rule in of_each.items() for field, value in rule.items()}

@@ -126,7 +126,7 @@ async def _store(services: Services, ready: ReadyBatch) -> messages.Ack:
 
 def _sender(request: Request) -> Sender:
     caller = caller_of(request)
-    return Sender(caller.token, caller.allows("admin"), caller.scope)
+    return Sender(caller.token, caller.allows("admin"), caller.scope, caller.actor)
 
 
 def _announced_length(request: Request) -> int:

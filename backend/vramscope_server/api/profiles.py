@@ -24,8 +24,10 @@ from vramscope_server.api.requested_range import Rank, reader, require_run
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
+from vramscope_server.caller import caller_of
 from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact, find_artifact, list_artifacts, read_artifact
+from vramscope_server.store.audit_log import Action, Done, Note, noted
 from vramscope_server.store.run_queries import UnknownRun, find_run
 
 router = APIRouter(tags=["profiles"])
@@ -178,15 +180,17 @@ def delete_profile(request: Request, profile: str) -> Response:
     services: Services = request.app.state.services
     with reader(request) as connection:
         stored = require_profile(connection, profile)
-        trace = trace_of(stored, list_artifacts(connection, require_run(connection, stored.run_id)))
-    for one in (stored, trace):
-        if one is not None:
-            _delete(services, one)
+        run = require_run(connection, stored.run_id)
+        trace = trace_of(stored, list_artifacts(connection, run))
+    note = noted(caller_of(request).actor, Done(Action.profile_deleted, stored.id, run.name, run.project))
+    _delete(services, stored, note)
+    if trace is not None:
+        _delete(services, trace, None)
     return Response(status_code=204)
 
 
-def _delete(services: Services, stored: StoredArtifact) -> None:
-    change(services, lambda connection, state: state.delete_artifact(connection, stored.run_id, stored.id))
+def _delete(services: Services, stored: StoredArtifact, note: Note | None) -> None:
+    change(services, lambda connection, state: state.delete_artifact(connection, stored.run_id, stored.id), note)
 
 
 def profile_row(stored: StoredArtifact, siblings: Sequence[StoredArtifact]) -> ProfileRow:

@@ -13,8 +13,10 @@ from vramscope_server.api.requested_range import Rank, reader, require_run
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
+from vramscope_server.caller import caller_of
 from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact, find_artifact, list_artifacts, read_artifact
+from vramscope_server.store.audit_log import Action, Done, noted
 from vramscope_server.store.list_row import seconds
 from vramscope_server.store.snapshots import KIND as SNAPSHOT
 from vramscope_server.store.snapshots import find_device
@@ -84,7 +86,9 @@ def delete_recording(request: Request, recording: str) -> Response:
     services: Services = request.app.state.services
     with reader(request) as connection:
         stored = of_run(require_recording(connection, recording))
-    change(services, lambda connection, state: state.delete_artifact(connection, stored.run_id, stored.id))
+        run = require_run(connection, stored.run_id)
+    note = noted(caller_of(request).actor, Done(Action.recording_deleted, stored.id, run.name, run.project))
+    change(services, lambda connection, state: state.delete_artifact(connection, stored.run_id, stored.id), note)
     services.recordings.close(stored.id)
     return Response(status_code=204)
 

@@ -20,6 +20,7 @@ from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
 from vramscope_server.caller import caller_of
 from vramscope_server.services import Services
+from vramscope_server.store.audit_log import Action, Done, differences, noted
 from vramscope_server.store.preferences import alert_rules
 from vramscope_server.store.run_detail import run_in_full
 from vramscope_server.store.run_queries import list_choices, list_runs
@@ -90,7 +91,8 @@ def patch_run(request: Request, run: str, changes: RunChanges) -> Response:
     """Rename, tag, pin, move to another project, or make it the baseline. A project has one baseline; a new one replaces it."""
     services: Services = request.app.state.services
     with reader(request) as connection:
-        run_id = str(require_run(connection, run).id)
+        record = require_run(connection, run)
+    run_id = str(record.id)
     wanted: RunChange = {}
     if changes.project is not None:
         require_project(caller_of(request), changes.project)
@@ -103,7 +105,12 @@ def patch_run(request: Request, run: str, changes: RunChanges) -> Response:
         wanted["pinned"] = changes.pinned
     if changes.baseline is not None:
         wanted["baseline"] = changes.baseline
-    return answer(change(services, lambda connection, state: state.change(connection, run_id, wanted)))
+    before = {name: getattr(record, name) for name in wanted}
+    different = differences(before, wanted)
+    moved = any(one.field == "project" for one in different)
+    action = Action.run_moved if moved else Action.run_changed
+    note = noted(caller_of(request).actor, Done(action, run_id, record.name, record.project, different))
+    return answer(change(services, lambda connection, state: state.change(connection, run_id, wanted), note))
 
 
 @router.delete("/runs/{run}", summary="Delete a run", status_code=204, response_class=Response)
@@ -113,8 +120,9 @@ def delete_run(request: Request, run: str) -> Response:
     with reader(request) as connection:
         record = require_run(connection, run)
     run_id = str(record.id)
+    note = noted(caller_of(request).actor, Done(Action.run_deleted, run_id, record.name, record.project))
     try:
-        change(services, lambda connection, state: state.delete(connection, run_id))
+        change(services, lambda connection, state: state.delete(connection, run_id), note)
     except ValueError:
         raise Conflict(f"{record.name} is live. Stop it first, or wait until it counts as lost.") from None
     return Response(status_code=204)

@@ -19,6 +19,7 @@ from vramscope_server.api.writes import storing
 from vramscope_server.caller import caller_of
 from vramscope_server.services import Services
 from vramscope_server.snapshots import MAX_FILE_BYTES, DiskFull, Upload
+from vramscope_server.store.audit_log import Action, Done, noted
 from vramscope_server.store.list_row import seconds
 from vramscope_server.store.snapshots import StoredSnapshot, find_snapshot, list_snapshots
 
@@ -107,11 +108,13 @@ def delete_snapshot(request: Request, snapshot: str) -> Response:
     """It may wait, be converted, or be open."""
     services: Services = request.app.state.services
     with reader(request) as connection:
-        if find_snapshot(connection, snapshot) is None:
-            raise _unknown(snapshot)
+        stored = find_snapshot(connection, snapshot)
+    if stored is None:
+        raise _unknown(snapshot)
+    note = noted(caller_of(request).actor, Done(Action.snapshot_deleted, stored.id, stored.name, stored.project))
     try:
         with storing("changed"):
-            services.snapshots.delete(snapshot)
+            services.snapshots.delete(snapshot, note)
     except LookupError:
         raise _unknown(snapshot) from None
     return Response(status_code=204)

@@ -54,7 +54,7 @@ def post_token(request: Request, wanted: NewToken) -> Response:
     scope = caller.scope if wanted.projects is None else ProjectScope.of(wanted.projects)
     require_scope(caller, scope)
     with storing("stored"):
-        token, plain = services.tokens.make(wanted.name, wanted.role, scope)
+        token, plain = services.tokens.make(wanted.name, wanted.role, scope, caller.actor)
     created = CreatedToken(
         id=token.id,
         name=token.name,
@@ -70,9 +70,10 @@ def post_token(request: Request, wanted: NewToken) -> Response:
 def delete_token(request: Request, token_id: str) -> Response:
     """At once, also for callers who signed in with it."""
     services: Services = request.app.state.services
+    caller = caller_of(request)
     try:
         with storing("changed"):
-            services.tokens.delete(token_id, caller_of(request).scope)
+            services.tokens.delete(token_id, caller.scope, caller.actor)
     except LookupError:
         raise NotFound(f"Token {token_id[:40]!r} not found.", field="token_id", seen=token_id[:40]) from None
     return Response(status_code=204)

@@ -11,6 +11,7 @@ from sqlalchemy.engine import Connection
 
 from vramscope_server.api.problems import Busy, NotFound, Storage
 from vramscope_server.services import Services
+from vramscope_server.store.audit_log import Note
 from vramscope_server.store.ingest_state import IngestState
 from vramscope_server.store.writer import QueueFull, StorageTrouble, WriterClosed
 
@@ -18,11 +19,21 @@ T = TypeVar("T")
 _WAIT_SECONDS = 30
 
 
-def change(services: Services, work: Callable[[Connection, IngestState], T]) -> T:
-    """Wait until a change is stored. Raises Busy, Storage, NotFound (for a LookupError), and the change's own ValueError."""
+def change(services: Services, work: Callable[[Connection, IngestState], T], note: Note | None = None) -> T:
+    """Wait until a change is stored, with its note for the audit log.
+
+    Raises Busy, Storage, NotFound (for a LookupError), and the change's own ValueError.
+    """
+
+    def both(connection: Connection, state: IngestState) -> T:
+        done = work(connection, state)
+        if note is not None:
+            note(connection)
+        return done
+
     try:
         with storing("changed"):
-            return services.writer.do(work).result(_WAIT_SECONDS)
+            return services.writer.do(both).result(_WAIT_SECONDS)
     except LookupError as error:
         raise NotFound(f"{error.args[0]!r} was deleted.") from None
 

@@ -6,6 +6,8 @@ It reads and writes the server's database. A running server knows of a change wi
 from __future__ import annotations
 
 import contextlib
+import getpass
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.cli.format import ago, plain
 from vramscope_server.cli.server_settings import server_settings
 from vramscope_server.cli.tables import Column, console, print_table
+from vramscope_server.store.audit_log import Actor
 from vramscope_server.store.database import HEAD, with_driver
 from vramscope_server.store.project_scope import ProjectScope
 from vramscope_server.store.token_rows import Role, delete_token, insert_token, new_token, read_tokens, token_row
@@ -36,7 +39,7 @@ def create(name: str, role: Role, projects: list[str], database: str | None, dat
         raise Failure(f"the name of a project has 1 to {MAX_NAME} characters", BAD_ARGUMENTS)
     with _opened(database, data_dir) as connection:
         token, secret = new_token(name, role, scope)
-        insert_token(connection, token)
+        insert_token(connection, token, _actor())
     where = f" in {plain(scope.words)}" if projects else ""
     print(f"The token {name!r} has the role {role}{where}. It is shown only once:", file=sys.stderr, flush=True)
     print(secret)
@@ -84,7 +87,7 @@ def revoke(text: str, database: str | None, data_dir: Path | None) -> None:
         if len(found) > 1:
             ids = ", ".join(one.id for one in found)
             raise Failure(f"{len(found)} tokens are named {text!r}; give one of their ids: {ids}", BAD_ARGUMENTS)
-        delete_token(connection, found[0].id)
+        delete_token(connection, found[0], _actor())
     print(f"Revoked the token {found[0].name!r} with the role {found[0].role}.")
 
 
@@ -109,6 +112,15 @@ def _opened(database: str | None, data_dir: Path | None) -> Iterator[Connection]
     finally:
         if engine is not None:
             engine.dispose()
+
+
+def _actor() -> Actor:
+    """The user of this command, as the audit log names it."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, in a container
+        user = str(os.getuid())
+    return Actor(f"vramscope token ({user})")
 
 
 def _last_use(time_ns: int | None) -> str:

@@ -29,7 +29,7 @@ from vramscope_server.store.scalars import words
 
 APPLICATION_ID: Final = 0x76726D73
 """Mark of an SQLite file of vramscope ("vrms")."""
-HEAD: Final = "0003"
+HEAD: Final = "0004"
 """The newest migration in ``migrations/versions``; a test checks it."""
 _ADVISORY_LOCK: Final = 0x7672616D
 _CHECK_BELOW_BYTES: Final = 64 * 1024 * 1024

@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 from vramscope.protocol import messages
 from vramscope_server.answers.runs import RunRow
 from vramscope_server.store.artifacts import ArtifactRecord, delete_artifacts, superfluous
+from vramscope_server.store.audit_log import Action, Done
 from vramscope_server.store.batch_errors import BadBatch, OtherProject, OtherToken, UnknownSession
 from vramscope_server.store.list_row import run_row
 from vramscope_server.store.pending_writes import PendingWrites
@@ -152,6 +153,10 @@ class IngestState:
                 session.row.dropped_samples = max(dropped, message.dropped_samples or 0)
             elif isinstance(message, messages.Ended):
                 session.end(message)
+                sender = ready.sender
+                if session.row.token not in (None, sender.token):
+                    ended = Done(Action.session_ended, run.row.id, run.row.name, run.row.project)
+                    self._pending.audit(sender.actor, ended)
                 for tail in message.tails:
                     rank.summary.end(tail)
                     rank.dirty = True

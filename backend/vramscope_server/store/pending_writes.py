@@ -9,9 +9,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
+from vramscope_server.store.audit_log import Actor, Done, entry_values
 from vramscope_server.store.small_chunks import Stream
 from vramscope_server.store.statements import put_artifacts, put_rows, put_runs
-from vramscope_server.store.tables import chunks, events
+from vramscope_server.store.tables import audit, chunks, events
 from vramscope_server.store.writer_records import RunRecord, SessionRecord
 
 
@@ -27,6 +28,7 @@ class PendingWrites:
         self.sessions: list[SessionRecord] = []
         self.chunks: list[dict[str, Any]] = []
         self._events: list[dict[str, Any]] = []
+        self._audit: list[dict[str, object]] = []
         self._pieces: list[dict[str, Any]] = []
         self.superfluous: list[str] = []
         """Identifiers of artifacts to delete."""
@@ -40,6 +42,9 @@ class PendingWrites:
     ) -> None:
         where = {"run_key": run.row.key, "rank": rank}
         self._events.append({**where, "time_ns": time_ns, "kind": kind, "step": step, "data": data})
+
+    def audit(self, actor: Actor, done: Done) -> None:
+        self._audit.append(entry_values(actor, done))
 
     def chunk(self, stream: Stream, values: dict[str, Any]) -> None:
         key, rank, device, name = stream
@@ -55,5 +60,6 @@ class PendingWrites:
         put_runs(connection, dirty, self.sessions)
         put_rows(connection, chunks.insert(), self.chunks)
         put_rows(connection, events.insert(), self._events)
+        put_rows(connection, audit.insert(), self._audit)
         if self._pieces:
             put_artifacts(connection, dirty, self._pieces, self.superfluous)

@@ -1,4 +1,7 @@
-"""Deletes old runs, by age and by size, and returns their space. Live, pinned and baseline runs are never deleted."""
+"""Deletes old runs, by age and by size, and returns their space. Also deletes old entries of the audit log.
+
+Live, pinned and baseline runs are never deleted.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,21 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Final
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
+from vramscope_server.store.audit_log import Action, Actor, Done, delete_old, insert_entry
 from vramscope_server.store.database import Database
+from vramscope_server.store.ingest_state import IngestState
+from vramscope_server.store.run_queries import find_run
 from vramscope_server.store.tables import runs
 from vramscope_server.store.writer import QueueFull, StorageTrouble, Writer, WriterClosed
 
 log = logging.getLogger("vramscope_server.retention")
 
+RETENTION: Final = Actor("retention")
 _VACUUM_PAGES = 2000
 """Pages that are returned at once: about 8 MB, ten milliseconds of the writer."""
 
@@ -30,6 +39,7 @@ class Retention:
         days: float | None,
         max_bytes: int | None,
         every_seconds: float = 60.0,
+        audit_entries: int = 50_000,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._database = database
@@ -37,6 +47,7 @@ class Retention:
         self._days = days
         self._bytes = max_bytes
         self._every = every_seconds
+        self._audit_entries = audit_entries
         self._clock = clock
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="vramscope-retention", daemon=True)
@@ -73,6 +84,8 @@ class Retention:
                 if not oldest or not (gone := self._delete(oldest[0])):
                     break
                 deleted += gone
+        if self._database.read_only is None:
+            self._writer.do(lambda connection, _: delete_old(connection, self._audit_entries)).result(60)
         if deleted:
             log.info("deleted %d old runs", len(deleted))
         if self._database.kind == "sqlite" and self._database.read_only is None:
@@ -87,8 +100,13 @@ class Retention:
             return list(connection.execute(query.order_by(runs.c.last_seen_ns)).scalars())
 
     def _delete(self, run_id: str) -> list[str]:
+        def work(connection: Connection, state: IngestState) -> None:
+            run = find_run(connection, run_id, suggest=False)
+            state.delete(connection, run_id)
+            insert_entry(connection, RETENTION, Done(Action.run_deleted, run.id, run.name, run.project))
+
         try:
-            self._writer.do(lambda connection, state: state.delete(connection, run_id)).result(120)
+            self._writer.do(work).result(120)
         except (LookupError, ValueError):  # deleted meanwhile, or live again
             return []
         return [run_id]

@@ -242,6 +242,21 @@ tokens = Table(
     Column("last_used_ns", BigInteger),
 )
 
+audit = Table(
+    "audit",
+    metadata,
+    Column("key", Key, primary_key=True, autoincrement=True),
+    Column("time_ns", BigInteger, nullable=False),
+    Column("actor", Text),  # name of the token; NULL: none was required
+    Column("token", String(16)),
+    Column("address", Text),  # NULL: the server's machine
+    Column("action", String(40), nullable=False),  # audit_log.Action
+    Column("subject", Text),
+    Column("name", Text),
+    Column("project", Text),
+    Column("changes", JSON, nullable=False),  # audit_log.Change, as plain values
+)
+
 FULL_ROWS = 4096
 """Rows of a chunk that is not merged any further."""
 FULL_LEVEL = 9

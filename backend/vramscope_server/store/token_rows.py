@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vramscope_server.answers.server import TokenRow
+from vramscope_server.store.audit_log import Action, Actor, Done, differences, insert_entry
 from vramscope_server.store.list_row import seconds
 from vramscope_server.store.project_scope import ProjectScope
 from vramscope_server.store.tables import tokens as table
@@ -80,16 +81,21 @@ def read_tokens(connection: Connection) -> list[Token]:
     ]
 
 
-def insert_token(connection: Connection, token: Token) -> None:
-    """Store a new token."""
+def insert_token(connection: Connection, token: Token, actor: Actor) -> None:
+    """Store a new token, and who made it."""
     columns = ("id", "name", "sha256", "role", "created_ns", "last_used_ns")
     values = {name: getattr(token, name) for name in columns}
     connection.execute(table.insert(), [values | {"projects": projects_of(token.scope)}])
+    given = differences({}, {"role": token.role, "projects": token.scope.words})
+    insert_entry(connection, actor, Done(Action.token_created, token.id, token.name, changes=given))
 
 
-def delete_token(connection: Connection, token_id: str) -> int:
-    """Delete a token. Returns the number of rows: 1, or 0 if there is none."""
-    return connection.execute(table.delete().where(table.c.id == token_id)).rowcount
+def delete_token(connection: Connection, token: Token, actor: Actor) -> int:
+    """Delete a token, and store who did. Returns the number of rows: 1, or 0 if there is none."""
+    deleted = connection.execute(table.delete().where(table.c.id == token.id)).rowcount
+    if deleted:
+        insert_entry(connection, actor, Done(Action.token_revoked, token.id, token.name))
+    return deleted
 
 
 def set_last_use(connection: Connection, token_id: str, last_used_ns: int) -> None:

@@ -19,6 +19,7 @@ from vramscope.protocol import messages, series
 from vramscope.protocol.msgpack_limits import BadMessagePack, TooManyValues, check_size
 from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.store import columns as codec
+from vramscope_server.store.audit_log import Actor
 from vramscope_server.store.batch_errors import BadBatch, NotMessagePack, OtherWire
 from vramscope_server.store.project_scope import ALL_PROJECTS, ProjectScope
 from vramscope_server.store.scalars import SCALARS
@@ -66,6 +67,8 @@ class Sender(NamedTuple):
     is_admin: bool
     scope: ProjectScope = ALL_PROJECTS
     """Projects whose runs it may send."""
+    actor: Actor = Actor(None)
+    """The same for the audit log."""
 
 
 NO_TOKEN: Final = Sender(None, is_admin=True)

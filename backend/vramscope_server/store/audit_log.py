@@ -1,0 +1,163 @@
+"""The audit log: who changed what, when, and from which address. An entry is stored together with its change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from vramscope_server.store.tables import audit
+
+MAX_TEXT: Final = 500
+"""Maximum length of a value before or after a change; the rest is cut off."""
+
+
+class Action(str, Enum):
+    """Kinds of changes."""
+
+    token_created = "token_created"
+    token_revoked = "token_revoked"
+    run_changed = "run_changed"
+    run_moved = "run_moved"
+    run_deleted = "run_deleted"
+    recording_deleted = "recording_deleted"
+    profile_deleted = "profile_deleted"
+    snapshot_deleted = "snapshot_deleted"
+    session_ended = "session_ended"
+    alerts_changed = "alerts_changed"
+    message_tested = "message_tested"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A field that was changed, as text; None: it had no value, or has none now."""
+
+    field: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who made a change."""
+
+    name: str | None
+    """Name of the token, or of the part of the server; None where no token was required."""
+    token: str | None = None
+    """Id of the token."""
+    address: str | None = None
+    """Address that the request came from; None: from the server's machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was done, and to what."""
+
+    action: Action
+    subject: str | None = None
+    """Identifier of the run, the token, the recording and so on."""
+    name: str | None = None
+    """Its name at that time."""
+    project: str | None = None
+    changes: Sequence[Change] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A stored entry."""
+
+    key: int
+    time_ns: int
+    actor: Actor
+    done: Done
+
+
+Note = Callable[[Connection], None]
+"""Stores an entry in the open transaction of its change."""
+
+
+def noted(actor: Actor, done: Done) -> Note:
+    """A note of a change. Nothing is stored for a change of a run or of settings that changes nothing."""
+    changing = done.action in (Action.run_changed, Action.run_moved, Action.alerts_changed)
+
+    def note(connection: Connection) -> None:
+        if done.changes or not changing:
+            insert_entry(connection, actor, done)
+
+    return note
+
+
+def insert_entry(connection: Connection, actor: Actor, done: Done) -> None:
+    """Store an entry."""
+    connection.execute(audit.insert(), [entry_values(actor, done)])
+
+
+def entry_values(actor: Actor, done: Done) -> dict[str, object]:
+    """An entry of now as values of the table's columns."""
+    return {
+        "time_ns": time.time_ns(),
+        "actor": actor.name,
+        "token": actor.token,
+        "address": actor.address,
+        "action": done.action.value,
+        "subject": done.subject,
+        "name": done.name,
+        "project": done.project,
+        "changes": msgspec.to_builtins(list(done.changes)),
+    }
+
+
+def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[Change]:
+    """The fields of ``after`` that differ from those of ``before``."""
+    return [
+        Change(name, _text(before.get(name)), _text(value))
+        for name, value in after.items()
+        if before.get(name) != value
+    ]
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+
+
+def list_entries(
+    connection: Connection, *, limit: int, before: int | None = None, action: Action | None = None
+) -> list[Entry]:
+    """Newest first; those with a smaller key than ``before``."""
+    query = sa.select(audit).order_by(audit.c.key.desc()).limit(limit)
+    if before is not None:
+        query = query.where(audit.c.key < before)
+    if action is not None:
+        query = query.where(audit.c.action == action.value)
+    return [_entry(row) for row in connection.execute(query).mappings()]
+
+
+def delete_old(connection: Connection, most_entries: int) -> int:
+    """Keep the newest entries, at most `most_entries`. Returns the number of deleted ones."""
+    newest = connection.execute(sa.select(sa.func.max(audit.c.key))).scalar()
+    if newest is None or newest <= most_entries:
+        return 0
+    return connection.execute(audit.delete().where(audit.c.key <= newest - most_entries)).rowcount
+
+
+def _entry(row: sa.RowMapping) -> Entry:
+    return Entry(
+        row["key"],
+        row["time_ns"],
+        Actor(row["actor"], row["token"], row["address"]),
+        Done(
+            Action(row["action"]),
+            row["subject"],
+            row["name"],
+            row["project"],
+            [msgspec.convert(one, Change) for one in row["changes"]],
+        ),
+    )
