@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 import anyio.to_thread
 from fastapi import APIRouter, FastAPI
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from vramscope import __version__
 from vramscope_server import pages
@@ -46,6 +47,7 @@ from vramscope_server.api import (
     whatif,
 )
 from vramscope_server.api.oom import routes
+from vramscope_server.proxy_users import PeerAddress
 from vramscope_server.request_checks import Access
 from vramscope_server.services import Services
 from vramscope_server.settings import Settings
@@ -129,7 +131,10 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
     problems.install(app)
     schemas.install(app)
     app.add_middleware(ingest.BatchIntake, services=opened)
-    app.add_middleware(Access, services=opened)  # the outermost
+    app.add_middleware(Access, services=opened)
+    # Proxies on this machine, and those of the settings, may name the address of their client.
+    app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=["127.0.0.1", *opened.settings.trusted_proxies])
+    app.add_middleware(PeerAddress)  # the outermost
     return app
 
 

@@ -19,11 +19,11 @@ class Caller:
     """The one who sends a request, and what it may do."""
 
     name: str | None
-    """Name of the token; None where no token is required."""
+    """Name of the token, or of the user whom the proxy signed in; None where no token is required."""
     role: Role
     scope: ProjectScope
     token: str | None
-    """Id of the token."""
+    """Id of the token; None: by the proxy, or none is required."""
     address: str
     """Address that the request came from."""
 
@@ -31,6 +31,11 @@ class Caller:
     def actor(self) -> Actor:
         """The caller as the audit log names it."""
         return Actor(self.name, self.token, self.address)
+
+    @property
+    def words(self) -> str:
+        """The caller in sentences."""
+        return f"{'The user' if self.token is None else 'The token'} {self.name!r}"
 
     def allows(self, role: Role) -> bool:
         """Whether this role is enough where ``role`` is needed."""

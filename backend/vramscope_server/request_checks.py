@@ -122,6 +122,28 @@ class Access:
             return anybody(address)
         if needed is None:
             return nobody(address)
+        caller = self._proxy_user(request, address) or self._holder(request, address)
+        if not caller.allows(needed):
+            raise Forbidden(
+                f"{caller.words} has the role {caller.role}; this needs the role {needed}.",
+                seen=caller.role,
+                expected=needed,
+            )
+        if caller.scope.names is not None and concerns_all_projects(request.method, request.url.path):
+            raise Forbidden(
+                f"{caller.words} is bound to projects; this concerns all of them.",
+                field="projects",
+                seen=caller.scope.words,
+                expected=ALL_PROJECTS.words,
+            )
+        return caller
+
+    def _proxy_user(self, request: Request, address: str) -> Caller | None:
+        """The user whom the proxy names. A token in the header Authorization counts more: trainings send one."""
+        return None if bearer_token(request) else self._services.proxy_users.caller(request, address)
+
+    def _holder(self, request: Request, address: str) -> Caller:
+        """The caller by its token. Raises Unauthorized, TooManyFailures."""
         plain = plain_token(request)
         if plain is None:
             raise Unauthorized(
@@ -129,21 +151,7 @@ class Access:
                 headers={"WWW-Authenticate": "Bearer"},
             )
         token = self._services.tokens.identify(address, plain)
-        caller = Caller(token.name, token.role, token.scope, token.id, address)
-        if not caller.allows(needed):
-            raise Forbidden(
-                f"The token {token.name!r} has the role {token.role}; this needs the role {needed}.",
-                seen=token.role,
-                expected=needed,
-            )
-        if caller.scope.names is not None and concerns_all_projects(request.method, request.url.path):
-            raise Forbidden(
-                f"The token {token.name!r} is bound to projects; this concerns all of them.",
-                field="projects",
-                seen=caller.scope.words,
-                expected=ALL_PROJECTS.words,
-            )
-        return caller
+        return Caller(token.name, token.role, token.scope, token.id, address)
 
 
 async def _bounded(request: Request, receive: Receive, most_bytes: int) -> Receive:
@@ -194,12 +202,15 @@ def address_of(request: Request) -> str:
     return request.client.host if request.client else "?"
 
 
+def bearer_token(request: Request) -> str | None:
+    """Token of a request in its header Authorization."""
+    kind, _, value = request.headers.get("authorization", "").partition(" ")
+    return value.strip() or None if kind.lower() == "bearer" else None
+
+
 def plain_token(request: Request) -> str | None:
     """Token of a request, from its header or cookie."""
-    kind, _, value = request.headers.get("authorization", "").partition(" ")
-    if kind.lower() == "bearer" and value.strip():
-        return value.strip()
-    return request.cookies.get(COOKIE) or None
+    return bearer_token(request) or request.cookies.get(COOKIE) or None
 
 
 def role_needed(method: str, path: str) -> Role | None:

@@ -13,6 +13,7 @@ from vramscope_server.answers.runs import RunRow
 from vramscope_server.intake import Intake
 from vramscope_server.live_events import LiveEvents
 from vramscope_server.notifications import Notifier, targets_of
+from vramscope_server.proxy_users import ProxyUsers
 from vramscope_server.recording_cache import RecordingCache
 from vramscope_server.settings import Settings
 from vramscope_server.snapshots import Snapshots
@@ -77,6 +78,7 @@ class Services:
             self.compactor.start(self.writer)
             self.retention.start()
             self.snapshots.start()
+            self.proxy_users = ProxyUsers(settings)
             self.tokens = Tokens(self.database, self.writer, self.preparers)
             self.first_token = self.tokens.make_first() if settings.tokens_required else None
             unless_started.pop_all()

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
@@ -62,7 +62,25 @@ class Settings(BaseSettings):
         default=30.0, gt=0, description="Seconds of silence after which a run that has not ended counts as lost."
     )
     require_tokens: bool | None = Field(
-        default=None, description="Whether to require tokens; by default only if the host is not loopback."
+        default=None,
+        description="Whether to require tokens; by default only if the host is not loopback or a proxy names users.",
+    )
+    proxy_user_header: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*$",
+        description="Header in which an authenticating proxy names the user, such as `X-Forwarded-Email`; requires tokens "
+        "of all others.",
+    )
+    trusted_proxies: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        validate_default=True,
+        description="Addresses and networks of the proxy, separated by commas: the header counts from these alone.",
+    )
+    proxy_role: Literal["read", "write"] = Field(
+        default="read", description="Role of the users that the proxy names: `read` or `write`."
+    )
+    proxy_admins: Annotated[list[str], NoDecode] = Field(
+        default_factory=list, description="Users with the role admin, as the proxy names them, separated by commas."
     )
     allowed_hosts: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
@@ -89,10 +107,24 @@ class Settings(BaseSettings):
         default="warning", description="Log level of the console."
     )
 
-    @field_validator("allowed_hosts", mode="before")
+    @field_validator("allowed_hosts", "trusted_proxies", "proxy_admins", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("proxy_user_header")
+    @classmethod
+    def _with_tokens(cls, value: str | None, others: ValidationInfo) -> str | None:
+        if value is not None and others.data.get("require_tokens") is False:
+            raise ValueError("VRAMSCOPE_REQUIRE_TOKENS=0 lets everybody in without a name")
+        return value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: list[str], others: ValidationInfo) -> list[str]:
+        if others.data.get("proxy_user_header") is not None and not value:
+            raise ValueError("name the addresses of the proxy: anybody else could send the header, too")
+        return [str(ipaddress.ip_network(one)) for one in value]
 
     @field_validator("notify", mode="before")
     @classmethod
@@ -122,8 +154,10 @@ class Settings(BaseSettings):
 
     @property
     def tokens_required(self) -> bool:
-        """Whether requests need a token."""
-        return not is_loopback(self.host) if self.require_tokens is None else self.require_tokens
+        """Whether requests need a token, or a user whom the proxy names."""
+        if self.require_tokens is None:
+            return not is_loopback(self.host) or self.proxy_user_header is not None
+        return self.require_tokens
 
 
 def is_loopback(host: str) -> bool:

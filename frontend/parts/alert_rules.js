@@ -64,9 +64,9 @@ export class AlertRules {
       threshold.value = String(Number((rules[name][limit] / size).toPrecision(6)));
       threshold.disabled = !rules[name].on;
     }
-    const { role, projects } = store.get().session ?? {};
-    if (role === "read") this.forReadersOnly("has the role read");
-    else if (projects) this.forReadersOnly("is bound to projects");
+    const { role, projects, by } = store.get().session ?? {};
+    if (role === "read") this.forReadersOnly(by === "proxy" ? "Your role is read" : "Your token has the role read");
+    else if (projects) this.forReadersOnly("Your token is bound to projects");
   }
 
   forReadersOnly(reason) {
@@ -74,7 +74,7 @@ export class AlertRules {
       on.disabled = true;
       if (threshold) threshold.disabled = true;
     }
-    this.setStatus(`Your token ${reason}: it cannot change these rules.`);
+    this.setStatus(`${reason}: it cannot change these rules.`);
   }
 
   line(name, words, limit, size, unit, meaning) {

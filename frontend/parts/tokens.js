@@ -33,17 +33,18 @@ export class Tokens {
     }
   }
 
-  drawForOthers({ role, projects }) {
+  drawForOthers({ role, projects, name, by }) {
     fill(
       this.element,
-      h("header", {}, h("h2", {}, "Tokens"), h("span", { class: "spring" }), role && this.signOutButton()),
+      h("header", {}, h("h2", {}, "Tokens"), h("span", { class: "spring" }), by === "token" && this.signOutButton()),
       h(
         "div",
         { class: "pad" },
         h(
           "p",
           { class: "muted" },
-          role && `Your token has the role ${role}: it ${ROLES[role]}. `,
+          by === "token" && `Your token has the role ${role}: it ${ROLES[role]}. `,
+          by === "proxy" && `${signedIn(name)} and have the role ${role}, which ${ROLES[role]}. `,
           projects && `It is bound to ${projects.join(", ")}: only their runs exist for it. `,
           "Tokens are made by an admin, or on the server's machine with ",
           h("code", {}, "vramscope token create NAME"),
@@ -69,10 +70,11 @@ export class Tokens {
         h("div", { class: "pad stack" }, this.explanation, this.secret, this.list, this.form),
       );
     }
-    const { required, authenticated, projects } = store.get().session ?? {};
-    fill(this.signedIn, required && authenticated && this.signOutButton());
+    const { required, projects, name, by } = store.get().session ?? {};
+    fill(this.signedIn, by === "token" && this.signOutButton());
     fill(
       this.explanation,
+      by === "proxy" && `${signedIn(name)} and have the role admin. `,
       required
         ? "This server requires tokens. "
         : "This server listens on loopback only and requires no tokens. On another address it will. ",
@@ -159,6 +161,8 @@ export class Tokens {
     return h("button", { class: "button small", type: "button", onclick: signOut }, "Sign out");
   }
 }
+
+const signedIn = (name) => `You are signed in as ${name} by the proxy`;
 
 /** "a, b" -> ["a", "b"]. */
 const split = (text) =>

@@ -51,7 +51,14 @@ def test_tokens_are_demanded_beyond_loopback(host: str, demanded: bool) -> None:
 
 
 def test_a_loopback_server_is_open_to_its_own_machine(server: RunningServer) -> None:
-    assert server.get("/session") == {"required": False, "authenticated": True, "role": "admin", "projects": None}
+    assert server.get("/session") == {
+        "required": False,
+        "authenticated": True,
+        "role": "admin",
+        "projects": None,
+        "name": None,
+        "by": None,
+    }
     assert server.get("/tokens") == []
 
 
@@ -118,7 +125,14 @@ def test_without_a_token_only_health_and_sign_in_answer(guarded: RunningServer) 
     assert guarded.http.get(f"{guarded.url}/metrics").status_code == 401
     assert guarded.http.post("/tokens", json={"name": "x", "role": "read"}).status_code == 401
     assert guarded.get("/health") == {"status": "ok"}
-    assert guarded.get("/session") == {"required": True, "authenticated": False, "role": None, "projects": None}
+    assert guarded.get("/session") == {
+        "required": True,
+        "authenticated": False,
+        "role": None,
+        "projects": None,
+        "name": None,
+        "by": None,
+    }
     assert guarded.http.get(f"{guarded.url}/").status_code == 200, "the page itself asks for the token"
 
 
@@ -296,7 +310,14 @@ def test_the_page_signs_in_with_a_cookie_that_scripts_cannot_read(guarded: Runni
     with httpx.Client(base_url=f"{guarded.url}/api/v1", trust_env=False) as browser:
         assert browser.post("/session", json={"token": "vrs_wrong"}).status_code == 401
         signed_in = browser.post("/session", json={"token": guarded.services.first_token})
-        assert signed_in.json() == {"required": True, "authenticated": True, "role": "admin", "projects": None}
+        assert signed_in.json() == {
+            "required": True,
+            "authenticated": True,
+            "role": "admin",
+            "projects": None,
+            "name": "first",
+            "by": "token",
+        }
         cookie = signed_in.headers["set-cookie"]
         assert "HttpOnly" in cookie and "SameSite=strict" in cookie
         assert "Secure" not in cookie, "this way is not encrypted"

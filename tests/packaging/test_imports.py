@@ -76,6 +76,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
             "notifications",
             "tokens",
             "live_events",
+            "proxy_users",
             "recording_cache",
             "snapshots",
             "whatif_jobs",
@@ -92,6 +93,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
         {"api.problems", "caller", "intake", "store.token_rows", "store.project_scope"},
         None,
     ),  # a refusal has the form of the API's problems
+    "proxy_users.py": ({"api.problems", "caller", "settings", "store.project_scope"}, {"starlette"}),
     "caller.py": ({"store.audit_log", "store.token_rows", "store.project_scope"}, set()),
     "notifications.py": ({"answers", "store", "analysis.number_format"}, {"apprise", "sqlalchemy"}),
     "intake.py": ({"api.problems"}, {"vramscope", "anyio"}),

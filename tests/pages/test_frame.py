@@ -249,6 +249,32 @@ def test_the_audit_log_is_shown_to_an_admin(page: Any, own_server: Any) -> None:
     assert page.get_by_role("button", name="Show older changes").count() == 0
 
 
+def test_a_user_whom_a_proxy_names_needs_no_token(page: Any, own_server: Any) -> None:
+    names = {"proxy_user_header": "Remote-User", "trusted_proxies": "127.0.0.1", "proxy_admins": "boss"}
+    own = own_server(**names)
+    page.context.watcher.expected += ["403"]
+    page.set_extra_http_headers({"Remote-User": "ana"})
+    page.goto(f"{own.url}/runs")
+    page.get_by_text("waiting for the first run").wait_for()
+    page.goto(f"{own.url}/settings")
+    words = (
+        "You are signed in as ana by the proxy and have the role read, which looks at everything and changes nothing."
+    )
+    page.get_by_text(words).wait_for()
+    page.get_by_text("Your role is read: it cannot change these rules.").wait_for()
+    assert page.get_by_role("button", name="Sign out").count() == 0, "that is the proxy's"
+    page.set_extra_http_headers({"Remote-User": "boss"})
+    page.reload()
+    page.get_by_text("You are signed in as boss by the proxy and have the role admin.").wait_for()
+    page.get_by_label("Name of the new token").fill("cluster")
+    page.get_by_role("button", name="Create token").click()
+    page.locator(".secret code").wait_for()
+    page.reload()
+    row = page.locator(".audit tbody tr", has_text="created the token cluster")
+    row.wait_for()
+    assert "boss" in row.inner_text()
+
+
 def test_an_admin_copies_lines_for_another_machine_with_a_token_that_works(page: Any, own_server: Any) -> None:
     own = own_server(require_tokens=True)
     first = own.first_token

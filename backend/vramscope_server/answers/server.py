@@ -173,3 +173,7 @@ class SessionFacts(TypedDict):
     """Role of the caller: `read`, `write` or `admin`; null without access."""
     projects: list[str] | None
     """Projects to which the caller is bound; null: all, or no access."""
+    name: str | None
+    """Name of the token, or of the user whom the proxy signed in; null: none."""
+    by: str | None
+    """`token`, or `proxy` if an authenticating proxy signed the caller in; null without access or where none is required."""

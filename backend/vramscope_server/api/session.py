@@ -1,4 +1,4 @@
-"""Sign-in of the page: the token goes into a cookie that scripts cannot read."""
+"""Sign-in of the page: the token goes into a cookie that scripts cannot read. A proxy may have signed the user in."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from vramscope_server.answers.server import SessionFacts
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
-from vramscope_server.request_checks import COOKIE, address_of, cookie_options, plain_token
+from vramscope_server.request_checks import COOKIE, address_of, bearer_token, cookie_options, plain_token
 from vramscope_server.services import Services
 from vramscope_server.store.token_rows import Token, projects_of
 
 router = APIRouter(tags=["session"])
 
 
-_OPEN: Final = SessionFacts(required=False, authenticated=True, role="admin", projects=None)
+_OPEN: Final = SessionFacts(required=False, authenticated=True, role="admin", projects=None, name=None, by=None)
 """Access to a server that requires no tokens."""
 
 
@@ -36,6 +36,11 @@ def get_session(request: Request) -> Response:
     services: Services = request.app.state.services
     if not services.settings.tokens_required:
         return answer(_OPEN)
+    user = None if bearer_token(request) else services.proxy_users.caller(request, address_of(request))
+    if user is not None:
+        return answer(
+            SessionFacts(required=True, authenticated=True, role=user.role, projects=None, name=user.name, by="proxy")
+        )
     plain = plain_token(request)
     return answer(_facts(services.tokens.find(plain) if plain else None))
 
@@ -62,5 +67,12 @@ def delete_session(request: Request) -> Response:
 
 def _facts(token: Token | None) -> SessionFacts:
     if token is None:
-        return SessionFacts(required=True, authenticated=False, role=None, projects=None)
-    return SessionFacts(required=True, authenticated=True, role=token.role, projects=projects_of(token.scope))
+        return SessionFacts(required=True, authenticated=False, role=None, projects=None, name=None, by=None)
+    return SessionFacts(
+        required=True,
+        authenticated=True,
+        role=token.role,
+        projects=projects_of(token.scope),
+        name=token.name,
+        by="token",
+    )

@@ -40,8 +40,7 @@ def uvicorn_server(services: Services) -> uvicorn.Server:
         ws="none",
         timeout_graceful_shutdown=2,
         timeout_keep_alive=30,
-        # Only a proxy on this machine may set the client's address.
-        forwarded_allow_ips="127.0.0.1",
+        proxy_headers=False,  # the application applies them, after it kept the address of the connection
     )
     return uvicorn.Server(config)
 
@@ -131,6 +130,8 @@ def _welcome(services: Services) -> None:
         ]
     elif services.settings.tokens_required:
         lines.append("  tokens are required")
+    if services.settings.proxy_user_header is not None:
+        lines.append(f"  a proxy names users in the header {services.settings.proxy_user_header}")
     lines += [f"  {problem}" for problem in services.problems()]
     print("\n".join(lines), flush=True)
 
