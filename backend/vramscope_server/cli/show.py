@@ -12,6 +12,7 @@ from rich.text import Text
 from vramscope_server.analysis.number_format import UNKNOWN, amount, count, duration, percent
 from vramscope_server.answers.anatomy import AnatomyAnswer
 from vramscope_server.answers.leaks import LeakReport
+from vramscope_server.answers.next_change import NextChange
 from vramscope_server.answers.recordings import RecordingList
 from vramscope_server.answers.run_detail import CategoryMemory, Loss, Pitfall, RunAnswer, RunInFull, Technique
 from vramscope_server.answers.steps import Step
@@ -61,6 +62,7 @@ def show(server: str, as_json: bool, run: str) -> None:
             advice,
             _workspaces(recorded),
             ask(server, f"/runs/{detail['run_id']}/leaks"),
+            ask(server, f"/runs/{detail['run_id']}/next-change"),
         )
 
 
@@ -72,6 +74,7 @@ def print_summary(
     advice: Sequence[str] = (),
     workspaces_bytes: int = 0,
     leaks: LeakReport | None = None,
+    change: NextChange | None = None,
 ) -> None:
     """Print an answer of ``GET /runs/RUN``.
 
@@ -79,6 +82,7 @@ def print_summary(
     advice             sentences on how to lower the peak
     workspaces_bytes   cuBLAS workspaces in a recording; counters see them as "other"
     leaks              answer of ``GET /runs/RUN/leaks``
+    change             answer of ``GET /runs/RUN/next-change``
     """
     out.print(
         Text.assemble(
@@ -110,6 +114,8 @@ def print_summary(
                     _by_name(split["peak_categories"]), split["peak_allocated_bytes"], out.width, workspaces_bytes
                 ),
             )
+    if change is not None and (first := change_in_words(change)):
+        table.add_row("try first", Text(plain(first), style="bold"))
     for number, sentence in enumerate(advice):
         table.add_row("" if number else "advice", Text(plain(sentence)))
     put(out, table)
@@ -158,6 +164,15 @@ def advice_of(run: RunInFull, recorded: AnatomyAnswer | None) -> list[str]:
             f"for the recorded peak, {recorded['moment']}; the run's peak of {amount(highest)} was not recorded:",
         )
     return of_run + found
+
+
+def change_in_words(change: NextChange) -> str:
+    """The change most worth trying in one line; empty if none is known. The advice of a recording follows in full."""
+    name = change["title"] or change["what"]
+    if name is None:
+        return ""
+    saves = change["saves_bytes"]
+    return name if not saves else f"{name}: peak {change['of']} falls by {amount(saves)}"
 
 
 def _instead(run: RunInFull, split: Step) -> str:
