@@ -509,7 +509,7 @@ def test_leaks_say_who_holds_what_and_what_to_do(server, cli):
     assert "-         history.append(loss)\n" in told and "+         history.append(loss.item())\n" in told
     shown = cli("show", agent.run, "--server", server.url)[1]
     assert "1, retaining 1.0 GiB (growing: history)" in shown
-    assert re.search(r"try first +fix the leak of history: peak allocated falls by 512.0 MiB", shown)
+    assert re.search(r"try first +fix the leak of history \(peak allocated falls by 512.0 MiB\)", shown)
     listed = cli("ls", "told", "--server", server.url)[1]
     assert "LEAKED" in listed
     code, _, err = cli("leaks", "nobody-of-that-name", "--server", server.url)

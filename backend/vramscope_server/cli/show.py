@@ -172,7 +172,7 @@ def change_in_words(change: NextChange) -> str:
     if name is None:
         return ""
     saves = change["saves_bytes"]
-    return name if not saves else f"{name}: peak {change['of']} falls by {amount(saves)}"
+    return name if not saves else f"{name} (peak {change['of']} falls by {amount(saves)})"
 
 
 def _instead(run: RunInFull, split: Step) -> str:
