@@ -87,10 +87,11 @@ CORPUS_FILES = frozenset(
         "test_random_programs.py",
         "test_outside.py",
         "test_unchanged.py",
+        "test_try.py",
     }
 )
 """Files with one test for each case of a large corpus. CI runs a random sample of the cases, the nightly job all."""
-CORPUS_FOLDERS = frozenset({"leaks", "golden", "oom", "outside", "simulator", "unchanged"})
+CORPUS_FOLDERS = frozenset({"dryrun", "leaks", "golden", "oom", "outside", "simulator", "unchanged"})
 CI_SHARE = 0.2
 SLOW_CORPORA = {"outside": 0.5}
 """Factor on the share of corpora whose cases are whole trainings of five to ten seconds."""

@@ -143,7 +143,11 @@ def print_answer(found: AttemptsAnswer) -> None:
     if not found["alone"]:
         return
     marks = _marks(rows)
-    print_table(out, COLUMNS, [_cells(row, marks) for row in rows])
+    names = _short_names(rows)
+    print_table(out, COLUMNS, [_cells(row, marks, name) for row, name in zip(rows, names, strict=True)])
+    for row, name in zip(rows, names, strict=True):
+        if name != _title(row):
+            out.print(Text(f"{name}: {_title(row)}"))
     if found["smallest"] is not None:
         out.print(Text(f"\nto write for {_title(found['smallest'])}:"))
         for line in found["smallest"]["lines"]:
@@ -165,14 +169,23 @@ def _title(row: AttemptRow) -> str:
     return " + ".join(row["changes"]) or "no change"
 
 
+def _short_names(rows: Sequence[AttemptRow]) -> list[str]:
+    """Names for the table: sets of changes are numbered, and listed below it."""
+    names, sets = [], 0
+    for row in rows:
+        sets += len(row["changes"]) > 1
+        names.append(f"together {sets}" if len(row["changes"]) > 1 else _title(row))
+    return names
+
+
 def _marks(rows: Sequence[AttemptRow]) -> dict[str, int]:
     """Number what the rows assume."""
     texts = dict.fromkeys(text for row in rows for text in row["assumptions"])
     return {text: number for number, text in enumerate(texts, 1)}
 
 
-def _cells(row: AttemptRow, marks: dict[str, int]) -> list[str | Text]:
-    title = _title(row) + "".join(f" [{marks[text]}]" for text in row["assumptions"])
+def _cells(row: AttemptRow, marks: dict[str, int], name: str) -> list[str | Text]:
+    title = name + "".join(f" [{marks[text]}]" for text in row["assumptions"])
     if row["answer"] is None:
         return [title, "", "", "", "", row["state"], row["reason"]]
     return [

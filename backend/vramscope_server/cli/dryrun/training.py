@@ -94,15 +94,22 @@ class Trial:
 
 
 def train(plan: Plan, card: Card, total_bytes: int, context_bytes: int) -> Trial:
-    """Run the command once. Its output goes to stderr."""
+    """Run the command once. Its output goes to stderr; with changes only the end of it, and only if it fails."""
     run_id = secrets.token_hex(8)
-    with tempfile.TemporaryDirectory(prefix="vramscope-dryrun-") as folder:
+    with tempfile.TemporaryDirectory(prefix="vramscope-dryrun-") as folder, tempfile.TemporaryFile() as kept:
+        output = kept if plan.changes else sys.stderr
         environment = _environment(plan, card, Path(folder), run_id)
         environment["EMULATED_GPU_TOTAL_MEM"] = str(total_bytes)
         environment["EMULATED_GPU_CONTEXT_MEM"] = str(context_bytes)
         # In its own session, so that all of its processes can be ended together.
         try:
-            training = subprocess.Popen(plan.command, env=environment, stdout=sys.stderr, start_new_session=True)
+            training = subprocess.Popen(
+                plan.command,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT if plan.changes else None,
+                start_new_session=True,
+            )
         except OSError as fault:
             name = plan.command[0]
             hint = f"; did you mean: python {name}" if name.endswith(".py") else ""
@@ -115,6 +122,9 @@ def train(plan: Plan, card: Card, total_bytes: int, context_bytes: int) -> Trial
         finally:
             _end_all(training)
         reports = _reports(Path(folder))
+        if plan.changes and training.returncode:
+            kept.seek(max(0, kept.seek(0, os.SEEK_END) - MOST_OUTPUT_BYTES))
+            print(kept.read().decode(errors="replace"), file=sys.stderr, flush=True)
     try:
         run: RunAnswer | None = ask(plan.server, f"/runs/{run_id}")
     except Failure:
@@ -137,6 +147,10 @@ def train(plan: Plan, card: Card, total_bytes: int, context_bytes: int) -> Trial
         run,
         _most_of_one_rank(reports),
     )
+
+
+MOST_OUTPUT_BYTES: Final = 2000
+"""Bytes of a changed program's output that are shown if it fails."""
 
 
 def tell(sentence: str) -> None:
