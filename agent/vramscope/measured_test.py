@@ -12,12 +12,19 @@ from typing import Any, Final
 
 import msgspec
 
+from vramscope.leaks.policy import POLICY
 from vramscope.measurement import measure
 from vramscope.process.frames import is_library
+from vramscope.protocol.leak_notes import is_leak, is_note, is_on_host
+from vramscope.protocol.messages import Leak
+from vramscope.session import Session
+from vramscope.settings import Settings
 
 MOST_EVENTS: Final = 1_000_000
 """Maximum number of allocator events that are recorded. If there are more, the lines of the first ones are missing."""
 MOST_LINES: Final = 50
+LEAST_STEPS: Final = POLICY.always_scan_until + 1
+"""Optimizer steps from which a test tells whether it leaks."""
 
 
 class LineMemory(msgspec.Struct, frozen=True):
@@ -31,6 +38,16 @@ class LineMemory(msgspec.Struct, frozen=True):
     bytes: int
 
 
+class FoundLeak(msgspec.Struct, frozen=True):
+    """A variable that retains more memory with each step."""
+
+    name: str
+    file: str | None
+    line: int | None
+    held_bytes: int
+    advice: str
+
+
 class TestMemory(msgspec.Struct, frozen=True):
     """What a test needed on its device."""
 
@@ -40,10 +57,39 @@ class TestMemory(msgspec.Struct, frozen=True):
     """Times that the allocator had to give back its cached blocks to fulfil a request."""
     lines: list[LineMemory] = []
     """At the peak, most bytes first."""
+    leaks: list[FoundLeak] | None = None
+    """None: they were not searched for, or too few steps ended."""
+    steps: int = 0
+    """Optimizer steps that ended, if leaks were searched for."""
 
 
-def measured(test: Callable[[], object]) -> TestMemory:
+def measured(test: Callable[[], object], *, find_leaks: bool = False) -> TestMemory:
     """Call the test and measure it. Its exceptions pass. Recording the stacks slows each allocation by some 10 µs."""
+    if not find_leaks:
+        return _measured(test)
+    session = Session()
+    settings, _ = Settings.for_training(windows=False, profile=False, techniques=False, loss=False)
+    session.open(None, settings, None, sends=False)
+    try:
+        memory = _measured(test)
+    finally:
+        found = {(leak.kind, leak.name): leak for leak in session.leaks}
+        session.close()
+    found |= {(leak.kind, leak.name): leak for leak in session.leaks}  # the end of a run is evidence, too
+    steps = session.ended_steps
+    leaks = [_found(leak) for leak in found.values() if _counts(leak, memory.peak_allocated_bytes)]
+    return msgspec.structs.replace(memory, leaks=leaks if steps >= LEAST_STEPS else None, steps=steps)
+
+
+def _counts(leak: Leak, peak_bytes: int) -> bool:
+    return is_leak(leak) and not is_note(leak, peak_bytes) and not is_on_host(leak)
+
+
+def _found(leak: Leak) -> FoundLeak:
+    return FoundLeak(leak.name, leak.file, leak.line, leak.held_bytes, leak.advice)
+
+
+def _measured(test: Callable[[], object]) -> TestMemory:
     import torch
 
     torch.cuda.init()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from vramscope.guard import guarded
-from vramscope.protocol import series
+from vramscope.protocol import messages, series
 from vramscope.session_parts import SessionParts
 from vramscope.steps.phase import BACKWARD, FORWARD, OPTIMIZER
 
@@ -18,6 +18,16 @@ class Session(SessionParts):
 
     No method raises, and none waits for the network, except :meth:`close`, for a few seconds at most.
     """
+
+    @property
+    def leaks(self) -> Sequence[messages.Leak]:
+        """Findings of the newest scan, notes included."""
+        return self._leaks
+
+    @property
+    def ended_steps(self) -> int:
+        """Optimizer steps that have ended."""
+        return self._clock.step if self._clock is not None else 0
 
     @guarded("the end of a step")
     def step(self) -> None:

@@ -119,6 +119,59 @@ def test_a_baseline_is_stored_and_a_failure_names_the_line(suite, tmp_path: Path
     assert "+8.0 MiB  model.py:7 work: more = torch.zeros(8" in said
 
 
+LEAKY = """
+import pytest
+import torch
+from torch import nn
+
+history = []
+
+
+def train(steps, keep):
+    model = nn.Linear(256, 256).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        loss = model(torch.randn(1024, 256, device="cuda")).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if keep:
+            history.append(loss)
+
+
+@pytest.mark.gpu_memory(leaks=0)
+def test_clean():
+    train(14, keep=False)
+
+
+@pytest.mark.gpu_memory(leaks=0)
+def test_leaks():
+    train(14, keep=True)
+
+
+@pytest.mark.gpu_memory(leaks=1)
+def test_leaks_as_allowed():
+    train(14, keep=True)
+
+
+@pytest.mark.gpu_memory(leaks=0)
+def test_too_short():
+    train(3, keep=True)
+"""
+
+
+@pytest.mark.gpu
+def test_a_leak_fails_a_test_with_its_line_and_fix(suite, tmp_path: Path) -> None:
+    said = suite(LEAKY)
+    assert re.search(r"2 failed, 2 passed", said), said
+    line = 1 + next(n for n, text in enumerate(LEAKY.splitlines()) if "history.append" in text)
+    assert "1 leak found:" in said
+    assert re.search(rf"history \([^)]*test_memory\.py:{line}\) retains .* Fix: keep the number", said), said
+    assert "leaks are not known: 3 optimizer steps ended, and 12 or more tell whether memory leaks" in said
+    for passed in ("test_clean", "test_leaks_as_allowed"):
+        assert f"PASSED test_memory.py::{passed}" in said
+
+
 def marker(*args: Any, **kwargs: Any) -> pytest.Mark:
     return pytest.mark.gpu_memory(*args, **kwargs).mark
 
@@ -138,6 +191,7 @@ def test_a_marker_is_read() -> None:
         (marker(card="l5"), "card l5 is not known"),
         (marker(tolerance=2), "tolerance=2"),
         (marker(retries=-1), "retries=-1"),
+        (marker(leaks="none"), "leaks='none'"),
         (marker(retries=True), "retries=True"),
     ],
 )

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from vramscope.measured_test import LineMemory, TestMemory
+from vramscope.measured_test import LEAST_STEPS, LineMemory, TestMemory
 from vramscope_server.analysis.number_format import amount, percent
 from vramscope_server.cli.client import Failure
 from vramscope_server.cli.dryrun.libraries import libraries_for, torch_of
@@ -34,6 +34,21 @@ class TooMuchMemory(Exception):
 
 class ChildFailed(Exception):
     """The test failed in the child process, by itself."""
+
+
+def _check_leaks(memory: TestMemory, most: int) -> None:
+    """Raise TooMuchMemory for more leaks than that, or if too few steps ended to tell."""
+    if memory.leaks is None:
+        raise TooMuchMemory(
+            f"leaks are not known: {memory.steps} optimizer steps ended, and {LEAST_STEPS} or more tell whether memory leaks"
+        )
+    if len(memory.leaks) <= most:
+        return
+    rows = [f"{len(memory.leaks)} leak{'s' if len(memory.leaks) > 1 else ''} found:"]
+    for leak in memory.leaks:
+        place = "" if leak.file is None else f" ({leak.file}:{leak.line})"
+        rows.append(f"  {leak.name}{place} retains {amount(leak.held_bytes)}. Fix: {leak.advice}")
+    raise TooMuchMemory("\n".join(rows))
 
 
 class EmulatedTest(pytest.Item):
@@ -67,7 +82,7 @@ class EmulatedTest(pytest.Item):
         known = baselines.read(name)
         if self.config.getoption("--gpu-memory-update"):
             baselines.store(name, self._baseline(torch, memory))
-        elif self.limits.peak_bytes is None:
+        elif self.limits.peak_bytes is None and (known is not None or self.limits.leaks is None):
             self._compare(memory, known, torch)
         if self.limits.peak_bytes is not None and memory.peak_allocated_bytes > self.limits.peak_bytes:
             raise TooMuchMemory(
@@ -77,6 +92,8 @@ class EmulatedTest(pytest.Item):
         if self.limits.retries is not None and memory.retries > self.limits.retries:
             times = f"{memory.retries} time{'s' if memory.retries > 1 else ''}"
             raise TooMuchMemory(f"the allocator gave back its cached memory {times} to fulfil a request")
+        if self.limits.leaks is not None:
+            _check_leaks(memory, self.limits.leaks)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, (TooMuchMemory, ChildFailed, Failure, ValueError)):
@@ -98,6 +115,7 @@ class EmulatedTest(pytest.Item):
                 CHILD: str(report),
                 "LD_PRELOAD": " ".join([*map(str, libraries), *os.environ.get("LD_PRELOAD", "").split()]),
                 "TRITON_LIBCUDA_PATH": str(libraries[0].parent),
+                "VRAMSCOPE_SPOOL_DIR": str(Path(folder) / "spool"),
                 "EMULATED_GPU_LEDGER": str(Path(folder) / "ledger"),
                 "EMULATED_GPU_NAME": self.limits.card.name,
                 "EMULATED_GPU_CAPABILITY": str(self.limits.card.capability),

@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        'gpu_memory(peak=None, card="h100", tolerance="2 %", retries=None): run the test on an emulated GPU, and fail above '
+        'gpu_memory(peak=None, card="h100", tolerance="2 %", retries=None, leaks=None): run the test on an emulated GPU, and fail above '
         "this peak of allocated memory, or above the stored baseline",
     )
 

@@ -13,7 +13,7 @@ from vramscope_server.cli.dryrun.cards import Card, card_named
 from vramscope_server.cli.sizes import size_in_bytes
 
 SHARE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*%")
-NAMES: Final = ("peak", "card", "tolerance", "retries")
+NAMES: Final = ("peak", "card", "tolerance", "retries", "leaks")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Limits:
     """Share by which the peak may exceed the baseline."""
     retries: int | None
     """Most retries of the allocator; None: any number."""
+    leaks: int | None
+    """Most leaks; None: they are not searched for."""
 
     @classmethod
     def of(cls, mark: pytest.Mark) -> Limits:
@@ -39,10 +41,16 @@ class Limits:
             card = card_named(str(given.get("card", "h100")))
         except Failure as failure:
             raise pytest.UsageError(f"gpu_memory: {str(failure).removeprefix('--')}") from failure
-        peak, retries = given.get("peak"), given.get("retries")
-        if retries is not None and (not isinstance(retries, int) or isinstance(retries, bool) or retries < 0):
-            raise pytest.UsageError(f"gpu_memory: retries={retries!r} is not a whole number from 0 on")
-        return cls(card, None if peak is None else _bytes(peak), _share(given.get("tolerance", "2 %")), retries)
+        peak = given.get("peak")
+        retries, leaks = (_count(given, name) for name in ("retries", "leaks"))
+        return cls(card, None if peak is None else _bytes(peak), _share(given.get("tolerance", "2 %")), retries, leaks)
+
+
+def _count(given: dict[str, Any], name: str) -> int | None:
+    value = given.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise pytest.UsageError(f"gpu_memory: {name}={value!r} is not a whole number from 0 on")
+    return value
 
 
 def _bytes(value: Any) -> int:
