@@ -31,7 +31,7 @@ LAYERS = (
 )
 # Packages of one layer that may import one another; nothing else may.
 WITHIN_A_LAYER = {
-    ("notebook", "measurement"), ("measured_test", "measurement"),
+    ("notebook", "measurement"), ("measured_test", "measurement"), ("measured_test", "session"),
     ("agent", "session"), ("session", "session_parts"), ("session_parts", "session"), ("oom", "leaks"), ("memory", "steps"),
     ("steps", "memory"), ("process", "guard"), ("process", "settings"), ("integrations", "sampling"),
 }  # fmt: skip

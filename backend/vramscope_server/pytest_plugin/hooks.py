@@ -26,8 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        'gpu_memory(peak=None, card="h100", tolerance="2 %", retries=None, leaks=None): run the test on an emulated GPU, and fail above '
-        "this peak of allocated memory, or above the stored baseline",
+        'gpu_memory(peak=None, card="h100", tolerance="2 %", retries=None, leaks=None): run the test on an emulated GPU, and fail '
+        "above this peak of allocated memory, or above the stored baseline",
     )
 
 
