@@ -5,6 +5,8 @@ import { fill, h } from "vramscope/dom.js";
 import { bytes, isKnown } from "vramscope/format.js";
 import { withCode } from "vramscope/parts/ui.js";
 
+/** Delay of the request, which may replay a recording for seconds: the charts come first. */
+const CHARTS_FIRST_MS = 1000;
 const BUTTONS = {
   "/oom": "See all remedies",
   "/leaks": "See the leak",
@@ -28,6 +30,8 @@ export class NextChange {
     }
     if (!this.element.childNodes.length)
       fill(this.element, h("p", { class: "muted" }, "Looking for the change that is most worth trying…"));
+    await new Promise((resolve) => setTimeout(resolve, CHARTS_FIRST_MS));
+    if (key !== this.key) return;
     try {
       const change = await api.nextChange(run.run_id);
       if (key === this.key) fill(this.element, drawn(change));
