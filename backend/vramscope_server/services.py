@@ -11,6 +11,7 @@ from typing import Final
 
 from vramscope_server.answers.runs import RunRow
 from vramscope_server.intake import Intake
+from vramscope_server.latest_samples import LatestSamples
 from vramscope_server.live_events import LiveEvents
 from vramscope_server.notifications import Notifier, targets_of
 from vramscope_server.proxy_users import ProxyUsers
@@ -42,6 +43,7 @@ class Services:
         targets = targets_of(settings.notify)
         self.database = Database(settings.database_url, synchronous=settings.synchronous)
         self.live_events = LiveEvents()
+        self.latest_samples = LatestSamples()
         self.compactor = Compactor(self.database)
         self.address: str | None = None
         self.notifier = Notifier(targets, self.database, lambda: settings.public_url or self.address)
@@ -85,6 +87,7 @@ class Services:
 
     def _publish(self, stored: Sequence[BatchNews], runs: Sequence[RunRow]) -> None:
         self.live_events.publish(stored, runs)
+        self.latest_samples.publish(stored, runs)
         self.notifier.publish(stored, runs)
 
     def close(self) -> None:

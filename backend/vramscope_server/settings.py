@@ -98,6 +98,12 @@ class Settings(BaseSettings):
     public_url: str | None = Field(
         default=None, description="Address of the pages in messages; by default the one that the server listens on."
     )
+    metrics_ranks: int = Field(
+        default=500,
+        ge=0,
+        le=10_000,
+        description="Maximum number of ranks with metrics of their own in `/metrics`; those of the newest runs come first.",
+    )
     queue_bytes: int = Field(
         default=24 * 1024 * 1024,
         ge=8 * 1024 * 1024,

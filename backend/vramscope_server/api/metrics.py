@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from vramscope_server.api.requested_range import reader
+from vramscope_server.api.run_metrics import run_metrics
 from vramscope_server.services import Services
 from vramscope_server.store.run_queries import counts_by_state
 
@@ -29,6 +30,7 @@ class _ServerMetrics(Collector):
         with reader(self._request) as connection:
             used = services.database.used_bytes(connection)
             states = counts_by_state(connection)
+            of_runs = run_metrics(connection, services.latest_samples, services.settings.metrics_ranks)
         runs = GaugeMetricFamily("vramscope_runs", "Runs by state, of the caller's projects.", labels=["state"])
         for state in (*STATES, *sorted(states.keys() - {*STATES})):
             runs.add_metric([state], states.get(state, 0))
@@ -56,6 +58,7 @@ class _ServerMetrics(Collector):
             GaugeMetricFamily("vramscope_database_bytes", "Bytes of the database in use.", value=used),
             GaugeMetricFamily("vramscope_writable", "1 if data can be stored.", value=services.writer.trouble is None),
             runs,
+            *of_runs,
         ]
 
 
