@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable
@@ -15,7 +16,9 @@ from vramscope.protocol import series
 from vramscope_server.api.run_metrics import COUNTS, PEAKS, SAMPLED
 from vramscope_server.store.project_scope import ProjectScope
 
-DOCS = Path(__file__).parents[2] / "docs" / "deployment.md"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "deployment.md"
+DASHBOARD = ROOT / "backend" / "monitoring" / "grafana" / "vramscope.json"
 Start = Callable[..., RunningServer]
 Lines = dict[tuple[str, str, str, str], float]
 """Values by metric without ``vramscope_run_``, run, rank and device."""
@@ -157,3 +160,30 @@ def test_a_bound_token_sees_the_runs_of_its_projects(start_server: Start) -> Non
 def test_the_docs_name_each_metric_of_a_run() -> None:
     named = re.findall(r"^\| `vramscope_run_(\w+)`", DOCS.read_text(), re.MULTILINE)
     assert set(named) == {*SAMPLED, "device_capacity_bytes", *PEAKS, *(f"{name}_total" for name in COUNTS)}
+
+
+def test_the_dashboard_reads_metrics_and_labels_that_exist(start_server: Start) -> None:
+    server = start_server()
+    agent = Agent()
+    values = {"device_used_bytes": GIB, "gpu_utilization_percent": 50, "ooms": 1}
+    server.send(agent, agent.samples(4, **values), agent.steps(3))
+    labels: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(server.http.get(f"{server.url}/metrics").text):
+        for one in family.samples:
+            labels.setdefault(one.name, set()).update(one.labels)
+    dashboard = json.loads(DASHBOARD.read_text())
+    panels = dashboard["panels"]
+    asked = [(target["expr"], target["legendFormat"]) for panel in panels for target in panel["targets"]]
+    asked += [(one["query"]["query"], "") for one in dashboard["templating"]["list"] if one["type"] == "query"]
+    used: set[str] = set()
+    for expression, legend in asked:
+        names = re.findall(r"vramscope_\w+", expression)
+        assert names and set(names) <= labels.keys(), expression
+        filters = re.findall(r"(\w+)=~?\"", expression) + re.findall(r"\{\{(\w+)\}\}", legend)
+        filters += re.findall(r"label_values\(.*, (\w+)\)", expression)
+        assert all(set(filters) <= labels[name] for name in names), (expression, legend)
+        used.update(names)
+    assert {name for name in labels if name.startswith("vramscope_run_")} <= used, "each metric of a run is shown"
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    linked = [link["url"] for panel in panels for link in panel["fieldConfig"]["defaults"].get("links", [])]
+    assert set(linked) == {"${server}/runs/${__field.labels.run}"}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -54,7 +57,16 @@ def test_every_setting_that_the_container_sets_is_one_of_the_servers(compose):
 
 def test_the_services_are_closed_and_reached_on_loopback_only(compose):
     services = compose["services"]
-    assert set(services) == {"server", "server-postgres", "postgres", "caddy", "backup", "backup-postgres"}
+    assert set(services) == {
+        "server",
+        "server-postgres",
+        "postgres",
+        "caddy",
+        "prometheus",
+        "grafana",
+        "backup",
+        "backup-postgres",
+    }
     assert "profiles" not in services["server"]
     for name in ("server", "server-postgres"):
         service = services[name]
@@ -119,4 +131,58 @@ def test_a_backup_is_made_by_the_command_that_the_docs_name(compose):
 
 def test_every_volume_is_declared(compose):
     used = {v.partition(":")[0] for s in compose["services"].values() for v in s["volumes"]}
-    assert used == set(compose["volumes"])
+    assert {name for name in used if not name.startswith("./")} == set(compose["volumes"])
+
+
+def test_prometheus_and_grafana_are_closed_and_get_files_that_exist(compose):
+    """They refuse to start without a token or password, listen on loopback and send nothing out."""
+    for name in ("prometheus", "grafana"):
+        service = compose["services"][name]
+        assert service["profiles"] == ["monitoring"]
+        assert service["read_only"] and service["cap_drop"] == ["ALL"]
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+        assert re.fullmatch(r"[\w./-]+:v?\d+\.\d+\.\d+", service["image"]), "a version, not a tag that moves"
+        assert ":?" in service["command"][0]
+        for source, *_, mode in (v.split(":") for v in service["volumes"] if v.startswith("./")):
+            assert (ROOT / source).is_file() and mode == "ro", source
+    grafana = compose["services"]["grafana"]["environment"]
+    assert grafana["GF_ANALYTICS_REPORTING_ENABLED"] == "false" and grafana["GF_PLUGINS_PREINSTALL_DISABLED"] == "true"
+
+
+def start_of_prometheus(compose, tmp_path, **environment):
+    """Run what the container runs, with a program of that name that does nothing."""
+    (tmp_path / "prometheus").write_text('#!/bin/sh\necho started "$@"\n')
+    (tmp_path / "prometheus").chmod(0o755)
+    script = compose["services"]["prometheus"]["command"][0].replace("$$", "$").replace("/tmp/", f"{tmp_path}/")
+    words = [*compose["services"]["prometheus"]["entrypoint"], script]
+    environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def test_prometheus_starts_with_the_token_and_the_target_that_its_configuration_reads(compose, tmp_path):
+    config = yaml.safe_load((ROOT / "backend" / "monitoring" / "prometheus.yml").read_text())
+    [job] = config["scrape_configs"]
+    refused = start_of_prometheus(compose, tmp_path, METRICS_TOKEN="", TARGET="server:8265")
+    assert refused.returncode != 0 and "METRICS_TOKEN" in refused.stderr and not refused.stdout
+    done = start_of_prometheus(compose, tmp_path, METRICS_TOKEN="a'b$c", TARGET="server:8265")
+    assert done.returncode == 0 and "--config.file=/etc/prometheus/prometheus.yml" in done.stdout, done.stderr
+    token = tmp_path / Path(job["authorization"]["credentials_file"]).name
+    assert token.read_text() == "a'b$c" and token.stat().st_mode & 0o077 == 0
+    [targets] = job["file_sd_configs"][0]["files"]
+    assert yaml.safe_load((tmp_path / Path(targets).name).read_text()) == [{"targets": ["server:8265"]}]
+
+
+def test_grafana_finds_its_data_source_and_dashboards(compose):
+    folder = ROOT / "backend" / "monitoring" / "grafana"
+    [source] = yaml.safe_load((folder / "datasources.yml").read_text())["datasources"]
+    [provider] = yaml.safe_load((folder / "dashboards.yml").read_text())["providers"]
+    assert source["url"] == "http://prometheus:9090" and "prometheus" in compose["services"]
+    mounted = [v.split(":")[1] for v in compose["services"]["grafana"]["volumes"]]
+    assert f"{provider['options']['path']}/vramscope.json" in mounted
+    assert {
+        "/etc/grafana/provisioning/datasources/vramscope.yml",
+        "/etc/grafana/provisioning/dashboards/vramscope.yml",
+    } <= {*mounted}
+    dashboard = json.loads((folder / "vramscope.json").read_text())
+    (default,) = [one for one in dashboard["templating"]["list"] if one["name"] == "datasource"]
+    assert default["current"]["value"] == source["uid"]
