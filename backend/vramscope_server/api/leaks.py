@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
 from fastapi import APIRouter, Request, Response
-from sqlalchemy.engine import Connection
 
-from vramscope.protocol import series
 from vramscope_server.analysis.leaks.leaked_allocations import CannotTell
-from vramscope_server.analysis.leaks.verdict_text import emptied_words, fits_when_full, kind_words, leak_verdict
-from vramscope_server.analysis.series.trend import Trend, models_slope, trend, until_full, work_grows
+from vramscope_server.analysis.leaks.verdict_text import emptied_words, kind_words, leak_verdict
 from vramscope_server.answers.leaks import FixEffect, Floor, Leak, LeakInWords, LeakReplay, LeakReport, LeakScan
-from vramscope_server.answers.shared_parts import Damage as DamagedRows
 from vramscope_server.api.problems import BadRecording, NotFound
 from vramscope_server.api.recording_request import readable
 from vramscope_server.api.requested_range import (
@@ -23,7 +18,6 @@ from vramscope_server.api.requested_range import (
     To,
     checked_range,
     damage_rows,
-    floats,
     reader,
     require_rank_device,
     require_run,
@@ -34,18 +28,16 @@ from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact, list_artifacts
 from vramscope_server.store.leaks import merge_filling, merge_leaks, retained_bytes
 from vramscope_server.store.list_row import seconds
+from vramscope_server.store.memory_floor import MemoryFloor, growth_of_models, memory_floor
 from vramscope_server.store.run_queries import load_scans
 from vramscope_server.store.run_states import display_skew_ns
-from vramscope_server.store.series_reader import Damage, RankDevice, load_columns
+from vramscope_server.store.series_reader import RankDevice
 from vramscope_server.store.stored_rows import StoredRun
 
 router = APIRouter(tags=["leaks"])
 
 _MOST_TRIED: Final = 8
 """Maximum number of recordings that are opened to find one with a leak's allocations."""
-
-_RECENT: Final = 0.1
-"""Share of the steps whose highest peak counts as the peak of now."""
 
 
 @router.get("/runs/{run}/leaks", summary="Leaks of a run", responses=answers_with(LeakReport))
@@ -58,34 +50,25 @@ def get_leaks(
         record = require_run(connection, run)
         place = require_rank_device(connection, record, rank, device)
         looked = load_scans(connection, record)
-        fit, damaged = _fit(connection, record, place, *window.bounds(record, place))
-        of_models = _models_slope(connection, record, place, fit)
-        peaks = _fit_of_peaks(connection, record, place, *window.bounds(record, place))
-        used_bytes = _used_bytes(connection, record, place)
-        outside_bytes = _outside_bytes(connection, record, place)
-    scans_of = {rank: found.scan for rank, found in looked.items()}
+        scans_of = {rank: found.scan for rank, found in looked.items()}
+        merged = merge_leaks(scans_of, record.peak_allocated_bytes)
+        measured = memory_floor(connection, record, place, merged, *window.bounds(record, place))
+        of_models = growth_of_models(connection, record, place, measured.fit)
     leaks: list[LeakInWords] = [
-        {**leak, "kind_words": kind_words(leak), "emptied": emptied_words(leak)}
-        for leak in merge_leaks(scans_of, record.peak_allocated_bytes)
+        {**leak, "kind_words": kind_words(leak), "emptied": emptied_words(leak)} for leak in merged
     ]
-    named = any(not leak["on_host"] for leak in leaks)
-    work = fit is not None and peaks is not None and work_grows(fit, peaks) and not named
-    floor = _floor(record, place, fit, used_bytes, outside_bytes, damage_rows(damaged, place))
-    if work or fits_when_full(leaks, floor["room_bytes"]):
-        floor["steps_to_out_of_memory"] = None
-        floor["steps_to_out_of_memory_at_least"] = None
-        floor["seconds_to_out_of_memory"] = None
+    floor = _floor(record, place, measured)
     verdict = leak_verdict(
         leaks,
         looked=bool(looked),
         steps=record.last_step or 0,
         ended=record.state != "running",
-        floor=fit,
+        floor=measured.fit,
         steps_left=floor["steps_to_out_of_memory"],
         seconds_left=floor["seconds_to_out_of_memory"],
         ran_out_step=floor["ran_out_step"],
         models_slope=of_models,
-        growing_peaks=peaks if work else None,
+        growing_peaks=measured.peaks,
         ran_out=bool(record.out_of_memory or record.oom_records),
         filling=merge_filling(scans_of.values()),
         not_scanned=next((found.scan.not_scanned for found in looked.values() if found.scan.not_scanned), ""),
@@ -190,109 +173,8 @@ def _effect(services: Services, stored: StoredArtifact, leak: Leak) -> FixEffect
     }
 
 
-def _fit(
-    connection: Connection, run: StoredRun, place: RankDevice, first: int | None, last: int | None
-) -> tuple[Trend | None, list[Damage]]:
-    """The fit of the floor in a window of steps, and what of it cannot be read."""
-    columns = load_columns(
-        connection,
-        run,
-        place,
-        "steps",
-        ["after_step_bytes"],
-        x="step",
-        first=first,
-        last=last,
-        since_ns=place.started_ns,
-    )
-    x, after_step_bytes = columns.columns["step"].astype(np.float64), floats(columns.columns["after_step_bytes"])
-    return trend(x, after_step_bytes, on_host=place.device == series.CPU), columns.damaged
-
-
-def _models_slope(connection: Connection, run: StoredRun, place: RankDevice, fit: Trend | None) -> float | None:
-    """Bytes per step that parameters, gradients, buffers and optimizer state grow by, if they are what the floor rises by."""
-    if fit is None:
-        return None
-    names = [f"end_{category}_bytes" for category in ("parameters", "gradients", "buffers", "optimizer")]
-    columns = load_columns(
-        connection,
-        run,
-        place,
-        "steps",
-        [*names, "after_step_bytes"],
-        x="step",
-        first=int(fit.first),
-        last=int(fit.last),
-        since_ns=place.started_ns,
-    )
-    models = np.sum([floats(columns.columns[name]) for name in names], axis=0)
-    return models_slope(
-        columns.columns["step"].astype(np.float64),
-        models,
-        floats(columns.columns["after_step_bytes"]),
-        fit.last - fit.first,
-    )
-
-
-def _fit_of_peaks(
-    connection: Connection, run: StoredRun, place: RankDevice, first: int | None, last: int | None
-) -> Trend | None:
-    """The fit of the highest allocated memory of each step."""
-    names = ["peak_allocated_bytes"]
-    columns = load_columns(
-        connection, run, place, "steps", names, x="step", first=first, last=last, since_ns=place.started_ns
-    )
-    return trend(columns.columns["step"].astype(np.float64), floats(columns.columns[names[0]]))
-
-
-def _used_bytes(connection: Connection, run: StoredRun, place: RankDevice) -> int | None:
-    """What the newest steps need at their peak, whatever window is shown; where that is not known, at their floor."""
-    newest = run.last_step or 0
-    columns = load_columns(
-        connection,
-        run,
-        place,
-        "steps",
-        ["peak_allocated_bytes", "after_step_bytes"],
-        x="step",
-        first=round(newest * (1 - _RECENT)),
-        since_ns=place.started_ns,
-    )
-    tops = (
-        int(columns.columns[name].max(initial=series.UNKNOWN)) for name in ("peak_allocated_bytes", "after_step_bytes")
-    )
-    return next((top for top in tops if top != series.UNKNOWN), None)
-
-
-def _outside_bytes(connection: Connection, run: StoredRun, place: RankDevice) -> int | None:
-    """What of the device is not PyTorch's, by its newest sample: CUDA's context, libraries, other processes. None: not known."""
-    names = ["device_used_bytes", "reserved_bytes"]
-    for first in (round((run.last_step or 0) * (1 - _RECENT)), None):
-        columns = load_columns(
-            connection, run, place, "samples", names, x="step", first=first, since_ns=place.started_ns
-        )
-        used, reserved = (columns.columns[name] for name in names)
-        known = np.flatnonzero((used != series.UNKNOWN) & (reserved != series.UNKNOWN))
-        if len(known):
-            return max(0, int(used[known[-1]] - reserved[known[-1]]))
-    return None
-
-
-def _floor(
-    run: StoredRun,
-    place: RankDevice,
-    fit: Trend | None,
-    used_bytes: int | None,
-    outside_bytes: int | None,
-    damaged: list[DamagedRows],
-) -> Floor:
-    known_room = place.capacity_bytes is not None and used_bytes is not None
-    # What is outside is not known without NVML: then the room is too large by CUDA's context, some 500 MiB.
-    room = place.capacity_bytes - used_bytes - (outside_bytes or 0) if known_room else None  # type: ignore[operator]
-    # A run that has ended does not run out any more.
-    steps_left, soonest = until_full(fit, room) if run.state == "running" else (None, None)
-    step_seconds = seconds(run.step_median_ns)
-    known = steps_left is not None and step_seconds is not None
+def _floor(run: StoredRun, place: RankDevice, measured: MemoryFloor) -> Floor:
+    fit = measured.fit
     died = run.state == "failed" and "OutOfMemory" in (run.error_type or "")
     return {
         "rank": place.rank,
@@ -306,11 +188,11 @@ def _floor(
         "smallest_detectable_bytes_per_step": None if fit is None else fit.margin,
         "growing": None if fit is None or fit.rises_in_jumps else fit.growing,
         "capacity_bytes": place.capacity_bytes,
-        "outside_bytes": outside_bytes,
-        "room_bytes": room,
-        "steps_to_out_of_memory": steps_left,
-        "steps_to_out_of_memory_at_least": soonest,
-        "seconds_to_out_of_memory": steps_left * step_seconds if known else None,  # type: ignore[operator]
-        "damaged": damaged,
+        "outside_bytes": measured.outside_bytes,
+        "room_bytes": measured.room_bytes,
+        "steps_to_out_of_memory": measured.forecast.steps,
+        "steps_to_out_of_memory_at_least": measured.forecast.steps_at_least,
+        "seconds_to_out_of_memory": measured.forecast.seconds,
+        "damaged": damage_rows(measured.damaged, place),
         "ran_out_step": (run.last_step or 0) + 1 if died else None,
     }

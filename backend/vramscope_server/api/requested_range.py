@@ -27,7 +27,14 @@ from vramscope_server.store.list_row import run_row
 from vramscope_server.store.project_scope import scoped
 from vramscope_server.store.run_queries import UnknownRun, find_run, scalars_of_rank
 from vramscope_server.store.scalars import SCALARS, loss_name, numbers
-from vramscope_server.store.series_reader import Damage, RankDevice, UnknownRankDevice, find_rank_device, load_columns
+from vramscope_server.store.series_reader import (
+    Damage,
+    RankDevice,
+    UnknownRankDevice,
+    find_rank_device,
+    floats,
+    load_columns,
+)
 from vramscope_server.store.stored_rows import StoredRun
 
 if TYPE_CHECKING:
@@ -267,13 +274,6 @@ def _stream_window(
         all_rows={} if buckets is None else thinned.columns,
         damaged=damage_rows(thinned.damaged, place),
     )
-
-
-def floats(values: IntArray) -> FloatArray:
-    """Whole numbers of the wire as floats; unknown becomes NaN."""
-    out = values.astype(np.float64)
-    out[values == series.UNKNOWN] = np.nan
-    return out
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import series
-from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.array_types import FloatArray, IntArray
 from vramscope_server.store import columns as codec
 from vramscope_server.store.run_states import display_skew_ns
 from vramscope_server.store.scalars import SCALARS
@@ -138,3 +138,10 @@ def load_columns(
         order = np.argsort(along, kind="stable")
         columns = {name: values[order] for name, values in columns.items()}
     return Loaded(columns, damaged)
+
+
+def floats(values: IntArray) -> FloatArray:
+    """Whole numbers of the wire as floats; unknown becomes NaN."""
+    out = values.astype(np.float64)
+    out[values == series.UNKNOWN] = np.nan
+    return out

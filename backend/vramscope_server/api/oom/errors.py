@@ -13,10 +13,9 @@ from vramscope.protocol.oom_record import MESSAGE_EVENT, SURVIVED_EVENT
 from vramscope_server.analysis.oom.lost_run import lost_run
 from vramscope_server.answers.oom import OomError, OomRank, Vanished
 from vramscope_server.answers.run_detail import RunInFull
-from vramscope_server.api.requested_range import floats
 from vramscope_server.store.artifacts import StoredArtifact, list_artifacts
 from vramscope_server.store.run_states import display_skew_ns
-from vramscope_server.store.series_reader import UnknownRankDevice, find_rank_device, load_columns
+from vramscope_server.store.series_reader import UnknownRankDevice, find_rank_device, floats, load_columns
 from vramscope_server.store.stored_rows import StoredRun
 
 BYSTANDER_SECONDS: Final = 900.0

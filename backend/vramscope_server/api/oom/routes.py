@@ -27,13 +27,13 @@ from vramscope_server.api.oom.errors import errors_of, fatal_of, lost_run_of, ra
 from vramscope_server.api.oom.explained import ErrorOfRun, Explained
 from vramscope_server.api.oom.other_runs import other_runs
 from vramscope_server.api.problems import BadRecording, NotFound
-from vramscope_server.api.requested_range import floats, reader, require_run
+from vramscope_server.api.requested_range import reader, require_run
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact, find_artifact, read_artifact
 from vramscope_server.store.run_detail import run_in_full
-from vramscope_server.store.series_reader import UnknownRankDevice, find_rank_device, load_columns
+from vramscope_server.store.series_reader import UnknownRankDevice, find_rank_device, floats, load_columns
 from vramscope_server.store.stored_rows import StoredRun
 from vramscope_server.whatif_jobs import Progress, TooMany, Work
 
