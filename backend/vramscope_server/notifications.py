@@ -167,6 +167,12 @@ class Notifier:
                 with contextlib.suppress(queue.Full):
                     self._queue.put_nowait(row)
 
+    def send(self, message: Message, page: str) -> None:
+        """Queue a message for each target, with a link to a page."""
+        linked = message._replace(body=f"{message.body}\n{self._address() or ''}{page}")
+        for target in self.targets:
+            target.put(linked)
+
     def send_test(self) -> None:
         """Send a message to each target now. ``targets`` then has the results."""
         for target in self.targets:
@@ -184,9 +190,7 @@ class Notifier:
             for kind, message in messages_of(row, rules).items():
                 if kind not in known:
                     known.add(kind)
-                    linked = message._replace(body=f"{message.body}\n{self._address() or ''}/runs/{row['run_id']}")
-                    for target in self.targets:
-                        target.put(linked)
+                    self.send(message, f"/runs/{row['run_id']}")
 
 
 def targets_of(urls: Sequence[str]) -> list[Target]:

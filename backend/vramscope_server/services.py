@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from vramscope_server.answers.runs import RunRow
+from vramscope_server.forecast_watch import ForecastWatch
 from vramscope_server.intake import Intake
 from vramscope_server.latest_samples import LatestSamples
 from vramscope_server.live_events import LiveEvents
@@ -47,6 +48,7 @@ class Services:
         self.compactor = Compactor(self.database)
         self.address: str | None = None
         self.notifier = Notifier(targets, self.database, lambda: settings.public_url or self.address)
+        self.forecast_watch = ForecastWatch(self.database, self.notifier)
         self.writer = Writer(
             self.database,
             lost_after_seconds=settings.lost_after_seconds,
@@ -77,6 +79,7 @@ class Services:
             unless_started.callback(self.close)
             self.writer.start()
             self.notifier.start()
+            self.forecast_watch.start()
             self.compactor.start(self.writer)
             self.retention.start()
             self.snapshots.start()
@@ -97,6 +100,7 @@ class Services:
         self.retention.close()
         self.compactor.close()
         self.writer.close()
+        self.forecast_watch.close()
         self.notifier.close()
         self.preparers.shutdown(wait=False)
         self.database.close()

@@ -14,6 +14,14 @@ const LINES = [
   ["findings", "Known pitfalls", null, 1, "", "settings known to cost memory or accuracy"],
   ["resets", "Peaks that are lower bounds", null, 1, "", "other code reset PyTorch’s peak counters"],
   ["headroom", "Headroom below", "below_fraction", 0.01, "% of the card", "capacity minus the highest use"],
+  [
+    "forecast",
+    "Out of memory within",
+    "below_seconds",
+    60,
+    "minutes",
+    "if memory after each step goes on growing at its rate; sends a message, pages do not count it",
+  ],
   ["never_needed", "Never needed above", "above_fraction", 0.01, "% of reserved", "peak reserved minus peak allocated"],
 ];
 

@@ -50,7 +50,7 @@ export class Notifications {
     };
     fill(
       this.list,
-      h("p", { class: "muted" }, "Sent once when a run fails, runs out of memory or is silent, and for alerts about leaks and headroom."),
+      h("p", { class: "muted" }, "Sent once when a run fails, runs out of memory or is silent, and for alerts about leaks, headroom and memory that runs out soon."),
       targets.map((target) => h("div", { class: "target" }, h("code", {}, target.name), state(target))),
       role !== "read" &&
         !projects &&

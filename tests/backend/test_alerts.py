@@ -36,6 +36,7 @@ def test_rules_are_kept_for_everybody_and_told_with_each_run(server: RunningServ
         ({"never_needed": {"above_fraction": "many"}}, "never_needed.above_fraction", "number"),
         ({"leaks": {"least_bytes": -1}}, "leaks.least_bytes", "greater than or equal to 0"),
         ({"leaks": {"least_bytes": 1.5}}, "leaks.least_bytes", "integer"),
+        ({"forecast": {"below_seconds": 0}}, "forecast.below_seconds", "greater than 0"),
         ({"leaks": {"on": "yes"}}, "leaks.on", "boolean"),
         ({"temperature": {"on": True}}, "temperature", "not permitted"),
         ({"out_of_memory": {"least_bytes": 1}}, "out_of_memory.least_bytes", "not permitted"),

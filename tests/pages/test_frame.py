@@ -117,6 +117,12 @@ def test_alerts_are_set_for_everybody_and_a_run_counts_by_them(page: Any, own_se
     field.fill("99")
     field.press("Enter")
     eventually(lambda: by_role.inner_text() == "Stored." and field.get_attribute("aria-invalid") is None)
+    limit = page.locator("[data-rule=forecast]").get_by_role("spinbutton")
+    assert limit.input_value() == "60", "minutes"
+    limit.fill("90")
+    limit.press("Enter")
+    rules = f"{own.url}/api/v1/alerts"
+    eventually(lambda: httpx.get(rules, trust_env=False).json()["rules"]["forecast"]["below_seconds"] == 5400)
     page.locator("[data-rule=findings]").get_by_role("checkbox").uncheck()
     eventually(lambda: not httpx.get(f"{own.url}/api/v1/alerts", trust_env=False).json()["rules"]["findings"]["on"])
     page.reload()

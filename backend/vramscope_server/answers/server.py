@@ -125,6 +125,15 @@ class NeverNeededRule(AlertRule):
     """Never needed memory counts above this share of the reserved memory."""
 
 
+class ForecastRule(TypedDict):
+    """Rule for memory that runs out soon."""
+
+    on: bool
+    """Whether a message is sent; pages do not count this alert."""
+    below_seconds: float
+    """A message is sent if the forecast time until the memory runs out is below it."""
+
+
 class AlertRules(TypedDict):
     """A rule for each alert."""
 
@@ -140,6 +149,8 @@ class AlertRules(TypedDict):
     """Free device memory at the peak."""
     never_needed: NeverNeededRule
     """Reserved memory that no step allocates."""
+    forecast: ForecastRule
+    """Memory that runs out soon at its present rate."""
 
 
 class Alerts(TypedDict):

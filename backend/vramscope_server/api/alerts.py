@@ -22,6 +22,7 @@ from vramscope_server.store.preferences import ALERT_RULES, alert_rules, change_
 router = APIRouter(tags=["server"])
 
 MOST_BYTES = 1 << 60
+MOST_SECONDS = 30 * 86400.0
 
 
 class RuleChange(BaseModel):
@@ -54,6 +55,13 @@ class NeverNeededChange(RuleChange):
     """Never needed memory counts above this share of the reserved memory."""
 
 
+class ForecastChange(RuleChange):
+    """Change of the rule for memory that runs out soon."""
+
+    below_seconds: Annotated[float, Field(gt=0, le=MOST_SECONDS)] | None = None
+    """A message is sent if the forecast time until the memory runs out is below it."""
+
+
 class AlertRuleChanges(BaseModel):
     """Changes of alert rules. A rule that is left out keeps its value."""
 
@@ -71,6 +79,8 @@ class AlertRuleChanges(BaseModel):
     """Free device memory at the peak."""
     never_needed: NeverNeededChange | None = None
     """Reserved memory that no step allocates."""
+    forecast: ForecastChange | None = None
+    """Memory that runs out soon at its present rate."""
 
 
 @router.get("/alerts", summary="Alert rules", responses=answers_with(Alerts))

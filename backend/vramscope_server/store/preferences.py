@@ -22,6 +22,7 @@ ALERT_RULES: Final[AlertRules] = {
     "resets": {"on": True},
     "headroom": {"on": False, "below_fraction": 0.05},
     "never_needed": {"on": False, "above_fraction": 0.25},
+    "forecast": {"on": True, "below_seconds": 3600.0},
 }
 """Rules of a new installation: alerts for what is wrong in itself, none for matters of taste."""
 

@@ -155,6 +155,13 @@ def load_scans(connection: Connection, run: StoredRun) -> dict[int, RankScan]:
     return {rank: RankScan(scan, skew_ns) for rank, (scan, skew_ns) in read.items() if scan is not None}
 
 
+def running_runs(connection: Connection) -> list[str]:
+    """Identifiers of the visible running runs, the newest first."""
+    seen = visible(connection, runs.c.project)
+    query = sa.select(runs.c.id).where(runs.c.state == "running", seen).order_by(runs.c.started_ns.desc())
+    return list(connection.execute(query).scalars())
+
+
 def counts_by_state(connection: Connection) -> dict[str, int]:
     """Number of visible runs by state."""
     seen = visible(connection, runs.c.project)

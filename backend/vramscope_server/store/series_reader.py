@@ -37,21 +37,37 @@ class UnknownRankDevice(LookupError):
 
 def find_rank_device(connection: Connection, run: StoredRun, rank: int | None, device: int | None) -> RankDevice:
     """The requested rank and device; by default the first ones. Raises UnknownRankDevice."""
+    places: dict[int, dict[int, RankDevice]] = {}
+    for place in list_rank_devices(connection, run):
+        places.setdefault(place.rank, {})[place.device] = place
+    if rank is None:
+        rank = min(places, default=0)
+    if rank not in places:
+        raise UnknownRankDevice("rank", rank, f"one of {', '.join(map(str, places)) or 'none'}")
+    of_rank = places[rank]
+    if device is None:
+        device = next(iter(of_rank))
+    if device not in of_rank:
+        raise UnknownRankDevice("device", device, f"one of {', '.join(map(str, of_rank))}")
+    return of_rank[device]
+
+
+def list_rank_devices(connection: Connection, run: StoredRun, *, live: bool = False) -> list[RankDevice]:
+    """All devices of all ranks, by rank; a rank without devices has the CPU.
+
+    live   only of ranks whose newest session runs
+    """
     joined = sa.select(ranks.c.rank, sessions.c.skew_ns, sessions.c.attached, sessions.c.started_ns)
     joined = joined.join(sessions, sessions.c.id == ranks.c.session_id).where(ranks.c.run_key == run.key)
-    known = {row.rank: row for row in connection.execute(joined.order_by(ranks.c.rank))}
-    if rank is None:
-        rank = min(known, default=0)
-    if rank not in known:
-        raise UnknownRankDevice("rank", rank, f"one of {', '.join(map(str, known)) or 'none'}")
-    attached = known[rank].attached or {}
-    capacities = {int(entry["index"]): entry.get("total_bytes") for entry in attached.get("devices", [])}
-    capacities = capacities or {series.CPU: None}
-    if device is None:
-        device = next(iter(capacities))
-    if device not in capacities:
-        raise UnknownRankDevice("device", device, f"one of {', '.join(map(str, capacities))}")
-    return RankDevice(rank, device, display_skew_ns(known[rank].skew_ns), capacities[device], known[rank].started_ns)
+    if live:
+        joined = joined.where(sessions.c.state == "running")
+    found: list[RankDevice] = []
+    for row in connection.execute(joined.order_by(ranks.c.rank)):
+        devices = (row.attached or {}).get("devices", [])
+        capacities = {int(entry["index"]): entry.get("total_bytes") for entry in devices} or {series.CPU: None}
+        skew_ns = display_skew_ns(row.skew_ns)
+        found.extend(RankDevice(row.rank, index, skew_ns, size, row.started_ns) for index, size in capacities.items())
+    return found
 
 
 @dataclass(frozen=True, slots=True)
