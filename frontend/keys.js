@@ -16,6 +16,13 @@ const KEYS = [
   ["[", "previous step (moves the window)", "back"],
   ["]", "next step", "on"],
   ["x", "axis: time, steps, or time of day", "axis"],
+  ["j", "list of runs: next run", "next"],
+  ["k", "list of runs: previous run", "previous"],
+  ["x", "list of runs: select the run", "select"],
+  ["t", "list of runs: change the run’s tags", "tags"],
+  ["p", "list of runs: pin the run", "pin"],
+  ["a", "list of runs: actions for the selected runs", "actions"],
+  ["v", "list of runs: columns, groups and order", "view"],
   ["s", "smooth or measured lines", "smooth"],
   ["d", "dark or light theme", "theme"],
   ["e", "export the view as CSV", "export"],
@@ -56,9 +63,10 @@ export function start() {
     const name = event.key === " " ? "space" : event.key === "Escape" ? "Esc" : event.key;
     const combined = pending ? `${pending} ${name}` : name;
     pending = null;
-    const row = KEYS.find(([keys]) => keys === combined);
-    if (row) {
-      const action = typeof row[2] === "string" ? actions.get(row[2]) : row[2];
+    const rows = KEYS.filter(([keys]) => keys === combined);
+    if (rows.length > 0) {
+      // a key may have a meaning on one page and another on a second one
+      const action = rows.map(([, , act]) => (typeof act === "string" ? actions.get(act) : act)).find(Boolean);
       if (!action) return;
       event.preventDefault();
       action();

@@ -7,25 +7,39 @@ import { ago, count } from "vramscope/format.js";
 import { onAction } from "vramscope/keys.js";
 import { anchored, subscribe } from "vramscope/live.js";
 import { addressNote, anything, oneOf } from "vramscope/parts/address.js";
-import { icon } from "vramscope/parts/icons.js";
 import { problemBanner } from "vramscope/parts/ui.js";
-import { RUNS_COLUMNS as COLUMNS, runsCsv } from "vramscope/parts/runs_columns.js";
+import { runsCsv } from "vramscope/parts/runs_columns.js";
+import { focusWithin, restoreFocus, runRow } from "vramscope/parts/runs_row.js";
 import { RunsFilters, STATES } from "vramscope/parts/runs_filters.js";
+import { GROUPS, RunsGroups } from "vramscope/parts/runs_groups.js";
+import { RunsKeys } from "vramscope/parts/runs_keys.js";
+import { RunsSelection } from "vramscope/parts/runs_selection.js";
 import { RunsSorting, isSort } from "vramscope/parts/runs_sorting.js";
-import { welcome } from "vramscope/parts/welcome.js";
-import { go, store } from "vramscope/store.js";
+import { RunsView, areColumns } from "vramscope/parts/runs_view.js";
+import { editTags } from "vramscope/parts/tags_editor.js";
+import { noMatch, welcome } from "vramscope/parts/welcome.js";
+import { store } from "vramscope/store.js";
 
 const PAGE_ROWS = 100;
 
 class RunsPage {
   rows = new Map(); // run_id -> {row, element}
   order = [];
-  chosen = new Set();
   baselines = new Map(); // project -> row
   total = 0;
   cursor = null;
   filters = new RunsFilters();
   sorting = new RunsSorting();
+  view = new RunsView(this.sorting.list);
+  selection = new RunsSelection(
+    (id) => this.rows.get(id)?.row,
+    () => this.drawChosen(),
+    (problem) => this.load().then(() => problem && fill(this.trouble, problemBanner(problem))),
+  );
+  groups = new RunsGroups(
+    () => this.arrange(),
+    (ids, on) => this.selection.set(ids, on),
+  );
 
   constructor(root) {
     this.root = root;
@@ -33,11 +47,16 @@ class RunsPage {
     this.build();
     this.filters.read();
     this.sorting.read();
+    this.readView();
     this.load();
+    this.resizing = new ResizeObserver(() => this.readView() && this.redraw());
+    this.resizing.observe(this.root);
+    this.keys = new RunsKeys(this.body);
     this.stops = [
+      () => this.keys.close(),
       subscribe([], (message) => this.onMessage(message)),
       onAction("export", () => this.exportCsv()),
-      onAction("escape", () => this.choose(null)),
+      onAction("escape", () => this.selection.clear()),
     ];
     this.clock = setInterval(() => this.tick(), 10_000);
   }
@@ -50,16 +69,50 @@ class RunsPage {
     clearTimeout(this.refreshTimer);
     this.filters.close();
     this.loader?.disconnect();
+    this.resizing.disconnect();
   }
 
   update() {
     if (this.welcomed) this.drawWelcome();
     const [filtersChanged, sortingChanged] = [this.filters.read(), this.sorting.read()];
+    if (this.readView()) this.redraw();
     if (filtersChanged) this.load();
-    else if (sortingChanged) {
-      this.arrange();
-      if (this.sorting.isOn) this.loadMore();
+    else {
+      if (sortingChanged) this.arrange();
+      if (this.needsAll) this.loadMore();
     }
+  }
+
+  /** A sorted or grouped list of some runs would be wrong. */
+  get needsAll() {
+    return this.sorting.isOn || this.view.group !== "";
+  }
+
+  /** Reads the view and draws the heads. Returns whether the rows have to be drawn again. */
+  readView() {
+    const changed = this.view.read(this.root.clientWidth - 2 * parseFloat(getComputedStyle(this.root).paddingLeft));
+    if (!changed) return false;
+    this.table.style.setProperty("--tracks", this.view.tracks);
+    this.table.style.setProperty("--least", `${this.view.least}px`);
+    this.frame.classList.toggle("wide", this.view.isWide);
+    fill(
+      this.headRow,
+      h("th", { class: "tick", role: "columnheader" }, this.all),
+      this.view.columns.map(({ id }) => this.sorting.heads.get(id)),
+      h("th", { class: "row-tools", role: "columnheader" }, h("span", { class: "offscreen" }, "pin")),
+    );
+    return true;
+  }
+
+  /** Draws all rows again: the columns or the scale of the sparklines have changed. */
+  redraw() {
+    this.view.scaleTo(this.listedRows());
+    for (const row of this.listedRows()) this.draw(row);
+    this.arrange();
+  }
+
+  listedRows() {
+    return this.order.map((id) => this.rows.get(id).row).filter(Boolean);
   }
 
   build() {
@@ -70,9 +123,19 @@ class RunsPage {
       device: anything,
       tag: anything,
       sort: isSort,
+      group: oneOf(...GROUPS),
+      columns: areColumns,
+      scale: oneOf("own"),
     });
     this.trouble = h("div");
-    this.body = h("tbody");
+    this.body = h("tbody", { role: "rowgroup", onclick: (event) => this.onClick(event) });
+    this.headRow = h("tr", { role: "row" });
+    this.all = h("input", {
+      type: "checkbox",
+      "aria-label": "select all listed runs",
+      onchange: (event) => this.selection.set(this.order, event.target.checked),
+    });
+    this.knownTags = h("datalist", { id: "known-tags" });
     this.summary = h("span");
     this.more = h(
       "button",
@@ -87,36 +150,14 @@ class RunsPage {
         hidden: true,
         onpointerover: (event) => event.target.closest("a") && loadPlotly().catch(() => {}),
       },
-      h(
+      (this.table = h(
         "table",
-        { class: "runs-table" },
+        { class: "runs-table", role: "table" },
         h("caption", { class: "offscreen" }, "Runs: pinned ones and baselines first, then the newest"),
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            h("th", { class: "tick" }, h("span", { class: "offscreen" }, "choose")),
-            this.sorting.heads,
-            h("th", { class: "row-tools" }, h("span", { class: "offscreen" }, "pin")),
-          ),
-        ),
+        h("thead", { role: "rowgroup" }, this.headRow),
         this.body,
-      ),
+      )),
       h("div", { class: "runs-foot" }, this.summary, this.more),
-    );
-    this.compareLink = h("button", {
-      class: "button primary",
-      type: "button",
-      onclick: () => go(`/compare?runs=${[...this.chosen].join(",")}`),
-    });
-    this.compareBar = h(
-      "div",
-      { class: "compare-bar", hidden: true },
-      h("span", { class: "said" }),
-      this.compareLink,
-      h("button", { class: "button quiet small", type: "button", onclick: () => this.choose(null) }, "Clear"),
     );
     this.nothing = h("div");
     fill(
@@ -127,8 +168,10 @@ class RunsPage {
       this.filters.element,
       this.frame,
       this.nothing,
-      this.compareBar,
+      this.selection.element,
+      this.knownTags,
     );
+    this.filters.element.append(this.view.element);
     this.loader = new IntersectionObserver(
       (entries) => entries.some((entry) => entry.isIntersecting) && this.loadMore(),
       { rootMargin: "600px" },
@@ -141,8 +184,8 @@ class RunsPage {
     const request = (this.request = new AbortController());
     this.loading = true;
     try {
-      // sorting needs all runs; otherwise as many as are shown
-      const limit = this.sorting.isOn ? 1000 : Math.min(1000, Math.max(PAGE_ROWS, this.order.length));
+      // all runs, or as many as are shown
+      const limit = this.needsAll ? 1000 : Math.min(1000, Math.max(PAGE_ROWS, this.order.length));
       await anchored();
       const answer = await api.runs({ ...this.filters.chosen, limit }, request.signal);
       if (this.filters.isOn && this.baselines.size === 0) {
@@ -150,7 +193,7 @@ class RunsPage {
       }
       this.loading = false;
       this.addRows(answer, true);
-      if (this.sorting.isOn) this.loadMore();
+      if (this.needsAll) this.loadMore();
     } catch (error) {
       this.loading = false;
       if (error.name === "AbortError" || error.status === 401) return;
@@ -163,12 +206,12 @@ class RunsPage {
     this.loading = true;
     try {
       const answer = await api.runs(
-        { ...this.filters.chosen, limit: this.sorting.isOn ? 1000 : PAGE_ROWS, cursor: this.cursor },
+        { ...this.filters.chosen, limit: this.needsAll ? 1000 : PAGE_ROWS, cursor: this.cursor },
         this.request?.signal,
       );
       this.loading = false;
       this.addRows(answer, false);
-      if (this.sorting.isOn) this.loadMore(); // a sorted list of some runs would be wrong
+      if (this.needsAll) this.loadMore();
     } catch (error) {
       this.loading = false;
       if (error.name !== "AbortError") fill(this.trouble, problemBanner(error));
@@ -185,6 +228,10 @@ class RunsPage {
     this.total = total;
     this.cursor = next_cursor;
     this.filters.offer({ project: projects, device: devices, tag: tags });
+    fill(
+      this.knownTags,
+      tags.map((tag) => h("option", { value: tag })),
+    );
     for (const row of runs) this.noteBaseline(row);
     if (fresh) {
       this.order = [];
@@ -194,56 +241,49 @@ class RunsPage {
     }
     for (const row of runs) {
       if (!this.rows.has(row.run_id)) this.rows.set(row.run_id, { row: null, element: null });
-      if (!this.order.includes(row.run_id) || fresh) this.order.push(row.run_id);
-      this.draw(row);
+      else if (!fresh) continue;
+      this.order.push(row.run_id);
     }
+    for (const row of runs) this.rows.get(row.run_id).row = row;
+    if (this.view.scaleTo(this.listedRows())) this.redraw();
+    for (const row of runs) this.draw(row);
     this.arrange();
     this.drawFoot();
   }
 
   draw(row) {
     const entry = this.rows.get(row.run_id);
-    const text = JSON.stringify(row) + JSON.stringify(this.baselines.get(row.project)?.peak_allocated_bytes ?? null);
-    if (entry.text === text) return;
-    entry.text = text;
+    const base = this.baselines.get(row.project)?.peak_allocated_bytes ?? null;
+    const text = JSON.stringify([row, base, this.view.ceiling, [...this.view.shown]]);
     entry.row = row;
-    const element = this.rowElement(row);
+    if (entry.text === text || entry.element?.querySelector(".tag-field")) return; // a field that is open stays
+    entry.text = text;
+    const focus = focusWithin(entry.element);
+    const element = runRow(row, {
+      view: this.view,
+      base: this.baselines.get(row.project),
+      chosen: this.selection.chosen.has(row.run_id),
+      onSelect: (on) => this.selection.set([row.run_id], on),
+      onPin: () => this.change(row, { pinned: !row.pinned }),
+    });
     if (entry.element?.isConnected) entry.element.replaceWith(element);
     entry.element = element;
+    restoreFocus(element, focus);
   }
 
-  rowElement(row) {
-    const tick = h("input", {
-      type: "checkbox",
-      checked: this.chosen.has(row.run_id),
-      "aria-label": `select ${row.name} for comparison`,
-      onchange: (event) => this.choose(row.run_id, event.target.checked),
-    });
-    const pinWords = row.pinned ? "unpin" : "pin to the top";
-    return h(
-      "tr",
-      {
-        class: [this.chosen.has(row.run_id) && "chosen", row.baseline && "baseline"].filter(Boolean).join(" "),
-        "data-run": row.run_id,
+  onClick({ target }) {
+    const button = target.closest(".tags-button");
+    if (!button) return;
+    const [cell, entry] = [button.closest("td"), this.rows.get(button.closest("tr").dataset.run)];
+    editTags(
+      cell,
+      entry.row,
+      (tags) => this.change(entry.row, { tags }),
+      () => {
+        entry.text = null;
+        this.draw(entry.row);
+        entry.element.querySelector(".tags-button")?.focus({ preventScroll: true });
       },
-      h("td", { class: "tick" }, tick),
-      COLUMNS.map(([kind, , , content]) => h("td", { class: kind }, content(row, this.baselines.get(row.project)))),
-      h(
-        "td",
-        { class: "row-tools" },
-        h(
-          "button",
-          {
-            class: "button quiet small icon",
-            type: "button",
-            "aria-pressed": String(Boolean(row.pinned)),
-            title: pinWords,
-            "aria-label": `${pinWords}: ${row.name}`,
-            onclick: () => this.change(row, { pinned: !row.pinned }),
-          },
-          icon("pin"),
-        ),
-      ),
     );
   }
 
@@ -258,11 +298,20 @@ class RunsPage {
 
   /** Run ids in the order of the table. */
   arranged() {
-    return this.sorting.sorted(this.order, (id) => this.rows.get(id).row);
+    return this.sorting.sorted(
+      this.order,
+      (id) => this.rows.get(id).row,
+      (row) => this.baselines.get(row.project),
+    );
   }
 
   arrange() {
-    const elements = this.arranged().map((id) => this.rows.get(id).element);
+    const elements = this.groups.elements(
+      this.view.group,
+      this.arranged(),
+      (id) => this.rows.get(id),
+      this.selection.chosen,
+    );
     // leaves the table alone if its order is right
     const before = this.body.children;
     if (before.length === elements.length && elements.every((element, i) => before[i] === element)) return;
@@ -279,21 +328,11 @@ class RunsPage {
         ? `${count(shown)} of ${count(this.total)} runs`
         : `${count(this.total)} ${this.total === 1 ? "run" : "runs"}`;
     this.more.hidden = !this.cursor;
-    if (!none) {
-      fill(this.nothing);
+    if (none && !this.filters.isOn) this.drawWelcome();
+    else {
       this.welcomed = false;
-    } else if (this.filters.isOn) {
-      this.welcomed = false;
-      fill(
-        this.nothing,
-        h(
-          "section",
-          { class: "card empty" },
-          h("h2", {}, "No run matches"),
-          h("p", {}, "No stored run matches the search. ", h("a", { href: "/runs" }, "Show all runs")),
-        ),
-      );
-    } else this.drawWelcome();
+      fill(this.nothing, none && noMatch());
+    }
     this.drawChosen();
   }
 
@@ -305,21 +344,17 @@ class RunsPage {
     fill(this.nothing, welcome({ token: mode === "with a token" }));
   }
 
-  choose(run, on) {
-    if (run === null) {
-      this.chosen.clear();
-      for (const box of this.body.querySelectorAll(".tick input")) box.checked = false;
-    } else if (on) this.chosen.add(run);
-    else this.chosen.delete(run);
-    this.drawChosen();
-  }
-
   drawChosen() {
-    for (const [id, { element }] of this.rows) element?.classList.toggle("chosen", this.chosen.has(id));
-    const n = this.chosen.size;
-    this.compareBar.hidden = n === 0;
-    this.compareBar.querySelector(".said").textContent = n === 1 ? "1 run selected" : `${n} runs selected`;
-    this.compareLink.textContent = `Compare (${n})`;
+    const { chosen } = this.selection;
+    for (const [id, { element }] of this.rows) {
+      if (!element || element.classList.contains("chosen") === chosen.has(id)) continue;
+      element.classList.toggle("chosen", chosen.has(id));
+      element.querySelector(".tick input").checked = chosen.has(id);
+    }
+    const listed = this.order.filter((id) => chosen.has(id)).length;
+    this.all.checked = listed > 0 && listed === this.order.length;
+    this.all.indeterminate = listed > 0 && listed < this.order.length;
+    if (this.view.group) this.arrange();
   }
 
   onMessage({ event, data }) {
@@ -332,6 +367,8 @@ class RunsPage {
       }
       const moved = entry.row.pinned !== data.pinned || entry.row.baseline !== data.baseline;
       this.noteBaseline(data);
+      entry.row = data;
+      if (this.view.scaleTo(this.listedRows())) this.redraw();
       this.draw(data);
       if (moved) this.refreshSoon();
       else this.arrange();

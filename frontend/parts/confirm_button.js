@@ -4,7 +4,10 @@ import { h } from "vramscope/dom.js";
 
 const WAITS_MS = 4000;
 
-/** The first press shows `question` in the button. A second press soon afterwards acts. */
+/**
+ * The first press shows `question` in the button; it is a text, or a function that returns one. A second press soon
+ * afterwards acts.
+ */
 export function confirmButton(label, question, act, attributes = {}) {
   const button = h("button", { class: "button small danger", type: "button", ...attributes }, label);
   let waiting = null;
@@ -15,7 +18,7 @@ export function confirmButton(label, question, act, attributes = {}) {
   };
   button.addEventListener("click", () => {
     if (waiting === null) {
-      button.textContent = question;
+      button.textContent = typeof question === "function" ? question() : question;
       waiting = setTimeout(rest, WAITS_MS);
       return;
     }

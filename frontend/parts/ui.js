@@ -33,10 +33,10 @@ export function meter(value, ceiling) {
   );
 }
 
-/** Sparkline of a run's peaks, 84 by 26, from zero to the highest. It shows the shape; the meter shows the level. */
-export function sparkline(values) {
+/** Sparkline of a run's peaks, 84 by 26, from zero to `ceiling`. Null: to the highest of its values. */
+export function sparkline(values, ceiling = null) {
   if (!values || !values.some(isKnown)) return null;
-  const { line, area } = sparklinePaths(values, 84, 26);
+  const { line, area } = sparklinePaths(values, 84, 26, ceiling);
   return svg(
     "svg",
     { viewBox: "0 0 84 26", role: "img", "aria-label": "peak allocated over the run" },

@@ -57,3 +57,12 @@ export function welcome({ token }) {
     ),
   );
 }
+
+/** Text for a search without a match. */
+export const noMatch = () =>
+  h(
+    "section",
+    { class: "card empty" },
+    h("h2", {}, "No run matches"),
+    h("p", {}, "No stored run matches the search. ", h("a", { href: "/runs" }, "Show all runs")),
+  );

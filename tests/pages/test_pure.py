@@ -413,7 +413,7 @@ def test_a_device_is_named_without_its_maker_and_an_emulated_one_is_called_so(
 ) -> None:
     shown = loaded.evaluate(
         "async (device) => { const { RUNS_COLUMNS } = await import('vramscope/parts/runs_columns.js');"
-        " const cell = RUNS_COLUMNS.find(([kind]) => kind === 'gpu')[3]({ device });"
+        " const cell = RUNS_COLUMNS.find(({ kind }) => kind === 'gpu').cell({ device });"
         " return cell.filter(Boolean).map((part) => part.textContent); }",
         device,
     )

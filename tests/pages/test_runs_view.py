@@ -1,0 +1,221 @@
+"""The view of the list of runs: one-line rows, columns, groups, tags, actions on a selection, and keys."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import httpx
+import pytest
+import sender
+from browsing import eventually, query
+from legibility import assert_legible
+from test_runs_page import listed, row
+
+
+@pytest.fixture
+def three(own_server: Any) -> Any:
+    """A server with three runs of two projects, the newest first: run-2, run-1, run-0."""
+    own = own_server()
+    for number in range(3):
+        training = dataclasses.replace(
+            sender.BASELINE,
+            name=f"run-{number}",
+            run=f"0000000{number}",
+            project="odd" if number == 1 else "even",
+            tags=("first",) if number == 0 else (),
+            activations=(8, 16, 32)[number] * 2**30,
+        )
+        sender.past(own.url, training, hours=3 - number, steps=5)
+    return own
+
+
+def stored_tags(own: Any, run: str) -> Any:
+    return httpx.get(f"{own.url}/api/v1/runs/{run}", trust_env=False).json()["tags"]
+
+
+def heads(page: Any) -> list[str]:
+    return [text.rstrip(" ↑↓") for text in page.locator("thead th:not(.row-tools)").all_inner_texts() if text.strip()]
+
+
+def test_rows_are_one_line_high(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs")
+    row(page, sender.TOO_LARGE.run).wait_for()
+    heights = page.locator("tbody tr").evaluate_all("(rows) => rows.map((row) => row.getBoundingClientRect().height)")
+    assert max(heights) <= 36
+    error = row(page, sender.TOO_LARGE.run).locator(".error")
+    assert "Tried to allocate 2.50 GiB" in error.get_attribute("title")
+
+
+def test_sparklines_share_a_scale_unless_each_has_its_own(page: Any, three: Any) -> None:
+    """A run with a quarter of the memory has a line at a lower height."""
+    top = "(line) => line.getBBox().y"
+    page.goto(f"{three.url}/runs")
+    small, large = (row(page, run).locator(".spark .line") for run in ("00000000", "00000002"))
+    small.wait_for()
+    assert small.evaluate(top) > large.evaluate(top) + 5
+    page.keyboard.press("v")
+    page.get_by_label("Scale of the peaks").select_option("own")
+    eventually(lambda: abs(small.evaluate(top) - large.evaluate(top)) < 2)
+    assert query(page) == {"scale": "own"}
+
+
+def test_columns_are_chosen_remembered_and_in_the_url(page: Any, three: Any) -> None:
+    page.goto(f"{three.url}/runs")
+    row(page, "00000000").wait_for()
+    assert "Project" in heads(page) and "Device" not in heads(page)
+    page.get_by_text("View", exact=True).click()
+    page.get_by_label("column Project").uncheck()
+    page.get_by_label("column Device").check()
+    eventually(lambda: "Device" in heads(page) and "Project" not in heads(page))
+    assert "H100" in row(page, "00000000").locator(".gpu").inner_text()
+    shared = query(page)["columns"]
+    assert "device" in shared.split(",")
+    page.goto(f"{three.url}/runs")
+    eventually(lambda: "Device" in heads(page), what="the columns of the last visit")
+    assert query(page)["columns"] == shared
+    page.goto(f"{three.url}/runs?columns=state,run,steps")
+    row(page, "00000000").wait_for()
+    assert heads(page) == ["State", "Run", "Steps"], "a link's columns win"
+    page.get_by_text("View", exact=True).click()
+    page.get_by_role("button", name="Standard columns").click()
+    eventually(lambda: "Project" in heads(page))
+    assert query(page) == {}
+    page.goto(f"{three.url}/runs?columns=state,nothing")
+    page.get_by_text("columns=state,nothing is not known").wait_for()
+
+
+def test_more_columns_than_fit_scroll_inside_the_list(page: Any, three: Any) -> None:
+    page.goto(f"{three.url}/runs?columns=state,run,project,tags,techniques,device,peak_allocated,unusable,steps,peaks")
+    row(page, "00000000").wait_for()
+    page.set_viewport_size({"width": 900, "height": 700})
+    frame = page.locator(".runs-frame")
+    eventually(lambda: frame.evaluate("(frame) => frame.scrollWidth > frame.clientWidth"))
+    assert page.evaluate("document.documentElement.scrollWidth") <= 900
+
+
+def test_groups_have_a_count_and_the_mean_and_range_of_their_peaks(page: Any, three: Any) -> None:
+    page.goto(f"{three.url}/runs?sort=peak_allocated")
+    row(page, "00000000").wait_for()
+    peaks = [run["peak_allocated_bytes"] / 2**30 for run in runs_of(three) if run["project"] == "even"]
+    page.keyboard.press("v")
+    page.get_by_label("Group by").select_option("project")
+    summary = page.locator("tr.group")
+    eventually(lambda: summary.count() == 2)
+    text = summary.first.inner_text()
+    assert "even" in text and "2 runs" in text
+    assert f"mean {sum(peaks) / 2:.1f} GiB, {min(peaks):.1f} GiB to {max(peaks):.1f} GiB" in text
+    order = page.locator("tbody tr").evaluate_all("(rows) => rows.map((row) => row.dataset.run ?? 'head')")
+    assert order == ["head", "00000000", "00000002", "head", "00000001"]
+    page.get_by_role("button", name="even", exact=True).click()
+    eventually(lambda: row(page, "00000000").count() == 0)
+    assert page.get_by_role("button", name="even", exact=True).get_attribute("aria-expanded") == "false"
+    summary.first.get_by_role("checkbox").check()
+    page.get_by_text("2 runs selected").wait_for()
+    for group, names in (("tag", {"first", "no tag"}), ("state", {"finished"})):
+        page.goto(f"{three.url}/runs?group={group}")
+        summary.first.wait_for()
+        assert set(page.locator(".group-button").all_inner_texts()) == names
+    assert_legible(page)
+
+
+def runs_of(own: Any) -> Any:
+    return httpx.get(f"{own.url}/api/v1/runs", trust_env=False).json()["runs"]
+
+
+def test_tags_are_edited_in_place(page: Any, three: Any) -> None:
+    page.goto(f"{three.url}/runs")
+    row(page, "00000001").locator(".tags-button").click()
+    field = row(page, "00000001").locator(".tag-field")
+    field.fill("good, <b>bold</b>, good")
+    field.press("Enter")
+    eventually(lambda: stored_tags(three, "00000001") == ["good", "<b>bold</b>"])
+    eventually(lambda: row(page, "00000001").locator(".chip.tag").all_inner_texts() == ["good", "<b>bold</b>"])
+    page.keyboard.press("t")
+    field.fill("something else")
+    field.press("Escape")
+    field.wait_for(state="detached")
+    assert stored_tags(three, "00000001") == ["good", "<b>bold</b>"]
+
+
+def test_a_selection_is_tagged_and_deleted_after_a_confirmation(page: Any, three: Any) -> None:
+    page.goto(f"{three.url}/runs")
+    page.get_by_label("select run-0").check()
+    page.get_by_label("select run-1").check()
+    page.keyboard.press("a")
+    page.keyboard.type("sweep-9")
+    page.keyboard.press("Enter")
+    eventually(lambda: stored_tags(three, "00000000") == ["first", "sweep-9"])
+    eventually(lambda: stored_tags(three, "00000001") == ["sweep-9"])
+    assert stored_tags(three, "00000002") == []
+    page.get_by_label("Tag", exact=True).wait_for()
+    page.goto(f"{three.url}/runs")
+    page.get_by_label("select all listed runs").check()
+    page.get_by_label("select run-2").uncheck()
+    page.get_by_text("Actions", exact=True).click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    assert len(runs_of(three)) == 3, "not without a confirmation"
+    page.get_by_role("button", name="Delete 2 runs permanently?").click()
+    eventually(lambda: listed(page) == ["00000002"])
+    assert [run["run_id"] for run in runs_of(three)] == ["00000002"]
+
+
+def test_a_tag_for_a_selected_run_that_a_filter_hides_keeps_its_other_tags(page: Any, three: Any) -> None:
+    page.goto(f"{three.url}/runs")
+    page.get_by_label("select run-0").check()
+    page.get_by_label("Project", exact=True).select_option("odd")
+    eventually(lambda: listed(page) == ["00000001"])
+    page.keyboard.press("a")
+    page.get_by_label("Tag for the selected runs").fill("late")
+    page.get_by_role("button", name="Add tag").click()
+    eventually(lambda: stored_tags(three, "00000000") == ["first", "late"])
+
+
+def test_a_live_run_is_not_deleted_and_stays_selected(page: Any, own_server: Any, live_run: Any) -> None:
+    own = own_server()
+    live_run(own, name="alive")
+    page.goto(f"{own.url}/runs")
+    page.context.watcher.expected.append("409")
+    page.get_by_label("select alive").check()
+    page.get_by_text("Actions", exact=True).click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("button", name="Delete 1 run permanently?").click()
+    page.get_by_text("alive is live.").wait_for()
+    assert page.get_by_text("1 run selected").is_visible()
+
+
+def test_keys_move_select_and_open(page: Any, three: Any) -> None:
+    page.goto(f"{three.url}/runs")
+    row(page, "00000002").wait_for()
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("j")  # the last run stays the current one
+    page.keyboard.press("x")
+    page.keyboard.press("k")
+    checked = page.locator("tbody tr:has(.tick input:checked)")
+    assert checked.evaluate_all("(rows) => rows.map((row) => row.dataset.run)") == ["00000002", "00000000"]
+    page.keyboard.press("p")
+    eventually(lambda: listed(page)[0] == "00000001", what="run-1, pinned")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.locator("h1", has_text="run-").wait_for()
+
+
+def test_narrow_lists_are_sorted_and_acted_on_with_a_thumb(page: Any, three: Any) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(f"{three.url}/runs")
+    row(page, "00000000").wait_for()
+    page.get_by_text("View", exact=True).click()
+    page.get_by_label("Sort by").select_option("peak_allocated")
+    eventually(lambda: listed(page) == ["00000000", "00000001", "00000002"])
+    page.keyboard.press("Escape")
+    page.get_by_label("select run-1").check()
+    page.get_by_text("Actions", exact=True).click()
+    menu = page.locator(".compare-bar .menu-list")
+    box = menu.bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 400 and box["y"] >= 0
+    menu.get_by_role("button", name="Pin", exact=True).click()
+    eventually(lambda: next(run for run in runs_of(three) if run["run_id"] == "00000001")["pinned"])
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
