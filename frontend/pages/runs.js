@@ -56,7 +56,7 @@ class RunsPage {
       () => this.keys.close(),
       subscribe([], (message) => this.onMessage(message)),
       onAction("export", () => this.exportCsv()),
-      onAction("escape", () => this.selection.clear()),
+      onAction("escape", () => this.root.querySelector(".menu[open]") || this.selection.clear()), // menus close first
     ];
     this.clock = setInterval(() => this.tick(), 10_000);
   }

@@ -4,6 +4,7 @@ import { h } from "vramscope/dom.js";
 import { isKnown } from "vramscope/format.js";
 import { RUNS_COLUMNS } from "vramscope/parts/runs_columns.js";
 import { GROUPS } from "vramscope/parts/runs_groups.js";
+import { SavedViews } from "vramscope/parts/saved_views.js";
 import { setQuery, store } from "vramscope/store.js";
 
 const REMEMBERED = "vramscope.runs.columns";
@@ -94,6 +95,7 @@ export class RunsView {
       h(
         "div",
         { class: "menu-list" },
+        new SavedViews().element,
         h("label", {}, h("span", {}, "Sort"), sortList),
         h("label", {}, h("span", {}, "Groups"), this.groups),
         h("label", {}, h("span", {}, "Peaks scale"), this.scales),
