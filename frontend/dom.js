@@ -43,6 +43,24 @@ export function fill(element, ...children) {
   return element;
 }
 
+/** Makes `elements` the children of `parent`, in this order. Moves only those that are out of place. */
+export function arrangeChildren(parent, elements) {
+  let at = parent.firstElementChild;
+  for (const element of elements) {
+    if (at !== element && at?.nextElementSibling === element) {
+      at.remove(); // it is gone, or its place comes later
+      at = element;
+    }
+    if (at === element) at = at.nextElementSibling;
+    else parent.insertBefore(element, at);
+  }
+  while (at) {
+    const next = at.nextElementSibling;
+    at.remove();
+    at = next;
+  }
+}
+
 /** Sets the text if it differs. An unchanged text node costs no layout. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;

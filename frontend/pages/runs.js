@@ -2,7 +2,7 @@
 
 import { api } from "vramscope/api.js";
 import { loadPlotly } from "vramscope/chart.js";
-import { download, fill, h } from "vramscope/dom.js";
+import { arrangeChildren, download, fill, h } from "vramscope/dom.js";
 import { ago, count } from "vramscope/format.js";
 import { onAction } from "vramscope/keys.js";
 import { anchored, subscribe } from "vramscope/live.js";
@@ -312,10 +312,7 @@ class RunsPage {
       (id) => this.rows.get(id),
       this.selection.chosen,
     );
-    // leaves the table alone if its order is right
-    const before = this.body.children;
-    if (before.length === elements.length && elements.every((element, i) => before[i] === element)) return;
-    this.body.replaceChildren(...elements);
+    arrangeChildren(this.body, elements);
   }
 
   drawFoot() {

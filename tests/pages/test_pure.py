@@ -449,3 +449,16 @@ def test_a_way_to_train_is_told_by_its_techniques(
 ) -> None:
     none = {"gradient_accumulation": 1, "gradient_checkpointing": False, "optimizer_8bit": False, "no_foreach": False}
     assert call("parts/training_plans", "planText", {"rows": rows, "techniques": {**none, **given}}) == words
+
+
+@pytest.mark.parametrize("wanted", ["abcd", "dabc", "bcda", "dcba", "acd", "axd", "", "bxyzad"])
+def test_children_are_arranged_in_any_order(loaded: Any, wanted: str) -> None:
+    shown = loaded.evaluate(
+        "async (wanted) => { const { arrangeChildren } = await import('vramscope/dom.js');"
+        " const made = Object.fromEntries([...'abcdxyz'].map((id) => [id, Object.assign(document.createElement('i'), { id })]));"
+        " const parent = document.createElement('div'); parent.append(...[...'abcd'].map((id) => made[id]));"
+        " arrangeChildren(parent, [...wanted].map((id) => made[id]));"
+        " return [...parent.children].map(({ id }) => id).join(''); }",
+        wanted,
+    )
+    assert shown == wanted
