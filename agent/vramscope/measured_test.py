@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import msgspec
 
-from vramscope.leaks.policy import POLICY
 from vramscope.measurement import measure
 from vramscope.process.frames import is_library
 from vramscope.protocol.leak_notes import is_leak, is_note, is_on_host
@@ -23,8 +22,8 @@ from vramscope.settings import Settings
 MOST_EVENTS: Final = 1_000_000
 """Maximum number of allocator events that are recorded. If there are more, the lines of the first ones are missing."""
 MOST_LINES: Final = 50
-LEAST_STEPS: Final = POLICY.always_scan_until + 1
-"""Optimizer steps from which a test tells whether it leaks."""
+LEAST_STEPS: Final = 12
+"""Optimizer steps from which a test tells whether it leaks: by then three scans have seen what grows."""
 
 
 class LineMemory(msgspec.Struct, frozen=True):
@@ -68,7 +67,7 @@ def measured(test: Callable[[], object], *, find_leaks: bool = False) -> TestMem
     if not find_leaks:
         return _measured(test)
     session = Session()
-    settings, _ = Settings.for_training(windows=False, profile=False, techniques=False, loss=False)
+    settings, _ = Settings.for_training(leaks=True, windows=False, profile=False, techniques=False, loss=False)
     session.open(None, settings, None, sends=False)
     try:
         memory = _measured(test)

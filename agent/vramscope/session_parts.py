@@ -303,10 +303,10 @@ class SessionParts:
 
     def failing(self, fault: BaseException) -> None:
         """Handle an uncaught exception that is about to end the process; its frames still exist."""
-        if self.live:
-            note_exception(fault, self._clock.step, self._ring.put)
         if self.live and self._oom is not None:
             self._oom.raised(fault)
+        if self.live:
+            note_exception(fault, self._clock.step, self._ring.put)
 
     def cell_failed(self, error_type: str, error_line: str, cell: int | None) -> None:
         """Handle an error that ended a notebook cell, not the training."""

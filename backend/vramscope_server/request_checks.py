@@ -19,7 +19,7 @@ from vramscope_server.api.problems import Forbidden, MisdirectedHost, Problem, U
 from vramscope_server.caller import CALLER, Caller, anybody, nobody
 from vramscope_server.intake import READ_SECONDS, too_slow
 from vramscope_server.store.project_scope import ALL_PROJECTS
-from vramscope_server.store.token_rows import Role
+from vramscope_server.store.token_rows import TOKEN_PREFIX, Role
 
 if TYPE_CHECKING:
     from vramscope_server.services import Services
@@ -139,8 +139,10 @@ class Access:
         return caller
 
     def _proxy_user(self, request: Request, address: str) -> Caller | None:
-        """The user whom the proxy names. A token in the header Authorization counts more: trainings send one."""
-        return None if bearer_token(request) else self._services.proxy_users.caller(request, address)
+        """The user whom the proxy names. A token of ours in the header Authorization counts more: trainings send one. Other
+        bearer tokens are the proxy's own."""
+        ours = (bearer_token(request) or "").startswith(TOKEN_PREFIX)
+        return None if ours else self._services.proxy_users.caller(request, address)
 
     def _holder(self, request: Request, address: str) -> Caller:
         """The caller by its token. Raises Unauthorized, TooManyFailures."""

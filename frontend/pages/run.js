@@ -16,7 +16,7 @@ import { problemBanner } from "vramscope/parts/ui.js";
 import { findingsPanel, shortWords, techniquesPanel } from "vramscope/parts/techniques.js";
 import { RunMap } from "vramscope/parts/run_map.js";
 import { headroomOf, runVerdict } from "vramscope/parts/run_verdict.js";
-import { placeInWords, placesOf, readView, viewBar } from "vramscope/parts/view_bar.js";
+import { isOnCpu, placeInWords, placesOf, readView, viewBar } from "vramscope/parts/view_bar.js";
 import { go, setQuery, store, togglePause } from "vramscope/store.js";
 
 const SUMMARY_EVERY_MS = 10_000;
@@ -337,8 +337,8 @@ class MemoryPage extends RunPage {
     const { run } = this;
     const base = this.baseline.row;
     this.drawTitle(run.name);
-    const known = [this.place().device, headroomOf(run), this.leaks?.verdict, this.leaks?.scans, ...VERDICT_OF.map((name) => run[name])];
-    this.put("verdict", known, () => runVerdict(run, this.leaks, this.place().device < 0));
+    const known = [this.place(), headroomOf(run), this.leaks?.verdict, this.leaks?.scans, ...VERDICT_OF.map((name) => run[name])];
+    this.put("verdict", known, () => runVerdict(run, this.leaks, isOnCpu(this.place())));
     this.change.show(run);
     this.stack.show(run, this.place());
     this.charts.hideUnknown(run, this.place());

@@ -5,6 +5,7 @@ import { fill, h, setText } from "vramscope/dom.js";
 import { bytes, count, stepCount, isKnown, overhead, percent, seconds, UNKNOWN } from "vramscope/format.js";
 import { alertsCell } from "vramscope/parts/alerts.js";
 import { meter } from "vramscope/parts/ui.js";
+import { isOnCpu } from "vramscope/parts/view_bar.js";
 import { largestCategory, headroomOf } from "vramscope/parts/run_verdict.js";
 
 const FIELDS = ["allocated_bytes", "reserved_bytes", "device_used_bytes", "process_rss_bytes"];
@@ -107,7 +108,7 @@ export class Kpis {
     const { run } = this;
     const capacity = this.place?.total ?? run.capacity_bytes;
     const ended = run.state !== "running";
-    const onCpu = this.place?.device < 0;
+    const onCpu = Boolean(this.place && isOnCpu(this.place));
     this.cells.resident.element.hidden = !onCpu;
     for (const name of OF_A_DEVICE) this.cells[name].element.hidden = onCpu;
     const host = run.ranks.find((rank) => rank.rank === this.place?.rank)?.host_total_bytes;

@@ -11,7 +11,7 @@ const BUTTONS = {
   "/oom": "See all remedies",
   "/leaks": "See the leak",
   "/anatomy": "See the recorded peak",
-  "/fragmentation": "See the replay",
+  "/fragmentation": "See fragmentation",
 };
 
 export class NextChange {
@@ -21,7 +21,7 @@ export class NextChange {
   /** Requests the change where something that it depends on is new. */
   async show(run) {
     const has = run.recordings || run.leak_count || run.oom_records || run.findings?.length;
-    const key = JSON.stringify([run.recordings, run.leak_count, run.oom_records, run.state]);
+    const key = JSON.stringify([run.recordings, run.leak_count, run.oom_records, run.state, run.findings?.length]);
     if (key === this.key) return;
     this.key = key;
     if (!has) {
@@ -47,12 +47,12 @@ function drawn({ run_id: run, title, what, saves_bytes: saves, of, page, caution
     h(
       "p",
       {},
-      h("strong", {}, title ? `Most worth trying: ${title}.` : "Most worth trying:"),
+      h("strong", {}, title ? ["Most worth trying: ", withCode(title), "."] : "Most worth trying:"),
       " ",
       withCode(what),
       caution && h("span", { class: "muted" }, ` ${caution}`),
     ),
-    isKnown(saves) && saves > 0 && h("span", { class: "chip good" }, `−${bytes(saves)} peak ${of}`),
+    isKnown(saves) && saves > 0 && h("span", { class: "chip good" }, of ? `−${bytes(saves)} peak ${of}` : `saves ${bytes(saves)}`),
     page && h("a", { class: "button small", href: `/runs/${encodeURIComponent(run)}${page}` }, BUTTONS[page]),
   ];
 }

@@ -19,7 +19,7 @@ export function remedyTable(error) {
   return h(
     "section",
     { class: "card oom-remedies" },
-    h("header", {}, h("h2", {}, "Remedies"), h("span", { class: "muted" }, "what is enough first, then by cost")),
+    h("header", {}, h("h2", {}, "Remedies"), h("span", { class: "muted" }, "sufficient ones first, cheapest first")),
     h(
       "div",
       { class: "scroll", tabindex: "0" },

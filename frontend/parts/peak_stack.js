@@ -6,9 +6,10 @@
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, isKnown, percent } from "vramscope/format.js";
+import { isOnCpu } from "vramscope/parts/view_bar.js";
 
 const SEARCHED_STEPS = 200;
-const MOMENTS = "highest values of the run; card, reserved and allocated may have theirs at different moments";
+const MOMENTS = "the highest value of each over the run, not always at the same time";
 const CATEGORIES = [
   ["parameters", "parameters", "parameters"],
   ["gradients", "gradients", "gradients"],
@@ -26,8 +27,10 @@ export function barsOf(run) {
   const rank =
     run.ranks.find((one) => isKnown(one.peak_allocated_bytes) && one.peak_allocated_bytes === run.peak_allocated_bytes) ??
     run.ranks[0];
-  const { peak_allocated_bytes: allocated, peak_categories: categories, capacity_bytes: capacity } = run;
+  const { peak_allocated_bytes: allocated, peak_categories: categories } = run;
   const reserved = rank?.peak_reserved_bytes;
+  const sizes = new Set(rank?.devices.map((device) => device.total_bytes));
+  const capacity = sizes.size === 1 ? [...sizes][0] : null; // of cards that differ it is not known which had the peak
   if (!isKnown(allocated) || !isKnown(reserved) || reserved < allocated) return [];
   const bars = [
     {
@@ -79,10 +82,11 @@ export class PeakStack {
   element = h("section", { class: "card peak-stack", hidden: true });
   key = null;
   ended = null; // end_categories of a step of a CPU run
+  askedAt = null; // steps of the run when they were last requested
 
   show(run, place) {
-    const onCpu = place.device < 0;
-    if (onCpu && this.ended === null) this.fetchModel(run);
+    const onCpu = isOnCpu(place);
+    if (onCpu && this.ended === null && this.askedAt !== run.steps) this.fetchModel(run, place);
     const used = run.ranks.map((rank) => [rank.peak_device_used_bytes, rank.peak_reserved_bytes]);
     const key = JSON.stringify([onCpu, this.ended, run.peak_allocated_bytes, run.peak_categories, used]);
     if (key === this.key) return;
@@ -102,12 +106,12 @@ export class PeakStack {
   }
 
   /** Fetches the newest step of a CPU run whose model was counted. */
-  async fetchModel(run) {
-    this.ended = {};
+  async fetchModel(run, place) {
+    this.askedAt = run.steps;
     try {
-      const steps = await api.steps(run.run_id, { limit: SEARCHED_STEPS });
-      this.ended = steps.findLast((step) => isKnown(step.end_categories.parameters))?.end_categories ?? {};
-      this.show(run, { device: -1 });
+      const steps = await api.steps(run.run_id, { rank: place.rank, limit: SEARCHED_STEPS });
+      this.ended = steps.findLast((step) => isKnown(step.end_categories.parameters))?.end_categories ?? null;
+      if (this.ended) this.show(run, place);
     } catch {
       // the card stays hidden
     }

@@ -4,12 +4,13 @@ import { api } from "vramscope/api.js";
 import { chart } from "vramscope/chart.js";
 import { h } from "vramscope/dom.js";
 import { lossScale } from "vramscope/parts/loss_scale.js";
+import { isOnCpu } from "vramscope/parts/view_bar.js";
 
 /**
  * Figure, title and options: `wide`; `ownSteps`, a fixed window on a step axis; `summary`, always the whole run;
  * `scale`, a choice of y axes; `only`, a condition on the run and its device: without it the chart would be empty.
  */
-const onGpu = (run, place) => place.device >= 0;
+const onGpu = (run, place) => !isOnCpu(place);
 const CHARTS = [
   { name: "categories", title: "Memory by category, at each step's peak", wide: true, only: onGpu },
   { name: "memory", title: "Allocated and reserved", only: onGpu },

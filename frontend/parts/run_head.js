@@ -153,9 +153,12 @@ const whyLink = (run) =>
 
 /** Source line of the exception that ended the run, and the last finished step. Null if it is unknown. */
 function raisedAt(run) {
-  const event = run.events?.findLast(({ kind }) => kind === "exception");
-  if (!event) return null;
+  const events = run.events ?? [];
+  const at = events.findLastIndex(({ kind, data }) => kind === "exception" && data.error_type === run.error_type);
+  if (at < 0 || events.slice(at).some(({ kind }) => kind === "resumed")) return null; // it ended an attempt before
+  const event = events[at];
   const { file, line, function: name } = event.data;
+  if (!file || !name) return null;
   const place = `${file}:${line}`;
   return h(
     "span",

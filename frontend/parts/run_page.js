@@ -245,6 +245,6 @@ export class RunPage {
 
   drawEnd() {
     const { run } = this;
-    this.put("ended", [run.state, run.error_type, run.error_line], () => endBanner(run));
+    this.put("ended", [run.state, run.error_type, run.error_line, run.events?.length], () => endBanner(run));
   }
 }

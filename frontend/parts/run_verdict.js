@@ -70,6 +70,8 @@ export function runVerdict(run, leaks = null, onCpu = false) {
   );
 }
 
+const ON_CPU = { true: "Trains on the CPU.", false: "Trained on the CPU." };
+
 /** Banner of a training on the CPU, where only leaks can be judged. */
 function cpuVerdict(run, leaks) {
   const link = linkOf(run);
@@ -78,7 +80,7 @@ function cpuVerdict(run, leaks) {
   return h(
     "div",
     { class: `banner verdict ${found ? "bad" : grows ? "warn" : "quiet"}`, "data-verdict": true },
-    h("strong", {}, found ? "Leak found." : grows ? "Memory grows." : "Trained on the CPU."),
+    h("strong", {}, found ? "Leak found." : grows ? "Memory grows." : ON_CPU[run.state === "running"]),
     h(
       "span",
       {},

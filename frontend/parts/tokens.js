@@ -45,7 +45,7 @@ export class Tokens {
           { class: "muted" },
           by === "token" && `Your token has the role ${role}: it ${ROLES[role]}. `,
           by === "proxy" && `${signedIn(name)} and have the role ${role}, which ${ROLES[role]}. `,
-          projects && `It is bound to ${projects.join(", ")}: only their runs exist for it. `,
+          projects && `It is bound to ${projects.join(", ")} and sees only the runs of these projects. `,
           "Tokens are made by an admin, or on the server's machine with ",
           h("code", {}, "vramscope token create NAME"),
           ".",
@@ -81,7 +81,7 @@ export class Tokens {
       "A token with the role read looks at everything. The role write also sends runs and changes them: a training needs it. " +
         "The role admin also deletes, and makes tokens. ",
       "A token that is bound to projects sees, changes and sends only their runs.",
-      projects && ` Yours is bound to ${projects.join(", ")}.`,
+      projects && ` Your token is bound to ${projects.join(", ")}.`,
     );
     this.list.hidden = tokens.length === 0;
     fill(this.list, tokenTable(tokens.map((token) => this.tokenRow(token))));

@@ -21,6 +21,9 @@ export function placesOf(run) {
   return places.length ? places : [{ rank: run.ranks[0]?.rank ?? 0, device: -1, name: null, total: null }];
 }
 
+/** Whether a rank reports the CPU as its device. Before any device is known, a run may still get a GPU. */
+export const isOnCpu = (place) => place.device < 0 && place.name !== null;
+
 /** Window of the URL. Both null if it is none. */
 export function readWindow({ from, to }) {
   const [first, end] = [numberOf(from), numberOf(to)];

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import pytest
 
 from vramscope.leaks.source_text import MOST_CHARACTERS, with_source
 from vramscope.process.redaction import Secrets
@@ -19,25 +22,41 @@ def scan(file: str | None, line: int | None) -> messages.Scan:
     return messages.Scan(time_ns=1, step=2, reason="a test", seconds=0.0, tensors=1, leaks=[leak])
 
 
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A program that was written before this process began."""
+    file = tmp_path / "train.py"
+    file.write_text("\n".join(LINES))
+    os.utime(file, (1e9, 1e9))
+    return file
+
+
 def source_of(file: str | None, line: int | None) -> str:
     found = with_source(scan(file, line), Secrets(environ={}).hide)
     assert isinstance(found, messages.Scan)
     return found.leaks[0].source
 
 
-def test_the_line_comes_with_its_indentation_and_without_secrets(tmp_path: Path) -> None:
-    program = tmp_path / "train.py"
-    program.write_text("\n".join(LINES))
+def test_the_line_comes_with_its_indentation_and_without_secrets(program: Path) -> None:
     assert source_of(str(program), 2) == "    history.append(loss)"
     hidden = source_of(str(program), 3)
     assert hidden.startswith("log(loss, token=") and "hf_abc" not in hidden
 
 
-def test_what_cannot_be_read_stays_empty(tmp_path: Path) -> None:
-    program = tmp_path / "train.py"
-    program.write_text("\n".join(LINES))
+def test_a_file_that_was_edited_meanwhile_may_have_another_line_there(program: Path) -> None:
+    os.utime(program)
+    assert source_of(str(program), 2) == ""
+
+
+def test_what_cannot_be_read_stays_empty(program: Path, tmp_path: Path) -> None:
     assert len(LINES[3]) > MOST_CHARACTERS
-    for file, line in ((str(program), 4), (str(program), 99), (str(tmp_path / "none.py"), 1), (None, None)):
+    for file, line in (
+        (str(program), 4),
+        (str(program), 99),
+        (str(tmp_path / "none.py"), 1),
+        ("a\0b", 1),
+        (None, None),
+    ):
         assert source_of(file, line) == ""
 
 

@@ -201,6 +201,21 @@ def test_the_log_is_bounded(start_server: Callable[..., RunningServer], database
     assert server.services.writer.do(lambda connection, _: delete_old(connection, 100)).result(60) == 0
 
 
+def test_changes_of_runs_do_not_push_out_what_admins_did(start_server: Callable[..., RunningServer]) -> None:
+    """Whoever may change a run may make any number of entries."""
+    server = start_server(audit_entries=100)
+
+    def fill(connection: Any) -> None:
+        insert_entry(connection, Actor("x"), Done(Action.token_created, name="the first"))
+        for number in range(300):
+            insert_entry(connection, Actor("x"), Done(Action.run_changed, name=str(number)))
+
+    server.services.writer.do(lambda connection, _: fill(connection)).result(60)
+    server.services.retention.apply()
+    names = [one["name"] for one in server.get("/audit", limit=1000)["entries"]]
+    assert names == [*(str(number) for number in range(299, 199, -1)), "the first"]
+
+
 def test_a_long_value_is_cut_off(start_server: Callable[..., RunningServer]) -> None:
     server = start_server()
     agent = Agent(tags=[])

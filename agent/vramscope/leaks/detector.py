@@ -291,7 +291,8 @@ class LeakDetector:
         is_due = self._schedule.end()
         self._ages.end_iteration(self._schedule.number, self._sequence())
         self._loop.is_between_steps = between_steps
-        if is_due and not (may_skip and not self._ages.kept_iterations and self._live_blocks.is_unchanged()):
+        settled = not self._ages.kept_iterations and not self._registry.has_findings
+        if is_due and not (may_skip and settled and self._live_blocks.is_unchanged()):
             self._schedule.due = set(self._loop.next_optimizers())
         if self._ages.kept_iterations >= POLICY.old_graphs:
             self._schedule.suspect("more and more graphs of earlier steps are alive")

@@ -19,7 +19,7 @@ class LeakPolicy:
 
     scan_at: frozenset[int] = frozenset((3, 7, 11, 15, 21, 29, 41, 59, 99, 199, 399, 999, 9_999, 99_999))
     """Iterations with a scan in any case. Fewer: short runs get no verdict. More: more time in scans."""
-    always_scan_until: int = 11
+    always_scan_until: int = 7
     """Later ones are left out while a scan found nothing and the allocator has no more blocks since. Higher: more time in scans.
     Lower: graphs that no backward pass uses are missed."""
     not_at_calls: frozenset[int] = frozenset((3, 11, 15, 29))

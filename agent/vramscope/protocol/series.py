@@ -43,9 +43,8 @@ LEAK_KINDS: Final = (
     "tensor-growth",  # plain tensors, more with every step
 )
 
-FIXES: Final = ("item", "detach", "host", "carry")
-"""Forms of a fix: ``.item()``, ``.detach()`` or ``.detach().cpu()`` on the value that is kept; ``name = name.detach()`` after it is
-carried over."""
+FIXES: Final = ("item", "detach", "host")
+"""Forms of a fix: ``.item()``, ``.detach()`` or ``.detach().cpu()`` on the value that is kept."""
 
 OVERLAPS: Final = ("overlap", "overlap-unfreed")
 """Kinds of a result that lives into the next step. Most loops have one."""

@@ -19,9 +19,9 @@ class NextChange(TypedDict):
     what: str | None
     """The change in one or two sentences, with its numbers; null if none is known."""
     saves_bytes: int | None
-    """Bytes by which the peak falls; null if unknown."""
+    """Bytes by which the peak falls, or that become free; null if unknown."""
     of: str | None
-    """Name of the peak that falls: `allocated` or `reserved`."""
+    """Name of the peak that falls: `allocated` or `reserved`; null if the bytes are others, such as those of another process."""
     source: ChangeSource | None
     """Origin of the proposal: an out-of-memory error, a leak, a recording, or a finding about the script."""
     page: str | None

@@ -65,7 +65,7 @@ def get_next_change(request: Request, run: str) -> Response:
     )
     if change["what"] is None and full["findings"]:
         finding = full["findings"][0]
-        change = _change(record.id, finding["advice"], finding["text"], None, source="finding", page=None)
+        change = _change(record.id, finding["advice"].rstrip("."), finding["text"], None, source="finding", page=None)
     return answer(change)
 
 
@@ -119,19 +119,21 @@ def _of_error(request: Request, run_id: str, record: str) -> NextChange | None:
     remedies = error["remedies"]
     best = next((one for one in remedies if one["enough"] and one["card_bytes"] is None), None)
     best = best or next((one for one in remedies if one["enough"] is None), None)
+    if best is None and not error["first_aid"]:
+        return None
     if best is None:
         return _change(run_id, None, error["first_aid"], None, source="out-of-memory", page="/oom")
     sure = "It is enough" if best["enough"] else "It may be enough"
     what = f"{sure} ({best['source_words']}). Cost: {best['cost']}."
-    return _change(run_id, best["what"], what, best["saves_bytes"], source="out-of-memory", page="/oom")
+    return _change(run_id, best["what"], what, best["saves_bytes"], source="out-of-memory", page="/oom", of=None)
 
 
 def _of_leaks(run_id: str, leaks: list[Leak]) -> NextChange | None:
-    """The fix of the leak that retains most, of those that are no mere notes."""
+    """The fix of the worst leak, of those that are no mere notes. ``leaks``: worst first."""
     found = [one for one in leaks if not one["note"] and not one["on_host"]]
     if not found:
         return None
-    worst = max(found, key=lambda one: one["held_bytes"])
+    worst = found[0]
     advice = worst["advice"]
     what = f"{advice[:1].upper()}{advice[1:]}." if advice.split(" ")[0].isalpha() else f"{advice}."
     title = f"fix the leak of {worst['name']}"

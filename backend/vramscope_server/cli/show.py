@@ -172,7 +172,13 @@ def change_in_words(change: NextChange) -> str:
     if name is None:
         return ""
     saves = change["saves_bytes"]
-    return name if not saves else f"{name} (peak {change['of']} falls by {amount(saves)})"
+    if not saves:
+        return name
+    return (
+        f"{name} (saves {amount(saves)})"
+        if change["of"] is None
+        else f"{name} (peak {change['of']} falls by {amount(saves)})"
+    )
 
 
 def _instead(run: RunInFull, split: Step) -> str:

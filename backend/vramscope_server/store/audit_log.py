@@ -34,6 +34,18 @@ class Action(str, Enum):
     message_tested = "message_tested"
 
 
+_BY_ADMINS: Final = (
+    Action.token_created.value,
+    Action.token_revoked.value,
+    Action.run_deleted.value,
+    Action.recording_deleted.value,
+    Action.profile_deleted.value,
+    Action.snapshot_deleted.value,
+    Action.session_ended.value,
+)
+"""Actions that need the role admin. The role write can make any number of entries of the others."""
+
+
 class Change(msgspec.Struct, frozen=True):
     """A field that was changed, as text; None: it had no value, or has none now."""
 
@@ -141,11 +153,15 @@ def list_entries(
 
 
 def delete_old(connection: Connection, most_entries: int) -> int:
-    """Keep the newest entries, at most `most_entries`. Returns the number of deleted ones."""
-    newest = connection.execute(sa.select(sa.func.max(audit.c.key))).scalar()
-    if newest is None or newest <= most_entries:
-        return 0
-    return connection.execute(audit.delete().where(audit.c.key <= newest - most_entries)).rowcount
+    """Keep the newest entries, at most `most_entries` of those that need an admin, and as many of the others: those with
+    the role write cannot push out the others. Returns the number of deleted ones."""
+    deleted = 0
+    for group in (audit.c.action.in_(_BY_ADMINS), audit.c.action.not_in(_BY_ADMINS)):
+        last = sa.select(audit.c.key).where(group).order_by(audit.c.key.desc()).offset(most_entries).limit(1)
+        key = connection.execute(last).scalar()
+        if key is not None:
+            deleted += connection.execute(audit.delete().where(group, audit.c.key <= key)).rowcount
+    return deleted
 
 
 def _entry(row: sa.RowMapping) -> Entry:

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 
 from vramscope.protocol import messages
 from vramscope.protocol.leak_notes import GROWING, is_note, is_on_host
-from vramscope_server.analysis.leaks.source_fix import fixed_lines
+from vramscope_server.analysis.leaks.source_fix import fixed_lines, keeps_tensors_directly
 from vramscope_server.answers.leaks import Leak
 
 log = logging.getLogger("vramscope_server.leaks")
@@ -165,7 +165,9 @@ def _merged(ident: str, places: list[tuple[int, messages.Leak]], run_peak_bytes:
         "peak_effect": most.peak_effect,
         "advice": most.advice,
         "source": most.source,
-        "fixed": fixed_lines(most.source, most.fix, most.name) if most.fix else [],
+        "fixed": fixed_lines(most.source, most.fix, most.name)
+        if most.file and keeps_tensors_directly(most.chain)
+        else [],
         "examples": most.examples,
         "why": [{"state": change.state, "reason": change.reason, "step": change.step} for change in most.why],
         "on_host": all(is_on_host(leak) for leak in leaks),

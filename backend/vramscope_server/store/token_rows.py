@@ -21,6 +21,8 @@ Role = Literal["read", "write", "admin"]
 """Each role may do what the ones before it may: look at everything; send runs and change them; delete, and make tokens.
 All of that in the projects of the token."""
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
+TOKEN_PREFIX: Final = "vrs_"
+"""First characters of each token."""
 
 
 @dataclass(slots=True)
@@ -55,7 +57,7 @@ def projects_of(scope: ProjectScope) -> list[str] | None:
 
 def new_token(name: str, role: Role, scope: ProjectScope) -> tuple[Token, str]:
     """A new token and its plain text, which is stored nowhere. :func:`insert_token` stores the token."""
-    plain = "vrs_" + secrets.token_urlsafe(32)
+    plain = TOKEN_PREFIX + secrets.token_urlsafe(32)
     return Token(secrets.token_hex(8), name, hash_of(plain), role, scope, time.time_ns(), None), plain
 
 

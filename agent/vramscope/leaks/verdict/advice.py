@@ -173,8 +173,7 @@ def _growing(kind: str, group: HeldMemory, chain: bool) -> Advice:
     if group.holder.through_traceback:
         return Advice(_of_exceptions(group.holder), group.held_bytes)
     if chain and not group.scalars:
-        carried = kind == "growing" and group.graphs == 1 and group.holder.named and not group.holder.written
-        return Advice(_growing_chain(kind, group, name), group.saved_bytes, "carry" if carried else "")
+        return Advice(_growing_chain(kind, group, name), group.saved_bytes)
     if group.scalars and not chain and group.own_bytes > POLICY.large_scalar_bytes * group.tensors:
         return Advice(
             f"keep the number: .item() before it goes into {name}; .detach() would keep the storage of each scalar, "

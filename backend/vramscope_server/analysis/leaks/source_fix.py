@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Final
 
 SUFFIXES: Final = {"item": ".item()", "detach": ".detach()", "host": ".detach().cpu()"}
 """What is put behind the value that is kept, by form of the fix (series.FIXES)."""
-_ADDING: Final = ("append", "appendleft", "add", "insert", "put")
-_SIMPLE: Final = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
-_ENDINGS: Final = ("detach", "cpu", "item", "clone")
+MOST_CHARACTERS: Final = 400
+_ADDING: Final = {"append": 1, "appendleft": 1, "add": 1, "put": 1, "insert": 2}
+"""Methods that add one value to a container, and how many arguments they take; the value is the last."""
+_SIMPLE: Final = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.BinOp)
+_BEFORE_ITEM: Final = ("detach", "cpu", "clone")
+"""Calls that ``.item()`` makes superfluous."""
+
+
+def keeps_tensors_directly(chain: Sequence[str]) -> bool:
+    """Whether the holder is a tensor or one container of tensors: no tuples, dicts or objects lie between.
+
+    chain   references from the root to the tensors: ``["local 'history'", "list[412]", "Tensor"]``
+    """
+    containers = sum("[" in link for link in chain[:-1])
+    return bool(chain) and chain[-1].lower().startswith("tensor") and containers <= 1
 
 
 def fixed_lines(source: str, fix: str, name: str) -> list[str]:
@@ -20,37 +33,25 @@ def fixed_lines(source: str, fix: str, name: str) -> list[str]:
     """
     line = source.strip()
     indent = source[: len(source) - len(source.lstrip())]
+    if fix not in SUFFIXES or len(line) > MOST_CHARACTERS:
+        return []
     try:
         (statement,) = ast.parse(line).body
-    except (SyntaxError, ValueError):  # part of a longer statement, or several
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # part of a longer statement, or several
         return []
-    if fix == "carry":
-        target = _assigned(statement, name)
-        return [source, f"{indent}{target} = {target}.detach()"] if target else []
-    kept = _kept_value(statement, name)
-    if kept is None or fix not in SUFFIXES:
+    whole = kept = _kept_value(statement, name)
+    if whole is None:
         return []
-    while isinstance(kept, ast.Call) and isinstance(kept.func, ast.Attribute) and kept.func.attr in _ENDINGS:
-        kept = kept.func.value  # what the new ending replaces begins here
+    if fix == "item":
+        while isinstance(kept, ast.Call) and isinstance(kept.func, ast.Attribute) and kept.func.attr in _BEFORE_ITEM:
+            kept = kept.func.value
+    if kept is None or kept.end_col_offset is None or whole.end_col_offset is None:
+        return []
     text = line.encode()  # positions are in bytes
-    whole = _kept_value(statement, name)
-    if kept.end_col_offset is None or whole is None or whole.end_col_offset is None:
-        return []
     value = text[kept.col_offset : kept.end_col_offset].decode()
     value = f"({value})" if isinstance(kept, ast.BinOp) else value
-    new = text[: whole.col_offset].decode() + value + SUFFIXES[fix] + text[whole.end_col_offset :].decode()
-    return [indent + new] if new != line else []
-
-
-def _assigned(statement: ast.stmt, name: str) -> str | None:
-    """Target of this assignment that has the holder's name."""
-    if not isinstance(statement, ast.Assign):
-        return None
-    targets = [
-        one for target in statement.targets for one in (target.elts if isinstance(target, ast.Tuple) else [target])
-    ]
-    found = [one for one in targets if isinstance(one, (ast.Name, ast.Attribute)) and _is_named(one, name)]
-    return ast.unparse(found[0]) if len(found) == 1 else None
+    before, after = text[: whole.col_offset].decode(), text[whole.end_col_offset :].decode()
+    return [indent + before + value + SUFFIXES[fix] + after]
 
 
 def _is_named(expression: ast.expr, name: str) -> bool:
@@ -66,9 +67,9 @@ def _kept_value(statement: ast.stmt, name: str) -> ast.expr | None:
     holder: ast.expr
     value: ast.expr
     match statement:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=given, attr=attr), args=[*_, last], keywords=[])) if (
-            attr in _ADDING
-        ):
+        case ast.Expr(
+            value=ast.Call(func=ast.Attribute(value=given, attr=attr), args=[*_, last] as given_all, keywords=[])
+        ) if len(given_all) == _ADDING.get(attr):
             holder, value = given, last
         case ast.Assign(targets=[ast.Subscript() as given], value=last):
             holder, value = given, last
@@ -80,4 +81,4 @@ def _kept_value(statement: ast.stmt, name: str) -> ast.expr | None:
             holder, value = given, last
         case _:
             return None
-    return value if _is_named(holder, name) and isinstance(value, (*_SIMPLE, ast.BinOp)) else None
+    return value if _is_named(holder, name) and isinstance(value, _SIMPLE) else None

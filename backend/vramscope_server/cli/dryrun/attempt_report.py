@@ -131,6 +131,8 @@ def headline(found: AttemptsAnswer) -> str:
         return f"fits on {card} without a change"
     if found["smallest"] is not None:
         return f"{found['answer']} on {card}; the smallest change that fits: {_title(found['smallest'])}"
+    if not found["alone"]:
+        return f"{found['answer']} on {card}; no change was tried, because no step of the training is known"
     return f"{found['answer']} on {card}; none of these changes fits"
 
 
