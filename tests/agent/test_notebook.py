@@ -23,6 +23,7 @@ def megabytes(n):
 
 @pytest.fixture
 def shell(emulated_gpu: None) -> Iterator[InteractiveShell]:
+    main = sys.modules["__main__"]  # the shell takes its place
     InteractiveShell.clear_instance()
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "vramscope")
@@ -30,6 +31,7 @@ def shell(emulated_gpu: None) -> Iterator[InteractiveShell]:
     yield shell
     shell.reset(new_session=False)
     InteractiveShell.clear_instance()
+    sys.modules["__main__"] = main
     for name in ("last_traceback", "last_value", "last_exc", "last_type"):
         sys.__dict__.pop(name, None)
     gc.collect()

@@ -151,6 +151,7 @@ def test_a_peak_goes_from_the_allocator_to_the_page_to_the_byte(server: str, pag
     figures = page.get_by_role("region", name="Key figures")
     expect(figures).to_contain_text(f"{allocated / 2**30:.2f} GiB", timeout=PATIENCE_MS)
     expect(figures).to_contain_text("step 42 · backward")
+    page.locator("vs-chart").first.scroll_into_view_if_needed()
     expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=PATIENCE_MS)
 
 
@@ -168,6 +169,7 @@ def test_a_leak_goes_from_a_line_of_the_script_to_the_page_and_is_gone_once_fixe
     page.goto(f"{server}/runs/leaky/leaks")
     text = f"outputs (train.py:{line}) keeps the graphs"
     expect(page.locator(".verdict")).to_contain_text(text, timeout=PATIENCE_MS)
+    page.locator("vs-chart").first.scroll_into_view_if_needed()
     floor = page.locator("vs-chart[data-figure=floor] .js-plotly-plot, vs-chart[data-draws]").first
     expect(floor).to_be_visible(timeout=PATIENCE_MS)
     page.goto(f"{server}/compare?runs=leaky,fixed")

@@ -218,7 +218,7 @@ def test_a_token_is_bound_to_projects_on_the_page(page: Any, own_server: Any) ->
     page.get_by_role("button", name="Sign in").click()
     page.get_by_text("waiting for the first run").wait_for()
     page.goto(f"{own.url}/settings")
-    page.get_by_text("It is bound to nlp, vision: only their runs exist for it.").wait_for()
+    page.get_by_text("It is bound to nlp, vision and sees only the runs of these projects.").wait_for()
     page.get_by_text("Your token is bound to projects: it cannot change these rules.").wait_for()
     page.goto(f"{own.url}/snapshots")
     page.get_by_label("Project of the file").select_option("vision")
