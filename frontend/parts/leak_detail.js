@@ -84,7 +84,6 @@ export function leakDetail(leak, { several, replay, run }) {
 /** The source line and what takes its place, as a diff. Copies the new lines. */
 function lineDifference({ source, fixed, file, line }) {
   const mark = (kind, sign, text) => h("span", { class: `diff-line ${kind}` }, h("i", {}, sign), text);
-  const added = fixed[0] === source ? fixed.slice(1) : fixed;
   return h(
     "div",
     { class: "source-diff" },
@@ -95,8 +94,8 @@ function lineDifference({ source, fixed, file, line }) {
       h(
         "code",
         {},
-        fixed[0] === source ? mark("same", " ", source) : mark("old", "−", source),
-        added.map((text) => mark("new", "+", text)),
+        mark("old", "−", source),
+        fixed.map((text) => mark("new", "+", text)),
       ),
     ),
     copyButton("Copy", () => fixed.join("\n"), { title: "the new lines" }),

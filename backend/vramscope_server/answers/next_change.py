@@ -23,7 +23,7 @@ class NextChange(TypedDict):
     of: str | None
     """Name of the peak that falls: `allocated` or `reserved`; null if the bytes are others, such as those of another process."""
     source: ChangeSource | None
-    """Origin of the proposal: an out-of-memory error, a leak, a recording, or a finding about the script."""
+    """Origin of the proposal; a finding is one about the script."""
     page: str | None
     """Page that explains it, relative to the run's page, such as `/leaks`."""
     caution: str | None

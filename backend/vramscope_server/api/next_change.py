@@ -6,6 +6,7 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
+from vramscope_server.analysis.advice.recorded_peak import contains_peak
 from vramscope_server.analysis.number_format import amount
 from vramscope_server.answers.leaks import Leak
 from vramscope_server.answers.next_change import ChangeSource, NextChange
@@ -40,8 +41,6 @@ _TITLES: Final = {
 }
 """Rules of advice that promise bytes, and their changes in a few words."""
 
-_AS_HIGH: Final = 0.98
-"""Fraction of the run's peak from which a recording counts as a recording of the peak."""
 _WAIT_SECONDS: Final = 0.3
 """Wait for the replay of an error's recording. Its remedies are ordered the same way without it."""
 
@@ -156,7 +155,7 @@ def _of_recording(request: Request, run_id: str, window: StoredArtifact | None, 
         return _none(run_id, "No known change would lower the recorded peak by 2 % or more.")
     recorded = window.about.get("peak_allocated_bytes")
     caution = None
-    if isinstance(recorded, int) and peak_bytes and recorded < _AS_HIGH * peak_bytes:
+    if isinstance(recorded, int) and peak_bytes and not contains_peak(recorded, peak_bytes):
         caution = (
             f"The recording's peak is {amount(recorded)}; the run's peak of {amount(peak_bytes)} was not recorded."
         )

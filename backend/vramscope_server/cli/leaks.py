@@ -137,9 +137,8 @@ def _print_lines(out: Console, leak: LeakInWords) -> None:
     source, fixed = leak["source"], leak["fixed"]
     if not source:
         return
-    stays = not fixed or fixed[0] == source
-    out.print(Text(f"    {' ' if stays else '-'} {plain(source)}", style="dim" if stays else "red"), soft_wrap=True)
-    for line in fixed[1:] if stays else fixed:
+    out.print(Text(f"    {'-' if fixed else ' '} {plain(source)}", style="red" if fixed else "dim"), soft_wrap=True)
+    for line in fixed:
         out.print(Text(f"    + {plain(line)}", style="green"), soft_wrap=True)
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vramscope_server.analysis.advice.recorded_peak import contains_peak
 from vramscope_server.analysis.number_format import UNKNOWN, amount, count, duration, percent
 from vramscope_server.answers.anatomy import AnatomyAnswer
 from vramscope_server.answers.leaks import LeakReport
@@ -39,8 +40,6 @@ _BAR: Final = 32
 _BESIDE_BAR: Final = 50
 """Characters before a bar."""
 _SEARCHED_STEPS: Final = 2000
-_AS_HIGH: Final = 0.98
-"""Fraction of the run's peak from which a recording counts as a recording of the peak."""
 
 
 def show(server: str, as_json: bool, run: str) -> None:
@@ -158,7 +157,7 @@ def advice_of(run: RunInFull, recorded: AnatomyAnswer | None) -> list[str]:
     of_run = [one["sentence"] for one in recorded["advice"] if one["evidence"].get("of") == "run"]
     found = [one["sentence"] for one in recorded["advice"] if one["evidence"].get("of") != "run"]
     highest = run["peak_allocated_bytes"]
-    if found and highest is not None and recorded["allocated_bytes"] < _AS_HIGH * highest:
+    if found and highest is not None and not contains_peak(recorded["allocated_bytes"], highest):
         found.insert(
             0,
             f"for the recorded peak, {recorded['moment']}; the run's peak of {amount(highest)} was not recorded:",
