@@ -1,6 +1,6 @@
 /**
  * Memory of the card at its highest, in three bars: the card, PyTorch's reserved memory, and the tensors. Each bar splits
- * the first part of the bar above it. For a run on the CPU: the memory of the process, and of the model.
+ * the first part of the bar above it. For a run on the CPU there is one bar: parameters, gradients, optimizer state and buffers.
  */
 
 import { api } from "vramscope/api.js";
@@ -19,11 +19,8 @@ const CATEGORIES = [
   ["other", "other", "other"],
 ];
 
-/**
- * Bars of a run: `[{name, total, parts: [{name, bytes, role, of}]}]`, the widest first. `of`: the name of the bar that splits the
- * part. Empty where the peak is unknown.
- */
-export function barsOf(run) {
+/** Bars of a run: `[{name, total, parts: [{name, bytes, role}]}]`, the whole card first. Empty where the peak is unknown. */
+function barsOf(run) {
   const rank =
     run.ranks.find((one) => isKnown(one.peak_allocated_bytes) && one.peak_allocated_bytes === run.peak_allocated_bytes) ??
     run.ranks[0];
@@ -37,7 +34,7 @@ export function barsOf(run) {
       name: "reserved",
       total: reserved,
       parts: [
-        { name: "allocated", bytes: allocated, role: "allocated", of: "allocated" },
+        { name: "allocated", bytes: allocated, role: "allocated" },
         { name: "reserved, not allocated", bytes: reserved - allocated, role: "unused" },
       ],
     },
@@ -50,7 +47,7 @@ export function barsOf(run) {
 function cardParts(rank, reserved, capacity) {
   const used = Math.max(rank.peak_device_used_bytes ?? reserved, reserved);
   const outside = isKnown(rank.peak_process_device_bytes) ? Math.max(0, rank.peak_process_device_bytes - reserved) : null;
-  const parts = [{ name: "reserved by PyTorch", bytes: reserved, role: "reserved", of: "reserved" }];
+  const parts = [{ name: "reserved by PyTorch", bytes: reserved, role: "reserved" }];
   if (outside === null) parts.push({ name: "outside PyTorch and other processes", bytes: used - reserved, role: "other" });
   else {
     parts.push({ name: "this process outside PyTorch", bytes: Math.min(outside, used - reserved), role: "other" });
@@ -70,8 +67,8 @@ function categoriesOf(categories, total) {
   return rest > 0 ? [...known, { name: "unknown", role: "unknown", bytes: rest }] : known;
 }
 
-/** Bar of what a model on the CPU and its optimizer keep between two steps. `ended`: `end_categories` of its last step. Empty where it is unknown. */
-export function cpuBarsOf(ended) {
+/** Bar of what a model on the CPU and its optimizer keep between two steps, by `end_categories` of a step. Empty if unknown. */
+function cpuBarsOf(ended) {
   const parts = categoriesOf(ended, 0);
   const total = parts.reduce((sum, part) => sum + part.bytes, 0);
   return total > 0 ? [{ name: "model", total, parts }] : [];
@@ -82,11 +79,11 @@ export class PeakStack {
   element = h("section", { class: "card peak-stack", hidden: true });
   key = null;
   ended = null; // end_categories of a step of a CPU run
-  askedAt = null; // steps of the run when they were last requested
+  askAt = 0; // number of steps from which they are requested; it doubles, because some models are never counted
 
   show(run, place) {
     const onCpu = isOnCpu(place);
-    if (onCpu && this.ended === null && this.askedAt !== run.steps) this.fetchModel(run, place);
+    if (onCpu && this.ended === null && run.steps >= this.askAt) this.fetchModel(run, place);
     const used = run.ranks.map((rank) => [rank.peak_device_used_bytes, rank.peak_reserved_bytes]);
     const key = JSON.stringify([onCpu, this.ended, run.peak_allocated_bytes, run.peak_categories, used]);
     if (key === this.key) return;
@@ -107,7 +104,7 @@ export class PeakStack {
 
   /** Fetches the newest step of a CPU run whose model was counted. */
   async fetchModel(run, place) {
-    this.askedAt = run.steps;
+    this.askAt = 2 * Math.max(1, run.steps);
     try {
       const steps = await api.steps(run.run_id, { rank: place.rank, limit: SEARCHED_STEPS });
       this.ended = steps.findLast((step) => isKnown(step.end_categories.parameters))?.end_categories ?? null;
