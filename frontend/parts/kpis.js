@@ -29,7 +29,7 @@ export class Kpis {
     };
     this.element = h(
       "section",
-      { class: "card kpis", "aria-label": "Key figures" },
+      { class: "card kpis even", "aria-label": "Key figures" },
       cell("resident", "Resident memory now", "host memory of the process"),
       cell("allocated", "Allocated now", "bytes in blocks that tensors own"),
       cell("reserved", "Reserved now", "bytes that PyTorch took from the device"),
