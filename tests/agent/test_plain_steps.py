@@ -318,12 +318,15 @@ class TestPlan:
     """The plan alone, on steps of a chosen length and cost."""
 
     @staticmethod
-    def run(cost_ns: int, reading_ns: int, bare_ns: int, steps: int, *, rise_at: int = 0) -> list[tuple[str, int]]:
+    def run(
+        cost_ns: int, reading_ns: int, bare_ns: int, steps: int, *, rise_at: int = 0, scans_ns: int = 0
+    ) -> list[tuple[str, int]]:
         plan = StepPlan()
         planned, number, kind, count = [], 0, "detailed", 1
         while number < steps:
             number += count
             spent = {"detailed": cost_ns, "control": reading_ns, "plain": reading_ns}[kind]
+            spent += scans_ns if number == 3 else 0
             peak = 2 if rise_at and number >= rise_at else 1
             seen = EndedStep(number, count, kind == "detailed", kind == "plain", [peak], spent, bare_ns * count + spent)
             planned.append((kind, count))
@@ -351,6 +354,12 @@ class TestPlan:
         planned = self.run(100_000, 30_000, 200_000, 10_000)
         first = next(place for place, (kind, _) in enumerate(planned) if kind == "plain")
         assert first == pytest.approx(detail_plan.ALLOWANCE_NS / 100_000, rel=0.1)
+
+    def test_scans_count_to_the_allowance(self) -> None:
+        planned = self.run(100_000, 30_000, 200_000, 10_000, scans_ns=250_000_000)
+        first = next(place for place, (kind, _) in enumerate(planned) if kind == "plain")
+        spent_at = (detail_plan.ALLOWANCE_NS - 250_000_000) // 100_000
+        assert spent_at - 10 <= first <= spent_at + 2 * detail_plan.BLOCK_STEPS
 
     def test_after_a_higher_peak_steps_are_detailed(self, monkeypatch) -> None:
         monkeypatch.setattr(detail_plan, "ALLOWANCE_NS", 0)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from vramscope.settings import BUDGET
 
 ALLOWANCE_NS: Final = 300_000_000
-"""Time that watching may take in a run beside that share: its first steps matter most."""
+"""Time that the agent may take in a run beside that share, scans included: its first steps matter most."""
 WARM_UP_STEPS: Final = 100
 """Number of first steps that are always detailed: their times say nothing about cost."""
 BLOCK_STEPS: Final = 64
@@ -96,6 +96,8 @@ class StepPlan:
         self._durations_ns: deque[int] = deque(maxlen=RECENT_STEPS)
         self._detailed_durations_ns: deque[int] = deque(maxlen=RECENT_STEPS)
         self._plain_durations_ns: deque[int] = deque(maxlen=RECENT_STEPS)
+        self._spent_ns = 0
+        """Agent time in all steps so far."""
         self._highest: list[int] = []
         """Highest peak so far, by device."""
 
@@ -133,6 +135,7 @@ class StepPlan:
             self._group_costs_ns.append(ended.agent_ns)
         else:
             (self._detailed_costs_ns if ended.is_detailed else self._control_costs_ns).append(ended.agent_ns)
+        self._spent_ns += ended.agent_ns
         took_ns = ended.duration_ns // ended.steps
         self._durations_ns.append(took_ns)
         if ended.is_plain:
@@ -149,7 +152,7 @@ class StepPlan:
         """Plan plain steps if detailed ones cost more than the budget. False if they do not."""
         cost = self._detailed_cost_ns()
         allowed = self._budget * statistics.median(self._durations_ns)
-        if cost <= allowed or number * cost <= ALLOWANCE_NS:
+        if cost <= allowed or self._spent_ns <= ALLOWANCE_NS:
             return False
         # Until a group has been measured: a detailed step's cost is more than a reading's.
         reading = statistics.median(self._group_costs_ns) if self._group_costs_ns else cost / 3
