@@ -29,6 +29,10 @@ MOST_IN_GROUP: Final = 64
 """Maximum number of plain steps with one reading."""
 MOST_PLAIN_STEPS: Final = 1024
 """Maximum number of plain steps between two detailed ones."""
+PLAIN_HOOKS_NS: Final = 8_000
+"""Time that the hooks of a plain step take between the kernels of a training, where the caches are cold (measured: 7 to 15 µs)."""
+LEAST_SHARE: Final = 0.25
+"""Share of the budget that readings and detailed steps get, however short the steps are."""
 SHARE_OF_READINGS: Final = 0.5
 """Share of the budget for the readings of plain steps. The rest is for detailed steps."""
 FEWEST_TO_COMPARE: Final = 9
@@ -154,6 +158,7 @@ class StepPlan:
         allowed = self._budget * statistics.median(self._durations_ns)
         if cost <= allowed or self._spent_ns <= ALLOWANCE_NS:
             return False
+        allowed = max(allowed - PLAIN_HOOKS_NS, LEAST_SHARE * allowed)
         # Until a group has been measured: a detailed step's cost is more than a reading's.
         reading = statistics.median(self._group_costs_ns) if self._group_costs_ns else cost / 3
         for_readings = max(1.0, SHARE_OF_READINGS * allowed)
