@@ -7,7 +7,7 @@ BIN    := .venv/bin
 # Hundreds of processes would each compile PyTorch's Python anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo setup test test-fast lint gpu-check bench clean
+.PHONY: help demo setup test test-fast lint gpu-check bench lock clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1	/' | expand -t 16
@@ -37,6 +37,12 @@ gpu-check: ## check vramscope on a real card: one JSON file in gpu-check/, ten m
 
 bench: setup ## the benchmarks, one after the other
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+# Without UPGRADE=1 the versions that the file names already stay.
+lock: ## renew backend/requirements.lock, from which the server's image is built; needs uv. UPGRADE=1 takes newer versions
+	uv pip compile pyproject.toml --extra server --extra postgres --extra parquet --extra notify --universal \
+		--python-version 3.10 --generate-hashes --no-emit-index-url --no-header $(if $(UPGRADE),--upgrade) \
+		--output-file backend/requirements.lock
 
 clean: ## remove .venv and every cache
 	rm -rf .venv .cache dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
