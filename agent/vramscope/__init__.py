@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vramscope.client.client import Client
     from vramscope.measurement import Measurement, measure
 
-__all__ = ["Measurement", "measure"]
+__all__ = ["Client", "Measurement", "measure"]
 __version__ = "0.1.0"
 
 
@@ -22,6 +23,10 @@ def __getattr__(name: str) -> Any:
     """Import what is used: ``vramscope run`` imports this package in every Python process that the command starts."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "Client":
+        from vramscope.client.client import Client
+
+        return Client
     from vramscope import measurement
 
     return getattr(measurement, name)

@@ -1,0 +1,1 @@
+"""Reads runs from a server, in Python: ``vramscope.Client``."""
