@@ -1,4 +1,4 @@
-"""``vramscope report``: one HTML file of a run, opened from the disk in a real browser."""
+"""``vramscope report``: one HTML file of a run or a comparison, opened from the disk in a real browser."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def opened(chromium: Any, file: Path) -> tuple[Any, list[str]]:
 
 def test_a_run_with_leaks_is_in_one_file(chromium: Any, server: Any, tmp_path: Path, capsys: Any) -> None:
     file = tmp_path / "run.html"
-    write(server.url, sender.LEAKY.run, str(file))
+    write(server.url, [sender.LEAKY.run], str(file))
     assert str(file) in capsys.readouterr().out
     assert file.stat().st_size < MOST_BYTES
     page, asked = opened(chromium, file)
@@ -41,11 +41,31 @@ def test_a_run_with_leaks_is_in_one_file(chromium: Any, server: Any, tmp_path: P
 
 def test_the_name_of_the_file_is_that_of_the_run(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write(server.url, sender.LEAKY.run, None)
+    write(server.url, [sender.LEAKY.run], None)
     (made,) = tmp_path.iterdir()
     assert made.suffix == ".html" and made.stem == sender.LEAKY.name
 
 
 def test_a_folder_that_is_not_there_is_named(server: Any, tmp_path: Path) -> None:
     with pytest.raises(Failure, match="No such file"):
-        write(server.url, sender.LEAKY.run, str(tmp_path / "none" / "run.html"))
+        write(server.url, [sender.LEAKY.run], str(tmp_path / "none" / "run.html"))
+
+
+def test_a_comparison_is_in_one_file(
+    chromium: Any, server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    baseline, other = sender.BASELINE, sender.CHECKPOINTING
+    write(server.url, [baseline.run, other.run], None)
+    (file,) = tmp_path.iterdir()
+    assert file.name == "comparison.html"
+    assert file.stat().st_size < MOST_BYTES
+    page, asked = opened(chromium, file)
+    page.locator("[data-figure] .main-svg").first.wait_for(state="attached")
+    words = page.locator("body").inner_text()
+    for expected in (f"{baseline.name} and {other.name}", "Reserved", "baseline", "Peaks by category"):
+        assert expected in words, expected
+    assert page.locator("[data-figure]").count() == page.locator("[data-figure] > .plot-container").count() >= 2
+    assert asked == [file.as_uri()], "it asks nobody for anything"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    page.context.close()

@@ -263,11 +263,13 @@ def oom(
 
 @app.command()
 def report(
-    run: RunName,
-    out: Annotated[str | None, typer.Option(help="File to write (default: the run's name.html)")] = None,
+    run: Annotated[list[str], typer.Argument(help="Run ids, unique id prefixes, or names", metavar="RUN")],
+    out: Annotated[
+        str | None, typer.Option(help="File to write (default: the run's name.html, or comparison.html)")
+    ] = None,
     server: ServerUrl = DEFAULT_SERVER,
 ) -> None:
-    """Write a run as one HTML file that needs no server."""
+    """Write a run, or a comparison of runs with the first one, as one HTML file that needs no server."""
     from vramscope_server.cli.report import write
 
     write(server, run, out)

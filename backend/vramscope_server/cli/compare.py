@@ -14,7 +14,7 @@ from vramscope_server.cli.client import ask, fetch, id_of, print_json
 from vramscope_server.cli.format import ABSENT, plain
 from vramscope_server.cli.tables import Column, console, print_table
 
-_COLUMNS = (
+COLUMNS: Final = (
     Column("RUN"),
     Column("N", number=True),
     Column("ID", needed=7, number=True),
@@ -46,8 +46,7 @@ def show(server: str, form: str | None, baseline: str, runs: list[str], *, each:
 
     ``each`` shows repeats of a configuration in separate rows. JSON always has one row per run.
     """
-    words = [id_of(server, run) if "," in run or not run.strip() else run for run in (baseline, *runs)]
-    named = {"runs": ",".join(words), "base": words[0]}
+    named = {"runs": joined(server, (baseline, *runs))}
     if form not in (None, "json"):
         asked = {"format": form, "repeats": "each" if each else "together"}
         for line in fetch(server, "/compare/table", **named, **asked).decode().rstrip("\n").split("\n"):
@@ -62,7 +61,7 @@ def show(server: str, form: str | None, baseline: str, runs: list[str], *, each:
     if not each:
         rows = comparison.get("together", rows)
     repeated = has_repeats(rows)
-    print_table(out, _COLUMNS, [_cells(row, is_baseline=not at, repeated=repeated) for at, row in enumerate(rows)])
+    print_table(out, COLUMNS, [cells(row, is_baseline=not at, repeated=repeated) for at, row in enumerate(rows)])
     out.print(
         Text("CHANGE: difference to the baseline's peak in the column before. Negative is less memory.", style="dim")
     )
@@ -99,7 +98,13 @@ def show(server: str, form: str | None, baseline: str, runs: list[str], *, each:
         out.print(Text(f"not fully comparable: {plain(warning)}", style="yellow"))
 
 
-def _cells(row: CompareRow, *, is_baseline: bool, repeated: bool) -> list[str | Text]:
+def joined(server: str, runs: Sequence[str]) -> str:
+    """Return runs as one parameter of the API, the baseline first. Raises client.Failure."""
+    return ",".join(id_of(server, run) if "," in run or not run.strip() else run for run in runs)
+
+
+def cells(row: CompareRow, *, is_baseline: bool, repeated: bool) -> list[str | Text]:
+    """Return the text of each of COLUMNS. ``repeated``: some rows are several runs of one configuration."""
     mark = " !" if row["reasons"] else ""
     return [
         Text(plain(name_of(row)) + mark, style="bold" if is_baseline else "default"),

@@ -1,8 +1,8 @@
-"""``vramscope report RUN``: a run as one HTML file that needs no server, to send or to keep."""
+"""``vramscope report RUN``: a run, or a comparison of several, as one HTML file that needs no server, to send or to keep."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from vramscope_server.answers.leaks import LeakReport
 from vramscope_server.answers.oom import OomList
 from vramscope_server.answers.run_detail import RunAnswer, RunInFull
 from vramscope_server.cli.client import Failure, ask, path_of
+from vramscope_server.cli.comparison_report import comparison_report
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.cli.oom import explained
 from vramscope_server.cli.show import CATEGORY_NAMES, advice_of, facts_of, recorded_of
@@ -29,12 +30,16 @@ HEIGHT: Final = 340
 POINTS: Final = 600
 
 
-def write(server: str, run: str, out: str | None) -> None:
-    """Write the file and print its name. Raises client.Failure."""
-    detail: RunAnswer = ask(server, f"/runs/{path_of(server, run)}")
-    path = Path(out or f"{_file_name(detail['name'])}.html")
+def write(server: str, runs: Sequence[str], out: str | None) -> None:
+    """Write the file and print its name. Several runs are compared with the first one. Raises client.Failure."""
+    if len(runs) > 1:
+        text, name = comparison_report(server, runs), "comparison"
+    else:
+        detail: RunAnswer = ask(server, f"/runs/{path_of(server, runs[0])}")
+        text, name = report(server, detail), _file_name(detail["name"])
+    path = Path(out or f"{name}.html")
     try:
-        path.write_text(report(server, detail), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as fault:
         raise Failure(f"--out {path}: {fault.strerror}", BAD_ARGUMENTS) from fault
     print(f"{path} ({amount(path.stat().st_size)})")

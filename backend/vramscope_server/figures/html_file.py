@@ -22,6 +22,7 @@ _STYLE: Final = (
     "table{border-collapse:collapse;width:100%}"
     "td,th{padding:.25rem .8rem .25rem 0;text-align:left;vertical-align:top;border-bottom:1px solid #8884;"
     "overflow-wrap:anywhere}td:first-child,th:first-child{min-width:6.5rem}td:not(:last-child){min-width:3.5rem}pre{white-space:pre-wrap;overflow-wrap:anywhere}.say{font-size:1.1rem}.muted{opacity:.7}"
+    ".wide{overflow-x:auto}.wide td,.wide th{white-space:nowrap}"
 )
 _DRAW: Final = """
 (async () => {
@@ -92,6 +93,11 @@ def table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
     body = "".join(f"<tr>{''.join(f'<td>{escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
     titles = "".join(f"<th>{escaped(cell)}</th>" for cell in head) if any(head) else ""
     return f"<table>{f'<tr>{titles}</tr>' if titles else ''}{body or '<tr><td>none</td></tr>'}</table>"
+
+
+def wide(inner: str) -> str:
+    """A table whose columns do not fit into a narrow page: it scrolls by itself."""
+    return f"<div class=wide tabindex=0>{inner}</div>"
 
 
 def section(title: str, *parts: str) -> str:
