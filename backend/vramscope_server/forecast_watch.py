@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 from sqlalchemy.engine import Connection
@@ -34,7 +35,8 @@ PAUSE_RATIO: Final = 20.0
 class ForecastWatch:
     """Checks all running runs in a thread of its own. It starts none if no messages are sent."""
 
-    def __init__(self, database: Database, notifier: Notifier) -> None:
+    def __init__(self, database: Database, notifier: Notifier, leads: Callable[[], bool] = lambda: True) -> None:
+        self._leads = leads
         self._database = database
         self._notifier = notifier
         self._known: set[str] = set()
@@ -60,10 +62,18 @@ class ForecastWatch:
         took_seconds = 0.0
         while not self._stop.wait(max(EVERY_SECONDS, PAUSE_RATIO * took_seconds)):
             began_at = time.monotonic()
-            for run_id, message in self._check().items():
-                self._known.add(run_id)
-                self._notifier.send(message, f"/runs/{run_id}/leaks")
+            if self._leads():
+                self._send(self._check())
             took_seconds = time.monotonic() - began_at
+
+    def _send(self, found: dict[str, Message]) -> None:
+        for run_id, message in found.items():
+            try:
+                self._notifier.send(run_id, "forecast", message, f"/runs/{run_id}/leaks")
+            except SQLAlchemyError as error:
+                log.warning("no forecast for %s: %s", run_id, error)
+                continue
+            self._known.add(run_id)
 
     def _check(self) -> dict[str, Message]:
         """Messages about runs that are not known yet, by run."""

@@ -101,18 +101,21 @@ class LiveEvents:
         with self._lock:
             if time.monotonic() - self._asked_at > IDLE_SECONDS:
                 self._drop_all()
-                return
-            for batch in stored:
-                for block in batch.blocks:
-                    key = (batch.project, batch.run_id, batch.rank, block.device, block.stream, batch.skew_ns)
-                    self._rows.setdefault(key, _Rows([])).add(block)
-                if batch.scan is not None:
-                    self._scans[batch.project, batch.run_id, batch.rank] = batch.scan
-                for ident in batch.recordings:
-                    new: _NewRecording = {"run": batch.run_id, "rank": batch.rank, "recording": ident}
-                    self._recordings[ident] = (batch.project, new)
-            for run in runs:
-                self._runs[run["run_id"]] = run
+            else:
+                self._add_pending(stored, runs)
+
+    def _add_pending(self, stored: Sequence[BatchNews], runs: Sequence[RunRow]) -> None:
+        for batch in stored:
+            for block in batch.blocks:
+                key = (batch.project, batch.run_id, batch.rank, block.device, block.stream, batch.skew_ns)
+                self._rows.setdefault(key, _Rows([])).add(block)
+            if batch.scan is not None:
+                self._scans[batch.project, batch.run_id, batch.rank] = batch.scan
+            for ident in batch.recordings:
+                new: _NewRecording = {"run": batch.run_id, "rank": batch.rank, "recording": ident}
+                self._recordings[ident] = (batch.project, new)
+        for run in runs:
+            self._runs[run["run_id"]] = run
 
     def start(self) -> int:
         """Id of the newest event, for a page that starts to poll."""

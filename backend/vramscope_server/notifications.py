@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from vramscope_server.analysis.number_format import UNKNOWN, amount, percent
 from vramscope_server.answers.runs import RunRow
 from vramscope_server.answers.server import AlertRules
+from vramscope_server.message_claims import MessageClaims
 from vramscope_server.store.database import Database
 from vramscope_server.store.ingest_state import BatchNews
 from vramscope_server.store.preferences import alert_rules
@@ -44,6 +45,24 @@ class Message(NamedTuple):
 
     title: str
     body: str
+
+
+class _Delivery:
+    """A message on its way to several targets. ``settled`` is called once all of them have it, or gave up."""
+
+    def __init__(self, message: Message, targets: int, settled: Callable[[], None]) -> None:
+        self.message = message
+        self._left = targets
+        self._settled = settled
+        self._lock = threading.Lock()
+
+    def done(self) -> None:
+        """One target is done with it."""
+        with self._lock:
+            self._left -= 1
+            is_last = self._left == 0
+        if is_last:
+            self._settled()
 
 
 def messages_of(row: RunRow, rules: AlertRules) -> dict[Kind, Message]:
@@ -90,7 +109,7 @@ class Target:
         self.problem: str | None = None
         """Why the last message was not sent, or None."""
         self._service = service
-        self._queue: queue.Queue[Message] = queue.Queue(MOST_WAITING)
+        self._queue: queue.Queue[_Delivery] = queue.Queue(MOST_WAITING)
         self._closing = threading.Event()
 
     def start(self) -> None:
@@ -101,10 +120,12 @@ class Target:
         """Send nothing further. The thread ends with the process: a service may not answer for long."""
         self._closing.set()
 
-    def put(self, message: Message) -> None:
+    def put(self, delivery: _Delivery) -> None:
         """Queue a message, unless too many wait."""
-        with contextlib.suppress(queue.Full):
-            self._queue.put_nowait(message)
+        try:
+            self._queue.put_nowait(delivery)
+        except queue.Full:
+            delivery.done()
 
     def send(self, message: Message) -> bool:
         """Send a message now, with one try. Some seconds, or as long as the service waits."""
@@ -118,20 +139,30 @@ class Target:
 
     def _run(self) -> None:
         while not self._closing.is_set():
-            message = self._queue.get()
+            delivery = self._queue.get()
             for pause in (*PAUSES_SECONDS, 0.0):
-                if self._closing.is_set() or self.send(message) or self._closing.wait(pause):
+                if self._closing.is_set() or self.send(delivery.message) or self._closing.wait(pause):
                     break
+            if not self._closing.is_set():
+                delivery.done()
 
 
 class Notifier:
     """Sends messages about changed runs. :meth:`publish` only queues their rows; a thread of its own reads them.
 
     address   address of the pages, for links
+    leads     whether this server process does what only one may do
     """
 
-    def __init__(self, targets: list[Target], database: Database, address: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        targets: list[Target],
+        database: Database,
+        address: Callable[[], str | None],
+        leads: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.targets = targets
+        self._claims = MessageClaims(database, leads)
         self._database = database
         self._address = address
         self._known: dict[str, set[Kind]] = {}
@@ -151,9 +182,11 @@ class Notifier:
             target.start()
         self._thread = threading.Thread(target=self._run, name="vramscope-notifications", daemon=True)
         self._thread.start()
+        self._claims.start(lambda row: self.publish([], [row]))
 
     def close(self) -> None:
         """End the thread, and send nothing further."""
+        self._claims.close()
         for target in self.targets:
             target.close()
         if self._thread is not None:
@@ -167,11 +200,14 @@ class Notifier:
                 with contextlib.suppress(queue.Full):
                     self._queue.put_nowait(row)
 
-    def send(self, message: Message, page: str) -> None:
-        """Queue a message for each target, with a link to a page."""
+    def send(self, run_id: str, kind: str, message: Message, page: str) -> None:
+        """Queue a message for each target, with a link to a page, unless another process sends it. Raises SQLAlchemyError."""
+        if not self._claims.take(run_id, kind):
+            return
         linked = message._replace(body=f"{message.body}\n{self._address() or ''}{page}")
+        delivery = _Delivery(linked, len(self.targets), lambda: self._claims.settle(run_id, kind))
         for target in self.targets:
-            target.put(linked)
+            target.put(delivery)
 
     def send_test(self) -> None:
         """Send a message to each target now. ``targets`` then has the results."""
@@ -181,16 +217,18 @@ class Notifier:
     def _run(self) -> None:
         while (row := self._queue.get()) is not None:
             try:
-                with self._database.reader() as connection:
-                    rules = alert_rules(connection)
+                self._send_about(row)
             except SQLAlchemyError as error:
                 log.warning("no message about %s: %s", row["run_id"], error)
-                continue
-            known = self._known.setdefault(row["run_id"], set())
-            for kind, message in messages_of(row, rules).items():
-                if kind not in known:
-                    known.add(kind)
-                    self.send(message, f"/runs/{row['run_id']}")
+
+    def _send_about(self, row: RunRow) -> None:
+        with self._database.reader() as connection:
+            rules = alert_rules(connection)
+        known = self._known.setdefault(row["run_id"], set())
+        for kind, message in messages_of(row, rules).items():
+            if kind not in known:
+                self.send(row["run_id"], kind, message, f"/runs/{row['run_id']}")
+                known.add(kind)
 
 
 def targets_of(urls: Sequence[str]) -> list[Target]:

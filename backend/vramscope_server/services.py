@@ -18,6 +18,7 @@ from vramscope_server.notifications import Notifier, targets_of
 from vramscope_server.proxy_users import ProxyUsers
 from vramscope_server.recording_cache import RecordingCache
 from vramscope_server.settings import Settings
+from vramscope_server.shared_events import SharedEvents
 from vramscope_server.snapshots import Snapshots
 from vramscope_server.store.compaction import Compactor
 from vramscope_server.store.database import Database
@@ -36,6 +37,7 @@ class Services:
     """Opened by the constructor; :meth:`close` may be called twice.
 
     first_token  the token that was created because there was none, to be shown once; else None
+    is_shared    whether other server processes may use the same database
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -43,12 +45,14 @@ class Services:
         self.settings = settings
         targets = targets_of(settings.notify)
         self.database = Database(settings.database_url, synchronous=settings.synchronous)
-        self.live_events = LiveEvents()
+        self.is_shared = self.database.kind == "postgresql"
+        self.shared_events = SharedEvents(self.database) if self.is_shared else None
+        self.live_events = self.shared_events or LiveEvents()
         self.latest_samples = LatestSamples()
         self.compactor = Compactor(self.database)
         self.address: str | None = None
-        self.notifier = Notifier(targets, self.database, lambda: settings.public_url or self.address)
-        self.forecast_watch = ForecastWatch(self.database, self.notifier)
+        self.notifier = Notifier(targets, self.database, lambda: settings.public_url or self.address, self._leads)
+        self.forecast_watch = ForecastWatch(self.database, self.notifier, self._leads)
         self.writer = Writer(
             self.database,
             lost_after_seconds=settings.lost_after_seconds,
@@ -78,6 +82,8 @@ class Services:
         with contextlib.ExitStack() as unless_started:
             unless_started.callback(self.close)
             self.writer.start()
+            if self.shared_events is not None:
+                self.shared_events.open()
             self.notifier.start()
             self.forecast_watch.start()
             self.compactor.start(self.writer)
@@ -88,6 +94,9 @@ class Services:
             self.first_token = self.tokens.make_first() if settings.tokens_required else None
             unless_started.pop_all()
 
+    def _leads(self) -> bool:
+        return self.writer.leads
+
     def _publish(self, stored: Sequence[BatchNews], runs: Sequence[RunRow]) -> None:
         self.live_events.publish(stored, runs)
         self.latest_samples.publish(stored, runs)
@@ -96,6 +105,8 @@ class Services:
     def close(self) -> None:
         """Store what waits, stop the threads, close the database."""
         self.whatif_jobs.close()
+        if self.shared_events is not None:
+            self.shared_events.close()
         self.snapshots.close()
         self.retention.close()
         self.compactor.close()

@@ -28,6 +28,9 @@ class Settings(BaseSettings):
         default="127.0.0.1", description="Address to listen on. Any address but loopback requires tokens."
     )
     port: int = Field(default=8265, ge=0, le=65535, description="Port to listen on; 0 is any free port.")
+    workers: int = Field(
+        default=1, ge=1, le=64, description="Number of server processes at the address; more than one need PostgreSQL."
+    )
     data_dir: Path = Field(default_factory=_data_dir, description="Folder of the SQLite database.")
     database: str | None = Field(
         default=None,

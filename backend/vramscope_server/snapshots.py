@@ -1,44 +1,43 @@
 """Snapshot files: received, converted to columns by a separate process, and opened.
 
 An uploaded file is under ``incoming`` until it is complete, or under ``uploading`` if it comes in parts (uploads.py). Then it
-waits; one is converted at a time. Its columns become
-a folder ``<id>``, under ``making`` first, so that a folder is always complete. Nothing else writes here. Files under
-``incoming`` and ``making`` at the start of the server were cut off, and are deleted.
+waits; each server process converts one at a time (conversions.py). Its columns become
+a folder ``<id>``, under ``making`` first, so that a folder is always complete. Only server processes write here; those of
+one database need the same folder. What a process had under ``incoming`` and ``making`` when it ended was cut off, and is
+deleted at the next start of one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
-import os
 import secrets
 import shutil
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sqlalchemy.engine import Connection
 
+from vramscope_server.analysis.snapshot_format.device_facts import DeviceFacts
+from vramscope_server.conversions import Conversions, owner_of, waiting_file
 from vramscope_server.snapshot_conversion import STACKS
 from vramscope_server.store.audit_log import Note
 from vramscope_server.store.database import Database
+from vramscope_server.store.processes import living
 from vramscope_server.store.snapshots import (
     StoredSnapshot,
     delete_snapshot,
     find_snapshot,
-    insert_snapshot,
+    insert_unless_known,
     list_snapshots,
-    snapshot_of_file,
-    update_snapshot,
+    place_of,
 )
-from vramscope_server.store.writer import QueueFull, StorageTrouble, Writer, WriterClosed
+from vramscope_server.store.writer import Writer
 from vramscope_server.uploads import Incomplete, Uploads
 
 log = logging.getLogger("vramscope_server.snapshots")
@@ -82,59 +81,36 @@ class Upload:
         self.path.unlink(missing_ok=True)
 
 
-@dataclass(eq=False)
-class _Conversion:
-    snapshot: str
-    done: int = 0
-    total: int = 0
-    process: subprocess.Popen[bytes] | None = None
-    cancelled: bool = False
-
-
 class Snapshots:
     """Any thread may call it. :meth:`start` first; :meth:`close` when the server shuts down."""
 
     def __init__(self, folder: Path, database: Database, writer: Writer, *, max_bytes: int, memory_bytes: int) -> None:
         self.folder = folder
-        self.memory_bytes = memory_bytes
         self._max_bytes = max_bytes
         self._database = database
         self._writer = writer
-        self._waiting: list[_Conversion] = []
-        self._running: _Conversion | None = None
-        self._changed = threading.Condition()
         self._taking = threading.Lock()
         self._completing = threading.Lock()
-        self._closing = False
-        self._thread: threading.Thread | None = None
+        self.conversions = Conversions(folder, database, self._change, self._make_room, memory_bytes=memory_bytes)
         self.uploads = Uploads(folder / "uploading", self._check_room)
         self.forget: Callable[[str], None] = lambda ident: None
         """Called with the recording id of a deleted device."""
 
     def start(self) -> None:
         """Delete what was cut off, and continue with what waited."""
-        for part in ("incoming", "making"):
-            shutil.rmtree(self.folder / part, ignore_errors=True)
-        self.uploads.drop_old()
         with self._database.reader() as connection:
-            stored = list_snapshots(connection)
-        for snapshot in reversed(stored):
-            if snapshot.state in ("waiting", "converting"):
-                if self._file(snapshot.id).exists():
-                    self._enqueue(snapshot.id)
-                else:
-                    problem = "the server was stopped while it was converted: upload it again"
-                    self._update(snapshot.id, state="failed", problem=problem)
+            others = living(connection) - {self._database.number}
+        for part in ("incoming", "making"):
+            for path in (self.folder / part).glob("*"):
+                if owner_of(path) not in others:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self.uploads.drop_old()
+        if self._database.read_only is None:
+            self.conversions.start()
 
     def close(self) -> None:
-        """Stop the conversion; it restarts with the server."""
-        with self._changed:
-            self._closing = True
-            if self._running is not None and self._running.process is not None:
-                self._running.process.kill()
-            self._changed.notify()
-        if self._thread is not None:
-            self._thread.join(10)
+        """Stop the conversion; another process, or the next start, takes it over."""
+        self.conversions.close()
 
     # ---- called by the API ----
 
@@ -144,34 +120,31 @@ class Snapshots:
         (self.folder / "incoming").mkdir(exist_ok=True)
         if announced_bytes is not None:
             self._check_room(announced_bytes)
-        return Upload(self.folder / "incoming" / secrets.token_hex(16), self._check_room)
+        return Upload(self.folder / "incoming" / f"{secrets.token_hex(16)}-{self._database.number}", self._check_room)
 
     def take(self, file: Path, sha256: str, name: str, project: str | None = None) -> tuple[StoredSnapshot, bool]:
         """Make a snapshot of a complete file, or return the project's one of the same file (and True). Raises as Writer.do."""
+        made = StoredSnapshot(
+            id=secrets.token_hex(6), sha256=sha256, project=project, name=name, bytes=file.stat().st_size, stored_bytes=0,
+            state="waiting", problem=None, received_ns=time.time_ns(), devices=[], notes=[],
+        )  # fmt: skip
         with self._taking:
-            with self._database.reader() as connection:
-                known = snapshot_of_file(connection, sha256, project)
-            if known is not None and known.state != "failed":
-                file.unlink()
-                return known, True
-            if known is not None:  # a retry may succeed
-                self.delete(known.id)
-            made = StoredSnapshot(
-                id=secrets.token_hex(6), sha256=sha256, project=project, name=name, bytes=file.stat().st_size, stored_bytes=0,
-                state="waiting", problem=None, received_ns=time.time_ns(), devices=[], notes=[],
-            )  # fmt: skip
             (self.folder / "waiting").mkdir(exist_ok=True)
             file.rename(self._file(made.id))
             with contextlib.ExitStack() as unless_stored:
                 unless_stored.callback(self._file(made.id).unlink, missing_ok=True)
-                self._change(lambda connection: insert_snapshot(connection, made))
+                known, failed = self._change(lambda connection: insert_unless_known(connection, made))
+                for ident in failed:  # a retry may succeed
+                    self._forget_files(ident, [])
+                if known is not None:
+                    return known, True
                 unless_stored.pop_all()
-        self._enqueue(made.id)
+        self.conversions.wake()
         return made, False
 
     def complete(self, upload: str) -> tuple[StoredSnapshot, bool]:
         """Make a snapshot of an upload in parts, as :meth:`take`. Raises LookupError, Incomplete, OSError, and as Writer.do."""
-        with self._completing:  # once, however often it is asked for
+        with self._completing, self.uploads.locked(upload):  # once, however often it is asked for
             found = self.uploads.find(upload)
             if found.received_bytes < found.size_bytes:
                 raise Incomplete(found)
@@ -181,14 +154,10 @@ class Snapshots:
 
     def progress(self, ident: str) -> tuple[int, int, int]:
         """(number of files before it, bytes read, bytes in total) of a snapshot that waits or is converted."""
-        with self._changed:
-            running = self._running
-            if running is not None and running.snapshot == ident:
-                return 0, running.done, running.total
-            for place, waiting in enumerate(self._waiting):
-                if waiting.snapshot == ident:
-                    return place + int(running is not None), 0, 0
-        return 0, 0, 0
+        if (progress := self.conversions.progress(ident)) is not None:
+            return 0, *progress
+        with self._database.reader() as connection:
+            return place_of(connection, ident), 0, 0
 
     def delete(self, ident: str, note: Note | None = None) -> None:
         """Delete a snapshot, whatever its state. Raises LookupError, and as Writer.do."""
@@ -203,13 +172,11 @@ class Snapshots:
                 note(connection)
 
         self._change(work)
-        with self._changed:
-            self._waiting = [waiting for waiting in self._waiting if waiting.snapshot != ident]
-            if self._running is not None and self._running.snapshot == ident:
-                self._running.cancelled = True
-                if self._running.process is not None:
-                    self._running.process.kill()
-        for device in found.devices:
+        self.conversions.cancel(ident)
+        self._forget_files(ident, found.devices)
+
+    def _forget_files(self, ident: str, devices: Sequence[DeviceFacts]) -> None:
+        for device in devices:
             self.forget(f"{ident}-{device['device']}")
         self._file(ident).unlink(missing_ok=True)
         # Mapped files stay readable for those who have them open.
@@ -222,84 +189,6 @@ class Snapshots:
         if not snapshot.isalnum() or not device.isdigit() or not folder.is_dir():
             return None
         return folder, self.folder / snapshot / STACKS
-
-    # ---- conversion ----
-
-    def _enqueue(self, ident: str) -> None:
-        with self._changed:
-            self._waiting.append(_Conversion(ident))
-            if self._thread is None and not self._closing:
-                self._thread = threading.Thread(target=self._run, name="vramscope-snapshots", daemon=True)
-                self._thread.start()
-            self._changed.notify()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._running = None
-                while not self._waiting and not self._closing:
-                    self._changed.wait()
-                if self._closing:
-                    return
-                job = self._running = self._waiting.pop(0)
-            try:
-                self._convert(job)
-                self._make_room(job.snapshot)
-            except (StorageTrouble, QueueFull, WriterClosed) as trouble:
-                log.warning("snapshot %s waits for the next start: %s", job.snapshot, trouble)
-            except Exception:  # one bad file must not end the thread that converts all others
-                log.exception("snapshot %s was not converted", job.snapshot)
-                with contextlib.suppress(Exception):
-                    self._update(job.snapshot, state="failed", problem="the server's log says why")
-
-    def _convert(self, job: _Conversion) -> None:
-        self._update(job.snapshot, state="converting")
-        making = self.folder / "making" / job.snapshot
-        shutil.rmtree(making, ignore_errors=True)
-        making.mkdir(parents=True)
-        words = [str(self._file(job.snapshot)), str(making), str(self.memory_bytes), str(os.getpid())]
-        result: dict[str, Any] = {}
-        try:
-            with subprocess.Popen(
-                [sys.executable, "-m", "vramscope_server.snapshot_conversion", *words],
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-            ) as process:  # fmt: skip
-                with self._changed:
-                    job.process = process
-                    if job.cancelled or self._closing:
-                        process.kill()
-                errors = _Tail(process.stderr)
-                for line in process.stdout or ():
-                    with contextlib.suppress(ValueError):
-                        report = json.loads(line)
-                        if "total" in report:
-                            job.done, job.total = report["done"], report["total"]
-                        else:
-                            result = report
-            if job.cancelled or self._closing:
-                return
-            self._settle(job, making, result, process.returncode, errors)
-        finally:
-            shutil.rmtree(making, ignore_errors=True)
-
-    def _settle(self, job: _Conversion, making: Path, result: dict[str, Any], code: int, errors: _Tail) -> None:
-        self._file(job.snapshot).unlink(missing_ok=True)
-        if "devices" not in result:
-            shutil.rmtree(making, ignore_errors=True)
-            problem = result.get("problem")
-            if problem is None:
-                log.error("the conversion of %s ended with %s: %s", job.snapshot, code, errors.text())
-                problem = "its conversion was killed" if code < 0 else "the server's log says why"
-            self._update(job.snapshot, state="failed", problem=problem)
-            return
-        stored = sum(file.stat().st_size for file in making.rglob("*") if file.is_file())
-        making.rename(self.folder / job.snapshot)
-        found = {"devices": result["devices"], "notes": result["notes"], "stored_bytes": stored}
-        self._update(job.snapshot, state="ready", problem=None, **found)
-        with self._database.reader() as connection:
-            deleted = find_snapshot(connection, job.snapshot) is None
-        if deleted or job.cancelled:
-            shutil.rmtree(self.folder / job.snapshot, ignore_errors=True)
 
     def _make_room(self, newest: str) -> None:
         """Delete the oldest snapshots while all of them exceed the limit; the newest stays."""
@@ -317,33 +206,12 @@ class Snapshots:
     # ---- files and rows ----
 
     def _file(self, ident: str) -> Path:
-        return self.folder / "waiting" / ident
+        return waiting_file(self.folder, ident)
 
     def _check_room(self, wanted: int) -> None:
         free = shutil.disk_usage(self.folder).free
         if free < wanted + _SPARE_BYTES:
             raise DiskFull(f"{wanted:,} bytes are needed, {free:,} are free")
 
-    def _update(self, ident: str, **values: Any) -> None:
-        self._change(lambda connection: update_snapshot(connection, ident, **values))
-
     def _change(self, work: Callable[[Connection], T]) -> T:
         return self._writer.do(lambda connection, _: work(connection)).result(_WAIT_SECONDS)
-
-
-class _Tail:
-    """End of a process's error output, read by a thread so that the process never blocks."""
-
-    def __init__(self, stream: Any) -> None:
-        self._kept = b""
-        self._stream = stream
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        while data := self._stream.read1(65536):
-            self._kept = (self._kept + data)[-4000:]
-
-    def text(self) -> str:
-        self._thread.join(1)
-        return self._kept.decode(errors="replace")

@@ -21,6 +21,7 @@ from vramscope_server.store.token_rows import (
     Token,
     delete_token,
     hash_of,
+    insert_first_token,
     insert_token,
     new_token,
     read_tokens,
@@ -55,7 +56,11 @@ class Tokens:
 
     def make_first(self) -> str | None:
         """Create a token with the role admin if there is none; returns it, to be shown once."""
-        return None if self._known else self.make("first", "admin")[1]
+        if self._known:
+            return None
+        plain = self._writer.do(lambda connection, _: insert_first_token(connection, SERVER)).result(30)
+        self._read()
+        return plain
 
     def make(
         self, name: str, role: Role, scope: ProjectScope = ALL_PROJECTS, actor: Actor = SERVER

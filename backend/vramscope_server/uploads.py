@@ -5,6 +5,8 @@ Beside the bytes ``<id>`` lies ``<id>.json`` with its name, size and project. Th
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -12,9 +14,9 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 PART_BYTES: Final = 1 << 20
 """Maximum size of a part: what proxies let through without being told."""
@@ -55,6 +57,20 @@ class WrongOffset(Exception):
         self.received_bytes = received_bytes
 
 
+class _Hash:
+    """Hash of the first bytes of a file."""
+
+    def __init__(self) -> None:
+        self.hash = hashlib.sha256()
+        self.size_bytes = 0
+
+    def add(self, data: bytes, offset: int) -> None:
+        """Add a part. One that does not continue (another process received the part before) leaves it incomplete."""
+        if offset == self.size_bytes:
+            self.hash.update(data)
+            self.size_bytes += len(data)
+
+
 class Uploads:
     """Uploads in parts. Any thread may call it. ``check_room(bytes)`` raises DiskFull if they do not fit on the disk."""
 
@@ -62,7 +78,7 @@ class Uploads:
         self._folder = folder
         self._check_room = check_room
         self._lock = threading.Lock()
-        self._hashes: dict[str, Any] = {}
+        self._hashes: dict[str, _Hash] = {}
         """Hash of what was received, by id; missing after a restart."""
 
     def begin(self, name: str, size_bytes: int, project: str | None = None) -> StartedUpload:
@@ -77,7 +93,7 @@ class Uploads:
         (self._folder / ident).touch()
         about = {"name": name, "size_bytes": size_bytes, "project": project}
         (self._folder / f"{ident}.json").write_text(json.dumps(about))
-        self._hashes[ident] = hashlib.sha256()
+        self._hashes[ident] = _Hash()
         return StartedUpload(ident, name, size_bytes, 0, project)
 
     def find(self, ident: str) -> StartedUpload:
@@ -94,7 +110,7 @@ class Uploads:
 
         Raises LookupError, WrongOffset, DiskFull, OSError.
         """
-        with self._lock:
+        with self._lock, self.locked(ident):
             known = self.find(ident)
             end = offset + len(data)
             if offset > known.received_bytes or end > known.size_bytes:
@@ -110,19 +126,30 @@ class Uploads:
                 os.truncate(self.path(ident), known.received_bytes)
                 raise
             if ident in self._hashes:
-                self._hashes[ident].update(new)
+                self._hashes[ident].add(new, known.received_bytes)
             return known._replace(received_bytes=end)
 
     def sha256(self, ident: str) -> str:
-        """Hash of a complete file. After a restart of the server it is read for that, a second a GB."""
+        """Hash of a complete file. It is read for that, a second a GB, unless this process received all of it."""
         known = self._hashes.get(ident)
-        if known is None:
-            known = hashlib.sha256()
+        if known is None or known.size_bytes != self.path(ident).stat().st_size:
+            known = _Hash()
             with self.path(ident).open("rb") as file:
                 while data := file.read(_READ_BYTES):
-                    known.update(data)
-        digest: str = known.hexdigest()
+                    known.add(data, known.size_bytes)
+        digest: str = known.hash.hexdigest()
         return digest
+
+    @contextlib.contextmanager
+    def locked(self, ident: str) -> Iterator[None]:
+        """Keep other server processes from the file. Raises LookupError."""
+        try:
+            file = self.about(ident).open("rb")
+        except OSError:
+            raise LookupError(ident) from None
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def drop(self, ident: str) -> None:
         """Forget an upload, and delete what is still here of it."""

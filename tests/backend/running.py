@@ -69,13 +69,17 @@ class RunningServer:
 class ServerProcess:
     """``vramscope server`` as a process of its own, at a free port."""
 
-    def __init__(self, data_dir: Path, *arguments: str, prefix: tuple[str, ...] = ()) -> None:
+    def __init__(self, data_dir: Path, *arguments: str, prefix: tuple[str, ...] = (), **settings: str) -> None:
         self.process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "vramscope_server", "server", "--port", "0", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**os.environ, "VRAMSCOPE_DATA_DIR": str(data_dir)},
+            env={
+                **os.environ,
+                "VRAMSCOPE_DATA_DIR": str(data_dir),
+                **{f"VRAMSCOPE_{name.upper()}": value for name, value in settings.items()},
+            },
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()

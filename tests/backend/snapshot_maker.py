@@ -81,7 +81,7 @@ class Held:
     def __init__(self, snapshots: Any, ident: str, *, has_begun: bool) -> None:
         deadline = time.monotonic() + 120
         while True:
-            job = snapshots._running
+            job = snapshots.conversions._running
             if job is not None and job.snapshot == ident and job.process is not None and (has_begun or job.done):
                 break
             assert time.monotonic() < deadline, "it is not converted"

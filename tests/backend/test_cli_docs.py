@@ -18,7 +18,7 @@ from vramscope.protocol import series as wire_series
 from vramscope_server import settings
 from vramscope_server.api import problems
 from vramscope_server.cli import app
-from vramscope_server.store import ingest_state, validation
+from vramscope_server.store import batch_checks, validation
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CLI = (DOCS / "cli.md").read_text()
@@ -119,7 +119,7 @@ def test_devices_codes_and_limits_are_told():
     } <= limits
     assert f"to {wire_series.MAX_VALUE}, which is `MAX_VALUE`" in WIRE
     assert f"version {messages.WIRE_VERSION} (`WIRE_VERSION`)" in WIRE
-    assert f"up to {ingest_state.MAX_GAPS} gaps" in WIRE
+    assert f"up to {batch_checks.MAX_GAPS} gaps" in WIRE
     assert f"{settings.Settings.model_fields['lost_after_seconds'].default:g} seconds" in WIRE
 
 

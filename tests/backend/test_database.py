@@ -20,10 +20,11 @@ from wire_maker import Agent
 
 from vramscope.protocol import messages
 from vramscope_server.cli.server import serve
-from vramscope_server.store import database as database_module
-from vramscope_server.store.database import APPLICATION_ID, Database, DatabaseRefused
+from vramscope_server.store import migration
+from vramscope_server.store.database import APPLICATION_ID, Database
 from vramscope_server.store.project_scope import ALL_PROJECTS
 from vramscope_server.store.snapshots import insert_snapshot, list_snapshots, snapshot_of_file
+from vramscope_server.store.storage_errors import DatabaseRefused
 from vramscope_server.store.token_rows import read_tokens
 
 
@@ -62,7 +63,7 @@ def test_scopes_of_older_tokens_become_roles(tmp_path: Path) -> None:
     """Nobody may do more than before, and whoever could do everything still can."""
     path = tmp_path / "older.db"
     config = Config()
-    config.set_main_option("script_location", str(database_module._MIGRATIONS))
+    config.set_main_option("script_location", str(migration.MIGRATIONS))
     engine = sa.create_engine(f"sqlite:///{path}")
     scopes = {"both": ["ingest", "read"], "sender": ["ingest"], "reader": ["read"]}
     with engine.begin() as connection:
@@ -88,7 +89,7 @@ def test_scopes_of_older_tokens_become_roles(tmp_path: Path) -> None:
 def test_older_tokens_and_snapshots_are_bound_to_no_project(empty_database_url: str) -> None:
     """And a file may be stored once for each project."""
     config = Config()
-    config.set_main_option("script_location", str(database_module._MIGRATIONS))
+    config.set_main_option("script_location", str(migration.MIGRATIONS))
     engine = sa.create_engine(empty_database_url)
     with engine.begin() as connection:
         if connection.dialect.name == "sqlite":

@@ -17,7 +17,8 @@ from running import PATIENCE_SECONDS, RunningServer, ServerProcess
 from wire_maker import Agent
 
 from vramscope.protocol import messages
-from vramscope_server.store.database import Database, DatabaseRefused
+from vramscope_server.store.database import Database
+from vramscope_server.store.storage_errors import DatabaseRefused
 
 
 def post(http: httpx.Client, body: bytes) -> httpx.Response:

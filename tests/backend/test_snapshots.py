@@ -461,6 +461,7 @@ def test_a_disk_that_fills_during_conversion_leaves_nothing(
     disk = small_disk(kib)
     monkeypatch.setattr(snapshots, "_SPARE_BYTES", 0)
     monkeypatch.setattr(server.services.snapshots, "folder", disk.path)
+    monkeypatch.setattr(server.services.snapshots.conversions, "folder", disk.path)
     data = gzip.compress(pickle.dumps(snapshot_of(2500)))
     row = settled(server, upload(server, data)["snapshot"])
     assert (row["state"], row["problem"]) == (

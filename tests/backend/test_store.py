@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,12 +20,13 @@ from vramscope_server.store import tables
 from vramscope_server.store.artifacts import ArtifactRecord
 from vramscope_server.store.batch_errors import BadBatch, UnknownSession
 from vramscope_server.store.compaction import Compactor
-from vramscope_server.store.database import Database, DatabaseRefused
+from vramscope_server.store.database import Database
 from vramscope_server.store.ingest_state import BatchNews
 from vramscope_server.store.retention import Retention
 from vramscope_server.store.run_detail import run_in_full
 from vramscope_server.store.run_queries import find_run, list_choices, list_runs
 from vramscope_server.store.series_reader import RankDevice, load_columns
+from vramscope_server.store.storage_errors import DatabaseRefused
 from vramscope_server.store.stored_rows import StoredRun, StoredSession
 from vramscope_server.store.validation import prepare
 from vramscope_server.store.writer import Writer
@@ -616,26 +618,24 @@ def test_the_list_is_narrowed_by_device_and_by_any_tag(store: Store) -> None:
         assert list_runs(connection, device="NVIDIA A100")[1] == 0
 
 
-def test_one_database_has_one_server(store: Store) -> None:
+def test_an_sqlite_file_has_one_server(tmp_path: Path) -> None:
+    first = Database(f"sqlite:///{tmp_path}/vramscope.db")
     with pytest.raises(DatabaseRefused, match="another vramscope server"):
-        second = Database(store.url)
-        try:
-            Writer(second).start()
-        finally:
-            second.close()
+        Database(f"sqlite:///{tmp_path}/vramscope.db")
+    first.close()
 
 
 def test_the_tables_are_what_the_migrations_make(empty_database_url: str) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
-    from vramscope_server.store.database import HEAD, _revisions
+    from vramscope_server.store.migration import HEAD, revisions
 
     database = Database(empty_database_url)
     with database.reader() as connection:
         assert compare_metadata(MigrationContext.configure(connection), tables.metadata) == []
     database.close()
-    assert max(_revisions()) == HEAD
+    assert max(revisions()) == HEAD
     Database(empty_database_url).close()
 
 

@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from vramscope_server.api.requested_range import reader
 from vramscope_server.api.run_metrics import run_metrics
+from vramscope_server.latest_samples import StoredSamples
 from vramscope_server.services import Services
 from vramscope_server.store.run_queries import counts_by_state
 
@@ -30,7 +31,8 @@ class _ServerMetrics(Collector):
         with reader(self._request) as connection:
             used = services.database.used_bytes(connection)
             states = counts_by_state(connection)
-            of_runs = run_metrics(connection, services.latest_samples, services.settings.metrics_ranks)
+            latest = StoredSamples(connection) if services.is_shared else services.latest_samples
+            of_runs = run_metrics(connection, latest, services.settings.metrics_ranks)
         runs = GaugeMetricFamily("vramscope_runs", "Runs by state, of the caller's projects.", labels=["state"])
         for state in (*STATES, *sorted(states.keys() - {*STATES})):
             runs.add_metric([state], states.get(state, 0))

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from typing_extensions import NotRequired, TypedDict
 
 from vramscope.protocol import messages
-from vramscope_server.store.database import storage_trouble
+from vramscope_server.store.storage_errors import storage_trouble
 
 log = logging.getLogger("vramscope_server")
 

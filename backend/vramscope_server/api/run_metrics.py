@@ -8,7 +8,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from sqlalchemy.engine import Connection
 
-from vramscope_server.latest_samples import LatestSamples
+from vramscope_server.latest_samples import NewestValues
 from vramscope_server.store.live_ranks import list_live_ranks
 from vramscope_server.store.rank_summary import RankSummary
 
@@ -39,7 +39,7 @@ COUNTS: Final[dict[str, tuple[str, Callable[[RankSummary], int | None]]]] = {
 }
 
 
-def run_metrics(connection: Connection, latest: LatestSamples, limit: int) -> list[Metric]:
+def run_metrics(connection: Connection, latest: NewestValues, limit: int) -> list[Metric]:
     """Metrics of the visible live ranks, at most ``limit`` of them. What is not known has no line."""
     found, total = list_live_ranks(connection, limit)
     sampled = {

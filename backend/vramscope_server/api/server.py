@@ -17,8 +17,8 @@ from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import Services
-from vramscope_server.store.database import storage_trouble
 from vramscope_server.store.run_queries import counts_by_state
+from vramscope_server.store.storage_errors import storage_trouble
 
 router = APIRouter(tags=["server"])
 

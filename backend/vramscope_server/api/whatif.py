@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Request, Response
@@ -21,6 +22,7 @@ from vramscope_server.api.requested_range import reader, require_run
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import Services
+from vramscope_server.store.whatif_questions import WhatifTask, find_question, keep_question
 from vramscope_server.whatif_jobs import GivenUp, Job, Progress, TooMany
 
 if TYPE_CHECKING:
@@ -66,16 +68,10 @@ def post_whatif(request: Request, recording: str, question: WhatifQuestion | Non
         for position, conf in enumerate(confs):
             _check(conf, profile, position)
 
-    def work(progress: Progress) -> Any:
-        from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, sweep
-
-        trace = services.recordings.open(stored.id).trace
-        return sweep(trace, confs or DEFAULT_SWEEP, device_bytes=question.device_bytes, progress=progress)
-
-    try:
-        job = services.whatif_jobs.ask([stored.id, confs, question.device_bytes], work)
-    except TooMany:
-        raise Busy("Too many what-ifs are waiting. Try again in a few seconds.", headers=_RETRY) from None
+    job = _ask(services, WhatifTask(stored.id, confs, question.device_bytes))
+    if services.is_shared:
+        with services.database.changing() as connection:
+            keep_question(connection, job.id, WhatifTask(stored.id, confs, question.device_bytes), time.time_ns())
     return answer(_job(request, job, stored.id), 200 if job.state == "done" else 202)
 
 
@@ -90,6 +86,11 @@ def get_whatif(request: Request, recording: str, job: str) -> Response:
     with reader(request) as connection:
         stored = require_recording(connection, recording)
     found = services.whatif_jobs.scan(job)
+    if found is None and services.is_shared:  # another process may have it; the same question has the same answer
+        with reader(request) as connection:
+            task = find_question(connection, job)
+        if task is not None and task.recording == stored.id:
+            found = _ask(services, task)
     if found is None or found.question[0] != stored.id:
         raise NotFound(
             f"What-if {job[:40]!r} not found: it may have expired. Start it again.",
@@ -99,6 +100,19 @@ def get_whatif(request: Request, recording: str, job: str) -> Response:
             suggestions=[],
         )
     return answer(_job(request, found, recording))
+
+
+def _ask(services: Services, task: WhatifTask) -> Job:
+    def work(progress: Progress) -> Any:
+        from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, sweep
+
+        trace = services.recordings.open(task.recording).trace
+        return sweep(trace, task.confs or DEFAULT_SWEEP, device_bytes=task.device_bytes, progress=progress)
+
+    try:
+        return services.whatif_jobs.ask([task.recording, task.confs, task.device_bytes], work)
+    except TooMany:
+        raise Busy("Too many what-ifs are waiting. Try again in a few seconds.", headers=_RETRY) from None
 
 
 def _check(conf: str, profile: AllocatorVersion, position: int) -> None:

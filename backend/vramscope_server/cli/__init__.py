@@ -53,11 +53,12 @@ def server(
     port: Annotated[int | None, typer.Option(help="Port to listen at (default 8265; 0 = any free port)")] = None,
     database: Annotated[str | None, typer.Option(help="SQLAlchemy URL, or path of an SQLite file")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the SQLite file, without --database")] = None,
+    workers: Annotated[int | None, typer.Option(help="Number of processes (default 1; more need PostgreSQL)")] = None,
 ) -> None:
     """Run the server. Defaults come from VRAMSCOPE_HOST, VRAMSCOPE_PORT and so on."""
     from vramscope_server.cli.server import serve
 
-    raise typer.Exit(serve(host, port, database, data_dir))
+    raise typer.Exit(serve(host, port, database, data_dir, workers))
 
 
 class TokenAction(str, Enum):

@@ -23,7 +23,8 @@ from vramscope_server.cli.format import ago, plain
 from vramscope_server.cli.server_settings import server_settings
 from vramscope_server.cli.tables import Column, console, print_table
 from vramscope_server.store.audit_log import Actor
-from vramscope_server.store.database import HEAD, with_driver
+from vramscope_server.store.database import with_driver
+from vramscope_server.store.migration import HEAD
 from vramscope_server.store.project_scope import ProjectScope
 from vramscope_server.store.token_rows import Role, delete_token, insert_token, new_token, read_tokens, token_row
 

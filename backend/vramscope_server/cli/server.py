@@ -8,20 +8,23 @@ import resource
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
 import uvicorn
+from fastapi import FastAPI
 from pydantic import ValidationError
 
 from vramscope_server import numba_warmup
 from vramscope_server.app import create_app
+from vramscope_server.cli import server_workers
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.http_limits import BoundedHeads
-from vramscope_server.notifications import TargetRefused
+from vramscope_server.notifications import TargetRefused, targets_of
 from vramscope_server.services import Services
 from vramscope_server.settings import Settings
-from vramscope_server.store.database import DatabaseRefused
+from vramscope_server.store.storage_errors import DatabaseRefused
 
 """Exit code of wrong arguments or settings."""
 MOST_OPEN_FILES = 65_536
@@ -30,11 +33,18 @@ MOST_OPEN_FILES = 65_536
 
 def uvicorn_server(services: Services) -> uvicorn.Server:
     """Create a server that is not started yet. The command and the tests use it."""
-    config = uvicorn.Config(
-        create_app(services.settings, services),
-        log_level=services.settings.log_level,
+    return uvicorn.Server(_config(create_app(services.settings, services), services.settings))
+
+
+def _config(app: FastAPI | str, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        factory=isinstance(app, str),
+        workers=settings.workers,
+        timeout_worker_healthcheck=server_workers.STARTED_SECONDS,
+        log_level=settings.log_level,
         http=BoundedHeads,
-        access_log=services.settings.log_level in ("info", "debug"),
+        access_log=settings.log_level in ("info", "debug"),
         server_header=False,
         date_header=False,
         ws="none",
@@ -42,7 +52,6 @@ def uvicorn_server(services: Services) -> uvicorn.Server:
         timeout_keep_alive=30,
         proxy_headers=False,  # the application applies them, after it kept the address of the connection
     )
-    return uvicorn.Server(config)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -61,14 +70,18 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def serve(host: str | None, port: int | None, database: str | None, data_dir: Path | None) -> int:
+def serve(
+    host: str | None, port: int | None, database: str | None, data_dir: Path | None, workers: int | None = None
+) -> int:
     """Run until SIGINT or SIGTERM. Returns 0, or 2 with a message if the server cannot start.
 
     Arguments that are None come from the environment (docs/settings.md).
     """
-    arguments = {"host": host, "port": port, "database": database and _as_url(database), "data_dir": data_dir}
+    named = {"host": host, "port": port, "database": database and _as_url(database), "data_dir": data_dir}
+    named["workers"] = workers
+    arguments = {name: value for name, value in named.items() if value is not None}
     try:
-        settings = Settings(**{name: value for name, value in arguments.items() if value is not None})  # type: ignore[arg-type]
+        settings = Settings(**arguments)  # type: ignore[arg-type]
     except ValidationError as error:
         for fault in error.errors():
             name = "_".join(str(part) for part in fault["loc"])
@@ -81,15 +94,18 @@ def serve(host: str | None, port: int | None, database: str | None, data_dir: Pa
     except (OSError, UnicodeError) as error:
         _print_error(str(error))
         return BAD_ARGUMENTS
+    name, bound_port = listening.getsockname()[:2]
+    shown = f"[{name}]" if ":" in name else name
+    address = f"http://{shown}:{bound_port}"
+    if settings.workers > 1:
+        return _serve_with_workers(settings, arguments, listening, address)
     try:
         services = Services(settings)
     except (DatabaseRefused, TargetRefused) as error:
         listening.close()
         _print_error(str(error))
         return BAD_ARGUMENTS
-    name, bound_port = listening.getsockname()[:2]
-    shown = f"[{name}]" if ":" in name else name
-    services.address = f"http://{shown}:{bound_port}"
+    services.address = address
     server = uvicorn_server(services)
     _allow_connections()
 
@@ -101,7 +117,7 @@ def serve(host: str | None, port: int | None, database: str | None, data_dir: Pa
     signal.signal(signal.SIGTERM, stop)
     compiling = numba_warmup.start()
     try:
-        _welcome(services)
+        _welcome(settings, address, services.database.shown, services.first_token, services.problems())
         server.run(sockets=[listening])
     except KeyboardInterrupt:
         pass
@@ -113,6 +129,29 @@ def serve(host: str | None, port: int | None, database: str | None, data_dir: Pa
     return 0 if server.started else BAD_ARGUMENTS
 
 
+def _serve_with_workers(
+    settings: Settings, arguments: Mapping[str, object], listening: socket.socket, address: str
+) -> int:
+    with listening:
+        try:
+            database, token = server_workers.prepare(settings)
+            targets_of(settings.notify)
+        except (DatabaseRefused, TargetRefused) as error:
+            _print_error(str(error))
+            return BAD_ARGUMENTS
+        _allow_connections()
+        compiling = numba_warmup.start()
+        try:
+            _welcome(settings, address, database, token, [f"{settings.workers} processes"])
+            config = _config("vramscope_server.cli.server_workers:worker_app", settings)
+            server_workers.run_workers(settings, arguments, listening, address, config)
+        finally:
+            if compiling is not None:
+                compiling.kill()
+                compiling.wait()
+    return 0
+
+
 def _allow_connections() -> None:
     """Raise the limit on open files as far as the system permits. The usual default is 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -121,18 +160,18 @@ def _allow_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _welcome(services: Services) -> None:
-    lines = [f"vramscope is running at {to_open(services.address or '?')}", f"  database: {services.database.shown}"]
-    if services.first_token is not None:
+def _welcome(settings: Settings, address: str, database: str, first_token: str | None, more: list[str]) -> None:
+    lines = [f"vramscope is running at {to_open(address)}", f"  database: {database}"]
+    if first_token is not None:
         lines += [
-            f"  token, shown only once: {services.first_token}",
+            f"  token, shown only once: {first_token}",
             "  use it to sign in; set it as VRAMSCOPE_TOKEN for trainings",
         ]
-    elif services.settings.tokens_required:
+    elif settings.tokens_required:
         lines.append("  tokens are required")
-    if services.settings.proxy_user_header is not None:
-        lines.append(f"  a proxy names users in the header {services.settings.proxy_user_header}")
-    lines += [f"  {problem}" for problem in services.problems()]
+    if settings.proxy_user_header is not None:
+        lines.append(f"  a proxy names users in the header {settings.proxy_user_header}")
+    lines += [f"  {line}" for line in more]
     print("\n".join(lines), flush=True)
 
 

@@ -78,6 +78,11 @@ class ArtifactRecord:
         """Whether all pieces are stored."""
         return self.received == self.pieces
 
+    @property
+    def facts(self) -> dict[str, messages.Scalar]:
+        """``about`` as plain values; empty if it is damaged."""
+        return _facts(self.about)
+
     def check(self, piece: messages.Piece) -> None:
         """Raise BadBatch if the piece contradicts the first one."""
         fields = {"kind": piece.kind, "pieces": piece.pieces, "about": _encode(piece.about)}
@@ -208,8 +213,11 @@ def read_artifact(connection: Connection, ident: str) -> bytes:
 
 
 def _stored(row: RowMapping) -> StoredArtifact:
+    return StoredArtifact(**(dict(row) | {"about": _facts(row["about"])}))
+
+
+def _facts(about: bytes) -> dict[str, messages.Scalar]:
     try:
-        about = _decode(row["about"])
+        return _decode(about)
     except (msgspec.MsgspecError, UnicodeDecodeError):  # damaged on the disk
-        about = {}
-    return StoredArtifact(**(dict(row) | {"about": about}))
+        return {}

@@ -22,22 +22,27 @@ from typing import IO, Any, Final
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, QueuePool
 
+from vramscope_server.store.migration import HEAD, migrating, revisions, upgrade
+from vramscope_server.store.processes import ALONE, live, new_number
 from vramscope_server.store.scalars import words
+from vramscope_server.store.storage_errors import DatabaseRefused
 
 APPLICATION_ID: Final = 0x76726D73
 """Mark of an SQLite file of vramscope ("vrms")."""
-HEAD: Final = "0004"
-"""The newest migration in ``migrations/versions``; a test checks it."""
 _ADVISORY_LOCK: Final = 0x7672616D
+"""Held by every server process, shared with the others. Servers of before hold it alone, and so does a migration."""
+_WRITER_SETTINGS: Final = (
+    "SET lock_timeout = '20s'",
+    "SET idle_in_transaction_session_timeout = '60s'",
+    "SET tcp_keepalives_idle = 30",
+    "SET tcp_keepalives_interval = 10",
+    "SET tcp_keepalives_count = 3",
+)
+"""Bounds how long others wait for the locks of a process that hangs, or whose machine is gone."""
 _CHECK_BELOW_BYTES: Final = 64 * 1024 * 1024
-_MIGRATIONS: Final = Path(__file__).resolve().parent.parent / "migrations"
-
-
-class DatabaseRefused(Exception):
-    """The database cannot be used; the message is one sentence for the person who started the server."""
 
 
 def with_driver(url: URL) -> URL:
@@ -51,6 +56,7 @@ class Database:
     """A database: a connection to write on, for the writer thread alone, and a pool of readers.
 
     kind       "sqlite" or the name of another SQLAlchemy dialect
+    number     number of this server process (processes.py)
     read_only  why nothing can be written, or None
     """
 
@@ -63,6 +69,7 @@ class Database:
             raise DatabaseRefused(f"{url!r} is not a database URL of SQLAlchemy: {error}") from error
         self.kind: str = self.url.get_backend_name()
         self.read_only: str | None = None
+        self.number = ALONE
         self._lock: IO[bytes] | None = None
         if self.kind == "sqlite":
             self._open_sqlite(synchronous)
@@ -196,32 +203,40 @@ class Database:
             raise DatabaseRefused(f"{shown} cannot be opened: {str(error).splitlines()[0]}") from error
 
     def _migrate(self) -> None:
+        if self.kind == "postgresql":
+            with self._writer.connect() as connection, migrating(connection):
+                self._migrate_on(connection)
+                self.number = new_number(connection)
+                connection.commit()
+        elif (found := self._found()) != HEAD:
+            if self.read_only is not None:
+                raise DatabaseRefused(f"the database must be migrated from {found} to {HEAD}, but {self.read_only}.")
+            with self.writer() as connection:
+                upgrade(connection)
+
+    def _migrate_on(self, connection: Connection) -> None:
+        """Bring PostgreSQL's tables to this version, once no server of another version uses them."""
+        if self._found() == HEAD:
+            return
+        if not connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_ADVISORY_LOCK})").scalar():
+            raise DatabaseRefused(
+                "the database must be migrated, and servers of an older version use it; stop all of them first."
+            )
+        upgrade(connection)
+        connection.exec_driver_sql(f"SELECT pg_advisory_unlock({_ADVISORY_LOCK})")
+        connection.commit()
+
+    def _found(self) -> str | None:
+        """Version of the tables; None if there are none. Raises DatabaseRefused for a newer one."""
         with self._readers.connect() as connection:
             known = sa.inspect(connection).has_table("alembic_version")
             found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() if known else None
-        if found == HEAD:
-            return
-        if found is not None and found not in _revisions():
+        if found is not None and found not in revisions():
             raise DatabaseRefused(
                 f"the database was created by a newer vramscope (its tables are at {found}, this version has {HEAD}); "
                 "upgrade vramscope, or give another --database."
             )
-        if self.read_only is not None:
-            raise DatabaseRefused(f"the database must be migrated from {found} to {HEAD}, but {self.read_only}.")
-        # Imported only if there is something to migrate: it costs half a second and 8 MB.
-        from alembic import command
-        from alembic.config import Config
-
-        config = Config()
-        config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-        try:
-            with self.writer() as connection:
-                config.attributes["connection"] = connection
-                command.upgrade(config, "head")
-                connection.commit()
-        except SQLAlchemyError as error:
-            why = storage_trouble(error) or str(error).splitlines()[0]
-            raise DatabaseRefused(f"the tables could not be created: {why}.") from error
+        return found
 
     # -- using
 
@@ -231,18 +246,31 @@ class Database:
         with self._readers.connect() as connection:
             yield connection
 
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[Connection]:
+        """A connection beside the writer's, in a short transaction. For PostgreSQL alone."""
+        with self._readers.begin() as connection:
+            yield connection
+
     def writer(self) -> Connection:
         """The connection to write on; close it when done. For the writer thread, and for opening.
 
-        Raises DatabaseRefused if another server uses a PostgreSQL database.
+        On PostgreSQL it holds this process's number. Raises DatabaseRefused if a server of before uses the database.
         """
         connection = self._writer.connect()
         if self.kind == "postgresql":
-            held = connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_ADVISORY_LOCK})").scalar()
-            connection.commit()
-            if not held:
-                connection.close()
-                raise DatabaseRefused("another vramscope server is using this PostgreSQL database.")
+            with contextlib.ExitStack() as unless_held:
+                unless_held.callback(connection.close)
+                for statement in _WRITER_SETTINGS:
+                    connection.exec_driver_sql(statement)
+                if not connection.exec_driver_sql(f"SELECT pg_try_advisory_lock_shared({_ADVISORY_LOCK})").scalar():
+                    raise DatabaseRefused(
+                        "a vramscope server of another version uses this PostgreSQL database, or migrates it; "
+                        "stop all of the older version first."
+                    )
+                live(connection, self.number)
+                connection.commit()
+                unless_held.pop_all()
         return connection
 
     def used_bytes(self, connection: Connection) -> int:
@@ -271,28 +299,6 @@ class Database:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-
-def storage_trouble(error: BaseException) -> str | None:
-    """Problem of the storage in words for people; None if the error is of another kind."""
-    if not isinstance(error, DBAPIError):
-        return str(error) if isinstance(error, DatabaseRefused) else None
-    text = str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else type(error.orig).__name__
-    if isinstance(error.orig, sqlite3.OperationalError | sqlite3.DatabaseError):
-        if "full" in text:
-            return "the disk that holds the database is full"
-        if "readonly" in text or "read-only" in text:
-            return "the database is read-only"
-        if "locked" in text or "busy" in text:
-            return "another program holds the database"
-        if "malformed" in text or "not a database" in text:
-            return "the database file is damaged"
-        if "I/O" in text or "unable to open" in text:
-            return f"the database cannot be written ({text})"
-        return None
-    if error.connection_invalidated or isinstance(error, sa.exc.OperationalError | sa.exc.InternalError):
-        return f"the database does not answer ({text})"
-    return None
 
 
 def _json(value: Any) -> str:
@@ -335,10 +341,6 @@ def _read_only_mode(quoted: str) -> str:
 def _corrupt(path: Path, verdict: str) -> str:
     first = verdict.strip().splitlines()[-1]
     return f"{path} is damaged ({first}); move it away, or restore it from a backup."
-
-
-def _revisions() -> set[str]:
-    return {file.name.split("_")[0] for file in (_MIGRATIONS / "versions").glob("[0-9]*.py")}
 
 
 def _encoded(url: URL, encoding: str) -> str:

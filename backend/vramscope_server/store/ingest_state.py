@@ -15,24 +15,28 @@ from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
 from vramscope_server.answers.runs import RunRow
+from vramscope_server.store import requests
 from vramscope_server.store.artifacts import ArtifactRecord, delete_artifacts, superfluous
 from vramscope_server.store.audit_log import Action, Done
-from vramscope_server.store.batch_errors import BadBatch, OtherProject, OtherToken, UnknownSession
+from vramscope_server.store.batch_checks import check_sender
+from vramscope_server.store.batch_errors import BadBatch, UnknownSession
 from vramscope_server.store.list_row import run_row
 from vramscope_server.store.pending_writes import PendingWrites
+from vramscope_server.store.processes import is_shared
 from vramscope_server.store.rank_summary import RankSummary
-from vramscope_server.store.requests import Requests
 from vramscope_server.store.run_cache import RunCache
+from vramscope_server.store.run_loading import baselines, live_runs, silent_runs
 from vramscope_server.store.run_states import add_sequence, display_skew_ns
-from vramscope_server.store.small_chunks import SmallChunks, Stream
+from vramscope_server.store.small_chunks import SmallChunks, Stream, small_streams
 from vramscope_server.store.stored_rows import RunChange
 from vramscope_server.store.tables import artifacts, chunks, events, ranks, runs, scans, sessions
 from vramscope_server.store.validation import ReadyBatch, ReadyBlock
 from vramscope_server.store.writer_records import RankRecord, RunRecord, SessionRecord
 
-MAX_GAPS: Final = 1000
 ANNOUNCE_NS: Final = 2_000_000_000
 """Minimum time between two announcements of a running run's row."""
+COMPARE_NS: Final = 30_000_000_000
+"""Time between two searches for runs that other processes ended."""
 
 
 @dataclass(slots=True)
@@ -60,24 +64,35 @@ class IngestState:
         self._pending = PendingWrites()
         self._small = SmallChunks()
         self._live: set[str] = set()
-        self._requests = Requests()
+        self._unmerged: list[Stream] = []
+        """Streams of runs that the open transaction ends, if other processes may have stored parts of them."""
+        self._compared_ns = 0
         self.forget()
 
     def forget(self) -> None:
         """Drop everything that may differ from the database."""
         self._runs.forget()
         self._pending.clear()
-        self._requests.rolled_back()
+        self._unmerged.clear()
         self._news: list[BatchNews] = []
         self._stale = True
 
     def load(self, connection: Connection) -> None:
         """Read the state that is needed before the first batch."""
         self._runs.load(connection)
-        self._pending.load(connection)
-        self._live = set(connection.execute(sa.select(runs.c.id).where(runs.c.state == "running")).scalars())
+        self._live = set(live_runs(connection))
         self._small.load(connection)
         self._stale = False
+
+    def begin_transaction(self) -> None:
+        """Called at the start of each transaction."""
+        self._runs.begin_transaction()
+
+    def lock(self, connection: Connection, run_ids: Sequence[str]) -> None:
+        """Lock all runs that the transaction will change, so that no other process does."""
+        if self._stale:
+            self.load(connection)
+        self._runs.lock(connection, run_ids)
 
     # -- entering
 
@@ -92,13 +107,7 @@ class IngestState:
         batch = ready.batch
         run = self._runs.of_session(connection, batch) or self._runs.find(connection, batch.run)
         session = run.sessions.get(batch.session) if run is not None else None
-        _check_project(run, session, ready)
-        if session is not None and session.row.rank != batch.rank:
-            raise BadBatch("rank", batch.rank, f"{session.row.rank}, as in this session's other batches")
-        if session is not None and len(session.row.early) >= MAX_GAPS:
-            raise BadBatch("sequence", batch.sequence, f"the batches missing since {session.row.last_sequence}")
-        if session is not None:
-            _check_end(session, ready)
+        check_sender(run, session, ready)
         self._check_pieces(connection, run, batch)
         if session is None:
             attached = next((m for m in batch.messages if isinstance(m, messages.Attached)), None)
@@ -106,10 +115,10 @@ class IngestState:
                 expected = "a first batch with Attached: who sends this is not known"
                 raise UnknownSession("session", batch.session, expected)
             if run is None:
-                run = self._runs.begin(batch, attached, ready.received_ns)
+                run = self._runs.begin(connection, batch, attached, ready.received_ns)
             session = self._new_session(run, batch, attached, ready.received_ns)
             session.row.token = ready.sender.token
-            self._requests.ask_bystander(run, session)
+            requests.ask_bystander(run, session)
         assert run is not None
         last, new = add_sequence(session.row.last_sequence, session.row.early, batch.sequence)
         session.row.last_sequence = last
@@ -121,7 +130,7 @@ class IngestState:
             session.row.state = "running"
         if new:
             self._enter_new(run, session, ready)
-        return messages.Ack(accepted=last, requests=self._requests.tell(batch.session))
+        return messages.Ack(accepted=last, requests=requests.tell(session))
 
     def _enter_new(self, run: RunRecord, session: SessionRecord, ready: ReadyBatch) -> None:
         batch = ready.batch
@@ -146,7 +155,7 @@ class IngestState:
                 if self._piece(run, batch, message, ready.received_ns):
                     recordings.append(message.artifact)
                     if message.kind == "oom":
-                        self._requests.ran_out(run, session, message)
+                        requests.ran_out(run, session, message)
             elif isinstance(message, messages.Overhead):
                 session.row.overhead = msgspec.to_builtins(message)
                 dropped = session.row.dropped_samples  # only grows; batches may arrive out of order
@@ -240,9 +249,13 @@ class IngestState:
         dirty = [run for run in self._runs if run.dirty]
         for run in dirty:
             run.refresh()
+            run.count_change()
             if run.row.state == "running":
                 self._live.add(run.row.id)
         self._pending.write(connection, dirty)
+        if is_shared(connection):
+            ended = [run.row.key for run in dirty if run.row.state != "running" and run.row.id in self._live]
+            self._unmerged = [stream for key in ended for stream in small_streams(connection, key)]
 
     def take_news(self) -> tuple[list[BatchNews], list[RunRow], list[tuple[Stream, int]]]:
         """After the commit: what was stored, the rows of runs to announce, and the streams to merge."""
@@ -264,8 +277,9 @@ class IngestState:
                     full.extend((stream, -1) for stream in self._small.of_run(run.row.key))
                 run.clean()
         stored, self._news = self._news, []
+        full.extend((stream, -1) for stream in self._unmerged)
+        self._unmerged.clear()
         self._pending.clear()
-        self._requests.committed()
         return stored, rows, full
 
     # -- other changes
@@ -276,46 +290,71 @@ class IngestState:
         """Replace small chunks by merged ones, if all of them still exist (the run may be deleted)."""
         if self._stale:
             self.load(connection)
-        found = connection.execute(sa.select(sa.func.count()).where(chunks.c.key.in_(gone))).scalar()
-        if found != len(gone):
+        key, rank, device, name = stream
+        run_id = connection.execute(sa.select(runs.c.id).where(runs.c.key == key)).scalar()
+        if run_id is None:
             return False
-        connection.execute(chunks.delete().where(chunks.c.key.in_(gone)))
+        self._runs.lock(connection, [run_id])
+        of_stream = (chunks.c.run_key == key, chunks.c.rank == rank, chunks.c.device == device, chunks.c.stream == name)
+        these = sa.and_(chunks.c.key.in_(gone), *of_stream)
+        if connection.execute(sa.select(sa.func.count()).where(these)).scalar() != len(gone):
+            return False  # another process was faster
+        connection.execute(chunks.delete().where(these))
         for values in merged:
             self._pending.chunk(stream, values)
         return True
 
-    def tick(self, connection: Connection) -> None:
-        """Find the runs that fell silent. Called every second."""
+    def tick(self, connection: Connection, leads: bool = True) -> None:
+        """Find the runs that fell silent. Called every second. Of several server processes only the one that leads does."""
         if self._stale:
             self.load(connection)
         now = self._clock()
-        for run_id in list(self._live):
+        if is_shared(connection):
+            if now - self._compared_ns > COMPARE_NS:
+                self._compared_ns = now
+                self._drop_ended(connection)
+            silent = self._silent(connection, now) if leads else []
+        else:
+            silent = list(self._live)
+        for run_id in silent:
             run = self._runs.find(connection, run_id)
             if run is None:
                 self._live.discard(run_id)
                 continue
-            for session in run.sessions.values():
-                # A server that was down received nothing: silence counts from its start.
-                last_seen_ns = max(session.row.last_seen_ns, self._started_ns)
-                if session.row.state == "running" and now - last_seen_ns > self._lost_after_ns:
-                    session.row.state = "lost"
-                    session.dirty = run.dirty = True
+            # A server that was down received nothing: silence counts from its start.
+            run.lose_silent(now - self._lost_after_ns if now - self._started_ns > self._lost_after_ns else 0)
+
+    def _silent(self, connection: Connection, now: int) -> list[str]:
+        """Runs with a silent session, whichever process it sent to. In one order for all."""
+        if now - self._started_ns <= self._lost_after_ns:
+            return []
+        found = silent_runs(connection, now - self._lost_after_ns)
+        self._runs.lock(connection, found)
+        return found
+
+    def _drop_ended(self, connection: Connection) -> None:
+        """Forget what this process knows of runs that others ended."""
+        live = set(live_runs(connection))
+        for run in [run for run in self._runs if run.row.id in self._live - live]:
+            self._small.forget(run.row.key)
+        self._runs.drop_ended(live)
+        self._live &= live
 
     def change(self, connection: Connection, run_id: str, changes: RunChange) -> RunRow:
         """Set project, name, tags, pinned or baseline. Returns the row. Raises LookupError for an unknown run."""
+        others = baselines(connection, run_id, changes.get("project")) if changes.get("baseline") else []
+        self._runs.lock(connection, [run_id, *others])  # all at once: see processes.lock_all
         run = self._runs.find(connection, run_id)
         if run is None:
             raise LookupError(run_id)
         project = changes.get("project", run.row.project)
         if project != run.row.project:  # the other project may have a baseline of its own
             changes = {"baseline": False, **changes}
-        if changes.get("baseline"):
-            others = sa.select(runs.c.id).where(runs.c.project == project, runs.c.baseline)
-            for other_id in connection.execute(others).scalars().all():
-                other = self._runs.find(connection, other_id)
-                if other is not None and other is not run:
-                    other.row.baseline = False
-                    other.dirty = other.announce = True
+        for other_id in others:
+            other = self._runs.find(connection, other_id)
+            if other is not None and other is not run and other.row.project == project:
+                other.row.baseline = False
+                other.dirty = other.announce = True
         run.row.update(changes)
         run.dirty = run.announce = True
         return run_row(run.row)
@@ -333,8 +372,6 @@ class IngestState:
             connection.execute(table.delete().where(table.c.run_key == key))
         connection.execute(runs.delete().where(runs.c.key == key))
         self._runs.drop(run)
-        for session in run.sessions:
-            self._requests.forget(session)
         self._small.forget(key)
 
     def delete_artifact(self, connection: Connection, run_id: str, ident: str) -> None:
@@ -355,26 +392,5 @@ class IngestState:
             raise LookupError(run_id)
         live = [s for s in run.current if s.row.state == "running" and rank in (None, s.row.rank)]
         for session in live:
-            self._requests.ask(session, request)
+            requests.ask(run, session, request)
         return sorted(int(session.row.rank) for session in live)
-
-
-def _check_project(run: RunRecord | None, session: SessionRecord | None, ready: ReadyBatch) -> None:
-    """Raises OtherProject if the sender may not send this run. A session that it began goes on after the run was moved."""
-    scope, token = ready.sender.scope, ready.sender.token
-    if scope.names is None or (session is not None and session.row.token == token):
-        return
-    attached = next((m.project for m in ready.batch.messages if isinstance(m, messages.Attached)), None)
-    if attached is not None and not scope.has(attached):
-        raise OtherProject("project", attached, scope.words)
-    if run is not None and not scope.has(run.row.project):  # its name is not for this sender
-        raise OtherProject("project", "another project's run", scope.words)
-
-
-def _check_end(session: SessionRecord, ready: ReadyBatch) -> None:
-    """Raises OtherToken if the batch ends a session that another token began."""
-    began, sender = session.row.token, ready.sender
-    if sender.is_admin or began in (None, sender.token):
-        return
-    if any(isinstance(message, messages.Ended) for message in ready.batch.messages):
-        raise OtherToken("messages.type", "ended", "the end of a session that this token began: another token began it")

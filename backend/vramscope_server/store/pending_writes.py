@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
@@ -20,7 +19,6 @@ class PendingWrites:
     """New sessions, chunks, events and pieces of artifacts. One thread only."""
 
     def __init__(self) -> None:
-        self._next_chunk = 1
         self.clear()
 
     def clear(self) -> None:
@@ -33,10 +31,6 @@ class PendingWrites:
         self.superfluous: list[str] = []
         """Identifiers of artifacts to delete."""
 
-    def load(self, connection: Connection) -> None:
-        """Read the state that is needed before a chunk can be added."""
-        self._next_chunk = int(connection.execute(sa.select(sa.func.max(chunks.c.key))).scalar() or 0) + 1
-
     def event(
         self, run: RunRecord, rank: int, time_ns: int, kind: str, step: int | None, data: dict[str, messages.Scalar]
     ) -> None:
@@ -48,8 +42,7 @@ class PendingWrites:
 
     def chunk(self, stream: Stream, values: dict[str, Any]) -> None:
         key, rank, device, name = stream
-        values |= {"key": self._next_chunk, "run_key": key, "rank": rank, "device": device, "stream": name}
-        self._next_chunk += 1
+        values |= {"run_key": key, "rank": rank, "device": device, "stream": name}
         self.chunks.append(values)
 
     def piece(self, piece: messages.Piece) -> None:

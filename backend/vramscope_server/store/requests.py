@@ -1,4 +1,8 @@
-"""Requests to live sessions (``requests`` of messages.Ack): each is sent once, with the answer to a stored batch."""
+"""Requests to live sessions (``requests`` of messages.Ack): each is sent once, with the answer to a stored batch.
+
+They are kept in the session's row and removed by the transaction that stores the batch, so that any server process may
+send them.
+"""
 
 from __future__ import annotations
 
@@ -12,54 +16,38 @@ JUST_NOW_NS: Final = 20_000_000_000
 nothing about it."""
 
 
-class Requests:
-    """Open requests, in memory only: a restarted server has none. One thread only."""
+def ask(run: RunRecord, session: SessionRecord, request: str) -> None:
+    """Send a request with the next answer."""
+    if request not in session.row.requests:
+        session.row.requests = sorted([*session.row.requests, request])
+        session.dirty = run.dirty = True
 
-    def __init__(self) -> None:
-        self._asked: dict[str, set[str]] = {}  # by session
-        self._delivered: list[str] = []
 
-    def ask(self, session: SessionRecord, request: str) -> None:
-        """Send a request with the next answer."""
-        self._asked.setdefault(session.row.id, set()).add(request)
+def tell(session: SessionRecord) -> list[str]:
+    """Requests for an answer, which is sent once its batch is committed."""
+    words = session.row.requests
+    if words:
+        session.row.requests = []
+    return words
 
-    def tell(self, session_id: str) -> list[str]:
-        """Requests for an answer, which is sent once its batch is committed: see :meth:`committed`, :meth:`rolled_back`."""
-        words = self._asked.get(session_id)
-        if not words:
-            return []
-        self._delivered.append(session_id)
-        return sorted(words)
 
-    def committed(self) -> None:
-        """The answers are sent: forget their requests."""
-        for session_id in self._delivered:
-            self.forget(session_id)
-        self._delivered = []
+# -- bystanders of an out-of-memory error
 
-    def rolled_back(self) -> None:
-        """The answers are not sent: repeat their requests."""
-        self._delivered = []
 
-    def forget(self, session_id: str) -> None:
-        """Drop all requests of a session."""
-        self._asked.pop(session_id, None)
+def ran_out(run: RunRecord, session: SessionRecord, piece: messages.Piece) -> None:
+    """Ask the other ranks for their state after a recent out-of-memory record, before their launcher ends them. Ranks
+    that have not reported yet are asked with their first batch (:func:`ask_bystander`)."""
+    at_ns = piece.about.get("time_ns")
+    if not isinstance(at_ns, int):
+        return
+    run.ran_out_ns = max(run.ran_out_ns, at_ns - (session.skew.skew_ns or 0))
+    for other in run.current:
+        if other is not session and other.row.state == "running":
+            ask_bystander(run, other)
 
-    # -- bystanders of an out-of-memory error
 
-    def ran_out(self, run: RunRecord, session: SessionRecord, piece: messages.Piece) -> None:
-        """Ask the other ranks for their state after a recent out-of-memory record, before their launcher ends them. Ranks
-        that have not reported yet are asked with their first batch (:meth:`ask_bystander`)."""
-        at_ns = piece.about.get("time_ns")
-        if not isinstance(at_ns, int):
-            return
-        run.ran_out_ns = max(run.ran_out_ns, at_ns - (session.skew.skew_ns or 0))
-        for other in run.current:
-            if other is not session and other.row.state == "running":
-                self.ask_bystander(run, other)
-
-    def ask_bystander(self, run: RunRecord, session: SessionRecord) -> None:
-        """Ask a session for its state, if a rank ran out of memory just now and the session already existed then."""
-        was_there = session.row.started_ns - (session.skew.skew_ns or 0) < run.ran_out_ns
-        if was_there and session.row.last_seen_ns - run.ran_out_ns < JUST_NOW_NS:
-            self.ask(session, messages.RECORD_BYSTANDER)
+def ask_bystander(run: RunRecord, session: SessionRecord) -> None:
+    """Ask a session for its state, if a rank ran out of memory just now and the session already existed then."""
+    was_there = session.row.started_ns - (session.skew.skew_ns or 0) < run.ran_out_ns
+    if was_there and session.row.last_seen_ns - run.ran_out_ns < JUST_NOW_NS:
+        ask(run, session, messages.RECORD_BYSTANDER)

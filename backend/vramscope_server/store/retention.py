@@ -64,6 +64,8 @@ class Retention:
 
     def _run(self) -> None:
         while not self._stop.wait(self._every):
+            if not self._writer.leads:
+                continue
             try:
                 self.apply()
             except (StorageTrouble, QueueFull, WriterClosed):

@@ -1,8 +1,12 @@
-"""Runs in the memory of the writer, by their identifiers and those of their sessions; others are read from the database."""
+"""Runs in the memory of the writer, by their identifiers and those of their sessions; others are read from the database.
+
+Other server processes may change a run on PostgreSQL. So each transaction locks the runs that it changes, and reads what
+changed since they were last read: nothing, as long as all of a run arrives at one process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import sqlalchemy as sa
@@ -10,6 +14,8 @@ from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
 from vramscope_server.store.batch_errors import BadBatch
+from vramscope_server.store.processes import Lock, is_shared, lock_all
+from vramscope_server.store.run_loading import load_run, reload_run
 from vramscope_server.store.tables import runs, sessions
 from vramscope_server.store.writer_records import RunRecord
 
@@ -23,6 +29,9 @@ class RunCache:
         self._runs: dict[str, RunRecord] = {}
         self._run_of_session: dict[str, str] = {}
         self._next_key = 1
+        self._shared = False
+        self._locked: set[str] = set()
+        """Runs that the open transaction has locked, and that are as in the database."""
 
     def __iter__(self) -> Iterator[RunRecord]:
         return iter(self._runs.values())
@@ -34,13 +43,42 @@ class RunCache:
 
     def load(self, connection: Connection) -> None:
         """Read the state that is needed before a run can begin."""
-        self._next_key = int(connection.execute(sa.select(sa.func.max(runs.c.key))).scalar() or 0) + 1
+        self._shared = is_shared(connection)
+        if not self._shared:
+            self._next_key = int(connection.execute(sa.select(sa.func.max(runs.c.key))).scalar() or 0) + 1
+
+    def begin_transaction(self) -> None:
+        """No run is locked."""
+        self._locked.clear()
+
+    def lock(self, connection: Connection, run_ids: Iterable[str]) -> None:
+        """Lock these runs until the transaction ends, all at once, and read what other processes changed."""
+        wanted = set(run_ids) - self._locked
+        if not self._shared or not wanted:
+            return
+        lock_all(connection, Lock.run, wanted)
+        self._locked |= wanted
+        known = {run_id: self._runs[run_id] for run_id in wanted if run_id in self._runs}
+        if known:
+            query = sa.select(runs.c.id, runs.c.version).where(runs.c.id.in_(known))
+            stored = {row.id: row.version for row in connection.execute(query)}
+            for run_id, run in known.items():
+                self._read_changes(connection, run, stored.get(run_id))
+
+    def _read_changes(self, connection: Connection, run: RunRecord, version: int | None) -> None:
+        if version == run.row.version:
+            return
+        if version is None or not reload_run(connection, run):
+            self.drop(run)
+        else:
+            self._run_of_session.update(dict.fromkeys(run.sessions, run.row.id))
 
     def find(self, connection: Connection, run_id: str) -> RunRecord | None:
         """Run with this identifier; None if there is none."""
+        self.lock(connection, [run_id])
         if run_id in self._runs:
             return self._runs[run_id]
-        run = RunRecord.load(connection, run_id)
+        run = load_run(connection, run_id)
         if run is not None:
             self._run_of_session.update(dict.fromkeys(run.sessions, run_id))
             self._remember(run)
@@ -59,10 +97,15 @@ class RunCache:
             raise BadBatch("run", batch.run, f"{run_id}, as in this session's other batches")
         return self.find(connection, run_id)
 
-    def begin(self, batch: messages.Batch, attached: messages.Attached, now_ns: int) -> RunRecord:
+    def begin(
+        self, connection: Connection, batch: messages.Batch, attached: messages.Attached, now_ns: int
+    ) -> RunRecord:
         """Add a run from its first batch."""
-        run = RunRecord.begin(self._next_key, batch, attached, now_ns)
-        self._next_key += 1
+        if self._shared:
+            key = int(connection.exec_driver_sql("SELECT nextval('runs_keys')").scalar() or 0)
+        else:
+            key, self._next_key = self._next_key, self._next_key + 1
+        run = RunRecord.begin(key, batch, attached, now_ns)
         self._remember(run)
         return run
 
@@ -75,6 +118,12 @@ class RunCache:
         del self._runs[run.row.id]
         for session in run.sessions:
             self._run_of_session.pop(session, None)
+
+    def drop_ended(self, live: set[str]) -> None:
+        """Drop runs that another process has ended: here they would count as live, and stay."""
+        for run in list(self._runs.values()):
+            if run.row.state == "running" and run.row.id not in live and not run.dirty:
+                self.drop(run)
 
     def _remember(self, run: RunRecord) -> None:
         self._runs[run.row.id] = run

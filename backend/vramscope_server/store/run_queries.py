@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -171,3 +172,10 @@ def counts_by_state(connection: Connection) -> dict[str, int]:
 
 def _like(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def rows_seen_since(connection: Connection, since_ns: int, more: Sequence[str] = ()) -> list[RunRow]:
+    """Rows of runs of all projects that sent something since then, and of the runs with these identifiers."""
+    query = sa.select(*_ROW_COLUMNS).where(sa.or_(runs.c.last_seen_ns > since_ns, runs.c.id.in_(more)))
+    found = connection.execute(query).mappings()
+    return [run_row(StoredRun(**{name: row[name] for name in _ROW_NAMES})) for row in found]

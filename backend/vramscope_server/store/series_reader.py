@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +16,7 @@ from vramscope_server.store import columns as codec
 from vramscope_server.store.run_states import display_skew_ns
 from vramscope_server.store.scalars import SCALARS
 from vramscope_server.store.stored_rows import StoredRun
-from vramscope_server.store.tables import chunks, ranks, sessions
+from vramscope_server.store.tables import chunks, ranks, runs, sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +161,18 @@ def floats(values: IntArray) -> FloatArray:
     out = values.astype(np.float64)
     out[values == series.UNKNOWN] = np.nan
     return out
+
+
+def newest_chunks(connection: Connection, run_id: str, stream: str, count: int) -> Iterator[tuple[int, int, bytes]]:
+    """Rank, device and data of the newest chunks of each device, the newest last."""
+    of_device = sa.func.row_number().over(
+        partition_by=(chunks.c.rank, chunks.c.device), order_by=chunks.c.last_time_ns.desc()
+    )
+    run_key = sa.select(runs.c.key).where(runs.c.id == run_id).scalar_subquery()
+    numbered = sa.select(chunks.c.key, of_device.label("number")).where(
+        chunks.c.run_key == run_key, chunks.c.stream == stream
+    )
+    newest = numbered.subquery()
+    query = sa.select(chunks.c.rank, chunks.c.device, chunks.c.data).join(newest, newest.c.key == chunks.c.key)
+    query = query.where(newest.c.number <= count).order_by(chunks.c.last_time_ns)
+    yield from connection.execute(query).tuples()

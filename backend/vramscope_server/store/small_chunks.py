@@ -50,3 +50,10 @@ class SmallChunks:
         """Forget a deleted run."""
         for entry in [entry for entry in self._counts if entry[0][0] == run_key]:
             del self._counts[entry]
+
+
+def small_streams(connection: Connection, run_key: int) -> list[Stream]:
+    """Streams of a run with small chunks in the database."""
+    columns = (chunks.c.run_key, chunks.c.rank, chunks.c.device, chunks.c.stream)
+    query = sa.select(*columns).where(chunks.c.run_key == run_key, chunks.c.level < FULL_LEVEL).distinct()
+    return [(key, rank, device, name) for key, rank, device, name in connection.execute(query)]

@@ -105,6 +105,8 @@ class StoredRun:
     last_time_ns: int | None = None
     first_step: int | None = None
     last_step: int | None = None
+    version: int = 0
+    """Number of changes. Server processes recognise by it whether what they have in memory is still true."""
 
     def update(self, values: Mapping[str, object]) -> None:
         """Set columns by name. Raises AttributeError for a name that is no column."""
@@ -143,6 +145,10 @@ class StoredSession:
     error_line: str | None = None
     token: str | None = None
     """Id of the token that began it."""
+    version: int = 0
+    """Version of the run at the last change of this row."""
+    requests: list[str] = field(default_factory=list)
+    """Requests for the next ``messages.Ack``. Replaced, never changed in place."""
 
     def to_row(self) -> dict[str, Any]:
         """All columns by name."""

@@ -21,6 +21,7 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     TypeDecorator,
+    text,
 )
 from sqlalchemy import String as PlainString
 from sqlalchemy import Text as PlainText
@@ -109,9 +110,12 @@ runs = Table(
     Column("last_time_ns", BigInteger),
     Column("first_step", BigInteger),
     Column("last_step", BigInteger),
+    Column("version", BigInteger, nullable=False, server_default=text("0")),  # rises with each change
     Index("runs_by_start", "pinned", "started_ns"),
     Index("runs_by_name", "name", "started_ns"),
 )
+_RUNNING = text("state = 'running'")
+Index("running_runs", runs.c.id, postgresql_where=_RUNNING, sqlite_where=_RUNNING)
 
 sessions = Table(
     "sessions",
@@ -134,6 +138,10 @@ sessions = Table(
     Column("error_type", Text),
     Column("error_line", Text),
     Column("token", String(16)),  # of the first batch; NULL: none was required
+    Column(
+        "version", BigInteger, nullable=False, server_default=text("0")
+    ),  # of the run, at the last change of this row
+    Column("requests", JSON, nullable=False, server_default=text("'[]'")),  # sent with the next Ack
 )
 
 ranks = Table(
@@ -148,7 +156,7 @@ ranks = Table(
 chunks = Table(
     "chunks",
     metadata,
-    Column("key", Key, primary_key=True, autoincrement=False),
+    Column("key", Key, primary_key=True, autoincrement=True),  # rises in each stream
     Column("run_key", Key, ForeignKey("runs.key", ondelete="CASCADE"), nullable=False),
     Column("rank", Integer, nullable=False),
     Column("device", SmallInteger, nullable=False),
@@ -221,6 +229,7 @@ snapshots = Table(
     Column("received_ns", BigInteger, nullable=False),
     Column("devices", JSON, nullable=False),  # snapshot_conversion.device_row
     Column("notes", JSON, nullable=False),
+    Column("owner", BigInteger),  # number of the server process that converts it: processes.py
 )
 
 preferences = Table(
@@ -255,6 +264,36 @@ audit = Table(
     Column("name", Text),
     Column("project", Text),
     Column("changes", JSON, nullable=False),  # audit_log.Change, as plain values
+)
+
+news = Table(
+    "news",
+    metadata,
+    Column("key", Key, primary_key=True, autoincrement=True),
+    Column("moment", BigInteger, nullable=False, index=True),  # transaction that brought it: shared_events.py
+    Column("time_ns", BigInteger, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("project", String(200), nullable=False),
+    Column("run", String(40)),  # NULL: for every page of the project
+    Column("data", LargeBinary, nullable=False),  # JSON
+)
+
+sent_messages = Table(
+    "sent_messages",
+    metadata,
+    Column("run", String(40), primary_key=True),
+    Column("kind", String(20), primary_key=True),
+    Column("time_ns", BigInteger, nullable=False),
+    Column("owner", BigInteger, nullable=False),  # number of the server process that sends it
+    Column("settled", Boolean, nullable=False),  # sent, or given up after the last try
+)
+
+whatif_questions = Table(
+    "whatif_questions",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("time_ns", BigInteger, nullable=False),
+    Column("question", JSON, nullable=False),
 )
 
 FULL_ROWS = 4096

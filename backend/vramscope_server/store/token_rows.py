@@ -14,7 +14,8 @@ from sqlalchemy.engine import Connection
 from vramscope_server.answers.server import TokenRow
 from vramscope_server.store.audit_log import Action, Actor, Done, differences, insert_entry
 from vramscope_server.store.list_row import seconds
-from vramscope_server.store.project_scope import ProjectScope
+from vramscope_server.store.processes import Lock, lock_all
+from vramscope_server.store.project_scope import ALL_PROJECTS, ProjectScope
 from vramscope_server.store.tables import tokens as table
 
 Role = Literal["read", "write", "admin"]
@@ -90,6 +91,16 @@ def insert_token(connection: Connection, token: Token, actor: Actor) -> None:
     connection.execute(table.insert(), [values | {"projects": projects_of(token.scope)}])
     given = differences({}, {"role": token.role, "projects": token.scope.words})
     insert_entry(connection, actor, Done(Action.token_created, token.id, token.name, changes=given))
+
+
+def insert_first_token(connection: Connection, actor: Actor) -> str | None:
+    """Store a token with the role admin if there is none, in an open transaction. Returns its plain text, or None."""
+    lock_all(connection, Lock.first_token, ["first"])
+    if read_tokens(connection):
+        return None
+    token, plain = new_token("first", "admin", ALL_PROJECTS)
+    insert_token(connection, token, actor)
+    return plain
 
 
 def delete_token(connection: Connection, token: Token, actor: Actor) -> int:

@@ -1,4 +1,4 @@
-"""The only thread that writes. It owns the only writing connection; all others submit work and wait.
+"""The only thread of a server process that writes. It owns the only writing connection; all others submit work and wait.
 
 Waiting batches share one transaction and are acknowledged after its commit. The queue is bounded, in number here and in
 bytes by ``api/ingest``. When it is full the sender retries later, and nothing piles up.
@@ -22,8 +22,10 @@ from sqlalchemy.engine import Connection
 from vramscope.protocol import messages
 from vramscope_server.answers.runs import RunRow
 from vramscope_server.store.batch_errors import BadBatch
-from vramscope_server.store.database import Database, storage_trouble
+from vramscope_server.store.database import Database
 from vramscope_server.store.ingest_state import BatchNews, IngestState
+from vramscope_server.store.processes import is_shared, take_lead
+from vramscope_server.store.storage_errors import storage_trouble
 from vramscope_server.store.validation import ReadyBatch
 
 log = logging.getLogger("vramscope_server.writer")
@@ -81,6 +83,7 @@ class Writer:
     """Writes. Start with :meth:`start`, end with :meth:`close`.
 
     trouble   why nothing can be stored at the moment, or None
+    leads     whether this server process does what only one may do; known a second after the start
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class Writer:
         self._tried_at = self._failed_at = 0.0
         self._thread = threading.Thread(target=self._run, name="vramscope-writer", daemon=True)
         self.trouble: str | None = database.read_only
+        self.leads = False
         self.counters = Counters()
 
     def start(self) -> None:
@@ -192,7 +196,7 @@ class Writer:
                 self._settle(job.done, job.work)
             if time.monotonic() >= tick:
                 tick = time.monotonic() + _TICK_SECONDS
-                self._settle(Future(), lambda connection, state: state.tick(connection))
+                self._settle(Future(), self._tick)
                 # Nothing was tried for a while: whether the trouble persists is unknown. A tick that changes nothing says
                 # nothing about the disk.
                 if self._database.read_only is None and time.monotonic() - self._failed_at > _FORGET_TROUBLE_SECONDS:
@@ -201,10 +205,15 @@ class Writer:
             self._fold_log(self._connection)
             self._connection.close()
 
+    def _tick(self, connection: Connection, state: IngestState) -> None:
+        self.leads = self.leads or not is_shared(connection) or take_lead(connection)
+        state.tick(connection, self.leads)
+
     def _store(self, group: list[_Waiting]) -> None:
         started = time.perf_counter()
         try:
             with self._transaction() as connection:
+                self._state.lock(connection, [waiting.batch.batch.run for waiting in group])
                 accepted: list[messages.Ack | BadBatch] = []
                 for waiting in group:
                     try:
@@ -284,6 +293,7 @@ class Writer:
         if self._database.read_only is not None:
             raise StorageTrouble(self._database.read_only)
         if self._connection is None or self._connection.closed or self._connection.invalidated:
+            self.leads = False
             self._connection = self._database.writer()
             self._load()
         return self._connection
@@ -301,6 +311,7 @@ class _Transaction:
         try:
             self._connection = self._writer._connected()
             self._connection.begin()
+            self._writer._state.begin_transaction()
         except Exception as error:  # sorted into storage trouble and faults by _failed
             raise self._failed(error) from error
         return self._connection

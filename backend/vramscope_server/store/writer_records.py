@@ -11,19 +11,16 @@ from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
 from vramscope_server.answers.run_detail import Pitfall
-from vramscope_server.store.artifacts import ArtifactRecord, load_artifacts
-from vramscope_server.store.leaks import leak_columns, read_scan
+from vramscope_server.store.artifacts import ArtifactRecord
+from vramscope_server.store.leaks import leak_columns
 from vramscope_server.store.list_row import device_words
-from vramscope_server.store.rank_summary import RankSummary, decode_summary
+from vramscope_server.store.rank_summary import RankSummary
 from vramscope_server.store.run_from_ranks import aggregate
 from vramscope_server.store.run_states import Skew, display_skew_ns, run_state
 from vramscope_server.store.stored_rows import RUN_COLUMNS, SESSION_COLUMNS, StoredRun, StoredSession
-from vramscope_server.store.tables import ranks, runs, scans, sessions
 
 COUNTED: Final = {"recordings": "window", "profiles": "profile", "oom_records": "oom"}
 """Columns of a run's row that count its complete artifacts, by kind."""
@@ -33,10 +30,19 @@ RUN_OFTEN_CHANGED: Final = (
     "peak_allocated_bytes", "peak_reserved_bytes", "peak_step", "peak_phase", "inactive_split_bytes",
     "reserved_minus_allocated_bytes", "unusable_bytes", "never_needed_bytes", "fragmentation_fraction", "step_median_ns",
     "out_of_memory", "graphs_alive", "sparkline", "first_time_ns", "last_time_ns", "first_step", "last_step",
+    "version",
 )  # fmt: skip
 """Columns that a batch of rows may change. The others rarely change during a run and are long (config, command)."""
 RUN_RARELY_CHANGED: Final = tuple(name for name in RUN_COLUMNS if name not in (*RUN_OFTEN_CHANGED, "key", "id"))
-SESSION_OFTEN_CHANGED: Final = ("state", "last_sequence", "early", "last_seen_ns", "skew_ns", "dropped_samples")
+SESSION_OFTEN_CHANGED: Final = (
+    "state",
+    "last_sequence",
+    "early",
+    "last_seen_ns",
+    "skew_ns",
+    "dropped_samples",
+    "version",
+)
 SESSION_RARELY_CHANGED: Final = tuple(
     name for name in SESSION_COLUMNS if name not in (*SESSION_OFTEN_CHANGED, "id", "run_key", "rank")
 )
@@ -136,7 +142,7 @@ class RunRecord:
     announce: bool = False
     announced_ns: int = 0
     ran_out_ns: int = 0
-    """Time of the newest out-of-memory record, by the server's clock; kept in memory only."""
+    """Time of the newest out-of-memory record, by the server's clock."""
     _stored: tuple[Any, ...] | None = None
 
     @property
@@ -158,27 +164,6 @@ class RunRecord:
             last_seen_ns=now_ns,
         )
         return cls(row, new=True, dirty=True, announce=True)
-
-    @classmethod
-    def load(cls, connection: Connection, run_id: str) -> RunRecord | None:
-        """A run from the database; None if there is none with this identifier."""
-        found = connection.execute(sa.select(runs).where(runs.c.id == run_id)).mappings().first()
-        if found is None:
-            return None
-        run = cls(StoredRun(**found))
-        key = run.row.key
-        for row in connection.execute(sa.select(sessions).where(sessions.c.run_key == key)).mappings():
-            run.sessions[row["id"]] = SessionRecord(StoredSession(**row), Skew(row["skew_ns"]))
-        for row in connection.execute(sa.select(ranks).where(ranks.c.run_key == key)).mappings():
-            run.ranks[row["rank"]] = RankRecord(row["session_id"], decode_summary(row["summary"]))
-        newest = {rank.session_id for rank in run.ranks.values()}
-        for row in connection.execute(sa.select(scans).where(scans.c.run_key == key)).mappings():
-            session = run.sessions[row["session_id"]]
-            session.scan_sequence = row["sequence"]
-            if row["session_id"] in newest:
-                session.scan = read_scan(row["data"])
-        run.artifacts = load_artifacts(connection, key)
-        return run
 
     @property
     def current(self) -> list[SessionRecord]:
@@ -239,6 +224,20 @@ class RunRecord:
         if state != row.state:
             self.announce = True
             row.state = state
+
+    def lose_silent(self, before_ns: int) -> None:
+        """Mark sessions as lost that sent nothing since then."""
+        for session in self.sessions.values():
+            if session.row.state == "running" and session.row.last_seen_ns < before_ns:
+                session.row.state = "lost"
+                session.dirty = self.dirty = True
+
+    def count_change(self) -> None:
+        """Give this change a number, in the run and in the sessions that it changes."""
+        self.row.version += 1
+        for session in self.sessions.values():
+            if session.dirty:
+                session.row.version = self.row.version
 
     def clean(self) -> None:
         """Mark everything as stored."""

@@ -1,0 +1,232 @@
+"""Converts snapshot files to columns, one at a time, each in a process of its own.
+
+The database says which file waits. Of several server processes one claims it; if that one dies, another takes it over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+from sqlalchemy.engine import Connection
+
+from vramscope_server.store.database import Database
+from vramscope_server.store.snapshots import (
+    StoredSnapshot,
+    claim_snapshot,
+    find_snapshot,
+    release_snapshots,
+    settle_snapshot,
+)
+from vramscope_server.store.writer import QueueFull, StorageTrouble, WriterClosed
+
+log = logging.getLogger("vramscope_server.snapshots")
+T = TypeVar("T")
+
+SEARCH_SECONDS: Final = 2.0
+"""Time between two searches for a file that another process received, or left."""
+
+
+class Change(Protocol):
+    """Makes a change with the writer, and waits for it."""
+
+    def __call__(self, work: Callable[[Connection], T]) -> T:
+        """Result of the work."""
+
+
+@dataclass(eq=False)
+class _Conversion:
+    snapshot: str
+    done: int = 0
+    total: int = 0
+    process: subprocess.Popen[bytes] | None = None
+    cancelled: bool = False
+
+
+class Conversions:
+    """:meth:`start` first; :meth:`close` when the server shuts down. Any thread may call it."""
+
+    def __init__(
+        self, folder: Path, database: Database, change: Change, converted: Callable[[str], None], *, memory_bytes: int
+    ) -> None:
+        """``converted`` is called with each snapshot that was settled."""
+        self.folder = folder
+        self._database = database
+        self._change = change
+        self._converted = converted
+        self._memory_bytes = memory_bytes
+        self._is_shared = database.kind == "postgresql"
+        self._running: _Conversion | None = None
+        self._changed = threading.Condition()
+        self._woken = False
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Continue with what waited."""
+        waiting = self._change(lambda connection: release_snapshots(connection, self._database.number))
+        if waiting or self._is_shared:
+            self.wake()
+
+    def wake(self) -> None:
+        """Look for a file that waits."""
+        with self._changed:
+            self._woken = True
+            if self._thread is None and not self._closing:
+                self._thread = threading.Thread(target=self._run, name="vramscope-snapshots", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def cancel(self, ident: str) -> None:
+        """Stop the conversion of a snapshot that was deleted."""
+        with self._changed:
+            if self._running is not None and self._running.snapshot == ident:
+                self._running.cancelled = True
+                if self._running.process is not None:
+                    self._running.process.kill()
+
+    def progress(self, ident: str) -> tuple[int, int] | None:
+        """(bytes read, bytes in total) of the snapshot that this process converts; None for all others."""
+        with self._changed:
+            running = self._running
+            return (running.done, running.total) if running is not None and running.snapshot == ident else None
+
+    def close(self) -> None:
+        """Stop the conversion."""
+        with self._changed:
+            self._closing = True
+            if self._running is not None and self._running.process is not None:
+                self._running.process.kill()
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(10)
+
+    def _run(self) -> None:
+        while not self._closing:
+            claimed: StoredSnapshot | None = None
+            with self._changed:
+                self._woken = False
+            try:
+                claimed = self._change(lambda connection: claim_snapshot(connection, self._database.number))
+                if claimed is not None:
+                    self._convert(claimed.id)
+                    self._converted(claimed.id)
+                    continue
+            except (StorageTrouble, QueueFull, WriterClosed, TimeoutError) as trouble:
+                log.warning("snapshots wait: %s", trouble)
+            except Exception:  # one bad file must not end the thread that converts all others
+                log.exception("a snapshot was not converted")
+                if claimed is not None:
+                    with contextlib.suppress(Exception):
+                        self._settle(claimed.id, state="failed", problem="the server's log says why")
+            self._wait(SEARCH_SECONDS if self._is_shared or claimed is not None else None)
+
+    def _wait(self, seconds: float | None) -> None:
+        with self._changed:
+            if not self._woken and not self._closing:
+                self._changed.wait(seconds)
+
+    def _convert(self, ident: str) -> None:
+        file = waiting_file(self.folder, ident)
+        if not file.exists():
+            problem = "the server was stopped while it was converted: upload it again"
+            if self._is_shared:
+                problem = "its file is missing: all server processes need the same folder of snapshots"
+            self._settle(ident, state="failed", problem=problem)
+            return
+        job = _Conversion(ident)
+        making = self.folder / "making" / f"{ident}-{self._database.number}"
+        shutil.rmtree(making, ignore_errors=True)
+        making.mkdir(parents=True)
+        words = [str(file), str(making), str(self._memory_bytes), str(os.getpid())]
+        result: dict[str, Any] = {}
+        try:
+            with subprocess.Popen(
+                [sys.executable, "-m", "vramscope_server.snapshot_conversion", *words],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+            ) as process:  # fmt: skip
+                with self._changed:
+                    job.process = process
+                    self._running = job
+                    if self._closing:
+                        process.kill()
+                errors = _Tail(process.stderr)
+                for line in process.stdout or ():
+                    with contextlib.suppress(ValueError):
+                        report = json.loads(line)
+                        if "total" in report:
+                            job.done, job.total = report["done"], report["total"]
+                        else:
+                            result = report
+            if not self._closing and not job.cancelled:
+                self._take_result(ident, making, result, process.returncode, errors)
+        finally:
+            with self._changed:
+                self._running = None
+            shutil.rmtree(making, ignore_errors=True)
+
+    def _take_result(self, ident: str, making: Path, result: dict[str, Any], code: int, errors: _Tail) -> None:
+        if "devices" not in result:
+            problem = result.get("problem")
+            if problem is None:
+                log.error("the conversion of %s ended with %s: %s", ident, code, errors.text())
+                problem = "its conversion was killed" if code < 0 else "the server's log says why"
+            self._settle(ident, state="failed", problem=problem)
+            return
+        stored = sum(file.stat().st_size for file in making.rglob("*") if file.is_file())
+        # A process that was taken over may have left the same columns there.
+        shutil.rmtree(self.folder / ident, ignore_errors=True)
+        making.rename(self.folder / ident)
+        found = {"devices": result["devices"], "notes": result["notes"], "stored_bytes": stored}
+        self._settle(ident, state="ready", problem=None, **found)
+
+    def _settle(self, ident: str, **values: Any) -> None:
+        """Store the result, then delete the file: whoever takes over in between still has it."""
+        owner = self._database.number
+        settled = self._change(lambda connection: settle_snapshot(connection, ident, owner, **values))
+        if not settled:
+            with self._database.reader() as connection:
+                if find_snapshot(connection, ident) is not None:
+                    return  # another process has taken over
+            shutil.rmtree(self.folder / ident, ignore_errors=True)
+        waiting_file(self.folder, ident).unlink(missing_ok=True)
+
+
+def waiting_file(folder: Path, ident: str) -> Path:
+    """File of a snapshot that waits or is converted."""
+    return folder / "waiting" / ident
+
+
+def owner_of(path: Path) -> int | None:
+    """Number of the server process that writes a file or folder, by its name; None for one of an earlier version."""
+    number = path.name.rpartition("-")[2]
+    return int(number) if "-" in path.name and number.isdigit() else None
+
+
+class _Tail:
+    """End of a process's error output, read by a thread so that the process never blocks."""
+
+    def __init__(self, stream: Any) -> None:
+        self._kept = b""
+        self._stream = stream
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while data := self._stream.read1(65536):
+            self._kept = (self._kept + data)[-4000:]
+
+    def text(self) -> str:
+        """What was read."""
+        self._thread.join(1)
+        return self._kept.decode(errors="replace")
