@@ -17,6 +17,7 @@ from vramscope_server.live_events import LiveEvents
 from vramscope_server.notifications import Notifier, targets_of
 from vramscope_server.proxy_users import ProxyUsers
 from vramscope_server.recording_cache import RecordingCache
+from vramscope_server.send_rhythm import SendRhythm
 from vramscope_server.settings import Settings
 from vramscope_server.shared_events import SharedEvents
 from vramscope_server.snapshots import Snapshots
@@ -78,6 +79,7 @@ class Services:
         self.snapshots.forget = self.recordings.close
         self.whatif_jobs = WhatifJobs()
         self.intake = Intake(settings.queue_bytes)
+        self.send_rhythm = SendRhythm(settings.workers)
         self.started_seconds = time.time()
         with contextlib.ExitStack() as unless_started:
             unless_started.callback(self.close)

@@ -38,6 +38,7 @@ class Collector:
         self.limit_bytes = 2000
         self.proxy_status = 502
         self.retry_after_ms = 0
+        self.send_every_ms = 0
         self.requests: list[str] = []
         self.posts = 0
         """all that arrived, whatever the answer"""
@@ -166,7 +167,12 @@ class Collector:
                 self.twins += 1
             else:
                 self.stored[identity] = batch
-        ack = wire_messages.Ack(accepted=batch.sequence, retry_after_ms=self.retry_after_ms, requests=self.requests)
+        ack = wire_messages.Ack(
+            accepted=batch.sequence,
+            retry_after_ms=self.retry_after_ms,
+            send_every_ms=self.send_every_ms,
+            requests=self.requests,
+        )
         reply(request, 200, wire_messages.encode(ack), wire_messages.CONTENT_TYPE)
 
 

@@ -21,7 +21,7 @@ from vramscope.transport import backoff
 from vramscope.transport.deadline import Deadline
 from vramscope.transport.http import ServerConnection
 from vramscope.transport.ring import Ring
-from vramscope.transport.sender import Sender
+from vramscope.transport.sender import MAX_SEND_EVERY_S, Sender
 from vramscope.transport.spool import MIB, Spool
 from vramscope.transport.spool_dir import session_folders
 
@@ -172,6 +172,37 @@ def test_a_requested_pause_loses_nothing(start, collector):
     wait_for(lambda: collector.posts == 2)
     assert time.monotonic() - started > 0.3
     wait_for(lambda: collector.steps == list(range(50)))
+
+
+def test_the_server_sets_how_often_an_agent_sends(start, collector):
+    collector.send_every_ms = 700
+    sender = start(collector)
+    wait_for(lambda: collector.posts == 1)
+    began_s = time.monotonic()
+    while time.monotonic() - began_s < 2.0:
+        sender.ring.put(sample(collector.posts))
+        time.sleep(0.01)
+    assert collector.posts <= 4
+    posts = collector.posts
+    assert sender.flush(), "at once"
+    assert collector.posts == posts + 1
+    collector.send_every_ms = 0  # the server has room again
+    sender.ring.put(sample(1))
+    sender.flush()
+    posts = collector.posts
+    began_s = time.monotonic()
+    while collector.posts < posts + 3:
+        sender.ring.put(sample(2))
+        time.sleep(0.01)
+        assert time.monotonic() - began_s < 10
+
+
+@pytest.mark.parametrize(("asked_ms", "expected_s"), [(10**12, MAX_SEND_EVERY_S), (-5, 0.02), (1, 0.02)])
+def test_the_rhythm_that_a_server_asks_for_is_bounded(start, collector, asked_ms, expected_s):
+    collector.send_every_ms = asked_ms
+    sender = start(collector, flush_ms=20)
+    wait_for(lambda: sender.sent_batches == 1)
+    wait_for(lambda: sender._send_every_s == expected_s)
 
 
 def test_closing_sends_the_rest_and_ended_last(start, collector):

@@ -353,6 +353,8 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
     """Every batch of this session up to this number is stored."""
     retry_after_ms: int = 0
     """Time to wait before the next POST; 0: no wait."""
+    send_every_ms: int = 0
+    """Time between two turns of sending, so that the server keeps up; 0: as the agent is set."""
     requests: list[str] = []
     """Requests of the server to the agent (RECORD_WINDOW and others). Unknown words are ignored."""
 

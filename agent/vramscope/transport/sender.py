@@ -34,6 +34,8 @@ SEND_BATCHES: Final = 8
 FIRST_URGENT_NUMBER: Final = 1 << 39
 """First number of batches written by keep_now. It is below the numbers that ``sync`` gives to halves."""
 MAX_PAUSE_S: Final = 60.0
+MAX_SEND_EVERY_S: Final = 10.0
+"""Longest time between two turns that a server can ask for: a third of the silence after which a session counts as lost."""
 LAST_KEEP_S: Final = 0.2
 """Part of the time for closing that is reserved for writing the rest to disk."""
 
@@ -107,6 +109,7 @@ class Sender:
         self._outage = Outage(permanent=not sends)
         self._next_keep_s = 0.0
         self._last_sent_s = 0.0
+        self._send_every_s = settings.flush_ms / 1000
         self._caught_up_batches = 0
         self._closing_at_s: float | None = None
         self._given_up = False
@@ -202,7 +205,7 @@ class Sender:
     def _run(self) -> None:
         with contextlib.suppress(_GivenUp), contextlib.closing(self._delivery):
             while self._closing_at_s is None:
-                self.ring.wake.wait(self.settings.flush_ms / 1000)
+                self.ring.wake.wait(self._send_every_s)
                 self._turn()
             self._last_turn(self._closing_at_s)
 
@@ -247,6 +250,9 @@ class Sender:
 
     def _send_new(self, count: int | None = None, *, until_s: float | None = None) -> bool:
         """Send the messages of the ring, in at most ``count`` batches. False: one was not accepted and is in the spool now."""
+        # If the server sets the rhythm, what arrives during a POST waits for the next turn.
+        is_slowed = count is not None and self._send_every_s > self.settings.flush_ms / 1000
+        goal = self.ring.put_messages
         for _ in _times(count):
             packed = self._packer.next(heartbeat=time.monotonic() >= self._last_sent_s + HEARTBEAT_S)
             if packed is None:
@@ -255,6 +261,8 @@ class Sender:
                 return False
             if until_s is None and time.monotonic() < self._outage.next_try_s:
                 break  # the server asked for a pause
+            if is_slowed and self.ring.taken_messages + self.ring.dropped_messages >= goal:
+                break
         return True
 
     def _send_kept(self, count: int | None = None, *, until_s: float | None = None) -> bool:
@@ -350,6 +358,8 @@ class Sender:
             self._caught_up_batches = 0
         if answer.ack is not None:
             self._outage.next_try_s = self._last_sent_s + min(max(answer.ack.retry_after_ms, 0) / 1000, MAX_PAUSE_S)
+            asked_s = min(answer.ack.send_every_ms / 1000, MAX_SEND_EVERY_S)
+            self._send_every_s = max(self.settings.flush_ms / 1000, asked_s)
             if answer.ack.requests and self._on_request is not None:
                 with guarded("answering the server's request"):
                     self._on_request(list(answer.ack.requests))

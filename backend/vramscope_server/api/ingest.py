@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+import msgspec
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -110,6 +111,8 @@ async def take(services: Services, request: Request) -> Response:
             ack = await _store(services, ready)
     except BadBatch as bad:
         raise _problem(bad) from None
+    if every_ms := services.send_rhythm.after_post(ready.batch.session):
+        ack = msgspec.structs.replace(ack, send_every_ms=every_ms)
     return Response(messages.encode(ack), media_type=messages.CONTENT_TYPE)
 
 
