@@ -13,7 +13,7 @@ from types import TracebackType
 
 import httpx
 
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 
 
 class Serving:

@@ -20,7 +20,7 @@ from vramscope_server.live_events import EVERY_SECONDS, Event, LiveEvents
 from vramscope_server.store.database import Database
 from vramscope_server.store.ingest_state import BatchNews
 from vramscope_server.store.project_scope import ALL_PROJECTS, ProjectScope
-from vramscope_server.store.shared_news import SharedEvent, delete_old_news, is_watched, news_since, put_news
+from vramscope_server.store.shared_news import SharedEvent, delete_old_news, is_watched, miss_news, news_since, put_news
 
 log = logging.getLogger("vramscope_server.live_events")
 
@@ -73,7 +73,7 @@ class SharedEvents(LiveEvents):
 
     def _run(self) -> None:
         checked_at = cleaned_at = 0.0
-        watched = False
+        watched = missed = False
         while not self._stop.wait(EVERY_SECONDS):
             now = time.monotonic()
             try:
@@ -82,14 +82,17 @@ class SharedEvents(LiveEvents):
                     with self._database.reader() as connection:
                         watched = is_watched(connection, time.time_ns())
                 events = self._taken(now, watched)
-                if events or (watched and now - cleaned_at > _CLEAN_SECONDS):
+                if missed or events or (watched and now - cleaned_at > _CLEAN_SECONDS):
                     with self._database.changing() as connection:
                         put_news(connection, events, time.time_ns())
+                        if missed:
+                            miss_news(connection, time.time_ns())
                         if now - cleaned_at > _CLEAN_SECONDS:
                             cleaned_at = now
                             delete_old_news(connection, time.time_ns())
+                    missed = False
             except SQLAlchemyError as error:
-                # A page that asks gets an error, too, and reads everything again afterwards.
+                missed = True
                 log.warning("live events were not stored: %s", str(error).splitlines()[0])
 
     def _taken(self, now: float, watched: bool) -> list[SharedEvent]:

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+import sqlalchemy as sa
 from message_receiver import receiving
 from running import PATIENCE_SECONDS, ServerProcess
 from server_group import Member, until
@@ -48,7 +49,7 @@ def start(database_url: str, tmp_path: Path) -> Iterator[Start]:
         member.end()
 
 
-def test_the_ranks_of_a_run_may_send_to_different_processes(start: Start) -> None:
+def test_the_ranks_of_a_run_may_send_to_different_processes(start: Start, database_url: str) -> None:
     one, two = start()
     run = new_id()
     agents = [Agent(run, rank=rank, world_size=4) for rank in range(4)]
@@ -64,6 +65,15 @@ def test_the_ranks_of_a_run_may_send_to_different_processes(start: Start) -> Non
     for agent in agents:
         (one, two)[agent.rank // 2].send(agent, agent.ended())
     assert [member.get(f"/runs/{run}")["state"] for member in (one, two)] == ["finished"] * 2
+    engine = sa.create_engine(database_url)
+
+    def chunks() -> int:
+        with engine.connect() as connection:
+            return int(connection.exec_driver_sql("SELECT count(*) FROM chunks").scalar() or 0)
+
+    until(lambda: chunks() == 8)  # one for each stream of each rank: those of the other process are merged, too
+    engine.dispose()
+    assert [two.rows(agent) for agent in agents] == [30] * 4
 
 
 def test_a_batch_that_two_processes_receive_at_once_is_stored_once(start: Start) -> None:

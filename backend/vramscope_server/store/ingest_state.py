@@ -247,14 +247,17 @@ class IngestState:
     def write(self, connection: Connection) -> None:
         """Write all changes in the open transaction."""
         dirty = [run for run in self._runs if run.dirty]
+        ended: list[int] = []
         for run in dirty:
+            before = run.row.state
             run.refresh()
             run.count_change()
             if run.row.state == "running":
                 self._live.add(run.row.id)
+            elif before == "running":
+                ended.append(run.row.key)
         self._pending.write(connection, dirty)
         if is_shared(connection):
-            ended = [run.row.key for run in dirty if run.row.state != "running" and run.row.id in self._live]
             self._unmerged = [stream for key in ended for stream in small_streams(connection, key)]
 
     def take_news(self) -> tuple[list[BatchNews], list[RunRow], list[tuple[Stream, int]]]:

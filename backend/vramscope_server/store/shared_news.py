@@ -59,6 +59,12 @@ def delete_old_news(connection: Connection, now_ns: int) -> None:
     connection.execute(news.delete().where(news.c.time_ns < now_ns - KEPT_NS, news.c.key < newest))
 
 
+def miss_news(connection: Connection, now_ns: int) -> None:
+    """Let every page read its data again, because events could not be stored."""
+    last = int(connection.execute(_NOW).scalar() or 0)
+    connection.execute(_PUT_WATCH, {"name": _WATCH, "value": {"asked_ns": now_ns, "floor": last}})
+
+
 def is_watched(connection: Connection, now_ns: int) -> bool:
     """Whether a page has asked recently."""
     watch = _watch(connection)
