@@ -235,6 +235,12 @@ def _percentile_ms(seconds: list[float]) -> float:
     return sorted(seconds)[int(len(seconds) * 0.95)] * 1000 if seconds else float("nan")
 
 
+def _take(result: dict[str, Any], part: str, figures: dict[str, Any]) -> None:
+    """Add a part, with the load of the machine, and show it at once: the whole takes minutes."""
+    result[part] = {**figures, "load": os.getloadavg()[0]}
+    print(part, json.dumps(result[part]), file=sys.stderr, flush=True)
+
+
 def main() -> None:
     """Measure and print."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -248,6 +254,7 @@ def main() -> None:
     if given.pages:
         print(json.dumps(open_pages(given.pages[0], given.pages[1], float(given.pages[2]))))
         return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # servers and PostgreSQL end, too
     result: dict[str, Any] = {
         "cores": len(os.sched_getaffinity(0)),
         "load_before": os.getloadavg()[0],
@@ -263,11 +270,12 @@ def main() -> None:
             result["postgresql_not_measured"] = "PostgreSQL is not installed here"
         else:
             kinds += [(f"postgresql_{workers}", cluster, workers) for workers in (1, 2, 4)]
-        result["throughput"] = {name: throughput(url, workers, given.seconds) for name, url, workers in kinds}
+        for name, url, workers in kinds:
+            _take(result, f"throughput_{name}", throughput(url, workers, given.seconds))
         for name, url, workers in kinds if cluster is None else [kinds[0], kinds[2]]:
-            result[f"one_run_{name}"] = live(url, workers, given.seconds, in_one_run=given.ranks)
-            result[f"live_runs_{name}"] = live(url, workers, given.seconds, live_runs=given.runs)
-            result[f"stored_{name}"] = stored_list(url, given.stored)
+            _take(result, f"one_run_{name}", live(url, workers, given.seconds, in_one_run=given.ranks))
+            _take(result, f"live_runs_{name}", live(url, workers, given.seconds, live_runs=given.runs))
+            _take(result, f"stored_{name}", stored_list(url, given.stored))
     result["load_after"] = os.getloadavg()[0]
     if given.json:
         print(json.dumps(result, indent=2))

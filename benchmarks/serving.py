@@ -44,6 +44,7 @@ class Serving:
                     return self
             except httpx.TransportError:
                 time.sleep(0.1)
+        self._process.terminate()
         raise SystemExit("the server did not start:\n" + (self.folder / "server.log").read_text()[-2000:])
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
