@@ -181,6 +181,8 @@ class Conversions:
             if problem is None:
                 log.error("the conversion of %s ended with %s: %s", ident, code, errors.text())
                 problem = "its conversion was killed" if code < 0 else "the server's log says why"
+            shutil.rmtree(making, ignore_errors=True)  # before anybody sees that it failed
+            waiting_file(self.folder, ident).unlink(missing_ok=True)
             self._settle(ident, state="failed", problem=problem)
             return
         stored = sum(file.stat().st_size for file in making.rglob("*") if file.is_file())
@@ -191,7 +193,7 @@ class Conversions:
         self._settle(ident, state="ready", problem=None, **found)
 
     def _settle(self, ident: str, **values: Any) -> None:
-        """Store the result, then delete the file: whoever takes over in between still has it."""
+        """Store the result, then delete the file: whoever takes over in between still needs it."""
         owner = self._database.number
         settled = self._change(lambda connection: settle_snapshot(connection, ident, owner, **values))
         if not settled:

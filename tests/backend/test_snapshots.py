@@ -547,7 +547,7 @@ def test_progress_is_told_while_it_is_converted_and_a_deletion_ends_it(server: R
     assert (row["state"], row["preparing"]) == ("converting", False)
     assert 0 < row["done_bytes"] < row["total_bytes"] == len(data)
     assert row in server.get("/snapshots")["snapshots"]
-    assert files(server, "making") == [ident]
+    assert files(server, "making") == [f"{ident}-0"]
     assert server.http.delete(f"/snapshots/{ident}").status_code == 204
     assert server.http.get(f"/snapshots/{ident}").status_code == 404
     assert settled(server, behind)["state"] == "ready"
