@@ -1,0 +1,546 @@
+"""Memory figures that others published from real cards: source, settings, and the program of the same shape.
+
+Each was described here before its program ran. A figure that was tried stays, hit or miss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+MB, GB = 10**6, 10**9
+
+
+class Counter(Enum):
+    """What a source measured."""
+
+    PEAK = "max_memory_allocated"
+    ALLOCATED = "memory_allocated"
+    RESERVED = "memory_reserved"
+    NVIDIA_SMI = "nvidia-smi, less its own context"
+
+
+class Kind(Enum):
+    """What a program is made of."""
+
+    TRAINING = "trainings and models"
+    OPERATION = "single operations"
+    CONVOLUTION = "convolutions"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A page with figures of a real card."""
+
+    key: str
+    url: str
+    card: str
+    """Card that the source names."""
+    emulated: str
+    """Key of the emulated card."""
+    torch: str
+    """Version that the source names."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One published figure."""
+
+    source: Source
+    what: str
+    program: str
+    arguments: Mapping[str, Any]
+    key: str
+    """Name of the figure in the program's answer."""
+    published_bytes: float
+    digit_bytes: float
+    """Value of the last printed digit; 1 for figures in bytes."""
+    counter: Counter
+    kind: Kind
+    settings: str = ""
+    """Settings of the source's version of PyTorch that differ from today's."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    fitted: bool = False
+    """True if a setting was chosen after a first run had shown a difference."""
+
+
+NO_WORKSPACE: Final = {"CUBLAS_WORKSPACE_CONFIG": ":0:0"}
+OUTSIDE: Final = "cuBLAS's workspace outside the allocator"
+
+MINGPT = Source("minGPT", "https://github.com/karpathy/minGPT/pull/106", "not named", "a100-40", "not named (2023-01)")
+RECIPE = Source(
+    "AMP recipe",
+    "https://pytorch.org/tutorials/recipes/recipes/amp_recipe.html",
+    "Tesla T4",
+    "t4",
+    "1.11",
+    "The recipe's output on a T4 is from a README whose address is not known here.",
+)
+TRAINER = Source(
+    "Trainer on one GPU",
+    "https://github.com/huggingface/transformers/blob/0016acf7ef421c7fe8eff7945de52c71896c3b01/docs/source/en/perf_train_gpu_one.mdx",
+    "Tesla V100-SXM2-16GB",
+    "v100-16",
+    "not named (2022-01)",
+)
+ZERO = Source(
+    "ZeRO recipe",
+    "https://github.com/pytorch/tutorials/blob/01c63024aba938019e52ff7755eb9138065a59df/recipes_source/zero_redundancy_optimizer.rst",
+    "not named",
+    "a100-40",
+    "1.8",
+)
+FCN = Source(
+    "mmsegmentation, FCN",
+    "https://github.com/open-mmlab/mmsegmentation/blob/02e04cc213fa7fe5313258e27fcca6c8d4ef8e23/configs/fcn/README.md",
+    "V100",
+    "v100-32",
+    "not named (2020-06)",
+)
+PSPNET = Source(
+    "mmsegmentation, PSPNet",
+    "https://github.com/open-mmlab/mmsegmentation/tree/main/configs/pspnet",
+    "V100",
+    "v100-32",
+    "not named (2020-06)",
+)
+PSPNET_TRIALS = Source(
+    "mmsegmentation, issue 1215",
+    "https://github.com/open-mmlab/mmsegmentation/issues/1215",
+    "not named",
+    "v100-32",
+    "not named",
+    "The address was not checked.",
+)
+BOOK = Source(
+    "Efficient PyTorch, chapter 7",
+    "https://github.com/ailzhang/EfficientPyTorch/tree/5d1bdcf677b1653ab8ce80fae538de38b23ed102/chapter_07_memory",
+    "not named (24 GB)",
+    "3090",
+    "not named (2024)",
+)
+SPEED = Source(
+    "LLMs from scratch, training speed",
+    "https://github.com/rasbt/LLMs-from-scratch/blob/06361583d01a650412400ce01cf2be9efaec3b99/ch05/10_llm-training-speed/README.md",
+    "A100",
+    "a100-80",
+    "2.6.0",
+)
+LOADING = Source(
+    "LLMs from scratch, loading",
+    "https://github.com/rasbt/LLMs-from-scratch/blob/08362fd29002603a327103d4e16734d55535085c/ch05/08_memory_efficient_weight_loading/memory-efficient-state-dict.ipynb",
+    "not named",
+    "a100-40",
+    "2.4.1",
+)
+LIGER = Source(
+    "Liger-Kernel, baselines (A100)",
+    "https://github.com/linkedin/Liger-Kernel/blob/ead96b618e5c67bddc6a6e9bcb99bfe6b5ab661c/benchmark/data/all_benchmark_data.csv",
+    "NVIDIA A100-SXM4-80GB",
+    "a100-80",
+    "not named (2024)",
+)
+LIGER_H100 = Source(
+    "Liger-Kernel, baselines (H100, RTX 4090)",
+    LIGER.url,
+    "NVIDIA H100, RTX 4090",
+    "h100",
+    "not named (2024 to 2026)",
+)
+CCE = Source(
+    "Cut Cross-Entropy",
+    "https://github.com/apple/ml-cross-entropy/blob/18e76ada05706ad9bc672804a35a940a07a21a13/README.md",
+    "A100 SXM4",
+    "a100-80",
+    "2.4.1",
+)
+XFORMERS = Source(
+    "xFormers, forward",
+    "https://github.com/facebookresearch/xformers/pull/267",
+    "not named",
+    "v100-32",
+    "not named (2022-04)",
+)
+XFORMERS_BACKWARD = Source(
+    "xFormers, backward",
+    "https://github.com/facebookresearch/xformers/pull/281",
+    "not named",
+    "v100-32",
+    "not named (2022-04)",
+)
+OCTOCODER = Source(
+    "Optimizing LLMs (Transformers)",
+    "https://github.com/huggingface/transformers/blob/008f5c8c29be84d4721dc6d1e0fcd72300580be4/docs/source/en/llm_tutorial_optimization.md",
+    "A100 40 GB",
+    "a100-40",
+    "not named (2023)",
+)
+TORCHAO = Source(
+    "torchao, optimizers",
+    "https://github.com/pytorch/ao/blob/072500abcfbdec15a429eb53160c63fb92534b85/torchao/optim/README.md",
+    "RTX 4070 Ti SUPER",
+    "4070ti-super",
+    "not named (2024)",
+)
+HOMEWORK = Source(
+    "Checkpointing notebook",
+    "https://github.com/vinitvyas09/optimizers/blob/751688ebc8f3a6087a61d623f809a0d0ca4745f5/hw2_activation_checkpointing.ipynb",
+    "NVIDIA A100-SXM4-40GB",
+    "a100-40",
+    "2.9.0",
+)
+MEGATRON = Source(
+    "Megatron-LM, issue 965",
+    "https://github.com/NVIDIA/Megatron-LM/issues/965",
+    "A100 80GB",
+    "a100-80",
+    "not named (2024-08)",
+)
+FORUM = Source(
+    "PyTorch forum, 185903",
+    "https://discuss.pytorch.org/t/why-does-backward-require-3x-the-memory-of-forward/185903",
+    "not named",
+    "3090",
+    "not named (2023)",
+)
+REDDIT = Source(
+    "r/pytorch, gradient memory",
+    "https://www.reddit.com/r/pytorch/comments/16enzqw/understanding_memory_usage_for_gradient/",
+    "not named",
+    "3090",
+    "not named (2023-09)",
+)
+MLAB = Source("MLAB exercises", "https://github.com/tamera-lanham/mlab", "not named", "a100-40", "not named")
+
+
+def figures() -> Iterator[Figure]:
+    """Return all figures in the order of the table."""
+    yield from _language_models()
+    yield from _trainers()
+    yield from _blocks()
+    yield from _operations()
+    yield from _small()
+    yield from _convolutions()
+
+
+def _language_models() -> Iterator[Figure]:
+    loop = "AdamW in a loop"
+    for model, early, published in (
+        ("gpt2-xl", False, 30634800640),
+        ("gpt2-xl", True, 24607903232),
+        ("gpt-nano", False, 32019456),
+        ("gpt-nano", True, 31666688),
+    ):
+        what = f"{model}, gradients freed {'before the forward pass' if early else 'after it'}"
+        arguments = {"model": model, "early": early}
+        yield Figure(MINGPT, what, "mingpt", arguments, "peak", published, 1, Counter.PEAK, Kind.TRAINING, loop)
+    yield Figure(
+        OCTOCODER,
+        "octocoder (15 billion parameters) generates 60 tokens in bfloat16",
+        "octocoder",
+        {},
+        "peak",
+        29.0260648727417 * GIB,
+        1,
+        Counter.PEAK,
+        Kind.TRAINING,
+    )
+    baseline = {"buffer": True}
+    steps: tuple[tuple[str, dict[str, bool], float], ...] = (
+        ("as in the book", baseline, 26.2617),
+        ("mask made on the fly", {}, 26.2422),
+        ("fused AdamW", {"fused": True}, 26.2422),
+        ("bfloat16", {"fused": True, "half": True}, 13.7871),
+        ("PyTorch's LayerNorm and GELU", {"fused": True, "half": True, "native": True}, 11.5645),
+        ("FlashAttention", {"fused": True, "half": True, "native": True, "sdpa": True}, 5.9004),
+    )
+    for name, arguments, published in steps:
+        yield Figure(
+            SPEED,
+            f"GPT-2 small, batch 8 x 1024: {name}",
+            "scratch_training",
+            arguments,
+            "reserved",
+            published * GIB,
+            0.0001 * GIB,
+            Counter.RESERVED,
+            Kind.TRAINING,
+        )
+    yield Figure(
+        SPEED,
+        "GPT-2 small, after the epoch",
+        "scratch_training",
+        baseline,
+        "allocated",
+        2.5069 * GIB,
+        0.0001 * GIB,
+        Counter.ALLOCATED,
+        Kind.TRAINING,
+    )
+    for way, published in (("once", 6.4), ("second copy", 12.8), ("one after the other", 6.7)):
+        yield Figure(
+            LOADING,
+            f"GPT-2 XL is loaded: {way}",
+            "scratch_loading",
+            {"way": way},
+            "peak",
+            published * GIB,
+            0.1 * GIB,
+            Counter.PEAK,
+            Kind.TRAINING,
+        )
+
+
+def _trainers() -> Iterator[Figure]:
+    context_mib = 1343
+    accumulated: dict[str, Any] = {"rows": 1, "accumulate": 4}
+    rows: tuple[tuple[str, dict[str, Any], str, int], ...] = (
+        ("weights", {"rows": 0}, "weights", 2631),
+        ("batch 4", {"rows": 4}, "reserved", 14949),
+        ("batch 1 x 4", accumulated, "reserved", 8681),
+        ("batch 1 x 4, checkpointing", accumulated | {"checkpointing": True}, "reserved", 6775),
+        ("batch 4, fp16", {"rows": 4, "half": True}, "reserved", 13939),
+        ("batch 1 x 4, checkpointing, fp16", accumulated | {"checkpointing": True, "half": True}, "reserved", 7275),
+        ("batch 4, Adafactor", {"rows": 4, "adafactor": True}, "reserved", 12295),
+        (
+            "batch 1 x 4, checkpointing, fp16, Adafactor",
+            accumulated | {"checkpointing": True, "half": True, "adafactor": True},
+            "reserved",
+            4847,
+        ),
+    )
+    for what, arguments, key, published in rows:
+        yield Figure(
+            TRAINER,
+            f"BERT-large, {what}",
+            "bert_large",
+            arguments,
+            key,
+            (published - context_mib) * MIB,
+            MIB,
+            Counter.NVIDIA_SMI,
+            Kind.TRAINING,
+            f"optimizer in a loop; gradients zeroed, not freed; {OUTSIDE}; eager attention",
+            NO_WORKSPACE,
+            fitted=True,
+        )
+    for shared, key, published in (
+        (True, "model", 335),
+        (True, "parallel", 656),
+        (True, "before the step", 992),
+        (True, "after the step", 1361),
+        (False, "after the step", 1697),
+    ):
+        yield Figure(
+            ZERO,
+            f"{'sharded Adam' if shared else 'plain Adam'}, two ranks, peak with or after: {key}",
+            "shared_optimizer",
+            {"shared": shared},
+            key,
+            published * MB,
+            2 * MB,  # rounded down by the source
+            Counter.PEAK,
+            Kind.TRAINING,
+            f"Adam in a loop; {OUTSIDE}",
+            NO_WORKSPACE,
+            fitted=True,
+        )
+
+
+def _blocks() -> Iterator[Figure]:
+    for key, published in (("fp32", 1350681600), ("mixed", 1577232384)):
+        yield Figure(
+            RECIPE,
+            f"three wide layers, {key}",
+            "mixed_precision",
+            {},
+            key,
+            published,
+            1,
+            Counter.PEAK,
+            Kind.TRAINING,
+            f"SGD in a loop; gradients zeroed, not freed; {OUTSIDE}",
+            NO_WORKSPACE,
+            fitted=True,
+        )
+    stacks = (
+        ("none", 3140),
+        ("both", 1414),
+        ("mlp", 3093),
+        ("attention", 1787),
+        ("both, second cell", 1819),
+        ("every other", 2803),
+        ("both, third cell", 2216),
+        ("both, flash", 1691),
+        ("every other, flash", 1987),
+    )
+    for key, published in stacks:
+        yield Figure(
+            HOMEWORK,
+            f"12 blocks, 4,096 tokens in bfloat16; checkpointed: {key}",
+            "checkpointed_stacks",
+            {},
+            key,
+            published * MB,
+            MB,
+            Counter.PEAK,
+            Kind.TRAINING,
+        )
+    yield Figure(
+        TORCHAO,
+        "ViT-giant in bfloat16, checkpointing, fused AdamW, batch 32",
+        "giant_vit",
+        {},
+        "peak",
+        9.82 * GB,
+        0.01 * GB,
+        Counter.PEAK,
+        Kind.TRAINING,
+    )
+
+
+def _operations() -> Iterator[Figure]:
+    """Baselines of kernels: of each series the smallest and the largest size."""
+    jensen, variation = "jensen-shannon", "total variation"
+    series: tuple[tuple[Source, str, str, dict[str, Any], float], ...] = (
+        (LIGER, "cross entropy, 4,096 words", "cross_entropy", {"words": 4096}, 1280.1259765625),
+        (LIGER, "cross entropy, 131,072 words", "cross_entropy", {"words": 131072}, 40960.125),
+        (LIGER, "GEGLU, 1,024 tokens", "gated_mlp", _mlp(8, 1024, "gelu_pytorch_tanh"), 1992.25),
+        (LIGER, "GEGLU, 8,192 tokens", "gated_mlp", _mlp(8, 8192, "gelu_pytorch_tanh"), 12212.25),
+        (LIGER, "GEGLU forward, 1,024 tokens", "gated_mlp", _mlp(8, 1024, "gelu_pytorch_tanh", "forward"), 1090.25),
+        (LIGER, "GEGLU forward, 8,192 tokens", "gated_mlp", _mlp(8, 8192, "gelu_pytorch_tanh", "forward"), 6802.25),
+        (LIGER, "SwiGLU, 1,024 tokens", "gated_mlp", _mlp(4, 1024, "silu"), 1294.25),
+        (LIGER, "SwiGLU, 8,192 tokens", "gated_mlp", _mlp(4, 8192, "silu"), 6372.25),
+        (LIGER, "LayerNorm, width 1,024", "layer_norm", {"width": 1024}, 80.0625),
+        (LIGER, "LayerNorm, width 16,384", "layer_norm", {"width": 16384}, 1280.53125),
+        (LIGER, "RMSNorm, width 1,024", "rms_norm", {"width": 1024}, 80.01953125),
+        (LIGER, "RMSNorm, width 32,768", "rms_norm", {"width": 32768}, 2560.3828125),
+        (LIGER, "output layer and loss, 4,096 tokens", "head_and_loss", {"tokens": 4096}, 6092.2822265625),
+        (LIGER, "output layer and loss, 32,768 tokens", "head_and_loss", {"tokens": 32768}, 27582.5),
+        (LIGER_H100, "KL divergence, 4,096 words", "divergence", _divergence("kullback-leibler", 4096, 16384), 1792.0),
+        (
+            LIGER_H100,
+            "KL divergence, 131,072 words",
+            "divergence",
+            _divergence("kullback-leibler", 131072, 16384),
+            57344.0,
+        ),
+        (LIGER_H100, "Jensen-Shannon, 4,096 words", "divergence", _divergence(jensen, 4096, 8192), 1664.0009765625),
+        (LIGER_H100, "Jensen-Shannon, 131,072 words", "divergence", _divergence(jensen, 131072, 8192), 53248.0),
+        (
+            LIGER_H100,
+            "total variation, 4,096 words",
+            "divergence",
+            _divergence(variation, 4096, 16384),
+            2048.0009765625,
+        ),
+        (LIGER_H100, "total variation, 131,072 words", "divergence", _divergence(variation, 131072, 16384), 65536.0),
+    )
+    for source, what, name, arguments, mib in series:
+        yield Figure(source, what, name, arguments, "peak", mib * MIB, 1, Counter.PEAK, Kind.OPERATION)
+    for kind, mib in (("forward", 24000.0), ("backward", 16000.0), ("forward and backward", 28000.0)):
+        yield Figure(
+            CCE,
+            f"output layer of Gemma 2 and its loss, {kind}: added",
+            "capped_loss",
+            {"kind": kind},
+            "added",
+            mib * MIB,
+            0.1 * MIB,
+            Counter.PEAK,
+            Kind.OPERATION,
+        )
+    attention = (
+        (False, 1, 128, 16, 0.1494140625),
+        (False, 1, 512, 32, 2.1884765625),
+        (False, 1, 1024, 16, 8.1884765625),
+        (False, 1, 1024, 32, 8.3759765625),
+        (True, 1, 128, 16, 0.3125),
+        (True, 1, 512, 32, 4.5),
+        (True, 1, 1024, 16, 16.5),
+        (True, 1, 1024, 32, 17.0),
+        (True, 8, 127, 16, 2.466796875),
+    )
+    for backward, rows, length, width, mib in attention:
+        yield Figure(
+            XFORMERS_BACKWARD if backward else XFORMERS,
+            f"attention of {rows} x {length} x {width}, {'backward' if backward else 'forward'}",
+            "plain_attention",
+            {"rows": rows, "length": length, "width": width, "backward": backward},
+            "peak",
+            mib * MIB,
+            1,
+            Counter.PEAK,
+            Kind.OPERATION,
+            OUTSIDE,
+            NO_WORKSPACE,
+        )
+    for key, mib in (("scores", 2048.0), ("softmax", 1024.0), ("dropout", 1536.0), ("context", 24.0)):
+        yield Figure(
+            MEGATRON,
+            f"attention of Phi-3, 4,096 tokens in bfloat16: added by {key}",
+            "attention_parts",
+            {},
+            key,
+            mib * MIB,
+            0.02 * MIB,
+            Counter.ALLOCATED,
+            Kind.OPERATION,
+        )
+
+
+def _mlp(rows: int, length: int, act: str, mode: str = "full") -> dict[str, Any]:
+    return {"rows": rows, "length": length, "act": act, "mode": mode}
+
+
+def _divergence(kind: str, words: int, tokens: int) -> dict[str, Any]:
+    return {"kind": kind, "words": words, "tokens": tokens}
+
+
+def _small() -> Iterator[Figure]:
+    peak, allocated, reserved = Counter.PEAK, Counter.ALLOCATED, Counter.RESERVED
+    rows: tuple[tuple[Source, str, str, dict[str, Any], str, float, float, Counter], ...] = (
+        (BOOK, "two tensors", "two_tensors", {}, "allocated", 1028 * MIB, 0.1 * MIB, allocated),
+        (BOOK, "two tensors", "two_tensors", {}, "reserved", 1044 * MIB, 0.1 * MIB, reserved),
+        (BOOK, "a hundred small tensors", "tensors_of_a_function", {}, "hundred", 4044800, 1, allocated),
+        (BOOK, "a hundred and one", "tensors_of_a_function", {}, "hundred and one", 4085248, 1, allocated),
+        (BOOK, "one weight, batch 256", "products_of_batches", {"rows": 256, "steps": 1}, "peak", 81.37548828125 * MIB, 1, peak),
+        (BOOK, "one weight, batch 128 x 2", "products_of_batches", {"rows": 128, "steps": 2}, "peak", 49.00048828125 * MIB, 1, peak),
+        (BOOK, "wide layers, checkpointed", "wide_layers", {}, "checkpointed", 628.63671875 * MIB, 1, peak),
+        (BOOK, "wide layers, then without", "wide_layers", {}, "plain", 936.17431640625 * MIB, 1, peak),
+        (REDDIT, "inputs", "shared_weight", {}, "inputs", 0.029 * MIB, 0.001 * MIB, allocated),
+        (REDDIT, "and a weight", "shared_weight", {}, "weight", 2.279 * MIB, 0.001 * MIB, allocated),
+        (REDDIT, "and their product", "shared_weight", {}, "product", 10.404 * MIB, 0.001 * MIB, allocated),
+        (MLAB, "two billion weights", "wide_mlp", {}, "model", 8.00 * GIB, 0.01 * GIB, allocated),
+        (MLAB, "and their gradients", "wide_mlp", {}, "gradients", 16.00 * GIB, 0.01 * GIB, allocated),
+    )  # fmt: skip
+    for source, what, name, arguments, key, published, digit, counter in rows:
+        yield Figure(source, what, name, arguments, key, published, digit, counter, Kind.OPERATION)
+
+
+def _convolutions() -> Iterator[Figure]:
+    loop = "SGD in a loop; gradients zeroed, not freed"
+    for source, what, arguments, published, digit in (
+        (FCN, "FCN R50-D8, 2 crops of 512 x 1024", {"head": "fcn"}, 5.7 * GIB, 0.1 * GIB),
+        (PSPNET, "PSPNet R50-D8, 2 crops of 512 x 1024", {"head": "pspnet"}, 6.1 * GIB, 0.1 * GIB),
+        (PSPNET_TRIALS, "PSPNet, cudnn.benchmark on", {"head": "pspnet", "benchmark": True}, 18773 * MIB, MIB),
+    ):
+        yield Figure(
+            source, what, "segmentation", arguments, "peak", published, digit, Counter.PEAK, Kind.CONVOLUTION, loop
+        )
+    for key, published in (("forward", 2049), ("peak", 6027)):
+        yield Figure(
+            FORUM,
+            f"nine convolutions of an image of 1,024 pixels, {key}",
+            "chain_of_convolutions",
+            {},
+            key,
+            published * MIB,
+            2 * MIB,  # rounded down by the source
+            Counter.PEAK,
+            Kind.CONVOLUTION,
+        )
