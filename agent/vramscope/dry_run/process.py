@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from vramscope.dry_run import largest_nonzero, number_types, optimizers
+from vramscope.dry_run import collectives, largest_nonzero, number_types, optimizers
 from vramscope.dry_run.changes import catalogue
 from vramscope.dry_run.changes.change import Change
 from vramscope.dry_run.read_log import ReadLog
@@ -51,6 +51,7 @@ class DryRunProcess(StepListener):
         """End the program after its last step, as ``sys.exit()`` in its own code would."""
         self._steps += 1
         self._log.step_ended()
+        guarded("the finished collectives")(collectives.wait_until_finished)()
         if self._steps == self._last:
             self._log.stop()  # what the program reads while it ends has no effect on the steps
             self.write()
