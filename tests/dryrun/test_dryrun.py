@@ -14,6 +14,7 @@ import httpx
 import pytest
 from ports import free_port
 
+from vramscope_server.cli.dryrun.verdict import RECURRENT
 from vramscope_server.cli.local_server import server_at
 
 pytestmark = pytest.mark.gpu
@@ -95,8 +96,15 @@ def test_masks_select_everything_and_other_sizes_are_not_trusted(dryrun):
 
 
 @pytest.mark.slow
-def test_recurrent_networks_are_refused_with_a_way_out(dryrun):
-    answer, _ = dryrun("torch.nn.LSTM(8, 8, device='cuda')(x.view(1, -1, 8))", "--card", "l4")
+def test_spaces_of_recurrent_networks_are_an_assumption(dryrun):
+    """Their sizes are not documented, so that the first line says what the answer rests on."""
+    answer, said = dryrun("torch.nn.LSTM(8, 8, device='cuda')(x.view(1, -1, 8))", "--card", "l4")
+    assert (answer["answer"], answer["assumptions"]) == ("fits", [RECURRENT]), said
+
+
+@pytest.mark.slow
+def test_plain_recurrent_networks_are_refused_with_a_way_out(dryrun):
+    answer, _ = dryrun("torch.nn.RNN(8, 8, device='cuda')(x.view(1, -1, 8))", "--card", "l4")
     assert answer["reasons"][0].endswith("they run with torch.backends.cudnn.enabled = False")
     assert answer["page"] is None or answer["steps"] == 0
 

@@ -126,9 +126,23 @@ def test_sizes_that_depend_on_data_come_out_empty():
     assert randn(1000)[randn(1000) > 0].numel() == 0
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent_networks_keep_what_the_backward_pass_needs(kind):
+    """Sizes that cuDNN returned on a P100 for networks of this shape: github.com/pytorch/pytorch/issues/2895."""
+    network = kind(123, 320, 4).cuda()
+    x = randn(250, 100, 123)
+    before = torch.cuda.memory_allocated()
+    out, state = network(x)
+    states = 2 * len(state) * state[0].nbytes if kind is nn.LSTM else 2 * state.nbytes  # the first ones are kept, too
+    reserve = torch.cuda.memory_allocated() - before - out.nbytes - states
+    published = {nn.LSTM: 736_000_000, nn.GRU: 864_000_000}[kind]
+    assert 0 <= reserve - published < 2**20, "blocks are rounded up"
+    out.sum().backward()
+
+
 def test_what_cannot_be_emulated_is_refused():
-    """cuDNN's recurrent networks read a layout of their parameters; without cuDNN they run."""
+    """The spaces of cuDNN's plain recurrent networks are not known; without cuDNN they run."""
     with pytest.raises(RuntimeError, match="not supported by the emulated GPU"):
-        train(nn.LSTM(16, 16), randn(5, 2, 16))
+        train(nn.RNN(16, 16), randn(5, 2, 16))
     with torch.backends.cudnn.flags(enabled=False):
-        train(nn.LSTM(16, 16), randn(5, 2, 16))
+        train(nn.RNN(16, 16), randn(5, 2, 16))

@@ -76,6 +76,7 @@ class DryRunProcess(StepListener):
             refused=self._log.refused,
             unstepped=optimizers.unstepped(),
             cudnn_plans=self._log.cudnn_plans,
+            recurrent_calls=self._log.recurrent_calls,
             reads=reads,
             changes=[change.outcome() for change in self._changes],
         )

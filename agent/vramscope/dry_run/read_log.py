@@ -74,6 +74,7 @@ class ReadLog:
         if not hasattr(driver, "eg_watch_reads"):
             return False
         driver.eg_cudnn_plans.restype = ctypes.c_uint64
+        driver.eg_recurrent_calls.restype = ctypes.c_uint64
         driver.eg_refused.restype = ctypes.c_char_p
         self._on_stuck = on_stuck
         driver.eg_watch_reads(self._callback)
@@ -89,6 +90,11 @@ class ReadLog:
     def cudnn_plans(self) -> int:
         """Number of operations that cuDNN executed."""
         return 0 if self._driver is None else int(self._driver.eg_cudnn_plans())
+
+    @property
+    def recurrent_calls(self) -> int:
+        """Number of calls of recurrent networks through cuDNN."""
+        return 0 if self._driver is None else int(self._driver.eg_recurrent_calls())
 
     @property
     def refused(self) -> str | None:

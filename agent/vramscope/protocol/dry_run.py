@@ -84,6 +84,8 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     """Optimizers that exist and have not stepped, by the name of their class."""
     cudnn_plans: int
     """Number of operations that cuDNN executed. Their workspaces are not counted."""
+    recurrent_calls: int = 0
+    """Number of calls of recurrent networks through cuDNN, whose spaces follow a formula."""
     reads: list[Read]
     changes: list[ChangeOutcome] = []
     """One for each change that was switched on."""

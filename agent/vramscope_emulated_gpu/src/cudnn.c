@@ -117,10 +117,3 @@ API cudnnBackendExecute(H handle, H plan, H pack) {
     eg_count_cudnn_plan();
     return 0;
 }
-
-/* Recurrent networks read cuDNN's layout of their parameters: refused, so that one asks for
- * torch.backends.cudnn.enabled = False, with which they run. */
-API cudnnGetRNNWeightSpaceSize(H handle, H descriptor, size_t *bytes) {
-    eg_refuse("recurrent networks through cuDNN cannot be emulated; they run with torch.backends.cudnn.enabled = False");
-    return 3000; /* not supported */
-}

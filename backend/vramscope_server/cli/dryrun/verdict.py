@@ -30,6 +30,8 @@ ASSUMED: Final[Mapping[str, str]] = {
     "largest": "selects {} (an upper bound)",
 }
 """Kinds of reads that could change the answer, with the end of the sentence."""
+RECURRENT: Final = "the spaces of cuDNN for LSTM and GRU follow a formula (an H100 needed 0.8 % more)"
+"""Assumption about recurrent networks (docs/dryrun.md)."""
 LARGE_BYTES: Final = 1024 * 1024 * MIB
 """Memory of the card on which the need is measured if the training does not fit."""
 
@@ -85,6 +87,7 @@ def assumptions(trial: Trial) -> list[str]:
             for read in reads_of(trial)
             if read.kind in ASSUMED
         ),
+        *([RECURRENT] if any(report.recurrent_calls for report in trial.reports) else []),
     ]
 
 
