@@ -120,7 +120,7 @@ def summary(chosen: Iterable[Figure], runs: Mapping[str, Any]) -> str:
     listed = list(chosen)
     pairs = [(figure, value) for figure in listed if (value := emulated(figure, runs)) is not None]
     if not pairs:
-        return f"{len(listed)} | 0 | – | – | –"
+        return f"{len(listed)} | 0 | unknown | unknown | unknown"
     errors = sorted(abs(error_of(figure, value)) for figure, value in pairs)
     hits = sum(is_hit(figure, value) for figure, value in pairs)
     sources = len({figure.source.key for figure in listed})
@@ -153,8 +153,8 @@ def table(results: Mapping[str, Any]) -> str:
         if value is None:
             shown += ["no result", "", "miss"]
         else:
-            mark = "" if is_hit(figure, value) else "miss"
-            shown += [size(value), f"{100 * error_of(figure, value):+.3f} %", mark]
+            marks = ([] if is_hit(figure, value) else ["miss"]) + ([figure.note] if figure.note else [])
+            shown += [size(value), f"{100 * error_of(figure, value):+.3f} %", "; ".join(marks)]
         lines.append(f"| {' | '.join(shown)} |")
     lines += ["", "| source | card | PyTorch | measures | settings of its version |", "|---|---|---|---|---|"]
     lines += [source_row(source, [f for f in everything if f.source == source]) for source in sources_of(everything)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import torch
@@ -17,7 +18,7 @@ def chain_of_convolutions() -> Mapping[str, float]:
     """Nine convolutions of one image of 1,024 pixels, from 1 to 256 channels and down again."""
     x = torch.randn(1, 1, 1024, 1024).cuda()
     channels = [1, 256, 128, 64, 32, 16, 8, 4, 2, 1]
-    layers = [nn.Conv2d(a, b, 3, 1, 1).cuda() for a, b in zip(channels, channels[1:], strict=False)]
+    layers = [nn.Conv2d(a, b, 3, 1, 1).cuda() for a, b in itertools.pairwise(channels)]
     y = x
     for layer in layers:
         y = layer(y)
