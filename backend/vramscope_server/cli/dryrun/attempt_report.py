@@ -8,9 +8,10 @@ from typing import Final
 from rich.text import Text
 from typing_extensions import TypedDict
 
-from vramscope_server.analysis.number_format import amount
+from vramscope_server.analysis.number_format import amount, count
 from vramscope_server.cli.dryrun.attempts import Attempt, Attempts
 from vramscope_server.cli.dryrun.cards import Card
+from vramscope_server.cli.dryrun.largest import Largest
 from vramscope_server.cli.dryrun.verdict import (
     CONTEXT_HIGH_BYTES,
     CONTEXT_LOW_BYTES,
@@ -51,6 +52,17 @@ class AttemptRow(TypedDict):
     run_id: str | None
 
 
+class LargestRow(TypedDict):
+    """The largest value of an argument that fits. Unknown is null."""
+
+    option: str
+    present: int
+    largest: int | None
+    peak_reserved_bytes: int | None
+    too_large: int | None
+    reason: str
+
+
 class AttemptsAnswer(TypedDict):
     """Answer of ``vramscope dryrun --try --json``."""
 
@@ -65,6 +77,7 @@ class AttemptsAnswer(TypedDict):
     alone: list[AttemptRow]
     together: list[AttemptRow]
     smallest: AttemptRow | None
+    largest: list[LargestRow]
 
 
 def answer(found: Attempts, card: Card) -> AttemptsAnswer:
@@ -86,6 +99,7 @@ def answer(found: Attempts, card: Card) -> AttemptsAnswer:
         "alone": [row(one) for one in found.alone],
         "together": [row(one) for one in found.together],
         "smallest": None if found.smallest is None else row(found.smallest),
+        "largest": [_largest_row(one) for one in found.largest],
     }
 
 
@@ -116,6 +130,28 @@ def _row(one: Attempt, plain: Verdict) -> AttemptRow:
         "lines": list(one.lines),
         "run_id": None if one.verdict is None else one.verdict.trial.run_id,
     }
+
+
+def _largest_row(one: Largest) -> LargestRow:
+    return {
+        "option": one.argument.option,
+        "present": one.argument.value,
+        "largest": one.largest,
+        "peak_reserved_bytes": one.peak_reserved_bytes,
+        "too_large": one.too_large,
+        "reason": one.reason,
+    }
+
+
+def _largest_line(row: LargestRow) -> str:
+    if row["largest"] is None:
+        text = f"no {row['option']} that fits was found"
+    else:
+        text = f"largest {row['option']} that fits: {count(row['largest'])}"
+        text += f", peak reserved {amount(row['peak_reserved_bytes'])}"
+    if row["too_large"] is not None:
+        text += f"; {count(row['too_large'])} does not fit"
+    return f"{text} ({row['reason']})" if row["reason"] else text
 
 
 def _saved(before: int | None, after: int | None) -> int | None:
@@ -154,6 +190,8 @@ def print_answer(found: AttemptsAnswer) -> None:
         out.print(Text(f"\nto write for {_title(found['smallest'])}:"))
         for line in found["smallest"]["lines"]:
             out.print(Text(f"    {line}"))
+    for size in found["largest"]:
+        out.print(Text(_largest_line(size)))
     for text, mark in marks.items():
         out.print(Text(f"[{mark}] assumed: {text}"))
     if found["cudnn_operations"]:

@@ -10,6 +10,7 @@ from vramscope.protocol.dry_run import ChangeName, ChangeOutcome
 from vramscope_server.analysis.number_format import amount
 from vramscope_server.cli.dryrun.cards import Card
 from vramscope_server.cli.dryrun.changes import Change, already_used, offered, without_useless
+from vramscope_server.cli.dryrun.largest import Largest, find_largest
 from vramscope_server.cli.dryrun.several_cards import TOO_CLOSE, compared
 from vramscope_server.cli.dryrun.training import Plan, Trial, tell, train
 from vramscope_server.cli.dryrun.verdict import (
@@ -59,6 +60,8 @@ class Attempts:
     together: Sequence[Attempt]
     smallest: Attempt | None
     """The attempt that fits and costs least; None if the plain training fits, or no attempt does."""
+    largest: Sequence[Largest] = ()
+    """The largest batch and sequence length that fit without a change, if the command has arguments for them."""
 
 
 def judged(plan: Plan, card: Card) -> Verdict:
@@ -99,7 +102,7 @@ def outcomes_of(trial: Trial) -> Sequence[ChangeOutcome]:
 
 
 def attempt_all(plan: Plan, card: Card) -> Attempts:
-    """Run the plain training, each change alone, and if none of them fits, several together."""
+    """Run the plain training, each change alone, if none of them fits several together, and with other sizes."""
     tell(f"running {plan.steps} steps on an emulated {card.name}, on which every computed value is 0")
     plain = judged(plan, card)
     run = plain.trial.run
@@ -133,7 +136,7 @@ def attempt_all(plan: Plan, card: Card) -> Attempts:
             smallest = next((one for one in alone if one.fits), None)
             if smallest is None and everything is not None and everything.fits:
                 smallest = least(usable, attempt_together)
-    return Attempts(plain, alone, together, smallest)
+    return Attempts(plain, alone, together, smallest, find_largest(plan, card, plain, judged))
 
 
 def least(changes: Sequence[Change], run: Callable[[Sequence[Change]], Attempt]) -> Attempt:

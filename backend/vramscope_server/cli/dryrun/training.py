@@ -53,6 +53,13 @@ class Plan:
     most_seconds: float
     changes: Sequence[ChangeName] = ()
     """Changes that are switched on from outside of the program."""
+    label: str = ""
+    """What differs from the user's command."""
+
+    @property
+    def is_variant(self) -> bool:
+        """Whether this is not what the user asked for: its output is shown only if it fails."""
+        return bool(self.changes or self.label)
 
     @property
     def devices(self) -> int:
@@ -94,10 +101,10 @@ class Trial:
 
 
 def train(plan: Plan, card: Card, total_bytes: int, context_bytes: int) -> Trial:
-    """Run the command once. Its output goes to stderr; with changes only the end of it, and only if it fails."""
+    """Run the command once. Its output goes to stderr; of a variant only the end, and only if it fails."""
     run_id = secrets.token_hex(8)
     with tempfile.TemporaryDirectory(prefix="vramscope-dryrun-") as folder, tempfile.TemporaryFile() as kept:
-        output = kept if plan.changes else sys.stderr
+        output = kept if plan.is_variant else sys.stderr
         environment = _environment(plan, card, Path(folder), run_id)
         environment["EMULATED_GPU_TOTAL_MEM"] = str(total_bytes)
         environment["EMULATED_GPU_CONTEXT_MEM"] = str(context_bytes)
@@ -107,7 +114,7 @@ def train(plan: Plan, card: Card, total_bytes: int, context_bytes: int) -> Trial
                 plan.command,
                 env=environment,
                 stdout=output,
-                stderr=subprocess.STDOUT if plan.changes else None,
+                stderr=subprocess.STDOUT if plan.is_variant else None,
                 start_new_session=True,
             )
         except OSError as fault:
@@ -122,7 +129,7 @@ def train(plan: Plan, card: Card, total_bytes: int, context_bytes: int) -> Trial
         finally:
             _end_all(training)
         reports = _reports(Path(folder))
-        if plan.changes and training.returncode:
+        if plan.is_variant and training.returncode:
             kept.seek(max(0, kept.seek(0, os.SEEK_END) - MOST_OUTPUT_BYTES))
             print(kept.read().decode(errors="replace"), file=sys.stderr, flush=True)
     try:
@@ -164,7 +171,13 @@ def _environment(plan: Plan, card: Card, folder: Path, run_id: str) -> dict[str,
         server=plan.server,
         run_id=run_id,
         run_name=os.environ.get("VRAMSCOPE_RUN_NAME")
-        or ", ".join([f"dry run of {script} on {card.name}", *(name.replace("_", " ") for name in plan.changes)]),
+        or ", ".join(
+            [
+                f"dry run of {script} on {card.name}",
+                *(name.replace("_", " ") for name in plan.changes),
+                *filter(None, [plan.label]),
+            ]
+        ),
         tags=[TAG],
     )
     environment = child_environment(os.environ, settings, plan.command) | OWN_SETTINGS
