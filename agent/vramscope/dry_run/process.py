@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from vramscope.dry_run import collectives, largest_nonzero, number_types, optimizers
+from vramscope.dry_run import collectives, largest_nonzero, number_types, one_rank, optimizers
 from vramscope.dry_run.changes import catalogue
 from vramscope.dry_run.changes.change import Change
 from vramscope.dry_run.read_log import ReadLog
@@ -45,6 +45,7 @@ class DryRunProcess(StepListener):
             number_types.install()
             optimizers.install()
         self._changes = catalogue.install()
+        guarded("the process groups of the dry run")(one_rank.install)()
         atexit.register(self._end)
 
     def step_ended(self, step: StepRecord) -> None:
@@ -77,6 +78,7 @@ class DryRunProcess(StepListener):
             unstepped=optimizers.unstepped(),
             cudnn_plans=self._log.cudnn_plans,
             recurrent_calls=self._log.recurrent_calls,
+            is_alone=one_rank.is_one_of_many(),
             reads=reads,
             changes=[change.outcome() for change in self._changes],
         )

@@ -12,6 +12,8 @@ STEPS_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_STEPS"
 """Environment variable with the number of optimizer steps after which a process ends."""
 CHANGES_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_CHANGES"
 """Environment variable with the changes of a program that are switched on from outside: names with commas between them."""
+RANKS_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_RANKS"
+"""Environment variable that is set if the process is one rank of many, and the others are not run."""
 
 ChangeName = Literal[
     "expandable_segments",
@@ -86,6 +88,8 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     """Number of operations that cuDNN executed. Their workspaces are not counted."""
     recurrent_calls: int = 0
     """Number of calls of recurrent networks through cuDNN, whose spaces follow a formula."""
+    is_alone: bool = False
+    """True if the other ranks are not run."""
     reads: list[Read]
     changes: list[ChangeOutcome] = []
     """One for each change that was switched on."""

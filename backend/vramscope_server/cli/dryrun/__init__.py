@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
 from vramscope_server.analysis.number_format import amount
 from vramscope_server.cli.client import Failure, address, change, print_json
@@ -23,6 +25,9 @@ from vramscope_server.cli.dryrun.verdict import (
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.cli.local_server import server_at
 
+LAUNCHERS: Final = ("torchrun", "accelerate", "deepspeed")
+"""Commands that start several ranks."""
+
 
 def show(
     server: str,
@@ -32,10 +37,16 @@ def show(
     steps: int,
     timeout_seconds: float,
     tries: bool = False,
+    ranks: int = 1,
+    as_rank: int = 0,
 ) -> int:
     """Run the command, print the answer and return the exit code. Raises client.Failure with code 2 or 4."""
     if not command:
         raise Failure("no command; example: vramscope dryrun --card l4 -- python train.py", BAD_ARGUMENTS)
+    if as_rank >= ranks:
+        raise Failure(f"--as-rank {as_rank} needs --ranks {as_rank + 1} or more", BAD_ARGUMENTS)
+    if ranks > 1 and Path(command[0]).name in LAUNCHERS:
+        raise Failure(f"with --ranks the command is the script itself, not {Path(command[0]).name}", BAD_ARGUMENTS)
     chosen = cards_named(card)
     torch = torch_of(interpreter_of(command))
     supported = [one for one in chosen if runs_on(torch, one.capability)]
@@ -50,7 +61,7 @@ def show(
     libraries = libraries_for(torch)
     url = address(server)
     with server_at(url, "A dry run") as is_ours:
-        plan = Plan(command, libraries, url, steps, timeout_seconds)
+        plan = Plan(command, libraries, url, steps, timeout_seconds, ranks=ranks, as_rank=as_rank)
         if tries:
             attempts = attempt_report.answer(attempt_all(plan, supported[0]), supported[0])
             print_json(attempts) if as_json else attempt_report.print_answer(attempts)

@@ -17,7 +17,14 @@ from typing import Final, Literal
 import msgspec
 
 from vramscope.launch import child_environment
-from vramscope.protocol.dry_run import CHANGES_VARIABLE, FOLDER_VARIABLE, STEPS_VARIABLE, ChangeName, ProcessReport
+from vramscope.protocol.dry_run import (
+    CHANGES_VARIABLE,
+    FOLDER_VARIABLE,
+    RANKS_VARIABLE,
+    STEPS_VARIABLE,
+    ChangeName,
+    ProcessReport,
+)
 from vramscope.settings import Settings
 from vramscope_server.answers.run_detail import RunAnswer
 from vramscope_server.cli.client import Failure, ask
@@ -55,6 +62,10 @@ class Plan:
     """Changes that are switched on from outside of the program."""
     label: str = ""
     """What differs from the user's command."""
+    ranks: int = 1
+    """Ranks of the training, of which one is run."""
+    as_rank: int = 0
+    """The rank that is run, if there are several."""
 
     @property
     def is_variant(self) -> bool:
@@ -194,6 +205,9 @@ def _environment(plan: Plan, card: Card, folder: Path, run_id: str) -> dict[str,
         "EMULATED_GPU_MULTIPROCESSORS": str(card.multiprocessors),
         CHANGES_VARIABLE: ",".join(plan.changes),
     }
+    if plan.ranks > 1:
+        environment |= {RANKS_VARIABLE: str(plan.ranks), "RANK": str(plan.as_rank), "WORLD_SIZE": str(plan.ranks)}
+        environment |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     if "expandable_segments" in plan.changes:
         environment["PYTORCH_CUDA_ALLOC_CONF"] = _with_expandable_segments(environment)
     return environment

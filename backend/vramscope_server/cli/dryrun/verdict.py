@@ -87,6 +87,11 @@ def assumptions(trial: Trial) -> list[str]:
             for read in reads_of(trial)
             if read.kind in ASSUMED
         ),
+        *(
+            f"{count(report.world_size - 1)} other ranks are not run, and NCCL's buffers are not counted"
+            for report in trial.reports
+            if report.is_alone
+        ),
         *([RECURRENT] if any(report.recurrent_calls for report in trial.reports) else []),
     ]
 

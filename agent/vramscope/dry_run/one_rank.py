@@ -1,0 +1,50 @@
+"""One rank of many without the others: PyTorch's fake process group, whose collectives send nothing."""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+from typing import Any, Final
+
+from vramscope.dry_run.changes.after_import import after_import
+from vramscope.process.patching import Patches
+from vramscope.protocol.dry_run import RANKS_VARIABLE
+
+FAKE: Final = "fake"
+
+
+def is_one_of_many() -> bool:
+    """Whether this process is one rank whose other ranks are not run."""
+    return RANKS_VARIABLE in os.environ
+
+
+def install() -> None:
+    """Let each process group of the program be a fake one, if the dry run has one rank of many."""
+    if is_one_of_many():
+        after_import("torch.distributed", _patch)
+
+
+def _patch(module: ModuleType) -> None:
+    if not module.is_available():
+        return
+    # A name that was imported from the inner module is another reference to the same function.
+    for owner in (module, module.distributed_c10d):
+        patches = Patches()
+        patches.wrap(owner, "init_process_group", _init)
+        patches.wrap(owner, "new_group", _new_group)
+
+
+def _init(original: Any, *_args: Any, **kwargs: Any) -> Any:
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    kept = {name: kwargs[name] for name in ("timeout",) if kwargs.get(name) is not None}
+    return original(backend=FAKE, store=FakeStore(), rank=rank, world_size=size, **kept)
+
+
+def _new_group(original: Any, *args: Any, **kwargs: Any) -> Any:
+    if kwargs.get("backend") is not None:
+        kwargs["backend"] = FAKE
+    elif len(args) > 2 and args[2] is not None:
+        args = (*args[:2], FAKE, *args[3:])
+    return original(*args, **kwargs)

@@ -1,0 +1,84 @@
+"""One rank of many through PyTorch's fake process group."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ports import free_port
+
+pytestmark = pytest.mark.gpu
+PROGRAM = """
+import os, torch, torch.distributed as dist
+from torch import nn
+from torch.distributed import init_process_group, new_group
+from torch.distributed.fsdp import fully_shard
+
+init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+size = dist.get_world_size()
+if size > 1:
+    new_group(list(range(size)), backend="nccl")
+model = nn.Sequential(*(nn.Linear(4096, 4096, bias=False) for _ in range(8))).cuda()
+for layer in model:
+    fully_shard(layer)
+fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(100):
+    model(torch.empty(16, 4096, device="cuda")).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+LAYER_BYTES = 4096 * 4096 * 4
+
+
+def dry_run(folder: Path, *options: str, command: str = "") -> tuple[dict[str, Any], int, str]:
+    (folder / "train.py").write_text(PROGRAM)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("EMULATED_GPU_")}
+    environment["VRAMSCOPE_DATA_DIR"] = str(folder / "data")
+    words = [sys.executable, "-m", "vramscope_server", "dryrun", "--card", "h100", "--json", "--steps", "2", *options]
+    words += ["--server", f"http://127.0.0.1:{free_port()}", "--", command or sys.executable, str(folder / "train.py")]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    return json.loads(done.stdout) if done.stdout else {}, done.returncode, done.stderr
+
+
+def test_a_rank_of_64_holds_its_share(tmp_path):
+    """Weights and both states of the optimizer are a 64th; two whole layers and a gradient exist at a time."""
+    answer, code, said = dry_run(tmp_path, "--ranks", "64")
+    assert code == 0, said
+    assert answer["assumptions"] == ["63 other ranks are not run, and NCCL's buffers are not counted"]
+    share = 8 * LAYER_BYTES / 64
+    assert 3 * share < answer["peak_allocated_bytes"] < 3 * share + 8 * LAYER_BYTES
+    assert [row["rank"] for row in answer["ranks"]] == [0]
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "message"),
+    [
+        (("--as-rank", "3"), "", "--as-rank 3 needs --ranks 4 or more"),
+        (("--ranks", "8"), "torchrun", "with --ranks the command is the script itself, not torchrun"),
+    ],
+)
+def test_wrong_arguments_are_named(tmp_path, options, command, message):
+    _, code, said = dry_run(tmp_path, *options, command=command)
+    assert code == 2 and message in said
+
+
+def test_one_of_two_has_the_peak_of_two_that_run(tmp_path):
+    alone, _, said = dry_run(tmp_path, "--ranks", "2")
+    script = str(tmp_path / "train.py")
+    words = [sys.executable, "-m", "vramscope_server", "dryrun", "--card", "h100", "--json", "--steps", "2", "--server"]
+    words += [f"http://127.0.0.1:{free_port()}", "--", sys.executable, "-m", "torch.distributed.run"]
+    words += ["--nproc-per-node", "2", "--master-port", str(free_port()), script]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("EMULATED_GPU_")}
+    environment["VRAMSCOPE_DATA_DIR"] = str(tmp_path / "data")
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    both = json.loads(done.stdout)
+    assert both["answer"] == alone["answer"] == "fits", said + done.stderr
+    for counter in ("peak_allocated_bytes", "peak_reserved_bytes"):
+        assert {row[counter] for row in both["ranks"]} == {alone["ranks"][0][counter]}
