@@ -85,8 +85,10 @@ def dry_runs(tmp_path_factory) -> Iterator[DryRuns]:
     [
         ("blocks", ["checkpointing"]),
         ("blocks", ["bf16_autocast"]),
+        ("blocks", ["optimizer_offload"]),
         ("blocks", ["expandable_segments", "fused_optimizer", "bf16_autocast", "checkpointing"]),
         ("convolutions", ["bf16_autocast", "checkpointing"]),
+        ("blocks", ["checkpointing", "optimizer_offload"]),
         ("adversarial", ["fused_optimizer", "bf16_autocast", "checkpointing"]),
         *(
             pytest.param(program, names, marks=pytest.mark.slow)

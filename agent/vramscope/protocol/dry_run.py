@@ -24,6 +24,7 @@ ChangeName = Literal[
     "fp16_autocast",
     "checkpointing",
     "accumulation",
+    "optimizer_offload",
 ]
 """Changes of a program that need no change of its code."""
 

@@ -39,6 +39,10 @@ elif "single_tensor_optimizer" in HAND:
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
 else:
     optimizer = torch.optim.AdamW(model.parameters())
+twins = []
+if "optimizer_offload" in HAND:
+    twins = [(one, one.detach().cpu().requires_grad_()) for one in model.parameters()]
+    optimizer = torch.optim.AdamW([twin for _, twin in twins])
 for _ in range(int(os.environ.get("STEPS", "100"))):
     x = torch.zeros(16, 128, device="cuda", dtype=torch.long)
     if "bf16_autocast" in HAND:
@@ -48,6 +52,11 @@ for _ in range(int(os.environ.get("STEPS", "100"))):
     with context:
         loss = nn.functional.cross_entropy(model(x).view(-1, 1000), x.view(-1))
     loss.backward()
+    for one, twin in twins:
+        twin.grad = one.grad.cpu()
     optimizer.step()
+    for one, twin in twins:
+        one.detach().copy_(twin.detach())
+        one.grad = None
     optimizer.zero_grad()
 print(torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())

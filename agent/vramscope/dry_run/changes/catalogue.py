@@ -13,6 +13,7 @@ from vramscope.dry_run.changes.autocast import Autocast
 from vramscope.dry_run.changes.change import Change
 from vramscope.dry_run.changes.checkpointing import Checkpointing
 from vramscope.dry_run.changes.optimizer_loop import OptimizerLoop
+from vramscope.dry_run.changes.optimizer_offload import OptimizerOffload
 from vramscope.guard import guarded
 from vramscope.process.patching import Patches
 from vramscope.protocol.dry_run import CHANGES_VARIABLE, ChangeName
@@ -26,6 +27,7 @@ MAKERS: Final[Mapping[ChangeName, Callable[[], Change]]] = {
     "fp16_autocast": lambda: Autocast("fp16_autocast", "fp16"),
     "checkpointing": Checkpointing,
     "accumulation": Accumulation,
+    "optimizer_offload": OptimizerOffload,
 }
 
 

@@ -66,6 +66,12 @@ CHANGES: Final = (
         "half the batch at a time; BatchNorm and losses that compare samples see half of it",
         assumption="each DataLoader has half the batch size, and a plain loop runs without the division of the loss",
     ),
+    Change(
+        "optimizer_offload",
+        "optimizer on the CPU",
+        "the update takes far longer; AdamW needs four times the weights in host memory",
+        assumption="the update on the CPU is not run, and takes no memory of the GPU",
+    ),
 )
 INSTEAD: Final[dict[ChangeName, ChangeName]] = {"single_tensor_optimizer": "fused_optimizer"}
 """Changes that do nothing beside another one."""

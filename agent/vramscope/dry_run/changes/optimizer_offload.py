@@ -1,0 +1,53 @@
+"""The optimizer on the CPU: the GPU has neither its states nor the temporary tensors of its update.
+
+The update itself is not computed here. On a card it runs on the CPU, on copies of weights and gradients there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from vramscope.dry_run.changes.change import Change
+from vramscope.guard import guarded
+
+NOT_ALONE: Final = "LBFGS"
+"""Optimizer that has its own list of parameters."""
+
+
+class OptimizerOffload(Change):
+    """Runs each ``step()`` of an optimizer without parameters."""
+
+    name = "optimizer_offload"
+    reason = "no optimizer of PyTorch stepped"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._taken: dict[int, list[list[Any]]] = {}
+
+    def install(self) -> None:
+        """Take the parameters away before each step, and give them back after it."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+        take = guarded("a change of the dry run")(self._take)
+        restore = guarded("a change of the dry run")(self._restore)
+        register_optimizer_step_pre_hook(lambda optimizer, *_: take(optimizer))
+        register_optimizer_step_post_hook(lambda optimizer, *_: restore(optimizer))
+
+    def _take(self, optimizer: Any) -> None:
+        name = type(optimizer).__name__
+        groups = optimizer.param_groups
+        if name == NOT_ALONE or not any(one.is_cuda for group in groups for one in group["params"]):
+            self.reason = f"{name} cannot run on the CPU in this way"
+            return
+        self._taken[id(optimizer)] = [group["params"] for group in groups]
+        for group in groups:
+            group["params"] = []
+        self.applied(
+            name,
+            "from torchao.optim import CPUOffloadOptimizer",
+            f"optimizer = CPUOffloadOptimizer(model.parameters(), torch.optim.{name}, ...)",
+        )
+
+    def _restore(self, optimizer: Any) -> None:
+        for group, parameters in zip(optimizer.param_groups, self._taken.pop(id(optimizer), ()), strict=False):
+            group["params"] = parameters
