@@ -154,3 +154,16 @@ def test_the_python_of_a_command_is_found(tmp_path):
     assert interpreter_of([str(script), "train.py"]) == "/opt/env/bin/python3.12"
     assert interpreter_of([sys.executable, "train.py"]) == sys.executable
     assert Path(interpreter_of(["no-such-program"])) == Path(sys.executable)
+
+
+def test_an_assumed_value_replaces_the_default(dryrun):
+    line = "y = torch.zeros(1 << 28, device='cuda') if (x > 0).any() else None"
+    default, _ = dryrun(line, "--card", "l4", "--steps", "1")
+    assert default["assumptions"] == ["train.py:8 is taken as True"]
+    words = ("--assume", "train.py:8=false", "--assume", "other.py:8=1")
+    answer, said = dryrun(line, "--card", "l4", "--steps", "1", *words)
+    assert answer["assumptions"] == [
+        "train.py:8 is taken as False (--assume)",
+        "nothing was read at other.py:8 (--assume)",
+    ], said
+    assert default["peak_allocated_bytes"] - answer["peak_allocated_bytes"] > 1 << 29

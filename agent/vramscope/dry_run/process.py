@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -16,6 +17,8 @@ from vramscope.dry_run.changes.change import Change
 from vramscope.dry_run.read_log import ReadLog
 from vramscope.guard import guarded
 from vramscope.process.identity import job_rank
+from vramscope.protocol import assumed_value
+from vramscope.protocol.assumed_value import AssumedValue
 from vramscope.protocol.dry_run import FOLDER_VARIABLE, STEPS_VARIABLE, ProcessReport
 from vramscope.steps.events import Order, StepListener
 from vramscope.steps.records import StepRecord
@@ -31,11 +34,11 @@ class DryRunProcess(StepListener):
 
     order: ClassVar[Order] = Order.DRY_RUN
 
-    def __init__(self, folder: Path, steps: int) -> None:
+    def __init__(self, folder: Path, steps: int, assumed: Sequence[AssumedValue] = ()) -> None:
         self._folder = folder
         self._last = steps
         self._steps = 0
-        self._log = ReadLog()
+        self._log = ReadLog(assumed)
         self._changes: list[Change] = []
 
     def begin(self) -> None:
@@ -78,6 +81,7 @@ class DryRunProcess(StepListener):
             unstepped=optimizers.unstepped(),
             cudnn_plans=self._log.cudnn_plans,
             recurrent_calls=self._log.recurrent_calls,
+            unread=self._log.unread,
             is_alone=one_rank.is_one_of_many(),
             reads=reads,
             changes=[change.outcome() for change in self._changes],
@@ -100,6 +104,7 @@ def current() -> DryRunProcess | None:
     """Return this process's part of the dry run, which begins with the first call. None: this is no dry run."""
     global _process
     if _process is None and (folder := os.environ.get(FOLDER_VARIABLE)):
-        _process = DryRunProcess(Path(folder), int(os.environ[STEPS_VARIABLE]))
+        assumed = [assumed_value.parse(word) for word in os.environ.get(assumed_value.ASSUME_VARIABLE, "").split()]
+        _process = DryRunProcess(Path(folder), int(os.environ[STEPS_VARIABLE]), assumed)
         _process.begin()
     return _process

@@ -10,7 +10,7 @@ import ctypes
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -21,6 +21,7 @@ from vramscope.dry_run.branches import Question, question_of
 from vramscope.dry_run.uses import decides
 from vramscope.guard import guarded
 from vramscope.process.frames import is_library, is_own, is_torch
+from vramscope.protocol.assumed_value import AssumedValue
 from vramscope.protocol.dry_run import Read, ReadKind
 
 SHAPE_OPERATIONS: Final = frozenset(
@@ -59,8 +60,10 @@ class ReadPlace:
 class ReadLog:
     """Counts the reads of this process by line."""
 
-    def __init__(self) -> None:
+    def __init__(self, assumed: Sequence[AssumedValue] = ()) -> None:
         self.waits_at: str | None = None
+        self._assumed = assumed
+        self._read_assumed: set[AssumedValue] = set()
         self._counts: dict[ReadPlace, int] = {}
         self._in_step: dict[ReadPlace, int] = {}
         self._mutex = threading.Lock()
@@ -128,12 +131,34 @@ class ReadLog:
             if frame is not None and is_own(frame.f_code.co_filename):
                 return 0
             place = _place(size_bytes, operations.decode().split(), frame)
+            given = self._given(place, size_bytes)
+            if given is not None:
+                return given
             self._count(place)
             if place.kind == "shape":
                 return int(size_bytes == 1)  # PyTorch checks its own arguments
             changes = self._in_step[place] % READS_UNTIL_CHANGE == 0
             return int((place.assumed == "True") != changes) if place.kind in ("branch", "check") else 0
         return 0
+
+    @property
+    def unread(self) -> list[str]:
+        """Lines for which the user gave a value, and where nothing was read."""
+        return [str(one) for one in self._assumed if one not in self._read_assumed]
+
+    def _given(self, place: ReadPlace, size_bytes: int) -> int | None:
+        """Return the bytes of the value that the user named for this line, and count the read as an assumption."""
+        if place.kind == "shape":
+            return None
+        for one in self._assumed:
+            if one.is_for(place.file, place.line):
+                bits = one.bits(size_bytes, number_types.reads_float() is True)
+                if bits is not None:
+                    self._read_assumed.add(one)
+                    kind: ReadKind = "branch" if size_bytes == 1 else "used_number"
+                    self._count(replace(place, kind=kind, assumed=f"{one.value} (--assume)"))
+                return bits
+        return None
 
     def step_ended(self) -> None:
         """Begin the counts of the next step."""

@@ -89,6 +89,8 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     """Number of operations that cuDNN executed. Their workspaces are not counted."""
     recurrent_calls: int = 0
     """Number of calls of recurrent networks through cuDNN, whose spaces follow a formula."""
+    unread: list[str] = []
+    """Lines for which the user named a value, and where nothing was read."""
     is_alone: bool = False
     """True if the other ranks are not run."""
     reads: list[Read]

@@ -347,6 +347,10 @@ def dryrun(
     tries: Annotated[
         bool, typer.Option("--try", help="Also run with changes, and name the smallest that fits")
     ] = False,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE:LINE=VALUE", help="Value that a line reads from the device; may be repeated"),
+    ] = None,
     ranks: Annotated[int, typer.Option(min=1, help="Number of ranks, of which one is run")] = 1,
     as_rank: Annotated[int, typer.Option(min=0, help="The rank that is run")] = 0,
     server: ServerUrl = DEFAULT_SERVER,
@@ -355,7 +359,7 @@ def dryrun(
     """Run a training on an emulated GPU: does it fit on this card?"""
     from vramscope_server.cli.dryrun import show
 
-    raise typer.Exit(show(server, as_json, command, card, steps, timeout, tries, ranks, as_rank))
+    raise typer.Exit(show(server, as_json, command, card, steps, timeout, tries, ranks, as_rank, assume or ()))
 
 
 @app.command()

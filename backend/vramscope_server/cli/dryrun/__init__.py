@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from vramscope.protocol import assumed_value
 from vramscope_server.analysis.number_format import amount
 from vramscope_server.cli.client import Failure, address, change, print_json
 from vramscope_server.cli.dryrun import attempt_report, report, several_cards
@@ -39,6 +40,7 @@ def show(
     tries: bool = False,
     ranks: int = 1,
     as_rank: int = 0,
+    assume: Sequence[str] = (),
 ) -> int:
     """Run the command, print the answer and return the exit code. Raises client.Failure with code 2 or 4."""
     if not command:
@@ -47,6 +49,10 @@ def show(
         raise Failure(f"--as-rank {as_rank} needs --ranks {as_rank + 1} or more", BAD_ARGUMENTS)
     if ranks > 1 and Path(command[0]).name in LAUNCHERS:
         raise Failure(f"with --ranks the command is the script itself, not {Path(command[0]).name}", BAD_ARGUMENTS)
+    try:
+        assumed = [assumed_value.parse(text) for text in assume]
+    except ValueError as fault:
+        raise Failure(f"--assume {fault}", BAD_ARGUMENTS) from fault
     chosen = cards_named(card)
     torch = torch_of(interpreter_of(command))
     supported = [one for one in chosen if runs_on(torch, one.capability)]
@@ -61,7 +67,7 @@ def show(
     libraries = libraries_for(torch)
     url = address(server)
     with server_at(url, "A dry run") as is_ours:
-        plan = Plan(command, libraries, url, steps, timeout_seconds, ranks=ranks, as_rank=as_rank)
+        plan = Plan(command, libraries, url, steps, timeout_seconds, assume=assumed, ranks=ranks, as_rank=as_rank)
         if tries:
             attempts = attempt_report.answer(attempt_all(plan, supported[0]), supported[0])
             print_json(attempts) if as_json else attempt_report.print_answer(attempts)

@@ -17,6 +17,7 @@ from typing import Final, Literal
 import msgspec
 
 from vramscope.launch import child_environment
+from vramscope.protocol.assumed_value import ASSUME_VARIABLE, AssumedValue
 from vramscope.protocol.dry_run import (
     CHANGES_VARIABLE,
     FOLDER_VARIABLE,
@@ -62,6 +63,8 @@ class Plan:
     """Changes that are switched on from outside of the program."""
     label: str = ""
     """What differs from the user's command."""
+    assume: Sequence[AssumedValue] = ()
+    """Values that lines of the program read from the device."""
     ranks: int = 1
     """Ranks of the training, of which one is run."""
     as_rank: int = 0
@@ -205,6 +208,8 @@ def _environment(plan: Plan, card: Card, folder: Path, run_id: str) -> dict[str,
         "EMULATED_GPU_MULTIPROCESSORS": str(card.multiprocessors),
         CHANGES_VARIABLE: ",".join(plan.changes),
     }
+    if plan.assume:
+        environment[ASSUME_VARIABLE] = " ".join(f"{one}={str(one.value).lower()}" for one in plan.assume)
     if plan.ranks > 1:
         environment |= {RANKS_VARIABLE: str(plan.ranks), "RANK": str(plan.as_rank), "WORLD_SIZE": str(plan.ranks)}
         environment |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}

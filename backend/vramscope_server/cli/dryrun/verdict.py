@@ -92,8 +92,15 @@ def assumptions(trial: Trial) -> list[str]:
             for report in trial.reports
             if report.is_alone
         ),
+        *(f"nothing was read at {place} (--assume)" for place in unread(trial)),
         *([RECURRENT] if any(report.recurrent_calls for report in trial.reports) else []),
     ]
+
+
+def unread(trial: Trial) -> list[str]:
+    """Return the lines of ``--assume`` where no rank read anything."""
+    lines = [set(report.unread) for report in trial.reports]
+    return sorted(set.intersection(*lines)) if lines else []
 
 
 def is_upper_bound(trial: Trial) -> bool:

@@ -1,0 +1,54 @@
+"""Values that a user names for reads of an emulated device: ``train.py:12=true``."""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+ASSUME_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_ASSUME"
+"""Environment variable with the values, separated by spaces."""
+FORM: Final = re.compile(r"(?P<file>[^\s:=]+):(?P<line>[1-9]\d*)=(?P<value>true|false|-?\d+(\.\d+)?([eE]-?\d+)?)")
+FLOATS: Final = {4: "<f", 8: "<d"}
+"""Formats of floating-point numbers by size. Of 2 bytes the format is not known."""
+
+
+@dataclass(frozen=True)
+class AssumedValue:
+    """The value that each read by one line of code receives."""
+
+    file: str
+    """End of the path of the file: ``train.py`` or ``src/train.py``."""
+    line: int
+    value: bool | int | float
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    def is_for(self, file: str | None, line: int | None) -> bool:
+        """Whether a line of code is meant."""
+        return line == self.line and file is not None and f"/{file}".endswith(f"/{self.file}")
+
+    def bits(self, size_bytes: int, is_float: bool) -> int | None:
+        """Return the bytes that are read, as a number. None if a value of this size and type cannot be given."""
+        if not is_float:
+            fits = -(1 << 8 * size_bytes - 1) <= self.value < 1 << 8 * size_bytes
+            is_whole = float(self.value).is_integer() and size_bytes <= 8
+            return int(self.value) & (1 << 8 * size_bytes) - 1 if is_whole and fits else None
+        form = FLOATS.get(size_bytes)
+        return None if form is None else int.from_bytes(struct.pack(form, float(self.value)), "little")
+
+
+def parse(text: str) -> AssumedValue:
+    """Parse ``FILE:LINE=VALUE``. Raises ValueError if it has another form."""
+    match = FORM.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text} is not of the form train.py:12=true, with true, false or a number")
+    word = match["value"]
+    value: bool | int | float
+    if word in ("true", "false"):
+        value = word == "true"
+    else:
+        value = int(word) if re.fullmatch(r"-?\d+", word) else float(word)
+    return AssumedValue(match["file"], int(match["line"]), value)

@@ -1,0 +1,82 @@
+"""Values that ``--assume`` gives to reads of the device."""
+
+from __future__ import annotations
+
+import runpy
+import struct
+
+import pytest
+
+from vramscope.dry_run import number_types
+from vramscope.dry_run.read_log import ReadLog
+from vramscope.protocol.assumed_value import AssumedValue, parse
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("train.py:12=true", True),
+        ("src/train.py:3=false", False),
+        ("train.py:12=128", 128),
+        ("train.py:12=-1", -1),
+        ("train.py:12=0.5", 0.5),
+        ("train.py:12=1e-3", 0.001),
+    ],
+)
+def test_the_form_is_parsed(text, value):
+    found = parse(text)
+    assert (found.value, type(found.value)) == (value, type(value))
+    assert text.startswith(str(found))
+
+
+@pytest.mark.parametrize(
+    "text", ["train.py=true", "train.py:0=1", "train.py:12=yes", "12=1", "train.py:12=", "a b:1=1"]
+)
+def test_other_forms_are_refused(text):
+    with pytest.raises(ValueError, match="is not of the form"):
+        parse(text)
+
+
+def test_a_value_is_for_the_end_of_a_path():
+    one = AssumedValue("src/train.py", 12, True)
+    assert one.is_for("/home/me/src/train.py", 12) and one.is_for("src/train.py", 12)
+    assert not one.is_for("/home/me/other_src/train.py", 12) and not one.is_for("/home/me/src/train.py", 13)
+    assert not one.is_for(None, None)
+
+
+def test_bits_are_those_of_the_type_or_nothing():
+    assert AssumedValue("a.py", 1, True).bits(1, False) == 1
+    assert AssumedValue("a.py", 1, -1).bits(4, False) == 2**32 - 1
+    assert AssumedValue("a.py", 1, 0.5).bits(4, True) == struct.unpack("<I", struct.pack("<f", 0.5))[0]
+    for value, size, is_float in ((0.5, 8, False), (300, 1, False), (0.5, 2, True), (1, 4000, True), (1, 4000, False)):
+        assert AssumedValue("a.py", 1, value).bits(size, is_float) is None, (value, size, is_float)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("line", "value", "result", "kind"),
+    [
+        ("y = bool((x > 0).any())", "true", True, "branch"),
+        ("y = bool((x > 0).any())", "false", False, "branch"),
+        ("y = bool(torch.isfinite(x).all())", "false", False, "branch"),
+        ("y = x.sum().item()", "0.5", 0.5, "used_number"),
+        ("y = x.long().sum().item()", "-7", -7, "used_number"),
+        ("y = x.int().max().item()", "42", 42, "used_number"),
+    ],
+)
+def test_a_line_reads_what_was_assumed(tmp_path, emulated_gpu, monkeypatch, line, value, result, kind):
+    import torch
+
+    for name in number_types.METHODS:
+        monkeypatch.setattr(torch.Tensor, name, getattr(torch.Tensor, name))
+    number_types.install()
+    path = tmp_path / "train.py"
+    path.write_text(f"import torch\nx = torch.zeros(20, 10, device='cuda')\n{line}")
+    log = ReadLog([parse(f"train.py:3={value}"), parse("train.py:99=1")])
+    assert log.watch(lambda: None)
+    try:
+        assert runpy.run_path(str(path))["y"] == result
+    finally:
+        log.stop()
+    assert [read.kind for read in log.reads()] == [kind]
+    assert log.unread == ["train.py:99"]
