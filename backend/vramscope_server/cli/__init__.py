@@ -11,6 +11,7 @@ import typer
 
 from vramscope import __version__
 from vramscope_server.agent_commands import AGENT_COMMANDS
+from vramscope_server.cli import dry_run_options as options
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 
 app = typer.Typer(
@@ -337,22 +338,14 @@ def run(words: Annotated[list[str], typer.Argument(metavar="-- python train.py")
 
 @app.command()
 def dryrun(
-    command: Annotated[list[str], typer.Argument(metavar="-- python train.py", help="Command to run, after --")],
-    card: Annotated[
-        str,
-        typer.Option(help="Card to emulate, as vramscope cards lists them; several with commas between them, or all"),
-    ] = "h100",
-    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps before the training is ended")] = 3,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds after which a run is ended")] = 900,
-    tries: Annotated[
-        bool, typer.Option("--try", help="Also run with changes, and name the smallest that fits")
-    ] = False,
-    assume: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE:LINE=VALUE", help="Value that a line reads from the device; may be repeated"),
-    ] = None,
-    ranks: Annotated[int, typer.Option(min=1, help="Number of ranks, of which one is run")] = 1,
-    as_rank: Annotated[int, typer.Option(min=0, help="The rank that is run")] = 0,
+    command: options.CommandWords,
+    card: options.CardKeys = "h100",
+    steps: options.StepCount = 3,
+    timeout: options.TimeLimit = 900,
+    tries: options.Tries = False,
+    assume: options.Assumed = None,
+    ranks: options.RankCount = 1,
+    as_rank: options.RankNumber = 0,
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:

@@ -1,0 +1,22 @@
+"""Options of ``vramscope dryrun``, apart from the code that runs it, which takes longer to import."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+CommandWords = Annotated[list[str], typer.Argument(metavar="-- python train.py", help="Command to run, after --")]
+CardKeys = Annotated[
+    str,
+    typer.Option(help="Card to emulate, as vramscope cards lists them; several with commas between them, or all"),
+]
+StepCount = Annotated[int, typer.Option(min=1, help="Optimizer steps before the training is ended")]
+TimeLimit = Annotated[float, typer.Option(min=1, help="Seconds after which a run is ended")]
+Tries = Annotated[bool, typer.Option("--try", help="Also run with changes, and name the smallest that fits")]
+Assumed = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FILE:LINE=VALUE", help="Value that a line reads from the device; may be repeated"),
+]
+RankCount = Annotated[int, typer.Option(min=1, help="Number of ranks, of which one is run")]
+RankNumber = Annotated[int, typer.Option(min=0, help="The rank that is run")]
