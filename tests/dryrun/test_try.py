@@ -173,6 +173,7 @@ def test_a_change_that_nothing_uses_is_not_applicable(dry_runs):
     assert (done.state, done.reason) == ("not applicable", "no model has repeated blocks")
 
 
+@pytest.mark.timeout(400)  # more than ten dry runs
 def test_the_command_finds_the_smallest_change(dry_runs, tmp_path):
     """A card of 4.8 GiB, a model of blocks that needs more, and 16-bit activations that fit."""
     script = tmp_path / "large.py"
