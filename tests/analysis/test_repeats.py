@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from compared_runs import ACCUMULATION, CHECKPOINTING, MIB, PLAIN, a_run, report_of
 
-from vramscope_server.analysis.comparison.aggregate import with_repeats
+from vramscope_server.analysis.comparison.aggregate import groups_by, with_groups, with_repeats
 from vramscope_server.analysis.comparison.export import CSV_FIELDS, as_csv, as_text
 from vramscope_server.analysis.comparison.mean_and_range import mean_and_range, mean_and_range_of_ratio, t_975
 from vramscope_server.analysis.comparison.repeats import is_seed, repeats
@@ -218,3 +218,22 @@ def test_csv_has_a_line_per_run_with_its_repeats_values() -> None:
         assert float(line["peak_allocated_bytes_mean"]) == 1002 * MIB and line["peak_allocated_bytes_kind"] == "t95"
     assert read[4]["peak_allocated_bytes"] == str(1003 * MIB), "its own"
     assert read[1]["step_time_ratio_kind"] == "range" and float(read[1]["step_time_ratio_low"]) > 1
+
+
+def test_groups_by_a_setting_have_means_and_ranges_and_only_shared_facts() -> None:
+    runs = [
+        a_run("a", allocated=1000, steps=100),
+        a_run("b", allocated=400, techniques=report_of(**CHECKPOINTING), steps=100),
+        a_run("c", allocated=500, steps=200),
+        a_run("d", allocated=600, steps=100, state="failed"),
+    ]
+    rows, together = with_groups(compared(runs), groups_by(["x", "y", "y", "y"]))
+    first, second = together
+    assert [row["n"] for row in rows] == [1, 3, 3, 3] and rows[3]["repeats_of"] == runs[1]["run_id"]
+    assert (first["group"], second["group"], first["n"], second["n"]) == ("x", "y", 1, 3)
+    spread = second["spreads"]["peak_allocated_bytes"]
+    assert (spread["kind"], spread["low"], spread["high"]) == ("range", 400 * MIB, 600 * MIB), "no interval"
+    assert second["peak_allocated_bytes"] == 500 * MIB and second["saved_fraction"] == pytest.approx(0.5)
+    assert (second["state"], second["steps"], second["label"]) == ("mixed", None, None)
+    assert (first["state"], first["steps"]) == ("finished", 100)
+    assert "y (3 runs)" in as_text(together, "markdown")

@@ -176,3 +176,28 @@ def test_seeds_are_one_row_for_people_and_a_line_each_for_programs(
     assert [line["n"] for line in lines] == ["3", "3", "3", "1"]
     assert main([*words, "--json"]) == 0
     assert [row["run"] for row in json.loads(capsys.readouterr().out)] == [agent.run for agent in runs]
+
+
+def test_any_setting_forms_groups_with_mean_and_range(server: RunningServer) -> None:
+    def finished(kind: str, lr: float, peak: int, tags: list[str]) -> Agent:
+        agent = Agent(name=f"{kind} {lr}", config={"kind": kind, "lr": lr}, tags=tags)
+        server.send(agent, agent.steps(20, peak_allocated_bytes=peak * MIB), agent.ended())
+        return agent
+
+    runs = [
+        finished("wide", 0.1, 1000, ["a"]),
+        finished("narrow", 0.1, 500, ["b"]),
+        finished("narrow", 0.2, 700, ["a"]),
+    ]
+    named = {"runs": ",".join(agent.run for agent in runs)}
+    kinds = server.get("/compare", **named, group="config.kind")["together"]
+    assert [(row["group"], row["n"]) for row in kinds] == [("wide", 1), ("narrow", 2)]
+    assert kinds[1]["peak_allocated_bytes"] == 600 * MIB and kinds[1]["saved_fraction"] == pytest.approx(0.4)
+    spread = kinds[1]["spreads"]["peak_allocated_bytes"]
+    assert (spread["low"], spread["high"], spread["kind"]) == (500 * MIB, 700 * MIB, "range")
+    answer = server.get("/compare", **named, group="tags")
+    assert [row["group"] for row in answer["together"]] == ["a", "b"]
+    assert {"tags", "config.kind", "config.lr"} <= {one["name"] for one in answer["differences"]}
+    assert "narrow (2 runs)" in server.http.get("/compare/table", params=named | {"group": "config.kind"}).text
+    refused = server.http.get("/compare", params=named | {"group": "config.nothing"})
+    assert refused.status_code == 422 and "config.kind" in refused.json()["expected"]

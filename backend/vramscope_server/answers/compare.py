@@ -50,7 +50,7 @@ class CompareRow(TypedDict):
     differing: list[str] | None
     """Techniques in which the run differs from the baseline."""
     state: str
-    """State of the run."""
+    """State of the run; `mixed` for a group of different states."""
     steps: int | None
     """Number of optimizer steps."""
     recordings: int | None
@@ -118,9 +118,9 @@ class CompareRow(TypedDict):
     reasons: list[Reason]
     """Reasons why the run is not fully comparable."""
     n: int
-    """Number of repeats of its configuration."""
+    """Number of runs in its group: by default the repeats of its configuration."""
     repeats_of: str
-    """First run of its configuration."""
+    """First run of its group."""
 
 
 class RunName(TypedDict):
@@ -144,14 +144,17 @@ class SpreadFacts(TypedDict):
     high: float
     """Upper end."""
     kind: str
-    """`t95`, the 95 % confidence interval of the mean, or `range`, lowest to highest of fewer than three."""
+    """`t95`, the 95 % confidence interval of the mean, or `range`, lowest to highest of fewer than three or of different
+    configurations."""
 
 
 class CompareRowTogether(CompareRow):
-    """Repeats of one configuration as one row; values are means."""
+    """Runs of one group as one row; values are means."""
 
+    group: str | None
+    """Value of the setting that the runs share; null for repeats of one configuration."""
     runs: list[RunName]
-    """The repeats."""
+    """The runs."""
     spreads: dict[str, SpreadFacts]
     """Spread of the values, by field."""
 
@@ -171,13 +174,13 @@ class CompareAnswer(TypedDict):
     rows: list[CompareRow]
     """A row for each run."""
     together: list[CompareRowTogether]
-    """A row for each configuration."""
+    """A row for each group: by default for each configuration."""
     warnings: list[str]
     """Reasons why runs are not fully comparable, in sentences."""
     differences: list[Setting]
     """Settings in which the runs differ."""
     settings: list[Setting]
-    """All settings, of configuration, allocator and environment."""
+    """All settings: project, tags and techniques, configuration, allocator and environment."""
 
 
 class ComparedSide(Moment):

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, cast
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.engine import Connection
 
-from vramscope_server.analysis.comparison.aggregate import with_repeats
+from vramscope_server.analysis.comparison.aggregate import groups_by, with_groups, with_repeats
 from vramscope_server.analysis.comparison.export import as_csv, as_text
-from vramscope_server.analysis.comparison.rows import compared
+from vramscope_server.analysis.comparison.rows import Row, chip_of, compared
 from vramscope_server.answers.compare import CompareAnswer, CompareRow, CompareRowTogether, Setting
 from vramscope_server.answers.run_detail import RunInFull
 from vramscope_server.api.problems import InvalidParameter, NotFound
@@ -27,6 +27,13 @@ MAX_RUNS = 50
 
 Runs = Annotated[str, Query(description="Runs, separated by commas.")]
 Base = Annotated[str | None, Query(description="Baseline; by default the first run.")]
+GroupBy = Annotated[
+    str | None,
+    Query(
+        description="Setting whose values form the groups, as `tags` or `config.lr`; by default repeats of one configuration "
+        "are a group."
+    ),
+]
 _MEDIA = {"markdown": "text/markdown", "csv": "text/csv", "latex": "application/x-latex"}
 
 
@@ -57,13 +64,13 @@ def _baseline(connection: Connection, text: str) -> StoredRun:
 
 
 @router.get("/compare", summary="Compare runs with a baseline", responses=answers_with(CompareAnswer))
-def get_compare(request: Request, runs: Runs, base: Base = None) -> Response:
+def get_compare(request: Request, runs: Runs, base: Base = None, group: GroupBy = None) -> Response:
     """The baseline comes first, then the others in the order of ``runs``. Each row names the reasons why it is not fully
     comparable.
     """
     full = _in_full(request, runs, base)
-    rows, together = with_repeats(full, compared(full))
     settings = _settings(full)
+    rows, together = _grouped(full, settings, group)
     return answer(
         CompareAnswer(
             rows=cast("list[CompareRow]", rows),
@@ -91,12 +98,38 @@ def get_table(
     repeats: Annotated[
         Literal["together", "each"], Query(description="Repeats of one configuration in one row, or each in its own.")
     ] = "together",
+    group: GroupBy = None,
 ) -> Response:
     """Markdown and LaTeX contain MiB and notes. CSV contains bytes, seconds and fractions, always with a line for each run."""
     full = _in_full(request, runs, base)
-    rows, together = with_repeats(full, compared(full))
+    rows, together = _grouped(full, _settings(full), group)
     text = as_csv(rows, together) if form == "csv" else as_text(rows if repeats == "each" else together, form)
     return Response(text, headers={"Cache-Control": "no-store"}, media_type=f"{_MEDIA[form]}; charset=utf-8")
+
+
+def _grouped(full: Sequence[RunInFull], settings: Sequence[Setting], group: str | None) -> tuple[list[Row], list[Row]]:
+    """Rows of the runs and rows of their groups. Raises InvalidParameter for a setting that no run has."""
+    rows = compared(full)
+    if not group:
+        return with_repeats(full, rows)
+    values = next((setting["values"] for setting in settings if setting["name"] == group), None)
+    if values is None:
+        raise InvalidParameter(
+            "No run has this setting.",
+            field="group",
+            seen=group[:200],
+            expected=", ".join(setting["name"] for setting in settings)[:400],
+        )
+    return with_groups(rows, groups_by([_as_text(value) for value in values]))
+
+
+def _as_text(value: Any) -> str:
+    """Value of a setting as text; equal values have equal texts."""
+    if value is None or value in ("", []):
+        return "none"
+    if isinstance(value, list):
+        return ", ".join(str(part) for part in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _in_full(request: Request, runs: str, base: str | None) -> list[RunInFull]:
@@ -107,6 +140,9 @@ def _in_full(request: Request, runs: str, base: str | None) -> list[RunInFull]:
 def _facts(run: RunInFull) -> dict[str, Any]:
     first: Mapping[str, Any] = run["ranks"][0] if run["ranks"] else {}
     return {
+        "project": run["project"],
+        "tags": sorted(run["tags"]),
+        "techniques": None if run["techniques"] is None else sorted(chip_of(one) for one in run["techniques"]),
         "device": run["device"],
         "capacity_bytes": run["capacity_bytes"],
         "world_size": run["world_size"],

@@ -163,4 +163,6 @@ def _leaked(row: CompareRow) -> str:
 
 
 def _setting(value: object) -> str:
+    if isinstance(value, list):
+        value = ", ".join(str(part) for part in value)
     return ABSENT if value is None else plain(str(value)) or "none"

@@ -1,8 +1,9 @@
-"""Rows of a comparison with repeats combined: their number, and mean and range of each value."""
+"""Rows of a comparison combined to groups: their number, and mean and range of each value."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from vramscope_server.analysis.comparison.mean_and_range import MeanAndRange, mean_and_range, mean_and_range_of_ratio
@@ -14,6 +15,8 @@ INTEGERS: Final = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_b
 MEANS: Final = (
     *INTEGERS, "step_seconds_median", "wall_seconds", "samples_per_second", "fragmentation_fraction", "final_loss", "first_loss",
 )  # fmt: skip
+SHARED: Final = ("state", "steps", "label", "differing", "techniques", "batch", "accumulation", "effective_batch")
+"""Facts of a run that runs of another configuration may not share."""
 RATIOS: Final = {
     "step_time_ratio": "step_seconds_median",
     "wall_time_ratio": "wall_seconds",
@@ -21,35 +24,77 @@ RATIOS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Runs that share a row."""
+
+    positions: tuple[int, ...]
+    """Positions of the runs."""
+    value: str | None = None
+    """Value of the setting that they share; None for repeats of one configuration."""
+
+    @property
+    def is_repeats(self) -> bool:
+        """Whether the runs repeat one configuration."""
+        return self.value is None
+
+
 def with_repeats(runs: Sequence[Run], rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """``with_groups`` for repeats of one configuration."""
+    return with_groups(rows, [Group(tuple(positions)) for positions in repeats(runs)])
+
+
+def groups_by(values: Sequence[str]) -> list[Group]:
+    """Groups of runs with equal values, in the order of their first run."""
+    return [
+        Group(tuple(at for at, other in enumerate(values) if other == value), value) for value in dict.fromkeys(values)
+    ]
+
+
+def with_groups(rows: Sequence[Row], groups: Sequence[Group]) -> tuple[list[Row], list[Row]]:
     """The rows, each with ``n`` and ``repeats_of`` (the first run of its group), and one row per group.
 
-    A group of one run keeps its row, with ``n`` 1 and no ``spreads``. Other groups have ``run`` and ``name`` of the first run.
+    The baseline is in the first group. A group of one run keeps its row, with ``n`` 1 and no ``spreads``. Other groups have
+    ``run`` and ``name`` of the first run. Values of different configurations have a range and no interval.
     """
-    groups = [[rows[position] for position in group] for group in repeats(runs)]
-    for group in groups:
+    members = [[rows[position] for position in group.positions] for group in groups]
+    for group in members:
         for row in group:
             row |= {"n": len(group), "repeats_of": group[0]["run"]}
-    combined = [_one(group, groups[0]) for group in groups]
+    combined = [
+        _one(group, members[0], interval=about.is_repeats) | _shared(group, about)
+        for group, about in zip(members, groups, strict=True)
+    ]
     _left_out(combined)
     return list(rows), combined
 
 
-def _one(group: list[Row], base: list[Row]) -> Row:
+def _shared(members: list[Row], group: Group) -> Row:
+    """Value of the group, and the facts that its runs do not share: ``mixed`` for the state, None for the others."""
+    row: Row = {"group": group.value}
+    if group.is_repeats:
+        return row
+    for name in SHARED:
+        if any(one[name] != members[0][name] for one in members):
+            row[name] = "mixed" if name == "state" else None
+    return row | {"leave_one_out": None}
+
+
+def _one(group: list[Row], base: list[Row], *, interval: bool) -> Row:
     runs = [{"run": row["run"], "name": row["name"]} for row in group]
     if len(group) == len(base) == 1:
         return group[0] | {"runs": runs, "spreads": {}}
-    spreads: dict[str, MeanAndRange] = {field: found for field in MEANS if (found := _mean(group, field))}
+    spreads: dict[str, MeanAndRange] = {field: found for field in MEANS if (found := _mean(group, field, interval))}
     changes = {field: spreads[field].mean if field in spreads else None for field in MEANS}
     changes |= {field: round(spreads[field].mean) for field in INTEGERS if field in spreads}
     if group is not base:
         changes |= dict.fromkeys((*MEMORY.values(), *RATIOS))
         for kind, field in MEMORY.items():
-            found = _ratio(group, base, f"peak_{kind}_bytes")
+            found = _ratio(group, base, f"peak_{kind}_bytes", interval)
             if found is not None and not (kind == "device" and _device_of(group) != _device_of(base)):
                 spreads[field] = MeanAndRange(found.n, 1 - found.mean, 1 - found.high, 1 - found.low, found.kind)
         for field, of in RATIOS.items():
-            found = _ratio(group, base, of)
+            found = _ratio(group, base, of, interval)
             if found is not None and (field != "wall_time_ratio" or all(row[field] is not None for row in group)):
                 spreads[field] = found
         changes |= {field: spreads[field].mean for field in (*MEMORY.values(), *RATIOS) if field in spreads}
@@ -78,14 +123,16 @@ def _one(group: list[Row], base: list[Row]) -> Row:
     )
 
 
-def _mean(group: list[Row], field: str) -> MeanAndRange | None:
+def _mean(group: list[Row], field: str, interval: bool) -> MeanAndRange | None:
     known = _known(group, field)
-    return mean_and_range(known) if known else None
+    return mean_and_range(known, interval=interval) if known else None
 
 
-def _ratio(group: list[Row], base: list[Row], field: str) -> MeanAndRange | None:
+def _ratio(group: list[Row], base: list[Row], field: str, interval: bool) -> MeanAndRange | None:
     own, other = _known(group, field), _known(base, field)
-    return mean_and_range_of_ratio(own, other) if own and other and all(own) and all(other) else None
+    if not (own and other and all(own) and all(other)):
+        return None
+    return mean_and_range_of_ratio(own, other, interval=interval)
 
 
 def _known(group: list[Row], field: str) -> list[float]:

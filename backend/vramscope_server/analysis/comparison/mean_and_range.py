@@ -53,16 +53,19 @@ def t_975(df: float) -> float:
     return float(np.interp(1 / df, [1 / one for one in reversed(_T_DF)], _T_975[::-1]))
 
 
-def mean_and_range(values: Sequence[float]) -> MeanAndRange:
-    """Mean and range of the values of at least one repeat."""
+def mean_and_range(values: Sequence[float], *, interval: bool = True) -> MeanAndRange:
+    """Mean and range of at least one value.
+
+    ``interval``: whether the values repeat one measurement. Only then an interval of the mean has a meaning.
+    """
     mean, n = fmean(values), len(values)
-    if n < MIN_VALUES:
+    if n < MIN_VALUES or not interval:
         return MeanAndRange(n, mean, min(values), max(values), "range")
     half = t_975(n - 1) * math.sqrt(variance(values) / n)
     return MeanAndRange(n, mean, mean - half, mean + half, "t95")
 
 
-def mean_and_range_of_ratio(values: Sequence[float], base: Sequence[float]) -> MeanAndRange:
+def mean_and_range_of_ratio(values: Sequence[float], base: Sequence[float], *, interval: bool = True) -> MeanAndRange:
     """Ratio of the mean of ``values`` to the mean of ``base``, and its range. No value of ``base`` may be zero.
 
     With three or more values on both sides the interval comes from the delta method, with Welch's degrees of freedom.
@@ -70,7 +73,7 @@ def mean_and_range_of_ratio(values: Sequence[float], base: Sequence[float]) -> M
     """
     ratio = fmean(values) / fmean(base)
     n = len(values)
-    if min(n, len(base)) < MIN_VALUES:
+    if min(n, len(base)) < MIN_VALUES or not interval:
         return MeanAndRange(n, ratio, min(values) / max(base), max(values) / min(base), "range")
     parts = [(variance(of) / len(of) / fmean(of) ** 2, len(of) - 1) for of in (values, base)]
     whole = sum(part for part, _ in parts)

@@ -48,7 +48,7 @@ def _own(run: Run) -> Row:
     return {
         "run": run["run_id"],
         "name": run["name"],
-        "techniques": None if run["techniques"] is None else [_chip(technique) for technique in run["techniques"]],
+        "techniques": None if run["techniques"] is None else [chip_of(technique) for technique in run["techniques"]],
         "peak_allocated_bytes": run["peak_allocated_bytes"],
         "peak_reserved_bytes": run["peak_reserved_bytes"],
         "peak_device_bytes": device,
@@ -87,7 +87,7 @@ def _loss(run: Run) -> Row:
     }
 
 
-def _chip(technique: Mapping[str, Any]) -> str:
+def chip_of(technique: Mapping[str, Any]) -> str:
     """Text of a technique as in the list of runs. Declared techniques that were not observed are marked."""
     return f"{technique['chip']}{' not seen' if technique['observed'] == '' else ''}"
 
