@@ -28,6 +28,11 @@ export function bytes(value) {
   return `${sign}${size.toFixed(digits)} ${UNITS[unit]}`;
 }
 
+/** Size to the byte, for a tooltip: "4 348 654 387 bytes". */
+export function exactBytes(value) {
+  return isKnown(value) ? `${count(value)} ${Math.round(value) === 1 ? "byte" : "bytes"}` : UNKNOWN;
+}
+
 /** Growth per step: 2.41 MiB/step. */
 export function perStep(value, per = "step") {
   return isKnown(value) ? `${bytes(value)}/${per}` : UNKNOWN;
@@ -44,6 +49,13 @@ export function signedPercent(fraction, digits = 1) {
   const text = Math.abs(fraction * 100).toFixed(digits);
   if (Number(text) === 0) return `±${text} %`;
   return `${fraction < 0 ? "−" : "+"}${text} %`;
+}
+
+/** Change in words: −0.451 -> "45.1 % smaller", 0.03 -> "3.0 % larger", nothing -> "equal". */
+export function changeWords(change, [less, more] = ["smaller", "larger"], digits = 1) {
+  if (!isKnown(change)) return UNKNOWN;
+  const text = Math.abs(change * 100).toFixed(digits);
+  return Number(text) === 0 ? "equal" : `${text} % ${change < 0 ? less : more}`;
 }
 
 /** Short time: 412 ms, 1.23 s, 31 µs. */

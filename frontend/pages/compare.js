@@ -1,35 +1,29 @@
 /** Compare page: savings of runs against a baseline, their cost in time, and other differences. */
 
 import { api } from "vramscope/api.js";
-import { chart, loadPlotly } from "vramscope/chart.js";
-import { copyButton, download, fill, h } from "vramscope/dom.js";
-import { count } from "vramscope/format.js";
+import { loadPlotly } from "vramscope/chart.js";
+import { fill, h } from "vramscope/dom.js";
 import { onAction } from "vramscope/keys.js";
 import { subscribe } from "vramscope/live.js";
-import { addressNote, anything, isNumber, oneOf } from "vramscope/parts/address.js";
-import { comparability, compareTable, hasRepeats } from "vramscope/parts/compare_table.js";
+import { addressNote } from "vramscope/parts/address.js";
+import { EACH, RULES, readComparison } from "vramscope/parts/compare_address.js";
+import { CompareBar } from "vramscope/parts/compare_bar.js";
+import { CompareCharts } from "vramscope/parts/compare_charts.js";
+import { hasGroups } from "vramscope/parts/compare_columns.js";
+import { comparability, compareTable } from "vramscope/parts/compare_table.js";
 import { compareVerdict } from "vramscope/parts/compare_verdict.js";
-import { SettingDifferences } from "vramscope/parts/setting_differences.js";
-import { lossScale } from "vramscope/parts/loss_scale.js";
+import { LineDifference } from "vramscope/parts/line_difference.js";
 import { Predictions } from "vramscope/parts/predictions.js";
 import { RunPicker } from "vramscope/parts/run_picker.js";
-import { problemBanner } from "vramscope/parts/ui.js";
-import { LineDifference } from "vramscope/parts/line_difference.js";
+import { SettingDifferences, settingName } from "vramscope/parts/setting_differences.js";
 import { TechniquePredictions } from "vramscope/parts/technique_predictions.js";
-import { setQuery, store } from "vramscope/store.js";
+import { problemBanner } from "vramscope/parts/ui.js";
+import { setQuery } from "vramscope/store.js";
 
-const MOST_RUNS = 50; // same limit as api/compare.py
 const COLOURS = 7; // same number as figures/peaks_over_steps.py
-
-const CHARTS = [
-  { name: "peaks_over_steps", title: "Peak allocated of each step", wide: true },
-  { name: "peaks_side_by_side", title: "At the highest peak" },
-  { name: "memory_against_time", title: "Memory against time" },
-  { name: "loss_over_steps", title: "Loss", wide: true, only: (row) => row.loss_source, scale: lossScale },
-];
+const REFRESH_MS = 4_000;
 
 class ComparePage {
-  charts = new Map();
   stops = [];
 
   constructor(root) {
@@ -37,10 +31,10 @@ class ComparePage {
     document.title = "Compare · vramscope";
     loadPlotly().catch(() => {});
     this.build();
-    this.view = this.readView();
+    this.view = readComparison();
     this.load();
     this.stops.push(
-      onAction("export", () => this.exportCsv()),
+      onAction("export", () => this.bar.exportCsv()),
       onAction("axis", () => setQuery({ x: this.view.x === "time" ? null : "time", from: null, to: null })),
       onAction("escape", () => setQuery({ from: null, to: null })),
       onAction("follow", () => setQuery({ from: null, to: null, paused: null })),
@@ -51,116 +45,57 @@ class ComparePage {
     for (const stop of this.stops) stop();
     this.stopLive?.();
     this.request?.abort();
-    this.predictions.close();
-    this.techniquePredictions.close();
-    this.sites.close();
-    clearTimeout(this.zooming);
     clearTimeout(this.refreshTimer);
-    this.picker.close();
-  }
-
-  readView() {
-    const { runs = "", base = "", x, from, to, diff, sites = null, find = "", loss, repeats } = store.get().query;
-    const ids = [
-      ...new Set(
-        runs
-          .split(",")
-          .map((id) => id.trim())
-          .filter(Boolean),
-      ),
-    ].slice(0, MOST_RUNS);
-    const numberOf = (text) => (text && Number.isFinite(Number(text)) ? Number(text) : null);
-    return {
-      runs: ids,
-      base: ids.includes(base) ? base : base || ids[0] || null,
-      x: x === "time" ? "time" : "step",
-      from: numberOf(from),
-      to: numberOf(to),
-      all: diff === "all",
-      sites,
-      find,
-      loss,
-      each: repeats === "each",
-    };
+    for (const part of [this.charts, this.predictions, this.techniquePredictions, this.sites, this.picker])
+      part.close();
   }
 
   build() {
     this.trouble = h("div");
-    this.address = addressNote({
-      runs: anything,
-      base: anything,
-      x: oneOf("time", "step"),
-      from: isNumber,
-      to: isNumber,
-      diff: oneOf("all"),
-      sites: anything,
-      find: anything,
-      loss: oneOf("log", "linear"),
-      repeats: oneOf("each"),
-    });
-    this.stops.push(this.address.stop);
-    this.picker = new RunPicker({
-      colourOf: (position) => this.colourOf(position),
-      onRuns: (runs) => this.setRuns(runs),
-    });
+    const address = addressNote(RULES);
+    this.stops.push(address.stop);
+    this.picker = new RunPicker({ colourOf, onRuns: (runs) => this.setRuns(runs) });
     this.warnings = h("div");
-    this.table = h("section", { class: "card compared", hidden: true });
-    this.grid = h("div", { class: "charts", hidden: true });
+    this.bar = new CompareBar((error) => fill(this.trouble, problemBanner(error)));
+    this.notes = h("span", { class: "muted" });
+    this.rows = h("div");
+    this.table = h(
+      "section",
+      { class: "card compared", hidden: true },
+      h(
+        "header",
+        {},
+        h("h2", {}, "Against the baseline"),
+        this.notes,
+        h("span", { class: "spring" }),
+        this.bar.element,
+      ),
+      this.rows,
+    );
     this.settings = new SettingDifferences();
     this.nothing = h("div");
-    for (const spec of CHARTS) {
-      const element = chart({
-        title: spec.title,
-        file: `compare-${spec.name}`,
-        load: (signal) =>
-          api.compareFigure(
-            spec.name,
-            {
-              runs: this.ordered().join(","),
-              base: this.view.base,
-              x: this.view.x,
-              ...(spec.wide ? { from: this.view.from, to: this.view.to } : {}),
-            },
-            signal,
-          ),
-        live: null,
-        scale: spec.scale,
-        view: () => (spec.wide ? { from: this.view.from, to: this.view.to } : {}),
-        onZoom: spec.wide
-          ? (range) =>
-              setQuery(
-                range
-                  ? { from: Number(Math.max(0, range.from).toFixed(2)), to: Number(range.to.toFixed(2)) }
-                  : { from: null, to: null },
-              )
-          : null,
-      });
-      if (spec.wide) element.classList.add("wide");
-      element.dataset.figure = spec.name;
-      this.charts.set(spec.name, element);
-    }
+    this.charts = new CompareCharts(
+      () => this.view,
+      () => this.ordered(),
+    );
     this.predictions = new Predictions();
     this.techniquePredictions = new TechniquePredictions();
     this.sites = new LineDifference();
-    this.axis = h("div", { class: "view-bar" });
-    this.grid.append(...this.charts.values());
     fill(
       this.root,
       h("div", { class: "page-head" }, h("h1", {}, "Compare")),
-      this.address.element,
+      address.element,
       this.trouble,
       this.picker.element,
       this.warnings,
       this.nothing,
       this.table,
+      this.settings.element,
       this.techniquePredictions.element,
       this.predictions.element,
-      this.axis,
-      this.grid,
+      ...this.charts.parts,
       ...this.sites.parts,
-      this.settings.element,
     );
-    this.table.style.marginBottom = "14px";
   }
 
   /** Run ids with the baseline first. Figures draw the first run with a thick line. */
@@ -171,22 +106,24 @@ class ComparePage {
 
   update() {
     const before = this.view;
-    this.view = this.readView();
+    this.view = readComparison();
     if (JSON.stringify(before) === JSON.stringify(this.view)) return;
-    const same = before.runs.join() === this.view.runs.join() && before.base === this.view.base;
-    if (!same) {
-      this.load();
-      return;
-    }
-    this.draw();
-    if (before.loss !== this.view.loss) this.charts.get("loss_over_steps").redraw();
-    if (before.x !== this.view.x || before.from !== this.view.from || before.to !== this.view.to) {
-      clearTimeout(this.zooming);
-      this.zooming = setTimeout(() => CHARTS.forEach((spec) => spec.wide && this.charts.get(spec.name).reload()), 150);
+    const same = (name) => JSON.stringify(before[name]) === JSON.stringify(this.view[name]);
+    if (!same("runs") || !same("base")) this.load();
+    else if (!same("group")) this.load({ charts: false });
+    else {
+      this.draw();
+      this.charts.update(before, this.view);
     }
   }
 
-  async load() {
+  ask(signal) {
+    const { base, group } = this.view;
+    const query = { runs: this.ordered().join(","), base, group: group === EACH ? null : group || null };
+    return api.compare(query, signal);
+  }
+
+  async load({ charts = true } = {}) {
     this.request?.abort();
     const request = (this.request = new AbortController());
     this.picker.draw(this.answer?.rows ?? [], this.ordered());
@@ -196,12 +133,12 @@ class ComparePage {
       return;
     }
     try {
-      const answer = await api.compare({ runs: this.ordered().join(","), base: this.view.base }, request.signal);
+      const answer = await this.ask(request.signal);
       if (this.request !== request) return;
       fill(this.trouble);
       this.answer = answer;
       this.draw();
-      for (const element of this.charts.values()) element.reload();
+      if (charts) this.charts.reload();
       this.watch();
     } catch (error) {
       if (error.name === "AbortError" || error.status === 401) return;
@@ -226,31 +163,21 @@ class ComparePage {
       this.refreshTimer = null;
       if (document.hidden) return;
       try {
-        this.answer = await api.compare({ runs: this.ordered().join(","), base: this.view.base });
+        this.answer = await this.ask();
         this.draw();
-        for (const element of this.charts.values()) if (!element.request) element.reload();
+        this.charts.reload({ idle: true });
       } catch {
         // retried at the next event
       }
-    }, 4_000);
+    }, REFRESH_MS);
   }
 
   draw() {
-    const rows = this.answer?.rows ?? [];
-    const some = rows.length > 0;
-    this.table.hidden = this.grid.hidden = !some;
-    for (const spec of CHARTS) this.charts.get(spec.name).hidden = Boolean(spec.only && !rows.some(spec.only));
-    this.picker.draw(this.answer?.rows ?? [], this.ordered());
-    fill(
-      this.nothing,
-      this.view.runs.length === 0 &&
-        h(
-          "section",
-          { class: "card empty" },
-          h("h2", {}, "No runs chosen"),
-          h("p", {}, "Search above, or select runs in the ", h("a", { href: "/runs" }, "list of runs"), "."),
-        ),
-    );
+    const { rows = [], settings = [] } = this.answer ?? {};
+    const { all, find, sites, runs } = this.view;
+    this.table.hidden = rows.length === 0;
+    this.picker.draw(rows, this.ordered());
+    fill(this.nothing, runs.length === 0 && nothingChosen());
     const shown = this.tableRows();
     const weak = comparability(shown);
     fill(
@@ -264,135 +191,58 @@ class ComparePage {
           h("span", {}, weak),
         ),
     );
-    if (some) this.drawTable(shown);
+    if (rows.length > 0) this.drawTable(shown);
+    this.settings.draw(settings, rows, { all, find, colourOf });
     this.predictions.show(rows);
     this.techniquePredictions.show(rows);
-    this.sites.show(rows, this.view.sites);
-    this.drawAxis(some);
-    this.settings.draw(this.answer?.settings ?? [], rows, {
-      all: this.view.all,
-      find: this.view.find,
-      colourOf: (position) => this.colourOf(position),
-    });
+    this.charts.draw(rows);
+    this.sites.show(rows, sites);
   }
 
-  /** Rows of the table: one for each configuration (repeats grouped), or one for each run. */
+  /** Rows of the table: one for each group, or one for each run. */
   tableRows() {
     const { rows = [], together = rows } = this.answer ?? {};
-    return this.view.each ? rows : together;
-  }
-
-  drawAxis(some) {
-    const { x, from, to } = this.view;
-    const press = (label, value) =>
-      h(
-        "button",
-        {
-          type: "button",
-          "aria-pressed": String(x === value),
-          onclick: () => setQuery({ x: value === "step" ? null : value, from: null, to: null }),
-        },
-        label,
-      );
-    fill(
-      this.axis,
-      some && [
-        h("span", { class: "spring" }),
-        from !== null &&
-          h(
-            "button",
-            { class: "chip zoom-chip", type: "button", onclick: () => setQuery({ from: null, to: null }) },
-            `${x === "step" ? "steps " : ""}${count(from)} – ${count(to)}${x === "time" ? " s" : ""}  ✕`,
-          ),
-        h(
-          "div",
-          { class: "segmented", role: "group", "aria-label": "Axis" },
-          press("Steps", "step"),
-          press("Time", "time"),
-        ),
-      ],
-    );
-  }
-
-  colourOf(position) {
-    return position === 0 ? "var(--role-baseline)" : `var(--role-run-${(position - 1) % COLOURS})`;
-  }
-
-  setRuns(runs) {
-    setQuery({
-      runs: runs.join(","),
-      base: runs.includes(this.view.base) ? this.view.base : null,
-      from: null,
-      to: null,
-    });
+    const { group } = this.view;
+    if (group === EACH) return rows;
+    return together.map((row) => (row.group === null ? row : { ...row, title: `${settingName(group)} = ${row.group}` }));
   }
 
   drawTable(rows) {
-    const repeated = hasRepeats(this.answer.together ?? []);
-    const { each } = this.view;
-    const press = (label, value) =>
-      h(
-        "button",
-        {
-          type: "button",
-          "aria-pressed": String(each === value),
-          onclick: () => setQuery({ repeats: value ? "each" : null }),
-        },
-        label,
-      );
-    const position = new Map(this.answer.rows.map((row, i) => [row.run, i]));
-    fill(
-      this.table,
-      h(
-        "header",
-        {},
-        h("h2", {}, "Against the baseline"),
-        h(
-          "span",
-          { class: "muted" },
-          `peaks in MiB; change: difference to the baseline’s peak in the column before${rows.some((row) => row.emulated) ? "; emulated GPU: timing is not meaningful" : ""}${hasRepeats(rows) ? "; repeats: means" : ""}`,
-        ),
-        h("span", { class: "spring" }),
-        repeated &&
-          h(
-            "div",
-            { class: "segmented", role: "group", "aria-label": "Repeats" },
-            press("Group repeats", false),
-            press("Every run", true),
-          ),
-        copyButton("Copy link", () => this.permanentLink(), {
-          title: "Contains run ids. Stays valid when runs are renamed.",
-        }),
-        copyButton("Copy Markdown", () => api.compareTable(this.tableQuery("markdown"))),
-        copyButton("Copy LaTeX", () => api.compareTable(this.tableQuery("latex"))),
-        h("button", { class: "button small", type: "button", onclick: () => this.exportCsv() }, "CSV"),
-      ),
-      compareTable(rows, (run) => this.colourOf(position.get(run))),
-    );
+    const { sort, descending } = this.view;
+    const position = new Map(this.answer.rows.map((row, at) => [row.run, at]));
+    const pressed = this.rows.contains(document.activeElement) && document.activeElement.dataset.sort;
+    const open = new Set([...this.rows.querySelectorAll("details[open]")].map((one) => one.closest("tr").dataset.run));
+    const notes = [
+      rows.some((row) => row.emulated) && "emulated GPU: timing is not meaningful",
+      hasGroups(rows) && "groups: mean and range",
+    ].filter(Boolean);
+    this.notes.textContent = notes.join("; ");
+    const columns = this.bar.draw(this.answer, rows, this.view);
+    fill(this.rows, compareTable(rows, { columns, sort, descending, colourOf: (run) => colourOf(position.get(run)) }));
+    for (const members of this.rows.querySelectorAll("details"))
+      members.open = open.has(members.closest("tr").dataset.run);
+    if (pressed) [...this.rows.querySelectorAll("[data-sort]")].find((one) => one.dataset.sort === pressed)?.focus();
   }
 
-  /** Query of an exported table. It uses ids, because a name refers to the newest run of that name. */
-  tableQuery(format) {
-    const ids = this.answer.rows.map((row) => row.run);
-    return { runs: ids.join(","), base: ids[0], format, repeats: this.view.each ? "each" : null };
+  setRuns(runs) {
+    const base = runs.includes(this.view.base) ? this.view.base : null;
+    setQuery({ runs: runs.join(","), base, from: null, to: null });
   }
+}
 
-  permanentLink() {
-    const { runs, base } = this.tableQuery("");
-    const link = new URL("/compare", location.origin);
-    for (const [name, value] of Object.entries({ ...store.get().query, runs, base }))
-      link.searchParams.set(name, value);
-    return link.href.replaceAll("%2C", ",");
-  }
+/** Colour of the run at a position; 0 is the baseline. Only the first runs have their own. */
+function colourOf(position) {
+  if (position === 0) return "var(--role-baseline)";
+  return position <= COLOURS ? `var(--role-run-${position - 1})` : "var(--role-unknown)";
+}
 
-  async exportCsv() {
-    if (!this.answer) return;
-    try {
-      download("vramscope-compare.csv", await api.compareTable(this.tableQuery("csv")), "text/csv");
-    } catch (error) {
-      fill(this.trouble, problemBanner(error));
-    }
-  }
+function nothingChosen() {
+  return h(
+    "section",
+    { class: "card empty" },
+    h("h2", {}, "No runs chosen"),
+    h("p", {}, "Search above, or select runs in the ", h("a", { href: "/runs" }, "list of runs"), "."),
+  );
 }
 
 export const open = (root) => new ComparePage(root);

@@ -4,7 +4,8 @@
  */
 
 import { h } from "vramscope/dom.js";
-import { bytes, isKnown, percent, ratio } from "vramscope/format.js";
+import { bytes, changeWords, isKnown, percent } from "vramscope/format.js";
+import { rowName } from "vramscope/parts/compare_table.js";
 
 const NOTHING = 0.005; // smaller fractions are no saving
 
@@ -27,7 +28,7 @@ export function compareVerdict(rows) {
         h(
           "strong",
           {},
-          `${best.name} needs the least memory: ${percent(best.saved_fraction, 0)} less than ${base.name}.`,
+          `${rowName(best)} needs the least memory: ${percent(best.saved_fraction, 0)} less than ${rowName(base)}.`,
         ),
         `${bytes(best.peak_allocated_bytes)} peak allocated instead of ${bytes(base.peak_allocated_bytes)}${inTime(best, base)}.`,
       ]
@@ -35,7 +36,7 @@ export function compareVerdict(rows) {
         h(
           "strong",
           {},
-          `No run needs less than ${base.name}${chance ? ` by more than ${n > 1 ? "its repeats" : "repeats"} differ` : ""}.`,
+          `No run needs less than ${rowName(base)}${chance ? ` by more than ${n > 1 ? "the runs of a row" : "repeats"} differ` : ""}.`,
         ),
         `${bytes(base.peak_allocated_bytes)} peak allocated.`,
       ];
@@ -51,5 +52,7 @@ export function compareVerdict(rows) {
 
 function inTime(best, base) {
   if (!isKnown(best.step_time_ratio) || best.emulated || base.emulated) return "";
-  return `, at ${ratio(best.step_time_ratio)} its step time`;
+  const change = best.step_time_ratio - 1;
+  if (Math.abs(change) < NOTHING) return ", in the same step time";
+  return `, ${changeWords(change, ["faster", "slower"], 0)} per step`;
 }

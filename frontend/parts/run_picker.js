@@ -7,6 +7,7 @@ import { setQuery } from "vramscope/store.js";
 
 const MOST_OFFERED = 20;
 const TYPING_MS = 150;
+const FEW = 8; // more chips would push the comparison off the screen
 
 const label = (row) => `${row.name} (${row.run_id.slice(0, 8)})`;
 
@@ -17,6 +18,7 @@ const label = (row) => `${row.name} (${row.run_id.slice(0, 8)})`;
  */
 export class RunPicker {
   runs = []; // ids, the baseline first
+  all = false; // whether all chips are shown
   found = []; // rows of the runs list that match what was typed
 
   constructor({ colourOf, onRuns }) {
@@ -47,12 +49,25 @@ export class RunPicker {
 
   /** Draws the chips. `rows` are those of the comparison. Until they arrive, a chip shows the id. */
   draw(rows, runs) {
-    this.runs = runs;
+    Object.assign(this, { rows, runs });
+    const shown = this.all ? runs : runs.slice(0, FEW);
     const rowOf = (run) => rows.find((row) => row.run === run || row.name === run);
     fill(
       this.chips,
-      runs.map((run, position) => this.chip(run, rowOf(run)?.name ?? run, position)),
+      shown.map((run, position) => this.chip(run, rowOf(run)?.name ?? run, position)),
+      runs.length > FEW &&
+        h(
+          "button",
+          { class: "button small", type: "button", "aria-expanded": String(this.all), onclick: () => this.toggle() },
+          this.all ? "Show fewer" : `Show all ${runs.length} runs`,
+        ),
     );
+  }
+
+  toggle() {
+    this.all = !this.all;
+    this.draw(this.rows, this.runs);
+    this.chips.lastElementChild.focus();
   }
 
   chip(run, name, position) {

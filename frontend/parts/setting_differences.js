@@ -8,10 +8,14 @@ import { bytes } from "vramscope/format.js";
 import { setQuery } from "vramscope/store.js";
 
 const GROUPS = [
+  ["Run", (name) => ["project", "tags", "techniques"].includes(name)],
   ["Configuration", (name) => name.startsWith("config.")],
   ["Allocator", (name) => name === "allocator_settings"],
   ["Environment", () => true],
 ];
+
+const MANY_RUNS = 8; // more columns than this cannot be read side by side
+const MOST_VALUES = 12;
 
 const same = (a, b) => JSON.stringify(a ?? null) === JSON.stringify(b ?? null);
 const differs = ({ values }) => values.some((value) => !same(value, values[0]));
@@ -65,15 +69,18 @@ export class SettingDifferences {
     this.every.setAttribute("aria-pressed", String(all));
     this.status.textContent = find ? `${shown.length} of ${kind.length} found` : "";
     const none = find ? "No matching setting." : "All settings are equal.";
-    const head = rows.map((row, position) =>
+    const many = rows.length > MANY_RUNS;
+    const columns = many ? 1 : rows.length;
+    const lineOf = many ? (setting) => valuesLine(setting, rows) : settingLine;
+    const name = (row, position) =>
       h(
         "th",
         { scope: "col" },
         h("span", { class: "swatch marker", style: { "--swatch": colourOf(position) } }),
         " ",
         row.name,
-      ),
-    );
+      );
+    const head = many ? h("th", { scope: "col" }, "Values, and how many runs have them") : rows.map(name);
     fill(
       this.body,
       shown.length === 0
@@ -90,7 +97,7 @@ export class SettingDifferences {
               "table",
               { class: "plain differences" },
               h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Setting"), head)),
-              grouped(shown).map((group) => body(group, rows.length)),
+              grouped(shown).map((group) => body(group, columns, lineOf)),
             ),
           ),
     );
@@ -106,43 +113,64 @@ function grouped(settings) {
   }).filter(([, own]) => own.length);
 }
 
-function body([title, settings], runs) {
-  const line = ({ name, values }) =>
-    h(
-      "tr",
-      {},
-      h("th", { scope: "row" }, nameText(name)),
-      values.map((value, i) =>
-        h(
-          "td",
-          {
-            class:
-              [i && !same(value, values[0]) ? "differs" : "", value === null || value === "" ? "muted" : ""]
-                .join(" ")
-                .trim() || null,
-          },
-          settingText(name, value),
-        ),
-      ),
-    );
+function body([title, settings], columns, lineOf) {
   return h(
     "tbody",
     {},
-    h("tr", { class: "group" }, h("th", { colspan: runs + 1, scope: "rowgroup" }, title)),
-    settings.map(line),
+    h("tr", { class: "group" }, h("th", { colspan: columns + 1, scope: "rowgroup" }, title)),
+    settings.map(lineOf),
   );
 }
 
-const nameText = (name) =>
+/** A value in each run. Those that differ from the baseline's are marked. */
+function settingLine({ name, values }) {
+  const kind = (value, at) =>
+    [at && !same(value, values[0]) ? "differs" : "", value === null || value === "" ? "muted" : ""].join(" ").trim();
+  return h(
+    "tr",
+    {},
+    h("th", { scope: "row" }, settingName(name)),
+    values.map((value, at) => h("td", { class: kind(value, at) || null }, settingText(name, value))),
+  );
+}
+
+/** Each value with the number of its runs, the baseline's value first. */
+function valuesLine({ name, values }, rows) {
+  const owners = new Map();
+  values.forEach((value, at) => {
+    const text = settingText(name, value);
+    owners.set(text, [...(owners.get(text) ?? []), rows[at].name]);
+  });
+  const shown = [...owners].slice(0, MOST_VALUES);
+  const left = owners.size - shown.length;
+  return h(
+    "tr",
+    {},
+    h("th", { scope: "row" }, settingName(name)),
+    h(
+      "td",
+      { class: "values" },
+      shown.map(([text, names]) =>
+        h("span", { class: "chip", title: names.join(", ") }, text, h("span", { class: "muted" }, ` ${names.length}`)),
+      ),
+      left > 0 && h("span", { class: "muted" }, `${left} more`),
+    ),
+  );
+}
+
+/** Name of a setting for readers. */
+export const settingName = (name) =>
   name.startsWith("config.")
     ? name.slice("config.".length)
     : name === "capacity_bytes"
       ? "capacity"
       : name.replaceAll("_", " ");
 
-function settingText(name, value) {
+/** Value of a setting for readers. */
+export function settingText(name, value) {
   if (value === undefined || value === null) return name.startsWith("config.") ? "not set" : "unknown";
   if (value === "") return name === "allocator_settings" ? "defaults" : "empty";
   if (name === "capacity_bytes") return bytes(value);
+  if (Array.isArray(value)) return value.join(", ") || "none";
   return typeof value === "string" ? value : JSON.stringify(value);
 }

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "backend"))
+sys.path.append(str(Path(__file__).parents[1] / "backend"))
 
 import httpx
 import sender
@@ -179,11 +179,11 @@ def pictures(
         for width in chosen.width or WIDTHS:
             page = browser.new_page(viewport={"width": width, "height": WIDTHS[width]})
             page.goto(shown.server.url + address)
-            page.wait_for_timeout(1500)
-            height = min(page.evaluate("document.documentElement.scrollHeight"), TALLEST)
-            page.set_viewport_size({"width": width, "height": max(height, WIDTHS[width])})  # draws all charts
-            page.wait_for_timeout(1500)
-            eventually(lambda one=page: one.evaluate(SETTLED), 300, page_name)
+            for _ in range(3):  # a chart that comes into sight is drawn, and makes the page longer
+                page.wait_for_timeout(1200)
+                height = min(page.evaluate("document.documentElement.scrollHeight"), TALLEST)
+                page.set_viewport_size({"width": width, "height": max(height, WIDTHS[width])})
+                eventually(lambda one=page: one.evaluate(SETTLED), 300, page_name)
             for theme in chosen.theme or THEMES:
                 page.emulate_media(color_scheme=theme)
                 page.wait_for_timeout(300)

@@ -1,7 +1,5 @@
 """Runs side by side."""
 
-# ruff: noqa: RUF001  the signs are those of the pages
-
 from __future__ import annotations
 
 import dataclasses
@@ -26,14 +24,14 @@ def test_table_charts_and_differences(page: Any, server: Any) -> None:
     rows = table.locator("tbody tr")
     assert rows.count() == 3
     assert "baseline" in rows.nth(0).inner_text()
-    assert re.search(r"−\d\d\.\d %", rows.nth(1).inner_text())
-    assert re.search(r"×1\.\d\d", rows.nth(1).inner_text()), "checkpointing takes longer"
-    assert re.search(r"×0\.\d\d", rows.nth(2).inner_text())
+    assert re.search(r"\d\d\.\d % smaller", rows.nth(1).inner_text())
+    assert re.search(r"\d\d\.\d % slower", rows.nth(1).inner_text()), "checkpointing takes longer"
+    assert re.search(r"\d\d\.\d % faster", rows.nth(2).inner_text())
+    size = rows.nth(1).get_by_text(re.compile(r"^\d\d\.\d GiB$")).first
+    assert re.fullmatch(r"[\d\u202f]{14} bytes", size.get_attribute("title")), "to the byte on hover"
     verdict = page.locator("[data-verdict]").inner_text()
     assert re.search(r"bf16-checkpointing needs the least memory: \d\d % less than baseline-fp32", verdict), verdict
-    assert re.search(r"\d\d\.\d GiB peak allocated instead of \d\d\.\d GiB, at ×1\.\d\d its step time", verdict), (
-        verdict
-    )
+    assert re.search(r"\d\d\.\d GiB peak allocated instead of \d\d\.\d GiB, \d\d % slower per step", verdict), verdict
     overlay = drawn(page, "peaks_over_steps")
     widths = overlay.evaluate("(chart) => chart.plot.data.map((trace) => trace.line.width)")
     assert widths[0] > max(widths[1:])
@@ -98,7 +96,7 @@ def test_another_baseline_is_in_the_url_and_turns_the_table(page: Any, server: A
     page.locator(".picked").nth(2).get_by_role("button", name="set baseline").click()
     eventually(lambda: query(page).get("base") == sender.BF16.run)
     eventually(lambda: "bf16" in page.locator(".compare-table tbody tr").first.inner_text())
-    assert re.search(r"\+\d\d\.\d %", page.locator(".compare-table").inner_text())
+    assert re.search(r"\d\d\.\d % larger", page.locator(".compare-table").inner_text())
 
 
 def test_runs_are_added_and_taken_out(page: Any, server: Any) -> None:
@@ -117,6 +115,7 @@ def test_runs_are_added_and_taken_out(page: Any, server: Any) -> None:
 def test_copies_as_markdown_and_csv(page: Any, server: Any) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto(f"{server.url}/compare?runs={RUNS}")
+    page.locator(".compare-exports summary").click()
     page.get_by_role("button", name="Copy Markdown").click()
     page.get_by_role("button", name="Copied").wait_for()
     text = page.evaluate("navigator.clipboard.readText()")
@@ -128,6 +127,7 @@ def test_copies_as_markdown_and_csv(page: Any, server: Any) -> None:
     eventually(
         lambda: page.evaluate("navigator.clipboard.readText()").endswith(f"runs={RUNS}&base={sender.BASELINE.run}")
     )
+    page.locator(".compare-exports summary").click()
     with page.expect_download() as downloading:
         page.locator(".card").get_by_role("button", name="CSV", exact=True).click()
     lines = downloading.value.path().read_text().splitlines()
@@ -229,12 +229,15 @@ def test_seeds_are_one_row_with_means_and_intervals_and_come_apart_on_demand(pag
     table.wait_for()
     rows = table.locator("tbody tr")
     assert rows.count() == 2
-    heads = [head.lower() for head in table.locator("thead th").all_inner_texts()]
+    heads = [" ".join(head.lower().split()) for head in table.locator("thead th").all_inner_texts()]
+    rows.first.locator("summary").click()
     base, other = ([cell.inner_text() for cell in row.locator("th, td").all()] for row in rows.all())
     assert (base[heads.index("n")], other[heads.index("n")]) == ("3", "2")
     assert all(f"seed {seed}" in base[0] for seed in (1, 2, 3)), "each can be opened"
-    assert re.search(r"± [\d\u202f.]+$", base[heads.index("allocated")])
-    assert re.search(r"−\d+\.\d % to −\d+\.\d %$", other[heads.index("change")])
+    assert re.search(r"± [\d.]+ [MG]iB$", base[heads.index("peak allocated")])
+    change = other[heads.index("change of peak allocated")]
+    assert re.search(r"\d+\.\d % to \d+\.\d % smaller$", change), change
+    page.locator(".compare-exports summary").click()
     page.get_by_role("button", name="Copy Markdown").click()
     page.get_by_role("button", name="Copied").wait_for()
     assert "| n |" in page.evaluate("navigator.clipboard.readText()")
@@ -243,9 +246,16 @@ def test_seeds_are_one_row_with_means_and_intervals_and_come_apart_on_demand(pag
         "(all) => all.map((one) => one.style.getPropertyValue('--swatch'))"
     )
     assert len(set(swatches)) == 3, "the charts show each run in its colour"
-    page.get_by_role("button", name="Every run").click()
+    groups = page.get_by_label("Group by")
+    groups.select_option("each")
     eventually(lambda: rows.count() == 5)
-    assert query(page)["repeats"] == "each" and table.locator("[data-spread]").count() == 0
+    assert query(page)["group"] == "each" and table.locator("[data-spread]").count() == 0
+    groups.select_option("config.seed")
+    eventually(lambda: rows.count() == 3)
+    first = rows.first.inner_text()
+    assert re.search(r"1.*GiB to .*GiB", first, re.DOTALL), "lowest to highest of two configurations"
+    groups.select_option("each")
+    eventually(lambda: rows.count() == 5)
     page.reload()
     eventually(lambda: rows.count() == 5)
     for width in (1440, 400):
@@ -253,3 +263,60 @@ def test_seeds_are_one_row_with_means_and_intervals_and_come_apart_on_demand(pag
         page.goto(f"{server.url}/compare?runs={','.join(runs)}")
         eventually(lambda: rows.count() == 2)
         assert_legible(page)
+
+
+def test_columns_are_chosen_and_rows_sorted_below_the_baseline(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/compare?runs={RUNS}")
+    table = page.locator(".compare-table")
+    table.wait_for()
+    heads = [" ".join(head.lower().split()) for head in table.locator("thead th").all_inner_texts()]
+    assert heads[1:3] == ["dtype", "gradient_checkpointing"], "what differs comes first"
+    assert "steps" not in heads
+    page.locator(".compare-columns summary").click()
+    page.locator(".compare-columns").get_by_label("Steps", exact=True).check()
+    eventually(lambda: "Steps" in table.locator("thead th").all_inner_texts())
+    assert page.locator(".compare-columns").get_by_label("Steps", exact=True).is_checked()
+    page.locator(".compare-columns").get_by_label("dtype").uncheck()
+    eventually(lambda: "dtype" not in table.locator("thead th").all_inner_texts())
+    assert "steps" in query(page)["columns"] and "config.dtype" not in query(page)["columns"]
+    page.get_by_role("button", name="Standard columns").click()
+    eventually(lambda: "dtype" in table.locator("thead th").all_inner_texts())
+    page.keyboard.press("Escape")
+
+    def order() -> list[str]:
+        return [str(row.get_attribute("data-run")) for row in table.locator("tbody tr").all()]
+
+    head = table.locator("thead th", has_text="Step time").first
+    head.get_by_role("button").click()
+    eventually(lambda: head.get_attribute("aria-sort") == "ascending")
+    assert order() == [sender.BASELINE.run, sender.BF16.run, sender.CHECKPOINTING.run]
+    assert head.get_by_role("button").evaluate("(button) => button === document.activeElement")
+    head.get_by_role("button").click()
+    eventually(lambda: order() == [sender.BASELINE.run, sender.CHECKPOINTING.run, sender.BF16.run])
+    page.reload()
+    eventually(lambda: head.get_attribute("aria-sort") == "descending")
+
+
+def test_many_runs_stay_readable(page: Any, own_server: Any) -> None:
+    """Chips fold, only some runs have a colour, and settings list their values instead of a column for each run."""
+    server = own_server()
+    sender.thousand(server.url, runs=20)
+    runs = ",".join(f"5eeb{number:012x}" for number in range(20))
+    page.goto(f"{server.url}/compare?runs={runs}&group=each")
+    eventually(lambda: page.locator(".compare-table tbody tr").count() == 20)
+    assert page.locator(".picked").count() == 8
+    page.get_by_role("button", name="Show all 20 runs").click()
+    eventually(lambda: page.locator(".picked").count() == 20)
+    colours = page.locator(".compare-table .swatch").evaluate_all(
+        "(all) => all.map((one) => one.style.getPropertyValue('--swatch'))"
+    )
+    assert len(set(colours[:8])) == 8 and set(colours[8:]) == {"var(--role-unknown)"}
+    overlay = drawn(page, "peaks_over_steps")
+    assert overlay.locator(".legend tbody tr").count() == 8
+    assert "12 further runs are grey" in overlay.inner_text()
+    tags = page.locator(".differences tr", has_text="tags")
+    assert re.search(r"lr0\s*4", tags.inner_text())
+    page.get_by_label("Group by").select_option("device")
+    eventually(lambda: page.locator(".compare-table tbody tr").count() == 3)
+    assert "NVIDIA H100 80GB HBM3" in page.locator(".compare-table tbody tr").first.inner_text()
+    assert_legible(page)

@@ -8,7 +8,7 @@ from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures.drawing import COUNT, Drawing, escaped, known
 from vramscope_server.figures.loss import HOVER, mark
 from vramscope_server.figures.loss_axis import loss_axis
-from vramscope_server.figures.peaks_over_steps import COLOURS, dash_of, role_of
+from vramscope_server.figures.peaks_over_steps import line_of, role_of, shown_of
 
 
 def draw(windows: list[RunWindow]) -> go.Figure:
@@ -22,17 +22,16 @@ def draw(windows: list[RunWindow]) -> go.Figure:
             if some:
                 drawing.say(f"{name}: unknown loss")
             continue
-        role = role_of(position) if position < 1 + COLOURS else f"{role_of(position)}-{position}"
         if known(loss.values.mean):
             drawing.trace(
                 loss.x_values,
                 loss.values.mean,
-                role=role,
+                role=role_of(position),
                 label=f"{name} (baseline)" if position == 0 and len(windows) > 1 else name,
                 unit=COUNT,
                 kind="line",
-                shown={"colour": role_of(position), "run": window.run["run_id"], "smooths": True},
-                line={"width": 3 if position == 0 else 1.6, "dash": dash_of(position)},
+                shown=shown_of(position, window.run["run_id"]) | {"smooths": True},
+                line=line_of(position),
                 hovertemplate=f"{HOVER}<extra>{escaped(name)}</extra>",
             )
         mark(drawing, loss, name)

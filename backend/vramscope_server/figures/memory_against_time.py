@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from vramscope_server.analysis.array_types import FloatArray
 from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, escaped, known
-from vramscope_server.figures.peaks_over_steps import COLOURS, role_of
+from vramscope_server.figures.peaks_over_steps import COLOURS, role_of, shown_of
 
 NEEDS = {"steps": ["peak_allocated_bytes", "duration_ns"]}
 
@@ -66,7 +66,7 @@ def draw(windows: list[RunWindow]) -> go.Figure:
         drawing.trace(
             seconds[[position]] / time.divisor,
             peaks[[position]],
-            role=role_of(position) if position < 1 + COLOURS else f"{role_of(position)}-{position}",
+            role=role_of(position),
             label=f"{name} (baseline)" if position == 0 and len(windows) > 1 else name,
             unit=unit,
             kind="marker",
@@ -74,8 +74,8 @@ def draw(windows: list[RunWindow]) -> go.Figure:
             text=[escaped(_short(name)) if position in where else ""],
             textposition=where.get(position, "top center"),
             cliponaxis=False,
-            shown={"colour": role_of(position), "run": windows[position].run["run_id"]},
-            marker={"size": 13, "symbol": "diamond" if position == 0 else "circle"},
+            shown=shown_of(position, windows[position].run["run_id"]),
+            marker={"size": 13 if position <= COLOURS else 9, "symbol": "diamond" if position == 0 else "circle"},
             hovertemplate=(
                 f"%{{y:.{unit.decimals}f}} {unit.name} peak, %{{x:.{time.decimals}f}} {time.name} a step"
                 f"<extra>{escaped(name)}</extra>"

@@ -9,18 +9,28 @@ from vramscope_server.figures.drawing import Drawing, byte_unit, escaped, highes
 
 NEEDS = {"steps": ["peak_allocated_bytes"]}
 
-DASHES = ("solid", "dash", "dot", "dashdot")
 COLOURS = 7
-"""Number of colours of runs besides the baseline. More runs repeat them with another dash."""
+"""Number of colours of runs besides the baseline. Further runs are grey, and are named on hover."""
 
 
 def role_of(position: int) -> str:
-    """Return the colour role of the run at a position. The baseline is at 0."""
-    return "baseline" if position == 0 else f"run-{(position - 1) % COLOURS}"
+    """Return the role of the run at a position. The baseline is at 0."""
+    return "baseline" if position == 0 else f"run-{position - 1}"
 
 
-def dash_of(position: int) -> str:
-    return "solid" if position == 0 else DASHES[(position - 1) // COLOURS % len(DASHES)]
+def colour_of(position: int) -> str:
+    """Return the role whose colour the run at a position has."""
+    return role_of(position) if position <= COLOURS else "unknown"
+
+
+def line_of(position: int) -> dict[str, float]:
+    """Return the line of the run at a position. The baseline's is thick."""
+    return {"width": 3 if position == 0 else 1.6 if position <= COLOURS else 1}
+
+
+def shown_of(position: int, run: str) -> dict[str, object]:
+    """Return what the page needs of the run at a position: colour, identifier, and whether it has a line in the legend."""
+    return {"colour": colour_of(position), "run": run} | ({} if position <= COLOURS else {"legend": False})
 
 
 def draw(windows: list[RunWindow]) -> go.Figure:
@@ -37,12 +47,14 @@ def draw(windows: list[RunWindow]) -> go.Figure:
         drawing.trace(
             window.steps.x_values,
             peak,
-            role=role_of(position) if position < 1 + COLOURS else f"{role_of(position)}-{position}",
+            role=role_of(position),
             label=f"{name} (baseline)" if position == 0 and len(windows) > 1 else name,
             unit=unit,
             kind="line",
-            shown={"colour": role_of(position), "run": window.run["run_id"]},
-            line={"width": 3 if position == 0 else 1.6, "dash": dash_of(position)},
+            shown=shown_of(position, window.run["run_id"]),
+            line=line_of(position),
             hovertemplate=f"%{{y:.{unit.decimals}f}} {unit.name}<extra>{escaped(name)}</extra>",
         )
+    if len(windows) > 1 + COLOURS:
+        drawing.say(f"{len(windows) - 1 - COLOURS} further runs are grey; point at a line for its name")
     return drawing.done()

@@ -53,7 +53,7 @@ def draw(windows: list[RunWindow]) -> go.Figure:
             unit=unit,
             kind="marker",
             mode="markers",
-            marker={"symbol": "line-ew-open", "size": 26, "line": {"width": 3}},
+            marker={"symbol": "line-ew-open", "size": max(6, min(26, 600 // len(windows))), "line": {"width": 3}},
         )
     for window, peak in zip(windows, peaks, strict=True):
         if not np.isfinite(peak):
