@@ -95,7 +95,7 @@ function freeVerdict({ usable_bytes: usable, unusable_bytes: unusable, reserved_
     h(
       "span",
       {},
-      `At peak reserved, ${bytes(free)} of ${bytes(reserved)} (${percent(share)}) were free, of which ${bytes(unusable)} unusable. See the what-if below for other allocator settings.`,
+      `At peak reserved, ${bytes(free)} of ${bytes(reserved)} (${percent(share)}) were free, of which ${bytes(unusable)} unusable.`,
     ),
   );
 }

@@ -60,6 +60,7 @@ export class SegmentsView {
       "div",
       {},
       this.figures,
+      this.whatIf.advice,
       h("div", { class: "charts" }, this.breakdown.element),
       this.momentBarSlot,
       h("div", { class: "charts" }, this.map.element, this.sizes),

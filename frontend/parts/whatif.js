@@ -42,9 +42,16 @@ export class WhatIf {
       residual: h("span"),
       notes: h("div"),
       progress: h("div"),
-      advice: h("div"),
       table: h("div"),
     };
+    /** Recommendation. Pages place it above their charts. */
+    this.advice = h("div", { class: "whatif-advice", "aria-live": "polite" });
+    this.rest = h(
+      "details",
+      { class: "whatif-rest", ontoggle: () => this.drawSummary() },
+      h("summary", {}),
+      this.parts.table,
+    );
     this.element = h(
       "section",
       { class: "card whatif", "aria-label": "Other allocator settings" },
@@ -55,8 +62,8 @@ export class WhatIf {
         h("span", { class: "spring" }),
         h("label", { class: "muted" }, "On a device of ", this.card),
       ),
-      h("div", { class: "pad" }, this.parts.progress, this.parts.advice, this.parts.trouble),
-      this.parts.table,
+      h("div", { class: "pad" }, this.parts.progress, this.parts.trouble),
+      this.rest,
       h("div", { class: "pad whatif-foot" }, this.form, this.parts.residual, this.parts.notes),
     );
     this.own = ownSettings(store.get().query);
@@ -175,7 +182,7 @@ export class WhatIf {
     const result = sweepJob.answer?.result;
     fill(this.parts.progress, jobProgress(sweepJob), this.ownJob && jobProgress(this.ownJob));
     fill(this.parts.trouble, sweepJob.problem && problemBanner(sweepJob.problem));
-    fill(this.parts.advice, result && advice(result));
+    this.drawAdvice(result);
     const yours = ownJob?.answer?.result?.rows ?? [];
     fill(
       this.parts.table,
@@ -191,6 +198,7 @@ export class WhatIf {
           onRemove: (conf) => this.remove(conf),
         }),
     );
+    this.drawSummary();
     fill(this.parts.residual, result && replayError(result.residual));
     const notes = result ? [...result.notes, ...sharedNotes(result.rows)] : [];
     fill(
@@ -202,6 +210,22 @@ export class WhatIf {
           notes.map((note) => h("li", {}, note)),
         ),
     );
+  }
+
+  /** Shows a new recommendation. The table opens by itself only if a setting is worth a change, or if the reader asked. */
+  drawAdvice(result) {
+    const key = JSON.stringify([result?.recommendation, this.own, this.device]);
+    if (key === this.drawnAdvice) return;
+    this.drawnAdvice = key;
+    fill(this.advice, result && advice(result));
+    if (result && (result.recommendation.conf !== null || this.own.length || this.device !== null))
+      this.rest.open = true;
+  }
+
+  drawSummary() {
+    const rows = this.sweepJob?.answer?.result?.rows;
+    this.rest.hidden = !rows;
+    if (rows) setText(this.rest.firstElementChild, `${this.rest.open ? "Hide" : "Show"} the ${rows.length} settings tried`);
   }
 }
 
@@ -218,19 +242,17 @@ function ownSettings({ try: text = "" }) {
 }
 
 /** Recommendation, with the line to copy. */
-function advice({ recommendation }) {
-  if (!recommendation) return null;
-  const { conf, words } = recommendation;
+function advice({ recommendation: { conf, words } }) {
+  const line =
+    conf === ""
+      ? "unset PYTORCH_CUDA_ALLOC_CONF"
+      : `export PYTORCH_CUDA_ALLOC_CONF=${/[[\]>]/.test(conf) ? `"${conf}"` : conf}`;
   return h(
     "div",
-    { class: "advice", "data-advice": conf ?? "" },
-    h("p", {}, conf !== null && h("strong", {}, conf === "" ? "Use the default settings. " : "Try this. "), words),
-    conf !== null &&
-      snippet(
-        conf === ""
-          ? "unset PYTORCH_CUDA_ALLOC_CONF"
-          : `export PYTORCH_CUDA_ALLOC_CONF=${/[[\]>]/.test(conf) ? `"${conf}"` : conf}`,
-      ),
+    { class: `banner advice ${conf === null ? "quiet" : "good"}`, "data-advice": conf ?? "" },
+    conf !== null && h("strong", {}, conf === "" ? "Use the default settings." : "Try this setting."),
+    h("span", {}, words),
+    conf !== null && snippet(line),
   );
 }
 

@@ -112,6 +112,7 @@ export function whatIfTable({ rows, recommendation }, { yours, moments, device, 
         h("tbody", {}, ranked.map(line)),
       ),
     ),
+    certaintiesOf(ranked),
     noteList.length > 0 &&
       h(
         "ol",
@@ -164,19 +165,30 @@ function uncertainty({ smallest_card_bytes: card, uncertainty_bytes: margin, is_
   );
 }
 
+const CERTAINTIES = {
+  exact: "nothing was assumed",
+  band: "something is open; the true value lies between the two numbers",
+  estimate: "something was assumed that has no bounds; the notes below say what",
+};
+
+/** Meanings of the certainties that the rows have, in one line. */
+function certaintiesOf(rows) {
+  const used = Object.keys(CERTAINTIES).filter((word) => rows.some((row) => row.certainty === word));
+  return h(
+    "p",
+    { class: "certainties muted" },
+    used.map((word) => [h("strong", {}, word), `: ${CERTAINTIES[word]}. `]),
+  );
+}
+
 /** Certainty of a row's values: one word, with the reasons on hover. The notes list the reasons too. */
 export function certainty({ certainty: word, reasons }) {
-  const titles = {
-    exact: "exact: no assumptions",
-    band: "within the band",
-    estimate: "depends on an assumption without bounds",
-  };
   return h(
     "span",
     {
       class: `below certainty ${word}`,
       "data-certainty": word,
-      title: reasons.length > 0 ? reasons.join(" ") : titles[word],
+      title: reasons.length > 0 ? reasons.join(" ") : `${word}: ${CERTAINTIES[word]}`,
     },
     word,
   );

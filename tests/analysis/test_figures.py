@@ -489,10 +489,12 @@ def test_baseline_is_first_and_thick() -> None:
     assert len({other.meta["colour"] for other in others}) == 2
 
 
-def test_many_runs_differ_by_dash_after_colors_end() -> None:
+def test_runs_without_a_color_are_grey_and_not_in_the_legend() -> None:
     figure = COMPARE_FIGURES["peaks_over_steps"].draw([a_window(name=str(i)) for i in range(16)])
-    marks = [(trace.meta["colour"], trace.line.dash) for trace in figure.data]
-    assert len(set(marks)) == 16
+    colours = [trace.meta["colour"] for trace in figure.data]
+    assert len(set(colours[:8])) == 8 and set(colours[8:]) == {"unknown"}
+    assert len({trace.meta["role"] for trace in figure.data}) == 16
+    assert [trace.meta.get("legend", True) for trace in figure.data] == [True] * 8 + [False] * 8
 
 
 def test_runs_with_equal_names_have_separate_bars() -> None:

@@ -77,6 +77,17 @@ def recorded(server: Any) -> Sender:
     return run
 
 
+def settings_shown(page: Any) -> Any:
+    """The table of the settings that were tried, which is folded where none is worth a change."""
+    rest = page.locator(".whatif-rest")
+    rest.wait_for(timeout=COMPILED_MS)
+    if rest.get_attribute("open") is None:
+        rest.locator("summary").click()
+    table = rest.locator(".whatif-table")
+    table.wait_for()
+    return table
+
+
 def words(page: Any, selector: str) -> str:
     return " ".join(page.locator(selector).inner_text().split())
 
@@ -154,8 +165,7 @@ def test_the_map_is_cells_from_afar_and_blocks_from_near_and_names_who_asked(pag
 
 def test_the_sweep_runs_at_once_ranks_and_says_what_to_do(page: Any, recorded: Sender) -> None:
     page.goto(recorded.page)
-    table = page.locator(".whatif-table")
-    table.wait_for(timeout=COMPILED_MS)
+    table = settings_shown(page)
     rows = table.locator("tbody tr")
     assert "default settings as recorded" in " ".join(rows.first.inner_text().split())
     assert rows.count() >= 12
@@ -163,6 +173,7 @@ def test_the_sweep_runs_at_once_ranks_and_says_what_to_do(page: Any, recorded: S
     # The run of these pages reserves more than its recording.
     assert page.locator(".advice").get_attribute("data-advice") in (None, "")
     assert "does not contain the run's peak" in page.locator(".advice").inner_text()
+    assert re.search(r"(exact|band|estimate): \w", page.locator(".certainties").inner_text())
     assert "expandable_segments is experimental" in page.locator(".risks").inner_text()
     cards = table.locator("td.smallest").all_inner_texts()
     assert cards[1:] == sorted(cards[1:], key=lambda text: float(text.split()[0])), "ranked by the smallest card"
@@ -204,8 +215,7 @@ def test_the_smallest_card_tells_what_other_beginnings_would_make_of_it(page: An
     run.send(run.agent.steps(4))
     run.record(window_of(start, allocator, last_step=1))
     page.goto(run.page)
-    row = page.locator(".whatif-table [data-conf='max_split_size_mb:64']")
-    row.wait_for(timeout=COMPILED_MS)
+    row = settings_shown(page).locator("[data-conf='max_split_size_mb:64']")
     assert re.fullmatch(r"1\.90 GiB\s+no bound", row.locator(".smallest").inner_text())
     bounded = page.locator(".whatif-table [data-conf='roundup_power2_divisions:8']")
     assert re.fullmatch(r"[\d.]+ GiB\s+± [\d.]+ MiB", bounded.locator(".smallest").inner_text())
@@ -228,7 +238,7 @@ def test_a_bar_tells_how_far_the_sweep_is(page: Any, server: Any) -> None:
     run.record(training(120, 24))
     page.add_init_script(SEEN_PROGRESS)
     page.goto(run.page)
-    page.locator(".whatif-table").wait_for(timeout=COMPILED_MS)
+    settings_shown(page)
     seen = page.evaluate("window.seen")
     values = [value for value, _, _ in seen]
     assert values == sorted(values) and len(set(values)) > 1, "it moves, and never back"
@@ -267,8 +277,7 @@ def test_cards_of_8_to_192_gib_can_be_chosen(page: Any, server: Any) -> None:
     run.send(run.agent.steps(4))
     run.record(training(2, 12, width=3072))
     page.goto(run.page)
-    table = page.locator(".whatif-table")
-    table.wait_for(timeout=COMPILED_MS)
+    table = settings_shown(page)
     choice = page.get_by_label("Card", exact=True)
     sizes = choice.locator("option").all_inner_texts()
     assert sizes[0] == "80.0 GiB (as recorded)" and (sizes[1], sizes[-1]) == ("8 GiB", "192 GiB")
@@ -313,7 +322,7 @@ def test_where_memory_ran_out_the_page_tells_what_was_free_and_of_what_use(page:
 def test_own_settings_are_tried_and_bad_ones_refused_in_pytorchs_words(page: Any, recorded: Sender) -> None:
     page.context.watcher.expected.append("422")
     page.goto(recorded.page)
-    page.locator(".whatif-table").wait_for(timeout=COMPILED_MS)
+    settings_shown(page)
     field = page.get_by_label("Your settings")
     field.fill("max_split_size_mb:1")
     field.press("Enter")
@@ -498,7 +507,7 @@ def test_what_was_predicted_stands_beside_what_was_measured(page: Any, server: A
 
 def test_it_fits_is_legible_and_nothing_lies_on_another(page: Any, recorded: Sender) -> None:
     page.goto(recorded.page)
-    page.locator(".whatif-table").wait_for(timeout=COMPILED_MS)
+    settings_shown(page)
     drawn(page, "map")
     drawn(page, "sizes")
     assert_legible(page)

@@ -238,6 +238,7 @@ class Tried:
     uncertainty_bytes: int = 0
     reserved_bytes: int = GIB
     is_bounded: bool = True
+    out_of_memory: bool = False
 
 
 def tried(conf: str, gib: float | None, level: int = 0, uncertainty: int = 0) -> Tried:
@@ -268,6 +269,21 @@ def test_it_is_left_as_it_is_when_nothing_helps_for_certain() -> None:
     assert recommend(own, [tried("a", 9, uncertainty=GIB)]).conf is None
     assert recommend(tried("", None), [tried("a", 5)]).conf is None
     assert recommend(own, []).words.startswith("Keep the settings")
+
+
+def test_a_saving_counts_from_two_percent_of_the_device() -> None:
+    own, other = tried("", 10), tried("a", 9.5)
+    assert recommend(own, [other]).conf == "a", "5 % of what the run needs, where the device is unknown"
+    assert recommend(own, [other], 24 * GIB).conf == "a", "2.1 % of 24 GiB"
+    kept = recommend(own, [other], 80 * GIB)
+    assert kept.conf is None and "no other setting saves 2 % of the device" in kept.words
+
+
+def test_a_setting_that_avoids_a_failure_is_recommended_whatever_it_saves() -> None:
+    own = replace(tried("", 10.1), out_of_memory=True)
+    saving, risky = tried("a", 9.99, 1), tried("b", 9, 2)
+    assert recommend(own, [risky, saving], 10 * GIB).conf == "a", "the least risk of those that survive"
+    assert recommend(own, [replace(saving, out_of_memory=True)], 10 * GIB).conf is None
 
 
 def test_a_recording_that_cannot_support_it_has_no_recommendation() -> None:

@@ -13,8 +13,10 @@ _DOCS: Final = (
     "https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf"
 )
 _PYTORCH: Final = "https://github.com/pytorch/pytorch"
-WORTH_FRACTION: Final = 0.01
+WORTH_FRACTION: Final = 0.02
 """Minimum saving as a fraction of the device. A replay is exact, but no two runs of a training are equal."""
+NEAR_FRACTION: Final = 0.01
+"""Settings whose needs differ by less than this fraction are equally good. The one with the least risk wins."""
 MUCH_FRACTION: Final = 0.1
 """Minimum saving as a fraction of reserved memory where there is room: cached memory is returned when it is needed."""
 
@@ -57,6 +59,8 @@ class Candidate(Protocol):
     def uncertainty_bytes(self) -> int: ...
     @property
     def is_bounded(self) -> bool: ...
+    @property
+    def out_of_memory(self) -> bool: ...  # on the device of the sweep
     @property
     def risk(self) -> Risk: ...
 
@@ -138,34 +142,37 @@ def without_evidence(events: int, recorded_bytes: int, run_peak_bytes: int | Non
     return None
 
 
-def recommend(recorded: Candidate, others: Sequence[Candidate]) -> Recommendation:
-    """The setting with the smallest device; of those that are about as good, the one with the least risk."""
+def recommend(recorded: Candidate, others: Sequence[Candidate], total_bytes: int | None = None) -> Recommendation:
+    """The setting that avoids a failure, or saves at least 2 % of the device for certain; of equally good ones the least risk.
+
+    total_bytes   bytes of the device; None: unknown, the run's own need is taken instead
+    """
+    safe = [one for one in others if one.risk.level < 3 and one.is_bounded]
+    if recorded.out_of_memory and (saving := [one for one in safe if not one.out_of_memory]):
+        best = min(saving, key=lambda one: (one.risk.level, one.smallest_device_bytes or 0, len(one.conf)))
+        words = "The recorded run fails on this device with its settings, and survives with this one."
+        return Recommendation(best.conf, f"{words} {best.risk.words}".strip())
     device = recorded.smallest_device_bytes
     if device is None:
         return Recommendation(
             None, "Keep the settings: the need of the recorded run is unknown, so nothing can be compared."
         )
-    known = [
-        (one, one.smallest_device_bytes)
-        for one in others
-        if one.smallest_device_bytes is not None and one.risk.level < 3 and one.is_bounded
-    ]
-    enough = int(device * WORTH_FRACTION)
+    enough = int((total_bytes or device) * WORTH_FRACTION)
     better = [
         (one, size)
-        for one, size in known
-        if device - size - one.uncertainty_bytes - recorded.uncertainty_bytes > enough
+        for one in safe
+        if (size := one.smallest_device_bytes) is not None
+        and device - size - one.uncertainty_bytes - recorded.uncertainty_bytes >= max(enough, 1)
     ]
     if not better:
+        of = "the device" if total_bytes else "that"
         return Recommendation(
             None,
-            (
-                f"Keep the settings: the recorded run needs a device of {amount(device)}, and no other setting lowers "
-                f"that by more than {WORTH_FRACTION:.0%} for certain.{_where_there_is_room(recorded, others)}"
-            ),
+            f"Keep the settings: the recorded run needs {amount(device)}, and no other setting saves "
+            f"{100 * WORTH_FRACTION:.0f} % of {of} for certain.{_where_there_is_room(recorded, others)}",
         )
     least = min(size for _, size in better)
-    near = [(one, size) for one, size in better if size - least <= enough]
+    near = [(one, size) for one, size in better if size - least <= NEAR_FRACTION * device]
     best, size = min(near, key=lambda row: (row[0].risk.level, row[1], len(row[0].conf)))
     why = "" if size == least else f" Other settings need up to {amount(size - least)} less, at more risk."
     words = f"The recorded run survives on a device of {_sizes(size, device)}: {amount(device - size)} less.{why}"

@@ -71,6 +71,11 @@ class Row:
         return self.prediction.conf
 
     @property
+    def out_of_memory(self) -> bool:
+        """Whether the run fails on the device of the sweep."""
+        return self.prediction.out_of_memory
+
+    @property
     def reserved_bytes(self) -> int:
         """Where there is room. Of a run whose beginning is not known at most; but for expandable segments, where what ran before
         it hardly matters (docs/fragmentation.md)."""
@@ -144,7 +149,7 @@ def sweep(
         for row in rows
     ]
     missing = without_evidence(len(trace.events), rows[0].reserved_bytes, run_peak_bytes)
-    advice = missing or recommend(rows[0], rows[1:])
+    advice = missing or recommend(rows[0], rows[1:], device.total_bytes)
     return Sweep(rows, residual, advice, device.total_bytes, device.outside_bytes, _notes(trace, device))
 
 
