@@ -5,16 +5,19 @@ import { fill, h } from "vramscope/dom.js";
 import { ago, bytes, count, isKnown, dateTime, percent } from "vramscope/format.js";
 import { known, problemBanner, snippet } from "vramscope/parts/ui.js";
 import { SnapshotUpload } from "vramscope/parts/snapshot_upload.js";
+import { go } from "vramscope/store.js";
 
 const SOON_MS = 400;
 const LATER_MS = 5000;
 
 class SnapshotsPage {
+  known = []; // files that were uploaded and stored before
+
   constructor(root) {
     this.parts = Object.fromEntries(
       ["trouble", "list", "runs"].map((name) => [name, h("div", { class: "snapshot-list" })]),
     );
-    this.upload = new SnapshotUpload({ onTaken: (taken) => this.taken(taken) });
+    this.upload = new SnapshotUpload({ onTaken: (taken, isAlone) => this.taken(taken, isAlone) });
     this.status = h("div", { class: "snapshot-list", role: "status", "aria-live": "polite" });
     document.title = "Snapshots · vramscope";
     fill(
@@ -39,21 +42,22 @@ class SnapshotsPage {
     this.upload.close();
   }
 
-  taken(taken) {
+  /** The server has a file. A file alone opens by itself; of several each is listed. */
+  taken(taken, isAlone) {
+    if (isAlone) {
+      go(`/snapshots/${taken.snapshot}`);
+      return;
+    }
+    if (taken.known) this.known.push(taken);
     fill(
       this.status,
-      taken.known &&
+      this.known.map(({ name, snapshot }) =>
         h(
           "div",
           { class: "banner quiet" },
-          h(
-            "span",
-            {},
-            `${taken.name} is already stored: `,
-            h("a", { href: `/snapshots/${taken.snapshot}` }, "open it"),
-            ".",
-          ),
+          h("span", {}, `${name} is already stored: `, h("a", { href: `/snapshots/${snapshot}` }, "open it"), "."),
         ),
+      ),
     );
     this.load();
   }

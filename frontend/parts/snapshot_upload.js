@@ -10,7 +10,7 @@ export class SnapshotUpload {
   waiting = [];
   problems = [];
 
-  /** `onTaken(snapshot)`: called when the server has the file. */
+  /** `onTaken(snapshot, isAlone)`: called when the server has the file; whether it was the only one. */
   constructor({ onTaken }) {
     this.onTaken = onTaken;
     this.input = h("input", {
@@ -63,6 +63,7 @@ export class SnapshotUpload {
   }
 
   add(files) {
+    this.isAlone = !this.request && files.length === 1;
     this.waiting.push(...files);
     this.input.value = "";
     if (!this.request) this.next();
@@ -84,7 +85,7 @@ export class SnapshotUpload {
             this.drawProgress();
           },
         });
-        this.onTaken(taken);
+        this.onTaken(taken, this.isAlone);
       } catch (error) {
         if (error.name !== "AbortError") this.problems.push({ name: this.file.name, error });
       }

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import pickle
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,18 @@ def test_it_says_what_is_in_a_file(cli: Cli, file: Path) -> None:
         assert (device["peak_reserved_bytes"], device["end_allocated_bytes"]) == (80 * MIB, 20 * MIB)
         assert sum(device["strip"].values()) == device["peak_reserved_bytes"]
         assert sum(site["bytes"] for site in device["sites"]) == device["looked_at_bytes"]
+
+
+def test_a_page_of_a_file_has_each_device_and_loads_nothing(cli: Cli, file: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    code, out, err = cli(file, "--html", page)
+    assert (code, out, err) == (0, f"Written to {page}.\n", "")
+    text = page.read_text(encoding="utf-8")
+    assert "<h2>GPU 0</h2>" in text and "<h2>GPU 1</h2>" in text and text.count("data-figure>") == 4
+    assert "20.0 MiB allocated" in text and "train.py" in text
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", text)
+    code, _, err = cli(file, "--html", tmp_path / "missing" / "page.html")
+    assert (code, "cannot be written" in err) == (2, True)
 
 
 def test_it_says_which_settings_were_in_force_and_which_pools_are_private(cli: Cli, tmp_path: Path) -> None:

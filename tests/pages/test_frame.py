@@ -224,7 +224,7 @@ def test_a_token_is_bound_to_projects_on_the_page(page: Any, own_server: Any) ->
     page.get_by_label("Project of the file").select_option("vision")
     file = {"name": "x.pickle", "mimeType": "application/octet-stream", "buffer": b"no snapshot"}
     page.get_by_label("Snapshot files").set_input_files(file)
-    page.get_by_role("cell", name="x.pickle", exact=True).first.wait_for()
+    page.get_by_role("heading", name="x.pickle", exact=True).wait_for()
     headers = {"Authorization": f"Bearer {secret}"}
     rows = httpx.get(f"{own.url}/api/v1/snapshots", headers=headers, trust_env=False).json()["snapshots"]
     assert [row["project"] for row in rows] == ["vision"]

@@ -14,10 +14,6 @@ from fastapi.responses import StreamingResponse
 
 from vramscope.protocol.series import phase_name
 from vramscope.protocol.window import ACTIONS
-from vramscope_server.analysis.number_format import amount
-from vramscope_server.analysis.timeline import flamegraph as flames
-from vramscope_server.analysis.timeline.axis_spans import ruler
-from vramscope_server.analysis.timeline.overview import overview
 from vramscope_server.analysis.trace.export import as_csv, as_perfetto, write_parquet
 from vramscope_server.analysis.trace.search import EventFilter, matching_events
 from vramscope_server.analysis.trace.segment_map import stack_lines
@@ -221,18 +217,15 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _page(opened: OpenRecording, name: str, low: int, high: int) -> str:
-    from vramscope_server.figures import flame, snapshot_report, timeline
+    from vramscope_server.figures.snapshot_report import ReportedWindow, parts_of, report
 
-    trace, curve = opened.trace, curve_in(opened)
-    first, end = (low, high) if high > low else (-1, 0)
-    made = overview(curve, grouping_in(opened, "site"), first, end, 1000)
-    fire = flames.flame(trace, sites_in(opened), made.peak, "stack", focus="", libraries=False)
-    facts = [
-        f"device {trace.device}",
-        f"events {low:,} to {high:,} of {len(trace.events):,}",
-        f"highest {amount(int(curve.allocated[made.peak + 1]))} allocated, at event {made.peak:,}",
-        f"settings: {trace.parsed_settings[0].text or 'default'}",
-    ]
-    stretches = ruler(trace, first, end)
-    drawn = timeline.draw(made, stretches, out_of_memory=opened.moments.out_of_memory_events)
-    return snapshot_report.report(name, facts, drawn, flame.draw(fire), trace.notes)
+    window = ReportedWindow(
+        opened.trace,
+        curve_in(opened),
+        grouping_in(opened, "site"),
+        sites_in(opened),
+        opened.moments.out_of_memory_events,
+        low,
+        high,
+    )
+    return report(name, parts_of(window))

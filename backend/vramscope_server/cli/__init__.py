@@ -322,12 +322,15 @@ def snapshot(
     server: Annotated[
         str | None, typer.Option(help="Upload to this server and print the page's address (default: read locally)")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write one self-contained page to this file; it needs no server")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Summarize a snapshot file: peak, source lines, fragmentation."""
     from vramscope_server.cli.snapshot import show
 
-    show(file, as_json, server)
+    show(file, as_json, server, html)
 
 
 @app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)

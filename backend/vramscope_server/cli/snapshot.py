@@ -22,6 +22,7 @@ from vramscope_server.cli.trace_source import readable
 from vramscope_server.cli.upload import upload_file
 
 if TYPE_CHECKING:
+    from vramscope_server.analysis.snapshot_format.reader import Snapshot
     from vramscope_server.analysis.trace.trace import Trace
 
 SHOWN: Final = 12
@@ -91,9 +92,16 @@ class SnapshotReport(TypedDict):
     notes: list[str]
 
 
-def show(path: Path, as_json: bool, server: str | None) -> None:
-    """Print a summary of each device, or JSON; or upload to a server and print the page's address. Raises client.Failure."""
+def show(path: Path, as_json: bool, server: str | None, page: Path | None = None) -> None:
+    """Print a summary of each device, or JSON; write a page; or upload to a server and print the page's address.
+
+    Raises client.Failure."""
     readable(path)
+    if page is not None:
+        from vramscope_server.cli.snapshot_page import write
+
+        write(path, page)
+        return
     if server is not None:
         _upload(path, as_json, server)
         return
@@ -111,15 +119,7 @@ def show(path: Path, as_json: bool, server: str | None) -> None:
 def report_of(path: Path) -> SnapshotReport:
     """Summarize a snapshot file. It is read and never executed. Raises client.Failure."""
     readable(path)
-    from vramscope_server.analysis.snapshot_format.reader import BadSnapshot, read
-
-    try:
-        with Bar("reading") as tell:
-            snapshot = read(path, progress=tell)
-    except BadSnapshot as fault:
-        raise Failure(f"{plain(str(path))} is not a readable snapshot: {plain(str(fault))}", BAD_ARGUMENTS) from None
-    except OSError as fault:
-        raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}", BAD_ARGUMENTS) from None
+    snapshot = snapshot_of(path)
     try:
         with Bar("computing lifetimes and peaks", of_bytes=False) as tell:
             devices: list[_DeviceSummary] = []
@@ -131,6 +131,19 @@ def report_of(path: Path) -> SnapshotReport:
         words = f"inconsistent events ({type(fault).__name__})"
         raise Failure(f"{plain(str(path))}: {words}", BAD_ARGUMENTS) from None
     return {"file": str(path), "bytes": path.stat().st_size, "devices": devices, "notes": snapshot.notes}
+
+
+def snapshot_of(path: Path) -> Snapshot:
+    """Read a snapshot file, with a progress bar. Raises client.Failure."""
+    from vramscope_server.analysis.snapshot_format.reader import BadSnapshot, read
+
+    try:
+        with Bar("reading") as tell:
+            return read(path, progress=tell)
+    except BadSnapshot as fault:
+        raise Failure(f"{plain(str(path))} is not a readable snapshot: {plain(str(fault))}", BAD_ARGUMENTS) from None
+    except OSError as fault:
+        raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}", BAD_ARGUMENTS) from None
 
 
 def summary(trace: Trace) -> _DeviceSummary:
