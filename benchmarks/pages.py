@@ -300,7 +300,7 @@ def listing(driver: Any, url: str) -> dict[str, float]:
     shown = time.monotonic() - began
     began = time.monotonic()
     page.get_by_role("button", name="Peak allocated").click()
-    page.get_by_text("1\u202f0", exact=False).first.wait_for()
+    page.get_by_text("1,0", exact=False).first.wait_for()
     while page.locator("tbody tr").count() < 1000:
         time.sleep(0.02)
     whole = time.monotonic() - began

@@ -28,7 +28,7 @@ export function bytes(value) {
   return `${sign}${size.toFixed(digits)} ${UNITS[unit]}`;
 }
 
-/** Size to the byte, for a tooltip: "4 348 654 387 bytes". */
+/** Size to the byte, for a tooltip: "4,348,654,387 bytes". */
 export function exactBytes(value) {
   return isKnown(value) ? `${count(value)} ${Math.round(value) === 1 ? "byte" : "bytes"}` : UNKNOWN;
 }
@@ -131,12 +131,12 @@ export function dateTime(timeSeconds) {
   return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(timeSeconds)}`;
 }
 
-/** Integer with thin spaces between thousands: 12 345. */
+/** Integer with commas between thousands, as in the sentences of the server: 12,345. */
 export function count(value) {
-  return isKnown(value) ? String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f") : UNKNOWN;
+  return isKnown(value) ? String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, ",") : UNKNOWN;
 }
 
-/** Number of steps: "1 step", "1 200 steps". */
+/** Number of steps: "1 step", "1,200 steps". */
 export const stepCount = (value) => `${count(value)} ${value === 1 ? "step" : "steps"}`;
 
 /** Number of live graphs. The agent counts up to 10,000 (wire.MOST_GRAPHS). */

@@ -7,6 +7,10 @@ import { go, togglePause } from "vramscope/store.js";
 const KEYS = [
   ["?", "show or hide this help", () => toggleHelp()],
   ["/", "search", () => focusSearch()],
+  ["w", "timeline of a recording: closer", "closer"],
+  ["s", "timeline of a recording: wider", "wider"],
+  ["a", "timeline of a recording: to the left", "left"],
+  ["d", "timeline of a recording: to the right", "right"],
   ["g r", "go to Runs", () => go("/runs")],
   ["g c", "go to Compare", () => go("/compare")],
   ["g s", "go to Settings", () => go("/settings")],
@@ -78,7 +82,7 @@ export function start() {
 }
 
 function focusSearch() {
-  const field = document.querySelector("[data-search]");
+  const field = [...document.querySelectorAll("[data-search]")].find((one) => one.checkVisibility());
   if (field) {
     field.focus();
     field.select?.();

@@ -10,7 +10,7 @@ import * as unknownPage from "vramscope/pages/unknown.js";
 import { AnatomyView } from "vramscope/parts/anatomy_view.js";
 import { EventsTable } from "vramscope/parts/events_table.js";
 import { problemBanner } from "vramscope/parts/ui.js";
-import { RecordingViews } from "vramscope/parts/recording_views.js";
+import { RecordingViews, movesOf } from "vramscope/parts/recording_views.js";
 import { SegmentsView } from "vramscope/parts/segments_view.js";
 import { go, setQuery, store } from "vramscope/store.js";
 
@@ -108,6 +108,7 @@ class SnapshotPage {
     this.stops.push(
       onAction("back", () => this.views.pan(-0.5)),
       onAction("on", () => this.views.pan(0.5)),
+      ...Object.entries(movesOf(() => this.views)).map(([name, act]) => onAction(name, act)),
       onAction("escape", () => setQuery({ from: null, to: null, low: null, high: null, allocation: null })),
     );
     this.show();

@@ -41,8 +41,11 @@ export class AnatomyView {
   /** Parameters of the URL that belong to this view. Another recording starts without them. */
   static VIEW = ["by", "detail", "from", "to", "event", "allocation", "a", "b", "flame", "focus", "libraries"];
 
-  /** `file`: prefix of exported files. `by`: default grouping of allocations. */
-  constructor({ file, by = "category" }) {
+  /**
+   * `file`: prefix of exported files. `by`: default grouping of allocations. `onRecord()`: requests a recording with
+   * stacks; null if none can be made.
+   */
+  constructor({ file, by = "category", onRecord = () => null }) {
     this.by = by;
     this.view = readView(by);
     const load = async (part, parameters, signal) => {
@@ -68,6 +71,7 @@ export class AnatomyView {
       }),
       peakWords: () => this.timeline.defaultEventName,
       onView: (change) => setQuery(change),
+      onRecord,
     });
     this.allocation = new Allocation({
       load,
@@ -137,6 +141,11 @@ export class AnatomyView {
   /** Moves the window by a share of its width: to the right, or to the left if negative. */
   pan(by) {
     this.timeline.pan(by);
+  }
+
+  /** Makes the window wider or narrower. */
+  scale(factor) {
+    this.timeline.scale(factor);
   }
 
   drawSelection() {

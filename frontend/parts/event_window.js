@@ -4,6 +4,8 @@ import { count } from "vramscope/format.js";
 import { MiniMap } from "vramscope/parts/mini_map.js";
 import { stepTicks } from "vramscope/series.js";
 
+const LEAST_EVENTS = 8; // a closer look shows no more
+
 /** No window: all events. */
 export const ALL = { from: null, to: null };
 
@@ -27,7 +29,17 @@ export function windowOf(range, events) {
 /** Window moved by a share of its width: to the right, or to the left if negative. Stays within the events. */
 export function shiftedWindow({ from, to, events }, by) {
   const wide = to - from;
-  const begin = Math.max(-1, Math.min(events - wide, from + Math.round(by * wide)));
+  const begin = Math.max(-1, Math.min(events - wide, from + Math.sign(by) * Math.round(Math.abs(by) * wide)));
+  return { from: begin, to: begin + wide };
+}
+
+/** Window whose width is a multiple of the old one, around an event (null: its middle). ALL if it has all events. */
+export function scaledWindow({ from, to, events }, factor, event = null) {
+  const wide = Math.max(LEAST_EVENTS, Math.round((to - from) * factor));
+  if (wide >= events + 1) return ALL;
+  const middle = event ?? (from + to) / 2;
+  const share = Math.min(1, Math.max(0, (middle - from) / (to - from)));
+  const begin = Math.max(-1, Math.min(events - wide, Math.round(middle - share * wide)));
   return { from: begin, to: begin + wide };
 }
 

@@ -53,6 +53,7 @@ export class EventsTable {
     const inputs = Object.entries(FIELDS).map(([name, [label, placeholder, size]]) => {
       const input = h("input", {
         type: "search",
+        "data-search": true,
         name,
         placeholder,
         size: String(size),

@@ -8,13 +8,19 @@ import { choice, eventText } from "vramscope/parts/timeline.js";
 const LEVEL_PX = 21;
 const [LEAST_PX, MOST_PX] = [120, 900];
 
-/** Note about memory without a stack. Null if there is none. */
-function missingStacksNote({ stacks_from: from, total_bytes: total, without_stack_bytes: without }) {
+/** Note about memory without a stack. Null if there is none. `record`: requests a recording with stacks, or null. */
+function missingStacksNote({ stacks_from: from, total_bytes: total, without_stack_bytes: without }, record) {
   if (without === 0 || total === 0) return null;
   const since =
     from > 0 ? `stacks are recorded from event ${count(from)} on` : "some was allocated before the recording";
   const why = from === null ? "no stacks were recorded" : `${since}; autograd threads have no Python frames`;
-  return h("span", { class: "muted flame-missing" }, `${bytes(without)} without a stack: ${why}.`);
+  return h(
+    "span",
+    { class: "muted flame-missing" },
+    `${bytes(without)} without a stack: ${why}.`,
+    from === null &&
+      record && [" ", h("button", { class: "button small", type: "button", onclick: record }, "Record now, with stacks")],
+  );
 }
 
 export class Flame {
@@ -24,9 +30,10 @@ export class Flame {
    * view()                           {event (null: the peak), by, focus, libraries}
    * peakWords()                      name of the event that is shown if none is chosen
    * onView(change)                   called with the reader's choice
+   * onRecord()                       function that requests a recording with stacks; null if none can be made
    */
-  constructor({ file, load, view, peakWords, onView }) {
-    Object.assign(this, { load, view, peakWords, onView });
+  constructor({ file, load, view, peakWords, onView, onRecord }) {
+    Object.assign(this, { load, view, peakWords, onView, onRecord });
     this.chart = chart({
       title: "Retained by",
       file,
@@ -114,7 +121,7 @@ export class Flame {
           ),
           h("span", { class: "muted" }, `${flamegraph.focus_names.join(" › ")}: ${bytes(flamegraph.focus_bytes)}`),
         ),
-      by === "stack" && missingStacksNote(flamegraph),
+      by === "stack" && missingStacksNote(flamegraph, this.onRecord()),
       focus &&
         flamegraph.focus_lost &&
         h("span", { class: "muted" }, "The selection is not alive at this event. Showing everything."),

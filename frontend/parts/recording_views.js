@@ -1,13 +1,22 @@
 /**
  * Views of one recording behind tabs. The open tab is in the URL.
  *
- * A view is {element, open(moments), update(), close()}, created when it is first shown. It may have pan(by).
+ * A view is {element, open(moments), update(), close()}, created when it is first shown. It may have pan(by) and
+ * scale(factor).
  */
 
 import { fill, h } from "vramscope/dom.js";
 import { EventsTable } from "vramscope/parts/events_table.js";
 import { ExportMenu } from "vramscope/parts/export_menu.js";
 import { setQuery, store } from "vramscope/store.js";
+
+/** Actions of the keys that move the window of a timeline. `viewsOf()`: views of the recording. */
+export const movesOf = (viewsOf) => ({
+  closer: () => viewsOf().scale(0.5),
+  wider: () => viewsOf().scale(2),
+  left: () => viewsOf().pan(-0.25),
+  right: () => viewsOf().pan(0.25),
+});
 
 export class RecordingViews {
   /**
@@ -37,17 +46,32 @@ export class RecordingViews {
         ),
       ),
     );
+    this.search = h("input", {
+      type: "search",
+      "data-search": true,
+      placeholder: "Find a line or module  ( / )",
+      "aria-label": "Find events by line or module",
+      onkeydown: (event) => event.key === "Enter" && this.find(),
+    });
     this.exports = new ExportMenu();
     this.place = h("div");
     this.body = h("div");
     this.element = h(
       "div",
       {},
-      h("div", { class: "view-bar recording-views" }, this.tabs, beside, this.exports.element),
+      h("div", { class: "view-bar recording-views" }, this.tabs, beside, this.search, this.exports.element),
       this.place,
       this.body,
     );
     this.markTab();
+  }
+
+  /** Shows the events whose stack or module has the text. */
+  find() {
+    const text = this.search.value.trim();
+    if (!text) return;
+    this.search.value = "";
+    setQuery({ tab: "events", q: text }, { push: true });
   }
 
   /** Table of events. Its links open the first view. */
@@ -97,6 +121,10 @@ export class RecordingViews {
     this.view?.pan?.(by);
   }
 
+  scale(factor) {
+    this.view?.scale?.(factor);
+  }
+
   /** Creates a view. Its element stays in the document while hidden, because charts that leave it are destroyed. */
   make(tab) {
     const view = this.views.find(([name]) => name === tab)[2]();
@@ -105,6 +133,7 @@ export class RecordingViews {
   }
 
   markTab() {
+    this.search.hidden = this.tab === "events"; // it has a search of its own
     for (const link of this.tabs.children) {
       if (link.dataset.tab === this.tab) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");

@@ -4,7 +4,7 @@ import { hiddenRoles } from "vramscope/charts/roles.js";
 import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, seconds } from "vramscope/format.js";
-import { ALL, drawEventsMap, eventsMap, shiftedWindow, windowOf } from "vramscope/parts/event_window.js";
+import { ALL, drawEventsMap, eventsMap, scaledWindow, shiftedWindow, windowOf } from "vramscope/parts/event_window.js";
 
 const SETTLED_MS = 150; // delay of the request after the last change of the window
 const HOVER_MS = 70;
@@ -176,6 +176,11 @@ export class Timeline {
     this.onView(shiftedWindow(this.answer, by));
   }
 
+  /** Makes the window wider or narrower, around the event under the pointer. */
+  scale(factor) {
+    if (this.answer) this.onView(scaledWindow(this.answer, factor, this.pointedEvent ?? null));
+  }
+
   /** Query for the allocation at a position of the chart. Null outside. Without a height if a series is hidden. */
   placeQuery(place) {
     if (!place || !this.answer || place.y < 0) return null;
@@ -191,6 +196,7 @@ export class Timeline {
 
   point(place) {
     const query = this.placeQuery(place);
+    this.pointedEvent = query?.event ?? null;
     const key = query && `${query.event} ${query.bytes}`;
     if (key === this.pointed) return;
     this.pointed = key;
@@ -295,7 +301,7 @@ export class Timeline {
         { class: "muted", "data-drawn": true },
         left === null
           ? answer.joined > 0 &&
-              `the largest ${answer.series.length - 1} of ${answer.series.length - 1 + answer.joined} drawn separately`
+              `the largest ${count(answer.series.length - 1)} of ${count(answer.series.length - 1 + answer.joined)} drawn separately`
           : left === 0
             ? `all ${count(answer.drawn)} allocations in view are drawn`
             : `the ${count(answer.drawn)} largest allocations in view are drawn; ${count(left)} smaller ones, at most ${bytes(answer.left_out_peak_bytes)} together, form the band on top`,

@@ -5,19 +5,23 @@ import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, percent } from "vramscope/format.js";
 import { problemBanner } from "vramscope/parts/ui.js";
 
+/** What a technique costs. How much time that is was not measured. */
 const COSTS = [
   [
-    "accumulation",
     ({ gradient_accumulation: parts }) => parts > 1,
     "smaller batches use the GPU less; batch normalization sees fewer rows",
   ],
-  [
-    "checkpointing",
-    ({ gradient_checkpointing: used }) => used,
-    "an extra forward pass of the blocks in each backward pass",
-  ],
-  ["8-bit state", ({ optimizer_8bit: used }) => used, "rounded optimizer state"],
-  ["foreach=False", ({ no_foreach: used }) => used, "more, smaller kernels in the optimizer step"],
+  [({ gradient_checkpointing: used }) => used, "one more forward pass of the blocks in each step"],
+  [({ optimizer_8bit: used }) => used, "rounded optimizer state"],
+  [({ no_foreach: used }) => used, "more, smaller kernels in the optimizer step"],
+];
+
+const costsOf = ({ techniques }) => COSTS.filter(([uses]) => uses(techniques)).map(([, costs]) => costs);
+
+/** The recorded way first, then the others, largest saving first and fewer costs first. */
+const ranked = ([recorded, ...others]) => [
+  recorded,
+  ...others.sort((one, other) => (other.saved_bytes ?? 0) - (one.saved_bytes ?? 0) || costsOf(one).length - costsOf(other).length),
 ];
 
 export class TrainingPlans {
@@ -64,9 +68,6 @@ export function predictionContent({ rows, furthest_rows: furthest, notes }) {
     h(
       "ul",
       { class: "other-ways-notes" },
-      COSTS.filter(([, uses]) => others.some((row) => uses(row.techniques))).map(([name, , costs]) =>
-        h("li", {}, h("strong", {}, name), `: ${costs}.`),
-      ),
       notes.map((note) => h("li", {}, note)),
       others.length > 0 &&
         isKnown(furthest) &&
@@ -96,6 +97,7 @@ function table(rows, furthest) {
           h("th", { scope: "col" }, "Trained with"),
           h("th", { scope: "col", class: "number" }, "Peak allocated"),
           h("th", { scope: "col", class: "number" }, "Saved"),
+          h("th", { scope: "col", title: "in words; the time was not measured" }, "Cost"),
           fitting &&
             h(
               "th",
@@ -107,7 +109,7 @@ function table(rows, furthest) {
       h(
         "tbody",
         {},
-        rows.map((row, at) => line(row, { recorded: at === 0, most, fitting, furthest })),
+        ranked(rows).map((row, at) => line(row, { recorded: at === 0, most, fitting, furthest })),
       ),
     ),
   );
@@ -132,6 +134,7 @@ function line(row, { recorded, most, fitting, furthest }) {
         ? h("span", { class: "muted" }, "—")
         : [bytes(saved), " ", h("span", { class: "muted" }, percent(saved / most, 0))],
     ),
+    h("td", { class: "cost muted" }, recorded ? "—" : costsOf(row).join("; ") || "none known"),
     fitting && h("td", { class: "number" }, fits(row.rows_that_fit, furthest)),
   );
 }

@@ -197,7 +197,7 @@ def test_the_sweep_runs_at_once_ranks_and_says_what_to_do(page: Any, recorded: S
     out.wait_for(timeout=COMPILED_MS)
     assert "out of memory" in table.locator("tbody tr").first.inner_text()
     assert "On 1.00 GiB" in table.locator("thead").inner_text()
-    event = re.search(r"event (\d+)", out.inner_text().replace("\u202f", ""))
+    event = re.search(r"event (\d+)", out.inner_text().replace(",", ""))
     assert event is not None
     out.click()
     eventually(lambda: query(page).get("event") == str(int(event[1]) - 1))

@@ -225,7 +225,9 @@ def test_the_run_and_the_list_lead_here(page: Any, server: Any) -> None:
 
 
 def test_the_fixed_run_proves_itself_next_to_the_broken_one(page: Any, server: Any) -> None:
-    page.goto(f"{server.url}/compare?runs={sender.LEAKY.run},{sender.FIXED.run},{sender.BF16.run}")
+    page.goto(
+        f"{server.url}/compare?runs={sender.LEAKY.run},{sender.FIXED.run},{sender.BF16.run}&columns=leaked,graphs"
+    )
     table = page.locator(".compare-table")
     table.wait_for()
     heads = table.locator("thead th").all_inner_texts()
@@ -301,7 +303,7 @@ def test_what_is_emptied_when_an_epoch_is_over_says_when_and_that_it_does_not_gr
         f"keeps the graphs of 412 earlier steps until it is emptied after 1,200 steps, in {at}" in banner.inner_text()
     )
     row = page.locator(".leaks tbody tr").first
-    assert " ".join(row.locator(".growth").inner_text().split()) == "none emptied after 1 200 steps"
+    assert " ".join(row.locator(".growth").inner_text().split()) == "none emptied after 1,200 steps"
     facts = " ".join(page.locator(".leak-detail dl").inner_text().split())
     assert (
         f"emptied after 1,200 steps, in {at}" in facts

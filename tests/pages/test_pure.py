@@ -73,11 +73,17 @@ def test_bytes_in_words(call: Any, value: Any, words: str) -> None:
         ("ago", [100, 103], "now"),
         ("ago", [100, 280], "3 min ago"),
         ("ago", [None, 280], "unknown"),
-        ("count", [1234567], "1\u202f234\u202f567"),
-        ("graphs", [9_999], "9\u202f999"),
-        ("graphs", [10_000], "10\u202f000 or more"),
+        ("count", [1234567], "1,234,567"),
+        ("exactBytes", [4348654387], "4,348,654,387 bytes"),
+        ("exactBytes", [1], "1 byte"),
+        ("changeWords", [-0.451], "45.1 % smaller"),
+        ("changeWords", [0.03], "3.0 % larger"),
+        ("changeWords", [0.0004], "equal"),
+        ("changeWords", [-0.25, ["faster", "slower"], 0], "25 % faster"),
+        ("graphs", [9_999], "9,999"),
+        ("graphs", [10_000], "10,000 or more"),
         ("graphs", [None], "unknown"),
-        ("number", [1234.5], "1\u202f235"),
+        ("number", [1234.5], "1,235"),
         ("number", [1.7144817552695435e24], "1.71e24"),
         ("number", [-3e12], "-3.00e12"),
         ("ratio", [1.2345], "×1.23"),
@@ -186,7 +192,7 @@ def test_a_saving_that_repeats_do_not_bear_out_is_none(loaded: Any) -> None:
         }"""
     )
     assert result[0].startswith("other needs the least memory: 2 % less than base.")
-    assert result[1].startswith("No run needs less than base by more than its repeats differ.")
+    assert result[1].startswith("No run needs less than base by more than the runs of a row differ.")
 
 
 def test_alerts_follow_the_rules_that_the_server_tells(loaded: Any) -> None:

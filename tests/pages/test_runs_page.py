@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import sender
-from browsing import eventually, query
+from browsing import drawn, eventually, query
 
 
 def row(page: Any, run: str) -> Any:
@@ -60,7 +60,7 @@ def test_markup_in_names_stays_text(page: Any, server: Any) -> None:
     page.get_by_role("heading", name=sender.MARKUP).wait_for()
     page.locator("vs-chart[data-draws]").first.wait_for()
     page.goto(f"{server.url}/compare?runs={sender.HOSTILE.run},{sender.BASELINE.run}&diff=all")
-    page.locator("vs-chart[data-draws]").first.wait_for()
+    drawn(page, "peaks_over_steps")
     assert sender.MARKUP in page.locator(".compare-table").inner_text()
     for address in (
         f"/runs/{sender.HOSTILE.run}",
