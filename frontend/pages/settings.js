@@ -32,19 +32,20 @@ class SettingsPage {
       root,
       h("div", { class: "page-head" }, h("h1", {}, "Settings")),
       this.trouble,
-      h(
+      (this.parts = h(
         "div",
         { class: "settings" },
+        this.starts.element,
         this.tokens.element,
         this.alerts.element,
         this.messages.element,
         this.appearance,
         this.storage,
         this.versions,
-        this.starts.element,
         this.audit.element,
-      ),
+      )),
     );
+    this.parts.classList.toggle("with-roles", Boolean(store.get().session?.required));
     this.stopTheme = onThemeChange(() => this.drawAppearance());
     this.drawAppearance();
     this.tokens.load();
@@ -54,6 +55,7 @@ class SettingsPage {
     this.stopSession = store.watch((state) => {
       if (state.session === session) return;
       session = state.session; // whether tokens are required is known only after the page is shown
+      this.parts.classList.toggle("with-roles", Boolean(session?.required));
       this.tokens.load();
       this.audit.load();
       this.alerts.load();

@@ -2,7 +2,7 @@
 
 import { api } from "vramscope/api.js";
 import { fill, h, setText } from "vramscope/dom.js";
-import { problemBanner } from "vramscope/parts/ui.js";
+import { problemBanner, roleMark } from "vramscope/parts/ui.js";
 import { store } from "vramscope/store.js";
 
 const MIB = 2 ** 20;
@@ -34,7 +34,7 @@ export class AlertRules {
     this.element = h(
       "section",
       { class: "card" },
-      h("header", {}, h("h2", {}, "Alerts")),
+      h("header", {}, h("h2", {}, "Alerts"), roleMark("write")),
       h(
         "div",
         { class: "pad stack" },

@@ -3,7 +3,7 @@
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { ago, count, dateTime } from "vramscope/format.js";
-import { problemBanner } from "vramscope/parts/ui.js";
+import { problemBanner, roleMark } from "vramscope/parts/ui.js";
 import { store } from "vramscope/store.js";
 
 const PAGE = 20;
@@ -50,7 +50,7 @@ export class AuditLog {
   draw({ next, max_entries: most }) {
     fill(
       this.element,
-      h("header", {}, h("h2", {}, "Audit log")),
+      h("header", {}, h("h2", {}, "Audit log"), roleMark("admin")),
       h(
         "div",
         { class: "pad stack" },

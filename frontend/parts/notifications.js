@@ -3,7 +3,7 @@
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { ago, dateTime, isKnown } from "vramscope/format.js";
-import { problemBanner } from "vramscope/parts/ui.js";
+import { problemBanner, roleMark } from "vramscope/parts/ui.js";
 import { store } from "vramscope/store.js";
 
 export class Notifications {
@@ -13,7 +13,7 @@ export class Notifications {
     this.element = h(
       "section",
       { class: "card" },
-      h("header", {}, h("h2", {}, "Messages")),
+      h("header", {}, h("h2", {}, "Messages"), roleMark("write")),
       h("div", { class: "pad stack" }, this.list, this.status),
     );
     this.load();

@@ -4,7 +4,7 @@ import { api } from "vramscope/api.js";
 import { copyButton, fill, h } from "vramscope/dom.js";
 import { ago, dateTime, isKnown } from "vramscope/format.js";
 import { confirmButton } from "vramscope/parts/confirm_button.js";
-import { problemBanner } from "vramscope/parts/ui.js";
+import { problemBanner, roleMark } from "vramscope/parts/ui.js";
 import { store } from "vramscope/store.js";
 
 export const ROLES = {
@@ -36,7 +36,7 @@ export class Tokens {
   drawForOthers({ role, projects, name, by }) {
     fill(
       this.element,
-      h("header", {}, h("h2", {}, "Tokens"), h("span", { class: "spring" }), by === "token" && this.signOutButton()),
+      h("header", {}, h("h2", {}, "Tokens"), roleMark("admin"), h("span", { class: "spring" }), by === "token" && this.signOutButton()),
       h(
         "div",
         { class: "pad" },
@@ -66,7 +66,7 @@ export class Tokens {
     if (!this.form.isConnected) {
       fill(
         this.element,
-        h("header", {}, h("h2", {}, "Tokens"), h("span", { class: "spring" }), this.signedIn),
+        h("header", {}, h("h2", {}, "Tokens"), roleMark("admin"), h("span", { class: "spring" }), this.signedIn),
         h("div", { class: "pad stack" }, this.explanation, this.secret, this.list, this.form),
       );
     }

@@ -53,6 +53,10 @@ export function delta(value, base) {
   return h("span", { class: Math.abs(change) < 0.005 ? "" : change < 0 ? "less" : "more" }, text);
 }
 
+/** Mark of a part that needs a role. It is shown on servers that require tokens. */
+export const roleMark = (role) =>
+  h("span", { class: "chip role-mark", title: `changes need a token with the role ${role}` }, `role ${role}`);
+
 export function snippet(text) {
   return h(
     "div",

@@ -6,14 +6,20 @@ import { snippet } from "vramscope/parts/ui.js";
 /** Address of this server, for a training on this or another machine. */
 export const serverAddress = () => location.origin;
 
+const DEMO_STEPS = 300;
+
 /** Commands that start a watched training. The address is left out if it is the agent's default. */
 export function startLines(address = serverAddress()) {
   const plain = address === "http://127.0.0.1:8265" || address === "http://localhost:8265";
+  const option = plain ? "" : ` --server ${address}`;
+  const server = plain ? null : `server="${address}"`;
   return {
     server: plain ? null : address,
     install: "pip install vramscope",
-    attach: `from vramscope import agent\nagent.attach(trainer${plain ? "" : `, server="${address}"`})`,
-    command: `vramscope run ${plain ? "" : `--server ${address} `}-- python train.py`,
+    demo: `vramscope demo --steps ${DEMO_STEPS}${option}`,
+    attach: `from vramscope import agent\nagent.attach(${["trainer", server].filter(Boolean).join(", ")})`,
+    attachLoop: `from vramscope import agent\nagent.attach(${server ?? ""})`,
+    command: `vramscope run${option} -- python train.py`,
   };
 }
 
@@ -24,30 +30,52 @@ export function welcome({ token }) {
     "section",
     { class: "card welcome" },
     h("div", {}, h("h1", {}, "No runs yet"), h("p", { class: "muted" }, "Start a training. Its run appears here.")),
+    token &&
+      h(
+        "div",
+        {},
+        h("h2", {}, "Token"),
+        h(
+          "p",
+          {},
+          "This server requires a token with the role write. Create one in ",
+          h("a", { href: "/settings" }, "Settings"),
+          " and set it in the training’s environment:",
+        ),
+        snippet("export VRAMSCOPE_TOKEN=…"),
+      ),
     h(
-      "ol",
+      "div",
       {},
-      h("li", {}, h("p", {}, "On the training machine:"), snippet(lines.install)),
-      token &&
+      h("h2", {}, "Try the demo"),
+      h("p", {}, "A small training of about a minute. It needs PyTorch on the server’s machine, and no GPU:"),
+      snippet(lines.demo),
+    ),
+    h(
+      "div",
+      {},
+      h("h2", {}, "Watch your own training"),
+      h(
+        "ol",
+        {},
+        h("li", {}, h("p", {}, "On the training machine:"), snippet(lines.install)),
         h(
           "li",
           {},
-          h(
-            "p",
-            {},
-            "This server requires a token with the role write. Create one in ",
-            h("a", { href: "/settings" }, "Settings"),
-            " and set it in the training’s environment:",
-          ),
-          snippet("export VRAMSCOPE_TOKEN=…"),
+          h("p", {}, "Without code changes:"),
+          snippet(lines.command),
+          h("p", {}, "Or with a Trainer, an Accelerator, a model or an optimizer:"),
+          snippet(lines.attach),
+          h("p", {}, "Or before a plain loop:"),
+          snippet(lines.attachLoop),
         ),
-      h(
-        "li",
-        {},
-        h("p", {}, "One line in the script, with a Trainer, an Accelerator, a model, an optimizer, or no argument:"),
-        snippet(lines.attach),
       ),
-      h("li", {}, h("p", {}, "Or without code changes:"), snippet(lines.command)),
+    ),
+    h(
+      "div",
+      {},
+      h("h2", {}, "Look at a file"),
+      h("p", {}, "A snapshot of PyTorch’s allocator needs no run: ", h("a", { href: "/snapshots" }, "drop it here"), "."),
     ),
     h(
       "p",

@@ -79,6 +79,8 @@ def test_settings_show_the_server(page: Any, server: Any) -> None:
     assert re.search(r"Plotly.js\s+4\.", text)
     assert re.search(r"size\s+\d", text)
     eventually(lambda: socket.gethostname() in page.locator("main").inner_text())
+    assert page.locator(".role-mark").first.is_hidden(), "this server asks for no tokens"
+    assert f"vramscope demo --steps 300 --server {server.url}" in page.locator("main").inner_text()
     lines = other_machine(page)
     port = server.url.rpartition(":")[2]
     assert lines == [
@@ -194,6 +196,7 @@ def test_a_server_that_demands_a_token_gets_one(page: Any, own_server: Any) -> N
     page.get_by_text("waiting for the first run").wait_for()
     page.goto(f"{own.url}/settings")
     page.get_by_text("Your token has the role read: it looks at everything and changes nothing.").wait_for()
+    assert page.locator(".tokens .role-mark").inner_text() == "role admin", "what the others may change is marked"
     assert page.get_by_label("Name of the new token").count() == 0, "only an admin makes tokens"
     page.get_by_text("it cannot change these rules").wait_for()
     assert page.locator("[data-rule=headroom]").get_by_role("checkbox").is_disabled()

@@ -198,6 +198,7 @@ def test_the_empty_page_helps_and_turns_live_by_itself(page: Any, own_server: An
     assert "pip install vramscope" in words
     assert f"vramscope run --server {own.url} -- python train.py" in words
     assert f'agent.attach(trainer, server="{own.url}")' in words
+    assert f'agent.attach(server="{own.url}")' in words and f"vramscope demo --steps 300 --server {own.url}" in words
     assert "TOKEN" not in words, "this server asks for none"
     page.locator(".live[data-state=live]").wait_for()
     training = live_run(own)
