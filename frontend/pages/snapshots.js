@@ -3,7 +3,7 @@
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { ago, bytes, count, isKnown, dateTime, percent } from "vramscope/format.js";
-import { known, problemBanner, snippet } from "vramscope/parts/ui.js";
+import { known, problemBanner, sized, snippet } from "vramscope/parts/ui.js";
 import { SnapshotUpload } from "vramscope/parts/snapshot_upload.js";
 import { go } from "vramscope/store.js";
 
@@ -156,9 +156,9 @@ function row(snapshot, onDelete) {
       devices.length > 1 && h("span", { class: "muted" }, ` · ${devices.length} devices`),
     ),
     h("td", {}, stateOf(snapshot)),
-    h("td", { class: "number tabular" }, bytes(snapshot.bytes)),
+    h("td", { class: "number tabular" }, sized(snapshot.bytes)),
     h("td", { class: "number tabular" }, isKnown(events) ? count(events) : known("unknown", { short: true })),
-    h("td", { class: "number tabular" }, known(bytes(peak), { short: true })),
+    h("td", { class: "number tabular" }, sized(peak, { short: true })),
     h(
       "td",
       { class: "number" },

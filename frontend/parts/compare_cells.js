@@ -5,7 +5,6 @@ import {
   bytes,
   changeWords,
   count,
-  exactBytes,
   graphs,
   isKnown,
   number,
@@ -14,7 +13,7 @@ import {
   seconds,
 } from "vramscope/format.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
-import { known, meter } from "vramscope/parts/ui.js";
+import { known, meter, sized } from "vramscope/parts/ui.js";
 
 const SHORT = { short: true };
 const NOTHING = 0.005; // smaller changes have no colour
@@ -47,7 +46,7 @@ function isWithinSpread(row, field, value) {
   return Boolean(spread) && spread.low <= value && value <= spread.high;
 }
 
-const size = (value) => (isKnown(value) ? h("span", { title: exactBytes(value) }, bytes(value)) : unknown());
+const size = (value) => sized(value, SHORT);
 
 /** Cell of a size with its spread. `ceiling`: field of the size that a bar under it is a share of. */
 export function sizeCell(field, ceiling = null) {

@@ -54,7 +54,7 @@ export class StartLines {
       h(
         "div",
         { class: "pad stack" },
-        part("A demo of about a minute. It needs PyTorch on the server’s machine, and no GPU.", snippet(lines.demo)),
+        part("A demo: a small training of 300 steps. It needs PyTorch on the server’s machine, and no GPU.", snippet(lines.demo)),
         part("A training, without code changes", snippet(`${lines.install}\n${lines.command}`)),
         this.otherMachine(),
         part("Send data that was kept on disk while the server was down", snippet(unsent)),

@@ -2,10 +2,10 @@
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
-import { bytes, count, isKnown, signedPercent } from "vramscope/format.js";
+import { count, isKnown, signedPercent } from "vramscope/format.js";
 import { ComparedCard } from "vramscope/parts/compared_card.js";
 import { planText } from "vramscope/parts/training_plans.js";
-import { known } from "vramscope/parts/ui.js";
+import { known, sized } from "vramscope/parts/ui.js";
 
 /**
  * Card of the predictions. Hidden unless a compared run differs from the baseline in techniques that can be predicted.
@@ -72,8 +72,8 @@ function line(row) {
     {},
     h("th", { scope: "row" }, h("a", { href: `/runs/${encodeURIComponent(row.run)}` }, row.name)),
     h("td", {}, planText(row)),
-    h("td", { class: "number" }, known(bytes(predicted), { short: true })),
-    h("td", { class: "number" }, known(bytes(measured), { short: true })),
+    h("td", { class: "number" }, sized(predicted, { short: true })),
+    h("td", { class: "number" }, sized(measured, { short: true })),
     h(
       "td",
       { class: "number" },

@@ -2,8 +2,8 @@
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
-import { bytes, count, isKnown, percent } from "vramscope/format.js";
-import { problemBanner } from "vramscope/parts/ui.js";
+import { count, isKnown, percent } from "vramscope/format.js";
+import { problemBanner, sized } from "vramscope/parts/ui.js";
 
 /** What a technique costs. How much time that is was not measured. */
 const COSTS = [
@@ -21,7 +21,10 @@ const costsOf = ({ techniques }) => COSTS.filter(([uses]) => uses(techniques)).m
 /** The recorded way first, then the others, largest saving first and fewer costs first. */
 const ranked = ([recorded, ...others]) => [
   recorded,
-  ...others.sort((one, other) => (other.saved_bytes ?? 0) - (one.saved_bytes ?? 0) || costsOf(one).length - costsOf(other).length),
+  ...others.sort(
+    (one, other) =>
+      (other.saved_bytes ?? 0) - (one.saved_bytes ?? 0) || costsOf(one).length - costsOf(other).length,
+  ),
 ];
 
 export class TrainingPlans {
@@ -124,7 +127,7 @@ function line(row, { recorded, most, fitting, furthest }) {
     h(
       "td",
       { class: "number" },
-      bytes(peak),
+      sized(peak),
       h("span", { class: "share", style: { "--share": String(peak / most) }, "aria-hidden": "true" }),
     ),
     h(
@@ -132,7 +135,7 @@ function line(row, { recorded, most, fitting, furthest }) {
       { class: "number" },
       recorded
         ? h("span", { class: "muted" }, "—")
-        : [bytes(saved), " ", h("span", { class: "muted" }, percent(saved / most, 0))],
+        : [sized(saved), " ", h("span", { class: "muted" }, percent(saved / most, 0))],
     ),
     h("td", { class: "cost muted" }, recorded ? "—" : costsOf(row).join("; ") || "none known"),
     fitting && h("td", { class: "number" }, fits(row.rows_that_fit, furthest)),

@@ -1,7 +1,7 @@
 /** Elements that pages share: unknown value, meter, sparkline, snippet, delta, and banners. */
 
 import { h, svg, copyButton } from "vramscope/dom.js";
-import { UNKNOWN, clock, isKnown, percent, signedPercent } from "vramscope/format.js";
+import { UNKNOWN, bytes, clock, exactBytes, isKnown, percent, signedPercent } from "vramscope/format.js";
 import { shareOf, sparklinePaths } from "vramscope/series.js";
 
 /** Text of a value. "unknown" is styled differently. `short`: a dash with "unknown" as its title, for dense tables. */
@@ -14,6 +14,10 @@ export function known(text, { short = false } = {}) {
     short && h("span", { class: "offscreen" }, "unknown"),
   );
 }
+
+/** A size, with its exact bytes on hover. `short`: as in `known`. */
+export const sized = (value, options = {}) =>
+  isKnown(value) ? h("span", { title: exactBytes(value) }, bytes(value)) : known(UNKNOWN, options);
 
 /** Text whose parts between backticks are code. */
 export const withCode = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));

@@ -48,7 +48,7 @@ export function welcome({ token }) {
       "div",
       {},
       h("h2", {}, "Try the demo"),
-      h("p", {}, "A small training of about a minute. It needs PyTorch on the server’s machine, and no GPU:"),
+      h("p", {}, "A small training of 300 steps. It needs PyTorch on the server’s machine, and no GPU:"),
       snippet(lines.demo),
     ),
     h(

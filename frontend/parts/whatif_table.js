@@ -1,8 +1,8 @@
 /** Table of allocator settings: what each would have needed. */
 
 import { h } from "vramscope/dom.js";
-import { bytes, count, isKnown } from "vramscope/format.js";
-import { known } from "vramscope/parts/ui.js";
+import { bytes, count, exactBytes, isKnown } from "vramscope/format.js";
+import { known, sized } from "vramscope/parts/ui.js";
 
 /**
  * Table of the settings. `yours`: rows of the reader's own settings. `moments`: answer of `/moments`.
@@ -62,11 +62,11 @@ export function whatIfTable({ rows, recommendation }, { yours, moments, device, 
         h(
           "span",
           { class: row.is_bounded && row.smallest_card_bytes === least ? "best" : null },
-          known(bytes(row.smallest_card_bytes), { short: true }),
+          sized(row.smallest_card_bytes, { short: true }),
         ),
         uncertainty(row),
       ),
-      h("td", { class: "number peak" }, known(bytes(row.peak_reserved_bytes), { short: true }), uncappedPeak(row)),
+      h("td", { class: "number peak" }, sized(row.peak_reserved_bytes, { short: true }), uncappedPeak(row)),
       h("td", { class: "number" }, row === recorded ? h("span", { class: "muted" }, "—") : saved(row.saved_bytes)),
       h("td", { class: "number retries" }, known(count(row.retries), { short: true })),
       h("td", { class: "number calls" }, known(count(row.device_allocs), { short: true })),
@@ -224,7 +224,11 @@ function footnotes(ranked, shared) {
 function saved(value) {
   if (!isKnown(value)) return known("unknown", { short: true });
   if (value === 0) return h("span", { class: "muted" }, "0");
-  return h("span", { class: value > 0 ? "less" : "more" }, value > 0 ? bytes(value) : `${bytes(-value)} more`);
+  return h(
+    "span",
+    { class: value > 0 ? "less" : "more", title: exactBytes(Math.abs(value)) },
+    value > 0 ? bytes(value) : `${bytes(-value)} more`,
+  );
 }
 
 function fits(row, onEvent) {
