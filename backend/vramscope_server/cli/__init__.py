@@ -322,13 +322,11 @@ def snapshot(
     server: Annotated[
         str | None, typer.Option(help="Upload to this server and print the page's address (default: read locally)")
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="Write one self-contained page to this file; it needs no server")
-    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write one self-contained page to this file")] = None,
     as_json: Json = False,
 ) -> None:
     """Summarize a snapshot file: peak, source lines, fragmentation."""
-    from vramscope_server.cli.snapshot import show
+    from vramscope_server.cli.snapshot_page import show
 
     show(file, as_json, server, html)
 

@@ -92,16 +92,9 @@ class SnapshotReport(TypedDict):
     notes: list[str]
 
 
-def show(path: Path, as_json: bool, server: str | None, page: Path | None = None) -> None:
-    """Print a summary of each device, or JSON; write a page; or upload to a server and print the page's address.
-
-    Raises client.Failure."""
+def show(path: Path, as_json: bool, server: str | None) -> None:
+    """Print a summary of each device, or JSON; or upload to a server and print the page's address. Raises client.Failure."""
     readable(path)
-    if page is not None:
-        from vramscope_server.cli.snapshot_page import write
-
-        write(path, page)
-        return
     if server is not None:
         _upload(path, as_json, server)
         return

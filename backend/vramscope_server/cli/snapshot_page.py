@@ -10,7 +10,9 @@ from vramscope_server.cli.client import Failure
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.cli.format import plain
 from vramscope_server.cli.progress import Bar
+from vramscope_server.cli.snapshot import show as print_or_upload
 from vramscope_server.cli.snapshot import snapshot_of, summary
+from vramscope_server.cli.trace_source import readable
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
@@ -19,16 +21,25 @@ SHOWN: Final = 25
 """Source lines of a device at most."""
 
 
-def write(path: Path, page: Path) -> None:
+def show(path: Path, as_json: bool, server: str | None, page: Path | None) -> None:
+    """Write the page of a snapshot file, or print the summary, or upload it. Raises client.Failure."""
+    if page is None:
+        print_or_upload(path, as_json, server)
+    else:
+        _write(path, page)
+
+
+def _write(path: Path, page: Path) -> None:
     """Write the page of a snapshot file and print where it is. Raises client.Failure."""
     from vramscope_server.figures.html_file import html_file, section
 
-    snapshot = snapshot_of(path)
+    readable(path)
+    opened = snapshot_of(path)
     parts: list[str] = []
     try:
         with Bar("drawing", of_bytes=False) as tell:
-            for number, trace in enumerate(snapshot.devices):
-                tell(number, len(snapshot.devices))
+            for number, trace in enumerate(opened.devices):
+                tell(number, len(opened.devices))
                 parts.append(section(f"GPU {trace.device}", *_device(trace)))
     except (ArithmeticError, LookupError, ValueError, MemoryError) as fault:
         words = f"inconsistent events ({type(fault).__name__})"
