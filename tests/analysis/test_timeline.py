@@ -99,6 +99,20 @@ def test_overview_points_match_the_allocator(seed: int, cut: float, low: float, 
         assert len(made.moment) <= points + 2
 
 
+def test_many_rises_and_falls_are_drawn_at_their_highest_moments() -> None:
+    trace = from_window(training(steps=120, layers=6))
+    curve, count = allocation_curve(trace), len(trace.events)
+    grouping = grouping_of(trace, curve, "site")
+    made = overview(curve, grouping, -1, count)
+    assert made.joined_cycles > 60 and len(made.moment) < made.joined_cycles
+    inside = made.allocated[3:-3]
+    assert inside.min() > 0.75 * inside.max(), "no valley is drawn here and left out there"
+    assert made.allocated.max() == curve.allocated.max()
+    few = overview(curve, grouping, 0, count // 12)
+    assert few.joined_cycles == 0 and few.allocated.min() < 0.7 * few.allocated.max()
+    assert "zoom in to see them" in timeline_figure.draw(made, ruler(trace, -1, count)).to_json()
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_polygons_match_hits_and_fill_the_stack(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With fewer polygons than allocations, polygons and the band add up to the allocated bytes."""

@@ -40,6 +40,8 @@ def draw(
     highest = float(overview.allocated.max())
     unit = byte_unit(highest)
     drawing = new_drawing(overview.first, overview.end, unit, top_of(highest, float(overview.reserved.max())))
+    if overview.joined_cycles:
+        drawing.say(f"{overview.joined_cycles:,} rises and falls, drawn at their highest moments; zoom in to see them")
     x = overview.moment.astype(np.float64)
     areas(drawing, overview, x, unit, role_of=_role_of, when="at the peak in view")
     drawing.trace(

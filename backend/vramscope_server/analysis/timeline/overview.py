@@ -17,6 +17,9 @@ from vramscope_server.analysis.timeline.curve import AllocationCurve
 from vramscope_server.analysis.timeline.grouping import Grouping, Series, series_of
 
 POINTS: Final = 1000
+MOST_CYCLES: Final = 60
+"""Rises and falls of a window that are drawn one by one. More would be too narrow to tell apart."""
+LEAST_POINTS: Final = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,16 +36,45 @@ class Overview:
     reserved: IntArray
     peak: int
     """Highest moment of the window, one of the chosen moments."""
+    joined_cycles: int = 0
+    """Rises and falls that are drawn at their highest moments only; 0: all are drawn."""
 
 
 def overview(curve: AllocationCurve, grouping: Grouping, first: int, end: int, points: int = POINTS) -> Overview:
     """The moments ``first`` to ``end`` - 1 at no more than ``points`` of them (and the two ends). 5 ns an event up to ``end``."""
     moment = curve.moments(first, end, points)
+    cycles = cycles_of(curve.allocated[moment + 1])
+    if joined := cycles > MOST_CYCLES:
+        moment = curve.moments(first, end, max(LEAST_POINTS, cycles // 2))  # each stretch has a whole rise and fall
     peak = curve.peak(first, end)
     of_groups = held_by(curve, grouping.group, len(grouping), np.array([peak]))[:, 0]
     series = series_of(grouping, of_groups)
     held = held_by(curve, series.of_group[grouping.group], len(series), moment)
-    return Overview(first, end, moment, series, held, curve.allocated[moment + 1], curve.reserved[moment + 1], peak)
+    return Overview(
+        first,
+        end,
+        moment,
+        series,
+        held,
+        curve.allocated[moment + 1],
+        curve.reserved[moment + 1],
+        peak,
+        cycles if joined else 0,
+    )
+
+
+def cycles_of(allocated: IntArray) -> int:
+    """How often a curve rises above 60 % of its usual range and falls below 40 %.
+
+    The usual range leaves out the lowest and highest 5 %: the first step of a training begins much lower.
+    """
+    low, high = np.percentile(allocated, (5, 95))
+    if high <= low:
+        return 0
+    position = (allocated - low) / (high - low)
+    marked = np.where(position > 0.6, 1, np.where(position < 0.4, -1, 0))
+    marked = marked[marked != 0]
+    return int((np.diff(marked) < 0).sum())
 
 
 def held_by(curve: AllocationCurve, group: Any, count: int, moments: IntArray) -> IntArray:
