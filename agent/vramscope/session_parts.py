@@ -36,7 +36,7 @@ from vramscope.profiler.plan import ProfilePlan
 from vramscope.profiler.recorder import ProfileRecorder
 from vramscope.protocol import messages
 from vramscope.recording.recorder import WindowRecorder
-from vramscope.sampling.end_summary import print_summary
+from vramscope.sampling.end_summary import EndState, print_summary
 from vramscope.sampling.highest_step import HighestSteps
 from vramscope.sampling.sampler import Sampler
 from vramscope.settings import Settings
@@ -228,8 +228,6 @@ class SessionParts:
         """True if the session began without a target: the first target belongs to it."""
         return self._target.waits
 
-    # -- its end -------------------------------------------------------------------------------------------------------
-
     @guarded("the end of the session")
     def end(self, error_type: str | None = None, error_line: str | None = None) -> None:
         """End as finished, or as failed with an error's type and first line. A second call does nothing."""
@@ -249,10 +247,9 @@ class SessionParts:
                 self._detector.end()
         self._hooks.remove()
         self._leak_lines.ended(self._leaks)
-        if self._recorder is not None:
-            self._recorder.close()
-        if self._profiler is not None:
-            self._profiler.close()
+        for part in (self._recorder, self._profiler):
+            if part is not None:
+                part.close()
         self._lifecycle.release()
         unwatch_forks(self)
         if self._loss is not None:
@@ -277,7 +274,10 @@ class SessionParts:
                 rises = self._detector is not None and self._detector.after_step.rises
                 rank = self._job.rank if self._job.world_size > 1 else None
                 self._highest.put_tails(tails)
-                print_summary(self._highest.highest(), self._newest_scan, self.url, rises=rises, rank=rank)
+                findings = None if self._techniques is None else self._techniques.findings
+                survived, failed = 0 if self._oom is None else self._oom.survived, error_type is not None
+                state = EndState(self._highest.highest(), self._newest_scan, findings, rises, survived, failed)
+                print_summary(state, self.url, rank)
         self._sender.close(self._settings.close_timeout_s)
 
     @property

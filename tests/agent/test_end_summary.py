@@ -15,7 +15,7 @@ from wire_maker import leak
 from vramscope.memory.peak_counters import Interval
 from vramscope.protocol import messages
 from vramscope.protocol.leak_notes import is_note
-from vramscope.sampling.end_summary import leak_line, peak_line, print_summary
+from vramscope.sampling.end_summary import EndState, change_line, leak_line, peak_line, print_summary, problem_lines
 from vramscope.sampling.highest_step import HighestStep, HighestSteps
 from vramscope.steps.phase import BACKWARD, FORWARD
 from vramscope.steps.records import CategoryBytes, PhaseInterval, StepRecord
@@ -35,6 +35,22 @@ def step(number: int, peaks: dict[int, int], *, reserved: int = 0, split: Catego
 
 def scan(*leaks: messages.Leak, **more: Any) -> messages.Scan:
     return messages.Scan(time_ns=0, step=9, reason="", seconds=0.1, tensors=5, leaks=list(leaks), **more)
+
+
+HIGHEST = HighestStep(0, 2, FORWARD, True, 100 * MIB, 200 * MIB, None)._replace(device=-1)
+EVAL_MODE = messages.Pitfall(
+    kind="checkpointing-not-seen",
+    text="Nothing was recomputed.",
+    advice="call model.train() before the loop",
+    first_step=5,
+)
+
+
+def ended(**changes: Any) -> EndState:
+    """The end of a run in which nothing is wrong."""
+    return EndState(highest=HIGHEST, scan=scan(), findings=[], rises=False, survived=0, failed=False)._replace(
+        **changes
+    )
 
 
 def test_the_highest_step_is_kept_with_its_phase_and_parts() -> None:
@@ -93,6 +109,50 @@ def test_leaks_are_counted_as_on_the_pages(of: messages.Scan | None, line: str) 
     assert leak_line(of, 100 * MIB) == line
 
 
+@pytest.mark.parametrize(
+    ("changes", "lines"),
+    [
+        pytest.param({}, ["No leak found at the last scan (step 9). No other problems found."], id="nothing"),
+        pytest.param({"findings": None}, ["No leak found at the last scan (step 9)."], id="pitfalls unknown"),
+        pytest.param({"failed": True}, ["No leak found at the last scan (step 9)."], id="failed"),
+        pytest.param({"scan": None}, [], id="never scanned"),
+        pytest.param({"rises": True}, [], id="memory rises"),
+        pytest.param(
+            {"survived": 2},
+            ["The program survived 2 out-of-memory errors.", "No leak found at the last scan (step 9)."],
+            id="survived",
+        ),
+        pytest.param(
+            {"findings": [EVAL_MODE, EVAL_MODE]},
+            ["Finding (1 more on the page): Nothing was recomputed.", "No leak found at the last scan (step 9)."],
+            id="pitfalls",
+        ),
+    ],
+)
+def test_no_problem_is_claimed_only_where_all_was_looked_for(changes: dict[str, Any], lines: list[str]) -> None:
+    assert problem_lines(ended(**changes)) == lines
+
+
+def test_the_first_change_to_try_has_its_number_where_it_is_known() -> None:
+    fix = leak("growing", "history", held_bytes=9 * MIB, peak_effect_bytes=8 * MIB, file="/a/train.py", line=87)
+    large = leak("cycle", "Node", held_bytes=40 * MIB, peak_effect_bytes=None)
+    line = change_line(scan(large, fix), [EVAL_MODE], 100 * MIB)
+    assert line == f"Most worth trying: {fix.advice.rstrip('.')} (train.py:87). The peak falls by 8.0 MiB."
+    without = leak("growing", "history", held_bytes=MIB, peak_effect_bytes=None, growth_bytes_per_step=2.0 * MIB)
+    assert change_line(scan(without), [], 100 * MIB).endswith(" It grows by 2.0 MiB a step.")
+    assert change_line(scan(), [EVAL_MODE], 100 * MIB) == "Most worth trying: call model.train() before the loop."
+    assert change_line(scan(), [], 100 * MIB) == ""
+    assert change_line(None, [], 100 * MIB) == ""
+
+
+def test_a_summary_has_at_most_eight_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    several = scan(leak("growing", "history", held_bytes=9 * MIB), leak("cycle", "Node", held_bytes=9 * MIB))
+    print_summary(ended(scan=several, findings=[EVAL_MODE] * 3, survived=1), "http://server/runs/r", rank=None)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 6 and all(line.startswith("vramscope: ") for line in said)
+    assert said[-1] == "vramscope: Details: http://server/runs/r"
+
+
 def test_no_leak_is_denied_where_memory_rises() -> None:
     assert leak_line(scan(), 100 * MIB, rises=True) == ""
     assert leak_line(scan(leak("growing", "rows", held_bytes=MIB)), 100 * MIB, rises=True) != ""
@@ -118,13 +178,13 @@ def test_a_higher_peak_after_the_last_step_counts() -> None:
 
 def test_one_of_several_ranks_says_which_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     highest = HighestStep(0, 2, FORWARD, True, 10 * MIB, 20 * MIB, None)._replace(device=-1)
-    print_summary(highest, scan(), "http://server/runs/r", rises=False, rank=0)
+    print_summary(ended(highest=highest), "http://server/runs/r", rank=0)
     said = capsys.readouterr().err
-    assert "vramscope: Rank 0: Peak: 10.0 MiB" in said and "vramscope: Rank 0: No leak found" in said
+    assert "vramscope: Rank 0: Peak: 10.0 MiB" in said and "vramscope: Rank 0: No leak found at the last scan (step 9). No other" in said
 
 
 def test_a_run_without_a_gpu_ends_silently(capsys: pytest.CaptureFixture[str]) -> None:
-    print_summary(None, scan(), "http://server/runs/r", rises=False, rank=None)
+    print_summary(ended(highest=None), "http://server/runs/r", rank=None)
     assert capsys.readouterr().err == ""
 
 

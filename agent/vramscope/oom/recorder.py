@@ -271,6 +271,11 @@ class OomRecorder:
             self._open = None
             return True
 
+    @property
+    def survived(self) -> int:
+        """Number of errors that the program caught so far."""
+        return self._caught
+
     def _survived(self, record: OomRecord) -> None:
         if not self._take(record):
             return

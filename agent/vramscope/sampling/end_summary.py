@@ -1,8 +1,10 @@
-"""Lines at the end of a run on the terminal: its peak, what it was made of, and whether a leak was found."""
+"""Lines at the end of a run on the terminal: its peak, what it was made of, what is wrong, and what to try first."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from vramscope.oom_diagnosis.prose import amount
 from vramscope.process import terminal
@@ -13,25 +15,87 @@ from vramscope.sampling.highest_step import HighestStep
 
 WORDS: Final = {"optimizer": "optimizer state", "activations": "activations and temporaries"}
 """Categories in other words than their own."""
+NO_LEAK: Final = "No leak found at the last scan (step {step:,})."
 MIN_SHARE: Final = 0.05
 """Smallest share of the peak that is listed."""
 
 
-def print_summary(
-    highest: HighestStep | None, scan: messages.Scan | None, url: str, *, rises: bool, rank: int | None
-) -> None:
-    """Print two or three lines; nothing for a run without a step on a GPU.
+MOST_LETTERS: Final = 160
+"""Length of a quoted text."""
 
-    rises   memory after each step does
-    rank    of several; None: there is one
+
+class EndState(NamedTuple):
+    """What is known of a run when it ends."""
+
+    highest: HighestStep | None
+    scan: messages.Scan | None
+    """Newest scan for leaks."""
+    findings: Sequence[messages.Pitfall] | None
+    """Known pitfalls of the script; None: nobody looked for them."""
+    rises: bool
+    """True if memory after each step rises."""
+    survived: int
+    """Number of out-of-memory errors that the program caught."""
+    failed: bool
+
+
+def print_summary(state: EndState, url: str, rank: int | None) -> None:
+    """Print two to six lines: the peak, what is wrong, the first change to try, the address.
+
+    Nothing is printed for a run without a step on a GPU. ``rank``: of several; None: there is one.
     """
-    if highest is None or not terminal.speaks_for_host():
+    if state.highest is None or not terminal.speaks_for_host():
         return
     of_rank = "" if rank is None else f"Rank {rank}: "
-    terminal.say(of_rank + peak_line(highest, _total_bytes(highest.device)))
-    if leaks := leak_line(scan, highest.allocated_bytes, rises=rises):
-        terminal.say(of_rank + leaks)
+    peak_bytes = state.highest.allocated_bytes
+    lines = [
+        peak_line(state.highest, _total_bytes(state.highest.device)),
+        *problem_lines(state),
+        change_line(state.scan, state.findings or (), peak_bytes),
+    ]
+    for line in filter(None, lines):
+        terminal.say(of_rank + line)
     terminal.say(f"Details: {url}")
+
+
+def problem_lines(state: EndState) -> list[str]:
+    """What is wrong. That nothing is, only where all was looked for and the run did not fail."""
+    peak_bytes = 0 if state.highest is None else state.highest.allocated_bytes
+    many = "an out-of-memory error" if state.survived == 1 else f"{state.survived:,} out-of-memory errors"
+    problems = [f"The program survived {many}."] if state.survived else []
+    if state.findings:
+        more = f" ({len(state.findings) - 1:,} more on the page)" if len(state.findings) > 1 else ""
+        problems.append(f"Finding{more}: {_shortened(state.findings[0].text)}")
+    leaks = leak_line(state.scan, peak_bytes, rises=state.rises)
+    no_leak = state.scan is not None and leaks == NO_LEAK.format(step=state.scan.step)
+    if no_leak and not problems and state.findings is not None and not state.failed:
+        return [f"{leaks} No other problems found."]
+    return [*problems, *([leaks] if leaks else [])]
+
+
+def change_line(scan: messages.Scan | None, findings: Sequence[messages.Pitfall], peak_bytes: int) -> str:
+    """The change that is most worth trying, with the bytes by which the peak falls where they are known; empty if none is."""
+    leaks = [] if scan is None else [one for one in scan.leaks if not is_on_host(one) and not is_note(one, peak_bytes)]
+    best = max(leaks, key=lambda one: (one.peak_effect_bytes or 0, one.held_bytes), default=None)
+    if best is None:
+        return f"Most worth trying: {_sentence(findings[0].advice)}" if findings else ""
+    at = f" ({Path(best.file).name}:{best.line})" if best.file and best.line else ""
+    if best.peak_effect_bytes:
+        saved = f" The peak falls by {amount(best.peak_effect_bytes)}."
+    elif best.growth_bytes_per_step and is_leak(best):
+        saved = f" It grows by {amount(round(best.growth_bytes_per_step))} a {best.per}."
+    else:
+        saved = ""
+    return f"Most worth trying: {_shortened(best.advice.rstrip('.'))}{at}.{saved}"
+
+
+def _sentence(text: str) -> str:
+    return f"{_shortened(text).rstrip('.')}."
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_LETTERS else f"{line[: MOST_LETTERS - 1].rstrip()}…"
 
 
 def peak_line(highest: HighestStep, total_bytes: int | None) -> str:
@@ -59,7 +123,7 @@ def leak_line(scan: messages.Scan | None, peak_bytes: int, *, rises: bool = Fals
         found = "1 leak found" if len(leaks) == 1 else f"{len(leaks):,} leaks found, the largest"
         return f"{found}: {leaks[0].name} retains {amount(leaks[0].held_bytes)}."
     unsure = rises or scan.not_scanned or len(on_device) < len(scan.leaks)
-    none = "" if unsure else f"No leak found at the last scan (step {scan.step:,})."
+    none = "" if unsure else NO_LEAK.format(step=scan.step)
     return " ".join(filter(None, [none, *(_held(leak) for leak in findings[:1])]))
 
 

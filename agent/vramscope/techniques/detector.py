@@ -127,6 +127,11 @@ class TechniqueDetector(StepListener):
         self._summarize()
 
     @property
+    def findings(self) -> list[messages.Pitfall] | None:
+        """Known pitfalls of the script; None before a step was observed."""
+        return list(self._findings.values()) if self._observed or self._findings else None
+
+    @property
     def known(self) -> list[messages.Technique]:
         """Techniques of the last report. Callable from any thread."""
         return self._reported[0] if self._reported is not None else []
