@@ -216,7 +216,7 @@ def live(driver: Any, url: str, run: str, seconds: float) -> dict[str, Any]:
     """Frames and ages of samples on the page of a live run of 8 ranks."""
     page = new_page(driver)
     page.goto(f"{url}/runs/{run}")
-    page.locator("vs-chart[data-figure=memory][data-draws]").wait_for(timeout=20_000)
+    page.locator("vs-chart[data-figure=stack][data-draws]").wait_for(timeout=20_000)
     page.wait_for_timeout(4_000)  # what a page does once at its start is not what it does while live
     page.evaluate(WATCH, "memory")
     page.wait_for_timeout(seconds * 1000)
@@ -257,7 +257,7 @@ def allocator_to_pixel(driver: Any, url: str, ranks: int, seconds: float, folder
         run = wait_for_run(url, "ranks", patience=180, ranks=ranks)
         page = new_page(driver)
         page.goto(f"{url}/runs/{run}")
-        page.locator("vs-chart[data-figure=memory][data-draws]").wait_for(timeout=60_000)
+        page.locator("vs-chart[data-figure=stack][data-draws]").wait_for(timeout=60_000)
         page.wait_for_timeout(15_000)  # the early looks and windows of eight trainings that began at once
         page.evaluate(WATCH, "memory")
         began = time.time()

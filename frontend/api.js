@@ -80,6 +80,7 @@ export const api = {
   changeRun: (run, patch) => request("PATCH", `/runs/${at(run)}`, { body: patch }),
   deleteRun: (run) => request("DELETE", `/runs/${at(run)}`),
   series: (run, parameters, signal) => request("GET", `/runs/${at(run)}/series${queryString(parameters)}`, { signal }),
+  peak: (run, parameters) => request("GET", `/runs/${at(run)}/peak${queryString(parameters)}`),
   steps: (run, parameters, signal) => request("GET", `/runs/${at(run)}/steps${queryString(parameters)}`, { signal }),
   nextChange: (run, signal) => request("GET", `/runs/${at(run)}/next-change`, { signal }),
   leaks: (run, parameters, signal) => request("GET", `/runs/${at(run)}/leaks${queryString(parameters)}`, { signal }),

@@ -11,7 +11,9 @@ import { chartHead } from "vramscope/charts/head.js";
 import { drawTable, exportChart } from "vramscope/charts/numbers.js";
 import { loadPlotly } from "vramscope/charts/plotly.js";
 import { drawPolygons, isPolygons, placePolygons } from "vramscope/charts/polygons.js";
+import { drawScale } from "vramscope/charts/scale.js";
 import { cancelDraw, isWaiting, requestDraw } from "vramscope/charts/schedule.js";
+import { Tail } from "vramscope/charts/tail.js";
 import { h, setText } from "vramscope/dom.js";
 import { dateTime } from "vramscope/format.js";
 import { appendRows, decode } from "vramscope/series.js";
@@ -42,6 +44,10 @@ const onScreen = new IntersectionObserver(
  * title      Heading.
  * load       async (signal) => {figure, window}
  * live       null, or (message) => x values of a `rows` message. Null if the message does not feed this chart.
+ * tail       async (from, signal) => {figure}: rows behind the last finished step, which replace those that the chart has.
+ *            With it, live messages are only a sign that there is something to fetch.
+ * legend     (chart, colors) => void: draws the legend instead of charts/legend.js
+ * isFolded   (trace) => whether a trace is not drawn because its level is folded
  * onZoom     ({from, to} | null) => void. Null: show all again. Without it, the chart does not zoom.
  * view       () => {from, to, last, clock, smooth}. `from` and `to`: numbers, or null for all data. `last`: width of the
  *            newest part to show. `clock`: show times of day. `smooth`: draw lines, except peaks, with their means.
@@ -98,6 +104,7 @@ export class ChartElement extends HTMLElement {
         if (place) options.onPlace(place, "click");
       });
     }
+    this.tail = options.tail && new Tail(this);
     this.pointerUp = () => (this.dragging = false);
     addEventListener("pointerup", this.pointerUp);
     this.resize = new ResizeObserver(() => {
@@ -115,6 +122,7 @@ export class ChartElement extends HTMLElement {
 
   disconnectedCallback() {
     this.request?.abort();
+    this.tail?.close();
     onScreen.unobserve(this);
     this.resize?.disconnect();
     removeEventListener("pointerup", this.pointerUp);
@@ -180,6 +188,7 @@ export class ChartElement extends HTMLElement {
     this.feeds = new Set(this.stream.map((entry) => entry.stream));
     if (layout.meta?.awaits) this.feeds.add(layout.meta.awaits); // a stream that had no rows yet
     this.added = 0;
+    this.tail?.reset();
     const empty = this.traces.length === 0;
     this.showMessage(empty ? statements.join("; ") || "nothing recorded yet" : "");
     this.toggleAttribute("data-empty", empty);
@@ -202,6 +211,10 @@ export class ChartElement extends HTMLElement {
   /** Appends a live message. Rows that arrive during a request are kept until it ends. */
   feed(message) {
     if (!this.options.live) return;
+    if (this.tail) {
+      if (this.options.live(message)) this.tail.want();
+      return;
+    }
     if (this.request) {
       // rows that the new window already contains are dropped then: they are not later than its last row
       if (this.pending.length < MOST_PENDING) this.pending.push(message);
@@ -253,30 +266,6 @@ export class ChartElement extends HTMLElement {
     return last > first ? [first, last] : [first - 0.5, last + 0.5];
   }
 
-  /** True if a logarithmic axis can show at least one value. */
-  get isLogable() {
-    return this.traces.some((trace) => trace.y.some((value) => value > 0));
-  }
-
-  /** "log" or "linear": the reader's choice, or the figure's. Null for charts without a choice. */
-  get scale() {
-    if (!this.options.scale || !this.figure) return null;
-    return this.isLogable ? (this.options.scale.chosen() ?? this.figure.layout.yaxis?.type ?? "linear") : "linear";
-  }
-
-  toggleScale() {
-    const turned = this.scale === "log" ? "linear" : "log";
-    this.options.scale.choose(turned === (this.figure?.layout.yaxis?.type ?? "linear") ? null : turned);
-  }
-
-  drawScale() {
-    this.scaleButton.setAttribute("aria-pressed", String(this.scale === "log"));
-    this.scaleButton.disabled = !this.isLogable;
-    this.scaleButton.title = this.isLogable
-      ? "y axis: logarithmic or linear. Automatic: logarithmic if values span decades."
-      : "no value is above zero";
-  }
-
   draw() {
     const Plotly = window.Plotly;
     if (!Plotly || this.traces.length === 0 || this.gone) return;
@@ -304,8 +293,8 @@ export class ChartElement extends HTMLElement {
     this.dataset.draws = Number(this.dataset.draws ?? 0) + 1;
     const newest = this.traces.reduce((last, trace) => Math.max(last, trace.x.at(-1) ?? -Infinity), -Infinity);
     this.dataset.newest = newest;
-    drawLegend(this, colors);
-    if (this.scaleButton) this.drawScale();
+    (this.options.legend ?? drawLegend)(this, colors);
+    if (this.scaleButton) drawScale(this);
     if (!this.table.hidden) drawTable(this);
     this.options.onDrawn?.();
   }

@@ -1,5 +1,6 @@
 /** Head of a chart: title and buttons. */
 
+import { toggleScale } from "vramscope/charts/scale.js";
 import { h } from "vramscope/dom.js";
 
 /** Creates the head, and the two buttons that the chart updates. `scaleButton` exists only for charts with `scale`. */
@@ -15,7 +16,7 @@ export function chartHead(chart) {
     h("button", { type: "button", class: "menu-item", onclick: (event) => chart.export(kind, event) }, label);
   const hasNumbers = numbers !== false;
   const tableButton = button("Table", "view as table", () => chart.toggleTable());
-  const scaleButton = scale && button("Log axis", null, () => chart.toggleScale());
+  const scaleButton = scale && button("Log axis", null, () => toggleScale(chart));
   const exports = h(
     "details",
     { class: "menu" },

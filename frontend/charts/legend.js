@@ -83,6 +83,25 @@ export function drawLegend(chart, colors) {
   chart.setAttribute("role", "figure");
 }
 
+/** Lists the markers of a chart whose legend is a tree. */
+export function drawMarkers(chart, colors) {
+  const marks = chart.traces.filter(({ meta, x }) => meta.kind === "marker" && x.length);
+  const key = marks.map(({ meta }) => meta.role).join("|");
+  if (chart.markers.dataset.key === key) return;
+  chart.markers.dataset.key = key;
+  fill(
+    chart.markers,
+    marks.map(({ meta }) =>
+      h(
+        "span",
+        { title: meta.meaning },
+        h("span", { class: "swatch marker", style: { "--swatch": colors.role(meta.colour ?? meta.role) } }),
+        meta.label,
+      ),
+    ),
+  );
+}
+
 /** Statistics over all rows of the window. Null if every row is drawn, or if only a part of the window is in view. */
 function ofEveryRow(chart, trace, from, to) {
   const whole = trace.meta?.whole;

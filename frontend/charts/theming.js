@@ -1,6 +1,7 @@
 /** Applies the colours of the theme and the ranges of the view to a figure. The figure's data stay unchanged. */
 
 import { hiddenRoles } from "vramscope/charts/roles.js";
+import { scaleOf } from "vramscope/charts/scale.js";
 import { clockTicks, closeRange, logRange, logTicks, smoothed, bandOutlines, timeTicks } from "vramscope/series.js";
 import { rgba } from "vramscope/theme.js";
 
@@ -70,9 +71,9 @@ function themedAxis(chart, key, source, kind, from, to, colors) {
   }
   axis.fixedrange = true;
   if (source.autorange === false && source.range) return axis;
-  if (key === "yaxis" && chart.scale) {
-    axis.type = chart.scale;
-    if (chart.scale === "log") return Object.assign(axis, logAxis(chart, from, to));
+  if (key === "yaxis" && scaleOf(chart)) {
+    axis.type = scaleOf(chart);
+    if (scaleOf(chart) === "log") return Object.assign(axis, logAxis(chart, from, to));
   }
   const fromZero = source.rangemode !== "normal";
   const top = highestOn(chart, key.replace("axis", ""), from, to, fromZero);
@@ -107,12 +108,14 @@ function logAxis(chart, from, to) {
   return { autorange: false, range, tickmode: "array", tickvals: values, ticktext: texts };
 }
 
+const isHidden = (chart, trace) => hiddenRoles.has(trace.meta?.role) || Boolean(chart.options.isFolded?.(trace));
+
 /** Highest value in view. `fromZero`: at least 0, for axes that include zero. */
 function highestOn(chart, axis, from, to, fromZero = true) {
   let top = fromZero ? 0 : -Infinity;
   const stacks = new Map();
   for (const trace of chart.traces) {
-    if ((trace.yaxis ?? "y") !== axis || hiddenRoles.has(trace.meta?.role)) continue;
+    if ((trace.yaxis ?? "y") !== axis || isHidden(chart, trace)) continue;
     const { x, y } = trace;
     if (trace.stackgroup || (trace.type === "bar" && chart.figure.layout.barmode === "stack")) {
       x.forEach((at, i) => {
@@ -130,8 +133,9 @@ function highestOn(chart, axis, from, to, fromZero = true) {
 /** Lowest value in view that is larger than `above`. */
 function lowestOn(chart, axis, from, to, above = -Infinity) {
   let bottom = Infinity;
-  for (const { x, y, yaxis, meta } of chart.traces) {
-    if ((yaxis ?? "y") !== axis || hiddenRoles.has(meta?.role)) continue;
+  for (const trace of chart.traces) {
+    if ((trace.yaxis ?? "y") !== axis || isHidden(chart, trace)) continue;
+    const { x, y } = trace;
     for (let i = 0; i < x.length; i += 1)
       if (x[i] >= from && x[i] <= to && Number.isFinite(y[i]) && y[i] < bottom && y[i] > above) bottom = y[i];
   }
@@ -146,11 +150,11 @@ export function themedTraces(chart, colors) {
   const narrow = chart.plot.clientWidth < NARROW;
   const traces =
     (chart.figure.layout.meta?.kind ?? "series") === "series"
-      ? visiblePoints(chart)
+      ? visiblePoints(chart).filter((trace) => !chart.options.isFolded?.(trace))
       : chart.traces.map((trace) => (trace.meta?.kind === "box" ? fittingLabels(chart, trace) : trace));
-  const shown = chart.scale === "log" ? traces.map(positiveOnly) : traces;
+  const shown = scaleOf(chart) === "log" ? traces.map(positiveOnly) : traces;
   const drawn = shown.map((trace, i) => (trace.meta?.kind === "band" ? bandOf(shown[i - 1], trace) : trace));
-  if (chart.scale === "log") drawn.push(...footMarkers(chart));
+  if (scaleOf(chart) === "log") drawn.push(...footMarkers(chart));
   if (!chart.options.view?.().smooth) return drawn.map((trace) => themedTrace(trace, colors, narrow));
   const [from, to] = chart.xRange();
   return drawn.flatMap((trace) => {

@@ -69,10 +69,10 @@ class MemoryPage extends RunPage {
       escape: () => setQuery({ from: null, to: null }),
       back: () => this.shift(-1),
       on: () => this.shift(1),
-      export: (event) =>
-        this.charts
-          .get("categories")
-          .export("csv", event ?? { target: this.charts.get("categories").querySelector(".menu-item") }),
+      export: (event) => {
+        const chart = this.charts.get(isOnCpu(this.place()) ? "host" : "stack");
+        chart.export("csv", event ?? { target: chart.querySelector(".menu-item") });
+      },
     };
   }
 
@@ -115,8 +115,8 @@ class MemoryPage extends RunPage {
     bar.className = "view-bar";
     techniques.className = "wide";
     this.kpis = new Kpis(this.run);
-    this.charts = new RunCharts(this);
     this.map = new RunMap(this);
+    this.charts = new RunCharts(this);
     this.ranks = new RanksPanel((rank) => setQuery({ rank, device: null }));
     const address = addressNote(ADDRESS);
     this.stops.push(address.stop);
@@ -129,7 +129,6 @@ class MemoryPage extends RunPage {
       verdict,
       h("div", { class: "overview" }, this.change.element, findings, this.kpis.element, this.stack.element),
       bar,
-      this.map.element,
       this.charts.element,
       this.ranks.element,
       h("div", { class: "panels" }, techniques, who, events),
@@ -172,6 +171,7 @@ class MemoryPage extends RunPage {
     }
     if (!samePlace) {
       this.kpis.clear();
+      this.drawHead();
       this.fetchLast();
       this.ranks.draw(this.run, this.view, true);
       this.drawFacts();

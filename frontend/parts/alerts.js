@@ -65,7 +65,7 @@ export function alertsOf(run) {
       rule: "resets",
       number: bounds > 0 ? 1 : 0,
       words: `counters reset in ${stepCount(bounds)}`,
-      part: "vs-chart[data-figure=step_peaks]",
+      part: "vs-chart[data-figure=stack]",
     },
     {
       rule: "headroom",

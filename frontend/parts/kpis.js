@@ -210,10 +210,12 @@ function stepNote({ steps }, place) {
   return place?.emulated ? "emulated GPU: timing is not meaningful" : `median of ${stepCount(steps)}`;
 }
 
-/** Step and phase of the peak, and its largest category. */
+/** Rank, step and phase of the peak, and its largest category. */
 function peakNote(run) {
   const parts = [];
   if (run.lower_bound_steps > 0) parts.push(`lower bound: counters were reset in ${stepCount(run.lower_bound_steps)}`);
+  const rank = run.ranks.find((one) => isKnown(run.peak_allocated_bytes) && one.peak_allocated_bytes === run.peak_allocated_bytes);
+  if (rank && run.world_size > 1) parts.push(`rank ${rank.rank}`);
   if (isKnown(run.peak_step)) parts.push(`step ${count(run.peak_step)}`);
   if (run.peak_phase) parts.push(run.peak_phase);
   const largest = largestCategory(run);

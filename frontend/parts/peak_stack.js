@@ -1,104 +1,111 @@
 /**
- * Memory of the card at its highest, in three bars: the card, PyTorch's reserved memory, and the tensors. Each bar splits
- * the first part of the bar above it. For a run on the CPU there is one bar: parameters, gradients, optimizer state and buffers.
+ * Memory at the peak of the rank in view, in three bars: the card, PyTorch's reserved memory, and the tensors. Each bar
+ * splits the first part of the bar above it. The parts are those of the chart of the memory over time. For a run on the CPU
+ * there is one bar: parameters, gradients, optimizer state and buffers.
  */
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
-import { bytes, isKnown, percent } from "vramscope/format.js";
+import { bytes, count, isKnown, percent, UNKNOWN } from "vramscope/format.js";
 import { isOnCpu } from "vramscope/parts/view_bar.js";
 
 const SEARCHED_STEPS = 200;
-const MOMENTS = "the highest value of each over the run, not always at the same time";
-const CATEGORIES = [
-  ["parameters", "parameters", "parameters"],
-  ["gradients", "gradients", "gradients"],
-  ["optimizer", "optimizer state", "optimizer"],
-  ["buffers", "buffers", "buffers"],
-  ["activations", "activations, temporaries", "activations"],
-  ["other", "other", "other"],
+const EVERY_MS = 1_000; // shortest time between two requests: a leaking run has a new peak in each step
+const LEVELS_OF_CPU = [
+  ["parameters", "parameters"],
+  ["gradients", "gradients"],
+  ["optimizer", "optimizer state"],
+  ["buffers", "buffers"],
 ];
 
-/** Bars of a run: `[{name, total, parts: [{name, bytes, role}]}]`, the whole card first. Empty where the peak is unknown. */
-function barsOf(run) {
-  const rank =
-    run.ranks.find((one) => isKnown(one.peak_allocated_bytes) && one.peak_allocated_bytes === run.peak_allocated_bytes) ??
-    run.ranks[0];
-  const { peak_allocated_bytes: allocated, peak_categories: categories } = run;
-  const reserved = rank?.peak_reserved_bytes;
-  const sizes = new Set(rank?.devices.map((device) => device.total_bytes));
-  const capacity = sizes.size === 1 ? [...sizes][0] : null; // of cards that differ it is not known which had the peak
-  if (!isKnown(allocated) || !isKnown(reserved) || reserved < allocated) return [];
-  const bars = [
-    {
-      name: "reserved",
-      total: reserved,
-      parts: [
-        { name: "allocated", bytes: allocated, role: "allocated" },
-        { name: "reserved, not allocated", bytes: reserved - allocated, role: "unused" },
-      ],
-    },
-    { name: "allocated", total: allocated, parts: categoriesOf(categories, allocated) },
-  ];
-  if (isKnown(capacity)) bars.unshift({ name: "card", total: capacity, parts: cardParts(rank, reserved, capacity) });
-  return bars;
-}
-
-function cardParts(rank, reserved, capacity) {
-  const used = Math.max(rank.peak_device_used_bytes ?? reserved, reserved);
-  const outside = isKnown(rank.peak_process_device_bytes) ? Math.max(0, rank.peak_process_device_bytes - reserved) : null;
-  const parts = [{ name: "reserved by PyTorch", bytes: reserved, role: "reserved" }];
-  if (outside === null) parts.push({ name: "outside PyTorch and other processes", bytes: used - reserved, role: "other" });
-  else {
-    parts.push({ name: "this process outside PyTorch", bytes: Math.min(outside, used - reserved), role: "other" });
-    parts.push({ name: "other processes", bytes: Math.max(0, used - reserved - outside), role: "retries" });
+/** Bars of an answer of `/peak`: `[{name, total, parts: [{name, bytes, role}]}]`, the card first. Empty if no peak is known. */
+function barsOf({ levels, capacity_bytes: capacity }) {
+  const bars = [];
+  for (const [i, { level, total_bytes: total, parts }] of levels.entries()) {
+    const inner = levels[i + 1];
+    const own = parts.map(({ role, label, bytes: size }) => ({ name: label, role, bytes: size }));
+    if (inner) own.unshift({ name: inner.level, role: inner.level === "reserved" ? "reserved-area" : inner.level, bytes: inner.total_bytes });
+    if (level === "card") {
+      const known = own.reduce((sum, part) => sum + (part.bytes ?? 0), 0);
+      if (isKnown(capacity) && isKnown(total)) own.push({ name: "not in use", role: null, bytes: Math.max(0, capacity - total) });
+      else if (isKnown(capacity)) own.push({ name: "not in use, or unknown", role: null, bytes: Math.max(0, capacity - known) });
+      if (isKnown(capacity) || isKnown(total)) bars.push({ name: "card", total: capacity ?? total, parts: own });
+    } else if (isKnown(total)) bars.push({ name: level, total, parts: own });
   }
-  parts.push({ name: "free", bytes: Math.max(0, capacity - used), role: null });
-  return parts;
-}
-
-function categoriesOf(categories, total) {
-  const known = CATEGORIES.filter(([key]) => isKnown(categories?.[key])).map(([key, name, role]) => ({
-    name,
-    role,
-    bytes: categories[key],
-  }));
-  const rest = total - known.reduce((sum, part) => sum + part.bytes, 0);
-  return rest > 0 ? [...known, { name: "unknown", role: "unknown", bytes: rest }] : known;
+  return bars;
 }
 
 /** Bar of what a model on the CPU and its optimizer keep between two steps, by `end_categories` of a step. Empty if unknown. */
 function cpuBarsOf(ended) {
-  const parts = categoriesOf(ended, 0);
+  const parts = LEVELS_OF_CPU.filter(([key]) => isKnown(ended?.[key])).map(([role, name]) => ({
+    name,
+    role,
+    bytes: ended[role],
+  }));
   const total = parts.reduce((sum, part) => sum + part.bytes, 0);
   return total > 0 ? [{ name: "model", total, parts }] : [];
 }
 
-/** Card with the bars of a run. Empty where nothing is known. */
+/** Where the peak was: "step 309 · backward". */
+function placeOf({ step, first_step: first, phase, finished, rank, lower_bound: bound }, many) {
+  const words = [];
+  if (many) words.push(`rank ${rank}`);
+  if (isKnown(step)) {
+    if (!finished) words.push(`unfinished step ${count(step)}`);
+    else words.push(first < step ? `steps ${count(first)} to ${count(step)}` : `step ${count(step)}`);
+  }
+  if (phase) words.push(phase);
+  if (bound) words.push("lower bound");
+  return words.join(" · ");
+}
+
+/** Card with the bars of a run. */
 export class PeakStack {
   element = h("section", { class: "card peak-stack", hidden: true });
   key = null;
   ended = null; // end_categories of a step of a CPU run
   askAt = 0; // number of steps from which they are requested; it doubles, because some models are never counted
 
+  /** Shows the peak of a rank and device. Fetches it if it is new. */
   show(run, place) {
-    const onCpu = isOnCpu(place);
-    if (onCpu && this.ended === null && run.steps >= this.askAt) this.fetchModel(run, place);
-    const used = run.ranks.map((rank) => [rank.peak_device_used_bytes, rank.peak_reserved_bytes]);
-    const key = JSON.stringify([onCpu, this.ended, run.peak_allocated_bytes, run.peak_categories, used]);
+    if (isOnCpu(place)) {
+      if (this.ended === null && run.steps >= this.askAt) this.fetchModel(run, place);
+      return;
+    }
+    const rank = run.ranks.find((one) => one.rank === place.rank);
+    const key = JSON.stringify([place, rank?.peak_allocated_bytes, rank?.peak_reserved_bytes, run.state]);
     if (key === this.key) return;
+    if (this.key === null) this.draw("Memory at the peak", "", h("p", { class: "muted" }, "loading…"));
     this.key = key;
-    const bars = onCpu ? cpuBarsOf(this.ended) : barsOf(run);
-    this.element.hidden = !bars.length;
+    this.wanted = { run, place };
+    this.waiting ??= setTimeout(() => this.fetchPeak(), this.wait());
+  }
+
+  wait() {
+    return Math.max(0, EVERY_MS - (Date.now() - (this.askedAt ?? 0)));
+  }
+
+  async fetchPeak() {
+    const { wanted } = this;
+    const { run, place } = wanted;
+    this.askedAt = Date.now();
+    try {
+      const peak = await api.peak(run.run_id, { rank: place.rank, device: place.device });
+      const bars = barsOf(peak);
+      const body = bars.length ? bars.map(drawnBar) : h("p", { class: "muted" }, "No peak yet.");
+      if (this.wanted === wanted) this.draw("Memory at the peak", placeOf(peak, run.world_size > 1), body);
+    } catch {
+      this.key = ""; // the stale banner reports it; the next change asks again
+    }
+    this.waiting = this.wanted === wanted ? null : setTimeout(() => this.fetchPeak(), this.wait());
+  }
+
+  draw(title, where, body) {
+    this.element.hidden = false;
     fill(
       this.element,
-      h(
-        "header",
-        {},
-        h("h2", {}, onCpu ? "Memory of the model" : "Memory at the peak"),
-        h("span", { class: "muted" }, onCpu ? "at the end of a step; activations are unknown on the CPU" : MOMENTS),
-      ),
-      h("div", { class: "pad" }, bars.map(drawnBar)),
+      h("header", {}, h("h2", {}, title), h("span", { class: "muted" }, where)),
+      h("div", { class: "pad" }, body),
     );
   }
 
@@ -108,7 +115,9 @@ export class PeakStack {
     try {
       const steps = await api.steps(run.run_id, { rank: place.rank, limit: SEARCHED_STEPS });
       this.ended = steps.findLast((step) => isKnown(step.end_categories.parameters))?.end_categories ?? null;
-      if (this.ended) this.show(run, place);
+      const bars = cpuBarsOf(this.ended);
+      const where = "at the end of a step; activations are unknown on the CPU";
+      if (bars.length) this.draw("Memory of the model", where, bars.map(drawnBar));
     } catch {
       // the card stays hidden
     }
@@ -116,7 +125,7 @@ export class PeakStack {
 }
 
 function drawnBar({ name, total, parts }, at) {
-  const shown = parts.filter((part) => part.bytes > 0);
+  const shown = parts.filter((part) => part.bytes === null || part.bytes > 0);
   return h(
     "div",
     { class: "level", "data-level": name },
@@ -125,7 +134,7 @@ function drawnBar({ name, total, parts }, at) {
     h(
       "div",
       { class: "level-bar", "aria-hidden": "true" },
-      shown.map((part) =>
+      shown.filter((part) => part.bytes !== null).map((part) =>
         h("span", {
           title: `${part.name}: ${bytes(part.bytes)}, ${percent(part.bytes / total)} of ${name}`,
           class: part.role ? "" : "free",
@@ -142,7 +151,7 @@ function drawnBar({ name, total, parts }, at) {
       shown.map((part) =>
         h(
           "li",
-          { title: `${part.bytes.toLocaleString("en")} bytes` },
+          { title: part.bytes === null ? UNKNOWN : `${count(part.bytes)} bytes` },
           h("span", {
             class: `swatch${part.role ? "" : " free"}`,
             style: { "--swatch": part.role ? `var(--role-${part.role})` : "transparent" },
@@ -150,7 +159,8 @@ function drawnBar({ name, total, parts }, at) {
           part.name,
           " ",
           h("span", { class: "tabular" }, bytes(part.bytes)),
-          h("span", { class: "muted tabular" }, part.bytes / total < 0.005 ? " < 1 %" : ` ${percent(part.bytes / total, 0)}`),
+          part.bytes !== null &&
+            h("span", { class: "muted tabular" }, part.bytes / total < 0.005 ? " < 1 %" : ` ${percent(part.bytes / total, 0)}`),
         ),
       ),
     ),

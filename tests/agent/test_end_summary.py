@@ -180,7 +180,10 @@ def test_one_of_several_ranks_says_which_it_is(capsys: pytest.CaptureFixture[str
     highest = HighestStep(0, 2, FORWARD, True, 10 * MIB, 20 * MIB, None)._replace(device=-1)
     print_summary(ended(highest=highest), "http://server/runs/r", rank=0)
     said = capsys.readouterr().err
-    assert "vramscope: Rank 0: Peak: 10.0 MiB" in said and "vramscope: Rank 0: No leak found at the last scan (step 9). No other" in said
+    assert (
+        "vramscope: Rank 0: Peak: 10.0 MiB" in said
+        and "vramscope: Rank 0: No leak found at the last scan (step 9). No other" in said
+    )
 
 
 def test_a_run_without_a_gpu_ends_silently(capsys: pytest.CaptureFixture[str]) -> None:

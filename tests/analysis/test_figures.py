@@ -65,8 +65,7 @@ def a_window(
             parts = {f"peak_{category}_bytes" for category in wire_series.CATEGORIES}
             at_peak = {name: columns[name].max for name in (*parts, "peak_allocated_bytes")}
         elif envelope:
-            names = {*fragmentation.READ, *RUN_FIGURES["device"].needs["samples"]}
-            at_peak = {name: columns[name].max for name in names}
+            at_peak = {name: columns[name].max for name in fragmentation.READ}
         streams[stream] = StreamWindow(
             stream=stream,  # type: ignore[arg-type]
             x_values=np.arange(rows, dtype=float) + 1,
@@ -211,73 +210,6 @@ def test_an_empty_window_says_so(name: str) -> None:
     assert "window" in statements(figure)
 
 
-def test_one_unknown_category_keeps_the_others() -> None:
-    figure = RUN_FIGURES["categories"].draw(a_window(unknown=("optimizer_bytes",)))
-    assert "optimizer" not in {trace.meta["role"] for trace in figure.data}
-    assert "optimizer state: unknown" in statements(figure)
-    assert "parameters" in {trace.meta["role"] for trace in figure.data}
-
-
-def test_stack_is_the_composition_at_the_buckets_peak() -> None:
-    """The parts at the highest total, not their means or maxima."""
-    window = a_window(envelope=True)
-    figure = RUN_FIGURES["categories"].draw(window)
-    for trace in figure.data:
-        if trace.meta["kind"] == "area":
-            expected = window.steps.at_peak[f"peak_{trace.meta['role']}_bytes"]
-            np.testing.assert_allclose(np.asarray(trace.y) * trace.meta["divisor"], expected)
-
-
-def test_step_without_categories_is_a_gap() -> None:
-    """Plotly would stack a gap as zero. The figure connects known steps and shows their number."""
-    window = a_window(rows=10)
-    for values in window.steps.at_peak.values():
-        values[2:9] = np.nan
-    figure = RUN_FIGURES["categories"].draw(window)
-    assert "split in 3 of 10 steps" in statements(figure)
-    assert {trace.stackgaps for trace in figure.data if trace.stackgroup} == {"interpolate"}
-    assert "split in" not in statements(RUN_FIGURES["categories"].draw(a_window(rows=10)))
-
-
-@pytest.mark.parametrize("envelope", [False, True])
-def test_no_peak_is_lost_between_window_and_figure(envelope: bool) -> None:
-    window = a_window(envelope=envelope)
-    figure = RUN_FIGURES["memory"].draw(window)
-    for role, name in (("allocated", "allocated_bytes"), ("reserved", "reserved_bytes")):
-        drawn = [np.asarray(trace.y) * trace.meta["divisor"] for trace in figure.data if trace.meta["role"] == role]
-        assert max(values.max() for values in drawn) == pytest.approx(window.samples.columns[name].max.max(), rel=1e-12)
-
-
-def test_gaps_stay_gaps() -> None:
-    window = a_window()
-    window.samples.columns["reserved_bytes"].max[10:20] = np.nan  # the three arrays are one
-    figure = RUN_FIGURES["memory"].draw(window)
-    trace = next(trace for trace in figure.data if trace.meta["role"] == "reserved")
-    assert np.isnan(np.asarray(trace.y)[10:20]).all()
-    assert not trace.connectgaps
-
-
-def test_few_step_peaks_are_bars_by_phase() -> None:
-    few = RUN_FIGURES["step_peaks"].draw(a_window(rows=200, x="step"))
-    bars = [trace for trace in few.data if trace.type == "bar"]
-    assert sum(len(trace.x) for trace in bars) == 200
-    assert {trace.meta["role"] for trace in bars} == {f"phase-{phase}" for phase in wire_series.PHASES}
-    many = RUN_FIGURES["step_peaks"].draw(a_window(rows=2000, x="step"))
-    assert not [trace for trace in many.data if trace.type == "bar"]
-
-
-def test_a_group_of_steps_is_drawn_as_wide_as_it_is() -> None:
-    window = a_window(rows=200, x="step")
-    first = np.full(200, np.nan)
-    first[7] = window.steps.x_values[6] + 1
-    columns = window.steps.columns | {"first_step": SeriesColumn(first, first, first)}
-    steps = dataclasses.replace(window.steps, columns=columns)
-    figure = RUN_FIGURES["step_peaks"].draw(dataclasses.replace(window, streams=window.streams | {"steps": steps}))
-    lines = [trace for trace in figure.data if trace.meta["role"] in ("allocated", "reserved")]
-    assert [trace.line.shape for trace in lines] == ["vh", "vh"]
-    assert not [trace for trace in figure.data if trace.type == "bar"]
-
-
 def rising(rows: int, growth: float) -> RunWindow:
     """A window whose memory after each step rises by ``growth`` bytes, with one more live graph per step."""
     window = a_window(rows=rows, x="step")
@@ -286,28 +218,6 @@ def rising(rows: int, growth: float) -> RunWindow:
     window.steps.columns["after_step_bytes"] = SeriesColumn(floor, floor, floor)
     window.steps.columns["graphs_alive"] = SeriesColumn(graphs, graphs, graphs)
     return dataclasses.replace(window, trend=trend(x, floor))
-
-
-@pytest.mark.parametrize("envelope", [False, True])
-def test_step_with_reset_counters_is_marked(envelope: bool) -> None:
-    window = a_window(rows=100, envelope=envelope)
-    columns = dict(window.steps.columns)
-    resets = np.zeros(100)
-    resets[[7, 8]], resets[40] = 2, 1
-    columns["foreign_reset"] = SeriesColumn(resets, resets, resets)
-    columns["peak_allocated_bytes"] = SeriesColumn(*[np.where(np.arange(100) == 8, np.nan, c) for c in _parts(columns)])
-    steps = dataclasses.replace(window.steps, columns=columns)
-    figure = RUN_FIGURES["step_peaks"].draw(dataclasses.replace(window, streams=window.streams | {"steps": steps}))
-    marks = {trace.meta["role"]: trace for trace in figure.data if trace.meta["kind"] == "marker"}
-    assert list(marks["lower-bound"].x) == [8] and list(marks["reset"].x) == [41]
-    assert marks["lower-bound"].y[0] * marks["lower-bound"].meta["divisor"] == columns["peak_allocated_bytes"].max[7]
-    fed = [entry for entry in figure.layout.meta["stream"] if entry.get("where", {}).get("field") == "foreign_reset"]
-    assert sorted(entry["where"]["equals"] for entry in fed) == [1, 2]
-
-
-def _parts(columns: dict[str, SeriesColumn]) -> tuple[FloatArray, FloatArray, FloatArray]:
-    column = columns["peak_allocated_bytes"]
-    return column.min, column.mean, column.max
 
 
 def a_fragmented(read: npt.NDArray[np.bool_], envelope: bool = False) -> RunWindow:
@@ -356,86 +266,6 @@ def test_unusable_is_unknown_before_a_recording() -> None:
     assert list(np.array(parts["unused"].x)[np.isfinite(unused)]) == list(range(1, 306))
     assert (np.isfinite(unused) != np.isfinite(unusable)).all(), "never both, never neither"
     assert not (unusable == 0).any(), "unknown is not 0"
-
-
-def on_the_device(
-    *, unknown: tuple[str, ...] = ("others_device",), envelope: bool = False, pools: bool = False
-) -> RunWindow:
-    """A device with 70 GiB used: 50 by this process, of which 45 by PyTorch, and 19 by others.
-
-    pools   a graph is captured in the middle: its pool has 7 GiB, 1 of them allocated and 4 free
-    """
-    rows = 90
-    active = np.linspace(20, 40, rows) * GIB
-    values = {
-        "allocated_bytes": active, "reserved_bytes": np.full(rows, 45 * GIB), "active_bytes": active,
-        "requested_bytes": active - 123, "inactive_split_bytes": np.full(rows, 2 * GIB),
-        "process_device_bytes": np.full(rows, 50 * GIB), "device_used_bytes": np.full(rows, 70 * GIB),
-        "others_device_bytes": np.full(rows, 19 * GIB), "private_pools_bytes": np.zeros(rows),
-    }  # fmt: skip
-    captured = np.arange(rows) >= rows // 2
-    inside = {"requested": 1 * GIB - 10, "active": GIB, "inactive_split": 4 * GIB}
-    if pools:
-        values["private_pools_bytes"] = np.where(captured, 7 * GIB, 0)
-        values["inactive_split_bytes"] = np.where(captured, 6 * GIB, 2 * GIB)
-        values["reserved_bytes"] = values["reserved_bytes"] + 4 * GIB * captured
-    for name, size in inside.items():
-        values[f"private_{name}_bytes"] = np.where(captured & pools, float(size), np.nan)
-    for name in values:
-        if any(word in name for word in unknown):
-            values[name] = np.full(rows, np.nan)
-    window = a_window(rows=rows, envelope=envelope)
-    columns = window.samples.columns | {name: SeriesColumn(one, one, one) for name, one in values.items()}
-    samples = dataclasses.replace(window.samples, columns=columns, at_peak=values if envelope else {})
-    return dataclasses.replace(window, streams=window.streams | {"samples": samples})
-
-
-@pytest.mark.parametrize("envelope", [False, True])
-def test_device_memory_adds_up(envelope: bool) -> None:
-    figure = RUN_FIGURES["device"].draw(on_the_device(envelope=envelope))
-    parts = stacked(figure)
-    assert list(parts) == ["requested", "rounding", "inactive-split", "unused", "context", "others"]
-    assert np.abs(sum(np.array(trace.y) for trace in parts.values()) * GIB - 70 * GIB).max() < 1
-    (line,) = [trace for trace in figure.data if trace.meta["role"] == "device-used"]
-    assert set(line.y) == {70.0}
-    assert set(np.array(parts["context"].y).round(6)) == {5.0} and set(np.array(parts["others"].y).round(6)) == {20.0}
-
-
-@pytest.mark.parametrize("envelope", [False, True])
-def test_cuda_graph_pool_has_an_area_and_adds_up(envelope: bool) -> None:
-    figure = RUN_FIGURES["device"].draw(on_the_device(unknown=(), envelope=envelope, pools=True))
-    parts = {name: np.array(trace.y) for name, trace in stacked(figure).items()}
-    assert list(parts)[3:] == ["unused", "private", "context", "others", "unattributed"]
-    assert np.abs(sum(parts.values()) - 70).max() < 1e-6
-    before, after = 0, -1
-    assert (parts["private"][before], parts["private"][after]) == (0, 7)
-    assert parts["inactive-split"][before] == parts["inactive-split"][after] == 2, (
-        "replays write to the other four: not free"
-    )
-    assert parts["requested"][after] == pytest.approx(40 - 1, abs=1e-6)
-    assert set(parts["others"]) == {19.0} and set(parts["unattributed"]) == {1.0}
-    # a live row is told by the same sum
-    (entry,) = [one for one in figure.layout.meta["stream"] if figure.data[one["trace"]].meta["role"] == "unused"]
-    row = {"reserved_bytes": 47, "active_bytes": 40, "inactive_split_bytes": 6} | {
-        "private_pools_bytes": 7, "private_active_bytes": 1, "private_inactive_split_bytes": 4,
-    }  # fmt: skip
-    live = row[entry["field"]] + sum(row[name] for name in entry["plus"]) - sum(row[name] for name in entry["minus"])
-    assert live == 47 - 7 - 39 - 2
-
-
-@pytest.mark.parametrize(
-    ("unknown", "roles", "words"),
-    [
-        (("process_device",), ["outside"], "unknown: the share of this process outside PyTorch"),
-        (("device_used", "process_device"), [], "memory outside PyTorch: unknown"),
-        (("device_used",), ["context"], "other processes, unattributed: unknown"),
-        (("others_device",), ["context", "others"], ""),
-    ],
-)
-def test_unreported_device_memory_is_unknown_not_zero(unknown: tuple[str, ...], roles: list[str], words: str) -> None:
-    figure = RUN_FIGURES["device"].draw(on_the_device(unknown=unknown))
-    assert list(stacked(figure))[4:] == roles
-    assert words in statements(figure)
 
 
 def test_after_step_memory_has_the_fitted_line_and_interval() -> None:

@@ -146,9 +146,8 @@ def test_a_row_of_several_steps_counts_as_so_many(server: RunningServer) -> None
     run = server.get(f"/runs/{agent.run}")
     assert run["steps"] == 66
     assert run["step_seconds_median"] == pytest.approx(100e-9, rel=0.002), "of 66 steps, 64 took so long"
-    figure = server.get(f"/runs/{agent.run}/figures/step_peaks", x="step")["figure"]
-    (allocated,) = [trace for trace in figure["data"] if trace["name"] == "peak allocated"]
-    assert len(figure["data"]) > 1 and allocated["type"] != "bar", "bars are for single steps"
+    figure = server.get(f"/runs/{agent.run}/figures/stack", x="step")["figure"]
+    (allocated,) = [trace for trace in figure["data"] if trace["name"] == "allocated"]
     assert allocated["line"]["shape"] == "vh", "as wide as the group is"
 
 
@@ -179,22 +178,26 @@ def test_each_figure_is_drawn_for_a_run_with_data_and_for_one_without(
     assert "figure" in server.get(f"/runs/{empty.run}/figures/{name}", x=x)
 
 
-def test_a_thinned_figure_has_the_numbers_of_every_row(server: RunningServer, long_run: Agent) -> None:
-    peaks = [step["peak_allocated_bytes"] / GIB for step in server.get(f"/runs/{long_run.run}/steps")]
+def test_a_thinned_stack_has_the_numbers_of_every_step(server: RunningServer, long_run: Agent) -> None:
+    peaks = [step["peak_allocated_bytes"] for step in server.get(f"/runs/{long_run.run}/steps")]
 
-    def peak_trace(points: int) -> Any:
-        drawn = server.get(f"/runs/{long_run.run}/figures/categories", x="step", points=points)
-        (trace,) = (trace for trace in drawn["figure"]["data"] if trace["meta"]["role"] == "peak")
-        return trace
+    def numbers(points: int) -> Any:
+        return server.get(f"/runs/{long_run.run}/figures/stack", x="step", points=points)["figure"]["layout"]["meta"]
 
-    assert peak_trace(20)["meta"]["whole"] == {
-        "last": peaks[-1],
-        "min": min(peaks),
-        "mean": pytest.approx(sum(peaks) / len(peaks)),
-        "max": max(peaks),
-        "rows": len(peaks),
-    }
-    assert "whole" not in peak_trace(4000)["meta"], "each row is drawn"
+    assert numbers(20)["levels"] == numbers(4000)["levels"]
+    assert numbers(20)["levels"]["allocated"] == {"last": peaks[-1], "peak": max(peaks), "highest": max(peaks)}
+    assert numbers(20)["peak"]["step"] == 1 + peaks.index(max(peaks))
+
+
+def test_the_peak_is_what_the_stack_has_at_its_highest(server: RunningServer, long_run: Agent) -> None:
+    found = server.get(f"/runs/{long_run.run}/peak")
+    meta = server.get(f"/runs/{long_run.run}/figures/stack")["figure"]["layout"]["meta"]
+    levels = {level["level"]: level["total_bytes"] for level in found["levels"]}
+    assert levels == {level: numbers["peak"] for level, numbers in meta["levels"].items()}
+    assert found["step"] == meta["peak"]["step"]
+    empty = Agent()
+    server.send(empty)
+    assert server.get(f"/runs/{empty.run}/peak")["levels"] == []
 
 
 @pytest.mark.parametrize("name", COMPARE_FIGURES)

@@ -377,7 +377,7 @@ def test_a_bad_parameter_is_named(server: RunningServer, path: str, field: str) 
 
 @pytest.mark.parametrize(
     "path",
-    ["/runs/nobody", "/runs/nobody/series?names=step", "/runs/nobody/figures/memory", "/runs/nobody/steps", "/runs/nobody/leaks", "/runs/RUN/leaks?rank=5", "/compare?runs=nobody",
+    ["/runs/nobody", "/runs/nobody/series?names=step", "/runs/nobody/figures/stack", "/runs/nobody/steps", "/runs/nobody/leaks", "/runs/RUN/leaks?rank=5", "/compare?runs=nobody",
      "/runs/RUN/figures/nonsense", "/compare/figures/nonsense?runs=RUN", "/runs/RUN/series?names=step&rank=5",
      "/runs/RUN/series?names=step&device=3", "/nonsense", "/runs/RUN/nonsense"],
 )  # fmt: skip
@@ -397,7 +397,7 @@ def test_absurd_windows_are_empty_or_whole_but_never_a_fault(server: RunningServ
     for x in ("time", "step"):
         for name in ("from", "to"):
             assert "x_values" in server.get(f"/runs/{agent.run}/series", names="step", x=x, **{name: first})
-            assert "figure" in server.get(f"/runs/{agent.run}/figures/memory", x=x, **{name: first})
+            assert "figure" in server.get(f"/runs/{agent.run}/figures/stack", x=x, **{name: first})
 
 
 def test_steps_beyond_all_numbers_bound_nothing(server: RunningServer) -> None:

@@ -71,7 +71,7 @@ def test_figures_steps_and_the_floor_say_so_too(
 ) -> None:
     server, agent = three_chunks
     damage(server, "steps", 2, "zeros")
-    drawn = server.get(f"/runs/{agent.run}/figures/step_peaks")
+    drawn = server.get(f"/runs/{agent.run}/figures/stack")
     assert drawn["window"]["damaged"]["steps"][0]["rows"] == 100
     assert "damaged and not shown" in str(drawn["figure"]["layout"]["annotations"])
     answer = server.http.get(f"/runs/{agent.run}/steps")

@@ -270,7 +270,7 @@ def test_a_whole_server_serves_from_postgresql(
     assert server.get(f"/runs/{agent.run}")["steps"] == 299
     many = server.get(f"/runs/{agent.run}/series", names="allocated_bytes", points=100)
     assert (many["rows"], many["envelope"]) == (6000, True)
-    assert "figure" in server.get(f"/runs/{agent.run}/figures/memory")
+    assert "figure" in server.get(f"/runs/{agent.run}/figures/stack")
     assert server.get("/runs", query="H100")["total"] == 1
     # PostgreSQL drops all our connections: what is sent meanwhile is refused or stored, and then all goes on.
     with psycopg.connect(postgres.replace("+psycopg", "") + "/postgres", autocommit=True) as connection:

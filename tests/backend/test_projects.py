@@ -91,7 +91,7 @@ FIXED = {
     "b": 20,
 }
 """Values of required parameters that name nothing of a run."""
-FIGURES = {"/runs/{run}/figures/{name}": "memory", "/profiles/{profile}/figures/{name}": "operations"}
+FIGURES = {"/runs/{run}/figures/{name}": "stack", "/profiles/{profile}/figures/{name}": "operations"}
 PAIRS = ("/compare/sites", "/compare/timelines")
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("PATCH", "/runs/{run}"): {"json": {"tags": ["stolen"], "project": OWN}},
@@ -240,7 +240,7 @@ def test_a_bound_token_sees_its_own_runs_in_full(stored: Stored) -> None:
     for (method, route), parameters in operations(stored).items():
         needed = [one["name"] for one in parameters if one["required"]]
         if method == "GET" and "run" in needed and "leak" not in needed:
-            path = route.format(run=RANKS, name="memory")
+            path = route.format(run=RANKS, name="stack")
             options = {"params": {"names": "allocated_bytes"} if "names" in needed else {}}
             own, everything = (stored.ask(method, path, one, **options) for one in (stored.bound, stored.all))
             assert own.status_code == 200

@@ -65,18 +65,7 @@ VARIES = [
 """Versions, and times and sizes of this run of the server."""
 PAIR = {"runs": f"{PLAIN},{LEAN},{DEAD}", "base": PLAIN}
 NAMES_OF_SERIES = "allocated_bytes,reserved_bytes"
-FIGURES = [
-    "categories",
-    "memory",
-    "fragmentation",
-    "device",
-    "step_peaks",
-    "phases",
-    "utilization",
-    "host",
-    "floor",
-    "loss",
-]
+FIGURES = ("stack", "fragmentation", "phases", "utilization", "host", "floor", "loss")
 COMPARED_FIGURES = ("peaks_over_steps", "peaks_side_by_side", "memory_against_time", "loss_over_steps")
 CLI = (
     "ls",
@@ -125,6 +114,7 @@ def questions(leaks: list[str], snapshot: str) -> Iterator[tuple[str, str, dict[
         "/runs/{run}",
         "/runs/{run}/leaks",
         "/runs/{run}/next-change",
+        "/runs/{run}/peak",
         "/runs/{run}/oom",
         "/runs/{run}/recordings",
         "/runs/{run}/profiles",
@@ -145,7 +135,7 @@ def questions(leaks: list[str], snapshot: str) -> Iterator[tuple[str, str, dict[
     for name in FIGURES:
         for run in (PLAIN, RANKS):
             yield "/runs/{run}/figures/{name}", f"/runs/{run}/figures/{name}", {}
-    yield "/runs/{run}/figures/{name}", f"/runs/{PLAIN}/figures/memory", {"x": "step", "from": 5, "to": 20}
+    yield "/runs/{run}/figures/{name}", f"/runs/{PLAIN}/figures/stack", {"x": "step", "from": 5, "to": 20}
     yield "/runs/{run}/figures/{name}", f"/runs/{PLAIN}/figures/nothing", {}
     for record in (RECORD, LATER_RECORD):
         yield "/oom/{record}", f"/oom/{record}", {"wait_seconds": 20}

@@ -242,7 +242,7 @@ class Rank:
                 "allocated_bytes": allocated,
                 "reserved_bytes": reserved,
                 "active_bytes": allocated * 1.002,
-                "requested_bytes": allocated * 0.985,
+                "requested_bytes": allocated * 0.998,
                 "inactive_split_bytes": (reserved - allocated) * 0.18 + 30 * MIB * np.abs(wobble),
                 "segments": np.full(moments.size, 412.0),
                 "alloc_retries": np.where(training.seed % 3 == 2, (numbers[position] // 90), 0),

@@ -35,11 +35,11 @@ def test_it_fits_is_legible_and_nothing_lies_on_another(page: Any, server: Any, 
 def test_dark_follows_the_system_and_the_key(page: Any, server: Any) -> None:
     page.emulate_media(color_scheme="dark")
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
-    chart = drawn(page, "memory")
+    chart = drawn(page, "stack")
     background = "getComputedStyle(document.documentElement).backgroundColor"
     dark = page.evaluate(background)
     colour = (
-        "(chart) => chart.plot.data.find((trace) => trace.meta.role === 'allocated' && trace.line.width).line.color"
+        "(chart) => chart.plot.data.find((trace) => trace.meta.role === 'gradients' && trace.line.width).line.color"
     )
     dark_line = chart.evaluate(colour)
     page.keyboard.press("d")
@@ -144,7 +144,7 @@ def test_figures_may_differ_by_brightness_and_this_browser_keeps_it(page: Any, s
     bright = page.evaluate(before)
     assert bright != coloured
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
-    chart = drawn(page, "categories")
+    chart = drawn(page, "stack")
     of = "(chart) => chart.plot.data.find((trace) => trace.meta.role === 'gradients').line.color"
     assert chart.evaluate(of) == bright.strip()
     page.goto(f"{server.url}/settings")
@@ -340,7 +340,7 @@ def test_eight_tabs_are_live_at_once(context: Any, server: Any, live_run: Any) -
 def test_hidden_tab_does_not_poll_and_catches_up(page: Any, server: Any, live_run: Any) -> None:
     training = live_run(server, name="a hidden tab")
     page.goto(f"{server.url}/runs/{training.run}")
-    drawn(page, "categories")
+    drawn(page, "stack")
     rows_reach(page)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/live/delta" in request.url else None)
@@ -363,7 +363,7 @@ def test_a_lost_server_is_told_and_caught_up_with(page: Any, own_server: Any) ->
     rank = sender.Rank(own.url, training, start=time.time() - 20)
     rank.history(40)
     page.goto(f"{own.url}/runs/{training.run}")
-    memory = drawn(page, "memory")
+    memory = drawn(page, "stack")
     page.locator(".live[data-state=live]").wait_for()
     page.context.watcher.expected += ["net::ERR_", "503"]
     newest = float(memory.get_attribute("data-newest"))
@@ -441,7 +441,7 @@ def test_a_read_only_disk_is_said_on_every_page_and_all_is_shown(page: Any, own_
     eventually(lambda: "read-only" in told_problems(page))
     assert_legible(page)
     page.goto(f"{own.url}/runs/{training.run}")
-    drawn(page, "memory")
+    drawn(page, "stack")
     eventually(lambda: "read-only" in told_problems(page))
     page.reload()
     page.locator(".live[data-state=live]").wait_for()

@@ -216,7 +216,7 @@ def test_the_run_and_the_list_lead_here(page: Any, server: Any) -> None:
     assert page.evaluate("location.pathname") == LEAKY
     tabs = page.get_by_label("Views of this run")
     tabs.get_by_role("link", name="Memory", exact=True).click()
-    drawn(page, "categories")
+    drawn(page, "stack")
     leaks = tabs.get_by_role("link", name="Leaks")
     assert "2 found" in " ".join(leaks.inner_text().split())
     leaks.click()

@@ -15,7 +15,7 @@ from browsing import drawn, eventually, query
 
 from vramscope.protocol import messages as wire_messages
 
-FIGURES = ["categories", "memory", "fragmentation", "device", "step_peaks", "phases", "utilization", "host"]
+FIGURES = ["stack", "phases", "utilization", "host"]
 
 
 def points(chart: Any) -> int:
@@ -38,7 +38,10 @@ def test_draws_every_chart_and_says_in_words_what_it_shows(page: Any, server: An
         assert chart.get_attribute("role") == "figure"
         assert "nothing recorded" not in chart.get_attribute("aria-label")
         assert chart.locator(".main-svg").count() > 0
-    assert re.search(r"allocated up to \d+\.\d GiB", page.locator("[data-figure=memory]").get_attribute("aria-label"))
+    words = page.locator("[data-figure=stack]").get_attribute("aria-label")
+    assert re.search(r"peak \d+\.\d GiB · step \d+, reserved \d+\.\d GiB; parameters \d+\.\d+ GiB, buffers", words), (
+        words
+    )
 
 
 def test_the_key_figures_are_those_of_the_run(page: Any, server: Any) -> None:
@@ -83,10 +86,12 @@ def test_peaks_that_are_lower_bounds_are_marked_everywhere(page: Any, server: An
     assert "lower bound: counters were reset in 3 steps" in peak.locator(".note").inner_text()
     assert "reset by other code in 4 steps: in 3 of them outside" in page.locator("main").inner_text()
     assert "The peak is at least" in page.locator("[data-verdict]").inner_text()
-    chart = drawn(page, "step_peaks")
+    chart = drawn(page, "stack")
     marks = """(chart) => chart.traces.filter((trace) => trace.meta.kind === "marker")
       .map((trace) => [trace.meta.role, Array.from(trace.x)])"""
-    assert dict(chart.evaluate(marks)) == {"lower-bound": [10, 11, 12], "reset": [21]}
+    page.keyboard.press("x")
+    eventually(lambda: dict(chart.evaluate(marks)) == {"lower-bound": [10, 11, 12], "reset": [21]})
+    assert "counters reset: lower bound" in chart.locator(".legend").inner_text()
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
     eventually(lambda: re.match(r"\d\d\.\d GiB", peak.locator(".value").inner_text()))
     page.get_by_role("heading", name="Environment").wait_for()
@@ -144,17 +149,17 @@ def test_a_run_without_cuda_shows_what_is_known_and_no_empty_charts(page: Any, s
     assert "Trained on the CPU" in page.locator("[data-verdict]").inner_text()
     resident = page.locator("[data-kpi=resident] .value")
     eventually(lambda: re.fullmatch(r"[\d.]+ [KMG]iB", resident.inner_text()))
-    for name in ("categories", "memory", "fragmentation", "device", "utilization"):
+    for name in ("stack", "utilization"):
         assert not page.locator(f"vs-chart[data-figure={name}]").is_visible()
     assert not page.locator("[data-kpi=peak]").is_visible()
 
 
 def test_bars_split_the_card_down_to_the_categories(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
-    page.locator(".peak-stack").wait_for()
+    page.locator(".peak-stack .level").first.wait_for()
     for level in ("card", "reserved", "allocated"):
         bar = page.locator(f".level[data-level={level}]")
-        exact = [int(text.removesuffix(" bytes").replace(",", "")) for text in titles(bar.locator("li"))]
+        exact = [int(re.sub(r"\D", "", text)) for text in titles(bar.locator("li"))]
         total = float(bar.locator(".level-name .tabular").inner_text().removesuffix(" GiB"))
         assert sum(exact) / 2**30 == pytest.approx(total, abs=0.051), level
     parts = page.locator(".level[data-level=allocated] li").all_inner_texts()
@@ -237,9 +242,9 @@ def test_findings_stand_above_the_numbers_with_their_line(page: Any, server: Any
 
 def test_zooming_fetches_the_window_and_the_url_brings_it_back(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
-    memory = drawn(page, "memory")
+    memory = drawn(page, "host")
     whole = memory.evaluate("(chart) => chart.figure.data.length")
-    with page.expect_request(lambda request: "figures/memory" in request.url and "from=" in request.url):
+    with page.expect_request(lambda request: "figures/host" in request.url and "from=" in request.url):
         zoom(page, memory)
     eventually(lambda: "from" in query(page) and "to" in query(page))
     start, end = float(query(page)["from"]), float(query(page)["to"])
@@ -248,7 +253,7 @@ def test_zooming_fetches_the_window_and_the_url_brings_it_back(page: Any, server
     eventually(lambda: memory.evaluate("(chart) => chart.traces[0].x[0]") >= start - 1)
     assert whole > 0
     page.reload()
-    memory = drawn(page, "memory")
+    memory = drawn(page, "host")
     shown = memory.evaluate("(chart) => chart.plot.layout.xaxis.range")
     assert shown == pytest.approx([start, end], abs=0.01)
     page.keyboard.press("Escape")
@@ -258,15 +263,15 @@ def test_zooming_fetches_the_window_and_the_url_brings_it_back(page: Any, server
 
 def test_steps_instead_of_time(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
-    drawn(page, "categories")
+    drawn(page, "stack")
     page.keyboard.press("x")
     eventually(lambda: query(page).get("x") == "step")
-    categories = page.locator("vs-chart[data-figure=categories]")
-    eventually(lambda: categories.evaluate("(chart) => chart.plot.layout.xaxis.title.text") == "step")
-    assert categories.evaluate("(chart) => chart.traces[0].x.at(-1)") == pytest.approx(900, abs=2)
+    stack = page.locator("vs-chart[data-figure=stack]")
+    eventually(lambda: stack.evaluate("(chart) => chart.plot.layout.xaxis.title.text") == "step")
+    assert stack.evaluate("(chart) => chart.traces[0].x.at(-1)") == pytest.approx(900, abs=2)
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}?x=step&from=100&to=140")
-    categories = drawn(page, "categories")
-    assert points(categories) == 41
+    stack = drawn(page, "stack")
+    assert points(stack) == 42, "41 steps, and the begin of the first"
     page.keyboard.press("]")
     eventually(lambda: query(page).get("from") == "101")
 
@@ -277,12 +282,12 @@ def test_the_mini_map_shows_the_window_and_its_brush_moves_it(page: Any, server:
     brush.wait_for()
     assert brush.get_attribute("aria-valuetext") == "300 to 500"
     assert end.get_attribute("aria-valuemax") == "900"
-    for name in ("categories", "memory", "fragmentation"):
+    for name in ("stack", "utilization"):
         drawn(page, name)
     # what stands above has its height: the numbers, and the mark of the baseline
     eventually(lambda: "GiB" in page.locator("[data-kpi=allocated] .value").inner_text())
     page.locator(".chip.baseline").first.wait_for()
-    page.evaluate("scrollTo(0, 0)")
+    page.locator(".mini-field").scroll_into_view_if_needed()
 
     def drag(slider: Any, by: float) -> None:
         """By a share of the whole. Again where what stands above it grew by a line in this very moment."""
@@ -309,15 +314,15 @@ def test_the_mini_map_shows_the_window_and_its_brush_moves_it(page: Any, server:
     eventually(lambda: float(query(page)["to"]) == 900)
     page.keyboard.press("ArrowLeft")
     eventually(lambda: float(query(page)["to"]) == pytest.approx(870, abs=2))
-    categories = page.locator("vs-chart[data-figure=categories]")
-    eventually(lambda: categories.evaluate("(chart) => chart.plot.layout.xaxis.range[1]") == pytest.approx(870, abs=2))
+    stack = page.locator("vs-chart[data-figure=stack]")
+    eventually(lambda: stack.evaluate("(chart) => chart.plot.layout.xaxis.range[1]") == pytest.approx(870, abs=2))
     page.locator(".mini-field").dblclick(position={"x": 5, "y": 10})
     eventually(lambda: "from" not in query(page))
 
 
 def test_a_clock_instead_of_seconds_keeps_the_window(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}?from=60&to=180")
-    memory = drawn(page, "memory")
+    memory = drawn(page, "host")
     page.get_by_role("button", name="Clock").click()
     eventually(lambda: query(page) == {"from": "60", "to": "180", "x": "clock"})
     eventually(lambda: memory.evaluate("(chart) => chart.plot.layout.xaxis.title.text") == "time of day")
@@ -334,62 +339,58 @@ def test_a_clock_instead_of_seconds_keeps_the_window(page: Any, server: Any) -> 
     assert began + 60 <= shown <= began + 180
 
 
-def test_smooth_lines_keep_the_measured_ones_and_every_peak(page: Any, server: Any) -> None:
+def test_smooth_lines_keep_the_measured_ones(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
-    memory = drawn(page, "memory")
+    host = drawn(page, "host")
     lines = """(chart, role) => chart.plot.data.filter((trace) => trace.meta.role === role && trace.meta.kind === "line")
       .map((trace) => ({ opacity: trace.opacity ?? 1, top: Math.max(...trace.y), as_measured: String(trace.y) }))"""
-    [measured], [peak] = memory.evaluate(lines, "allocated"), memory.evaluate(lines, "peak")
+    [measured] = host.evaluate(lines, "process-rss")
     page.keyboard.press("s")
     eventually(lambda: query(page).get("smooth") == "1")
-    eventually(lambda: len(memory.evaluate(lines, "allocated")) == 2)
-    faint, smooth = memory.evaluate(lines, "allocated")
+    eventually(lambda: len(host.evaluate(lines, "process-rss")) == 2)
+    faint, smooth = host.evaluate(lines, "process-rss")
     assert faint["as_measured"] == measured["as_measured"] and faint["opacity"] < 0.5
     assert smooth["top"] < measured["top"]
-    assert memory.evaluate(lines, "peak") == [peak]
     page.reload()
-    memory = drawn(page, "memory")
-    assert len(memory.evaluate(lines, "allocated")) == 2
+    host = drawn(page, "host")
+    assert len(host.evaluate(lines, "process-rss")) == 2
     page.get_by_role("button", name="Smooth lines").click()
-    eventually(lambda: len(memory.evaluate(lines, "allocated")) == 1)
+    eventually(lambda: len(host.evaluate(lines, "process-rss")) == 1)
 
 
 def test_a_chart_as_a_table_and_as_csv(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.TOO_LARGE.run}")
-    chart = drawn(page, "categories")
+    chart = drawn(page, "stack")
     chart.get_by_role("button", name="Table").click()
     head = chart.locator(".chart-table th").all_inner_texts()
     assert head[0] == "seconds since start"
     assert "parameters, GiB" in head
-    assert chart.locator(".chart-table tbody tr").count() == 40
+    assert chart.locator(".chart-table tbody tr").count() == 41
     chart.locator("summary").click()
     with page.expect_download() as downloading:
         chart.get_by_role("button", name="CSV numbers").click()
     lines = downloading.value.path().read_text().splitlines()
-    assert len(lines) == 41
+    assert len(lines) == 42
     chart.locator("summary").click()
     with page.expect_download() as downloading:
         chart.get_by_role("button", name="PNG picture").click()
     assert downloading.value.path().read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_legend_switches_a_series_off_in_all_charts(page: Any, server: Any) -> None:
+def test_a_legend_switches_a_series_off(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
-    memory = drawn(page, "memory")
-    memory.get_by_role("button", name="reserved").click()
-    eventually(lambda: memory.get_by_role("button", name="reserved").get_attribute("aria-pressed") == "false")
-    shown = (
-        "(chart) => chart.plot.data.filter((trace) => trace.meta.role === 'reserved').every((trace) => !trace.visible)"
-    )
-    eventually(lambda: memory.evaluate(shown))
-    peaks = drawn(page, "step_peaks")
-    eventually(lambda: peaks.evaluate(shown))
-    assert query(page) == {"hide": "reserved"}
+    host = drawn(page, "host")
+    name = "this process (RSS)"
+    host.get_by_role("button", name=name).click()
+    eventually(lambda: host.get_by_role("button", name=name).get_attribute("aria-pressed") == "false")
+    shown = "(chart) => chart.plot.data.filter((trace) => trace.meta.role === 'process-rss').every((trace) => !trace.visible)"
+    eventually(lambda: host.evaluate(shown))
+    assert query(page) == {"hide": "process-rss"}
     page.reload()
-    eventually(lambda: drawn(page, "memory").evaluate(shown), what="a link that shows the same")
+    eventually(lambda: drawn(page, "host").evaluate(shown), what="a link that shows the same")
     assert page.locator(".address-note").inner_text() == ""
-    memory.get_by_role("button", name="reserved").click()
-    eventually(lambda: query(page) == {} and not memory.evaluate(shown))
+    host.get_by_role("button", name=name).click()
+    eventually(lambda: query(page) == {} and not host.evaluate(shown))
 
 
 def test_ranks_have_a_table_and_each_can_be_shown(page: Any, server: Any) -> None:
@@ -408,11 +409,10 @@ def test_ranks_have_a_table_and_each_can_be_shown(page: Any, server: Any) -> Non
 def test_live_rows_move_the_charts_without_reload(page: Any, server: Any, live_run: Any) -> None:
     training = live_run(server, name="moving")
     eventually(lambda: page.goto(f"{server.url}/runs/{training.run}").status == 200)
-    drawn(page, "categories")
-    memory = drawn(page, "memory")
+    memory = drawn(page, "host")
     before = float(memory.get_attribute("data-newest"))
     eventually(lambda: float(memory.get_attribute("data-newest")) > before + 1.5, what="newer points in the chart")
-    times = memory.evaluate("(chart) => chart.traces.find((trace) => trace.meta.role === 'allocated').x")
+    times = memory.evaluate("(chart) => chart.traces.find((trace) => trace.meta.role === 'process-rss').x")
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert max(gaps) < 0.15, "no sample is lost between the window that was fetched and the first live row"
     assert min(gaps) > 0.05, "and none is drawn twice"
@@ -429,7 +429,7 @@ def test_live_rows_move_the_charts_without_reload(page: Any, server: Any, live_r
     page.reload()
     page.locator(".live[data-state=paused]").wait_for()
     page.get_by_role("button", name="Resume").wait_for()
-    drawn(page, "memory")
+    drawn(page, "host")
     page.keyboard.press("Space")
     eventually(lambda: query(page) == {})
     eventually(lambda: float(memory.get_attribute("data-newest")) > float(paused) + 1)
@@ -443,7 +443,7 @@ def test_a_run_that_ends_says_so_without_reload(page: Any, server: Any) -> None:
     page.locator(".state.running").wait_for()
     page.locator("[data-verdict]").get_by_text("So far: it fits").wait_for()
     areas = "(chart) => chart.plot.data.filter((trace) => trace.meta.kind === 'area').map((trace) => trace.x.at(-1) - trace.x[0])"
-    assert min(drawn(page, "categories").evaluate(areas)) > 0, "one step alone is seen"
+    assert min(drawn(page, "stack").evaluate(areas)) > 0, "one step alone is seen"
     place = {"error_type": "ValueError", "file": "/home/me/train.py", "line": 12, "function": "step"}
     rank.post(wire_messages.Event(time_ns=time.time_ns(), kind="exception", step=20, data=place))
     rank.finish("failed", ("ValueError", "loss is NaN"))
@@ -456,14 +456,14 @@ def test_a_page_that_was_there_before_the_first_step_draws_it_when_it_comes(page
     rank = sender.Rank(server.url, sender.Training(name="begins", run="be6105000000001a"), start=time.time() - 5)
     rank.post(rank.attached())
     page.goto(f"{server.url}/runs/{rank.training.run}")
-    for name in ("categories", "memory"):
+    for name in ("stack", "host"):
         page.locator(f"vs-chart[data-figure={name}][data-empty]").wait_for()
     page.locator(".live[data-state=live]").wait_for()
     stop = threading.Event()
     threading.Thread(target=rank.live, args=(stop,), daemon=True).start()
     try:
-        drawn(page, "categories")
-        drawn(page, "memory")
+        drawn(page, "stack")
+        drawn(page, "host")
     finally:
         stop.set()
 
@@ -491,25 +491,25 @@ def test_an_unknown_rank_or_page_says_so(page: Any, server: Any) -> None:
     page.context.watcher.expected.append("404")
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}?rank=77&from=abc&to=-1")
     page.get_by_text("This run has no rank 77.").wait_for()
-    drawn(page, "categories")
+    drawn(page, "stack")
     page.goto(f"{server.url}/no/such/page")
     page.get_by_role("heading", name="Page not found").wait_for()
 
 
 def test_a_step_beyond_the_run_says_so(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}?x=step&from=5000&to=6000")
-    page.locator("vs-chart[data-figure=categories]").get_by_text("no finished step in this window").wait_for()
+    page.locator("vs-chart[data-figure=stack]").get_by_text("no data in this window").wait_for()
 
 
 def test_the_common_cursor_follows_in_the_other_charts(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
-    memory = drawn(page, "memory")
-    drawn(page, "fragmentation")
+    memory = drawn(page, "host")
+    drawn(page, "utilization")
     memory.scroll_into_view_if_needed()
     box = memory.locator(".plot").bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.mouse.move(box["x"] + box["width"] / 2 + 5, box["y"] + box["height"] / 2)
-    page.locator("vs-chart[data-figure=fragmentation] .cursor").wait_for(state="visible")
+    page.locator("vs-chart[data-figure=utilization] .cursor").wait_for(state="visible")
 
 
 def test_a_run_is_deleted_on_its_page_by_pressing_twice(page: Any, own_server: Any) -> None:
@@ -564,7 +564,7 @@ def test_where_tokens_are_demanded_an_admin_may_delete(page: Any, own_server: An
 def test_a_chart_out_of_sight_follows_a_window_that_narrows(page: Any, server: Any) -> None:
     """Who narrows the window, or prints the page, finds no picture that sticks out of its place."""
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
-    names = ["categories", "memory", "fragmentation", "utilization"]
+    names = ["stack", "utilization", "host"]
     for name in names:
         drawn(page, name)
     page.evaluate("scrollTo(0, 0)")

@@ -33,8 +33,8 @@ def test_unknown_words_of_a_run_are_shown_as_they_are(page: Any, server: Any) ->
 
     page.goto(f"{server.url}/runs/{agent.run}")
     assert page.locator(".state.badge").first.inner_text().strip() == "preempted"
-    drawn(page, "memory")
-    drawn(page, "step_peaks")
+    drawn(page, "stack")
+    drawn(page, "phases")
     assert "tape ran out" in page.locator(".events").inner_text()
 
     page.goto(f"{server.url}/runs/{agent.run}/leaks")

@@ -177,6 +177,7 @@ def run_window(
     window: RequestedRange,
 ) -> RunWindow:
     """Read the data that a figure draws of a run."""
+    points = window.points
     if figure.every_row:
         window = dataclasses.replace(window, points=sys.maxsize)
     since_ns = place.started_ns if figure.newest_session else None
@@ -200,6 +201,9 @@ def run_window(
         streams=streams,
         trend=line,
         loss=loss_window(connection, run, place, window) if figure.loss else None,
+        points=points,
+        has_end=window.last is not None,
+        skew_ns=place.skew_ns,
     )
 
 

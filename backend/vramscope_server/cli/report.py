@@ -19,11 +19,8 @@ from vramscope_server.cli.show import CATEGORY_NAMES, advice_of, facts_of, recor
 from vramscope_server.figures.html_file import drawn, escaped, html_file, section, table
 
 FIGURES: Final = {
-    "step_peaks": "Peaks of the steps",
-    "categories": "Allocated memory by category",
-    "memory": "Allocated and reserved memory",
+    "stack": "Memory at the peak of each step",
     "floor": "Memory after each step",
-    "device": "Memory of the device",
     "loss": "Loss",
 }
 HEIGHT: Final = 340

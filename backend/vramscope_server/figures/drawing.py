@@ -71,6 +71,12 @@ def byte_unit(top_bytes: float) -> Unit:
     return BYTE_UNITS[-1]
 
 
+def run_unit(run: Mapping[str, Any]) -> Unit:
+    """Return the unit of all charts of a run's page: that of its peak reserved memory; GiB if that is unknown."""
+    peak = run.get("peak_reserved_bytes") or run.get("peak_allocated_bytes")
+    return byte_unit(peak) if peak else BYTE_UNITS[0]
+
+
 def escaped(text: str) -> str:
     """Escape text for Plotly, which reads some HTML tags and ``%{...}`` in names."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("%{", "%\u200b{")

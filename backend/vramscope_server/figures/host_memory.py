@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from vramscope.protocol.series import SAMPLES
 from vramscope_server.analysis.series.chart_data import RunWindow
-from vramscope_server.figures.drawing import Drawing, byte_unit, highest, samples_of
+from vramscope_server.figures.drawing import Drawing, run_unit, samples_of
 
 LABELS = {"host_used_bytes": "host in use, all processes", "process_rss_bytes": "this process (RSS)"}
 NEEDS = {"samples": list(LABELS)}
@@ -16,7 +16,7 @@ def draw(window: RunWindow) -> go.Figure:
     """Draw resident memory of the training process, and memory in use on its host."""
     drawing = Drawing.over(window)
     samples = samples_of(window)
-    unit = byte_unit(highest(*(samples.columns[name].max for name in LABELS)))
+    unit = run_unit(window.run)
     drawing.y_axis(unit)
     for name, label in LABELS.items():
         role = name.removesuffix("_bytes").replace("_", "-")

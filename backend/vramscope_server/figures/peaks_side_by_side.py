@@ -8,9 +8,14 @@ import plotly.graph_objects as go
 from vramscope.protocol.series import CATEGORIES
 from vramscope_server.analysis.array_types import FloatArray
 from vramscope_server.analysis.series.chart_data import RunWindow
-from vramscope_server.figures.categories import LABELS, PARTS, STACK, TOTAL
 from vramscope_server.figures.drawing import Drawing, byte_unit, known
 
+TOTAL = "peak_allocated_bytes"
+PARTS = [f"peak_{category}_bytes" for category in CATEGORIES]
+AT_PEAK = (TOTAL, PARTS)
+STACK = ("parameters", "buffers", "optimizer", "gradients", "activations", "other")
+"""Categories from what stays to what comes and goes, so that the steady ones lie at the bottom."""
+LABELS = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
 NEEDS = {"steps": [TOTAL, "peak_reserved_bytes", *PARTS]}
 
 

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.array_types import FloatArray
 from vramscope_server.analysis.series.chart_data import RunWindow, SeriesColumn
-from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, known
+from vramscope_server.figures.drawing import Drawing, Unit, known, run_unit
 
 NEEDS = {"steps": [f"{phase}_{what}" for phase in PHASES for what in ("ns", "peak_allocated_bytes")]}
 
@@ -42,7 +42,7 @@ def draw(window: RunWindow) -> go.Figure:
             drawing.say("no finished step in this window")
         return drawing.done()
     seconds = _time_unit(max((times[phase] for phase in seen if np.isfinite(times[phase])), default=0.0))
-    unit = byte_unit(max((peaks[phase] for phase in seen if np.isfinite(peaks[phase])), default=0.0))
+    unit = run_unit(window.run)
     sides: list[tuple[dict[str, float], Unit, str, str]] = [(times, seconds, "y", "in a typical step")]
     if any(np.isfinite(peaks[phase]) for phase in seen):
         sides.append((peaks, unit, "y2", "peak allocated"))

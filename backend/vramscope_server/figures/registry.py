@@ -8,19 +8,16 @@ from typing import Any, Final, Generic, TypeVar
 
 from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures import (
-    allocated_and_reserved,
-    categories,
-    device_memory,
     fragmentation,
     host_memory,
     loss,
     loss_over_steps,
     memory_after_step,
     memory_against_time,
+    memory_stack,
     peaks_over_steps,
     peaks_side_by_side,
     phases,
-    step_peaks,
     utilization,
 )
 
@@ -52,11 +49,8 @@ class Figure(Generic[Shown]):
 RUN_FIGURES: Final[dict[str, Figure[RunWindow]]] = {
     figure.name: figure
     for figure in (
-        Figure("categories", categories.draw, categories.NEEDS, at_peak=categories.AT_PEAK),
-        Figure("memory", allocated_and_reserved.draw, allocated_and_reserved.NEEDS),
+        Figure("stack", memory_stack.draw, memory_stack.NEEDS, every_row=True),
         Figure("fragmentation", fragmentation.draw, fragmentation.NEEDS, at_peak=fragmentation.AT_PEAK),
-        Figure("device", device_memory.draw, device_memory.NEEDS, at_peak=device_memory.AT_PEAK),
-        Figure("step_peaks", step_peaks.draw, step_peaks.NEEDS),
         Figure("phases", phases.draw, phases.NEEDS, every_row=True),
         Figure("utilization", utilization.draw, utilization.NEEDS),
         Figure("host", host_memory.draw, host_memory.NEEDS),
@@ -74,7 +68,7 @@ COMPARE_FIGURES: Final[dict[str, Figure[list[RunWindow]]]] = {
             "peaks_side_by_side",
             peaks_side_by_side.draw,
             peaks_side_by_side.NEEDS,
-            at_peak=categories.AT_PEAK,
+            at_peak=peaks_side_by_side.AT_PEAK,
         ),
         Figure("memory_against_time", memory_against_time.draw, memory_against_time.NEEDS),
         Figure("loss_over_steps", loss_over_steps.draw, loss=True),

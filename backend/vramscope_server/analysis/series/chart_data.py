@@ -94,6 +94,9 @@ class RunWindow:
     x0_seconds  start of the run in seconds since 1970, the zero of a time axis
     streams     "samples" and "steps", as far as the figure needs them
     loss        None if the rank has none, or the figure needs none
+    points      maximum number of points that the request asks for
+    has_end     True if the request limits the window at its end
+    skew_ns     clock of the sender minus the server's clock
     trend       the line through the column ``Figure.trend``; None without it, and where too few rows are known
     """
 
@@ -105,6 +108,14 @@ class RunWindow:
     streams: dict[str, StreamWindow]
     trend: Trend | None = None
     loss: LossWindow | None = None
+    points: int = 800
+    has_end: bool = False
+    skew_ns: int = 0
+
+    @property
+    def zero_ns(self) -> float:
+        """Zero of a time axis, by the sender's clock, as columns have it."""
+        return self.x0_seconds * 1e9 + self.skew_ns
 
     @property
     def samples(self) -> StreamWindow:

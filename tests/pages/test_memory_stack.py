@@ -1,0 +1,150 @@
+"""The stack of the memory page: its levels, its peak, its legend, and the bars that say the same."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import sender
+from browsing import drawn, eventually, query
+
+DRAWN = "(chart) => chart.plot.data.filter((trace) => trace.meta.level).map((trace) => trace.meta.role)"
+
+
+def legend(chart: Any) -> dict[str, list[str]]:
+    """Numbers of each row: last, at the peak, highest."""
+    rows = chart.locator(".legend tbody tr")
+    eventually(lambda: rows.count() > 0 and rows.first.locator("td").first.inner_text())
+    return {row.get_attribute("data-part"): row.locator("td").all_inner_texts() for row in rows.all()}
+
+
+def exact(chart: Any) -> dict[str, str]:
+    """Exact bytes of each row at the peak."""
+    rows = chart.locator(".legend tbody tr")
+    return {row.get_attribute("data-part"): row.locator("td").nth(1).get_attribute("title") for row in rows.all()}
+
+
+def test_levels_fold_by_keyboard_and_the_choice_stays(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    chart = drawn(page, "stack")
+    assert {"parameters", "activations", "context"} <= set(chart.evaluate(DRAWN))
+    assert not {"reserved", "requested"} & set(chart.evaluate(DRAWN))
+    fold = chart.locator("[data-fold=allocated]")
+    fold.focus()
+    page.keyboard.press("Enter")
+    eventually(lambda: "requested" in chart.evaluate(DRAWN))
+    assert not {"parameters", "activations"} & set(chart.evaluate(DRAWN))
+    assert fold.get_attribute("aria-expanded") == "false"
+    assert page.evaluate("document.activeElement.dataset.fold") == "allocated", "the focus stays"
+    page.reload()
+    chart = drawn(page, "stack")
+    assert "requested" in chart.evaluate(DRAWN)
+    chart.locator("[data-fold=reserved]").click()
+    eventually(lambda: set(chart.evaluate(DRAWN)) == {"reserved", "context", "others"})
+    assert list(legend(chart)) == ["card", "others", "context", "reserved"]
+    chart.locator("[data-fold=card]").click()
+    eventually(lambda: chart.evaluate(DRAWN) == ["card"])
+    assert query(page) == {}
+
+
+def test_the_peak_is_pinned_and_the_bars_say_the_same(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    chart = drawn(page, "stack")
+    pin = chart.locator(".pin")
+    eventually(lambda: re.fullmatch(r"peak \d\d\.\d GiB · step \d+", pin.inner_text()))
+    step = pin.inner_text().rpartition(" ")[2]
+    assert f"step {step} · backward" in page.locator(".peak-stack header").inner_text()
+    at_peak = exact(chart)
+    for level in ("card", "reserved", "allocated"):
+        for part in page.locator(f".level[data-level={level}] li").all():
+            name = re.match(r"[A-Za-z, ]+?(?=\s+\d)", part.inner_text().strip())
+            assert name
+            row = chart.locator(".legend tbody tr", has=page.get_by_text(name[0], exact=True))
+            if name[0] not in ("not in use",):
+                assert row.locator("td").nth(1).get_attribute("title") == part.get_attribute("title"), name[0]
+    assert at_peak["allocated"] == f"{pin.get_attribute('title').split(' ')[0]} bytes"
+    place = chart.evaluate("(chart) => [chart.figure.layout.meta.peak.x, Math.max(...chart.traces[0].x)]")
+    left = pin.bounding_box()["x"] - chart.locator(".plot").bounding_box()["x"]
+    assert left == pytest.approx(
+        chart.evaluate("(chart, x) => chart.plot._fullLayout._size.l + chart.plot._fullLayout.xaxis.d2p(x)", place[0]),
+        abs=2,
+    )
+
+
+def test_legend_numbers_do_not_depend_on_the_width(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    wide = legend(drawn(page, "stack"))
+    points = page.locator("vs-chart[data-figure=stack]").evaluate("(chart) => chart.traces[0].x.length")
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.reload()
+    chart = drawn(page, "stack")
+    assert chart.evaluate("(chart) => chart.traces[0].x.length") < points
+    assert legend(chart) == wide
+    assert chart.locator(".legend td.highest").first.is_visible()
+
+
+def test_the_bars_follow_the_chosen_rank(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.EIGHT.run}")
+    header = page.locator(".peak-stack header")
+    eventually(lambda: header.inner_text().count("rank 0 · step"))
+    total = page.locator(".level[data-level=allocated] li").first
+    first = page.locator(".level[data-level=allocated]").inner_text()
+    page.get_by_label("Rank and device").select_option("3/0")
+    eventually(lambda: "rank 3 · step" in header.inner_text())
+    assert page.locator(".level[data-level=allocated]").inner_text() != first
+    chart = drawn(page, "stack")
+    eventually(
+        lambda: (
+            exact(chart)["activations"]
+            == page.locator(".level[data-level=allocated] li", has_text="activations").get_attribute("title")
+        )
+    )
+    assert total.is_visible()
+
+
+def test_what_the_driver_does_not_report_is_unknown(page: Any, own_server: Any) -> None:
+    own = own_server()
+    training = sender.Training(name="no driver", nvml=False)
+    sender.past(own.url, training, hours=1, steps=30)
+    page.goto(f"{own.url}/runs/{training.run}")
+    chart = drawn(page, "stack")
+    assert legend(chart)["card"] == ["unknown"] * 3
+    assert "memory outside PyTorch: unknown" in chart.locator(".chart-notes").inner_text()
+    parts = page.locator(".level[data-level=card] li").all_inner_texts()
+    assert any(re.match(r"outside PyTorch\s+unknown", part) for part in parts), parts
+    assert chart.locator("[data-fold=card]").count() == 0, "without its total the card cannot be folded"
+
+
+def test_charts_of_the_page_share_unit_and_axis(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    for name in ("stack", "host"):
+        assert drawn(page, name).evaluate("(chart) => chart.plot.layout.yaxis.title.text") == "GiB"
+    page.keyboard.press("x")
+    for name in ("stack", "host", "utilization"):
+        chart = drawn(page, name)
+        eventually(lambda chart=chart: chart.evaluate("(chart) => chart.plot.layout.xaxis.title.text") == "step")
+
+
+def test_a_live_stack_is_what_a_fresh_page_shows(page: Any, server: Any, live_run: Any) -> None:
+    """The samples of an unfinished step give way to the step, and no step is drawn twice or lost."""
+    training = live_run(server, name="live stack")
+    eventually(lambda: page.goto(f"{server.url}/runs/{training.run}").status == 200)
+    chart = drawn(page, "stack")
+    covered = "(chart) => chart.figure.layout.meta.covered"
+    eventually(lambda: chart.evaluate(covered) is not None)
+    chart.evaluate("(chart) => { chart.first = chart.figure; }")
+    before = chart.evaluate(covered)
+    eventually(lambda: chart.evaluate(covered) > before + 4, what="finished steps")
+    assert chart.evaluate("(chart) => chart.figure === chart.first"), "extended, not fetched again"
+    x = chart.evaluate("(chart) => chart.traces.find((trace) => trace.meta.role === 'parameters').x")
+    assert x == sorted(set(x))
+    steps = page.evaluate(
+        "(run) => fetch(`/api/v1/runs/${run}/steps`).then((answer) => answer.json()).then((rows) => rows.length)",
+        training.run,
+    )
+    shown = chart.evaluate(
+        "(chart) => { const { covered } = chart.figure.layout.meta;"
+        " return chart.traces.find((trace) => trace.meta.role === 'parameters').x.filter((x) => x <= covered).length; }"
+    )
+    assert steps - 8 <= shown - 1 <= steps, "each finished step once, and the begin of the first"
