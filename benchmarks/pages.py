@@ -12,12 +12,10 @@ the agent, eight processes, and what its allocator does is followed to the pixel
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
 import json
 import os
 import platform
-import shutil
 import signal
 import socket
 import statistics
@@ -30,68 +28,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from playwright.sync_api import Page, sync_playwright
-from websockets.sync.client import ClientConnection, connect
+from page_browser import FIRST_DRAWS, WATCH, WATCH_ALLOCATED, Unwatched, close, new_page
+from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
 SENDER = ROOT / "tests" / "pages" / "sender.py"
 RANKS = ROOT / "benchmarks" / "ranks.py"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-headless-shell") or "/usr/bin/chromium"
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 LONG_RUN = "0000000000036000"
-# Notes the moment each chart was first drawn, after two more frames: then it is on the screen.
-FIRST_DRAWS = """
-window.firstDraws = {};
-new MutationObserver((changes) => {
-  for (const { target } of changes) {
-    const name = target.dataset?.figure;
-    if (!name || !target.dataset.draws || name in window.firstDraws) continue;
-    window.firstDraws[name] = null;
-    requestAnimationFrame(() => requestAnimationFrame(() => (window.firstDraws[name] = performance.now())));
-  }
-}).observe(document, { subtree: true, attributes: true, attributeFilter: ["data-draws"] });
-"""
-
-# Frames, long tasks, and how old each sample was when the frame that shows it came.
-WATCH = """
-(figure) => {
-  const chart = document.querySelector(`vs-chart[data-figure=${figure}]`);
-  const zero = chart.figure.layout.meta.x0_seconds;
-  const seen = { frames: [], tasks: [], shown: [], draws: {}, drawMs: [] };
-  window.seen = seen;
-  let last = performance.now();
-  const frame = (now) => { seen.frames.push(now - last); last = now; window.watching = requestAnimationFrame(frame); };
-  window.watching = requestAnimationFrame(frame);
-  new PerformanceObserver((list) => list.getEntries().forEach((entry) => seen.tasks.push(entry.duration)))
-    .observe({ type: "longtask" });
-  let newest = Math.max(...chart.traces.map((trace) => trace.x.at(-1) ?? 0));
-  new MutationObserver((changes) => {
-    for (const { target } of changes) {
-      const name = target.dataset?.figure;
-      if (!name) continue;
-      seen.draws[name] = (seen.draws[name] ?? 0) + 1;
-      seen.drawMs.push(Number(target.dataset.drawMs));
-      if (name !== figure) continue;
-      const samples = chart.traces.find((trace) => trace.meta.role === "allocated" && trace.meta.part !== "min");
-      const from = samples.x.findIndex((x) => x > newest);
-      const fresh = from < 0 ? [] : Array.from(samples.x.slice(from), (x, at) => [x, samples.y[from + at]]);
-      newest = Math.max(newest, samples.x.at(-1));
-      requestAnimationFrame(() => {
-        const now = (performance.timeOrigin + performance.now()) / 1000;
-        for (const [x, y] of fresh) seen.shown.push([zero + x, y, now]);
-      });
-    }
-  }).observe(document, { subtree: true, attributes: true, attributeFilter: ["data-draws"] });
-}
-"""
 
 
 def load_sender() -> Any:
@@ -126,67 +69,9 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.kill()
 
 
-def new_page(driver: Any) -> Page:
-    """A browser of its own with an empty profile and an empty cache."""
-    browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS, headless=True)
-    page: Page = browser.new_page(viewport={"width": 1440, "height": 900})
-    return page
-
-
-def close(page: Page) -> None:
-    browser = page.context.browser
-    assert browser is not None
-    browser.close()
-
-
-class Unwatched:
-    """A browser as people have it: with an empty profile, and nobody who listens to its JavaScript.
-
-    Playwright listens always (Runtime.enable), and for a listener V8 places every stack in its file: while Plotly.js starts, it
-    read three of its functions, of megabytes each, once more. 500 ms of the main thread that no reader of the page pays.
-    """
-
-    def __init__(self, folder: str) -> None:
-        words = [
-            CHROMIUM,
-            "--headless",
-            *FLAGS,
-            f"--user-data-dir={folder}",
-            "--remote-debugging-port=0",
-            "about:blank",
-        ]
-        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-        assert self.process.stderr is not None
-        listening = next(line for line in self.process.stderr if "DevTools listening on" in line)
-        self.opened = contextlib.ExitStack()
-        self.socket: ClientConnection = self.opened.enter_context(connect(listening.split()[-1], max_size=None))
-        self.calls = 0
-        self.session: str | None = None
-        [page] = [one for one in self.call("Target.getTargets")["targetInfos"] if one["type"] == "page"]
-        self.session = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
-        self.call("Emulation.setDeviceMetricsOverride", width=1440, height=900, deviceScaleFactor=1, mobile=False)
-
-    def call(self, method: str, **parameters: Any) -> Any:
-        self.calls += 1
-        words = {"id": self.calls, "method": method, "params": parameters}
-        self.socket.send(json.dumps(words | ({"sessionId": self.session} if self.session else {})))
-        while True:
-            answer = json.loads(self.socket.recv(30))
-            if answer.get("id") == self.calls:
-                return answer["result"]
-
-    def evaluate(self, expression: str) -> Any:
-        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
-
-    def close(self) -> None:
-        self.call("Browser.close")
-        self.opened.close()
-        self.process.wait(20)
-
-
 def first_chart(url: str, repeats: int) -> dict[str, float]:
-    """Seconds from asking for the page of a run of 36,000 samples to its charts on the screen, with nothing cached."""
-    firsts, views = [], []
+    """Seconds from asking for the page of a run of 36,000 samples to its first chart on the screen, with nothing cached."""
+    firsts = []
     for _ in range(repeats):
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             browser = Unwatched(folder)
@@ -197,18 +82,16 @@ def first_chart(url: str, repeats: int) -> dict[str, float]:
             deadline = time.monotonic() + 30
             while True:
                 drawn = browser.evaluate("Object.values(window.firstDraws ?? {})") or []
-                if len(drawn) >= 3 and None not in drawn:
+                if drawn and None not in drawn:
                     break
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"charts were not drawn: {drawn}")
                 time.sleep(0.1)
             browser.close()
         firsts.append(min(drawn) / 1000)
-        views.append(sorted(drawn)[2] / 1000)
     return {
         "first_chart_seconds_median": statistics.median(firsts),
         "first_chart_seconds_max": max(firsts),
-        "three_charts_seconds_median": statistics.median(views),
     }
 
 
@@ -216,9 +99,10 @@ def live(driver: Any, url: str, run: str, seconds: float) -> dict[str, Any]:
     """Frames and ages of samples on the page of a live run of 8 ranks."""
     page = new_page(driver)
     page.goto(f"{url}/runs/{run}")
-    page.locator("vs-chart[data-figure=stack][data-draws]").wait_for(timeout=20_000)
+    page.locator("vs-chart[data-figure=host]").scroll_into_view_if_needed()
+    page.locator("vs-chart[data-figure=host][data-draws]").wait_for(timeout=20_000)
     page.wait_for_timeout(4_000)  # what a page does once at its start is not what it does while live
-    page.evaluate(WATCH, "memory")
+    page.evaluate(WATCH, "host")
     page.wait_for_timeout(seconds * 1000)
     seen = page.evaluate("(cancelAnimationFrame(window.watching), window.seen)")
     close(page)
@@ -242,7 +126,7 @@ def live(driver: Any, url: str, run: str, seconds: float) -> dict[str, Any]:
 
 
 def allocator_to_pixel(driver: Any, url: str, ranks: int, seconds: float, folder: Path) -> dict[str, Any]:
-    """Seconds from the moment at which rank 0 of a real training takes or lets go of a block, to the frame that shows it."""
+    """Seconds from the moment at which rank 0 of a real training allocates or frees a block, to the key figure that shows it."""
     file = folder / "moments.txt"
     words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), str(RANKS), url]
     length = seconds + 120  # as long as it takes until all have begun, and to look
@@ -259,24 +143,24 @@ def allocator_to_pixel(driver: Any, url: str, ranks: int, seconds: float, folder
         page.goto(f"{url}/runs/{run}")
         page.locator("vs-chart[data-figure=stack][data-draws]").wait_for(timeout=60_000)
         page.wait_for_timeout(15_000)  # the early looks and windows of eight trainings that began at once
-        page.evaluate(WATCH, "memory")
+        page.evaluate(WATCH_ALLOCATED)
         began = time.time()
         page.wait_for_timeout(seconds * 1000)
-        shown = page.evaluate("(cancelAnimationFrame(window.watching), window.seen.shown)")
+        shown = page.evaluate("window.allocated")
         close(page)
     finally:
         stop(training)
     load = os.getloadavg()[0]
     moments = [one for line in file.read_text().split() if began <= (one := float(line)) < shown[-1][0] - 2]
-    least = (max(value for _, value, _ in shown) - min(value for _, value, _ in shown)) / 2
+    least = (max(value for _, value in shown) - min(value for _, value in shown)) / 2
     delays = []
     for moment, following in pairwise(moments):
-        before = [value for taken, value, _ in shown if taken < moment]
-        # Of the samples behind the change and before the next one, the first that is another level.
+        before = [value for drawn, value in shown if drawn < moment]
+        # The first other level that the key figure shows behind the change and before the next one.
         seen = (
             drawn
-            for taken, value, drawn in shown
-            if before and moment <= taken < following and abs(value - before[-1]) > least
+            for drawn, value in shown
+            if before and moment <= drawn < following and abs(value - before[-1]) > least
         )
         if (drawn := next(seen, None)) is not None:
             delays.append(drawn - moment)
