@@ -7,6 +7,10 @@ import { memoryStack } from "vramscope/parts/memory_stack.js";
 import { lossScale } from "vramscope/parts/loss_scale.js";
 import { isOnCpu } from "vramscope/parts/view_bar.js";
 
+/** Numbers that are the loss; they have a chart of their own. */
+const LOSSES = new Set(["loss", "backward_loss", "trainer_loss"]);
+const logsMetrics = (run, place) =>
+  run.ranks.some(({ rank, scalars }) => rank === place.rank && scalars?.some((name) => !LOSSES.has(name)));
 const onGpu = (run, place) => !isOnCpu(place);
 /**
  * Figure, title and options: `wide`; `summary`, always the whole run; `scale`, a choice of y axes; `make`, another chart
@@ -15,6 +19,7 @@ const onGpu = (run, place) => !isOnCpu(place);
 const CHARTS = [
   { name: "stack", title: "Memory at the peak of each step", wide: true, only: onGpu, make: memoryStack, tail: true },
   { name: "loss", title: "Loss", wide: true, only: (run) => run.loss, scale: lossScale },
+  { name: "metrics", title: "Logged metrics", wide: true, only: logsMetrics },
   { name: "utilization", title: "GPU: utilization, power, temperature", only: onGpu },
   { name: "host", title: "Host memory" },
   { name: "phases", title: "Phases of a step", summary: true },

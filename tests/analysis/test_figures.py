@@ -93,7 +93,18 @@ def a_window(
             odd=2,
         )
     )
-    return RunWindow(run=row, rank=0, device=device, x=x, x0_seconds=1e9, streams=streams, trend=line, loss=loss)  # type: ignore[arg-type]
+    metrics = [] if loss is None or not rows else [dataclasses.replace(loss, name="learning_rate")]
+    return RunWindow(
+        run=row,
+        rank=0,
+        device=device,
+        x=x,
+        x0_seconds=1e9,
+        streams=streams,
+        trend=line,
+        loss=loss,
+        metrics=metrics,  # type: ignore[arg-type]
+    )
 
 
 def statements(figure: go.Figure) -> str:
@@ -133,7 +144,7 @@ def test_figures_are_theme_neutral_and_updatable(envelope: bool, x: str) -> None
             assert "color" not in trace.get("line", {})
         for entry in layout["meta"]["stream"]:
             assert 0 <= entry["trace"] < len(sent["data"])
-            columns = wire_series.STREAMS.get(entry["stream"], wire_series.LOSSES)
+            columns = wire_series.STREAMS.get(entry["stream"], {**wire_series.LOSSES, "learning_rate": None})
             assert entry["field"] in columns
             others = entry.get("minus", [])
             others = [*([others] if isinstance(others, str) else others), *entry.get("plus", [])]
@@ -200,7 +211,8 @@ def test_unknown_values_are_noted_and_not_drawn(name: str) -> None:
     window = a_window(unknown=("",), device=wire_series.CPU, capacity=None)
     figure = RUN_FIGURES[name].draw(window)
     assert len(figure.data) == 0
-    assert ("loss: unknown" if name == "loss" else "unknown on the CPU") in statements(figure)
+    noted = {"loss": "loss: unknown", "metrics": "no logged metrics"}
+    assert noted.get(name, "unknown on the CPU") in statements(figure)
 
 
 @pytest.mark.parametrize("name", RUN_FIGURES)

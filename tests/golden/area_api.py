@@ -65,7 +65,7 @@ VARIES = [
 """Versions, and times and sizes of this run of the server."""
 PAIR = {"runs": f"{PLAIN},{LEAN},{DEAD}", "base": PLAIN}
 NAMES_OF_SERIES = "allocated_bytes,reserved_bytes"
-FIGURES = ("stack", "fragmentation", "phases", "utilization", "host", "floor", "loss")
+FIGURES = ("stack", "fragmentation", "phases", "utilization", "host", "floor", "loss", "metrics")
 COMPARED_FIGURES = ("peaks_over_steps", "peaks_side_by_side", "memory_against_time", "loss_over_steps")
 CLI = (
     "ls",

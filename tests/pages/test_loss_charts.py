@@ -82,3 +82,27 @@ def test_a_link_says_the_axis_of_a_runs_loss(page: Any, server: Any) -> None:
     chart.get_by_role("button", name="Log axis").click()
     eventually(lambda: chart.evaluate(AXIS)["type"] == "linear")
     assert chart.evaluate("(chart) => chart.plot.layout.yaxis.title.text") == "loss"
+
+
+def test_logged_metrics_share_the_time_axis_of_the_memory(page: Any, server: Any) -> None:
+    training = sender.Training(name="logs metrics", project="losses")
+    rank = sender.Rank(server.url, training, start=time.time() - 600)
+    rank.history(STEPS)
+    report = report_of(rank.start, 1, FALLING)
+    rates = [1e-3 * (1 - step / STEPS) for step in range(STEPS)]
+    report.columns["lr"], report.columns["accuracy"] = (
+        struct.pack(f"<{STEPS}d", *values) for values in (rates, [step / STEPS for step in range(STEPS)])
+    )
+    rank.post(scalars=[report])
+    rank.finish()
+    page.goto(f"{server.url}/runs/{training.run}?x=step&from=10&to=30")
+    metrics = drawn(page, "metrics")
+    assert metrics.locator(".legend tbody th").all_inner_texts() == ["accuracy", "lr"]
+    ranges = [
+        drawn(page, name).evaluate("(chart) => chart.plot.layout.xaxis.range") for name in ("stack", "metrics", "loss")
+    ]
+    assert ranges == [[10, 30]] * 3
+    assert metrics.evaluate("(chart) => chart.traces.find((trace) => trace.meta.label === 'lr').y[0]") == rates[9]
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    drawn(page, "stack")
+    assert not page.locator("vs-chart[data-figure=metrics]").is_visible(), "a run that logs none"

@@ -45,6 +45,9 @@ Axis = Literal["time", "step"]
 SINCE_1970: Final = 1e8
 """A time above it (three years) counts from 1970, one below from the run's start."""
 
+MOST_METRICS: Final = 6
+"""Maximum number of metrics in one figure."""
+
 Rank = Annotated[int | None, Query(ge=0, description="Number of the rank; by default the lowest.")]
 DeviceIndex = Annotated[int | None, Query(ge=-1, description="Index of the device; by default the rank's first.")]
 AxisName = Annotated[Axis, Query(description="Axis.")]
@@ -192,6 +195,9 @@ def run_window(
             values = floats(thinned.columns[figure.trend])
             line = trend(along.astype(np.float64), values, on_host=place.device == series.CPU)
         streams[stream] = _stream_window(stream, thinned, names, stacked, place, int(run.started_ns), window.x)
+    logged = []
+    if figure.metrics:
+        logged = [one for one in scalars_of_rank(connection, run, place.rank) if one not in series.LOSSES]
     return RunWindow(
         run=run_row(run),
         rank=place.rank,
@@ -201,6 +207,8 @@ def run_window(
         streams=streams,
         trend=line,
         loss=loss_window(connection, run, place, window) if figure.loss else None,
+        metrics=[_scalar_window(connection, run, place, window, name) for name in logged[:MOST_METRICS]],
+        metrics_left_out=max(0, len(logged) - MOST_METRICS),
         points=points,
         has_end=window.last is not None,
         skew_ns=place.skew_ns,
@@ -210,8 +218,13 @@ def run_window(
 def loss_window(connection: Connection, run: StoredRun, place: RankDevice, window: RequestedRange) -> LossWindow | None:
     """Loss of a rank in a window, thinned; None if it reports none."""
     name = loss_name(scalars_of_rank(connection, run, place.rank))
-    if name is None:
-        return None
+    return None if name is None else _scalar_window(connection, run, place, window, name)
+
+
+def _scalar_window(
+    connection: Connection, run: StoredRun, place: RankDevice, window: RequestedRange, name: str
+) -> LossWindow:
+    """Return one number that a rank logs."""
     first, last = window.bounds(run, place)
     found = load_columns(connection, run, place, SCALARS, [name, "step"], x=window.x, first=first, last=last)
     values, known = numbers(found.columns[name])

@@ -15,6 +15,7 @@ from vramscope_server.figures import (
     memory_after_step,
     memory_against_time,
     memory_stack,
+    metrics,
     peaks_over_steps,
     peaks_side_by_side,
     phases,
@@ -42,6 +43,8 @@ class Figure(Generic[Shown]):
     """Column of ``steps`` through which a line is fitted before rows are thinned."""
     loss: bool = False
     """Draw the rank's loss."""
+    metrics: bool = False
+    """Draw the other numbers that the rank logs."""
     every_row: bool = False
     """Draw from all rows of the window, however many: for figures whose size does not depend on them."""
 
@@ -56,6 +59,7 @@ RUN_FIGURES: Final[dict[str, Figure[RunWindow]]] = {
         Figure("host", host_memory.draw, host_memory.NEEDS),
         Figure("floor", memory_after_step.draw, memory_after_step.NEEDS, newest_session=True, trend="after_step_bytes"),
         Figure("loss", loss.draw, loss=True),
+        Figure("metrics", metrics.draw, metrics=True),
     )
 }
 """Figures of one run."""

@@ -61,9 +61,9 @@ class StreamWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossWindow:
-    """Loss of a rank in the window.
+    """Loss of a rank in the window, or another number that its training logs.
 
-    name        a member of series.LOSSES
+    name        a member of series.LOSSES, or the name of the number
     x_values    as in :class:`StreamWindow`
     envelope    True: each value is that of a bucket of rows
     rows        rows in the window before downsampling
@@ -94,6 +94,8 @@ class RunWindow:
     x0_seconds  start of the run in seconds since 1970, the zero of a time axis
     streams     "samples" and "steps", as far as the figure needs them
     loss        None if the rank has none, or the figure needs none
+    metrics     other numbers that the training logs; empty if the figure needs none
+    metrics_left_out   number of metrics that are not among them
     points      maximum number of points that the request asks for
     has_end     True if the request limits the window at its end
     skew_ns     clock of the sender minus the server's clock
@@ -108,6 +110,8 @@ class RunWindow:
     streams: dict[str, StreamWindow]
     trend: Trend | None = None
     loss: LossWindow | None = None
+    metrics: list[LossWindow] = field(default_factory=list)
+    metrics_left_out: int = 0
     points: int = 800
     has_end: bool = False
     skew_ns: int = 0
