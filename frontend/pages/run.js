@@ -14,8 +14,9 @@ import { eventsPanel, whoKey, whoPanel } from "vramscope/parts/run_facts.js";
 import { RanksPanel } from "vramscope/parts/ranks.js";
 import { problemBanner } from "vramscope/parts/ui.js";
 import { findingsPanel, shortWords, techniquesPanel } from "vramscope/parts/techniques.js";
+import { RankMap } from "vramscope/parts/rank_map.js";
 import { RunMap } from "vramscope/parts/run_map.js";
-import { headroomOf, runVerdict } from "vramscope/parts/run_verdict.js";
+import { runVerdict, verdictKey } from "vramscope/parts/run_verdict.js";
 import { isOnCpu, placeInWords, placesOf, readView, viewBar } from "vramscope/parts/view_bar.js";
 import { go, setQuery, store, togglePause } from "vramscope/store.js";
 
@@ -32,18 +33,6 @@ const ADDRESS = {
   smooth: oneOf("1"),
   loss: oneOf("log", "linear"),
 };
-/** Fields of a run that its verdict uses. */
-const VERDICT_OF = [
-  "state",
-  "peak_allocated_bytes",
-  "peak_step",
-  "peak_phase",
-  "peak_categories",
-  "lower_bound_steps",
-  "leak_count",
-  "fragmentation_fraction",
-];
-
 class MemoryPage extends RunPage {
   tab = "memory";
   preloadsPlotly = false; // the charts load Plotly themselves
@@ -117,7 +106,9 @@ class MemoryPage extends RunPage {
     this.kpis = new Kpis(this.run);
     this.map = new RunMap(this);
     this.charts = new RunCharts(this);
-    this.ranks = new RanksPanel((rank) => setQuery({ rank, device: null }));
+    const pick = (rank) => setQuery({ rank, device: null });
+    this.ranks = new RanksPanel(pick);
+    this.heat = new RankMap(pick);
     const address = addressNote(ADDRESS);
     this.stops.push(address.stop);
     fill(
@@ -127,7 +118,15 @@ class MemoryPage extends RunPage {
       address.element,
       ended,
       verdict,
-      h("div", { class: "overview" }, this.change.element, findings, this.kpis.element, this.stack.element),
+      h(
+        "div",
+        { class: "overview" },
+        this.change.element,
+        findings,
+        this.kpis.element,
+        this.heat.element,
+        this.stack.element,
+      ),
       bar,
       this.charts.element,
       this.ranks.element,
@@ -174,6 +173,7 @@ class MemoryPage extends RunPage {
       this.drawHead();
       this.fetchLast();
       this.ranks.draw(this.run, this.view, true);
+      this.heat.show(this.run, this.view);
       this.drawFacts();
     }
     const sameAxis = before.x === this.view.x && samePlace;
@@ -337,8 +337,7 @@ class MemoryPage extends RunPage {
     const { run } = this;
     const base = this.baseline.row;
     this.drawTitle(run.name);
-    const known = [this.place(), headroomOf(run), this.leaks?.verdict, this.leaks?.scans, ...VERDICT_OF.map((name) => run[name])];
-    this.put("verdict", known, () => runVerdict(run, this.leaks, isOnCpu(this.place())));
+    this.put("verdict", verdictKey(run, this.leaks, this.place()), () => runVerdict(run, this.leaks, isOnCpu(this.place())));
     this.change.show(run);
     this.stack.show(run, this.place());
     this.charts.hideUnknown(run, this.place());
@@ -381,6 +380,7 @@ class MemoryPage extends RunPage {
 
   drawRanks() {
     this.ranks.draw(this.run, this.view);
+    this.heat.show(this.run, this.view);
   }
 
   /** Dims the charts while the server does not answer. */

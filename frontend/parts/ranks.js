@@ -1,27 +1,18 @@
-/** Table of a run's ranks with their peaks. A strip of step peaks for each rank makes a heat map. */
+/** Table of a run's ranks with their peaks. The heat map of the ranks is in rank_map.js. */
 
-import { api } from "vramscope/api.js";
 import { h, fill } from "vramscope/dom.js";
 import { ago, bytes, count, isKnown, percent } from "vramscope/format.js";
 import { known, meter } from "vramscope/parts/ui.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
 import { highest } from "vramscope/series.js";
-import { onThemeChange } from "vramscope/theme.js";
 
-const STRIP_POINTS = 120;
-const STRIPS_EVERY_MS = 15_000;
 const ROWS_EVERY_MS = 5_000;
-const PARALLEL_REQUESTS = 2;
 
 export class RanksPanel {
-  strips = new Map(); // rank -> values
-  fetchedAt = -Infinity;
-
   constructor(onPick) {
     this.onPick = onPick;
     this.element = h("section", { class: "card ranks panels-gap", hidden: true });
     this.element.style.marginTop = "14px";
-    onThemeChange(() => this.paint());
   }
 
   /** Draws the table again: without delay if `force` is set or a rank's state changed, else every few seconds. */
@@ -43,16 +34,8 @@ export class RanksPanel {
       const seen = new Set(run.ranks.map((rank) => rank.rank));
       for (let rank = 0; rank < run.world_size; rank += 1) if (!seen.has(rank)) missingRanks.push(rank);
     }
-    this.canvases = new Map();
     const rows = run.ranks.map((rank) => {
       const worst = isKnown(top) && rank.peak_allocated_bytes === top && spread > 0;
-      const canvas = h("canvas", {
-        role: "img",
-        "aria-label": `step peaks of rank ${rank.rank} over the run`,
-        width: STRIP_POINTS,
-        height: 1,
-      });
-      this.canvases.set(rank.rank, canvas);
       const total = rank.devices[0]?.total_bytes ?? run.capacity_bytes;
       return h(
         "tr",
@@ -87,7 +70,6 @@ export class RanksPanel {
         h("td", { class: "number reserved" }, known(bytes(rank.peak_reserved_bytes))),
         h("td", { class: "number steps" }, known(count(rank.steps))),
         h("td", { class: "number muted seen" }, rank.error_type ?? ago(rank.last_seen_seconds, Date.now() / 1000)),
-        h("td", { class: "heat" }, canvas),
       );
     });
     fill(
@@ -100,17 +82,6 @@ export class RanksPanel {
           "span",
           { class: "muted" },
           `${run.ranks.length} of ${run.world_size} reporting${spread === null ? "" : `; peaks differ by ${percent(spread)}`}`,
-        ),
-        h("span", { class: "spring" }),
-        h(
-          "span",
-          {
-            class: "heat-scale",
-            title: "Strip colour: peak allocated per step, from the lowest to the highest of all ranks",
-          },
-          (this.lowWords = h("span")),
-          h("i"),
-          (this.topWords = h("span")),
         ),
       ),
       missingRanks.length > 0 &&
@@ -138,76 +109,11 @@ export class RanksPanel {
                 ["Steps", "steps"],
                 ["Last seen", "seen"],
               ].map(([name, kind]) => h("th", { class: `number ${kind}`, scope: "col" }, name)),
-              h("th", { scope: "col" }, "Step peaks over the run"),
             ),
           ),
           h("tbody", {}, rows),
         ),
       ),
     );
-    this.paint();
-    if (performance.now() - this.fetchedAt > STRIPS_EVERY_MS) this.fetchStrips();
-  }
-
-  async fetchStrips() {
-    this.fetchedAt = performance.now();
-    const run = this.run;
-    const queue = run.ranks.filter((rank) => rank.devices.length);
-    const take = async () => {
-      for (let rank = queue.shift(); rank; rank = queue.shift()) {
-        try {
-          const answer = await api.series(run.run_id, {
-            stream: "steps",
-            names: "peak_allocated_bytes",
-            rank: rank.rank,
-            device: rank.devices[0].index,
-            x: "step",
-            points: STRIP_POINTS,
-          });
-          const series = answer.series.peak_allocated_bytes;
-          this.strips.set(rank.rank, series?.max ?? series?.value ?? []);
-          this.paint(rank.rank);
-        } catch {
-          // the strip stays empty
-        }
-      }
-    };
-    await Promise.all(Array.from({ length: PARALLEL_REQUESTS }, take));
-    this.paint();
-  }
-
-  paint(only = null) {
-    if (!this.canvases) return;
-    // the scale is from the lowest to the highest step peak of all ranks, to show differences
-    let [low, top] = [Infinity, -Infinity];
-    for (const values of this.strips.values()) {
-      for (const value of values) {
-        if (!isKnown(value)) continue;
-        if (value < low) low = value;
-        if (value > top) top = value;
-      }
-    }
-    if (!(top >= low)) return;
-    this.lowWords.textContent = bytes(low);
-    this.topWords.textContent = bytes(top);
-    const style = getComputedStyle(document.documentElement);
-    const stops = [0, 1, 2]
-      .map((i) => style.getPropertyValue(`--heat-${i}`).trim())
-      .map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
-    for (const [rank, canvas] of this.canvases) {
-      if (only !== null && rank !== only) continue;
-      const values = this.strips.get(rank);
-      if (!values?.length) continue;
-      canvas.width = values.length;
-      const context = canvas.getContext("2d");
-      values.forEach((value, i) => {
-        if (!isKnown(value)) return;
-        const share = top > low ? ((value - low) / (top - low)) * 2 : 1;
-        const [from, to] = share < 1 ? [stops[0], stops[1]] : [stops[1], stops[2]];
-        const part = share < 1 ? share : share - 1;
-        context.fillStyle = `rgb(${from.map((channel, j) => Math.round(channel + (to[j] - channel) * part)).join(",")})`;
-        context.fillRect(i, 0, 1, 1);
-      });
-    }
   }
 }

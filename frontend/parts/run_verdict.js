@@ -167,3 +167,24 @@ function peakSentence(
     ];
   return `${much} ${{ optimizer: "is optimizer state", activations: "are activations and temporaries" }[name] ?? `are ${name}`}.`;
 }
+
+/** Fields of a run that its verdict uses. */
+const VERDICT_OF = [
+  "state",
+  "peak_allocated_bytes",
+  "peak_step",
+  "peak_phase",
+  "peak_categories",
+  "lower_bound_steps",
+  "leak_count",
+  "fragmentation_fraction",
+];
+
+/** Values that the verdict is drawn from. It is drawn again when one of them changes. */
+export const verdictKey = (run, leaks, place) => [
+  place,
+  headroomOf(run),
+  leaks?.verdict,
+  leaks?.scans,
+  ...VERDICT_OF.map((name) => run[name]),
+];

@@ -406,6 +406,31 @@ def test_ranks_have_a_table_and_each_can_be_shown(page: Any, server: Any) -> Non
     eventually(lambda: panel.locator("tr.selected").inner_text().startswith("rank 3"))
 
 
+def test_the_heat_map_of_ranks_has_a_colour_for_each_and_chooses_one(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.EIGHT.run}")
+    heat = page.locator(".rank-map")
+    canvas = heat.locator("canvas")
+    eventually(
+        lambda: re.search(
+            r"Highest: rank \d with \d\d\.\d GiB. Lowest: rank \d with", canvas.get_attribute("aria-label") or ""
+        )
+    )
+    colours = """(canvas) => { const { data } = canvas.getContext("2d").getImageData(120, 0, 1, canvas.height);
+      return Array.from({ length: canvas.height }, (_, rank) => Array.from(data.slice(4 * rank, 4 * rank + 4)).join()); }"""
+    eventually(lambda: canvas.evaluate(colours)[:7].count("0,0,0,0") == 0)
+    rows = canvas.evaluate(colours)
+    assert len(rows) == 8 and rows[7] == "0,0,0,0", "rank 7 has sent nothing"
+    assert len(set(rows)) > 3, "ranks differ"
+    box = heat.locator(".rank-field").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * 3.5 / 8)
+    eventually(lambda: re.match(r"rank 3 · step 1\d\d · \d\d\.\d GiB", heat.locator("header .tabular").inner_text()))
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] * 3.5 / 8)
+    eventually(lambda: query(page).get("rank") == "3")
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    drawn(page, "stack")
+    assert not heat.is_visible(), "a single rank"
+
+
 def test_live_rows_move_the_charts_without_reload(page: Any, server: Any, live_run: Any) -> None:
     training = live_run(server, name="moving")
     eventually(lambda: page.goto(f"{server.url}/runs/{training.run}").status == 200)
