@@ -32,21 +32,17 @@ export function decode(values) {
 const known = (value) => typeof value === "number" && Number.isFinite(value);
 
 /**
- * Value of a live row for one trace: the field minus and plus other fields, times a scale.
- * Undefined if the row does not belong to the trace. Null if the value is unknown.
+ * Value of a live row for one trace: the field minus other fields, times a scale. Undefined if the row does not belong
+ * to the trace. Null if the value is unknown.
  */
 export function liveValue(columns, entry, i) {
-  if (entry.where && columns[entry.where.field]?.[i] !== entry.where.equals) return undefined; // row of another trace
   if (entry.needs && !known(columns[entry.needs]?.[i])) return undefined;
   const value = columns[entry.field]?.[i];
   if (!known(value) || (value < 0 && !entry.signed)) return null;
   if (entry.minus) {
-    const [less, more] = [entry.minus, entry.plus ?? []].map((names) =>
-      [names].flat().map((name) => columns[name]?.[i]),
-    );
-    if (![...less, ...more].every((other) => known(other) && other >= 0)) return null;
-    const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
-    return Math.max(0, value + sum(more) - sum(less)) * (entry.scale ?? 1);
+    const less = [entry.minus].flat().map((name) => columns[name]?.[i]);
+    if (!less.every((other) => known(other) && other >= 0)) return null;
+    return Math.max(0, value - less.reduce((sum, one) => sum + one, 0)) * (entry.scale ?? 1);
   }
   return value * (entry.scale ?? 1);
 }

@@ -62,9 +62,11 @@ function isDrawn({ level, shown }, isOpen) {
 }
 
 /** Words for a peak: "peak 31.2 GiB · step 309". */
-function peakWords({ bytes: size, step, finished, lower_bound: bound }) {
-  const where = step === null ? "" : ` · ${finished ? "" : "unfinished "}step ${count(step)}`;
-  return `peak ${bound ? "≥ " : ""}${bytes(size)}${where}`;
+function peakWords({ bytes: size, step, first_step: first, finished, lower_bound: bound }, { from, last }) {
+  const name = (from ?? null) !== null || last ? "peak in view" : "peak";
+  const steps = first < step ? `steps ${count(first)} to ${count(step)}` : `step ${count(step)}`;
+  const where = step === null ? "" : ` · ${finished ? "" : "unfinished "}${steps}`;
+  return `${name} ${bound ? "≥ " : ""}${bytes(size)}${where}`;
 }
 
 /** Moves the mark to the peak of the window. */
@@ -75,7 +77,7 @@ function placePin(element, pin, words) {
   pin.hidden = !(left >= 0 && left <= size.w);
   if (pin.hidden) return;
   const divisor = element.traces.find((trace) => trace.meta.level)?.meta.divisor ?? 1;
-  setText(words, peakWords(peak));
+  setText(words, peakWords(peak, element.options.view()));
   pin.title = `${count(peak.bytes)} bytes allocated`;
   pin.style.transform = `translate(${size.l + left}px, ${size.t}px)`; // moved in this way, it is no layout shift
   pin.style.height = `${size.h}px`;
@@ -91,5 +93,5 @@ function describe({ figure, traces, options }) {
     .filter(({ meta }) => meta.shown === "open" && meta.numbers?.peak)
     .map(({ meta }) => `${meta.label} ${bytes(meta.numbers.peak)}`);
   const reserved = levels.reserved.peak === null ? "" : `, reserved ${bytes(levels.reserved.peak)}`;
-  return `${options.title}: ${peakWords(peak)}${reserved}; ${parts.join(", ")}.`;
+  return `${options.title}: ${peakWords(peak, options.view())}${reserved}; ${parts.join(", ")}.`;
 }

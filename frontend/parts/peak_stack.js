@@ -35,6 +35,17 @@ function barsOf({ levels, capacity_bytes: capacity }) {
   return bars;
 }
 
+/** Sentence on the nearest step whose categories are known, where those at the peak are not. */
+function detailOf({ nearest_detailed: step }) {
+  if (!step) return null;
+  const parts = step.parts.map(({ label, bytes: size }) => `${label} ${bytes(size)}`).join(", ");
+  return h(
+    "p",
+    { class: "muted detail" },
+    `The categories of the peak were not read. In step ${count(step.step)}, with ${bytes(step.allocated_bytes)}: ${parts}.`,
+  );
+}
+
 /** Bar of what a model on the CPU and its optimizer keep between two steps, by `end_categories` of a step. Empty if unknown. */
 function cpuBarsOf(ended) {
   const parts = LEVELS_OF_CPU.filter(([key]) => isKnown(ended?.[key])).map(([role, name]) => ({
@@ -92,7 +103,7 @@ export class PeakStack {
     try {
       const peak = await api.peak(run.run_id, { rank: place.rank, device: place.device });
       const bars = barsOf(peak);
-      const body = bars.length ? bars.map(drawnBar) : h("p", { class: "muted" }, "No peak yet.");
+      const body = bars.length ? [bars.map(drawnBar), detailOf(peak)] : h("p", { class: "muted" }, "No peak yet.");
       if (this.wanted === wanted) this.draw("Memory at the peak", placeOf(peak, run.world_size > 1), body);
     } catch {
       this.key = ""; // the stale banner reports it; the next change asks again

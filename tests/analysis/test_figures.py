@@ -147,7 +147,7 @@ def test_figures_are_theme_neutral_and_updatable(envelope: bool, x: str) -> None
             columns = wire_series.STREAMS.get(entry["stream"], {**wire_series.LOSSES, "learning_rate": None})
             assert entry["field"] in columns
             others = entry.get("minus", [])
-            others = [*([others] if isinstance(others, str) else others), *entry.get("plus", [])]
+            others = [others] if isinstance(others, str) else others
             assert {*others, entry.get("needs", entry["field"])} <= set(columns)
             assert entry["scale"] > 0
 

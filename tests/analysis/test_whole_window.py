@@ -22,8 +22,7 @@ COLUMNS = {
     [
         ({}, [10, 40, 20, 30]),
         ({"minus": "part"}, [9, 38, 0]),
-        ({"minus": ["part"], "plus": "phase"}, [9, 39, 0]),
-        ({"where": {"field": "phase", "equals": 1}}, [40, 30]),
+        ({"minus": ["part", "phase"]}, [9, 37, 0]),
         ({"needs": "part"}, [10, 40, 30]),
     ],
 )

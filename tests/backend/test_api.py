@@ -12,6 +12,7 @@ from running import RunningServer
 from wire_maker import GIB, SECOND, Agent
 
 from vramscope.protocol import messages
+from vramscope.protocol.series import CATEGORIES
 from vramscope_server.figures.registry import COMPARE_FIGURES, RUN_FIGURES
 
 ROW = [
@@ -149,6 +150,19 @@ def test_a_row_of_several_steps_counts_as_so_many(server: RunningServer) -> None
     figure = server.get(f"/runs/{agent.run}/figures/stack", x="step")["figure"]
     (allocated,) = [trace for trace in figure["data"] if trace["name"] == "allocated"]
     assert allocated["line"]["shape"] == "vh", "as wide as the group is"
+
+
+def test_a_peak_without_categories_names_the_nearest_step_that_has_them(server: RunningServer) -> None:
+    agent = Agent()
+    known = {f"peak_{name}_bytes": [GIB, -1, GIB] for name in CATEGORIES}
+    rows = {"step": [1, 65, 66], "first_step": [-1, 2, -1], "peak_allocated_bytes": [6 * GIB, 7 * GIB, 6 * GIB]}
+    server.send(agent, agent.steps(3, **rows, **known))
+    peak = server.get(f"/runs/{agent.run}/peak")
+    assert (peak["first_step"], peak["step"]) == (2, 65)
+    (allocated,) = (level for level in peak["levels"] if level["level"] == "allocated")
+    assert allocated["parts"] == [{"role": "unsplit", "label": "unknown", "bytes": 7 * GIB}]
+    assert peak["nearest_detailed"]["step"] == 66
+    assert {part["bytes"] for part in peak["nearest_detailed"]["parts"]} == {GIB}
 
 
 def test_steps_come_one_object_a_step(server: RunningServer, long_run: Agent) -> None:

@@ -126,23 +126,20 @@ def test_live_rows_are_appended_once_and_unknown_is_a_gap(loaded: Any) -> None:
         """async () => {
           const { appendRows } = await import("vramscope/series.js");
           const trace = { x: [1, 2], y: [10, 20] };
-          const columns = { a: [20, -1, 40, 50], b: [0, 0, 10, 60], phase: [1, 1, 2, 2] };
+          const columns = { a: [20, -1, 40, 50], b: [0, 0, 10, 60] };
           const added = appendRows(trace, { field: "a", scale: 0.5 }, columns, [2, 3, 4, 5]);
           const less = { x: [], y: [] };
           appendRows(less, { field: "a", minus: "b" }, columns, [2, 3, 4, 5]);
-          const one = { x: [], y: [] };
-          appendRows(one, { field: "a", where: { field: "phase", equals: 2 } }, columns, [2, 3, 4, 5]);
           const read = { x: [], y: [] };
           const lessTwo = { field: "a", minus: ["b", "c"], needs: "c" };
           appendRows(read, lessTwo, { a: [90, 90, 90], b: [10, 80, -1], c: [5, null, 7] }, [1, 2, 3]);
           appendRows(read, lessTwo, { a: [90], b: [80], c: [20] }, [4]);
-          return { added, trace, less, one, read };
+          return { added, trace, less, read };
         }"""
     )
     assert result["added"] == 3  # the row at 2 was there already
     assert result["trace"] == {"x": [1, 2, 3, 4, 5], "y": [10, 20, None, 20, 25]}
     assert result["less"]["y"] == [20, None, 30, 0]  # never below zero
-    assert result["one"] == {"x": [4, 5], "y": [40, 50]}
     assert result["read"] == {"x": [1, 3, 4], "y": [75, None, 0]}  # the row without c is none of its own
 
 

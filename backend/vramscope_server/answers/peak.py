@@ -29,6 +29,17 @@ class PeakLevel(TypedDict):
     """Parts of this level that the next level does not contain."""
 
 
+class DetailedStep(TypedDict):
+    """A step whose categories are known."""
+
+    step: int
+    """Number of the step."""
+    allocated_bytes: int
+    """Highest allocated memory of the step."""
+    parts: list[PeakPart]
+    """Categories at that peak."""
+
+
 class PeakMemory(TypedDict):
     """Memory of one device in the step with the highest allocated memory."""
 
@@ -52,3 +63,5 @@ class PeakMemory(TypedDict):
     """Memory of the card; null if it is unknown."""
     levels: list[PeakLevel]
     """The card, reserved and allocated, in this order. Empty if no peak is known."""
+    nearest_detailed: DetailedStep | None
+    """Nearest step whose categories are known, of the minute before the peak; null if those at the peak are known."""

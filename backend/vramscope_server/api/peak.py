@@ -17,6 +17,7 @@ from vramscope_server.analysis.series.memory_stack import (
     SAMPLE_COLUMNS,
     STEP_COLUMNS,
     Level,
+    detailed_row,
     level_totals,
     part_sizes,
     peak_row,
@@ -69,6 +70,7 @@ def _peak_memory(connection: Connection, run: StoredRun, place: RankDevice) -> P
         "lower_bound": False,
         "capacity_bytes": place.capacity_bytes,
         "levels": [],
+        "nearest_detailed": None,
     }
     window = _window_of_peak(connection, run, place)
     if window is None:
@@ -79,19 +81,27 @@ def _peak_memory(connection: Connection, run: StoredRun, place: RankDevice) -> P
     at = peak_row(rows)
     if at is None:
         return found
-    sizes = {role: values[at] for role, values in part_sizes(rows).items()}
-    totals = {level: values[at] for level, values in level_totals(rows, part_sizes(rows)).items()}
+    every = part_sizes(rows)
+    sizes = {role: values[at] for role, values in every.items()}
+    totals = {level: values[at] for level, values in level_totals(rows, every).items()}
     finished = bool(rows.finished[at])
     of, name = (steps, "peak_phase") if finished else (samples, "phase")
     here = np.flatnonzero(of["time_ns"] == rows.along[at])
     phase = of[name][here[0]] if here.size else np.nan
-    first = steps["first_step"][here[0]] if finished and here.size else np.nan
     found["step"] = _whole(rows.step[at])
-    found["first_step"] = _whole(first) if np.isfinite(first) else found["step"]
+    found["first_step"] = _whole(rows.first_step[at])
     found["phase"] = series.phase_name(int(phase)) if np.isfinite(phase) else None
     found["finished"] = finished
     found["lower_bound"] = bool(rows.reset[at] == _LOWER_BOUND)
     found["levels"] = [_level(level, sizes, float(totals[level])) for level in _LEVELS]
+    detailed = detailed_row(rows, at)
+    if sizes["unsplit"] > 0 and detailed is not None and detailed != at:
+        allocated = _level("allocated", {role: values[detailed] for role, values in every.items()}, 0.0)
+        found["nearest_detailed"] = {
+            "step": int(rows.step[detailed]),
+            "allocated_bytes": int(rows.allocated[detailed]),
+            "parts": allocated["parts"],
+        }
     return found
 
 

@@ -12,7 +12,7 @@ smooths   a line that the page may smooth for the eye; peaks never are
 whole     the legend's numbers over all rows (figures/legend_numbers.py), where the trace is drawn from fewer
 
 ``layout.meta``: ``stream`` lists what live rows feed (trace, stream, field, scale; ``minus``: a field, or several, to
-take off; ``where``: only rows with this code; ``needs``: only rows in which this field is known), ``x`` is time or step,
+take off; ``needs``: only rows in which this field is known), ``x`` is time or step,
 ``x0_seconds`` the zero of a time axis, ``capacity`` the device's capacity in the units of the y axis, ``kind`` series, or
 static where axes are not time or step, ``settled`` the end of the warm-up: an axis that does not begin at zero is drawn
 close around what comes after it.

@@ -29,24 +29,19 @@ def whole_window(columns: Mapping[str, IntArray], feed: Mapping[str, Any], scale
 
     ``liveValue`` in the pages' ``series.js`` computes the same for one live row.
     """
-    less, more = _names(feed.get("minus")), _names(feed.get("plus"))
-    where, needed = feed.get("where"), feed.get("needs")
-    names = [feed["field"], *less, *more, *_names(needed), *([where["field"]] if where else [])]
+    less, needed = _names(feed.get("minus")), _names(feed.get("needs"))
+    names = [feed["field"], *less, *needed]
     if any(name not in columns for name in names):
         return None
     total = columns[feed["field"]]
     known = (total != series.UNKNOWN) & ((total >= 0) | bool(feed.get("signed")))
     values: FloatArray = total.astype(np.float64)
-    for name in [*less, *more]:
+    for name in less:
         known &= columns[name] >= 0
-    for name in _names(needed):
+    for name in needed:
         known &= columns[name] != series.UNKNOWN
-    if where:
-        known &= columns[where["field"]] == where["equals"]
     for name in less:
         values = values - columns[name]
-    for name in more:
-        values = values + columns[name]
     values = values[known] * scale
     if not values.size:
         return None

@@ -124,6 +124,7 @@ def _place(rows: StackRows, peak: int, window: RunWindow) -> dict[str, Any]:
     return {
         "x": float(_axis(rows.along[peak : peak + 1], window)[0]),
         "step": int(rows.step[peak]) if np.isfinite(rows.step[peak]) else None,
+        "first_step": int(rows.first_step[peak]) if np.isfinite(rows.first_step[peak]) else None,
         "finished": bool(rows.finished[peak]),
         "bytes": float(rows.allocated[peak]),
         "lower_bound": bool(rows.reset[peak] == max(RESETS)),

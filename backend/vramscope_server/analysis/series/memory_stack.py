@@ -118,6 +118,7 @@ class StackRows:
 
     along       time in ns, or step
     begin       where the row begins on the same axis
+    step, first_step   number of the step; of a group of steps the last and the first
     finished    False for samples behind the last finished step
     breakdown   peak bytes by category
     device, context, others   use of the card at its highest sample: all, this process outside PyTorch, other processes
@@ -130,6 +131,7 @@ class StackRows:
     along: FloatArray
     begin: FloatArray
     step: FloatArray
+    first_step: FloatArray
     finished: BoolArray
     allocated: FloatArray
     reserved: FloatArray
@@ -192,6 +194,7 @@ def stack_rows(
         along=along,
         begin=begin,
         step=np.r_[steps["step"], samples["step"][tail] + 1],
+        first_step=np.r_[_first_steps(steps), samples["step"][tail] + 1],
         finished=finished,
         allocated=allocated,
         reserved=np.fmax(reserved, allocated),
@@ -272,6 +275,12 @@ def peak_row(rows: StackRows) -> int | None:
     return None if not np.isfinite(rows.allocated).any() else int(np.nanargmax(rows.allocated))
 
 
+def detailed_row(rows: StackRows, at: int) -> int | None:
+    """Return the position of the row with a breakdown that is nearest to row ``at`` in steps; None if there is none."""
+    known = np.flatnonzero(np.isfinite(np.array([rows.breakdown[name] for name in CATEGORIES])).all(axis=0))
+    return int(known[np.argmin(np.abs(rows.step[known] - rows.step[at]))]) if known.size else None
+
+
 def _by_time(columns: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
     order = np.argsort(columns["time_ns"], kind="stable")
     return {name: values[order] for name, values in columns.items()}
@@ -282,7 +291,7 @@ def _along_time(
 ) -> tuple[FloatArray, FloatArray]:
     """Return end and begin of each row in ns. A step begins where the row before ended, unless it is much shorter."""
     ends = np.r_[steps["time_ns"], samples["time_ns"][tail]]
-    count = steps["step"] - np.where(np.isfinite(steps["first_step"]), steps["first_step"], steps["step"]) + 1
+    count = steps["step"] - _first_steps(steps) + 1
     own = np.r_[steps["duration_ns"] * count, np.zeros(tail.size)]
     before = np.r_[np.nan, ends[:-1]]
     gap = np.where(np.isfinite(before), ends - before, np.where(np.isfinite(own), own, 0.0))
@@ -294,13 +303,17 @@ def _along_steps(
     steps: Mapping[str, FloatArray], samples: Mapping[str, FloatArray], tail: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return end and begin of each row in steps. The samples of the unfinished step stand between it and the last one."""
-    first = np.where(np.isfinite(steps["first_step"]), steps["first_step"], steps["step"])
+    first = _first_steps(steps)
     last = samples["step"][tail]
     firsts = np.flatnonzero(np.r_[True, last[1:] != last[:-1]]) if tail.size else tail
     lengths = np.diff(np.r_[firsts, tail.size])
     share = (np.arange(tail.size) - np.repeat(firsts, lengths) + 1) / np.repeat(lengths, lengths)
     width = 1 / np.repeat(lengths, lengths)
     return np.r_[steps["step"], last + share], np.r_[first - 1, last + share - width]
+
+
+def _first_steps(steps: Mapping[str, FloatArray]) -> FloatArray:
+    return np.where(np.isfinite(steps["first_step"]), steps["first_step"], steps["step"])
 
 
 def _last_known(values: FloatArray) -> IntArray:
