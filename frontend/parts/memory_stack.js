@@ -61,12 +61,12 @@ function isDrawn({ level, shown }, isOpen) {
   return outside.every(isOpen) && isOpen(level) === (shown === "open");
 }
 
-/** Words for a peak: "peak 31.2 GiB · step 309". */
+/** Words for a peak: "peak 31.2 GiB · step 309". Of an unfinished step only samples are known: its peak may be higher. */
 function peakWords({ bytes: size, step, first_step: first, finished, lower_bound: bound }, { from, last }) {
   const name = (from ?? null) !== null || last ? "peak in view" : "peak";
   const steps = first < step ? `steps ${count(first)} to ${count(step)}` : `step ${count(step)}`;
   const where = step === null ? "" : ` · ${finished ? "" : "unfinished "}${steps}`;
-  return `${name} ${bound ? "≥ " : ""}${bytes(size)}${where}`;
+  return `${name} ${bound || !finished ? "≥ " : ""}${bytes(size)}${where}`;
 }
 
 /** Moves the mark to the peak of the window. */

@@ -66,7 +66,7 @@ function placeOf({ step, first_step: first, phase, finished, rank, lower_bound: 
     else words.push(first < step ? `steps ${count(first)} to ${count(step)}` : `step ${count(step)}`);
   }
   if (phase) words.push(phase);
-  if (bound) words.push("lower bound");
+  if (bound || !finished) words.push("lower bound");
   return words.join(" · ");
 }
 

@@ -234,6 +234,7 @@ def test_steps_whose_counters_were_reset_are_marked() -> None:
 def test_a_run_without_a_finished_step_is_drawn_from_samples() -> None:
     figure = memory_stack.draw(a_window(*a_training(0, tail=30)))
     assert figure.layout.meta["covered"] is None
+    assert len(figure.data[0].x) == len(set(figure.data[0].x)) == 30
     assert {trace.meta["role"] for trace in figure.data} >= {"unsplit", "usable", "context"} - {"usable"}
     said = " ".join(note.text for note in figure.layout.annotations if note.name == "statement")
     assert "no finished step" in said

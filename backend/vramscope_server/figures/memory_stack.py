@@ -103,9 +103,12 @@ def _axis(along: FloatArray, window: RunWindow) -> FloatArray:
 
 
 def _columns(x: FloatArray, begin: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Add a point where the first row begins, and one without a value where a hole ends."""
+    """Add a point where the first row begins, and one without a value where a hole ends. No place has two points: the page
+    adds up the parts of each."""
     holes = np.flatnonzero(begin[1:] > x[:-1] + 1e-9) + 1
     at, ends = np.insert(x, holes, begin[holes]), np.insert(values, holes, np.nan)
+    if begin[0] >= x[0]:
+        return at, ends
     return np.r_[begin[0], at], np.r_[values[0], ends]
 
 
