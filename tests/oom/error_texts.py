@@ -161,6 +161,8 @@ TEXTS: Final = (
     ErrorText("illegal access", "RuntimeError: CUDA error: an illegal memory access was encountered", "unknown"),
     ErrorText("invalid argument", "RuntimeError: CUDA error: invalid argument\nCUDA kernel errors might be asynchronously reported", "unknown"),
     ErrorText("device assert", "RuntimeError: CUDA error: device-side assert triggered", "unknown"),
+    ErrorText("a hint about such errors", "INFO To avoid CUDA out of memory errors, lower --batch-size.\nIf you see CUDA out of memory, close other programs.", "unknown"),
+    ErrorText("a source line that looks for such words", TRACEBACK + '    if "CUDA out of memory" in str(error) or "CUDA error: out of memory" in str(error):\nKeyError: 7', "unknown"),
     ErrorText("a warning about memory", "UserWarning: pin_memory argument is set as true but no accelerator is found, then device pinned memory won't be used.", "unknown"),
     ErrorText("a setting named", "INFO using PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; out_of_memory_retry=3", "unknown"),
     ErrorText("killed by the user", "KeyboardInterrupt\nTraining was killed by the user after 3 hours", "unknown"),

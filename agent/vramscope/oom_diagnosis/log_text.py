@@ -12,6 +12,8 @@ _BLANKS: Final = {
     **dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF, 0x00), None),
     0x0D: "\n",
 }
+_BOX: Final = re.compile(r"^[│┃║][ ]?|[ ]{0,400}[│┃║]$", re.MULTILINE)
+"""Sides of a box that is drawn around a message."""
 MOST_LINES: Final = 200
 """Lines of one error that are joined."""
 LEAST_WIDTH: Final = 40
@@ -25,7 +27,7 @@ def plain(text: str) -> str:
     if "\x1b" in text or "[0m" in text:
         text = _COLOURS.sub("", text)
     if not text.isascii() or "\r" in text or "\x00" in text:
-        text = text.replace("\r\n", "\n").translate(_BLANKS)
+        text = _BOX.sub("", text.replace("\r\n", "\n").translate(_BLANKS))
     return text
 
 

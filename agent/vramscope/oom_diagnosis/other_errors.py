@@ -13,8 +13,9 @@ HEADLINES: Final = {
     "ray": "The memory of the Ray node ran out on the host, not the GPU's.",
     "killed": "The process was killed (SIGKILL). Linux does that when the host's memory runs out.",
     "triton": "A Triton kernel needs more on-chip shared memory than this GPU has. Device memory is not the reason.",
-    "vllm": "vLLM has too little device memory for its KV cache.",
+    "vllm": "vLLM has too little device memory for what it allocates at its start.",
     "jax": "This is an error of JAX (XLA), not of PyTorch: its own allocator ran out of memory.",
+    "paddle": "This is an error of PaddlePaddle, not of PyTorch: its own allocator ran out of memory.",
     "tensorflow": "This is an error of TensorFlow, not of PyTorch: its own allocator ran out of memory.",
 }
 """What happened, by kind."""
@@ -27,8 +28,10 @@ FIRST_AID: Final = {
     "killed": "Look for the reason in the kernel's log (dmesg). If it is memory, use fewer DataLoader workers.",
     "shared_memory": "Enlarge /dev/shm (docker run --shm-size=8g or --ipc=host), or use fewer DataLoader workers.",
     "triton": "Use smaller blocks or fewer pipeline stages in the kernel (BLOCK_*, num_stages).",
-    "vllm": "Raise gpu_memory_utilization, lower max_model_len, or end what else uses the GPU.",
+    "vllm": "Lower max_model_len or max_num_seqs, or end what else uses the GPU. If only the KV cache does not fit, raise "
+    "gpu_memory_utilization; otherwise lower it.",
     "jax": "Set XLA_PYTHON_CLIENT_MEM_FRACTION, or a smaller batch. PyTorch's settings have no effect.",
+    "paddle": "Use a smaller batch, or end what else uses the GPU. PyTorch's settings have no effect.",
     "tensorflow": "Use a smaller batch, or tf.config.experimental.set_memory_growth. PyTorch's settings have no effect.",
     "mps": "Use a smaller batch. PYTORCH_MPS_HIGH_WATERMARK_RATIO raises the limit, but the whole system may stall.",
     "xpu": "Use a smaller batch, or leave more device memory free.",

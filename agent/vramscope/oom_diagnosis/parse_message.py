@@ -34,7 +34,14 @@ from vramscope.oom_diagnosis.message_amounts import (  # fmt: skip
     amount,
     wording_of,
 )
-from vramscope.oom_diagnosis.message_kinds import BEGINNINGS, IN_TEXTS_ONLY, KINDS, OTHER_SOFTWARE, OWN_WORDS
+from vramscope.oom_diagnosis.message_kinds import (  # fmt: skip
+    BEGINNINGS,
+    IN_TEXTS_ONLY,
+    KINDS,
+    LOOKS_FOR,
+    OTHER_SOFTWARE,
+    OWN_WORDS,
+)
 
 MAX_CHARACTERS: Final = 1 << 20
 """Characters that are searched at a time."""
@@ -223,7 +230,8 @@ def _errors(text: str) -> list[_Error]:
         (match.start(), order)
         for order, one in enumerate(BEGINNINGS)
         for match in one.words.finditer(text)
-        if one.unless is None or one.unless.search(text, match.start(), match.start() + _NEAR) is None
+        if (one.unless is None or one.unless.search(text, match.start(), match.start() + _NEAR) is None)
+        and LOOKS_FOR.match(text, match.end()) is None
     )
     errors: list[_Error] = []
     ranks: list[tuple[bool, int]] = []

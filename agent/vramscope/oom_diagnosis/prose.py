@@ -69,7 +69,8 @@ _PHASES: Final = {
     "eval": "the evaluation of ",
 }
 _LIBRARIES: Final = {
-    "cublas": "cuBLAS", "cudnn": "cuDNN", "nccl": "NCCL", "bitsandbytes": "bitsandbytes", "xpu": "Intel's driver"
+    "cublas": "cuBLAS", "cudnn": "cuDNN", "cusolver": "cuSOLVER", "cusparse": "cuSPARSE", "cufft": "cuFFT", "nccl": "NCCL",
+    "bitsandbytes": "bitsandbytes", "xpu": "Intel's driver",
 }  # fmt: skip
 
 
