@@ -64,3 +64,11 @@ def test_a_list_is_named_beside_a_large_dataset(slowness: int) -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     assert any("too many objects for a full pass" in left for left in found["not_scanned"])
     assert found["groups"] == {"trainer.state.outputs": 20}, found["not_scanned"]
+
+
+def test_a_search_that_ends_early_is_reported() -> None:
+    """On a machine that is a thousand times slower the search for tensors ends before it has reached them."""
+    done = warm.run(SCRIPT, arguments=["1000"])
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert any("a part of your variables" in left for left in found["not_scanned"]), found

@@ -38,7 +38,7 @@ from vramscope.leaks.scan.grouped_tensors import (
 )
 from vramscope.leaks.scan.paths import FoundPaths, Path, find, leads_through_us
 from vramscope.leaks.scan.storages import Storages, TensorKinds
-from vramscope.leaks.scan.tensors import LiveTensors, held_by_python, in_use, sweep, tensors_of
+from vramscope.leaks.scan.tensors import NOT_REACHED, LiveTensors, held_by_python, in_use, sweep, tensors_of
 from vramscope.leaks.scan.time_budget import TimeBudget
 from vramscope.process import name_roots
 from vramscope.process.gc_pause import collector_paused
@@ -184,8 +184,9 @@ def _search(live: LiveTensors, wanted: set[int], time: TimeBudget, not_scanned: 
     """Paths from the user's names to the wanted objects."""
     until = time_budget.PATHS - (time_budget.FOR_THE_LAST if time.is_ordinary else 0.0)
     found = find(name_roots.roots(), wanted, time, until, live.tensor_types)
-    if not found.complete and len(found.paths) + len(found.between) < len(wanted):
-        not_scanned.append("a part of your variables, because there were too many objects")
+    is_reported = NOT_REACHED in live.not_scanned
+    if not found.complete and len(found.paths) + len(found.between) < len(wanted) and not is_reported:
+        not_scanned.append(NOT_REACHED)
     return found
 
 

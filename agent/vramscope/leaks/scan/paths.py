@@ -293,9 +293,11 @@ def _is_bare(tensor: Any) -> bool:
 
 def reachable(
     tiers: Iterable[Iterable[Root]], kinds: set[type], time: TimeBudget, part: float = time_budget.ALL
-) -> list[Any]:
-    """Reachable objects of exactly these types, the last reached first. Bounds and cost as of :func:`find`."""
+) -> tuple[list[Any], bool]:
+    """Reachable objects of exactly these types, the last reached first, and whether everything reachable was searched. Bounds and
+    cost as of :func:`find`."""
     found: list[Any] = []
+    complete = True
     seen: set[int] = set()
     shapes: Shapes = {}
     for tier in tiers:
@@ -320,6 +322,7 @@ def reachable(
             if looked > unhurried:
                 unhurried = looked + AT_ONCE
                 if looked > MOST_OBJECTS or time.over(part, looked, LEAST_OBJECTS):
+                    complete = False
                     break
             if not queue:
                 queue, rows = rows, queue
@@ -327,7 +330,7 @@ def reachable(
                 break
             above, depth = queue.popleft()
             inside = [child for _, child in children(above, shapes)] if depth < DEEPEST else []
-    return found[::-1]
+    return found[::-1], complete
 
 
 def _keeps_more(path: Path, known: Path) -> bool:

@@ -26,6 +26,7 @@ PART_FOR_COUNTING: Final = 0.4
 """Share of the time that counting all objects may take if half of all memory blocks are objects."""
 
 TOO_MANY: Final = "all but those that your variables lead to: too many objects for a full pass"
+NOT_REACHED: Final = "a part of your variables, because there were too many objects"
 
 
 class LiveTensors(NamedTuple):
@@ -71,9 +72,11 @@ def sweep(
         tensors, others, count = _of_all_objects(tensor_types, module_types | optimizer_types, time)
     except _TooManyObjects as reason:
         left_out = str(reason)
-        found = paths.reachable(
+        found, complete = paths.reachable(
             name_roots.roots(), tensor_types | module_types | optimizer_types, time, time_budget.REACHABLE
         )
+        if not complete:
+            left_out += f"; {NOT_REACHED}"
         tensors = [thing for thing in found if type(thing) in tensor_types]
         others = [thing for thing in found if type(thing) not in tensor_types]
         count = len(tensors)
