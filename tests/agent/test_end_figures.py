@@ -105,7 +105,8 @@ def test_steps_without_a_known_peak_tell_no_effect() -> None:
     [
         ([(101 + step) * MIB for step in range(20)], True),
         ([100 * MIB] * 20, False),
-        ([100 * MIB] * 5, True),  # too few steps to show that it ended
+        ([100 * MIB] * 5, False),
+        ([100 * MIB] * 3, True),  # too few steps to show that it ended
         ([UNKNOWN] * 20, True),
     ],
 )

@@ -73,7 +73,7 @@ def has_gone_on(growing: Sequence[messages.Leak], memory: MemorySinceScan) -> bo
     risen = memory.risen_bytes
     return (
         risen is None
-        or memory.steps < POLICY.tensor_growth_iterations
+        or memory.steps < POLICY.baseline_window
         or risen >= (1 - DOUBT) * expected * memory.steps
     )
 
