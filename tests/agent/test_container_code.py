@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from vramscope.leaks.holders import drains
+from vramscope.leaks.holders.bytecode import lines_of
 from vramscope.leaks.scan.object_children import children
-from vramscope.leaks.verdict.history import fills_slots
+from vramscope.leaks.verdict.history import Observation, fills_slots, keys_recur
 from vramscope.process.frames import is_running
 
 HAS_COLUMNS = sys.version_info >= (3, 11)
@@ -136,3 +138,64 @@ def compares_elsewhere(pool, size):
 )
 def test_a_limit_in_the_code_is_found(function, limited: bool) -> None:
     assert drains.is_limited([function.__code__], "pool") is limited
+
+
+@pytest.mark.parametrize(
+    ("body", "looked_up"),
+    [
+        ("if size not in self.masks:\n    self.masks[size] = new\nreturn self.masks[size]", True),
+        ("old = self.masks.get(size)\nif old is None:\n    self.masks[size] = old = new\nreturn old", True),
+        ("return self.masks.setdefault(size, new)", True),
+        ("self.masks[size] = new", False),
+        ("if size in old:\n    self.masks[size] = new", False),
+        ("return self.masks.get(size)", False),
+    ],
+)
+def test_a_cache_that_is_asked_before_it_is_filled_is_known(body: str, looked_up: bool) -> None:
+    assert drains.is_looked_up([code_of(body)], "masks", attribute=True) is looked_up
+
+
+def seen(iteration: int, elements: int) -> Observation:
+    return Observation(iteration, iteration, elements, 0, elements, 0, False, 0, 0, [], elements=elements)
+
+
+def test_fewer_keys_than_iterations_came_again() -> None:
+    assert keys_recur([seen(4, 2), seen(40, 8)])
+    assert not keys_recur([seen(4, 4), seen(40, 40)]), "a key for each step never comes again"
+
+
+def epoch(data, size):
+    total = 0
+    losses, sums = [], []
+    for row in data:
+        losses.append(row)
+        sums.append(size)
+        total += size
+    return losses, sums, total
+
+
+def epochs(data):
+    for size in range(3):
+        epoch(data, size)
+
+
+def once(data):
+    epoch(data, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "caller", "ends"),
+    [
+        ("losses", epochs, True),
+        ("sums", epochs, True),
+        ("total", epochs, False),
+        ("data", epochs, False),
+        ("losses", once, False),
+    ],
+)
+def test_a_container_of_each_call_ends_with_it(name: str, caller: Callable[..., None], ends: bool) -> None:
+    code = caller.__code__
+    lines = [line.number for line in lines_of(code) if "epoch" in line.loads]
+    found = drains.begun_by_call(epoch.__code__, name, code, lines[0])
+    assert (found is not None) is ends
+    assert found is None or (found.whole and found.number == epoch.__code__.co_firstlineno + 2)

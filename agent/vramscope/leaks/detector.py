@@ -18,7 +18,7 @@ from vramscope.leaks.autograd.saved_tensors import saved
 from vramscope.leaks.graph_ages import GraphAges
 from vramscope.leaks.loop_shape import LoopKind, LoopShape
 from vramscope.leaks.policy import POLICY
-from vramscope.leaks.registry import FindingRegistry, reasons_of
+from vramscope.leaks.registry import FindingRegistry
 from vramscope.leaks.retained_for_recording import RetainedForRecording
 from vramscope.leaks.scan.any_module_call import AnyModuleCall
 from vramscope.leaks.scan.call_arguments import argument_storages, is_argument
@@ -386,7 +386,7 @@ class LeakDetector:
             batches = len(self._evaluation) if evaluating and self._schedule.per != "batch" else 0
             iteration = self._schedule.number + batches
             conclude(self._judge, self._registry, groups, self._scanner.live_bytes, context, iteration)
-            self._registry.withdraw(reasons_of(result.named_since, Reason.NAMED_SINCE))
+            self._registry.withdraw(dict.fromkeys(result.named_since, Reason.NAMED_SINCE))
             found = evaluating or self._registry.has_findings or self._judge.suspects
             self._live_blocks.scanned(iteration, found_nothing=complete and not found)
             self._plan_rescan()

@@ -71,11 +71,7 @@ def has_gone_on(growing: Sequence[messages.Leak], memory: MemorySinceScan) -> bo
     """Whether memory rose since the last scan as fast as what grew at it. True if too few steps ended or its rise is unknown."""
     expected = sum(max(0.0, leak.growth_bytes_per_step or 0.0) for leak in growing if leak.peak_effect_bytes)
     risen = memory.risen_bytes
-    return (
-        risen is None
-        or memory.steps < POLICY.baseline_window
-        or risen >= (1 - DOUBT) * expected * memory.steps
-    )
+    return risen is None or memory.steps < POLICY.baseline_window or risen >= (1 - DOUBT) * expected * memory.steps
 
 
 def at_end(leaks: Sequence[messages.Leak], memory: MemorySinceScan, step: int) -> list[messages.Leak]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -72,6 +72,8 @@ class FindingRegistry:
         self._filling: dict[FindingKey, messages.Leak] = {}
         """Containers that grew at the newest scan and may fill up. They are reported if they grow until the end."""
         self._filling_before: dict[FindingKey, messages.Leak] = {}
+        self._recurring: set[FindingKey] = set()
+        """Those whose keys come again: the end of the run does not show that they would have grown on."""
         self._closed: dict[FindingKey, messages.ClosedLeak] = {}
         self._reported: set[FindingKey] = set()
         self._frees_graphs_alone: dict[FindingKey, bool] = {}
@@ -107,7 +109,8 @@ class FindingRegistry:
 
     def report_filling(self, memory: MemorySinceScan) -> None:
         """Report containers that might have filled up and have grown until now, as far as memory shows it."""
-        filling, self._filling = self._filling, {}
+        filling = {key: leak for key, leak in self._filling.items() if key not in self._recurring}
+        self._filling = {key: leak for key, leak in self._filling.items() if key not in filling}
         if not filling:
             return
         if has_gone_on([*filling.values(), *self._leaks.values()], memory):
@@ -170,6 +173,7 @@ class FindingRegistry:
             file, line, function = place  # where the evaluation runs
             leak = msgspec.structs.replace(leak, file=file, line=line, function=function)
         if verdict.waits is Reason.MAY_FILL_UP:
+            (self._recurring.add if verdict.keys_recur else self._recurring.discard)(key)
             if verdict.reason is not Reason.STILL_MORE:
                 self._filling[key] = leak
             return
@@ -394,7 +398,3 @@ class FindingRegistry:
         if known is not None:
             return Effect(known.peak_effect_bytes, known.peak_effect)
         return Effect(None, TO_COME)
-
-
-def reasons_of(holders: Iterable[HolderKey], reason: Reason) -> dict[HolderKey, Reason]:
-    return dict.fromkeys(holders, reason)

@@ -46,6 +46,8 @@ class Root(NamedTuple):
     owner: str
     """Function, module or class that has the name."""
     of_class: type | None = None
+    call: tuple[types.CodeType, int] | None = None
+    """Function of the user's and line that called the one with this local; None where a library called it."""
 
     @property
     def spoken(self) -> str:
@@ -139,6 +141,9 @@ def _locals_of(frame: types.FrameType) -> Iterator[Root]:
     at_module = frame.f_locals is frame.f_globals if code.co_name == "<module>" else False
     if not at_module and LOCALS_ARE_COPIED and frame.f_trace is not None:
         return  # a debugger's: to touch its dict would change what it shows
+    caller = frame.f_back
+    by_user = caller is not None and not is_library(caller.f_code.co_filename)
+    call = (caller.f_code, caller.f_lineno) if caller is not None and by_user else None
     names = dict(frame.f_globals if at_module else locals_of(frame))
     kind = "global" if at_module else "local"
     for name, value in names.items():
@@ -146,7 +151,7 @@ def _locals_of(frame: types.FrameType) -> Iterator[Root]:
             if type_info.module_of(value) == frame.f_globals.get("__name__"):  # a class of the function's own
                 yield from _class_attributes(value, code.co_filename)
         elif type(value) not in ATOMS and not (at_module and name.startswith("__")) and not is_namespace(value):
-            yield Root(kind, name, value, code, code.co_filename, frame.f_lineno, code.co_name)
+            yield Root(kind, name, value, code, code.co_filename, frame.f_lineno, code.co_name, None, call)
 
 
 def is_namespace(value: object) -> bool:

@@ -35,6 +35,7 @@ ADDERS: Final = frozenset(
 REMOVERS: Final = frozenset(
     ("pop", "popleft", "popitem", "clear", "remove", "discard", "heappop", "heappushpop", "heapreplace")
 )
+LOOKUPS: Final = frozenset(("get", "setdefault"))
 MAKERS: Final = frozenset(("list", "dict", "set", "deque", "defaultdict", "OrderedDict", "Counter"))
 """Names of container classes, whose call makes a new container."""
 FUNCTIONS: Final = frozenset(
@@ -68,6 +69,8 @@ class Line(NamedTuple):
     """True if it has an in-place operation such as +=."""
     compares: bool
     """True if it asks whether one value is less than another, or not: ``len(pool) < size``, ``len(pool) >= size``."""
+    looks_up: bool
+    """True if it asks whether a container has a key: ``key in cache``, ``cache.get(key)``."""
     calls: bool
     constant: bool
     """True if it stores only constants or empty containers: an initialisation."""
@@ -120,7 +123,7 @@ class _Draft:
         self.attributes_loaded: set[str] = set()
         self.attributes_stored: set[str] = set()
         self.adds = self.augments = self.calls = False
-        self.removes = self.overwrites = self.cuts = self.compares = False
+        self.removes = self.overwrites = self.cuts = self.compares = self.looks_up = False
         self.computes = False
         self.depth = 0
         self.texts: set[str] = set()
@@ -182,6 +185,7 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             draft.attributes_loaded.add(argument)
             draft.adds |= argument in ADDERS
             draft.removes |= argument in REMOVERS
+            draft.looks_up |= argument in LOOKUPS
             draft.computes = True
             if just_loaded is not None and argument in ADDERS:
                 draft.adds_to.add(just_loaded)
@@ -195,6 +199,8 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             draft.removes = True
         elif operation in ("BUILD_SLICE", "BINARY_SLICE"):
             draft.cuts = draft.computes = True
+        elif operation == "CONTAINS_OP":
+            draft.looks_up = True
         elif operation == "COMPARE_OP":
             draft.compares |= str(argument).strip() in ("<", "<=", ">=")
             draft.computes = True
@@ -237,6 +243,7 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             draft.cuts,
             draft.augments,
             draft.compares,
+            draft.looks_up,
             draft.calls,
             constant,
             draft.depth,

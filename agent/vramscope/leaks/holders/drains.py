@@ -83,9 +83,32 @@ def emptied_elsewhere(
     return None
 
 
+def begun_by_call(code: types.CodeType, name: str, caller: types.CodeType, number: int) -> Drain | None:
+    """Line at which a function begins an empty container of its own, where that line of its caller is in a loop: each call has a
+    container that ends with it. The function of an epoch does that."""
+    if name not in code.co_varnames + code.co_cellvars or name in arguments_of(code):
+        return None
+    if not any(line.number == number and line.in_loop for line in lines_of(caller)):
+        return None
+    made = (line for line in lines_of(code) if name in line.stores and _begins_anew(line, name))
+    return next((Drain(code, line.number, whole=True) for line in made), None)
+
+
 def is_limited(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> bool:
     """True if a function that adds to the container of that name compares its length: ``if len(pool) < size``."""
     return any(_limits(part, name, attribute=attribute) for code in codes for part in with_inner(code))
+
+
+def is_looked_up(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> bool:
+    """True if a function that adds to the container of that name asks first what is in it: ``if n not in self.masks``."""
+    return any(_looks_up(part, name, attribute=attribute) for code in codes for part in with_inner(code))
+
+
+def _looks_up(code: types.CodeType, name: str, *, attribute: bool) -> bool:
+    if not has_variable(code, name):
+        return False
+    its = [line for line in lines_of(code) if _loads(line, name, attribute=attribute)]
+    return any(line.adds for line in its) and any(line.looks_up for line in its)
 
 
 def _limits(code: types.CodeType, name: str, *, attribute: bool) -> bool:

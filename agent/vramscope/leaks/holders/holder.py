@@ -65,6 +65,8 @@ class Holder(NamedTuple):
     """True if the code that adds to it compares its length (drains.py)."""
     keyed: bool = False
     """True for a container by key, such as a dict: it grows no more when the keys come again."""
+    looked_up: bool = False
+    """True for such a container if the code looks a key up before it adds it (drains.py)."""
     cut: bool = False
     """True if a line keeps only a slice of a tensor that it makes longer (drains.py)."""
     handed_out: bool = False
@@ -127,6 +129,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
     keys = frozenset(label[2:-2] for label in (*labels_of(links), *deeper) if _is_text_key(label))
     metric = _metric_among(whole)
     taking = _taken_from(links, codes, metric) if is_container else _begun_anew(links, codes)
+    emptying = taking if taking is not None or not is_container else _begun_by_call(last)
     place, line = (
         logged_at(whole, codes) or within or place_of(links, codes, container=is_container or written, keys=keys)
     )
@@ -151,9 +154,10 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
         drained=is_container and taking is not None,
         limited=is_container and _is_limited(links, codes),
         keyed=issubclass(last.kind, Mapping) or in_cached_function,
+        looked_up=in_cached_function or (issubclass(last.kind, Mapping) and _is_looked_up(links, codes)),
         cut=not is_container and _is_cut(links, codes),
         handed_out=is_container and _is_handed_out(links, codes),
-        emptied_at=(taking.code.co_filename, taking.number, taking.code.co_name) if taking and taking.whole else None,
+        emptied_at=_place_of(emptying),
         read_late=root.code is not None and line_search.read_after_backward(root.code, root.name),
         linked=_linked_by(paths),
         written=written and not is_container,
@@ -284,6 +288,19 @@ def _taken_from(links: list[Path], codes: Codes, metric: str) -> Drain | None:
     return taking or drains.emptied_elsewhere(own, name, codes.all, is_list=of_list, attribute=attribute)
 
 
+def _begun_by_call(link: Path) -> Drain | None:
+    root = link.root
+    if link.parent is not None or root.code is None or root.call is None:
+        return None
+    return drains.begun_by_call(root.code, root.name, *root.call)
+
+
+def _place_of(emptying: Drain | None) -> tuple[str, int, str] | None:
+    if emptying is None or not emptying.whole:
+        return None
+    return emptying.code.co_filename, emptying.number, emptying.code.co_name
+
+
 def _begun_anew(links: list[Path], codes: Codes) -> Drain | None:
     found = _own_name(links, codes)
     return None if found is None else drains.begun_anew(found[0], found[1], attribute=found[2])
@@ -297,6 +314,11 @@ def _is_cut(links: list[Path], codes: Codes) -> bool:
 def _is_limited(links: list[Path], codes: Codes) -> bool:
     found = _own_name(links, codes)
     return found is not None and drains.is_limited(found[0], found[1], attribute=found[2])
+
+
+def _is_looked_up(links: list[Path], codes: Codes) -> bool:
+    found = _own_name(links, codes)
+    return found is not None and drains.is_looked_up(found[0], found[1], attribute=found[2])
 
 
 def _is_handed_out(links: list[Path], codes: Codes) -> bool:

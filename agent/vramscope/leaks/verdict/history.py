@@ -127,6 +127,11 @@ def gains_elements(seen: Sequence[Observation]) -> bool:
     return seen[-1].elements > seen[0].elements
 
 
+def keys_recur(seen: Sequence[Observation]) -> bool:
+    """True if the container got fewer elements than there were iterations: some of its keys came again."""
+    return seen[-1].elements - seen[0].elements < seen[-1].iteration - seen[0].iteration
+
+
 def fills_slots(seen: Sequence[Observation]) -> bool:
     """True if tensors take the places of what was in the container before: ``cache = [None] * batches``. It ends when all are."""
     now = seen[-1]

@@ -26,6 +26,7 @@ from vramscope.leaks.verdict.history import (
     has_settled,
     has_shrunk,
     is_plain_and_dead,
+    keys_recur,
     start_of_growth,
     was_renewed,
 )
@@ -294,7 +295,7 @@ class Judge:
                 and history.state is not HolderState.REPORTED
                 and _may_fill_up(group, cycle, scans)
             ):
-                found.waits = Reason.MAY_FILL_UP
+                found.waits, found.keys_recur = Reason.MAY_FILL_UP, holder.looked_up and keys_recur(scans)
             found.emptied_after = cycle.after
         elif kind.chain and context.per == "step":
             restarts = history.restarts
