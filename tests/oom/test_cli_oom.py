@@ -145,7 +145,7 @@ def test_the_last_error_of_a_log_of_three_megabytes_is_found(
     code, out, err = cli("oom", "--message", "-" if piped else log)
     assert (code, err) == (0, "")
     assert "Requested 20.0 MiB; 18.6 MiB of 7.8 GiB were free." in " ".join(out.split())
-    assert "The text has 2 errors; this is the last." in out
+    assert "The text has 2 errors; this is the last of those that say most." in out
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-8-sig"])
