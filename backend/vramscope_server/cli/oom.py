@@ -202,7 +202,9 @@ def explain(file_name: str, as_json: bool) -> None:
     out = console()
     out.print(Text(diagnosis.sentence, style="bold"))
     if message.errors > 1:
-        out.print(Text(f"The text has {count(message.errors)} errors; this is the last of those that say most.", style="dim"))
+        out.print(
+            Text(f"The text has {count(message.errors)} errors; this is the last of those that say most.", style="dim")
+        )
     if not message.certain:
         out.print(Text("Other errors use the same text: it may not be memory.", style="yellow"))
     if diagnosis.first_aid:
