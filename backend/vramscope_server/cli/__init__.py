@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ import typer
 from vramscope import __version__
 from vramscope_server.agent_commands import AGENT_COMMANDS
 from vramscope_server.cli import dry_run_options as options
+from vramscope_server.cli.choices import TableFormat, TokenAction, TokenRole
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 
 app = typer.Typer(
@@ -27,15 +27,6 @@ app = typer.Typer(
 ServerUrl = Annotated[str, typer.Option("--server", envvar="VRAMSCOPE_SERVER", help="Server address", metavar="URL")]
 DEFAULT_SERVER = "http://127.0.0.1:8265"
 Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
-
-
-class TableFormat(str, Enum):
-    """Output formats of a comparison."""
-
-    markdown = "markdown"
-    csv = "csv"
-    latex = "latex"
-    json = "json"
 
 
 RunName = Annotated[str, typer.Argument(help="Run id, unique id prefix, or name", metavar="RUN")]
@@ -60,22 +51,6 @@ def server(
     from vramscope_server.cli.server import serve
 
     raise typer.Exit(serve(host, port, database, data_dir, workers))
-
-
-class TokenAction(str, Enum):
-    """What to do with tokens."""
-
-    create = "create"
-    list = "list"
-    revoke = "revoke"
-
-
-class TokenRole(str, Enum):
-    """Roles of a token."""
-
-    read = "read"
-    write = "write"
-    admin = "admin"
 
 
 @app.command()
