@@ -74,6 +74,20 @@ def test_rows_at_one_place_end(server: RunningServer, monkeypatch: pytest.Monkey
     assert series["allocated_bytes"].max() == 39
 
 
+@pytest.mark.parametrize("is_relative", [True, False])
+def test_a_long_window_between_two_times_has_every_row(
+    server: RunningServer, long_run: Agent, is_relative: bool
+) -> None:
+    """Limits count from the run's start, or from 1970."""
+    with vramscope.Client(server.url) as client:
+        run = client.run(long_run.run)
+        zero = 0.0 if is_relative else run.facts.started_seconds
+        assert zero is not None
+        series = run.series(["allocated_bytes"], stream="samples", axis="time", first=zero - 1, last=zero + 3000)
+    assert len(series) == 9_500
+    assert (np.diff(series.x) > 0).all()
+
+
 def test_unknown_values_are_nan(server: RunningServer) -> None:
     agent = Agent()
     server.send(agent, agent.steps(3, forward_peak_allocated_bytes=[5, -1, 7]))
@@ -122,7 +136,7 @@ def test_leaks_and_the_next_change(server: RunningServer) -> None:
 
 def test_a_figure_is_plotlys(server: RunningServer, long_run: Agent) -> None:
     with vramscope.Client(server.url) as client:
-        figure = client.run(long_run.run).figure("memory")
+        figure = client.run(long_run.run).figure("stack")
     assert isinstance(figure, plotly.graph_objects.Figure)
     assert len(figure.data)
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MOST_POINTS: Final = 4_000
 """Maximum number of rows that the server answers at once."""
+SINCE_1970: Final = 1e8
+"""A time from it on counts from 1970, as the server has it, one below from the run's start."""
 
 Axis = Literal["step", "time"]
 Stream = Literal["steps", "samples", "scalars"]
@@ -87,6 +89,7 @@ class Run:
             low, high = windows.pop()
             query = {**fixed, "from": low, "to": high, "points": MOST_POINTS}
             page = self._connection.get(f"/runs/{self.id}/series", SeriesPage, query)
+            low, high = self._absolute(low, axis), self._absolute(high, axis)
             if page.envelope and (halves := _halves(page.x_values, low, high, axis)):
                 windows.extend(halves)
                 continue
@@ -98,6 +101,12 @@ class Run:
             for column, row in zip(columns.values(), rows, strict=True):
                 column.extend(row[at] for at in kept)
         return Series(axis, x_values, columns)
+
+    def _absolute(self, limit: float | None, axis: Axis) -> float | None:
+        """Return a limit as the axis has it: times in seconds since 1970."""
+        if limit is None or axis == "step" or limit >= SINCE_1970:
+            return limit
+        return limit + (self.facts.started_seconds or 0.0)
 
     def leaks(self, *, rank: int | None = None, device: int | None = None) -> LeakReport:
         """Return the leaks, worst first, and the verdict."""
@@ -117,7 +126,7 @@ class Run:
     def figure(
         self, name: str, *, axis: Axis = "time", rank: int | None = None, device: int | None = None
     ) -> plotly.graph_objects.Figure:
-        """Return one of the page's figures, such as ``memory`` or ``step_peaks`` (docs/http.md), for Plotly."""
+        """Return one of the page's figures, such as ``stack`` or ``phases`` (docs/http.md), for Plotly."""
         import plotly.graph_objects  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
         query = {"x": axis, "rank": rank, "device": device, "points": MOST_POINTS}
