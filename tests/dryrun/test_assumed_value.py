@@ -50,6 +50,8 @@ def test_bits_are_those_of_the_type_or_nothing():
     assert AssumedValue("a.py", 1, 0.5).bits(4, True) == struct.unpack("<I", struct.pack("<f", 0.5))[0]
     for value, size, is_float in ((0.5, 8, False), (300, 1, False), (0.5, 2, True), (1, 4000, True), (1, 4000, False)):
         assert AssumedValue("a.py", 1, value).bits(size, is_float) is None, (value, size, is_float)
+    for value, size, is_float in ((1e300, 4, True), (10**400, 8, True), (10**400, 8, False), (1e300, 8, False)):
+        assert AssumedValue("a.py", 1, value).bits(size, is_float) is None, "a number that is too large"
 
 
 @pytest.mark.gpu

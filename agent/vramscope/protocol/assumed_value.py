@@ -33,11 +33,13 @@ class AssumedValue:
     def bits(self, size_bytes: int, is_float: bool) -> int | None:
         """Return the bytes that are read, as a number. None if a value of this size and type cannot be given."""
         if not is_float:
-            fits = -(1 << 8 * size_bytes - 1) <= self.value < 1 << 8 * size_bytes
-            is_whole = float(self.value).is_integer() and size_bytes <= 8
-            return int(self.value) & (1 << 8 * size_bytes) - 1 if is_whole and fits else None
+            fits = size_bytes <= 8 and -(1 << 8 * size_bytes - 1) <= self.value < 1 << 8 * size_bytes
+            return int(self.value) & (1 << 8 * size_bytes) - 1 if fits and self.value == int(self.value) else None
         form = FLOATS.get(size_bytes)
-        return None if form is None else int.from_bytes(struct.pack(form, float(self.value)), "little")
+        try:
+            return None if form is None else int.from_bytes(struct.pack(form, self.value), "little")
+        except (OverflowError, struct.error):
+            return None  # larger than every number of that size
 
 
 def parse(text: str) -> AssumedValue:
