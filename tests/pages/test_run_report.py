@@ -69,7 +69,7 @@ def test_a_comparison_is_in_one_file(
     page, asked = opened(chromium, file)
     page.locator("[data-figure] .main-svg").first.wait_for(state="attached")
     words = page.locator("body").inner_text()
-    for expected in (f"{baseline.name} and {other.name}", "Reserved", "baseline", "Peaks by category"):
+    for expected in (f"{baseline.name} and {other.name}", "Reserved", "baseline", "Peaks by category", "ckpt, sweep"):
         assert expected in words, expected
     assert page.locator("[data-figure]").count() == page.locator("[data-figure] > .plot-container").count() >= 2
     assert asked == [file.as_uri()], "it asks nobody for anything"

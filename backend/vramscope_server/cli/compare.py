@@ -86,7 +86,7 @@ def show(server: str, form: str | None, baseline: str, runs: list[str], *, each:
     for difference in comparison["differences"]:
         if difference not in left_out:
             values = "; ".join(
-                f"{plain(row['name'])} {_setting(value)}"
+                f"{plain(row['name'])} {setting_text(value)}"
                 for row, value in zip(comparison["rows"], difference["values"], strict=True)
             )
             out.print(Text(f"{plain(difference['name'])}: {values}", style="dim"))
@@ -162,7 +162,8 @@ def _leaked(row: CompareRow) -> str:
     return amount(row["leaked_bytes"]) if row["leaks"] else "none"
 
 
-def _setting(value: object) -> str:
+def setting_text(value: object) -> str:
+    """Return the value of a setting in words; a list is its parts."""
     if isinstance(value, list):
         value = ", ".join(str(part) for part in value)
     return ABSENT if value is None else plain(str(value)) or "none"

@@ -8,7 +8,7 @@ from typing import Any, Final
 from vramscope_server.analysis.comparison.export import EMULATED, REPEATS, has_repeats
 from vramscope_server.answers.compare import CompareAnswer
 from vramscope_server.cli.client import ask
-from vramscope_server.cli.compare import COLUMNS, cells, joined
+from vramscope_server.cli.compare import COLUMNS, cells, joined, setting_text
 from vramscope_server.cli.format import ABSENT
 from vramscope_server.figures.html_file import drawn, escaped, html_file, section, table, wide
 
@@ -51,10 +51,7 @@ def _table(comparison: CompareAnswer) -> Iterator[str]:
 
 def _differences(comparison: CompareAnswer) -> Iterator[str]:
     names = [row["name"] for row in comparison["rows"]]
-    rows = [
-        (one["name"], *("" if value is None else str(value) for value in one["values"]))
-        for one in comparison["differences"]
-    ]
+    rows = [(one["name"], *(setting_text(value) for value in one["values"])) for one in comparison["differences"]]
     if rows:
         yield section("Settings that differ", wide(table(("setting", *names), rows)))
 
