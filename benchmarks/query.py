@@ -32,7 +32,7 @@ from vramscope.protocol import messages
 SERIES_ROWS = 100_000
 HOUR_ROWS = 36_000
 RUNS = 1000
-FIGURES = ("memory", "fragmentation", "utilization", "host", "categories", "step_peaks", "phases")
+FIGURES = ("stack", "fragmentation", "utilization", "host", "floor", "loss", "phases")
 GOALS = {"series_ms": 23.0, "list_ms": 200.0}
 
 

@@ -29,7 +29,7 @@ from serving import Serving
 STORED, LIVE, READERS = 100, 16, 4
 STORED_ROWS = 10_000
 GOAL_MB = 250.0
-FIGURES = ("memory", "fragmentation", "utilization", "host", "categories", "step_peaks", "phases")
+FIGURES = ("stack", "fragmentation", "utilization", "host", "floor", "loss", "phases")
 _FLOOR = """
 import sys
 import fastapi, uvicorn, sqlalchemy, numpy, zstandard, plotly.graph_objects as go

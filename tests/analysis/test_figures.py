@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import itertools
 import json
@@ -437,3 +438,11 @@ def test_out_of_memory_error_has_a_cross_on_both_figures() -> None:
         [cross] = [trace for trace in figure.data if trace.meta["role"] == "out-of-memory"]
         assert cross.marker.symbol == "x"
         assert (list(cross.x), [y * cross.meta["divisor"] / GIB for y in cross.y]) == ([2, 5], [gib, gib])
+
+
+@pytest.mark.parametrize("name", ["query.py", "server_memory.py"])
+def test_benchmarks_ask_for_figures_that_exist(name: str) -> None:
+    text = (Path(__file__).parents[2] / "benchmarks" / name).read_text(encoding="utf-8")
+    assigned = re.search(r"^FIGURES = (\(.*\))$", text, re.MULTILINE)
+    assert assigned is not None
+    assert set(ast.literal_eval(assigned[1])) <= set(RUN_FIGURES)
