@@ -244,3 +244,16 @@ def test_columns_of_the_protocol_are_all_that_is_read() -> None:
     steps, samples = a_training(3)
     assert set(steps) == set(STEP_COLUMNS) and set(samples) == set(SAMPLE_COLUMNS)
     assert {field.name for field in dataclasses.fields(StackRows)} >= {"along", "begin", "breakdown"}
+
+
+def test_reserved_memory_that_nobody_reported_is_unknown() -> None:
+    """Nor are parts of it, or of the memory outside it, derived from allocated memory."""
+    steps, samples = a_training(20, unknown=("reserved",))
+    rows = stack_rows(steps, samples, "time")
+    sizes = part_sizes(rows)
+    assert np.isnan(rows.reserved).all()
+    for role in ("usable", "unused", "unusable", "context", "outside", "others", "unattributed"):
+        assert np.isnan(sizes[role]).all(), role
+    figure = memory_stack.draw(a_window(steps, samples))
+    assert figure.layout.meta["levels"]["reserved"] == {"last": None, "peak": None, "highest": None}
+    assert "reserved: unknown" in " ".join(note.text for note in figure.layout.annotations)

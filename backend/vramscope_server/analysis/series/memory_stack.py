@@ -197,7 +197,7 @@ def stack_rows(
         first_step=np.r_[_first_steps(steps), samples["step"][tail] + 1],
         finished=finished,
         allocated=allocated,
-        reserved=np.fmax(reserved, allocated),
+        reserved=np.where(np.isfinite(reserved), np.fmax(reserved, allocated), np.nan),
         device=of("device_used_bytes", at_device),
         context=np.maximum(of("process_device_bytes", at_process) - of("reserved_bytes", at_process), 0.0),
         others=of("others_device_bytes", at_device),
