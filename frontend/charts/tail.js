@@ -96,7 +96,8 @@ function rowsBehind({ x, y, meta }, place) {
 function merged(before, newer, meta, fresh) {
   const known = [before?.highest, newer.highest].filter((value) => value !== null && value !== undefined);
   return {
-    last: fresh.covered === null ? (before?.last ?? null) : newer.last,
+    // without a new step the answer repeats the last one, whose samples lie before its window
+    last: fresh.covered > meta.covered ? newer.last : (before?.last ?? null),
     peak: fresh.peak.bytes > meta.peak.bytes ? newer.peak : (before?.peak ?? null),
     highest: known.length ? Math.max(...known) : null,
   };

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -148,3 +149,26 @@ def test_a_live_stack_is_what_a_fresh_page_shows(page: Any, server: Any, live_ru
         " return chart.traces.find((trace) => trace.meta.role === 'parameters').x.filter((x) => x <= covered).length; }"
     )
     assert steps - 8 <= shown - 1 <= steps, "each finished step once, and the begin of the first"
+
+
+def test_the_last_step_stays_known_while_the_next_one_runs(page: Any, own_server: Any) -> None:
+    """A live window behind the last step has none of its samples."""
+    own = own_server()
+    training = sender.Training(name="long step")
+    rank = sender.Rank(own.url, training, start=time.time() - 30)
+    rank.post(rank.attached(), *rank.blocks(*rank.make(20)))
+    samples, steps = rank.make(1)
+    none = {name: values[:0] for name, values in steps.items()}
+    half = samples["time_ns"].size // 2
+    rank.post(*rank.blocks({name: values[:half] for name, values in samples.items()}, none))
+    page.goto(f"{own.url}/runs/{training.run}")
+    chart = drawn(page, "stack")
+    before = legend(chart)
+    assert "unknown" not in (before["card"][0], before["others"][0]), before
+    rows = "(chart) => chart.traces[0].x.length"
+    points = chart.evaluate(rows)
+    chart.evaluate("(chart) => { chart.first = chart.figure; }")
+    rank.post(*rank.blocks({name: values[half:] for name, values in samples.items()}, none))
+    eventually(lambda: chart.evaluate(rows) > points, what="samples of the unfinished step")
+    assert chart.evaluate("(chart) => chart.figure === chart.first"), "extended, not fetched again"
+    assert {name: row[0] for name, row in legend(chart).items()} == {name: row[0] for name, row in before.items()}
