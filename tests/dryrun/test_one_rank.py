@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 from ports import free_port
 
-pytestmark = pytest.mark.gpu
+MESH = """
+from vramscope.dry_run import one_rank
+
+one_rank.install()
+from torch.distributed import get_backend, get_world_size
+from torch.distributed.device_mesh import init_device_mesh
+
+mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("a", "b"))
+print(get_backend(), get_world_size(), mesh["a"].size(), get_backend(mesh["b"].get_group()))
+"""
 PROGRAM = """
 import os, torch, torch.distributed as dist
 from torch import nn
@@ -47,6 +56,16 @@ def dry_run(folder: Path, *options: str, command: str = "") -> tuple[dict[str, A
     return json.loads(done.stdout) if done.stdout else {}, done.returncode, done.stderr
 
 
+def test_a_device_mesh_makes_the_groups(tmp_path):
+    """Without ``init_process_group`` in the program."""
+    names = {"VRAMSCOPE_DRY_RUN_RANKS": "8", "RANK": "0", "WORLD_SIZE": "8", "LOCAL_RANK": "0"}
+    names |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    words = [sys.executable, "-c", MESH]
+    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | names, timeout=60, check=False)
+    assert done.stdout.split() == ["fake", "8", "2", "fake"], done.stderr
+
+
+@pytest.mark.gpu
 def test_a_rank_of_64_holds_its_share(tmp_path):
     """Weights and both states of the optimizer are a 64th; two whole layers and a gradient exist at a time."""
     answer, code, said = dry_run(tmp_path, "--ranks", "64")
@@ -57,6 +76,7 @@ def test_a_rank_of_64_holds_its_share(tmp_path):
     assert [row["rank"] for row in answer["ranks"]] == [0]
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     ("options", "command", "message"),
     [
@@ -69,6 +89,7 @@ def test_wrong_arguments_are_named(tmp_path, options, command, message):
     assert code == 2 and message in said
 
 
+@pytest.mark.gpu
 def test_one_of_two_has_the_peak_of_two_that_run(tmp_path):
     alone, _, said = dry_run(tmp_path, "--ranks", "2")
     script = str(tmp_path / "train.py")

@@ -28,10 +28,11 @@ def _patch(module: ModuleType) -> None:
     if not module.is_available():
         return
     # A name that was imported from the inner module is another reference to the same function.
-    for owner in (module, module.distributed_c10d):
+    for owner in (module, module.distributed_c10d, module.device_mesh):
         patches = Patches()
-        patches.wrap(owner, "init_process_group", _init)
-        patches.wrap(owner, "new_group", _new_group)
+        for name, around in (("init_process_group", _init), ("new_group", _new_group)):
+            if hasattr(owner, name):
+                patches.wrap(owner, name, around)
 
 
 def _init(original: Any, *_args: Any, **kwargs: Any) -> Any:
