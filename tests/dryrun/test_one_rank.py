@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from ports import free_port
 
+from vramscope_server.cli.client import Failure
+from vramscope_server.cli.dryrun import show
+
 MESH = """
 from vramscope.dry_run import one_rank
 
@@ -44,6 +47,19 @@ for _ in range(100):
     optimizer.zero_grad()
 """
 LAYER_BYTES = 4096 * 4096 * 4
+
+
+@pytest.mark.parametrize(
+    ("words", "launcher"),
+    [
+        (["/venv/bin/torchrun", "train.py"], "torchrun"),
+        (["python", "-m", "torch.distributed.run", "train.py"], "torch.distributed.run"),
+    ],
+)
+def test_a_launcher_is_refused(words, launcher):
+    """It would set the number of ranks itself."""
+    with pytest.raises(Failure, match=f"the script itself, not {launcher}"):
+        show("", False, words, "h100", steps=1, timeout_seconds=1, ranks=8)
 
 
 def dry_run(folder: Path, *options: str, command: str = "") -> tuple[dict[str, Any], int, str]:

@@ -28,6 +28,8 @@ from vramscope_server.cli.local_server import server_at
 
 LAUNCHERS: Final = ("torchrun", "accelerate", "deepspeed")
 """Commands that start several ranks."""
+LAUNCHER_MODULES: Final = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
+"""Modules that do so: ``python -m torch.distributed.run``."""
 
 
 def show(
@@ -47,8 +49,8 @@ def show(
         raise Failure("no command; example: vramscope dryrun --card l4 -- python train.py", BAD_ARGUMENTS)
     if as_rank >= ranks:
         raise Failure(f"--as-rank {as_rank} needs --ranks {as_rank + 1} or more", BAD_ARGUMENTS)
-    if ranks > 1 and Path(command[0]).name in LAUNCHERS:
-        raise Failure(f"with --ranks the command is the script itself, not {Path(command[0]).name}", BAD_ARGUMENTS)
+    if ranks > 1 and (launcher := _launcher(command)):
+        raise Failure(f"with --ranks the command is the script itself, not {launcher}", BAD_ARGUMENTS)
     try:
         assumed = [assumed_value.parse(text) for text in assume]
     except ValueError as fault:
@@ -87,6 +89,13 @@ def show(
     else:
         report.print_answer(answer, is_ours)
     return found.exit_code
+
+
+def _launcher(command: Sequence[str]) -> str | None:
+    """Return what starts several ranks in a command; None if nothing does."""
+    name = Path(command[0]).name
+    module = command[command.index("-m") + 1 :][:1] if "-m" in command else []
+    return name if name in LAUNCHERS else next((one for one in module if one in LAUNCHER_MODULES), None)
 
 
 def judge(plan: Plan, card: Card) -> Verdict:
