@@ -7,6 +7,7 @@ import sys
 import pytest
 from ports import free_port
 
+from vramscope_server.cli.dryrun.attempt_report import largest_line, largest_row
 from vramscope_server.cli.dryrun.attempts import judged
 from vramscope_server.cli.dryrun.cards import MIB, card_named
 from vramscope_server.cli.dryrun.largest import (
@@ -97,6 +98,20 @@ def test_what_cannot_be_found_has_a_reason():
     assert (found.largest, found.too_large, found.reason) == (8, None, "--batch-size 16 gave no result")
     found, _ = searched(8, lambda n: 30_000 + n, 22_000)
     assert (found.largest, found.too_large) == (None, 1)
+
+
+def test_a_value_that_is_too_close_is_not_said_not_to_fit():
+    argument = SizeArgument("batch size", "--batch-size", 8, 3)
+    room = 9 * MIB
+
+    def run(value: int) -> Measured:
+        return Measured(value < 9, value * MIB, is_close=value == 9)
+
+    found = search(argument, run(8), run, room, 1)
+    assert (found.largest, found.too_large, found.is_close) == (8, 9, True)
+    assert largest_line(largest_row(found)).endswith("peak reserved 8.0 MiB; 9 is too close to say")
+    found = search(argument, run(8), lambda value: Measured(value < 9, value * MIB), room, 1)
+    assert largest_line(largest_row(found)).endswith("peak reserved 8.0 MiB; 9 does not fit")
 
 
 PROGRAM = """

@@ -60,6 +60,8 @@ class LargestRow(TypedDict):
     largest: int | None
     peak_reserved_bytes: int | None
     too_large: int | None
+    is_close: bool
+    """Whether ``too_large`` is too close to say."""
     reason: str
 
 
@@ -99,7 +101,7 @@ def answer(found: Attempts, card: Card) -> AttemptsAnswer:
         "alone": [row(one) for one in found.alone],
         "together": [row(one) for one in found.together],
         "smallest": None if found.smallest is None else row(found.smallest),
-        "largest": [_largest_row(one) for one in found.largest],
+        "largest": [largest_row(one) for one in found.largest],
     }
 
 
@@ -132,25 +134,28 @@ def _row(one: Attempt, plain: Verdict) -> AttemptRow:
     }
 
 
-def _largest_row(one: Largest) -> LargestRow:
+def largest_row(one: Largest) -> LargestRow:
+    """Return what was found about an argument, as the answer has it."""
     return {
         "option": one.argument.option,
         "present": one.argument.value,
         "largest": one.largest,
         "peak_reserved_bytes": one.peak_reserved_bytes,
         "too_large": one.too_large,
+        "is_close": one.is_close,
         "reason": one.reason,
     }
 
 
-def _largest_line(row: LargestRow) -> str:
+def largest_line(row: LargestRow) -> str:
+    """Return the same as one line of text."""
     if row["largest"] is None:
         text = f"no {row['option']} that fits was found"
     else:
         text = f"largest {row['option']} that fits: {count(row['largest'])}"
         text += f", peak reserved {amount(row['peak_reserved_bytes'])}"
     if row["too_large"] is not None:
-        text += f"; {count(row['too_large'])} does not fit"
+        text += f"; {count(row['too_large'])} {'is too close to say' if row['is_close'] else 'does not fit'}"
     return f"{text} ({row['reason']})" if row["reason"] else text
 
 
@@ -191,7 +196,7 @@ def print_answer(found: AttemptsAnswer) -> None:
         for line in found["smallest"]["lines"]:
             out.print(Text(f"    {line}"))
     for size in found["largest"]:
-        out.print(Text(_largest_line(size)))
+        out.print(Text(largest_line(size)))
     for text, mark in marks.items():
         out.print(Text(f"[{mark}] assumed: {text}"))
     if found["cudnn_operations"]:

@@ -54,6 +54,8 @@ class Measured:
     fits: bool
     need_bytes: int
     """Peak reserved."""
+    is_close: bool = False
+    """True if it is too close to say. Then ``fits`` is False."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,11 @@ class Largest:
     peak_reserved_bytes: int | None
     """Peak with that value."""
     too_large: int | None
-    """Smallest value that was run and does not fit."""
+    """Smallest value that was run and is not known to fit."""
     reason: str
     """Why the search ended early; empty if it did not."""
+    is_close: bool = False
+    """True if that value is too close to say."""
 
 
 def size_arguments(command: Sequence[str]) -> list[SizeArgument]:
@@ -109,12 +113,16 @@ def find_largest(plan: Plan, card: Card, plain: Verdict, judge: Callable[[Plan, 
             if verdict.answer == "not trustworthy" or peak is None:
                 return None
             tell(f"  {argument.option} {count(value)}: {verdict.answer}")
-            return Measured(verdict.answer == "fits", peak)
+            return _measured(verdict, peak)
 
         grain = 1 if argument.title == "batch size" else max(1, argument.value // GRAINS)
         room = card.total_bytes - CONTEXT_HIGH_BYTES
-        found.append(search(argument, Measured(plain.answer == "fits", need), run, room, grain))
+        found.append(search(argument, _measured(plain, need), run, room, grain))
     return found
+
+
+def _measured(verdict: Verdict, need_bytes: int) -> Measured:
+    return Measured(verdict.answer == "fits", need_bytes, verdict.answer == "too close to say")
 
 
 def search(
@@ -132,10 +140,11 @@ def search(
             known[value] = measured
             if len(known) == 2 and measured.need_bytes == present.need_bytes:
                 reason = f"peak reserved does not depend on {argument.option}"
-    fitting, others = _fitting(known), [value for value, one in known.items() if not one.fits]
-    return Largest(
-        argument, fitting, None if fitting is None else known[fitting].need_bytes, min(others, default=None), reason
-    )
+    fitting = _fitting(known)
+    other = min((value for value, one in known.items() if not one.fits), default=None)
+    is_close = other is not None and known[other].is_close
+    peak = None if fitting is None else known[fitting].need_bytes
+    return Largest(argument, fitting, peak, other, reason, is_close)
 
 
 def _fitting(known: dict[int, Measured]) -> int | None:
