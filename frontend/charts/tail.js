@@ -22,6 +22,7 @@ export class Tail {
   /** Called with each new window. */
   reset() {
     this.request?.abort();
+    this.request = null;
     this.appended = 0;
   }
 
@@ -36,6 +37,10 @@ export class Tail {
   async fetch() {
     const { chart } = this;
     if (chart.gone || chart.request || !chart.visible || document.hidden) return;
+    if (this.request) {
+      this.want(); // one at a time: of two, reset() would end only the newer
+      return;
+    }
     const meta = chart.figure?.layout.meta;
     if (!meta || meta.covered === null || meta.covered === undefined || this.appended > MOST_ROWS) {
       chart.reload();
@@ -47,6 +52,8 @@ export class Tail {
       if (!request.signal.aborted && !chart.gone) this.append(figure);
     } catch (error) {
       if (error.name !== "AbortError") this.want(); // the stale banner reports it
+    } finally {
+      if (this.request === request) this.request = null;
     }
   }
 

@@ -134,6 +134,8 @@ def test_a_live_stack_is_what_a_fresh_page_shows(page: Any, server: Any, live_ru
     chart = drawn(page, "stack")
     covered = "(chart) => chart.figure.layout.meta.covered"
     eventually(lambda: chart.evaluate(covered) is not None)
+    # the samples of an unfinished step are a part of their own: the first of them fetches the window again
+    eventually(lambda: "unsplit" in chart.evaluate(DRAWN))
     chart.evaluate("(chart) => { chart.first = chart.figure; }")
     before = chart.evaluate(covered)
     eventually(lambda: chart.evaluate(covered) > before + 4, what="finished steps")
@@ -172,3 +174,27 @@ def test_the_last_step_stays_known_while_the_next_one_runs(page: Any, own_server
     eventually(lambda: chart.evaluate(rows) > points, what="samples of the unfinished step")
     assert chart.evaluate("(chart) => chart.figure === chart.first"), "extended, not fetched again"
     assert {name: row[0] for name, row in legend(chart).items()} == {name: row[0] for name, row in before.items()}
+
+
+def test_a_late_answer_is_not_added_to_another_window(page: Any, server: Any) -> None:
+    """A slow server answers two requests after the window was changed: neither is drawn."""
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    chart = drawn(page, "stack")
+    added = chart.evaluate(
+        """async (chart) => {
+            const answers = [];
+            chart.options.tail = () => new Promise((resolve) => answers.push(resolve));
+            let added = 0;
+            chart.tail.append = () => (added += 1);
+            const fetches = [chart.tail.fetch(), chart.tail.fetch()];
+            chart.tail.reset();
+            for (const resolve of answers) resolve({ figure: {} });
+            await Promise.all(fetches);
+            fetches.push(chart.tail.fetch());
+            answers.at(-1)({ figure: {} });
+            await Promise.all(fetches);
+            chart.tail.close();
+            return [added, answers.length];
+        }"""
+    )
+    assert added == [1, 2], "only the request after the change"
