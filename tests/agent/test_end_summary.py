@@ -205,3 +205,11 @@ def test_a_run_without_a_gpu_ends_silently(capsys: pytest.CaptureFixture[str]) -
 )
 def test_a_finding_with_a_bound_counts_from_two_percent_of_the_peak(found: messages.Leak, note: bool) -> None:
     assert is_note(found, 100 * MIB) is note
+
+
+@pytest.mark.parametrize(
+    ("growth", "end"), [(2.0 * MIB, "(train.py:87). It grows by 2.0 MiB a step."), (0.2, "(train.py:87).")]
+)
+def test_growth_is_named_where_it_is_a_byte_or_more(growth: float, end: str) -> None:
+    one = leak("growing", "history", growth_bytes_per_step=growth, peak_effect_bytes=None, file="/a/train.py", line=87)
+    assert change_line(scan(one), [], 100 * MIB).endswith(end)

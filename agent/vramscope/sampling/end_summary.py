@@ -82,8 +82,8 @@ def change_line(scan: messages.Scan | None, findings: Sequence[messages.Pitfall]
     at = f" ({Path(best.file).name}:{best.line})" if best.file and best.line else ""
     if best.peak_effect_bytes:
         saved = f" The peak falls by {amount(best.peak_effect_bytes)}."
-    elif best.growth_bytes_per_step and is_leak(best):
-        saved = f" It grows by {amount(round(best.growth_bytes_per_step))} a {best.per}."
+    elif (best.growth_bytes_per_step or 0) >= 1 and is_leak(best):
+        saved = f" It grows by {amount(round(best.growth_bytes_per_step or 0))} a {best.per}."
     else:
         saved = ""
     return f"Most worth trying: {_shortened(best.advice.rstrip('.'))}{at}.{saved}"
