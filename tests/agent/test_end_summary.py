@@ -135,8 +135,8 @@ def test_no_problem_is_claimed_only_where_all_was_looked_for(changes: dict[str, 
 
 def test_the_first_change_to_try_has_its_number_where_it_is_known() -> None:
     fix = leak("growing", "history", held_bytes=9 * MIB, peak_effect_bytes=8 * MIB, file="/a/train.py", line=87)
-    large = leak("cycle", "Node", held_bytes=40 * MIB, peak_effect_bytes=None)
-    line = change_line(scan(large, fix), [EVAL_MODE], 100 * MIB)
+    small = leak("cycle", "Node", held_bytes=4 * MIB, peak_effect_bytes=None)
+    line = change_line(scan(small, fix), [EVAL_MODE], 100 * MIB)
     assert line == f"Most worth trying: {fix.advice.rstrip('.')} (train.py:87). The peak falls by 8.0 MiB."
     without = leak("growing", "history", held_bytes=MIB, peak_effect_bytes=None, growth_bytes_per_step=2.0 * MIB)
     assert change_line(scan(without), [], 100 * MIB).endswith(" It grows by 2.0 MiB a step.")
@@ -213,3 +213,9 @@ def test_a_finding_with_a_bound_counts_from_two_percent_of_the_peak(found: messa
 def test_growth_is_named_where_it_is_a_byte_or_more(growth: float, end: str) -> None:
     one = leak("growing", "history", growth_bytes_per_step=growth, peak_effect_bytes=None, file="/a/train.py", line=87)
     assert change_line(scan(one), [], 100 * MIB).endswith(end)
+
+
+def test_a_leak_of_unknown_effect_counts_with_what_it_retains() -> None:
+    grows = leak(name="history", held_bytes=60 * MIB, peak_effect_bytes=None, advice="append the number")
+    overlap = leak(name="out", held_bytes=6 * MIB, peak_effect_bytes=6 * MIB, advice="del out")
+    assert "append the number" in change_line(scan(grows, overlap), [], 100 * MIB)

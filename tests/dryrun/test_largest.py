@@ -34,7 +34,7 @@ from vramscope_server.cli.local_server import server_at
         ("python -m trainer --per_device_train_batch_size 4", [("--per_device_train_batch_size", 4)]),
         ("python train.py --eval-batch-size 8 --epochs 3 --lr 0.1", []),
         ("python train.py --batch-size auto", []),
-        ("torchrun --nproc-per-node 2 train.py --bs 2 --bs 4", [("--bs", 2)]),
+        ("torchrun --nproc-per-node 2 train.py --bs 2 --bs 4", [("--bs", 4)]),
         ("python train.py --max-length 128", [("--max-length", 128)]),
     ],
 )

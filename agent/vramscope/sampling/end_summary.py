@@ -76,7 +76,7 @@ def problem_lines(state: EndState) -> list[str]:
 def change_line(scan: messages.Scan | None, findings: Sequence[messages.Pitfall], peak_bytes: int) -> str:
     """The change that is most worth trying, with the bytes by which the peak falls where they are known; empty if none is."""
     leaks = [] if scan is None else [one for one in scan.leaks if not is_on_host(one) and not is_note(one, peak_bytes)]
-    best = max(leaks, key=lambda one: (one.peak_effect_bytes or 0, one.held_bytes), default=None)
+    best = max(leaks, key=_worth, default=None)
     if best is None:
         return f"Most worth trying: {_sentence(findings[0].advice)}" if findings else ""
     at = f" ({Path(best.file).name}:{best.line})" if best.file and best.line else ""
@@ -87,6 +87,11 @@ def change_line(scan: messages.Scan | None, findings: Sequence[messages.Pitfall]
     else:
         saved = ""
     return f"Most worth trying: {_shortened(best.advice.rstrip('.'))}{at}.{saved}"
+
+
+def _worth(leak: messages.Leak) -> int:
+    """Bytes by which the peak falls; where that is unknown, those that are retained."""
+    return leak.held_bytes if leak.peak_effect_bytes is None else leak.peak_effect_bytes
 
 
 def _sentence(text: str) -> str:

@@ -30,12 +30,16 @@ class OptimizerOffload(Change):
 
         take = guarded("a change of the dry run")(self._take)
         restore = guarded("a change of the dry run")(self._restore)
-        register_optimizer_step_pre_hook(lambda optimizer, *_: take(optimizer))
+        register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: take(optimizer, args, kwargs))
         register_optimizer_step_post_hook(lambda optimizer, *_: restore(optimizer))
 
-    def _take(self, optimizer: Any) -> None:
+    def _take(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._restore(optimizer)  # the step before ended with an error
         name = type(optimizer).__name__
         groups = optimizer.param_groups
+        if any(map(callable, (*args[1:], *kwargs.values()))):
+            self.reason = "step() gets a closure, which works with the parameters that the change takes away"
+            return
         if name == NOT_ALONE or not any(one.is_cuda for group in groups for one in group["params"]):
             self.reason = f"{name} cannot run on the CPU in this way"
             return

@@ -76,11 +76,11 @@ class Largest:
 
 
 def size_arguments(command: Sequence[str]) -> list[SizeArgument]:
-    """Return the first argument for each size, from the words behind the script."""
+    """Return the first argument for each size, from the words behind the script. Of one that is repeated the last counts."""
     script = next((at for at, word in enumerate(command) if word.endswith(".py") or word == "-m"), len(command))
     found: dict[str, SizeArgument] = {}
     for title, option, value, position in _numbers(command, script + 1):
-        if title not in found:
+        if title not in found or found[title].option == option:
             found[title] = SizeArgument(title, option, value, position)
     return list(found.values())
 
