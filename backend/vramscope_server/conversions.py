@@ -25,6 +25,7 @@ from vramscope_server.store.snapshots import (
     StoredSnapshot,
     claim_snapshot,
     find_snapshot,
+    list_unfinished,
     release_snapshots,
     settle_snapshot,
 )
@@ -35,6 +36,8 @@ T = TypeVar("T")
 
 SEARCH_SECONDS: Final = 2.0
 """Time between two searches for a file that another process received, or left."""
+TROUBLE_SECONDS: Final = 30.0
+"""Time until the next try after the database could not be written."""
 
 
 class Change(Protocol):
@@ -73,9 +76,10 @@ class Conversions:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Continue with what waited."""
-        waiting = self._change(lambda connection: release_snapshots(connection, self._database.number))
-        if waiting or self._is_shared:
+        """Continue with what waited. It does not write here: a server starts on a full disk, too."""
+        with self._database.reader() as connection:
+            unfinished = list_unfinished(connection)
+        if unfinished or self._is_shared:
             self.wake()
 
     def wake(self) -> None:
@@ -112,11 +116,16 @@ class Conversions:
             self._thread.join(10)
 
     def _run(self) -> None:
+        released = False
         while not self._closing:
             claimed: StoredSnapshot | None = None
+            pause = SEARCH_SECONDS if self._is_shared else None
             with self._changed:
                 self._woken = False
             try:
+                if not released:
+                    self._change(lambda connection: release_snapshots(connection, self._database.number))
+                    released = True
                 claimed = self._change(lambda connection: claim_snapshot(connection, self._database.number))
                 if claimed is not None:
                     self._convert(claimed.id)
@@ -124,12 +133,14 @@ class Conversions:
                     continue
             except (StorageTrouble, QueueFull, WriterClosed, TimeoutError) as trouble:
                 log.warning("snapshots wait: %s", trouble)
+                pause = TROUBLE_SECONDS
             except Exception:  # one bad file must not end the thread that converts all others
                 log.exception("a snapshot was not converted")
                 if claimed is not None:
+                    pause = SEARCH_SECONDS
                     with contextlib.suppress(Exception):
                         self._settle(claimed.id, state="failed", problem="the server's log says why")
-            self._wait(SEARCH_SECONDS if self._is_shared or claimed is not None else None)
+            self._wait(pause)
 
     def _wait(self, seconds: float | None) -> None:
         with self._changed:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +19,10 @@ from running import PATIENCE_SECONDS, RunningServer, ServerProcess
 from wire_maker import Agent
 
 from vramscope.protocol import messages
+from vramscope_server.services import Services
+from vramscope_server.settings import Settings
 from vramscope_server.store.database import Database
+from vramscope_server.store.snapshots import StoredSnapshot, insert_snapshot, list_snapshots
 from vramscope_server.store.storage_errors import DatabaseRefused
 
 
@@ -184,6 +189,38 @@ def test_on_a_disk_that_is_really_full_all_that_was_taken_is_shown_also_after_a_
             assert rows == 2000 * (stored + 1)
     finally:
         assert again.end() == 0
+
+
+def test_a_server_starts_on_a_full_disk_that_has_an_unfinished_snapshot(
+    small_disk: Callable[[int], SmallDisk],
+) -> None:
+    disk = small_disk(6000)
+    path = disk.path / "vramscope.db"
+    with contextlib.closing(sqlite3.connect(path)) as left_open:  # SQLite's log stays, as after a crash
+        with contextlib.closing(Database(f"sqlite:///{path}")) as database:
+            unfinished = StoredSnapshot(
+                id="0123456789ab", sha256="0", project=None, name="a.pickle", bytes=1, stored_bytes=0, state="converting",
+                problem=None, received_ns=1, devices=[], notes=[], owner=0,
+            )  # fmt: skip
+            with contextlib.closing(database.writer()) as connection, connection.begin():
+                insert_snapshot(connection, unfinished)
+            left_open.execute("SELECT count(*) FROM snapshots").fetchone()
+        full = disk.fill()
+        services = Services(Settings(data_dir=disk.path))
+    try:
+        with services.database.reader() as connection:
+            assert [found.state for found in list_snapshots(connection)] == ["converting"]
+        full.unlink()
+        deadline = time.monotonic() + 20
+        state = "converting"
+        while state != "failed":  # because its file does not exist
+            assert time.monotonic() < deadline, state
+            services.snapshots.conversions.wake()
+            time.sleep(0.2)
+            with services.database.reader() as connection:
+                state = list_snapshots(connection)[0].state
+    finally:
+        services.close()
 
 
 def test_no_database_can_be_begun_on_a_full_disk_and_nobody_is_told_that_it_is_damaged(

@@ -111,14 +111,18 @@ def settle_snapshot(connection: Connection, ident: str, owner: int, **values: An
     return connection.execute(snapshots.update().where(*claimed).values(owner=None, **values)).rowcount == 1
 
 
-def release_snapshots(connection: Connection, owner: int) -> int:
-    """Let those wait again that a process of this number converted when it ended. Returns how many snapshots wait."""
+def release_snapshots(connection: Connection, owner: int) -> None:
+    """Let those wait again that a process of this number converted when it ended."""
     ended = sa.or_(snapshots.c.owner.is_(None), snapshots.c.owner == owner)
     connection.execute(
         snapshots.update().where(snapshots.c.state == "converting", ended).values(state="waiting", owner=None)
     )
-    waiting = sa.select(sa.func.count()).where(snapshots.c.state == "waiting")
-    return int(connection.execute(waiting).scalar() or 0)
+
+
+def list_unfinished(connection: Connection) -> list[str]:
+    """Identifiers of the snapshots of all projects that wait or are converted."""
+    query = sa.select(snapshots.c.id).where(snapshots.c.state.in_(("waiting", "converting")))
+    return list(connection.execute(query).scalars())
 
 
 def place_of(connection: Connection, ident: str) -> int:
