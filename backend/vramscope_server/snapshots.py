@@ -103,7 +103,7 @@ class Snapshots:
         for part in ("incoming", "making"):
             for path in (self.folder / part).glob("*"):
                 if owner_of(path) not in others:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                    _remove(path)
         self.uploads.drop_old()
         if self._database.read_only is None:
             self.conversions.start()
@@ -215,3 +215,12 @@ class Snapshots:
 
     def _change(self, work: Callable[[Connection], T]) -> T:
         return self._writer.do(lambda connection, _: work(connection)).result(_WAIT_SECONDS)
+
+
+def _remove(path: Path) -> None:
+    """Delete a file or folder, as far as it is still there and may be deleted."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -17,7 +17,7 @@ import psutil
 import pytest
 import sqlalchemy as sa
 from message_receiver import receiving
-from running import PATIENCE_SECONDS, ServerProcess
+from running import PATIENCE_SECONDS, RunningServer, ServerProcess
 from server_group import Member, until
 from snapshot_maker import snapshot_of, two_sizes
 from wire_maker import Agent, new_id
@@ -359,3 +359,16 @@ def test_processes_that_start_at_once_make_the_tables_once(empty_database_url: s
     finally:
         for member in members:
             member.end()
+
+
+def test_processes_that_start_at_once_delete_what_was_cut_off(start_server: Callable[..., RunningServer]) -> None:
+    snapshots = start_server().services.snapshots
+    folder = snapshots.folder / "incoming"
+    folder.mkdir(parents=True, exist_ok=True)
+    for _ in range(40):
+        for number in range(50):
+            (folder / f"{number}-999999").touch()
+        with ThreadPoolExecutor(2) as pool:
+            for started in [pool.submit(snapshots.start) for _ in range(2)]:
+                started.result()
+        assert not list(folder.iterdir())
