@@ -197,6 +197,21 @@ def test_the_server_sets_how_often_an_agent_sends(start, collector):
         assert time.monotonic() - began_s < 10
 
 
+def test_during_an_outage_the_rhythm_of_the_server_does_not_delay_the_disk(start, collector, monkeypatch):
+    monkeypatch.setattr("vramscope.transport.sender.KEEP_INTERVAL_S", 0.2)
+    collector.send_every_ms = 10_000
+    sender = start(collector)
+    wait_for(lambda: sender.sent_batches == 1)
+    collector.stop()
+    sender.ring.put(sample(1))
+    sender.flush()  # finds out that the server is away
+    before = sender.spool.batches_on_disk
+    began_s = time.monotonic()
+    sender.ring.put(sample(2))
+    wait_for(lambda: sender.spool.batches_on_disk > before)
+    assert time.monotonic() - began_s < 3
+
+
 @pytest.mark.parametrize(("asked_ms", "expected_s"), [(10**12, MAX_SEND_EVERY_S), (-5, 0.02), (1, 0.02)])
 def test_the_rhythm_that_a_server_asks_for_is_bounded(start, collector, asked_ms, expected_s):
     collector.send_every_ms = asked_ms

@@ -205,7 +205,8 @@ class Sender:
     def _run(self) -> None:
         with contextlib.suppress(_GivenUp), contextlib.closing(self._delivery):
             while self._closing_at_s is None:
-                self.ring.wake.wait(self._send_every_s)
+                # While the server is away, its rhythm does not delay what is written to disk.
+                self.ring.wake.wait(self.settings.flush_ms / 1000 if self._outage.on else self._send_every_s)
                 self._turn()
             self._last_turn(self._closing_at_s)
 
