@@ -28,16 +28,22 @@ _SMOOTH: Final = 0.3
 
 
 class SendRhythm:
-    """Used on one event loop. ``processes``: number of server processes on this machine."""
+    """Used on one event loop.
+
+    processes           number of server processes on this machine
+    lost_after_seconds  silence after which a run counts as lost; agents send three times in it at least
+    """
 
     def __init__(
         self,
         processes: int = 1,
+        lost_after_seconds: float = 30.0,
         *,
         clock: Callable[[], float] = time.monotonic,
         cpu_clock: Callable[[], float] = time.process_time,
     ) -> None:
         self._share = SHARE * min(1.0, (os.cpu_count() or 1) / processes)
+        self._most_ms = min(MOST_MS, round(1000 * lost_after_seconds / 3))
         self._clock = clock
         self._cpu_clock = cpu_clock
         self.cost_seconds = FIRST_COST_SECONDS
@@ -58,7 +64,7 @@ class SendRhythm:
             self._measure(now)
         senders = max(len(self._sessions), len(self._before))
         every_ms = round(1000 * senders * self.cost_seconds / self._share)
-        return 0 if every_ms < LEAST_MS else min(every_ms, MOST_MS)
+        return 0 if every_ms < LEAST_MS else min(every_ms, self._most_ms)
 
     def _measure(self, now: float) -> None:
         cpu_seconds = self._cpu_clock()

@@ -79,7 +79,7 @@ class Services:
         self.snapshots.forget = self.recordings.close
         self.whatif_jobs = WhatifJobs()
         self.intake = Intake(settings.queue_bytes)
-        self.send_rhythm = SendRhythm(settings.workers)
+        self.send_rhythm = SendRhythm(settings.workers, settings.lost_after_seconds)
         self.started_seconds = time.time()
         with contextlib.ExitStack() as unless_started:
             unless_started.callback(self.close)

@@ -62,6 +62,11 @@ def test_ranks_that_ended_make_room_for_the_others() -> None:
     assert simulation.told_ms == 0
 
 
+def test_no_rhythm_makes_a_run_that_sends_count_as_lost() -> None:
+    rhythm = SendRhythm(lost_after_seconds=6.0, clock=lambda: 0.0, cpu_clock=lambda: 0.0)
+    assert [rhythm.after_post(f"s{rank}") for rank in range(5000)][-1] == 2000
+
+
 def test_a_server_asks_for_what_it_needs(start_server: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(send_rhythm, "LEAST_MS", 20)
     server = start_server()
