@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -24,6 +25,8 @@ from wire_maker import Agent, new_id
 
 from vramscope.protocol import messages
 from vramscope_server.cli.server import serve
+from vramscope_server.store.database import Database
+from vramscope_server.store.shared_news import miss_news, news_since, put_news
 
 pytestmark = [pytest.mark.postgres, pytest.mark.xdist_group("postgres")]
 Start = Callable[..., list[Member]]
@@ -245,6 +248,22 @@ def test_live_events_reach_a_page_once_whichever_process_it_asks(start: Start) -
     two.send(agents[0], agents[0].ended())
     until(lambda: watcher.poll(one) and "finished" in watcher.states)
     assert one.get("/live/delta", after=1, runs="")["gap"], "a cursor of long ago"
+
+
+def test_a_page_is_told_of_events_that_could_not_be_stored(database_url: str) -> None:
+    with contextlib.closing(Database(database_url)) as database:
+
+        def poll(after: int) -> tuple[int, bool]:
+            with database.changing() as connection:
+                return news_since(connection, after, frozenset(), time.time_ns())[1:]
+
+        cursor = poll(poll(0)[0])[0]
+        with database.changing() as connection:
+            put_news(connection, [], time.time_ns())
+            miss_news(connection, time.time_ns())
+        cursor, missed = poll(cursor)
+        assert missed
+        assert poll(cursor) == (cursor, False)
 
 
 def test_a_request_reaches_its_rank_at_any_process_once(start: Start) -> None:

@@ -60,9 +60,9 @@ def delete_old_news(connection: Connection, now_ns: int) -> None:
 
 
 def miss_news(connection: Connection, now_ns: int) -> None:
-    """Let every page read its data again, because events could not be stored."""
-    last = int(connection.execute(_NOW).scalar() or 0)
-    connection.execute(_PUT_WATCH, {"name": _WATCH, "value": {"asked_ns": now_ns, "floor": last}})
+    """Let every page that asked before this transaction read its data again, because events could not be stored."""
+    moment = int(connection.execute(_MOMENT).scalar() or 0)
+    connection.execute(_PUT_WATCH, {"name": _WATCH, "value": {"asked_ns": now_ns, "floor": moment}})
 
 
 def is_watched(connection: Connection, now_ns: int) -> bool:
