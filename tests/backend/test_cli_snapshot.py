@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from running import RunningServer
-from snapshot_maker import AS_TEXT, IN_FORCE, MIB, SETTINGS, snapshot_of, with_private_pool
+from snapshot_maker import AS_TEXT, IN_FORCE, MARKUP, MIB, SETTINGS, snapshot_of, two_sizes, with_private_pool
 
 from vramscope_server.analysis.snapshot_format import reader
 from vramscope_server.cli.progress import COMPILING
@@ -61,6 +61,32 @@ def test_a_page_of_a_file_has_each_device_and_loads_nothing(cli: Cli, file: Path
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", text)
     code, _, err = cli(file, "--html", tmp_path / "missing" / "page.html")
     assert (code, "cannot be written" in err) == (2, True)
+
+
+def test_a_page_is_not_written_over_the_file_and_not_beside_another_output(
+    cli: Cli, file: Path, tmp_path: Path
+) -> None:
+    before = file.read_bytes()
+    code, _, err = cli(file, "--html", file)
+    assert (code, "is the snapshot file itself" in err) == (2, True)
+    assert file.read_bytes() == before
+    for more in (("--json",), ("--server", "http://127.0.0.1:9")):
+        code, _, err = cli(file, "--html", tmp_path / "page.html", *more)
+        assert (code, "cannot be used with" in err) == (2, True)
+
+
+def test_names_in_a_file_are_text_on_its_page(cli: Cli, tmp_path: Path) -> None:
+    script = "</script><script>alert(1)</script>"
+    made = two_sizes()
+    for event in made["device_traces"][0]:
+        event["frames"] = [{"name": script, "filename": f"{MARKUP}{script}", "line": 1}]
+    made["allocator_settings"] = {"PYTORCH_CUDA_ALLOC_CONF": script}
+    path = tmp_path / "<b>evil<b>.pickle"
+    path.write_bytes(pickle.dumps(made))
+    assert cli(path, "--html", tmp_path / "page.html")[0] == 0
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "alert(1)" in text
+    assert "<b>evil" not in text and "<script>alert" not in text
 
 
 def test_it_says_which_settings_were_in_force_and_which_pools_are_private(cli: Cli, tmp_path: Path) -> None:

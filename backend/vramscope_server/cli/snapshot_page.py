@@ -25,8 +25,12 @@ def show(path: Path, as_json: bool, server: str | None, page: Path | None) -> No
     """Write the page of a snapshot file, or print the summary, or upload it. Raises client.Failure."""
     if page is None:
         print_or_upload(path, as_json, server)
-    else:
-        _write(path, page)
+        return
+    if as_json or server is not None:
+        raise Failure("--html cannot be used with --json or --server", BAD_ARGUMENTS)
+    if page.resolve() == path.resolve():
+        raise Failure(f"--html {plain(str(page))} is the snapshot file itself", BAD_ARGUMENTS)
+    _write(path, page)
 
 
 def _write(path: Path, page: Path) -> None:
