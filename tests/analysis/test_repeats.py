@@ -237,3 +237,12 @@ def test_groups_by_a_setting_have_means_and_ranges_and_only_shared_facts() -> No
     assert (second["state"], second["steps"], second["label"]) == ("mixed", None, None)
     assert (first["state"], first["steps"]) == ("finished", 100)
     assert "y (3 runs)" in as_text(together, "markdown")
+
+
+def test_a_group_states_nothing_that_only_its_first_run_has() -> None:
+    emulated = {"devices": [{"index": 0, "emulated": True}]}
+    first = a_run("a", capacity_bytes=40 * 1024 * MIB, unusable_bytes=1, recordings=1)
+    other = a_run("b", capacity_bytes=80 * 1024 * MIB, unusable_bytes=2, recordings=2, rank=emulated)
+    (group,) = with_groups(compared([first, other]), groups_by(["x", "x"]))[1]
+    assert [group[name] for name in ("capacity_bytes", "unusable_bytes", "recordings")] == [None] * 3
+    assert group["emulated"], "a time of one of them is not meaningful"

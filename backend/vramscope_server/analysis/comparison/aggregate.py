@@ -15,7 +15,10 @@ INTEGERS: Final = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_b
 MEANS: Final = (
     *INTEGERS, "step_seconds_median", "wall_seconds", "samples_per_second", "fragmentation_fraction", "final_loss", "first_loss",
 )  # fmt: skip
-SHARED: Final = ("state", "steps", "label", "differing", "techniques", "batch", "accumulation", "effective_batch")
+SHARED: Final = (
+    "state", "steps", "label", "differing", "techniques", "batch", "accumulation", "effective_batch", "capacity_bytes",
+    "unusable_bytes", "recordings",
+)  # fmt: skip
 """Facts of a run that runs of another configuration may not share."""
 RATIOS: Final = {
     "step_time_ratio": "step_seconds_median",
@@ -77,7 +80,7 @@ def _shared(members: list[Row], group: Group) -> Row:
     for name in SHARED:
         if any(one[name] != members[0][name] for one in members):
             row[name] = "mixed" if name == "state" else None
-    return row | {"leave_one_out": None}
+    return row | {"leave_one_out": None, "emulated": any(one["emulated"] for one in members)}
 
 
 def _one(group: list[Row], base: list[Row], *, interval: bool) -> Row:
