@@ -242,7 +242,10 @@ class Settings:
         "VRAMSCOPE_INTERVAL_MS", 100, _whole(10, 60_000), "Milliseconds between two samples of the memory counters."
     )
     flush_ms: int = _setting(
-        "VRAMSCOPE_FLUSH_MS", 200, _whole(20, 60_000), "Milliseconds between two batches to the server."
+        "VRAMSCOPE_FLUSH_MS",
+        200,
+        _whole(20, 60_000),
+        "Milliseconds between two batches to the server. A server with many ranks asks for more, up to 10 s.",
     )
     leaks: bool = _setting("VRAMSCOPE_LEAKS", True, _yes_or_no, "0: no leak detection.", "1")
     windows: bool = _setting(

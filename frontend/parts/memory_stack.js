@@ -35,8 +35,8 @@ function keep(folded) {
 export function memoryStack(options) {
   const folded = kept();
   const isOpen = (level) => !folded.has(level);
-  const pin = h("div", { class: "pin", hidden: true });
-  const words = h("span", { class: "pin-words" });
+  const pin = h("div", { class: "peak-mark", hidden: true });
+  const words = h("span", { class: "peak-words" });
   pin.append(words);
   const element = chart({
     ...options,

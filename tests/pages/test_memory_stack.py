@@ -52,7 +52,7 @@ def test_levels_fold_by_keyboard_and_the_choice_stays(page: Any, server: Any) ->
 def test_the_peak_is_pinned_and_the_bars_say_the_same(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
     chart = drawn(page, "stack")
-    pin = chart.locator(".pin")
+    pin = chart.locator(".peak-mark")
     eventually(lambda: re.fullmatch(r"peak \d\d\.\d GiB · step \d+", pin.inner_text()))
     step = pin.inner_text().rpartition(" ")[2]
     assert f"step {step} · backward" in page.locator(".peak-stack header").inner_text()
