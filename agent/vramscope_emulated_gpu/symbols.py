@@ -59,7 +59,8 @@ def wanted_symbols(torch_package: Path, libraries: set[str]) -> dict[str, Wanted
                 library = library_name(soname) if soname else library_by_prefix(symbol)
                 if library in libraries:
                     symbols[library].add(symbol)
-                    versions[library] |= {version} - {None}
+                    if version is not None:
+                        versions[library].add(version)
     symbols["cuda"] |= driver_functions_by_name(torch_package)
 
     for name, found in versions.items():

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import plotly.graph_objects
 import pytest
@@ -106,19 +111,30 @@ def test_scalars_keep_what_is_not_finite(server: RunningServer) -> None:
     assert np.isnan(loss[2])
 
 
-@pytest.mark.parametrize("table", ["pandas", "polars"])
-def test_a_series_becomes_a_table(server: RunningServer, long_run: Agent, table: str) -> None:
-    pytest.importorskip(table)
-    with vramscope.Client(server.url) as client:
-        series = client.run(long_run.run).series(["forward_peak_allocated_bytes"], last=4)
-    if table == "pandas":
-        frame = series.to_pandas()
-        assert frame.index.tolist() == [1, 2, 3, 4]
-        assert frame.index.name == "step"
-    else:
-        frame = series.to_polars()
-        assert frame["step"].to_list() == [1, 2, 3, 4]
-    assert list(frame["forward_peak_allocated_bytes"]) == series["forward_peak_allocated_bytes"].tolist()
+TABLES = """
+from vramscope.client.series import Series
+
+series = Series("step", [1.0, 2.0], {"peak_bytes": [5, None]})
+frame = series.to_pandas()
+assert frame.index.tolist() == [1, 2] and frame.index.name == "step", frame
+assert frame["peak_bytes"].tolist()[0] == 5 and frame["peak_bytes"].isna().tolist() == [False, True], frame
+frame = series.to_polars()
+assert frame["step"].to_list() == [1, 2], frame
+assert frame["peak_bytes"].to_list()[0] == 5 and frame["peak_bytes"].is_nan().to_list() == [False, True], frame
+"""
+
+
+@pytest.mark.slow
+def test_a_series_becomes_a_table_of_pandas_and_polars(tmp_path: Path) -> None:
+    """Both are installed for this test alone: frameworks behave otherwise where they find them."""
+    folder = tmp_path / "tables"
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, "pandas", "polars"]
+    subprocess.run(install, check=True)
+    paths = os.pathsep.join([str(folder), *sys.path])
+    child = subprocess.run(
+        [sys.executable, "-c", TABLES], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
+    )
+    assert child.returncode == 0, child.stderr
 
 
 def test_leaks_and_the_next_change(server: RunningServer) -> None:
