@@ -3,8 +3,8 @@
     python benchmarks/published.py [--out FILE] [NAME ...]     runs the programs (or those named) and keeps the results
     python benchmarks/published.py --table                     writes docs/published-figures.md from the stored results
 
-Figures and their sources are in published_figures.py, programs in published_programs/. Each program runs in a process of
-its own, on the card that the source names. No network is used, and weights are random.
+Figures are in published_figures.py, their sources in published_sources.py, programs in published_programs/. Each program runs
+in a process of its own, on the card that the source names. No network is used, and weights are random.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from published_figures import Counter, Figure, Kind, Source, figures  # beside this file
+from published_figure import Counter, Figure, Kind  # beside this file
+from published_figures import figures
 from published_programs import PROGRAMS, load_all  # beside this file
+from published_sources import Source
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).parent / "results" / "published_emulated.json"
