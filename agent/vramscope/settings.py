@@ -44,6 +44,12 @@ def with_scheme(address: str) -> str:
     return f"http://{address}" if _HOST_AND_PORT.fullmatch(address) else address
 
 
+def is_loopback(address: str) -> bool:
+    """True if an address is this machine's own, which a proxy of the environment cannot reach."""
+    host = urlsplit(address).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
 def _url(value: Any) -> str:
     expected = "an address such as http://127.0.0.1:8265, without user, query or fragment"
     text = with_scheme(str(value).strip().rstrip("/"))

@@ -11,7 +11,7 @@ import msgspec
 
 from vramscope.client.answers import Problem
 from vramscope.client.errors import ServerError
-from vramscope.settings import Settings
+from vramscope.settings import Settings, is_loopback
 
 CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 180.0
@@ -28,13 +28,11 @@ class Connection:
     def __init__(self, server: str | None, token: str | None) -> None:
         settings = Settings.from_environment(server=server, token=token)
         self.server = settings.server
-        host = httpx.URL(self.server).host
         headers = {"Authorization": f"Bearer {settings.token}"} if settings.token else {}
         self._client = httpx.Client(
             base_url=f"{self.server}/api/v1",
             timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
-            # A proxy of the environment cannot reach this machine's own loopback.
-            trust_env=not (host in ("localhost", "::1") or host.startswith("127.")),
+            trust_env=not is_loopback(self.server),
             headers=headers,
         )
 

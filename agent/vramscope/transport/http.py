@@ -16,6 +16,7 @@ import msgspec
 import vramscope
 from vramscope.guard import first_line
 from vramscope.protocol import messages
+from vramscope.settings import is_loopback
 from vramscope.transport.deadline import Deadline
 from vramscope.transport.quiet_logs import own_request
 
@@ -160,15 +161,11 @@ class ServerConnection:
         }
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
-        parts = urlsplit(self.server)
-        host = parts.hostname or ""
-        # A proxy cannot reach this machine's loopback, and clusters often lack NO_PROXY.
-        loopback = host in ("localhost", "::1") or host.startswith("127.")
         return httpx.Client(
             headers=headers,
             # (Loading certificates takes 20 ms and is not needed for http.)
-            verify=httpx.create_ssl_context() if parts.scheme == "https" else False,
-            trust_env=not loopback,
+            verify=httpx.create_ssl_context() if urlsplit(self.server).scheme == "https" else False,
+            trust_env=not is_loopback(self.server),  # clusters often lack NO_PROXY
             limits=httpx.Limits(max_connections=1, keepalive_expiry=KEEP_ALIVE_S),
         )
 

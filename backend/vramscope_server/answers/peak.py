@@ -64,5 +64,5 @@ class PeakMemory(TypedDict):
     levels: list[PeakLevel]
     """The card, reserved and allocated, in this order. Empty if no peak is known."""
     nearest_detailed: DetailedStep | None
-    """Nearest step whose categories are known, from a minute before the peak to 5 s after it; null if there is none, or if
+    """Nearest step whose categories are known, from a minute before the peak to 5 s after it. Null if there is none, or if
     those at the peak are known."""

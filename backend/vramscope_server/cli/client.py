@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import httpx
 
-from vramscope.settings import with_scheme
+from vramscope.settings import is_loopback, with_scheme
 from vramscope_server.answers.runs import RunList
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, NO_SERVER, NOT_FOUND
 from vramscope_server.cli.format import plain
@@ -131,8 +131,7 @@ def _client(base: str) -> httpx.Client:
     headers = {"Authorization": f"Bearer {token}"} if token.isascii() and token else {}
     patience = httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
     try:
-        # A proxy of the environment cannot reach this machine's own loopback.
-        return httpx.Client(timeout=patience, trust_env=not is_local(base), headers=headers)
+        return httpx.Client(timeout=patience, trust_env=not is_loopback(base), headers=headers)
     except (ImportError, ValueError, OSError, httpx.InvalidURL) as fault:
         raise Failure(f"a proxy or certificate of the environment cannot be used: {fault}", BAD_ARGUMENTS) from None
 
@@ -154,16 +153,10 @@ def address(server: str) -> str:
     return text
 
 
-def is_local(server: str) -> bool:
-    """Return True if an address is loopback."""
-    host = httpx.URL(server).host
-    return host in ("localhost", "::1") or host.startswith("127.")
-
-
 def how_to_start(base: str) -> str:
     """Return the command that starts a server at an address."""
     port = httpx.URL(base).port
-    return f"vramscope server --port {port}" if is_local(base) and port not in (None, 8265) else "vramscope server"
+    return f"vramscope server --port {port}" if is_loopback(base) and port not in (None, 8265) else "vramscope server"
 
 
 def path_of(server: str, run: str) -> str:

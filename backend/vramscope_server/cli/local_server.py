@@ -12,7 +12,8 @@ from typing import Final
 
 import httpx
 
-from vramscope_server.cli.client import Failure, is_local
+from vramscope.settings import is_loopback
+from vramscope_server.cli.client import Failure
 from vramscope_server.cli.exit_codes import NO_SERVER
 
 VRAMSCOPE: Final = (sys.executable, "-m", "vramscope_server")
@@ -29,7 +30,7 @@ def server_at(url: str, command: str) -> Iterator[bool]:
     if _answers(url):
         yield False
         return
-    if not is_local(url):
+    if not is_loopback(url):
         raise Failure(f"no server answers at {url}. {command} can start one on this machine only.", NO_SERVER)
     where = httpx.URL(url)
     with tempfile.TemporaryFile("w+") as log:
@@ -54,7 +55,7 @@ def server_at(url: str, command: str) -> Iterator[bool]:
 
 def _answers(url: str) -> bool:
     try:
-        health = httpx.get(f"{url}/api/v1/health", timeout=2, trust_env=not is_local(url)).json()
+        health = httpx.get(f"{url}/api/v1/health", timeout=2, trust_env=not is_loopback(url)).json()
         return health["status"] in ("ok", "degraded")
     except (httpx.HTTPError, ValueError, KeyError, TypeError):
         return False
