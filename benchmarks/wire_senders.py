@@ -71,11 +71,11 @@ class Rank:
     async def run_at(self, hertz: float, until: float, sent: Sent) -> None:
         """One row each period until then; each batch has those since the one before."""
         period = 1 / hertz
-        begun = time.monotonic() + self._rank % 100 / 100 * period
-        await asyncio.sleep(begun - time.monotonic())
+        start = time.monotonic() + self._rank % 100 / 100 * period
+        await asyncio.sleep(start - time.monotonic())
         told = 0
         while time.monotonic() < until:
-            due = int((time.monotonic() - begun) / period) + 1
+            due = int((time.monotonic() - start) / period) + 1
             if due > told:
                 await self.post(due - told, sent)
                 told = due

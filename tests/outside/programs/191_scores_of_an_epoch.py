@@ -1,4 +1,4 @@
-"""Per-sample losses of an epoch stay on the device in a list for hard example mining; the list is made anew in each of three epochs of fifty steps. Right: emptied with each epoch."""
+"""Per-sample losses of an epoch stay on the device in a list for hard example mining; the list is made again in each of three epochs of fifty steps. Right: emptied with each epoch."""
 EXPECTED = {"kind": "innocent"}
 
 import torch

@@ -1,4 +1,4 @@
-"""A tied language model whose vocabulary is extended once by new tokens, with the same optimizer class made anew, inside a function. Right: nothing to report."""
+"""A tied language model whose vocabulary is extended once by new tokens, with the same optimizer class made again, inside a function. Right: nothing to report."""
 EXPECTED = {"kind": "innocent"}
 
 import torch
