@@ -30,6 +30,7 @@ VOLATILE = {
     "cycles.kept_exception": ("held_bytes_each",),
     # scans come by time, and the number of steps between them varies
     "tensors.features_of_each_evaluation": OF_THE_SCAN,
+    "epochs.losses_begun_anew_each_epoch": OF_THE_SCAN,
     "epochs.losses_deleted_each_epoch": OF_THE_SCAN,
     "epochs.features_of_each_epoch": ("last_step", "age_steps"),
     "epochs.steps_without_a_loader": ("last_step", "age_steps"),
