@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -21,11 +20,13 @@ from vramscope_server.cli.dryrun.libraries import libraries_for, torch_of
 from vramscope_server.pytest_plugin.baselines import MOST_LINES, Baseline, BaselineLine, Baselines
 from vramscope_server.pytest_plugin.limits import Limits
 from vramscope_server.pytest_plugin.names import CHILD, skip_file
+from vramscope_server.pytest_plugin.preloaded_process import NotEnded, PreloadedProcess
 
 SHOWN_LINES: Final = 8
 LEAST_SHARE: Final = 0.001
 """Smallest share of the peak that a line is listed for."""
 TIMEOUT_S: Final = 600
+PROCESS: Final = pytest.StashKey["PreloadedProcess"]()
 
 
 class TooMuchMemory(Exception):
@@ -103,12 +104,12 @@ class EmulatedTest(pytest.Item):
     def _run(self) -> tuple[str, TestMemory]:
         torch = torch_of(sys.executable)
         libraries = libraries_for(torch)
-        command = [sys.executable, "-m", "pytest", self.nodeid, "-q", "--no-header", "-p", "no:cacheprovider"]
-        command += ["--rootdir", str(self.config.rootpath), "--import-mode", self.config.getoption("importmode")]
+        words = [self.nodeid, "-q", "--no-header", "-p", "no:cacheprovider"]
+        words += ["--rootdir", str(self.config.rootpath), "--import-mode", self.config.getoption("importmode")]
         # Other options of the suite, such as the number of processes or a report, are for the suite as a whole.
-        command += ["-o", "addopts=", *(word for name in self.config.getoption("plugins") for word in ("-p", name))]
+        words += ["-o", "addopts=", *(word for name in self.config.getoption("plugins") for word in ("-p", name))]
         if self.config.inipath is not None:
-            command += ["-c", str(self.config.inipath)]
+            words += ["-c", str(self.config.inipath)]
         with tempfile.TemporaryDirectory(prefix="vramscope-pytest-") as folder:
             report = Path(folder) / "memory.json"
             environment = os.environ | {
@@ -126,23 +127,24 @@ class EmulatedTest(pytest.Item):
             environment.pop("PYTEST_ADDOPTS", None)
             environment.pop("PYTEST_XDIST_WORKER", None)
             try:
-                done = subprocess.run(
-                    command,
-                    cwd=self.config.rootpath,
-                    env=environment,
-                    capture_output=True,
-                    text=True,
-                    timeout=TIMEOUT_S,
+                ended = self._process().run(
+                    words, self.config.rootpath, environment, Path(folder) / "output", TIMEOUT_S
                 )
-            except subprocess.TimeoutExpired as late:
-                said = (late.stdout or b"").decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout
-                raise ChildFailed(f"it did not end within {TIMEOUT_S} s:\n{said or ''}") from late
+            except NotEnded as late:
+                raise ChildFailed(f"it did not end within {TIMEOUT_S} s:\n{late}") from late
             skipped = skip_file(report)
             if skipped.exists():
                 pytest.skip(skipped.read_text())
-            if done.returncode != 0 or not report.exists():
-                raise ChildFailed(f"on the emulated {self.limits.card.name}:\n{done.stdout}{done.stderr}")
+            if ended.exit_code != 0 or not report.exists():
+                raise ChildFailed(f"on the emulated {self.limits.card.name}:\n{ended.output}")
             return torch.version, msgspec.json.decode(report.read_bytes(), type=TestMemory)
+
+    def _process(self) -> PreloadedProcess:
+        """The process of this suite, which ends with it."""
+        if PROCESS not in self.config.stash:
+            self.config.stash[PROCESS] = process = PreloadedProcess()
+            self.config.add_cleanup(process.close)
+        return self.config.stash[PROCESS]
 
     def _compare(self, memory: TestMemory, known: Baseline | None, torch: str) -> None:
         if known is None:
