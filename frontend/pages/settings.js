@@ -13,7 +13,7 @@ import { serverAddress } from "vramscope/parts/welcome.js";
 import { store } from "vramscope/store.js";
 import { chosenPalette, chosenTheme, onThemeChange, setPalette, setTheme } from "vramscope/theme.js";
 
-const SHOWN_ROLES = ["parameters", "buffers", "optimizer", "gradients", "activations", "other"];
+const SHOWN_ROLES = ["parameters", "buffers", "workspaces", "optimizer", "gradients", "activations", "other"];
 
 class SettingsPage {
   constructor(root) {

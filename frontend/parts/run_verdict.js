@@ -140,6 +140,12 @@ export function largestCategory({ peak_allocated_bytes: peak, peak_categories: c
   return bytes > 0 && bytes >= rest ? { name, share: bytes / peak } : null;
 }
 
+const CATEGORY_CLAUSES = {
+  optimizer: "is optimizer state",
+  activations: "are activations and temporaries",
+  workspaces: "are cuBLAS workspaces",
+};
+
 /** Sentence about the peak: its place and its largest category. For "other", links to a recorded step. */
 function peakSentence(
   {
@@ -165,7 +171,7 @@ function peakSentence(
       recordings > 0 && [": ", link("See the breakdown of a recorded step", "/anatomy")],
       ".",
     ];
-  return `${much} ${{ optimizer: "is optimizer state", activations: "are activations and temporaries" }[name] ?? `are ${name}`}.`;
+  return `${much} ${CATEGORY_CLAUSES[name] ?? `are ${name}`}.`;
 }
 
 /** Fields of a run that its verdict uses. */

@@ -188,7 +188,7 @@ def test_neighboring_colors_differ_in_grey() -> None:
     assert by_system == by_choice and light.keys() == by_system.keys()
     assert light.keys() <= dict(variables.findall((FRONTEND / "styles" / "tokens.css").read_text())).keys()
     stacks = (
-        ("parameters", "buffers", "optimizer", "gradients", "activations", "other"),
+        ("parameters", "buffers", "workspaces", "optimizer", "gradients", "activations", "other"),
         ("activations", "temporaries", "other"),
         ("phase-data", "phase-forward", "phase-backward", "phase-optimizer", "phase-eval"),
         ("requested", "rounding", "usable", "unusable"),

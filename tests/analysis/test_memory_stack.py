@@ -17,6 +17,7 @@ from vramscope_server.analysis.series.memory_stack import (
     SAMPLE_COLUMNS,
     STEP_COLUMNS,
     StackRows,
+    detailed_row,
     level_totals,
     part_sizes,
     peak_row,
@@ -35,7 +36,9 @@ def a_training(
     """Columns of a training with steps of one second and ten samples in each, then ``tail`` samples of an unfinished step."""
     random = np.random.default_rng(seed)
     peak = 20 * GIB + 10 * GIB * random.random(steps)
-    parts = {name: peak * share for name, share in zip(CATEGORIES, (0.1, 0.1, 0.2, 0.01, 0.5, 0.09), strict=True)}
+    parts = {
+        name: peak * share for name, share in zip(CATEGORIES, (0.1, 0.1, 0.2, 0.01, 0.45, 0.05, 0.09), strict=True)
+    }
     numbers = np.arange(steps) + 1.0
     step_columns = {
         "time_ns": numbers * S,
@@ -152,6 +155,20 @@ def test_a_group_of_steps_has_its_exact_peak_and_no_breakdown() -> None:
     assert thin.allocated[0] == steps["peak_allocated_bytes"].max()
 
 
+def test_unknown_workspaces_are_part_of_other() -> None:
+    """As in runs of an earlier agent. The breakdown is complete, and nothing is drawn for them."""
+    steps, samples = a_training(10)
+    steps["peak_other_bytes"] += steps["peak_workspaces_bytes"]
+    steps["peak_workspaces_bytes"] = np.full(10, np.nan)
+    rows = stack_rows(steps, samples, "step")
+    assert_adds_up(rows)
+    sizes, peak = part_sizes(rows), peak_row(rows)
+    assert peak is not None and detailed_row(rows, peak) == peak
+    assert np.isnan(sizes["workspaces"]).all() and np.isfinite(sizes["other"]).all()
+    figure = memory_stack.draw(a_window(steps, samples))
+    assert "workspaces" not in [trace.meta["role"] for trace in figure.data]
+
+
 def test_samples_behind_the_last_step_belong_to_the_unfinished_one() -> None:
     rows = stack_rows(*a_training(5, tail=8), "time")
     assert rows.finished.sum() == 5 and rows.step[-1] == 6
@@ -198,7 +215,7 @@ def test_private_pools_are_no_free_memory() -> None:
         (("device_used",), ["context"], "other processes: unknown"),
         (("others_device",), ["context", "others", "card"], ""),
         (
-            ("parameters", "gradients", "optimizer", "buffers", "activations", "other"),
+            ("parameters", "gradients", "optimizer", "buffers", "activations", "workspaces", "other"),
             ["context", "others"],
             "categories at the peak",
         ),

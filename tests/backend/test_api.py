@@ -155,12 +155,12 @@ def test_a_row_of_several_steps_counts_as_so_many(server: RunningServer) -> None
 def test_a_peak_without_categories_names_the_nearest_step_that_has_them(server: RunningServer) -> None:
     agent = Agent()
     known = {f"peak_{name}_bytes": [GIB, -1, GIB] for name in CATEGORIES}
-    rows = {"step": [1, 65, 66], "first_step": [-1, 2, -1], "peak_allocated_bytes": [6 * GIB, 7 * GIB, 6 * GIB]}
+    rows = {"step": [1, 65, 66], "first_step": [-1, 2, -1], "peak_allocated_bytes": [7 * GIB, 8 * GIB, 7 * GIB]}
     server.send(agent, agent.steps(3, **rows, **known))
     peak = server.get(f"/runs/{agent.run}/peak")
     assert (peak["first_step"], peak["step"]) == (2, 65)
     (allocated,) = (level for level in peak["levels"] if level["level"] == "allocated")
-    assert allocated["parts"] == [{"role": "unsplit", "label": "unknown", "bytes": 7 * GIB}]
+    assert allocated["parts"] == [{"role": "unsplit", "label": "unknown", "bytes": 8 * GIB}]
     assert peak["nearest_detailed"]["step"] == 66
     assert {part["bytes"] for part in peak["nearest_detailed"]["parts"]} == {GIB}
 

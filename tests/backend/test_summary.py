@@ -174,10 +174,12 @@ def test_the_peaks_composition_comes_from_the_first_equally_high_step_that_tells
     steps(4, [9, 8], **{name: [value, 99] for value, name in enumerate(names)})
     assert summary.peak_step == 2
     assert summary.peak_categories == {
-        "parameters": 0, "gradients": 1, "optimizer": 2, "buffers": 3, "activations": 4, "other": 5,
-    }  # fmt: skip
-    steps(6, [10])
-    assert (summary.peak_step, summary.peak_phase, summary.peak_categories) == (6, None, None)
+        "parameters": 0, "gradients": 1, "optimizer": 2, "buffers": 3, "activations": 4, "workspaces": None, "other": 5,
+    }, "complete without workspaces, which are part of other then"  # fmt: skip
+    steps(6, [9], **{name: [7] for name in ["peak_workspaces_bytes", *names]})
+    assert summary.peak_categories["parameters"] == 0, "a later step does not replace it"
+    steps(7, [10])
+    assert (summary.peak_step, summary.peak_phase, summary.peak_categories) == (7, None, None)
 
 
 def test_a_peak_that_no_step_had_is_of_its_phase_alone() -> None:

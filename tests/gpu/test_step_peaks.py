@@ -419,7 +419,7 @@ def test_behind_a_backward_what_is_made_are_temporaries_and_gradients_in_one_buc
     assert at_peak.gradients == rounded([bucket])
     # What cuBLAS works in, and what tests before this one left: all that stands beside the copies and is none of the model's.
     known = at_peak.parameters + at_peak.gradients + at_peak.optimizer + at_peak.buffers
-    assert at_peak.other == before_copies - known
+    assert at_peak.workspaces + at_peak.other == before_copies - known
 
 
 def test_what_foreach_makes_in_the_optimizer_are_temporaries(wide_training) -> None:

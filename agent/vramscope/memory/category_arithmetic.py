@@ -21,7 +21,7 @@ def behind_backward(stretches: list[PhaseInterval]) -> list[int]:
 def at_end_split(held: OwnedBytes, allocated: int) -> CategoryBytes:
     """The split when a step ends. Activations are unknown there: what outlives the step counts as other."""
     if allocated == UNKNOWN:
-        return CategoryBytes(held.parameters, held.gradients, held.optimizer, held.buffers)
+        return CategoryBytes(held.parameters, held.gradients, held.optimizer, held.buffers, workspaces=held.workspaces)
     return split_with_rest(held, held.gradients, 0, allocated)
 
 
@@ -34,11 +34,21 @@ def allocated_before_forward(stretches: list[PhaseInterval], position: int) -> i
 
 
 def split_with_rest(held: OwnedBytes, gradients: int, activations: int, allocated: int) -> CategoryBytes:
-    """A split that adds up to ``allocated``, the rest being other; the rest is unknown where a part is, or where more was
-    counted than is allocated."""
+    """A split that adds up to ``allocated``, the rest being other. The rest is unknown where a part is (unknown workspaces
+    are in the rest), or where more was counted than is allocated."""
     parts = (held.parameters, gradients, held.optimizer, held.buffers, activations)
-    rest = allocated - sum(parts) if UNKNOWN not in parts else UNKNOWN
-    return CategoryBytes(*parts, max(rest, UNKNOWN))
+    rest = allocated - sum(parts) - max(0, held.workspaces) if UNKNOWN not in parts else UNKNOWN
+    return CategoryBytes(*parts, held.workspaces, max(rest, UNKNOWN))
+
+
+def workspaces_at(place: int, stretches: list[PhaseInterval], seen: dict[int, int], before: int, after: int) -> int:
+    """Workspaces that existed during the whole interval at ``place``, as far as they were read around it.
+
+    seen            workspaces when an interval ended, by the identity of its counters
+    before, after   workspaces at the end of the step before, and of this step
+    """
+    ahead = seen.get(id(stretches[place - 1].cuts), after) if place else before
+    return min(ahead, seen.get(id(stretches[place].cuts), after))
 
 
 def forward_of(stretches: list[PhaseInterval], place: int) -> int:

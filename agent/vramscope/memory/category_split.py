@@ -1,14 +1,16 @@
 """Splits a device's allocated bytes into parameters, gradients, optimizer state, buffers, activations and the rest.
 
-Parameters, gradients, optimizer state and buffers are counted (:mod:`vramscope.memory.tensor_bytes`) in some of the steps
-(:class:`Budget`). Between two counts a step that ends at the same number of allocated bytes has the same split; one that ends
-at another has the same counted bytes as long as optimizers have as many parameters, gradients and states as they had.
+Parameters, gradients, optimizer state and buffers (:mod:`vramscope.memory.tensor_bytes`) and workspaces of cuBLAS
+(:mod:`vramscope.memory.cublas_workspaces`) are counted in some of the steps (:class:`Budget`). Between two counts a step that
+ends at the same number of allocated bytes has the same split; one that ends at another has the same counted bytes as long as
+optimizers have as many parameters, gradients and states as they had, and PyTorch the same table of workspaces.
 
 At the peak the gradients are in between (:mod:`vramscope.memory.gradient_peak`). Activations are then what was allocated
 since the forward began and is not a gradient (temporaries of the running operation included). In the optimizer's step, and
 between backward and it, activations are gone: what was allocated since that phase began and is no state are temporaries, of
-``foreach`` or of clipping. *Other* is what was there before and none of the above (the batch, cuBLAS workspaces, outputs
-still held). The six always add up to the allocated bytes they split.
+``foreach`` or of clipping. *Other* is what was there before and none of the above (the batch, outputs still held). The
+categories always add up to the allocated bytes they split. A workspace that is new in the interval of the peak counts as an
+activation in that step, because it may be younger than the peak.
 
 A step that is left alone (steps/clock.py) tells its peak and not the phase that it fell into. Where it is as high as one that
 was split, it has that split; else it follows from the last step whose phases were read (:class:`PeakOrigin`).
@@ -26,7 +28,9 @@ from vramscope.memory.category_arithmetic import (
     behind_backward,
     forward_of,
     split_with_rest,
+    workspaces_at,
 )
+from vramscope.memory.cublas_workspaces import CublasWorkspaces
 from vramscope.memory.gradient_peak import BackwardPeaks
 from vramscope.memory.peak_counters import Interval
 from vramscope.memory.tensor_bytes import Counts, OwnedBytes, count, counts_of, parameters_of
@@ -75,6 +79,18 @@ class Budget:
         self._free_at_ns = self._now() + int(nanoseconds / self._fraction)
 
 
+class ReadStep(NamedTuple):
+    """A step whose phases were read, on one device."""
+
+    position: int
+    """Position of the device in the counters."""
+    stretches: list[PhaseInterval]
+    held: OwnedBytes
+    """Counted bytes at its end."""
+    other_before: int
+    """Uncounted bytes before it."""
+
+
 class LastSplit(NamedTuple):
     """A step and its breakdown. A later step through the same bytes has the same breakdown."""
 
@@ -115,9 +131,13 @@ class Categories:
         self._last: dict[int, tuple[int, OwnedBytes]] = {}
         self._ended: dict[int, tuple[int, CategoryBytes]] = {}
         """Allocated bytes at the last step's end, and their breakdown, by device."""
-        self._read: dict[int, tuple[int, list[PhaseInterval], OwnedBytes, int]] = {}
-        """Last step whose phases were read: position of the device, intervals, counted bytes, and uncounted bytes before
-        the step."""
+        self._read: dict[int, ReadStep] = {}
+        """Last step whose phases were read, by device."""
+        self._workspaces = CublasWorkspaces()
+        self._workspaces_before: dict[int, int] = {}
+        """Workspaces at the end of the step before, by device."""
+        self._workspaces_seen: dict[int, dict[int, int]] = {}
+        """Workspaces when intervals of a sampled step ended, by device and by the identity of the interval's counters."""
         self._evaluated = False
         self._by_height: dict[int, dict[int, CategoryBytes]] = {}
         """Breakdowns of steps whose phases were read, by peak; the newest HEIGHTS ones for the current counts."""
@@ -137,6 +157,8 @@ class Categories:
         start = self._now()
         if self._backward.following:
             self._backward.stop(devices, cuts)
+        for device in devices:
+            self._workspaces_seen.setdefault(device, {})[id(cuts)] = self._workspaces.bytes_on(device)
         if phase == FORWARD:
             for device in devices:
                 held = self._count(device)
@@ -183,6 +205,7 @@ class Categories:
                 continue
             at_end = at_end_split(held, allocated)
             at_peak = self._peak_split(device, position, stretches, held) if devices else CategoryBytes()
+            self._workspaces_before[device] = held.workspaces
             self._ended[device] = (allocated, at_end)
             splits.append((at_end, at_peak))
         if counts:
@@ -194,7 +217,8 @@ class Categories:
         self._step += 1
         self._spent_ns, self._began, self._sampling, self._evaluated = 0, False, False, False
         self._before_forward.clear()
-        if devices and not counts and not any(UNKNOWN in split for pair in splits for split in pair):
+        self._workspaces_seen.clear()
+        if devices and not counts and all(split.is_complete for pair in splits for split in pair):
             self._last_splits[read] = LastSplit(marks, splits, self._ended)
         return splits
 
@@ -214,7 +238,7 @@ class Categories:
             now = counts_of(self._optimizers)
             if now != then and now.gradients == 0:
                 now, held = now._replace(gradients=then.gradients), held._replace(gradients=0)
-            if now != then or not now.parameters:
+            if now != then or not now.parameters or self._workspaces.has_changed():
                 return None
         self._last[device] = (allocated, held)
         return held
@@ -231,24 +255,30 @@ class Categories:
         by_height = self._by_height.setdefault(device, {})
         ended = self._ended.get(device)
         if len(stretches) > 1:
-            self._read[device] = (position, stretches, held, UNKNOWN if ended is None else ended[1].other)
+            self._read[device] = ReadStep(position, stretches, held, UNKNOWN if ended is None else ended[1].other)
             if self._sampling and self._backward is not None:
                 self._backward.note(device, allocated_before_forward(stretches, position))
+        at_peak = held._replace(workspaces=self._workspaces_at(place, device, stretches, held))
         if ended is not None and ended[0] == peak:  # from its begin on it only fell
             split = ended[1]
         elif len(stretches) == 1:
             return by_height.get(peak) or self._split_alone(device, held, stretches[0].cuts[position])
         elif place in behind_backward(stretches):
-            split = self._split_behind(device, position, stretches, place, held)
+            split = self._split_behind(device, position, stretches, place, at_peak)
         else:
-            split = self._split_ahead(device, position, stretches, place, held)
-        if UNKNOWN in split:
+            split = self._split_ahead(device, position, stretches, place, at_peak)
+        if not split.is_complete:
             return by_height.get(peak, split)
         by_height.pop(peak, None)
         by_height[peak] = split
         if len(by_height) > HEIGHTS:
             del by_height[next(iter(by_height))]
         return split
+
+    def _workspaces_at(self, place: int, device: int, stretches: list[PhaseInterval], held: OwnedBytes) -> int:
+        seen = self._workspaces_seen.get(device, {})
+        before = self._workspaces_before.get(device, 0)
+        return workspaces_at(place, stretches, seen, before, held.workspaces) if seen else held.workspaces
 
     def _split_alone(self, device: int, held: OwnedBytes, cut: Interval) -> CategoryBytes:
         """Breakdown at the peak of a control step, after the last step whose phases were read."""
@@ -324,7 +354,10 @@ class Categories:
         gradients = self._gradients_in(stretches[place].phase, forward_of(stretches, place), device, allocated, peak)
         if gradients is None:
             return split_with_rest(held, UNKNOWN, UNKNOWN, peak)
-        others = allocated - held.lasting - at_forward
+        begun_with = held if before is None else held._replace(workspaces=before.workspaces)
+        if UNKNOWN in (held.workspaces, begun_with.workspaces):
+            held = begun_with = held._replace(workspaces=UNKNOWN)
+        others = allocated - begun_with.lasting - at_forward
         activations = peak - held.lasting - gradients - others
         return split_with_rest(held, gradients, activations if others >= 0 and activations >= 0 else UNKNOWN, peak)
 
@@ -340,4 +373,5 @@ class Categories:
         return before[forward] if phase in (FORWARD, OTHER) and forward < len(before) else None
 
     def _count(self, device: int) -> OwnedBytes:
-        return count(self._optimizers, self._roots, device)
+        held = count(self._optimizers, self._roots, device)
+        return held if device == CPU else held._replace(workspaces=self._workspaces.bytes_on(device))

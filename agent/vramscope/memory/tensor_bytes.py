@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramscope.memory import deepspeed_zero, lomo_state
 from vramscope.memory.peak_counters import block_bytes
-from vramscope.protocol.series import CPU
+from vramscope.protocol.series import CPU, UNKNOWN
 
 if TYPE_CHECKING:
     import torch
@@ -24,11 +24,13 @@ class OwnedBytes(NamedTuple):
     gradients: int
     optimizer: int
     buffers: int
+    workspaces: int = UNKNOWN
+    """Workspaces of cuBLAS (:mod:`vramscope.memory.cublas_workspaces`)."""
 
     @property
     def lasting(self) -> int:
-        """All but gradients: what a step leaves as it is."""
-        return self.parameters + self.optimizer + self.buffers
+        """All known bytes but gradients: what a step leaves as it is."""
+        return self.parameters + self.optimizer + self.buffers + max(0, self.workspaces)
 
 
 class Counts(NamedTuple):

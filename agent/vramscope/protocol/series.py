@@ -31,7 +31,9 @@ def phase_name(code: int) -> str:
     return PHASES[code] if code < len(PHASES) else f"phase {code}"
 
 
-CATEGORIES: Final = ("parameters", "gradients", "optimizer", "buffers", "activations", "other")
+CATEGORIES: Final = ("parameters", "gradients", "optimizer", "buffers", "activations", "workspaces", "other")
+WITHIN_OTHER: Final = ("workspaces",)
+"""Categories that are part of other where they are unknown."""
 
 LEAK_KINDS: Final = (
     "growing",  # graphs of earlier steps are retained, more with every step

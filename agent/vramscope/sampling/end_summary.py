@@ -13,7 +13,11 @@ from vramscope.protocol import messages, series
 from vramscope.protocol.leak_notes import is_leak, is_note, is_on_host
 from vramscope.sampling.highest_step import HighestStep
 
-WORDS: Final = {"optimizer": "optimizer state", "activations": "activations and temporaries"}
+WORDS: Final = {
+    "optimizer": "optimizer state",
+    "activations": "activations and temporaries",
+    "workspaces": "cuBLAS workspaces",
+}
 """Categories in other words than their own."""
 NO_LEAK: Final = "No leak found at the last scan (step {step:,})."
 MIN_SHARE: Final = 0.05

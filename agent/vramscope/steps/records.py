@@ -62,7 +62,13 @@ class CategoryBytes(NamedTuple):
     optimizer: int = series.UNKNOWN
     buffers: int = series.UNKNOWN
     activations: int = series.UNKNOWN
+    workspaces: int = series.UNKNOWN
     other: int = series.UNKNOWN
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether each byte has a known category. Unknown workspaces are part of other."""
+        return series.UNKNOWN not in self[:5] and self.other != series.UNKNOWN
 
 
 class AfterStep(NamedTuple):

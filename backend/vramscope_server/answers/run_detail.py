@@ -56,6 +56,8 @@ class CategoryMemory(TypedDict):
     """Bytes of buffers."""
     activations: int | None
     """Bytes of activations."""
+    workspaces: int | None
+    """Bytes of cuBLAS workspaces. Where it is null, they are part of `other`."""
     other: int | None
     """Bytes of everything else."""
 

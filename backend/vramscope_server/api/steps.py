@@ -75,6 +75,7 @@ def _by_category(row: dict[str, int | None], moment: Literal["peak", "end"]) -> 
         "optimizer": row[f"{moment}_optimizer_bytes"],
         "buffers": row[f"{moment}_buffers_bytes"],
         "activations": row[f"{moment}_activations_bytes"],
+        "workspaces": row[f"{moment}_workspaces_bytes"],
         "other": row[f"{moment}_other_bytes"],
     }
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vramscope.protocol import series
 from vramscope_server.analysis.advice.recorded_peak import contains_peak
 from vramscope_server.analysis.number_format import UNKNOWN, amount, count, duration, percent
 from vramscope_server.answers.anatomy import AnatomyAnswer
@@ -21,7 +22,11 @@ from vramscope_server.cli.client import Failure, address, ask, path_of, print_js
 from vramscope_server.cli.format import STATE_STYLE, ago, cost, has_no_device, plain
 from vramscope_server.cli.tables import console, put
 
-CATEGORY_NAMES: Final = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
+CATEGORY_NAMES: Final = {
+    "optimizer": "optimizer state",
+    "activations": "activations, temporaries",
+    "workspaces": "cuBLAS workspaces",
+}
 """Names as on the pages. Activations and temporaries are one sum; a recorded step separates them."""
 _PARTS: Final[Mapping[Literal["unusable_bytes", "usable_bytes", "rounding_bytes", "requested_bytes"], str]] = {
     "unusable_bytes": "unusable",
@@ -79,7 +84,7 @@ def print_summary(
 
     split              highest step with a known breakdown, if the peak has none
     advice             sentences on how to lower the peak
-    workspaces_bytes   cuBLAS workspaces in a recording; counters see them as "other"
+    workspaces_bytes   cuBLAS workspaces in a recording, for runs in which they are part of "other"
     leaks              answer of ``GET /runs/RUN/leaks``
     change             answer of ``GET /runs/RUN/next-change``
     """
@@ -340,10 +345,11 @@ def _composition(parts: Mapping[str, int | None], peak_bytes: int | None, width:
         if value is not None:
             bar = Text("█" * round(value / total * longest), style="cyan")
             table.add_row(CATEGORY_NAMES.get(name, name), amount(value), percent(value / total), bar)
-            if name == "other" and 0 < workspaces_bytes <= value:
+            if name == "other" and parts.get("workspaces") is None and 0 < workspaces_bytes <= value:
                 share = percent(workspaces_bytes / total)
                 table.add_row("  including cuBLAS workspaces", amount(workspaces_bytes), share, "", style="dim")
-    unknown = [CATEGORY_NAMES.get(name, name) for name, value in parts.items() if value is None]
+    within = series.WITHIN_OTHER if parts.get("other") is not None else ()
+    unknown = [CATEGORY_NAMES.get(name, name) for name, value in parts.items() if value is None and name not in within]
     if unknown:
         table.add_row(", ".join(unknown), amount(total - known), percent((total - known) / total), "together")
     return table

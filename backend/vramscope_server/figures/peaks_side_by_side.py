@@ -13,7 +13,7 @@ from vramscope_server.figures.drawing import Drawing, byte_unit, known
 TOTAL = "peak_allocated_bytes"
 PARTS = [f"peak_{category}_bytes" for category in CATEGORIES]
 AT_PEAK = (TOTAL, PARTS)
-STACK = ("parameters", "buffers", "optimizer", "gradients", "activations", "other")
+STACK = ("parameters", "buffers", "workspaces", "optimizer", "gradients", "activations", "other")
 """Categories from what stays to what comes and goes, so that the steady ones lie at the bottom."""
 LABELS = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
 NEEDS = {"steps": [TOTAL, "peak_reserved_bytes", *PARTS]}

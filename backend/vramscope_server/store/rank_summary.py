@@ -217,9 +217,9 @@ class RankSummary(msgspec.Struct):
                 self.peak_phase = _phase(columns.get("peak_phase"), at)
             categories = {name: _known(columns.get(f"peak_{name}_bytes"), at) for name in series.CATEGORIES}
             known = [value for value in categories.values() if value is not None]
-            if known and (self.peak_categories is None or None in self.peak_categories.values()):
+            if known and not _is_complete(self.peak_categories):
                 self.peak_categories = categories
-            if self.peak_phase is not None and len(known) == len(categories):
+            if self.peak_phase is not None and _is_complete(categories):
                 return
 
     def _add_samples(self, columns: Mapping[str, IntArray]) -> None:
@@ -278,6 +278,13 @@ class RankSummary(msgspec.Struct):
 def _phase(codes: IntArray | None, at: int) -> str | None:
     code = _known(codes, at)
     return None if code is None else series.phase_name(code)
+
+
+def _is_complete(categories: Mapping[str, int | None] | None) -> bool:
+    """Whether each byte has a known category."""
+    return categories is not None and all(
+        categories.get(name) is not None for name in series.CATEGORIES if name not in series.WITHIN_OTHER
+    )
 
 
 def _nearest_to_peak(reserved: IntArray, allocated: IntArray) -> int:

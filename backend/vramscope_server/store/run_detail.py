@@ -12,6 +12,7 @@ from vramscope.protocol import messages
 from vramscope_server.answers.run_detail import (
     AgentOverhead,
     AttachedDevice,
+    CategoryMemory,
     Fragmentation,
     Loss,
     RankRow,
@@ -80,7 +81,7 @@ def run_in_full(connection: Connection, run: StoredRun) -> RunInFull:
         else [event for event in happened if event["kind"] == "out_of_memory"],
         "sparkline": row["sparkline"],
         "peak_phase": run.peak_phase,
-        "peak_categories": run.peak_categories,
+        "peak_categories": _every_category(run.peak_categories),
         "fragmentation": _fragmentation(connection, run),
         "leak_count": run.leaks,
         "out_of_memory_count": run.out_of_memory,
@@ -254,3 +255,18 @@ def _device(device: dict[str, Any]) -> AttachedDevice:
         total_bytes=device.get("total_bytes"),
         emulated=is_emulated(device),
     )
+
+
+def _every_category(stored: CategoryMemory | None) -> CategoryMemory | None:
+    """Return the categories of today. Runs of an earlier agent have fewer."""
+    if stored is None:
+        return None
+    return {
+        "parameters": stored["parameters"],
+        "gradients": stored["gradients"],
+        "optimizer": stored["optimizer"],
+        "buffers": stored["buffers"],
+        "activations": stored["activations"],
+        "workspaces": stored.get("workspaces"),
+        "other": stored["other"],
+    }

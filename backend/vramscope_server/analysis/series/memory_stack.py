@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from vramscope.protocol.series import CATEGORIES
+from vramscope.protocol.series import CATEGORIES, WITHIN_OTHER
 from vramscope_server.analysis.array_types import FloatArray, IntArray
 from vramscope_server.analysis.series.downsample import BoolArray, divide
 
@@ -70,6 +70,7 @@ class StackPart(NamedTuple):
 PARTS: Final = (
     StackPart("parameters", "parameters", "allocated", "open", "weights of the modules that train"),
     StackPart("buffers", "buffers", "allocated", "open", "module buffers, such as running means"),
+    StackPart("workspaces", "workspaces", "allocated", "open", "scratch memory of cuBLAS, which PyTorch keeps"),
     StackPart("optimizer", "optimizer state", "allocated", "open", "tensors that an optimizer keeps per parameter"),
     StackPart("gradients", "gradients", "allocated", "open", "the .grad tensors of the parameters"),
     StackPart(
@@ -277,7 +278,8 @@ def peak_row(rows: StackRows) -> int | None:
 
 def detailed_row(rows: StackRows, at: int) -> int | None:
     """Return the position of the row with a breakdown that is nearest to row ``at`` in steps; None if there is none."""
-    known = np.flatnonzero(np.isfinite(np.array([rows.breakdown[name] for name in CATEGORIES])).all(axis=0))
+    needed = [rows.breakdown[name] for name in CATEGORIES if name not in WITHIN_OTHER]
+    known = np.flatnonzero(np.isfinite(np.array(needed)).all(axis=0))
     return int(known[np.argmin(np.abs(rows.step[known] - rows.step[at]))]) if known.size else None
 
 
