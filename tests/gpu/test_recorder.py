@@ -388,6 +388,40 @@ def test_gradients_of_new_parameters_have_owners(
     assert "gradient of parameter 0 of group 3 of SGD" not in recorded.owner_names, "it has none"
 
 
+def test_workspaces_are_known_by_address_and_tensors_of_their_size_are_none(training) -> None:
+    """A tensor from before the recording and one of each step are as large as a workspace, and stay."""
+    import numpy as np
+    import torch
+
+    from vramscope.memory.cublas_workspaces import CublasWorkspaces
+    from vramscope_server.analysis.ownership.allocation_owners import name_of, ownership_of
+    from vramscope_server.analysis.ownership.categories import CATEGORIES, categories_of
+    from vramscope_server.analysis.trace.from_window import from_window
+
+    run = training()
+    run.step()
+    workspaces, kept = CublasWorkspaces(), []
+    truth = workspaces.addresses()
+    assert truth is not None
+    (size,) = {
+        block["size"]
+        for segment in torch.cuda.memory_snapshot()
+        for block in segment["blocks"]
+        if block.get("address") in truth
+    }
+    kept.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+    run.recorder.begin()
+    for _ in range(3):
+        run.step(within=lambda: kept.append(torch.empty(size, dtype=torch.uint8, device="cuda")))
+    (recorded,) = run.end()
+    assert workspaces.addresses() == truth, "no new stream or thread"
+    trace = from_window(recorded)
+    found = np.array(CATEGORIES)[categories_of(trace)] == "workspaces"
+    assert set(trace.lives.address[found]) == truth and np.count_nonzero(found) == len(truth)
+    assert {name_of(trace, ownership_of(trace), row) for row in np.flatnonzero(found)} == {"cuBLAS workspace"}
+    assert np.count_nonzero(trace.lives.requested_bytes == size) >= len(truth) + 3
+
+
 def test_compiling_within_a_window_works(training) -> None:
     """Its graph has no break, because nothing of the agent is in it."""
     import torch

@@ -182,6 +182,8 @@ class Rank:
         # the peak: early in backward, when the activations are whole and an eighth of the gradients is there; with few
         # activations, in the optimizer
         peak = base + np.maximum(activations + 0.12 * gradients, 1.4 * gradients)
+        rest = (peak - base - 0.12 * gradients) * 0.015
+        workspaces = np.minimum(rest, 64.0 * MIB)
         peak_reserved = np.maximum.accumulate(np.maximum(peak * 1.07, self.reserved))
         self.reserved = float(peak_reserved[-1])
         step_columns = {
@@ -212,7 +214,8 @@ class Rank:
                 "peak_optimizer_bytes": optimizer,
                 "peak_buffers_bytes": np.full(steps, float(training.buffers)),
                 "peak_activations_bytes": (peak - base - 0.12 * gradients) * 0.985 + kept,
-                "peak_other_bytes": (peak - base - 0.12 * gradients) * 0.015,
+                "peak_workspaces_bytes": workspaces,
+                "peak_other_bytes": rest - workspaces,
             }
         for phase, share in SHARES:
             step_columns[f"{phase}_ns"] = seconds * share * 1e9

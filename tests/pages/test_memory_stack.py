@@ -29,7 +29,7 @@ def exact(chart: Any) -> dict[str, str]:
 def test_levels_fold_by_keyboard_and_the_choice_stays(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
     chart = drawn(page, "stack")
-    assert {"parameters", "activations", "context"} <= set(chart.evaluate(DRAWN))
+    assert {"parameters", "activations", "workspaces", "context"} <= set(chart.evaluate(DRAWN))
     assert not {"reserved", "requested"} & set(chart.evaluate(DRAWN))
     fold = chart.locator("[data-fold=allocated]")
     fold.focus()
@@ -101,6 +101,8 @@ def test_the_bars_follow_the_chosen_rank(page: Any, server: Any) -> None:
             == page.locator(".level[data-level=allocated] li", has_text="activations").get_attribute("title")
         )
     )
+    workspaces = page.locator(".level[data-level=allocated] li", has_text="workspaces")
+    assert workspaces.get_attribute("title") == exact(chart)["workspaces"] == "67,108,864 bytes"
     assert total.is_visible()
 
 

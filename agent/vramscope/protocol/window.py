@@ -68,7 +68,7 @@ BLOCKS: Final = {
     "state": "position in STATES",
     "stack": "position in Window.stacks",
 }
-OWNER_CATEGORIES: Final = ("parameters", "gradients", "optimizer", "buffers", "input", "copies")
+OWNER_CATEGORIES: Final = ("parameters", "gradients", "optimizer", "buffers", "input", "copies", "workspaces")
 """Categories of owners: codes are positions in this tuple."""
 OWNERS: Final = {
     "event": "number of events before it was seen",

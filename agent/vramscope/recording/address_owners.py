@@ -1,4 +1,5 @@
-"""Owners of addresses at the boundaries of a window's steps: parameters, gradients, optimizer state, buffers, inputs.
+"""Owners of addresses at the boundaries of a window's steps: parameters, gradients, optimizer state, buffers, inputs,
+workspaces.
 
 Between two boundaries the allocator's events describe what happened. This records what the program had a name for at the
 begin of a step, before its optimizer, and at its end. Addresses are stored, never tensors, whole lists at a time: about 1
@@ -21,6 +22,7 @@ from vramscope.memory.pytorch_snapshot import SnapshotSegment
 from vramscope.memory.tensor_bytes import unwrapped
 from vramscope.protocol.window import OWNER_CATEGORIES
 from vramscope.recording.named_tensors import DEPTH, NamedTensors
+from vramscope.recording.workspace_marks import WorkspaceMarks
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +33,7 @@ MAX_OWNED: Final = 100_000
 """Maximum number of addresses of one window: 2.4 MB, and 0.1 s to record them."""
 MAX_INPUTS: Final = 1000
 
-PARAMETERS, GRADIENTS, OPTIMIZER, BUFFERS, INPUT, COPIES = range(len(OWNER_CATEGORIES))
+PARAMETERS, GRADIENTS, OPTIMIZER, BUFFERS, INPUT, COPIES, WORKSPACES = range(len(OWNER_CATEGORIES))
 NO_BUCKETS: Final[Counter[int]] = Counter()
 NO_ID: Final = 0
 """Stands for a parameter's id where there is none, as for an input."""
@@ -94,6 +96,7 @@ class Owners:
         self._lists: dict[Any, list[int]] = {}
         """Positions among the owners by the request for them: mostly the same at each boundary."""
         self._recorded: list[OwnedAddresses] = []
+        self._workspaces = WorkspaceMarks()
         self._count = 0
         self._last_parameters_and_states: list[OwnedAddresses] = []
         """Parameters and states at their last recording."""
@@ -117,6 +120,7 @@ class Owners:
             self._buckets = self._bucket_sizes()
             self._record_all(mark)
             self._record_copies(mark)
+            self._workspaces.read(mark)
 
     @guarded("recording owners")
     def step_ended(self, mark: int) -> None:
@@ -126,6 +130,7 @@ class Owners:
         """
         with self._plainly():
             self._buckets = self._bucket_sizes()
+            self._workspaces.read(mark)
             if self._seeks_copies:  # (a window may begin with the optimizer, before a checkpoint is read)
                 self._seeks_copies = False
                 self._record_copies(mark)
@@ -228,6 +233,7 @@ class Owners:
         layouts  the device's segments at the window's begin and end
         """
         bucket = self._owner(GRADIENTS, ddp_buckets.OWNER, NO_ID) if self._buckets else None
+        workspace = self._owner(WORKSPACES, "cuBLAS workspace", NO_ID)
         owners = list(self._owners)
         columns = {name: array("q") for name in ("event", "address", "category", "name")}
         recorded: set[tuple[int, int]] = set()
@@ -250,6 +256,9 @@ class Owners:
                     columns["address"].append(address)
                     columns["category"].append(GRADIENTS)
                     columns["name"].append(bucket)
+        for event, address in self._workspaces.rows(bounds):  # (no other device has a block at this address)
+            for name, value in zip(columns, (event, address, WORKSPACES, workspace), strict=True):
+                columns[name].append(value)
         return {name: column.tobytes() for name, column in columns.items()}, list(map(self._name, owners))
 
     def _sample(self) -> list[Any]:

@@ -16,8 +16,8 @@ micro-batch, its backward pass), and by whether it outlives this interval:
     other
 
 Allocations by a module's call within backward are recomputed, by any checkpoint. Allocations by PyTorch's optimizers there
-belong to the optimizer. Workspaces are those of cuBLAS: they have the sizes that PyTorch uses, are never freed, and there are no
-more than one per thread and stream.
+belong to the optimizer. Workspaces are those of cuBLAS, by the addresses that the agent read from PyTorch. Where there are none
+of these, workspaces have the sizes that PyTorch uses, are never freed, and there are no more than one per thread and stream.
 A snapshot without phases is read by its stacks (``stack_categories``). Allocations by ``.to()`` or a module's ``__init__`` that
 are never freed count as parameters there, because buffers look the same. All else is unknown.
 """
@@ -98,7 +98,7 @@ def by_phase(trace: Trace) -> Codes:
     again = recomputed(trace, intervals, phase == BACKWARD)
     brief = _are_brief(trace, intervals)
     codes[outlives & brief & np.isin(phase, (FORWARD, EVAL))] = ACTIVATIONS
-    states_known = has_owned_states(trace)
+    states_known = has_owned(trace, "optimizer")
     # LBFGS calls a closure and computes after its backward passes.
     stepping = lives_with(trace, stacks_through(trace, file=OPTIMIZER_FILES)) & (phase == BACKWARD)
     as_data = np.isin(phase, (DATA, OTHER)) | ((phase == BACKWARD) & python & ~again)
@@ -110,7 +110,8 @@ def by_phase(trace: Trace) -> Codes:
     codes[outlives & (phase == STEPPING) & states_known & (intervals.age == 0) & brief] = TEMPORARIES
     codes[again] = ACTIVATIONS
     codes = without_stacks(trace, intervals, codes, python)
-    codes[workspaces(trace, intervals)] = WORKSPACES
+    if not has_owned(trace, "workspaces"):
+        codes[workspaces(trace, intervals)] = WORKSPACES
     return codes
 
 
@@ -129,9 +130,9 @@ def _are_brief(trace: Trace, intervals: PhaseIntervals) -> Flags:
     return brief
 
 
-def has_owned_states(trace: Trace) -> bool:
-    """Whether the agent recorded optimizer state. Then all other allocations are no optimizer state."""
-    return bool(trace.owners and np.any(trace.owners["category"] == OWNER_CATEGORIES.index("optimizer")))
+def has_owned(trace: Trace, category: str) -> bool:
+    """Whether the agent recorded owners of this category. Then no other allocation belongs to it."""
+    return bool(trace.owners and np.any(trace.owners["category"] == OWNER_CATEGORIES.index(category)))
 
 
 def workspaces(trace: Trace, intervals: PhaseIntervals) -> Flags:
