@@ -6,10 +6,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from vramscope.guard import guarded
-from vramscope.process import terminal
-from vramscope.session import Session
-from vramscope.settings import Settings
+from vramscope.process.gc_pause import collect_young, collector_paused
+
+with collector_paused():  # the many objects of the modules would cause a collection of the whole process, of 0.1 s
+    from vramscope.guard import guarded
+    from vramscope.process import terminal
+    from vramscope.session import Session
+    from vramscope.settings import Settings
 
 __all__ = ["Session", "attach", "detach"]
 
@@ -111,7 +114,7 @@ def _start(
     """Start a new session. ``before`` is the session that ended for it."""
     global _live
     session = Session()
-    with guarded("attach"):
+    with guarded("attach"), collector_paused():
         try:
             settings, unsendable = Settings.for_training(**given)
         except ValueError as wrong:
@@ -129,4 +132,6 @@ def _start(
                 unsendable,
                 f"{unsendable}. Your training is watched: what is seen stays in {settings.spool_dir}; {later}.",
             )
+    with guarded("attach"):
+        collect_young()
     return session

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vramscope.dry_run import process as dry_run
+from vramscope.dry_run.current import current_part
 from vramscope.guard import guarded
 from vramscope.integrations.extensions import extend
 from vramscope.integrations.target import Target
@@ -134,7 +134,7 @@ class SessionParts:
             self._hooks.loss = loss
             self._clock.subscribe(loss)
             self._loss = loss
-        if (part := dry_run.current()) is not None:
+        if (part := current_part()) is not None:
             self._clock.subscribe(part)
         self._reported = ReportedNumbers(loss, self._ring.put, self._sampler.wall_ns)
         if settings.loss:

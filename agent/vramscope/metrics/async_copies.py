@@ -12,6 +12,8 @@ import ctypes
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
+from vramscope.process import own_tensors
+
 if TYPE_CHECKING:
     import torch
 
@@ -88,6 +90,7 @@ class Copies:
         import torch
 
         self._memory = torch.empty(SLOTS * SLOT_BYTES, dtype=torch.uint8, device="cpu", pin_memory=True)
+        own_tensors.mark(self._memory)
         whole = (ctypes.c_char * (SLOTS * SLOT_BYTES)).from_address(self._memory.data_ptr())
         self._bytes = memoryview(whole).cast("B")
         # Signalling NaNs, little-endian: no arithmetic gives one. (All bits set would not do: that is a GPU's own NaN with its

@@ -34,3 +34,9 @@ def collector_runs() -> bool:
     """Return whether the program lets the collector run. False after ``gc.disable()``, as in trainings that collect every N
     steps."""
     return _paused or gc.isenabled()
+
+
+def collect_young() -> None:
+    """Collect the young objects now, if the collector may run: after many were made, the next collection is a long one."""
+    if gc.isenabled():
+        gc.collect(1)

@@ -13,9 +13,9 @@ from __future__ import annotations
 import __future__
 
 import ast
-import copy
 import functools
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Callable
@@ -187,17 +187,15 @@ def watched_code(function: FunctionType, *, for_wanted: bool = False) -> CodeTyp
         return None
     # (Indented as in its file, so that a traceback marks the same columns.)
     indented = lines[0][:1].isspace()
+    text = "\n" * (first - 1 - indented) + ("if 1:\n" if indented else "") + "".join(lines)
     try:
-        tree = ast.parse(("if 1:\n" if indented else "") + "".join(lines))
+        definition, again = _definition(text), _definition(text)  # (parsing again is faster than a copy)
     except SyntaxError:
         return None
-    ast.increment_lineno(tree, first - 1 - indented)
-    definition = tree.body[0].body[0] if isinstance(tree.body[0], ast.If) else tree.body[0]
-    if not isinstance(definition, ast.FunctionDef) or definition.decorator_list or _mangles(definition):
+    if definition is None or again is None or definition.decorator_list or _mangles(definition, text):
         return None
-    _inject(definition, plain, for_wanted, "torch" in function.__globals__)
+    _inject(definition, again, plain, for_wanted, "torch" in function.__globals__)
     module = ast.Module([_enclosed(definition, plain.co_freevars)], [])
-    ast.fix_missing_locations(module)
     future = plain.co_flags & _FUTURE_FLAGS
     outer = compile(module, plain.co_filename, "exec", flags=future, dont_inherit=True)
     made = _code_named(outer, plain.co_name)
@@ -220,11 +218,22 @@ def _parameters(code: CodeType) -> tuple[Any, ...]:
     return code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_varnames[:count]
 
 
-def _mangles(definition: ast.FunctionDef) -> bool:
+_MANGLED: Final = re.compile(r"\b__(?!\w*__\b)\w+")
+
+
+def _mangles(definition: ast.FunctionDef, text: str) -> bool:
     """Return whether a name in the function means another one within its class."""
+    if not _MANGLED.search(text):
+        return False  # (to visit each node is slow)
     names = {node.id for node in ast.walk(definition) if isinstance(node, ast.Name)}
     names |= {node.attr for node in ast.walk(definition) if isinstance(node, ast.Attribute)}
-    return any(name.startswith("__") and not name.endswith("__") for name in names)
+    return any(_MANGLED.fullmatch(name) for name in names)
+
+
+def _definition(text: str) -> ast.FunctionDef | None:
+    first = ast.parse(text).body[0]
+    definition = first.body[0] if isinstance(first, ast.If) else first
+    return definition if isinstance(definition, ast.FunctionDef) else None
 
 
 def _enclosed(definition: ast.FunctionDef, free: tuple[str, ...]) -> ast.stmt:
@@ -245,11 +254,13 @@ def _code_named(code: CodeType, name: str) -> CodeType | None:
     return None
 
 
-def _inject(definition: ast.FunctionDef, code: CodeType, for_wanted: bool, knows_torch: bool) -> None:
-    """Add the calls to the function's statements; nothing is watched while Dynamo traces them."""
+def _inject(
+    definition: ast.FunctionDef, again: ast.FunctionDef, code: CodeType, for_wanted: bool, knows_torch: bool
+) -> None:
+    """Add the calls to the function's statements; nothing is watched while Dynamo traces them. ``again``: a copy of it."""
     body = definition.body
     doc = body[:1] if ast.get_docstring(definition, clean=False) is not None else []
-    plain = body[len(doc) :] or [ast.Pass()]
+    plain = body[len(doc) :] or [ast.copy_location(ast.Pass(), definition)]
     arguments = definition.args
     named = [one.arg for one in (*arguments.posonlyargs, *arguments.args)]
     passed = [*named, *([f"*{arguments.vararg.arg}"] if arguments.vararg else [])]
@@ -284,7 +295,7 @@ def _inject(definition: ast.FunctionDef, code: CodeType, for_wanted: bool, knows
     template.body = plain
     kept = [name for name in code.co_varnames if name not in code.co_cellvars]
     returns = _Returns(kept)
-    attempt.body = [statement for one in copy.deepcopy(plain) for statement in _listed(returns.visit(one))]
+    attempt.body = returns.replaced(again.body[len(doc) :]) or [ast.copy_location(ast.Pass(), definition)]
     if not isinstance(plain[-1], ast.Return | ast.Raise):
         attempt.body += returns.end(ast.copy_location(ast.Return(None), plain[-1]))
     definition.body = [*doc, template]
@@ -296,11 +307,7 @@ def _knows_dynamo() -> bool:
     return hasattr(getattr(torch, "compiler", None), "is_dynamo_compiling")
 
 
-def _listed(nodes: Any) -> list[ast.stmt]:
-    return nodes if isinstance(nodes, list) else [nodes]
-
-
-class _Returns(ast.NodeTransformer):
+class _Returns:
     """Passes the result of each return of a function to ``after`` first; inner functions are left unchanged.
 
     kept   the function's variables. They are cleared before ``after``, as after the end of a call
@@ -322,17 +329,22 @@ class _Returns(ast.NodeTransformer):
         made[0].value = node.value or made[0].value
         return made
 
-    def visit_Return(self, node: ast.Return) -> list[ast.stmt]:
-        return self.end(node)
+    def replaced(self, statements: list[Any]) -> list[Any]:
+        """Return the statements with those of each return in its place."""
+        found: list[Any] = []
+        for one in statements:
+            if isinstance(one, ast.Return):
+                found += self.end(one)
+                continue
+            if not isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                for name in _BLOCKS.intersection(one._fields):
+                    setattr(one, name, self.replaced(getattr(one, name)))
+            found.append(one)
+        return found
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        return node
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AsyncFunctionDef:
-        return node
-
-    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
-        return node
+_BLOCKS: Final = frozenset(("body", "orelse", "finalbody", "handlers", "cases"))
+"""Fields of statements with statements in them."""
 
 
 def _wrap(owner: Any, name: str, calls: Calls, for_wanted: bool) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import http
+import importlib
 import os
 import random
+import sys
 import time
+import types
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -92,10 +96,11 @@ class ServerConnection:
 
         _ = encodings.idna
         if self._client is None:
-            # (httpx imports rich where it is installed, and rich draws from the global random generator.)
+            # (rich, which httpx's command imports, draws from the global random generator.)
             state = random.getstate()
             try:
-                import httpx  # the rest is imported with the first client
+                with _without_command():
+                    import httpx  # the rest is imported with the first client
 
                 with contextlib.suppress(*_CLIENT_ERRORS, httpx.InvalidURL):  # (the first POST reports it)
                     self._client = self._connect()
@@ -219,6 +224,22 @@ class ServerConnection:
 
 def _certificate_text(fault: Exception) -> str:
     return f" ({str(fault)[:200]})" if "CERTIFICATE" in str(fault) or "SSL" in str(fault) else ""
+
+
+@contextlib.contextmanager
+def _without_command() -> Iterator[None]:
+    """Let httpx be imported without its command: click, rich and pygments take three times as long as httpx itself."""
+    name = "httpx._main"
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = stub = types.ModuleType(name)
+    stub.main = lambda: importlib.import_module(name).main()  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        if sys.modules.get(name) is stub:
+            del sys.modules[name]
 
 
 def _problem(body: bytes) -> dict[str, Any]:
