@@ -319,9 +319,17 @@ class TestPlan:
 
     @staticmethod
     def run(
-        cost_ns: int, reading_ns: int, bare_ns: int, steps: int, *, rise_at: int = 0, scans_ns: int = 0
+        cost_ns: int,
+        reading_ns: int,
+        bare_ns: int,
+        steps: int,
+        *,
+        rise_at: int = 0,
+        scans_ns: int = 0,
+        threads: float = 0,
     ) -> list[tuple[str, int]]:
         plan = StepPlan()
+        plan.threads_take(threads)
         planned, number, kind, count = [], 0, "detailed", 1
         while number < steps:
             number += count
@@ -344,6 +352,16 @@ class TestPlan:
         spent = sum(cost_us if kind == "detailed" else reading_us for kind, _ in planned[100:])
         share = spent / (bare_us * sum(count for _, count in planned[100:]))
         assert 0.005 < share < 0.03
+
+    def test_the_agents_threads_take_their_part_of_the_budget(self, monkeypatch) -> None:
+        """Steps get at least a quarter of it. The budget is 2 %."""
+        monkeypatch.setattr(detail_plan, "ALLOWANCE_NS", 0)
+        shares = []
+        for threads in (0.0, 0.01, 0.5):
+            planned = self.run(200_000, 80_000, 2_000_000, 100_000, threads=threads)[100:]
+            detailed = sum(kind == "detailed" for kind, _ in planned)
+            shares.append(detailed / sum(count for _, count in planned))
+        assert shares[0] > 1.5 * shares[1] > 2 * shares[2] > 0
 
     def test_long_steps_stay_detailed(self) -> None:
         planned = self.run(120_000, 35_000, 30_000_000, 20_000)

@@ -115,6 +115,8 @@ class Sampler:
         return self._own_cpu_seconds + self._others_cpu_seconds()
 
     _own_cpu_seconds = 0.0
+    _taken_before = 0.0
+    """Both at the last message on what watching costs."""
 
     # -- the thread ---------------------------------------------------------------------------------------------------
 
@@ -142,9 +144,12 @@ class Sampler:
             self._ring.put(self._sample(series.CPU, None, NOT_KNOWN))
         self._carry_steps()
         self.at_ticks()
-        if time.monotonic() >= self._overhead_from:
-            self._overhead_from = time.monotonic() + OVERHEAD_EVERY_S
-            self._ring.put(self._overhead.message(self.cpu_seconds(), self._dropped_samples()))
+        now = time.monotonic()
+        if now >= self._overhead_from:
+            taken = self.cpu_seconds()
+            self._clock.threads_take((taken - self._taken_before) / (now - self._overhead_from + OVERHEAD_EVERY_S))
+            self._overhead_from, self._taken_before = now + OVERHEAD_EVERY_S, taken
+            self._ring.put(self._overhead.message(taken, self._dropped_samples()))
 
     def _sample(self, device: int, counter: PeakCounter | None, reading: DeviceReading) -> messages.Block:
         clock = self._clock

@@ -116,6 +116,11 @@ class StepClock(StepPublisher):
         if all(counter.device != known.device for known in self.counters):
             self.counters, self._devices = [*self.counters, counter], (*self._devices, counter.device)
 
+    def threads_take(self, share: float) -> None:
+        """Note the share of the time that the agent's own threads take. It belongs to the budget."""
+        if self._plan is not None:
+            self._plan.threads_take(share)
+
     # -- on the training thread ------------------------------------------------------------------------------------
 
     def enter(self, phase: int) -> None:

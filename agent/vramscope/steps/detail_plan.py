@@ -32,7 +32,7 @@ MOST_PLAIN_STEPS: Final = 1024
 PLAIN_HOOKS_NS: Final = 8_000
 """Time that the hooks of a plain step take between the kernels of a training, where the caches are cold (measured: 7 to 15 µs)."""
 LEAST_SHARE: Final = 0.25
-"""Share of the budget that readings and detailed steps get, however short the steps are."""
+"""Share of the budget that readings and detailed steps get, however short the steps are and whatever else takes of it."""
 SHARE_OF_READINGS: Final = 0.5
 """Share of the budget for the readings of plain steps. The rest is for detailed steps."""
 FEWEST_TO_COMPARE: Final = 9
@@ -84,7 +84,7 @@ class StepPlan:
 
     def __init__(self, random: Random | None = None, budget: float = BUDGET) -> None:
         self._random = random or Random(0x5EED)
-        self._budget = budget
+        self._budget = self._whole_budget = budget
         self._control_from = self._control_until = WARM_UP_STEPS
         self._control_groups = 0
         self._detailed_until = WARM_UP_STEPS
@@ -128,6 +128,10 @@ class StepPlan:
     def details_needed(self, number: int) -> None:
         """The steps after this one are detailed, and no plain ones."""
         self._detailed_until, self._plain_left = number + STEPS_AFTER_REFUSAL, 0
+
+    def threads_take(self, share: float) -> None:
+        """Note the share of the time that the agent's own threads take. Watching the steps may take the rest of the budget."""
+        self._budget = max(self._whole_budget - share, LEAST_SHARE * self._whole_budget)
 
     def interrupted(self) -> None:
         """The training does something else than steps: the next one is a detailed one."""
