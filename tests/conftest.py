@@ -60,7 +60,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 FAST_LEAVES_OUT = ("browser", "frameworks", "gpu", "postgres", "realgpu", "slow")
 """Markers of tests that ``--fast`` leaves out."""
 FAST_LEAVES_OUT_FOLDERS = (
-    "anatomy", "emulated_gpu", "golden", "journey", "leaks", "outside", "pages", "techniques", "unchanged",
+    "anatomy", "attack", "emulated_gpu", "golden", "journey", "leaks", "outside", "pages", "techniques", "unchanged",
 )  # fmt: skip
 """Folders whose tests train, start a server or drive a browser for each case."""
 FAST_LEAVES_OUT_FILES = frozenset(
@@ -140,8 +140,18 @@ def is_fast(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Select the tier and the sample. Tests for a GPU run on the emulated one and on a real card; ``realgpu`` on a real card."""
-    kept = [item for item in items if is_in_sample(item) and (is_fast(item) or not config.getoption("fast"))]
+    """Select the tier and the sample; slow tests only where ``-m`` names them.
+
+    Tests for a GPU run on the emulated one and on a real card; ``realgpu`` on a real card.
+    """
+    with_slow = "slow" in config.getoption("markexpr")
+    kept = [
+        item
+        for item in items
+        if is_in_sample(item)
+        and (is_fast(item) or not config.getoption("fast"))
+        and (with_slow or not item.get_closest_marker("slow"))
+    ]
     if len(kept) < len(items):
         chosen = set(kept)
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])

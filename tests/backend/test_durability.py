@@ -30,54 +30,6 @@ def post(http: httpx.Client, body: bytes) -> httpx.Response:
     return http.post("/batches", content=body, headers={"Content-Type": messages.CONTENT_TYPE})
 
 
-def test_after_sigkill_in_the_middle_of_ingest_every_acknowledged_batch_is_there(tmp_path: Path) -> None:
-    server = ServerProcess(tmp_path)
-    agents = [Agent() for _ in range(4)]
-    acknowledged: dict[str, int] = {}
-    at_work = threading.Barrier(5)
-
-    def send(agent: Agent) -> None:
-        with httpx.Client(base_url=f"{server.url}/api/v1", trust_env=False) as http:
-            for number in range(100_000):
-                try:
-                    answer = post(http, agent.body(agent.samples(16, at=number, step=number + 1)))
-                except httpx.TransportError:
-                    return
-                assert answer.status_code == 200
-                acknowledged[agent.run] = messages.decode_ack(answer.content).accepted
-                if number == 20:
-                    at_work.wait(PATIENCE_SECONDS)
-
-    threads = [threading.Thread(target=send, args=(agent,)) for agent in agents]
-    for thread in threads:
-        thread.start()
-    at_work.wait(PATIENCE_SECONDS)
-    time.sleep(0.3)
-    server.end(signal.SIGKILL)
-    for thread in threads:
-        thread.join(PATIENCE_SECONDS)
-    again = ServerProcess(tmp_path)
-    try:
-        with httpx.Client(base_url=f"{again.url}/api/v1", trust_env=False) as http:
-            for agent in agents:
-                response = http.get(
-                    f"/runs/{agent.run}/series", params={"names": "step", "points": 4000, "x": "step"}
-                ).json()
-                kept = int(response["series"]["step"].get("max", response["series"]["step"].get("value"))[-1])
-                assert kept >= acknowledged[agent.run] > 20
-                assert response["rows"] == kept * 16, "no batch in half, none twice"
-                # What was sent but not acknowledged is sent again, and then it is there once.
-                for sequence in range(acknowledged[agent.run] + 1, agent.sequence + 1):
-                    answer = post(
-                        http, agent.body(agent.samples(16, at=sequence - 1, step=sequence), sequence=sequence)
-                    )
-                    assert messages.decode_ack(answer.content).accepted >= sequence
-                rows = http.get(f"/runs/{agent.run}/series", params={"names": "step"}).json()["rows"]
-                assert rows == agent.sequence * 16
-    finally:
-        assert again.end() == 0
-
-
 def test_a_full_disk_stops_the_taking_not_the_showing_and_loses_nothing(
     start_server: Callable[..., RunningServer],
 ) -> None:

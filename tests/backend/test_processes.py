@@ -6,7 +6,6 @@ import contextlib
 import os
 import pickle
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ import psutil
 import pytest
 import sqlalchemy as sa
 from message_receiver import receiving
-from running import PATIENCE_SECONDS, RunningServer, ServerProcess
+from running import RunningServer, ServerProcess
 from server_group import Member, until
 from snapshot_maker import snapshot_of, two_sizes
 from wire_maker import Agent, new_id
@@ -90,50 +89,6 @@ def test_a_batch_that_two_processes_receive_at_once_is_stored_once(start: Start)
             assert {messages.decode_ack(answer.content).accepted for answer in answers} == {number + 1}
     for member in members:
         assert [member.rows(agent) for agent in agents] == [45] * 4
-
-
-def test_a_process_that_is_killed_during_ingestion_loses_and_doubles_nothing(start: Start) -> None:
-    members = start()
-    run = new_id()
-    agents = [Agent(run, rank=rank, world_size=4) for rank in range(4)]
-    at_work, stop = threading.Barrier(5), threading.Event()
-
-    def send(agent: Agent) -> None:
-        number, turn = 0, agent.rank
-        while not stop.is_set() or number < 40:
-            body = agent.body(agent.samples(8, at=number))
-            while True:
-                turn += 1  # to the other process: a retry, too
-                try:
-                    answer = httpx.post(
-                        f"{members[turn % 2].process.url}/api/v1/batches",
-                        content=body,
-                        headers={"Content-Type": messages.CONTENT_TYPE},
-                        trust_env=False,
-                        timeout=60,
-                    )
-                except httpx.TransportError:
-                    continue
-                if answer.status_code == 200:
-                    break
-                assert answer.status_code == 503, answer.text
-            number += 1
-            assert messages.decode_ack(answer.content).accepted == number
-            if number == 10:
-                at_work.wait(PATIENCE_SECONDS)
-
-    with ThreadPoolExecutor(4) as pool:
-        sent = [pool.submit(send, agent) for agent in agents]
-        at_work.wait(PATIENCE_SECONDS)
-        time.sleep(0.3)
-        members[0].kill()
-        time.sleep(1.0)
-        stop.set()
-        for one in sent:
-            one.result(PATIENCE_SECONDS)
-    left = members[1]
-    assert [left.rows(agent) for agent in agents] == [agent.sequence * 8 for agent in agents]
-    assert left.get(f"/runs/{run}")["state"] == "running"
 
 
 def test_a_conversion_is_taken_over_when_its_process_is_killed(start: Start) -> None:

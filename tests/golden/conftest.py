@@ -18,13 +18,3 @@ from answers import Answers, shared
 def answers() -> Iterator[Answers]:
     yield shared()
     shared().close()
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Slow tests run only where ``-m`` asks for them."""
-    if "slow" in config.getoption("markexpr"):
-        return
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    if slow:
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in slow]
