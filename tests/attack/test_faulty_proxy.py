@@ -31,7 +31,7 @@ FAULTS = (
 TELLING = (204, 304, 407, 410, 413, 429)
 """Statuses that are tried each time: those that agents or proxies treat in a way of their own."""
 ALL = range(200, 600)
-LONG = [pytest.mark.slow, pytest.mark.timeout(1800)]
+LONG = [pytest.mark.slow, pytest.mark.timeout(3600)]
 MOST_GROWTH_KIB = 60_000
 
 

@@ -20,7 +20,7 @@ from running import ServerProcess
 from server_group import until
 
 ON_POSTGRESQL = [pytest.mark.postgres, pytest.mark.xdist_group("postgres")]
-LONG = [pytest.mark.slow, pytest.mark.timeout(1800)]
+LONG = [pytest.mark.slow, pytest.mark.timeout(3600)]
 LONGEST_WAIT_SECONDS = 0.6
 """A kill comes within this time after batches are acknowledged again."""
 
@@ -67,7 +67,7 @@ def pause(choice: random.Random) -> None:
     time.sleep(choice.uniform(0, LONGEST_WAIT_SECONDS))
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(60, marks=LONG)])
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=LONG)])
 def test_kills_of_a_server_with_sqlite(tmp_path: Path, choice: random.Random, kills: int) -> None:
     server = Killed(tmp_path)
     with loaded([server]) as load:
@@ -80,7 +80,7 @@ def test_kills_of_a_server_with_sqlite(tmp_path: Path, choice: random.Random, ki
 
 
 @pytest.mark.parametrize(
-    "kills", [pytest.param(1, marks=ON_POSTGRESQL), pytest.param(50, marks=[*LONG, *ON_POSTGRESQL])]
+    "kills", [pytest.param(1, marks=ON_POSTGRESQL), pytest.param(12, marks=[*LONG, *ON_POSTGRESQL])]
 )
 @pytest.mark.parametrize("database_kind", ["postgresql"])
 def test_kills_of_one_of_two_servers_with_postgresql(
@@ -100,7 +100,7 @@ def test_kills_of_one_of_two_servers_with_postgresql(
 
 @pytest.mark.parametrize(
     ("kills", "workers"),
-    [pytest.param(1, 2, marks=ON_POSTGRESQL), pytest.param(60, 4, marks=[*LONG, *ON_POSTGRESQL])],
+    [pytest.param(1, 2, marks=ON_POSTGRESQL), pytest.param(12, 4, marks=[*LONG, *ON_POSTGRESQL])],
 )
 @pytest.mark.parametrize("database_kind", ["postgresql"])
 def test_kills_of_workers(tmp_path: Path, database_url: str, choice: random.Random, kills: int, workers: int) -> None:
@@ -121,7 +121,7 @@ def test_kills_of_workers(tmp_path: Path, database_url: str, choice: random.Rand
 
 
 @pytest.mark.parametrize(
-    "crashes", [pytest.param(2, marks=ON_POSTGRESQL), pytest.param(40, marks=[*LONG, *ON_POSTGRESQL])]
+    "crashes", [pytest.param(2, marks=ON_POSTGRESQL), pytest.param(20, marks=[*LONG, *ON_POSTGRESQL])]
 )
 @pytest.mark.parametrize("database_kind", ["postgresql"])
 def test_crashes_of_postgresql(tmp_path: Path, database_url: str, choice: random.Random, crashes: int) -> None:

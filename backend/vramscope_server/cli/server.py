@@ -20,7 +20,7 @@ from vramscope_server import numba_warmup
 from vramscope_server.app import create_app
 from vramscope_server.cli import server_workers
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
-from vramscope_server.http_limits import BoundedHeads
+from vramscope_server.http_limits import BoundedConnection
 from vramscope_server.notifications import TargetRefused, targets_of
 from vramscope_server.services import Services
 from vramscope_server.settings import Settings
@@ -43,7 +43,7 @@ def _config(app: FastAPI | str, settings: Settings) -> uvicorn.Config:
         workers=settings.workers,
         timeout_worker_healthcheck=server_workers.STARTED_SECONDS,
         log_level=settings.log_level,
-        http=BoundedHeads,
+        http=BoundedConnection,
         access_log=settings.log_level in ("info", "debug"),
         server_header=False,
         date_header=False,
