@@ -28,7 +28,7 @@ from vramscope_server.conversions import Conversions, owner_of, waiting_file
 from vramscope_server.snapshot_conversion import STACKS
 from vramscope_server.store.audit_log import Note
 from vramscope_server.store.database import Database
-from vramscope_server.store.processes import living
+from vramscope_server.store.processes import is_shared, living
 from vramscope_server.store.snapshots import (
     StoredSnapshot,
     delete_snapshot,
@@ -44,6 +44,8 @@ log = logging.getLogger("vramscope_server.snapshots")
 T = TypeVar("T")
 
 MAX_FILE_BYTES: Final = 16 << 30
+ABANDONED_SECONDS: Final = 600.0
+"""Age of the newest bytes of a file that a process which looks ended did not complete, until it is deleted."""
 _WAIT_SECONDS: Final = 30
 _SPARE_BYTES: Final = 64 << 20
 """Bytes that must stay free on the disk."""
@@ -98,12 +100,7 @@ class Snapshots:
 
     def start(self) -> None:
         """Delete what was cut off, and continue with what waited."""
-        with self._database.reader() as connection:
-            others = living(connection) - {self._database.number}
-        for part in ("incoming", "making"):
-            for path in (self.folder / part).glob("*"):
-                if owner_of(path) not in others:
-                    _remove(path)
+        self._delete_cut_off()
         self.uploads.drop_old()
         if self._database.read_only is None:
             self.conversions.start()
@@ -112,12 +109,26 @@ class Snapshots:
         """Stop the conversion; another process, or the next start, takes it over."""
         self.conversions.close()
 
+    def _delete_cut_off(self) -> None:
+        """Delete files that a process which has ended did not complete.
+
+        A process whose writing connection broke looks ended until it has a new one. So what was written lately stays.
+        """
+        with self._database.reader() as connection:
+            others = living(connection) - {self._database.number}
+            least_seconds = ABANDONED_SECONDS if is_shared(connection) else 0.0
+        for part in ("incoming", "making"):
+            for path in (self.folder / part).glob("*"):
+                if owner_of(path) not in others and _age_seconds(path) >= least_seconds:
+                    _remove(path)
+
     # ---- called by the API ----
 
     def upload(self, announced_bytes: int | None) -> Upload:
         """A new upload. Raises DiskFull, OSError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.folder / "incoming").mkdir(exist_ok=True)
+        self._delete_cut_off()
         if announced_bytes is not None:
             self._check_room(announced_bytes)
         return Upload(self.folder / "incoming" / f"{secrets.token_hex(16)}-{self._database.number}", self._check_room)
@@ -215,6 +226,15 @@ class Snapshots:
 
     def _change(self, work: Callable[[Connection], T]) -> T:
         return self._writer.do(lambda connection, _: work(connection)).result(_WAIT_SECONDS)
+
+
+def _age_seconds(path: Path) -> float:
+    """Time since something was last written to a file, or to the newest file of a folder."""
+    newest = 0.0
+    for one in [path, *path.rglob("*")]:
+        with contextlib.suppress(OSError):
+            newest = max(newest, one.stat().st_mtime)
+    return time.time() - newest
 
 
 def _remove(path: Path) -> None:

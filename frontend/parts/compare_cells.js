@@ -155,7 +155,8 @@ export function lossCell(row) {
   if (row.loss_words) return h("span", { class: "more lost", title: row.loss_source }, row.loss_words);
   if (!isKnown(row.final_loss)) return unknown();
   const first = isKnown(row.first_loss) ? `, first ${number(row.first_loss)}` : "";
-  const title = `mean of ${row.loss_of}${first}; ${row.loss_source}`;
+  const source = row.loss_source ? `; ${row.loss_source}` : "";
+  const title = `mean of ${isKnown(row.loss_of) ? row.loss_of : "the last losses of each run"}${first}${source}`;
   return h("span", { title }, lossWords(row.final_loss), spreadText(row, "final_loss", lossWords));
 }
 

@@ -201,3 +201,17 @@ def test_any_setting_forms_groups_with_mean_and_range(server: RunningServer) -> 
     assert "narrow (2 runs)" in server.http.get("/compare/table", params=named | {"group": "config.kind"}).text
     refused = server.http.get("/compare", params=named | {"group": "config.nothing"})
     assert refused.status_code == 422 and "config.kind" in refused.json()["expected"]
+
+
+def test_a_group_has_the_number_of_losses_that_all_its_runs_share(server: RunningServer) -> None:
+    def finished(kind: str, losses: int) -> Agent:
+        agent = Agent(name=f"{kind} {losses}", config={"kind": kind})
+        server.send(agent, agent.steps(20), agent.scalars(loss=[1.0 / (at + 1) for at in range(losses)]), agent.ended())
+        return agent
+
+    runs = [finished("even", 20), finished("even", 20), finished("odd", 20), finished("odd", 3)]
+    named = {"runs": ",".join(agent.run for agent in runs), "group": "config.kind"}
+    answer = server.get("/compare", **named)
+    assert answer["rows"][2]["loss_of"] != answer["rows"][3]["loss_of"]
+    assert [row["loss_of"] for row in answer["together"]] == [answer["rows"][0]["loss_of"], None]
+    assert all(row["final_loss"] is not None for row in answer["together"])

@@ -24,8 +24,10 @@ from wire_maker import Agent, new_id
 
 from vramscope.protocol import messages
 from vramscope_server.cli.server import serve
+from vramscope_server.snapshots import ABANDONED_SECONDS
 from vramscope_server.store.database import Database
 from vramscope_server.store.shared_news import miss_news, news_since, put_news
+from vramscope_server.store.whatif_questions import WhatifTask, find_question, keep_question
 
 pytestmark = [pytest.mark.postgres, pytest.mark.xdist_group("postgres")]
 Start = Callable[..., list[Member]]
@@ -346,3 +348,30 @@ def test_processes_that_start_at_once_delete_what_was_cut_off(start_server: Call
             for started in [pool.submit(snapshots.start) for _ in range(2)]:
                 started.result()
         assert not list(folder.iterdir())
+
+
+def test_the_unfinished_files_of_a_process_that_looks_ended_stay_for_a_while(
+    start_server: Callable[..., RunningServer], database_url: str
+) -> None:
+    """Its writing connection may have broken: PostgreSQL then frees its number until it has a new one."""
+    snapshots = start_server(database=database_url).services.snapshots
+    folder = snapshots.folder / "incoming"
+    folder.mkdir(parents=True, exist_ok=True)
+    lately, before = folder / "lately-999999", folder / "before-999999"
+    for path in (lately, before):
+        path.write_bytes(b"the first bytes")
+    long_ago = time.time() - ABANDONED_SECONDS - 1
+    os.utime(before, (long_ago, long_ago))
+    start_server(database=database_url, data_dir=snapshots.folder.parent)
+    assert (lately.exists(), before.exists()) == (True, False)
+
+
+def test_the_question_of_a_whatif_is_kept_from_the_last_time_that_it_was_asked(database_url: str) -> None:
+    hour_ns = 3600 * 10**9
+    question, other = WhatifTask("recording", None, None), WhatifTask("another", None, None)
+    with contextlib.closing(Database(database_url)) as database, database.changing() as connection:
+        for hours, ident, task in ((0, "a", question), (20, "a", question), (30, "b", other)):
+            keep_question(connection, ident, task, hours * hour_ns)
+        assert find_question(connection, "a") == question
+        keep_question(connection, "c", other, 50 * hour_ns)
+        assert find_question(connection, "a") is None

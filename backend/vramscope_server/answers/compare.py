@@ -108,9 +108,9 @@ class CompareRow(TypedDict):
     first_loss: float | None
     """First loss."""
     loss_of: int | None
-    """Number of losses in that mean."""
+    """Number of losses in that mean. Of a group: that of each of its runs, null if they differ."""
     loss_source: str | None
-    """Origin of the loss."""
+    """Origin of the loss. Of a group: null if its runs differ."""
     loss_words: str | None
     """Words for a loss that ended without a number, as `NaN from step 120`."""
     leave_one_out: LeaveOneOut | None

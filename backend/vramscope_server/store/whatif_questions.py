@@ -23,7 +23,7 @@ class WhatifTask:
 
 
 def keep_question(connection: Connection, ident: str, task: WhatifTask, now_ns: int) -> None:
-    """Store the question of a job, and delete those of yesterday."""
+    """Store the question of a job, and delete those that nobody asked for a day."""
     connection.execute(whatif_questions.delete().where(whatif_questions.c.time_ns < now_ns - KEPT_NS))
     question = {"recording": task.recording, "confs": task.confs, "device_bytes": task.device_bytes}
     connection.execute(_KEEP, {"id": ident, "now": now_ns, "question": question})
@@ -36,5 +36,6 @@ def find_question(connection: Connection, ident: str) -> WhatifTask | None:
 
 
 _KEEP: Final = sa.text(
-    "INSERT INTO whatif_questions (id, time_ns, question) VALUES (:id, :now, :question) ON CONFLICT (id) DO NOTHING"
+    "INSERT INTO whatif_questions (id, time_ns, question) VALUES (:id, :now, :question) "
+    "ON CONFLICT (id) DO UPDATE SET time_ns = excluded.time_ns"
 ).bindparams(sa.bindparam("question", type_=sa.JSON))

@@ -20,6 +20,8 @@ SHARED: Final = (
     "unusable_bytes", "recordings",
 )  # fmt: skip
 """Facts of a run that runs of another configuration may not share."""
+OF_EACH_LOSS: Final = ("loss_of", "loss_source")
+"""Facts of a run's final loss. Those of a group are None unless all of its runs share them."""
 RATIOS: Final = {
     "step_time_ratio": "step_seconds_median",
     "wall_time_ratio": "wall_seconds",
@@ -106,6 +108,7 @@ def _one(group: list[Row], base: list[Row], *, interval: bool) -> Row:
     return (
         group[0]
         | changes
+        | {name: group[0][name] if all(row[name] == group[0][name] for row in group) else None for name in OF_EACH_LOSS}
         | {name: leaky[name] for name in ("leaks", "leaked_bytes", "worst_leak")}
         | {
             "graphs_alive": max(
