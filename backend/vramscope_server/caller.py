@@ -19,11 +19,11 @@ class Caller:
     """The one who sends a request, and what it may do."""
 
     name: str | None
-    """Name of the token, or of the user whom the proxy signed in; None where no token is required."""
+    """Name of the token, or of the user who signed in; None where no token is required."""
     role: Role
     scope: ProjectScope
     token: str | None
-    """Id of the token; None: by the proxy, or none is required."""
+    """Id of the token; None: a user, or none is required."""
     address: str
     """Address that the request came from."""
 

@@ -17,6 +17,7 @@ from vramscope_server.api.problems import Forbidden
 from vramscope_server.caller import Caller
 from vramscope_server.settings import Settings
 from vramscope_server.store.project_scope import ALL_PROJECTS
+from vramscope_server.user_grants import UserGrants
 
 PEER: Final = "vramscope.peer"
 """Key of the connection's address in the ASGI scope; None for a Unix socket."""
@@ -44,6 +45,8 @@ class ProxyUsers:
         self._networks = [ipaddress.ip_network(one) for one in settings.trusted_proxies]
         self._role = settings.proxy_role
         self._admins = frozenset(settings.proxy_admins)
+        self._groups_header = (settings.proxy_groups_header or "").lower().encode("ascii")
+        self._grants = UserGrants(settings.groups)
 
     def caller(self, request: Request, address: str) -> Caller | None:
         """The user of a request; None if no trusted proxy names one. Raises Forbidden for a header that is not one name."""
@@ -61,7 +64,21 @@ class ProxyUsers:
                 field=self._header.decode("ascii"),
                 expected=f"one name of at most {MAX_NAME} printable characters",
             )
-        return Caller(name, "admin" if name in self._admins else self._role, ALL_PROJECTS, None, address)
+        if name in self._admins:
+            return Caller(name, "admin", ALL_PROJECTS, None, address)
+        if not self._groups_header:
+            return Caller(name, self._role, ALL_PROJECTS, None, address)
+        grant = self._grants.find(self._groups(request))
+        if grant is None:
+            raise Forbidden(
+                f"The user {name!r} has no group that VRAMSCOPE_GROUPS gives access to.",
+                field=self._groups_header.decode("ascii"),
+            )
+        return Caller(name, grant.role, grant.scope, None, address)
+
+    def _groups(self, request: Request) -> list[str]:
+        values = [_text(value) for name, value in request.scope["headers"] if name == self._groups_header]
+        return [group.strip() for value in values for group in value.split(",") if group.strip()]
 
     def _is_trusted(self, peer: str | None) -> bool:
         try:

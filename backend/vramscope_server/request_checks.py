@@ -31,6 +31,7 @@ MAX_PUBLIC_BYTES: Final = 4096
 """Maximum size of the body of a call that needs no token, where the others do."""
 _LARGE: Final = ("/api/v1/batches", "/api/v1/snapshots")
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
+_WITHOUT_TOKEN: Final = ("/api/v1/health", "/api/v1/session", "/api/v1/session/oidc", "/api/v1/session/oidc/callback")
 _AUDIT: Final = "/api/v1/audit"
 _OF_THE_SERVER: Final = ("/api/v1/alerts", "/api/v1/notifications")
 """Paths of settings that all projects share."""
@@ -122,7 +123,7 @@ class Access:
             return anybody(address)
         if needed is None:
             return nobody(address)
-        caller = self._proxy_user(request, address) or self._holder(request, address)
+        caller = self._user(request, address) or self._holder(request, address)
         if not caller.allows(needed):
             raise Forbidden(
                 f"{caller.words} has the role {caller.role}; this needs the role {needed}.",
@@ -138,11 +139,13 @@ class Access:
             )
         return caller
 
-    def _proxy_user(self, request: Request, address: str) -> Caller | None:
-        """The user whom the proxy names. A token of ours in the header Authorization counts more: trainings send one. Other
-        bearer tokens are the proxy's own."""
-        ours = (bearer_token(request) or "").startswith(TOKEN_PREFIX)
-        return None if ours else self._services.proxy_users.caller(request, address)
+    def _user(self, request: Request, address: str) -> Caller | None:
+        """The user whom the proxy names, or who signed in at the provider. A token of ours in the header Authorization counts
+        more: trainings send one. Other bearer tokens are the proxy's own."""
+        if (bearer_token(request) or "").startswith(TOKEN_PREFIX):
+            return None
+        named = self._services.proxy_users.caller(request, address)
+        return named or self._services.oidc.caller(request, address)
 
     def _holder(self, request: Request, address: str) -> Caller:
         """The caller by its token. Raises Unauthorized, TooManyFailures."""
@@ -219,7 +222,7 @@ def role_needed(method: str, path: str) -> Role | None:
     """Role that a request needs; None if it needs no token."""
     if path == "/metrics":
         return "read"
-    if not path.startswith("/api/v1/") or path in ("/api/v1/health", "/api/v1/session"):
+    if not path.startswith("/api/v1/") or path in _WITHOUT_TOKEN:
         return None
     if method == "DELETE" or path.startswith(("/api/v1/tokens", _AUDIT)):
         return "admin"

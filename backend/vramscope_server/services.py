@@ -15,6 +15,7 @@ from vramscope_server.intake import Intake
 from vramscope_server.latest_samples import LatestSamples
 from vramscope_server.live_events import LiveEvents
 from vramscope_server.notifications import Notifier, targets_of
+from vramscope_server.oidc import OidcSignIn
 from vramscope_server.proxy_users import ProxyUsers
 from vramscope_server.recording_cache import RecordingCache
 from vramscope_server.send_rhythm import SendRhythm
@@ -92,6 +93,7 @@ class Services:
             self.retention.start()
             self.snapshots.start()
             self.proxy_users = ProxyUsers(settings)
+            self.oidc = OidcSignIn(settings)
             self.tokens = Tokens(self.database, self.writer, self.preparers)
             self.first_token = self.tokens.make_first() if settings.tokens_required else None
             unless_started.pop_all()

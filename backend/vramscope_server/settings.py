@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import ipaddress
 import os
+import urllib.parse
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -66,7 +68,12 @@ class Settings(BaseSettings):
     )
     require_tokens: bool | None = Field(
         default=None,
-        description="Whether to require tokens; by default only if the host is not loopback or a proxy names users.",
+        description="Whether to require tokens; by default only if the host is not loopback, or users sign in.",
+    )
+    groups: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        description="What users of a group may do: `GROUP=ROLE` or `GROUP=ROLE:PROJECT+PROJECT`, separated by commas. "
+        "The first that fits counts; the group `*` is everybody who signed in.",
     )
     proxy_user_header: str | None = Field(
         default=None,
@@ -84,6 +91,26 @@ class Settings(BaseSettings):
     )
     proxy_admins: Annotated[list[str], NoDecode] = Field(
         default_factory=list, description="Users with the role admin, as the proxy names them, separated by commas."
+    )
+    proxy_groups_header: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*$",
+        description="Header in which the proxy names the groups of the user, separated by commas; `VRAMSCOPE_GROUPS` then "
+        "decides, and users without a group of it have no access.",
+    )
+    oidc_issuer: str | None = Field(
+        default=None,
+        description="Address of an OpenID provider at which people sign in; requires tokens of all others.",
+    )
+    oidc_client_id: str | None = Field(default=None, description="Client that the provider knows this server as.")
+    oidc_client_secret: str | None = Field(
+        default=None, min_length=8, description="Secret of that client. It also signs the cookies of users."
+    )
+    oidc_name_claim: str = Field(default="email", description="Claim with the name of the user, else `sub`.")
+    oidc_groups_claim: str = Field(
+        default="groups",
+        validate_default=True,
+        description="Claim with the groups of the user; `a.b` is b inside a, such as `realm_access.roles`.",
     )
     allowed_hosts: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
@@ -116,12 +143,50 @@ class Settings(BaseSettings):
         default="warning", description="Log level of the console."
     )
 
-    @field_validator("allowed_hosts", "trusted_proxies", "proxy_admins", mode="before")
+    @field_validator("allowed_hosts", "trusted_proxies", "proxy_admins", "groups", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
-    @field_validator("proxy_user_header")
+    @field_validator("groups")
+    @classmethod
+    def _grants(cls, value: list[str]) -> list[str]:
+        for text in value:
+            _check_grant(text)
+        return value
+
+    @field_validator("proxy_groups_header")
+    @classmethod
+    def _with_groups(cls, value: str | None, others: ValidationInfo) -> str | None:
+        if value is not None and not others.data.get("groups"):
+            raise ValueError("VRAMSCOPE_GROUPS says what the groups may do")
+        return value
+
+    @field_validator("oidc_issuer")
+    @classmethod
+    def _provider(cls, value: str | None, others: ValidationInfo) -> str | None:
+        if value is None:
+            return None
+        parts = urllib.parse.urlsplit(value)
+        if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+            raise ValueError("an address begins with https://")
+        if not others.data.get("groups"):
+            raise ValueError("VRAMSCOPE_GROUPS says who has access: *=read lets everybody in whom the provider knows")
+        if importlib.util.find_spec("authlib") is None:
+            raise ValueError("authlib is missing: pip install 'vramscope[server,oidc]'")
+        return value.rstrip("/")
+
+    @field_validator("oidc_groups_claim")
+    @classmethod
+    def _with_client(cls, value: str, others: ValidationInfo) -> str:
+        known = others.data
+        if known.get("oidc_issuer") and not (known.get("oidc_client_id") and known.get("oidc_client_secret")):
+            raise ValueError(
+                "VRAMSCOPE_OIDC_CLIENT_ID and VRAMSCOPE_OIDC_CLIENT_SECRET belong to VRAMSCOPE_OIDC_ISSUER"
+            )
+        return value
+
+    @field_validator("proxy_user_header", "oidc_issuer")
     @classmethod
     def _with_tokens(cls, value: str | None, others: ValidationInfo) -> str | None:
         if value is not None and others.data.get("require_tokens") is False:
@@ -163,10 +228,17 @@ class Settings(BaseSettings):
 
     @property
     def tokens_required(self) -> bool:
-        """Whether requests need a token, or a user whom the proxy names."""
+        """Whether requests need a token, or a user who signed in."""
         if self.require_tokens is None:
-            return not is_loopback(self.host) or self.proxy_user_header is not None
+            named = self.proxy_user_header is not None or self.oidc_issuer is not None
+            return not is_loopback(self.host) or named
         return self.require_tokens
+
+
+def _check_grant(text: str) -> None:
+    from vramscope_server.user_grants import UserGrant
+
+    UserGrant.parse(text)
 
 
 def is_loopback(host: str) -> bool:

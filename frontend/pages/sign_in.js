@@ -30,6 +30,13 @@ export function open(root, { onSignedIn }) {
       button.disabled = false;
     }
   });
+  const elsewhere = h("p", { class: "sign-in-elsewhere" });
+  api.session().then(
+    (session) => {
+      if (session.oidc) fill(elsewhere, h("a", { class: "button", href: "/api/v1/session/oidc" }, "Sign in at your provider"));
+    },
+    () => {}, // the form remains
+  );
   fill(
     root,
     h(
@@ -38,6 +45,7 @@ export function open(root, { onSignedIn }) {
       h("h1", {}, "Sign in"),
       h("p", {}, "This server requires a token."),
       form,
+      elsewhere,
       h(
         "p",
         { class: "muted" },

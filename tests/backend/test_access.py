@@ -58,6 +58,7 @@ def test_a_loopback_server_is_open_to_its_own_machine(server: RunningServer) -> 
         "projects": None,
         "name": None,
         "by": None,
+        "oidc": False,
     }
     assert server.get("/tokens") == []
 
@@ -132,6 +133,7 @@ def test_without_a_token_only_health_and_sign_in_answer(guarded: RunningServer) 
         "projects": None,
         "name": None,
         "by": None,
+        "oidc": False,
     }
     assert guarded.http.get(f"{guarded.url}/").status_code == 200, "the page itself asks for the token"
 
@@ -317,6 +319,7 @@ def test_the_page_signs_in_with_a_cookie_that_scripts_cannot_read(guarded: Runni
             "projects": None,
             "name": "first",
             "by": "token",
+            "oidc": False,
         }
         cookie = signed_in.headers["set-cookie"]
         assert "HttpOnly" in cookie and "SameSite=strict" in cookie

@@ -47,6 +47,7 @@ def test_a_user_whom_the_proxy_names_has_the_role_of_the_settings(start: Callabl
         "projects": None,
         "name": "ana@example.org",
         "by": "proxy",
+        "oidc": False,
     }
     boss = {HEADER: "boss@example.org"}
     assert status(server, boss, "/tokens") == 200
@@ -159,3 +160,27 @@ def test_a_proxy_that_names_users_requires_tokens_of_all_others() -> None:
     assert behind.tokens_required
     assert behind.trusted_proxies == ["127.0.0.1/32", "fd00::/8"]
     assert not Settings().tokens_required
+
+
+def test_groups_that_the_proxy_names_decide_about_role_and_projects(start: Callable[..., RunningServer]) -> None:
+    server = start(
+        groups="admins=admin, /nlp=write:nlp+old, staff=read", proxy_groups_header="X-Groups", proxy_admins="boss"
+    )
+    for groups, expected in {
+        "staff,/nlp": ("write", ["nlp", "old"]),
+        "staff": ("read", None),
+        "staff, admins": ("admin", None),
+    }.items():
+        session = server.http.get("/session", headers=ANA | {"X-Groups": groups}).json()
+        assert (session["role"], session["projects"], session["by"]) == (*expected, "proxy")
+    for headers in (ANA, ANA | {"X-Groups": "others"}):
+        refused = server.http.get("/runs", headers=headers)
+        assert refused.status_code == 403 and "has no group" in refused.json()["detail"]
+    assert status(server, {HEADER: "boss"}, "/tokens") == 200, "named admins need no group"
+    bound = ANA | {"X-Groups": "/nlp", "Content-Type": CONTENT_TYPE}
+    for project, code in (("nlp", 200), ("vision", 403)):
+        agent = Agent(project=project)
+        assert server.http.post("/batches", content=agent.body(agent.samples(2)), headers=bound).status_code == code
+    assert status(server, {"X-Groups": "admins"}) == 401, "groups alone name nobody"
+    other = start(groups="admins=admin", proxy_groups_header="X-Groups", trusted_proxies="10.1.2.3")
+    assert status(other, ANA | {"X-Groups": "admins"}) == 401

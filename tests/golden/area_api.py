@@ -168,7 +168,16 @@ def questions(leaks: list[str], snapshot: str) -> Iterator[tuple[str, str, dict[
     for name in COMPARED_FIGURES:
         yield "/compare/figures/{name}", f"/compare/figures/{name}", PAIR
     yield "/live/delta", "/live/delta", {"after": 0}
-    for route in ("/tokens", "/alerts", "/audit", "/session", "/server", "/health"):
+    for route in (
+        "/tokens",
+        "/alerts",
+        "/audit",
+        "/session",
+        "/session/oidc",
+        "/session/oidc/callback",
+        "/server",
+        "/health",
+    ):
         yield route, route, {}
 
 

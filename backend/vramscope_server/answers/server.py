@@ -185,6 +185,9 @@ class SessionFacts(TypedDict):
     projects: list[str] | None
     """Projects to which the caller is bound; null: all, or no access."""
     name: str | None
-    """Name of the token, or of the user whom the proxy signed in; null: none."""
+    """Name of the token, or of the user who signed in; null: none."""
     by: str | None
-    """`token`, or `proxy` if an authenticating proxy signed the caller in; null without access or where none is required."""
+    """`token`, or `proxy` or `oidc` if an authenticating proxy or an OpenID provider signed the caller in; null without access
+    or where none is required."""
+    oidc: bool
+    """Whether people can sign in at an OpenID provider: `GET /session/oidc` leads there."""

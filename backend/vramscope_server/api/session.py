@@ -1,4 +1,7 @@
-"""Sign-in of the page: the token goes into a cookie that scripts cannot read. A proxy may have signed the user in."""
+"""Sign-in of the page: the token goes into a cookie that scripts cannot read.
+
+A proxy or an OpenID provider may have signed the user in.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from vramscope_server.answers.server import SessionFacts
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
+from vramscope_server.caller import Caller
+from vramscope_server.oidc import USER_COOKIE
 from vramscope_server.request_checks import COOKIE, address_of, bearer_token, cookie_options, plain_token
 from vramscope_server.services import Services
 from vramscope_server.store.token_rows import Token, projects_of
@@ -17,7 +22,9 @@ from vramscope_server.store.token_rows import Token, projects_of
 router = APIRouter(tags=["session"])
 
 
-_OPEN: Final = SessionFacts(required=False, authenticated=True, role="admin", projects=None, name=None, by=None)
+_OPEN: Final = SessionFacts(
+    required=False, authenticated=True, role="admin", projects=None, name=None, by=None, oidc=False
+)
 """Access to a server that requires no tokens."""
 
 
@@ -36,13 +43,14 @@ def get_session(request: Request) -> Response:
     services: Services = request.app.state.services
     if not services.settings.tokens_required:
         return answer(_OPEN)
-    user = None if bearer_token(request) else services.proxy_users.caller(request, address_of(request))
-    if user is not None:
-        return answer(
-            SessionFacts(required=True, authenticated=True, role=user.role, projects=None, name=user.name, by="proxy")
-        )
+    if not bearer_token(request):
+        address = address_of(request)
+        named = services.proxy_users.caller(request, address)
+        user = named or services.oidc.caller(request, address)
+        if user is not None:
+            return answer(_facts(services, user, "proxy" if named else "oidc"))
     plain = plain_token(request)
-    return answer(_facts(services.tokens.find(plain) if plain else None))
+    return answer(_facts(services, services.tokens.find(plain) if plain else None, "token"))
 
 
 @router.post("/session", summary="Sign in", responses=answers_with(SessionFacts))
@@ -52,27 +60,30 @@ def post_session(request: Request, body: SignIn) -> Response:
     if not services.settings.tokens_required:
         return answer(_OPEN)
     token = services.tokens.identify(address_of(request), body.token.strip())
-    response = answer(_facts(token))
+    response = answer(_facts(services, token, "token"))
     response.set_cookie(COOKIE, body.token.strip(), **cookie_options(request.headers, request.url.scheme))
     return response
 
 
 @router.delete("/session", summary="Sign out", status_code=204, response_class=Response)
 def delete_session(request: Request) -> Response:
-    """Removes the cookie."""
+    """Removes the cookies. The session at an OpenID provider goes on."""
     response = Response(status_code=204)
     response.delete_cookie(COOKIE, path="/")
+    response.delete_cookie(USER_COOKIE, path="/")
     return response
 
 
-def _facts(token: Token | None) -> SessionFacts:
-    if token is None:
-        return SessionFacts(required=True, authenticated=False, role=None, projects=None, name=None, by=None)
+def _facts(services: Services, access: Token | Caller | None, by: str) -> SessionFacts:
+    oidc = services.oidc.is_on
+    if access is None:
+        return SessionFacts(required=True, authenticated=False, role=None, projects=None, name=None, by=None, oidc=oidc)
     return SessionFacts(
         required=True,
         authenticated=True,
-        role=token.role,
-        projects=projects_of(token.scope),
-        name=token.name,
-        by="token",
+        role=access.role,
+        projects=projects_of(access.scope),
+        name=access.name,
+        by=by,
+        oidc=oidc,
     )
