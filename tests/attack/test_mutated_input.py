@@ -176,6 +176,15 @@ def test_mutated_artifacts(stored: tuple[RunningServer, str], choice: random.Ran
     attack.end("mutated recordings, profiles and out-of-memory records", before)
 
 
+@pytest.mark.parametrize("ratio", [float("nan"), float("inf"), -1.0, 1e300])
+def test_a_record_with_a_ratio_that_cannot_be_is_refused(stored: tuple[RunningServer, str], ratio: float) -> None:
+    """Found by mutation: the page of such a record was an internal error."""
+    attack = Attack(stored[0])
+    tree = seeds.artifacts()["oom"][0] | {"state_bytes_per_parameter_byte": ratio}
+    ident = send_artifact(attack, "oom", seeds.packed(tree))
+    assert attack.ask("GET", f"/oom/{ident}").status_code == 422
+
+
 @pytest.mark.parametrize("count", [400, pytest.param(50_000, marks=LONG)])
 def test_mutated_snapshots(choice: random.Random, count: int) -> None:
     """The reader alone: a server runs it in a process of its own."""

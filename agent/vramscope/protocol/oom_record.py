@@ -39,6 +39,8 @@ BYSTANDER_EVENT: Final = "oom_bystander"
 OTHER_MODELS: Final = "other models"
 OWNERS: Final = ("parameters", "gradients", "optimizer", "buffers", OTHER_MODELS)
 """The last: weights of models that do not train (a teacher, an average), and copies of weights by name (a checkpoint)."""
+MAX_STATE_RATIO: Final = 1 << 20
+"""Maximum of ``state_bytes_per_parameter_byte``: above all optimizers, and below what makes sums overflow."""
 COPIES: Final = "copies of weights, by name"
 """Module name of these copies in ``holders``."""
 
@@ -162,7 +164,7 @@ class OomRecord(msgspec.Struct, frozen=True, kw_only=True):
     update: OpenWord | None = None
     """Update loop of the optimizer; None: not known."""
     optimizer_kind: Text | None = None
-    state_bytes_per_parameter_byte: float | None = None
+    state_bytes_per_parameter_byte: Annotated[float, msgspec.Meta(ge=0, le=MAX_STATE_RATIO)] | None = None
     """Expected bytes of the optimizer's state; None: not known."""
     allocated_before_forward_bytes: Whole | None = None
     holders: Annotated[list[ModuleBytes], msgspec.Meta(max_length=MAX_HOLDERS)] = []
