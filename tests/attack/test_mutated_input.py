@@ -185,6 +185,16 @@ def test_a_record_with_a_ratio_that_cannot_be_is_refused(stored: tuple[RunningSe
     assert attack.ask("GET", f"/oom/{ident}").status_code == 422
 
 
+@pytest.mark.parametrize("table", ["operations", "modules", "lines"])
+def test_a_history_of_rows_that_its_table_has_not_is_refused(stored: tuple[RunningServer, str], table: str) -> None:
+    """Found by mutation: the figure of such a profile was an internal error."""
+    attack = Attack(stored[0])
+    tree = seeds.artifacts()["profile"][0]
+    tree["history"][table] = (1 << 40).to_bytes(8, "little") + tree["history"][table][8:]
+    ident = send_artifact(attack, "profile", seeds.packed(tree))
+    assert attack.ask("GET", f"/profiles/{ident}/figures/memory").status_code == 422
+
+
 @pytest.mark.parametrize("count", [400, pytest.param(50_000, marks=LONG)])
 def test_mutated_snapshots(choice: random.Random, count: int) -> None:
     """The reader alone: a server runs it in a process of its own."""

@@ -181,6 +181,8 @@ def unpack(data: bytes) -> Profile:
     for table in TABLES:
         _check(table, getattr(profile, table), (*KEYS[table], *QUANTITIES))
     _check("history", profile.history, HISTORY)
+    for table in TABLES if profile.history else ():
+        _check_rows(table, getattr(profile, table), profile.history[table])
     return profile
 
 
@@ -191,3 +193,11 @@ def _check(table: str, columns: Columns, known: Iterable[str]) -> None:
     missing = [key for key in known if key not in columns] if columns else []
     if missing:
         raise BadProfile(f"{table}: no column {missing[0]!r}")
+
+
+def _check_rows(table: str, columns: Columns, referred: bytes) -> None:
+    """Refuse a history that refers to rows which its table has not. Of a table without rows none are read."""
+    rows = len(next(iter(columns.values()), b"")) // 8
+    highest = max(memoryview(referred).cast("q"), default=-1)
+    if rows and highest >= rows:
+        raise BadProfile(f"history: row {highest} of {table}, which has {rows}")
