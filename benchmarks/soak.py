@@ -1,7 +1,8 @@
 """Server and agent for a long time at low load: do memory, file descriptors and threads stay flat?
 
     python benchmarks/soak.py                      # words; 60 minutes
-    python benchmarks/soak.py --minutes 20 --json  # one JSON object, and docs/attacks.md shows it
+    python benchmarks/soak.py --minutes 20 --json  # one JSON object
+    python benchmarks/soak.py --write              # shows the result that is kept in benchmarks/results in docs/attacks.md
 
 A training on the CPU is watched by the agent. Short runs come and end, and pages are asked for, every two seconds. The figures
 are those of the server process and of the training process. The first third is left out: caches fill in it. Growth is the slope
@@ -14,10 +15,12 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -27,6 +30,10 @@ from cluster import new_run
 from serving import Serving
 from wire_senders import Rank, Sent
 
+ROOT = Path(__file__).resolve().parents[1]
+KEPT = ROOT / "benchmarks" / "results" / "soak_2026-11-29.json"
+PAGE = ROOT / "docs" / "attacks.md"
+BEGIN, END = "<!-- benchmarks/soak.py -->", "<!-- end of soak -->"
 EVERY_SECONDS = 2.0
 SAMPLE_SECONDS = 10.0
 WARM_UP = 1 / 3
@@ -146,12 +153,37 @@ def soak(minutes: float) -> dict[str, Any]:
     }
 
 
+def table(kept: dict[str, Any]) -> str:
+    """Rows of Markdown."""
+    rows = ["| | server | training | goal |", "|---|---|---|---|"]
+    goal = f"{kept['goal_mib_per_hour']:g}"
+    server, training = kept["server"], kept["training"]
+    growth = [f"{one['growth_mib_per_hour']:.0f}" for one in (server, training)]
+    rows.append(f"| memory at the end, MiB | {server['mib']:.0f} | {training['mib']:.0f} | |")
+    rows.append(f"| growth after a third of the time, MiB an hour | {growth[0]} | {growth[1]} | {goal} |")
+    for name in ("descriptors", "threads"):
+        ranges = [f"{one[name + '_before']}, {one[name + '_after']}" for one in (server, training)]
+        rows.append(f"| {name}, before and at the end | {ranges[0]} | {ranges[1]} | no more |")
+    words = f"{kept['minutes']:g} minutes, {kept['runs']:,} runs, {kept['page_requests']:,} page requests, {kept['steps']:,} steps"
+    return f"{words}, load {kept['load']:.0f}:\n\n" + "\n".join(rows)
+
+
+def page(text: str) -> str:
+    """The page with the result that is kept."""
+    new = f"{BEGIN}\n{table(json.loads(KEPT.read_text()))}\n{END}"
+    return re.sub(re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: new, text, flags=re.DOTALL)
+
+
 def main() -> None:
     """Measure and print."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--json", action="store_true")
     arguments.add_argument("--minutes", type=float, default=60.0)
+    arguments.add_argument("--write", action="store_true")
     given = arguments.parse_args()
+    if given.write:
+        PAGE.write_text(page(PAGE.read_text()))
+        return
     result = {**soak(given.minutes), "goal_mib_per_hour": GOAL_MIB_PER_HOUR, "load": os.getloadavg()[0]}
     print(json.dumps(result, indent=2 if given.json else None))
 
