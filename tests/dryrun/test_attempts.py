@@ -10,7 +10,7 @@ import pytest
 from vramscope.protocol.dry_run import ChangeOutcome, ProcessReport
 from vramscope_server.cli.dryrun import attempt_report, attempts
 from vramscope_server.cli.dryrun.cards import MIB, card_named
-from vramscope_server.cli.dryrun.changes import CHANGES, already_used, offered
+from vramscope_server.cli.dryrun.changes import CHANGES, already_used, offered, without_useless
 from vramscope_server.cli.dryrun.training import Plan, Trial
 from vramscope_server.cli.dryrun.verdict import LARGE_BYTES
 
@@ -25,16 +25,17 @@ SAVED_MIB = {"expandable_segments": 100, "fused_optimizer": 0, "bf16_autocast": 
 def tried(monkeypatch):
     """``tried(needed MiB)``: answers for a training that needs that much, and the sets of changes that ran."""
 
-    def run(needed_mib: int, techniques: Any = (), fails: str = "") -> Any:
+    def run(needed_mib: int, techniques: Any = (), fails: str = "", **also_saved_mib: int) -> Any:
         ran = []
+        saved_mib = SAVED_MIB | also_saved_mib
 
         def train(plan: Plan, card: Any, total_bytes: int, context_bytes: int) -> Trial:
             if total_bytes == LARGE_BYTES:
                 ran.append(tuple(plan.changes))
-            need = (needed_mib - sum(SAVED_MIB.get(name, 0) for name in plan.changes)) * MIB
+            need = (needed_mib - sum(saved_mib.get(name, 0) for name in plan.changes)) * MIB
             fits = need + context_bytes <= total_bytes
             outcomes = [
-                ChangeOutcome(name=name, applied=name in SAVED_MIB, text=f"text of {name}", lines=[f"line of {name}"])
+                ChangeOutcome(name=name, applied=name in saved_mib, text=f"text of {name}", lines=[f"line of {name}"])
                 for name in plan.changes
             ]
             report = ProcessReport(rank=0, world_size=1, steps=3, cudnn_plans=0, reads=[], changes=outcomes)
@@ -73,6 +74,33 @@ def test_changes_that_are_not_needed_together_are_left_out(tried):
     answer, ran = tried(CARD_MIB + 11_000)
     assert answer["smallest"]["changes"] == ["bf16 autocast", "checkpointing"]
     assert ("bf16_autocast", "checkpointing") in ran
+
+
+def test_more_cards_are_the_last_resort(tried):
+    shards = {"fsdp_2": 20_000, "fsdp_4": 30_000, "fsdp_8": 35_000}
+    answer, _ = tried(CARD_MIB + 11_000, **shards)
+    assert answer["smallest"]["changes"] == ["bf16 autocast", "checkpointing"], "one card suffices"
+    answer, _ = tried(CARD_MIB + 18_000, **shards)
+    assert answer["smallest"]["changes"] == ["FSDP2 over 2 ranks"]
+    answer, ran = tried(CARD_MIB + 40_000, **shards)
+    assert answer["smallest"]["changes"] == ["bf16 autocast", "checkpointing", "FSDP2 over 4 ranks"]
+    assert not any({"fsdp_2", "fsdp_4"} <= set(names) for names in ran)
+
+
+@pytest.mark.parametrize(
+    ("together", "left"),
+    [
+        ("single_tensor_optimizer eight_bit_optimizer", "eight_bit_optimizer"),
+        ("fused_optimizer eight_bit_optimizer optimizer_offload", "optimizer_offload"),
+        ("fused_optimizer eight_bit_optimizer fsdp_2 fsdp_8", "fused_optimizer fsdp_8"),
+        ("eight_bit_optimizer optimizer_offload fsdp_2", "fsdp_2"),
+        ("bf16_autocast checkpointing", "bf16_autocast checkpointing"),
+    ],
+)
+def test_changes_that_do_not_work_together_are_not_combined(together, left):
+    """A change counts only if it is not left out itself: 8 bits do not replace the fused update if FSDP replaces them."""
+    chosen = [change for change in CHANGES if change.name in together.split()]
+    assert " ".join(change.name for change in without_useless(chosen)) == left
 
 
 def test_if_nothing_fits_that_is_the_answer(tried):

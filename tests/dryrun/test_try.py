@@ -6,134 +6,59 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from ports import free_port
-
-from vramscope.protocol.dry_run import ChangeName
-from vramscope_server.cli.dryrun.attempts import Attempt, attempt
-from vramscope_server.cli.dryrun.cards import card_named
-from vramscope_server.cli.dryrun.changes import CHANGES
-from vramscope_server.cli.dryrun.libraries import libraries_for, torch_of
-from vramscope_server.cli.dryrun.training import Plan, train
-from vramscope_server.cli.dryrun.verdict import CONTEXT_HIGH_BYTES, LARGE_BYTES
-from vramscope_server.cli.local_server import server_at
+from changed_programs import CASES, FRAMEWORKS, PROGRAMS, SCALAR_BYTES, DryRuns, Names, Peaks, dry_runs_in, peaks_of
 
 pytestmark = pytest.mark.gpu
-PROGRAMS = Path(__file__).with_name("programs")
-CARD = card_named("l4")
-SCALAR_BYTES = 512
-"""Memory of one number: what the allocator rounds it to."""
+QUICK: Sequence[tuple[str, Names]] = (
+    ("blocks", ("eight_bit_optimizer", "bf16_autocast", "checkpointing")),
+    ("blocks", ("expandable_segments", "fused_optimizer", "bf16_autocast", "checkpointing")),
+    ("blocks", ("checkpointing", "optimizer_offload")),
+    ("blocks", ("checkpointing", "fsdp_4")),
+    ("convolutions", ("bf16_autocast", "checkpointing")),
+    ("convolutions", ("eight_bit_optimizer",)),
+    ("adversarial", ("fused_optimizer", "bf16_autocast", "checkpointing")),
+    ("adversarial", ("fsdp_2",)),
+    ("loader", ("fsdp_4",)),
+    ("gpt2_loop", ("sdpa", "bf16_autocast", "checkpointing", "fsdp_4")),
+    ("gpt2_trainer", ("bf16_autocast", "checkpointing", "accumulation")),
+    ("lightning_loop", ("bf16_autocast", "checkpointing", "accumulation")),
+    ("accelerate_loop", ("bf16_autocast", "checkpointing", "accumulation")),
+    ("vision", ("sdpa", "bf16_autocast", "checkpointing")),
+    ("lora", ("eight_bit_optimizer",)),
+)
+"""Cases that run in each test run. The others run at night."""
 
 
-@dataclass(frozen=True)
-class Peaks:
-    allocated: int
-    reserved: int
-
-
-@dataclass(frozen=True)
-class DryRuns:
-    """Dry runs of the programs of this folder."""
-
-    url: str
-    patch: pytest.MonkeyPatch
-    folder: Path = PROGRAMS
-
-    def by_hand(self, program: str, *names: ChangeName) -> Peaks:
-        """Peaks of a program that makes the changes in its code."""
-        with self.patch.context() as patch:
-            patch.setenv("HAND", ",".join(names))
-            if "expandable_segments" in names:
-                patch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-            run = train(self._plan(program), CARD, LARGE_BYTES, CONTEXT_HIGH_BYTES).run
-        assert run is not None
-        return Peaks(run["peak_allocated_bytes"] or 0, run["peak_reserved_bytes"] or 0)
-
-    def from_outside(self, program: str, *names: ChangeName) -> Attempt:
-        """The program with changes that are switched on from outside."""
-        return attempt(self._plan(program), CARD, [change for change in CHANGES if change.name in names])
-
-    def _plan(self, program: str) -> Plan:
-        command = [sys.executable, str(self.folder / f"{program}.py")]
-        return Plan(command, libraries_for(torch_of(sys.executable)), self.url, 3, 300)
-
-
-def peaks_of(done: Attempt) -> Peaks:
-    assert done.state == "ran", done.reason
-    assert done.verdict is not None
-    run: Any = done.verdict.trial.run
-    return Peaks(run["peak_allocated_bytes"], run["peak_reserved_bytes"])
+def cases() -> Iterator[Any]:
+    for program, sets in CASES.items():
+        for names in sets:
+            marks = [pytest.mark.frameworks] * (program in FRAMEWORKS)
+            marks += [pytest.mark.slow] * ((program, names) not in QUICK)
+            yield pytest.param(program, names, marks=marks)
 
 
 @pytest.fixture(scope="module")
 def dry_runs(tmp_path_factory) -> Iterator[DryRuns]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VRAMSCOPE_DATA_DIR", str(tmp_path_factory.mktemp("data")))
-        address = f"http://127.0.0.1:{free_port()}"
-        with server_at(address, "The test") as started:
-            assert started
-            yield DryRuns(address, patch)
+    with dry_runs_in(tmp_path_factory.mktemp("data")) as made:
+        yield made
 
 
 @pytest.mark.parametrize(
-    ("program", "names"),
-    [
-        ("blocks", ["checkpointing"]),
-        ("blocks", ["bf16_autocast"]),
-        ("blocks", ["optimizer_offload"]),
-        ("blocks", ["expandable_segments", "fused_optimizer", "bf16_autocast", "checkpointing"]),
-        ("convolutions", ["bf16_autocast", "checkpointing"]),
-        ("blocks", ["checkpointing", "optimizer_offload"]),
-        ("adversarial", ["fused_optimizer", "bf16_autocast", "checkpointing"]),
-        *(
-            pytest.param(program, names, marks=pytest.mark.slow)
-            for program, names in (
-                ("blocks", ["expandable_segments"]),
-                ("blocks", ["fused_optimizer"]),
-                ("blocks", ["single_tensor_optimizer"]),
-                ("convolutions", ["fused_optimizer"]),
-                ("convolutions", ["bf16_autocast"]),
-                ("convolutions", ["checkpointing"]),
-                ("adversarial", ["fused_optimizer"]),
-                ("adversarial", ["bf16_autocast"]),
-                ("adversarial", ["checkpointing"]),
-            )
-        ),
-        *(
-            pytest.param(program, names, marks=pytest.mark.frameworks)
-            for program, names in (
-                ("gpt2_loop", ["sdpa", "checkpointing"]),
-                ("gpt2_trainer", ["bf16_autocast", "checkpointing", "accumulation"]),
-                ("lightning_loop", ["bf16_autocast", "checkpointing", "accumulation"]),
-                ("accelerate_loop", ["bf16_autocast", "checkpointing", "accumulation"]),
-                ("vision", ["sdpa", "bf16_autocast", "checkpointing"]),
-                ("lora", ["bf16_autocast", "checkpointing", "accumulation"]),
-            )
-        ),
-        *(
-            pytest.param(program, [name], marks=[pytest.mark.frameworks, pytest.mark.slow])
-            for program, names in (
-                ("gpt2_loop", ["sdpa", "bf16_autocast", "checkpointing", "fused_optimizer"]),
-                ("gpt2_trainer", ["sdpa", "bf16_autocast", "checkpointing", "fused_optimizer", "accumulation"]),
-                ("lightning_loop", ["bf16_autocast", "checkpointing", "fused_optimizer", "accumulation"]),
-                ("accelerate_loop", ["bf16_autocast", "checkpointing", "fused_optimizer", "accumulation"]),
-                ("vision", ["sdpa", "bf16_autocast", "checkpointing", "single_tensor_optimizer"]),
-                ("lora", ["bf16_autocast", "checkpointing", "accumulation"]),
-            )
-            for name in names
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "+".join(value),
+    ("program", "names"), cases(), ids=lambda value: value if isinstance(value, str) else "+".join(value)
 )
 def test_a_change_has_the_peaks_of_the_same_change_in_the_code(dry_runs, program, names):
     done = dry_runs.from_outside(program, *names)
     assert peaks_of(done) == dry_runs.by_hand(program, *names)
     assert done.lines
+
+
+def test_the_quick_cases_are_cases():
+    assert all(names in CASES[program] for program, names in QUICK)
 
 
 @pytest.mark.slow
@@ -143,6 +68,8 @@ def test_changes_change_the_peaks(dry_runs):
     assert dry_runs.by_hand("blocks", "checkpointing").allocated < 0.9 * plain.allocated
     assert dry_runs.by_hand("blocks", "bf16_autocast").allocated < plain.allocated
     assert dry_runs.by_hand("blocks", "expandable_segments").reserved < plain.reserved
+    assert dry_runs.by_hand("blocks", "eight_bit_optimizer").allocated < plain.allocated
+    assert dry_runs.by_hand("blocks", "fsdp_8").allocated < dry_runs.by_hand("blocks", "fsdp_2").allocated
 
 
 def test_accumulation_in_a_plain_loop_lacks_the_division_of_the_loss(dry_runs):
@@ -180,6 +107,7 @@ def test_the_command_finds_the_smallest_change(dry_runs, tmp_path):
     script.write_text((PROGRAMS / "blocks.py").read_text().replace("zeros(16, 128", "zeros(700, 256"))
     command = [sys.executable, "-m", "vramscope_server", "dryrun", "--card", "a100-1g.5gb", "--try", "--json"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("EMULATED_GPU_")}
+    environment["PYTHONPATH"] = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(PROGRAMS)])
     done = subprocess.run(
         [*command, "--server", dry_runs.url, "--", sys.executable, str(script)],
         capture_output=True,
@@ -194,6 +122,9 @@ def test_the_command_finds_the_smallest_change(dry_runs, tmp_path):
     assert states["attention: sdpa"] == ("not applicable", None)
     assert states["fused optimizer"] == ("ran", "does not fit")
     assert states["checkpointing"] == ("ran", "fits")
+    reasons = {row["changes"][0]: row["reason"] for row in answer["alone"]}
+    assert reasons["8-bit optimizer"] == "not tried, because neither bitsandbytes nor torchao is installed"
+    assert states["FSDP2 over 8 ranks"][0] == "ran"
     smallest = next(row for row in answer["alone"] if row["answer"] == "fits")
     assert answer["smallest"] == smallest
     assert smallest["lines"]

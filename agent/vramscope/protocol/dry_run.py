@@ -20,11 +20,15 @@ ChangeName = Literal[
     "fused_optimizer",
     "sdpa",
     "single_tensor_optimizer",
+    "eight_bit_optimizer",
     "bf16_autocast",
     "fp16_autocast",
     "checkpointing",
     "accumulation",
     "optimizer_offload",
+    "fsdp_2",
+    "fsdp_4",
+    "fsdp_8",
 ]
 """Changes of a program that need no change of its code."""
 

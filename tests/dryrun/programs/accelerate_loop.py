@@ -4,6 +4,7 @@ import os
 
 import torch
 from accelerate import Accelerator
+from by_hand import optimizer_class  # beside this file
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -26,7 +27,7 @@ class Net(nn.Module):
 accelerator = Accelerator(mixed_precision="bf16" if "bf16_autocast" in HAND else None)
 model = Net()
 options = {"fused": True} if "fused_optimizer" in HAND else {}
-optimizer = torch.optim.AdamW(model.parameters(), **options)
+optimizer = optimizer_class("AdamW")(model.parameters(), **options)
 parts = 2 if "accumulation" in HAND else 1
 rows = torch.utils.data.TensorDataset(torch.zeros(512, 64, dtype=torch.long))
 loader = torch.utils.data.DataLoader(rows, batch_size=32 // parts, shuffle=True)

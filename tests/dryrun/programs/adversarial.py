@@ -4,6 +4,7 @@ import contextlib
 import os
 
 import torch
+from by_hand import optimizer_class, sharded  # beside this file
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -35,9 +36,11 @@ def autocast() -> contextlib.AbstractContextManager:
 
 
 generator, discriminator = Net(256).cuda(), Net(1).cuda()
+for net in (generator, discriminator):
+    sharded(net, net.blocks)
 options = {"fused": True} if "fused_optimizer" in HAND else {}
-of_generator = torch.optim.Adam(generator.parameters(), **options)
-of_discriminator = torch.optim.Adam(discriminator.parameters(), **options)
+of_generator = optimizer_class("Adam")(generator.parameters(), **options)
+of_discriminator = optimizer_class("Adam")(discriminator.parameters(), **options)
 for _ in range(int(os.environ.get("STEPS", "100"))):
     noise, real = torch.zeros(1024, 256, device="cuda"), torch.zeros(1024, 256, device="cuda")
     of_discriminator.zero_grad()

@@ -4,6 +4,7 @@ import contextlib
 import os
 
 import torch
+from by_hand import optimizer_class, sharded  # beside this file
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -33,12 +34,13 @@ class Net(nn.Module):
 
 
 model = Net().cuda()
+sharded(model, model.blocks)
 if "fused_optimizer" in HAND:
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 elif "single_tensor_optimizer" in HAND:
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
 else:
-    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = optimizer_class("AdamW")(model.parameters())
 twins = []
 if "optimizer_offload" in HAND:
     twins = [(one, one.detach().cpu().requires_grad_()) for one in model.parameters()]

@@ -4,6 +4,7 @@ import contextlib
 import os
 
 import torch
+from by_hand import optimizer_class, sharded  # beside this file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 HAND = os.environ.get("HAND", "").split(",")
@@ -12,8 +13,9 @@ config = GPT2Config(n_layer=3, n_head=4, n_embd=128, vocab_size=1000, n_position
 model = GPT2LMHeadModel(config).cuda().train()
 if "checkpointing" in HAND:
     model.gradient_checkpointing_enable()
+sharded(model, model.transformer.h)
 options = {"fused": True} if "fused_optimizer" in HAND else {}
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **options)
+optimizer = optimizer_class("AdamW")(model.parameters(), lr=1e-3, **options)
 for _ in range(int(os.environ.get("STEPS", "100"))):
     x = torch.zeros(8, 128, dtype=torch.long, device="cuda")
     if "bf16_autocast" in HAND:

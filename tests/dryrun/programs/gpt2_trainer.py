@@ -7,6 +7,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 HAND = os.environ.get("HAND", "").split(",")
+OPTIMIZERS = {"fused_optimizer": "adamw_torch_fused", "eight_bit_optimizer": "adamw_bnb_8bit"}
 attention = "sdpa" if "sdpa" in HAND else "eager"
 config = GPT2Config(n_layer=3, n_head=4, n_embd=128, vocab_size=1000, n_positions=128, attn_implementation=attention)
 rows = [{"input_ids": [1] * 128, "labels": [1] * 128} for _ in range(64)]
@@ -19,7 +20,7 @@ with tempfile.TemporaryDirectory() as folder:
         gradient_accumulation_steps=2 if accumulated else 1,
         bf16="bf16_autocast" in HAND,
         gradient_checkpointing="checkpointing" in HAND,
-        optim="adamw_torch_fused" if "fused_optimizer" in HAND else "adamw_torch",
+        optim=next((name for change, name in OPTIMIZERS.items() if change in HAND), "adamw_torch"),
         report_to=[],
         save_strategy="no",
     )

@@ -4,6 +4,7 @@ import os
 
 import lightning
 import torch
+from by_hand import optimizer_class  # beside this file
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -32,7 +33,7 @@ class Module(lightning.LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         options = {"fused": True} if "fused_optimizer" in HAND else {}
-        return torch.optim.Adam(self.parameters(), **options)
+        return optimizer_class("Adam")(self.parameters(), **options)
 
 
 accumulated = "accumulation" in HAND

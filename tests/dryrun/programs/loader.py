@@ -3,6 +3,7 @@
 import os
 
 import torch
+from by_hand import optimizer_class, sharded  # beside this file
 from torch import nn
 
 HAND = os.environ.get("HAND", "").split(",")
@@ -10,7 +11,8 @@ PARTS = 2 if "accumulation" in HAND else 1
 rows = torch.utils.data.TensorDataset(torch.zeros(16384, 256))
 loader = torch.utils.data.DataLoader(rows, batch_size=2048 // PARTS, shuffle=True)
 model = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)).cuda()
-optimizer = torch.optim.AdamW(model.parameters())
+sharded(model)
+optimizer = optimizer_class("AdamW")(model.parameters())
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
 steps = int(os.environ.get("STEPS", "100"))
 for _ in range(100):

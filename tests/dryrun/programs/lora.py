@@ -20,6 +20,7 @@ with tempfile.TemporaryDirectory() as folder:
         gradient_accumulation_steps=parts,
         bf16="bf16_autocast" in HAND,
         gradient_checkpointing="checkpointing" in HAND,
+        optim="adamw_bnb_8bit" if "eight_bit_optimizer" in HAND else "adamw_torch_fused",
         report_to=[],
         save_strategy="no",
     )

@@ -4,6 +4,7 @@ import contextlib
 import os
 
 import torch
+from by_hand import optimizer_class, sharded  # beside this file
 from transformers import ViTConfig, ViTForImageClassification
 
 HAND = os.environ.get("HAND", "").split(",")
@@ -13,7 +14,9 @@ config._attn_implementation = "sdpa" if "sdpa" in HAND else "eager"
 model = ViTForImageClassification(config).cuda().train()
 if "checkpointing" in HAND:
     model.gradient_checkpointing_enable()
-optimizer = torch.optim.AdamW(model.parameters(), foreach=False if "single_tensor_optimizer" in HAND else None)
+sharded(model, model.vit.layers)
+options = {"foreach": False} if "single_tensor_optimizer" in HAND else {}
+optimizer = optimizer_class("AdamW")(model.parameters(), **options)
 for _ in range(int(os.environ.get("STEPS", "100"))):
     images, labels = torch.zeros(16, 3, 64, 64, device="cuda"), torch.zeros(16, dtype=torch.long, device="cuda")
     context = torch.autocast("cuda", dtype=torch.bfloat16) if "bf16_autocast" in HAND else contextlib.nullcontext()

@@ -12,6 +12,8 @@ from vramscope.dry_run.changes.attention import ScaledDotProductAttention
 from vramscope.dry_run.changes.autocast import Autocast
 from vramscope.dry_run.changes.change import Change
 from vramscope.dry_run.changes.checkpointing import Checkpointing
+from vramscope.dry_run.changes.eight_bit_optimizer import EightBitOptimizer
+from vramscope.dry_run.changes.fully_sharded import FullySharded
 from vramscope.dry_run.changes.optimizer_loop import OptimizerLoop
 from vramscope.dry_run.changes.optimizer_offload import OptimizerOffload
 from vramscope.guard import guarded
@@ -23,11 +25,15 @@ MAKERS: Final[Mapping[ChangeName, Callable[[], Change]]] = {
     "fused_optimizer": lambda: OptimizerLoop("fused"),
     "sdpa": ScaledDotProductAttention,
     "single_tensor_optimizer": lambda: OptimizerLoop("foreach"),
+    "eight_bit_optimizer": EightBitOptimizer,
     "bf16_autocast": lambda: Autocast("bf16_autocast", "bf16"),
     "fp16_autocast": lambda: Autocast("fp16_autocast", "fp16"),
     "checkpointing": Checkpointing,
     "accumulation": Accumulation,
     "optimizer_offload": OptimizerOffload,
+    "fsdp_2": lambda: FullySharded(2),
+    "fsdp_4": lambda: FullySharded(4),
+    "fsdp_8": lambda: FullySharded(8),
 }
 
 

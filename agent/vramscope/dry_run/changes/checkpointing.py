@@ -53,10 +53,16 @@ class Checkpointing(Change):
         for kind, number in Counter(type(block) for block in blocks.values()).items():
             names = [name for name, block in blocks.items() if type(block) is kind]
             where = names[0] if number == 1 else f"{names[0]} to {names[-1]}"
+            name = _own_name(kind)
             self.applied(
-                f"{number} {kind.__name__} ({where})",
-                f"x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)  # for each {kind.__name__}",
+                f"{number} {name} ({where})",
+                f"x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)  # for each {name}",
             )
+
+
+def _own_name(kind: type) -> str:
+    """Return the name of a module's class as the program wrote it: FSDP2 makes a class of its own of each."""
+    return kind.__mro__[2].__name__ if kind.__name__.startswith("FSDP") and len(kind.__mro__) > 2 else kind.__name__
 
 
 def _checkpointed(block: torch.nn.Module) -> Any:

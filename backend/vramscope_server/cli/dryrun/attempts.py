@@ -9,7 +9,7 @@ from typing import Final, Literal
 from vramscope.protocol.dry_run import ChangeName, ChangeOutcome
 from vramscope_server.analysis.number_format import amount
 from vramscope_server.cli.dryrun.cards import Card
-from vramscope_server.cli.dryrun.changes import Change, already_used, offered, without_useless
+from vramscope_server.cli.dryrun.changes import Change, already_used, offered, on_one_card, without_useless
 from vramscope_server.cli.dryrun.largest import Largest, find_largest
 from vramscope_server.cli.dryrun.several_cards import TOO_CLOSE, compared
 from vramscope_server.cli.dryrun.training import Plan, Trial, tell, train
@@ -128,15 +128,35 @@ def attempt_all(plan: Plan, card: Card) -> Attempts:
             together.append(known)
         return known
 
-    usable = without_useless([one.changes[0] for one in alone if one.state == "ran"])
-    smallest = None
-    if plain.answer != "fits" or len(usable) > 1:
-        everything = attempt_together(usable) if len(usable) > 1 else None
-        if plain.answer != "fits":
-            smallest = next((one for one in alone if one.fits), None)
-            if smallest is None and everything is not None and everything.fits:
-                smallest = least(usable, attempt_together)
+    smallest = _smallest(plain, alone, attempt_together)
     return Attempts(plain, alone, together, smallest, find_largest(plan, card, plain, judged))
+
+
+def _smallest(
+    plain: Verdict, alone: Sequence[Attempt], attempt_together: Callable[[Sequence[Change]], Attempt]
+) -> Attempt | None:
+    """Return the attempt that fits and costs least: on one card if any does, alone before together.
+
+    If the plain training fits, all changes that need one card run together once, for their figures.
+    """
+    usable = [one.changes[0] for one in alone if one.state == "ran"]
+    few = on_one_card(usable)
+
+    def fit_together(changes: Sequence[Change]) -> bool:
+        everything = without_useless(changes)
+        return len(everything) > 1 and attempt_together(everything).fits
+
+    few_fit = fit_together(few)
+    if plain.answer == "fits":
+        return None
+    fitting = [one for one in alone if one.fits]
+    if (first := next((one for one in fitting if one.changes[0] in few), None)) is not None:
+        return first
+    if few_fit:
+        return least(few, attempt_together)
+    if fitting:
+        return fitting[0]
+    return least(usable, attempt_together) if fit_together(usable) else None
 
 
 def least(changes: Sequence[Change], run: Callable[[Sequence[Change]], Attempt]) -> Attempt:
@@ -145,8 +165,8 @@ def least(changes: Sequence[Change], run: Callable[[Sequence[Change]], Attempt])
     The costliest change that is needed is found first: with all cheaper ones it fits, and without it no set of those does,
     as far as memory only falls with each change. Then each of the cheaper ones is left out if it is not needed.
     """
-    number = next(number for number in range(2, len(changes) + 1) if run(changes[:number]).fits)
-    chosen = list(changes[:number])
+    sets = [without_useless(changes[:number]) for number in range(2, len(changes) + 1)]
+    chosen = next(one for one in sets if len(one) > 1 and run(one).fits)
     for change in reversed(chosen[:-1]):
         fewer = [one for one in chosen if one is not change]
         if len(fewer) > 1 and run(fewer).fits:

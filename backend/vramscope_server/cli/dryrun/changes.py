@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,10 @@ FIRST_BFLOAT16: Final = 80
 OTHER_DTYPE: Final[tuple[ChangeName, ChangeName]] = ("bf16_autocast", "fp16_autocast")
 HALF: Final = r"^(autocast to|weights cast to|trained parameters are|model parameters are)"
 FUSED: Final = r"\(fused\)"
+
+
+SHARDED: Final[Mapping[ChangeName, int]] = {"fsdp_2": 2, "fsdp_4": 4, "fsdp_8": 8}
+"""Changes that need several cards, with their number."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,13 @@ CHANGES: Final = (
     Change("fused_optimizer", "fused optimizer", "none; the update rounds differently", "optimizer", FUSED),
     Change("sdpa", "attention: sdpa", "none; it rounds differently and returns no attention weights"),
     Change("single_tensor_optimizer", "foreach=False", "the update takes longer", "optimizer", FUSED),
+    Change(
+        "eight_bit_optimizer",
+        "8-bit optimizer",
+        "states are rounded to 8 bits; needs bitsandbytes or torchao",
+        "optimizer_8bit",
+        ".",
+    ),
     Change("bf16_autocast", "bf16 autocast", "products round to 16 bits", "mixed_precision", HALF),
     Change(
         "fp16_autocast",
@@ -72,9 +83,28 @@ CHANGES: Final = (
         "the update takes far longer; AdamW needs four times the weights in host memory",
         assumption="the update on the CPU is not run, and takes no memory of the GPU",
     ),
+    *(
+        Change(
+            name,
+            f"FSDP2 over {ranks} ranks",
+            f"needs {ranks} cards, and sends all weights twice and all gradients once in each step",
+            "distributed",
+            ".",
+            f"rank 0 of {ranks} is run, each rank with the batch of the plain run; NCCL's buffers are not counted",
+        )
+        for name, ranks in SHARDED.items()
+    ),
 )
-INSTEAD: Final[dict[ChangeName, ChangeName]] = {"single_tensor_optimizer": "fused_optimizer"}
-"""Changes that do nothing beside another one."""
+_OVER_MORE: Final = frozenset(SHARDED)
+USELESS_BESIDE: Final[Mapping[ChangeName, frozenset[ChangeName]]] = {
+    "fused_optimizer": frozenset({"eight_bit_optimizer", "optimizer_offload"}),
+    "single_tensor_optimizer": frozenset({"fused_optimizer", "eight_bit_optimizer", "optimizer_offload"}),
+    "eight_bit_optimizer": _OVER_MORE | {"optimizer_offload"},
+    "optimizer_offload": _OVER_MORE,
+    "fsdp_2": frozenset({"fsdp_4", "fsdp_8"}),
+    "fsdp_4": frozenset({"fsdp_8"}),
+}
+"""Changes that do nothing beside one of these, or do not work with it: bitsandbytes cannot update sharded parameters."""
 
 
 def offered(capability: int) -> list[Change]:
@@ -93,6 +123,15 @@ def already_used(change: Change, run: RunAnswer) -> str | None:
 
 
 def without_useless(changes: Sequence[Change]) -> list[Change]:
-    """Leave out changes that do nothing beside another one."""
-    names = {change.name for change in changes}
-    return [change for change in changes if INSTEAD.get(change.name) not in names]
+    """Leave out changes that do nothing, or do not work, beside another one."""
+    left_out: set[ChangeName] = set()
+    for change in reversed(changes):  # the costlier ones decide
+        useless_beside = USELESS_BESIDE.get(change.name, frozenset())
+        if any(other.name in useless_beside and other.name not in left_out for other in changes):
+            left_out.add(change.name)
+    return [change for change in changes if change.name not in left_out]
+
+
+def on_one_card(changes: Sequence[Change]) -> list[Change]:
+    """Leave out changes that need several cards."""
+    return [change for change in changes if change.name not in SHARDED]

@@ -1,0 +1,8 @@
+"""Fixtures of the dry runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path: their neighbour is not a package
