@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from vramscope.dry_run.changes.change import Change
@@ -67,15 +68,20 @@ class FullySharded(Change):
             from torch.testing._internal.distributed.fake_pg import FakeStore
 
             distributed.init_process_group(FAKE, store=FakeStore(), rank=0, world_size=self._ranks)
-        replaced: dict[int, Any] = {}
-        wanted = {id(parameter) for parameter in _parameters(groups)}
+        slots = _slots(groups)
+        wanted = {slot.parameter_id for slot in slots}
+        names: dict[int, tuple[torch.nn.Module, str]] = {}
         for root in outermost_modules():
-            before = list(root.named_parameters())
-            if any(id(parameter) in wanted for _, parameter in before):
-                self._shard_root(root)
-                after = dict(root.named_parameters())
-                replaced |= {id(parameter): after[name] for name, parameter in before}
-        _replace(groups, replaced)
+            own = {id(parameter): (root, name) for name, parameter in root.named_parameters()}
+            if wanted & own.keys():
+                names |= own
+        # Nothing here may keep the whole parameters alive: they are freed one after the other, as in the user's code.
+        for slot in slots:
+            slot.clear(names)
+        for root in dict.fromkeys(root for root, _ in names.values()):
+            self._shard_root(root)
+        for slot in slots:
+            slot.fill(names)
 
     def _shard_root(self, root: torch.nn.Module) -> None:
         from torch.distributed.fsdp import fully_shard
@@ -121,21 +127,33 @@ def _listed(params: Any) -> list[Any]:
     return groups
 
 
-def _lists(groups: list[Any]) -> Iterable[list[Any]]:
-    yield groups
-    yield from (group["params"] for group in groups if isinstance(group, dict))
+@dataclass(frozen=True)
+class _Slot:
+    """Place of a parameter in the arguments of an optimizer. There it is alone, or with its name."""
+
+    entries: list[Any]
+    at: int
+    parameter_id: int
+
+    def clear(self, names: Mapping[int, Any]) -> None:
+        """Drop the parameter, if it is one of these."""
+        if self.parameter_id in names:
+            entry = self.entries[self.at]
+            self.entries[self.at] = (entry[0], None) if isinstance(entry, tuple) else None
+
+    def fill(self, names: Mapping[int, tuple[torch.nn.Module, str]]) -> None:
+        """Put the parameter there that now has the name of the one that was dropped."""
+        if self.parameter_id in names:
+            root, name = names[self.parameter_id]
+            entry, parameter = self.entries[self.at], root.get_parameter(name)
+            self.entries[self.at] = (entry[0], parameter) if isinstance(entry, tuple) else parameter
 
 
-def _parameters(groups: list[Any]) -> Iterable[Any]:
-    """Yield the parameters. An entry may be a parameter, or its name and the parameter."""
-    for entries in _lists(groups):
-        yield from (entry[1] if isinstance(entry, tuple) else entry for entry in entries if not isinstance(entry, dict))
-
-
-def _replace(groups: list[Any], replaced: Mapping[int, Any]) -> None:
-    for entries in _lists(groups):
-        for at, entry in enumerate(entries):
-            if isinstance(entry, tuple):
-                entries[at] = (entry[0], replaced.get(id(entry[1]), entry[1]))
-            elif not isinstance(entry, dict):
-                entries[at] = replaced.get(id(entry), entry)
+def _slots(groups: list[Any]) -> list[_Slot]:
+    lists = [groups, *(group["params"] for group in groups if isinstance(group, dict))]
+    return [
+        _Slot(entries, at, id(entry[1] if isinstance(entry, tuple) else entry))
+        for entries in lists
+        for at, entry in enumerate(entries)
+        if not isinstance(entry, dict)
+    ]
