@@ -47,7 +47,7 @@ LIBRARIES: dict[str, tuple[list[str], int]] = {
     "nvidia-ml": (["nvml.c"], 3),
     "cublas": (["cublas.c"], 0),
     "cublasLt": (["cublas_lt.c"], 0),
-    "cudnn": (["cudnn.c", "cudnn_rnn.c"], 0),
+    "cudnn": (["cudnn.c", "cudnn_rnn.c", "cudnn_workspace.c"], 0),
     "cufft": (["cufft.c"], 5),
     "curand": ([], 1),
     "cusparse": (["cusparse.c"], 10),

@@ -64,6 +64,15 @@ def dryrun(url, tmp_path):
     return run
 
 
+def test_a_training_with_convolutions_has_a_range(dryrun):
+    """One convolution, which is not at the peak without its workspace of 89 MiB."""
+    line = "torch.nn.functional.conv2d(torch.zeros(8, 64, 64, 64).cuda(), torch.zeros(64, 64, 3, 3).cuda())"
+    answer, said = dryrun(line, "--card", "h100")
+    assert (answer["answer"], answer["cudnn_operations"], answer["cudnn_tries_algorithms"]) == ("fits", 3, False)
+    assert answer["peak_allocated_bytes"] + 60_000_000 < answer["peak_allocated_high_bytes"]
+    assert "running again with the largest workspaces of cuDNN" in said
+
+
 def test_the_peaks_are_those_of_the_program_without_us(dryrun, tmp_path):
     answer, said = dryrun("pass", "--card", "h100")
     assert answer["answer"] == "fits"

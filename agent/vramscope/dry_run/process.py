@@ -80,6 +80,7 @@ class DryRunProcess(StepListener):
             refused=self._log.refused,
             unstepped=optimizers.unstepped(),
             cudnn_plans=self._log.cudnn_plans,
+            tries_algorithms=_tries_algorithms(),
             recurrent_calls=self._log.recurrent_calls,
             unread=self._log.unread,
             is_alone=one_rank.is_one_of_many(),
@@ -95,6 +96,12 @@ class DryRunProcess(StepListener):
     def _end_stuck(self) -> None:
         self.write()
         os._exit(STUCK_STATUS)
+
+
+def _tries_algorithms() -> bool:
+    from torch.backends import cudnn
+
+    return bool(cudnn.benchmark)
 
 
 _process: DryRunProcess | None = None

@@ -91,6 +91,8 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     """Optimizers that exist and have not stepped, by the name of their class."""
     cudnn_plans: int
     """Number of operations that cuDNN executed. Their workspaces are not counted."""
+    tries_algorithms: bool = False
+    """True if ``torch.backends.cudnn.benchmark`` is on: PyTorch tries algorithms with any workspace that fits."""
     recurrent_calls: int = 0
     """Number of calls of recurrent networks through cuDNN, whose spaces follow a formula."""
     unread: list[str] = []

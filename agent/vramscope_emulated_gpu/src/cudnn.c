@@ -1,11 +1,19 @@
 /* libcudnn: descriptors, plans and the workspace that each plan asks for (EMULATED_GPU_CUDNN_WORKSPACE). */
+#include "cudnn_workspace.h"
 #include "stub.h"
 
 #ifndef CUDNN_VERSION /* build.py passes the version that the wheel pins */
 #define CUDNN_VERSION 91900
 #endif
 
-static size_t workspace_bytes(void) { return eg_setting_bytes("CUDNN_WORKSPACE", 0); }
+/* The convolution whose plan this thread builds: PyTorch asks for the workspace right after it has described it. */
+static __thread eg_convolution current;
+
+static size_t workspace_bytes(void) {
+    const char *wanted = eg_setting("CUDNN_WORKSPACE");
+    if (!wanted || strcmp(wanted, "most")) return eg_setting_bytes("CUDNN_WORKSPACE", 0);
+    return current.x.dimensions ? eg_most_workspace_bytes(&current) : 0;
+}
 
 static H stream;
 CREATE(cudnnCreate)
@@ -97,11 +105,54 @@ API cudnnDropoutGetStatesSize(H handle, size_t *bytes) {
 }
 
 /* the backend API: every graph has one engine, and its plan the workspace above */
+typedef struct {
+    eg_shape shape;         /* of a tensor */
+    eg_convolution settings; /* strides and dilations of a convolution's descriptor */
+} backend_descriptor;
+
 API cudnnBackendCreateDescriptor(int type, H *out) {
-    *out = calloc(1, 64);
+    *out = calloc(1, sizeof(backend_descriptor));
     return 0;
 }
 DESTROY(cudnnBackendDestroyDescriptor)
+
+static int element_bytes(int data_type) {
+    enum { FLOAT = 0, DOUBLE = 1, HALF = 2, INT8 = 3, BFLOAT16 = 9 };
+    return data_type == DOUBLE ? 8 : data_type == HALF || data_type == BFLOAT16 ? 2 : data_type == INT8 ? 1 : 4;
+}
+
+static int copy_sizes(int64_t to[EG_MAX_DIMENSIONS], int64_t count, const void *from) {
+    int n = count < EG_MAX_DIMENSIONS ? (int)count : EG_MAX_DIMENSIONS;
+    memcpy(to, from, (size_t)n * sizeof *to);
+    return n;
+}
+
+API cudnnBackendSetAttribute(H descriptor, int name, int type, int64_t count, const void *values) {
+    enum { DILATIONS = 102, STRIDES = 103, DATA_TYPE = 901, DIMENSIONS = 902 };
+    /* of an operation: the convolution's descriptor, w, x and y; three passes of six attributes each */
+    enum { FIRST_PASS = 700, LAST_PASS = 717, SETTINGS = 2, W = 3, X = 4 };
+    backend_descriptor *own = descriptor;
+    if (!own || !values || count <= 0) return 0;
+    if (name == DIMENSIONS) own->shape.dimensions = copy_sizes(own->shape.size, count, values);
+    if (name == DATA_TYPE) own->shape.element_bytes = element_bytes(*(const int *)values);
+    if (name == STRIDES) own->settings.spatial = copy_sizes(own->settings.stride, count, values);
+    if (name == DILATIONS) copy_sizes(own->settings.dilation, count, values);
+    if (name < FIRST_PASS || name > LAST_PASS) return 0;
+    static const eg_pass passes[] = {EG_FORWARD, EG_BACKWARD_DATA, EG_BACKWARD_FILTER};
+    int part = (name - FIRST_PASS) % 6;
+    current.pass = passes[(name - FIRST_PASS) / 6];
+    if (part < SETTINGS) return 0;
+    const backend_descriptor *other = *(backend_descriptor *const *)values;
+    if (part == SETTINGS) {
+        current.spatial = other->settings.spatial;
+        memcpy(current.stride, other->settings.stride, sizeof current.stride);
+        memcpy(current.dilation, other->settings.dilation, sizeof current.dilation);
+    } else {
+        *(part == W ? &current.w : part == X ? &current.x : &current.y) = other->shape;
+    }
+    return 0;
+}
+
 API cudnnBackendGetAttribute(H descriptor, int name, int type, int64_t wanted, int64_t *found, void *out) {
     enum { HEURISTIC_RESULTS = 202, CONFIGURATION_ENGINE = 300, PLAN_WORKSPACE = 402 };
     enum { INT64 = 3, INT32 = 23 };

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,9 @@ from vramscope_server.cli.dryrun.verdict import (
     LARGE_BYTES,
     Verdict,
     is_certainly_too_large,
+    runs_convolutions,
     verdict,
+    with_workspaces,
 )
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.cli.local_server import server_at
@@ -98,12 +101,21 @@ def _launcher(command: Sequence[str]) -> str | None:
     return name if name in LAUNCHERS else next((one for one in module if one in LAUNCHER_MODULES), None)
 
 
+def with_large_workspaces(plan: Plan, card: Card, found: Verdict) -> Verdict:
+    """Run a training that fits once more with the largest workspaces of cuDNN, if it has convolutions."""
+    if found.answer != "fits" or not runs_convolutions(found.trial):
+        return found
+    tell("convolutions ran; running again with the largest workspaces of cuDNN")
+    large = replace(plan, has_large_workspaces=True, label="largest workspaces")
+    return with_workspaces(found, train(large, card, LARGE_BYTES, CONTEXT_HIGH_BYTES), card)
+
+
 def judge(plan: Plan, card: Card) -> Verdict:
     """Run the training on the card, and where it does not fit on a large one, which shows what it needs."""
     tell(f"running {plan.steps} steps on an emulated {card.name}, on which every computed value is 0")
     trial = train(plan, card, card.total_bytes, CONTEXT_HIGH_BYTES)
     if trial.end != "out of memory":
-        return verdict("fits", trial, [trial], card)
+        return with_large_workspaces(plan, card, verdict("fits", trial, [trial], card))
     tell("out of memory; running again on a larger card, to see what is needed")
     large = train(plan, card, LARGE_BYTES, CONTEXT_HIGH_BYTES)
     trials: list[Trial] = [trial, large]

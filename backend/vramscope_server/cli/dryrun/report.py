@@ -16,6 +16,8 @@ from vramscope_server.cli.dryrun.verdict import (
     CONTEXT_HIGH_BYTES,
     CONTEXT_LOW_BYTES,
     Verdict,
+    peak_allocated,
+    peak_reserved,
     place_of,
     reads_of,
 )
@@ -77,6 +79,11 @@ class DryRunAnswer(TypedDict):
     context_high_bytes: int
     context_source: str
     cudnn_operations: int
+    cudnn_tries_algorithms: bool
+    """Whether ``torch.backends.cudnn.benchmark`` is on."""
+    peak_allocated_high_bytes: int | None
+    """With the largest workspaces of cuDNN; null if that was not run."""
+    peak_reserved_high_bytes: int | None
     ranks: list[RankPeaks]
     reads: list[ReadRow]
     run_id: str
@@ -108,6 +115,9 @@ def answer(verdict: Verdict, card: Card, plan: Plan, torch: str) -> DryRunAnswer
         "context_high_bytes": CONTEXT_HIGH_BYTES,
         "context_source": CONTEXT_SOURCE,
         "cudnn_operations": sum(report.cudnn_plans for report in trial.reports),
+        "cudnn_tries_algorithms": any(report.tries_algorithms for report in trial.reports),
+        "peak_allocated_high_bytes": None if verdict.large is None else peak_allocated(verdict.large),
+        "peak_reserved_high_bytes": None if verdict.large is None else peak_reserved(verdict.large),
         "ranks": [_rank(row, steps) for row in run.get("ranks", [])],
         "reads": [
             {
@@ -158,7 +168,7 @@ def _left(found: DryRunAnswer) -> str:
         return f"{UNKNOWN} what is left"
     if left_bytes < 0:
         return "only because PyTorch returned cached memory to the device"
-    if found["cudnn_operations"]:
+    if found["cudnn_operations"] and found["peak_reserved_high_bytes"] is None:
         return f"{amount(left_bytes)} are left for the workspaces of cuDNN"
     return f"at least {amount(left_bytes)} are left"
 
@@ -207,7 +217,18 @@ def _memory(found: DryRunAnswer) -> Iterator[tuple[str, str]]:
     if len(found["ranks"]) > 1:
         yield "NCCL", "takes hundreds of MiB more, which are not counted here"
     if found["cudnn_operations"]:
+        yield from _workspaces(found)
+
+
+def _workspaces(found: DryRunAnswer) -> Iterator[tuple[str, str]]:
+    if found["peak_allocated_high_bytes"] is None:
         yield "cuDNN", "convolutions ran, and their workspaces are not counted: the peaks are lower bounds"
+    else:
+        allocated, reserved = found["peak_allocated_high_bytes"], found["peak_reserved_high_bytes"]
+        text = f"with its largest workspaces {amount(allocated)} allocated, {amount(reserved)} reserved"
+        yield "cuDNN", f"{text}; FFT and explicit GEMM need more"
+    if found["cudnn_tries_algorithms"]:
+        yield "", "cudnn.benchmark is on, and tries all workspaces for which memory is free: no upper bound is known"
 
 
 def _read(read: ReadRow) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rich.text import Text
@@ -20,7 +20,9 @@ from vramscope_server.cli.dryrun.verdict import (
     Verdict,
     is_certainly_too_large,
     left_on,
+    runs_convolutions,
     verdict,
+    with_workspaces,
 )
 from vramscope_server.cli.exit_codes import NOT_TRUSTWORTHY
 from vramscope_server.cli.tables import Column, console, print_table
@@ -68,7 +70,20 @@ def judge_all(plan: Plan, cards: Iterable[Card]) -> list[CardVerdict]:
         names = " and ".join(card.key for card in alike)
         tell(f"running {plan.steps} steps for {names}, with every computed value 0")
         trial = train(plan, alike[-1], LARGE_BYTES, CONTEXT_HIGH_BYTES)
-        found += [CardVerdict(card, verdict(compared(card, trial), trial, [trial], card, TOO_CLOSE)) for card in alike]
+        verdicts = [verdict(compared(card, trial), trial, [trial], card, TOO_CLOSE) for card in alike]
+        if runs_convolutions(trial) and any(one.answer == "fits" for one in verdicts):
+            tell(f"convolutions ran; running again for {names} with the largest workspaces of cuDNN")
+            large = train(
+                replace(plan, has_large_workspaces=True, label="largest workspaces"),
+                alike[-1],
+                LARGE_BYTES,
+                CONTEXT_HIGH_BYTES,
+            )
+            verdicts = [
+                with_workspaces(one, large, card) if one.answer == "fits" else one
+                for one, card in zip(verdicts, alike, strict=True)
+            ]
+        found += [CardVerdict(card, one) for card, one in zip(alike, verdicts, strict=True)]
     return sorted(found, key=lambda one: one.card.total_bytes)
 
 

@@ -69,6 +69,8 @@ class Plan:
     """Ranks of the training, of which one is run."""
     as_rank: int = 0
     """The rank that is run, if there are several."""
+    has_large_workspaces: bool = False
+    """True: each convolution gets the largest workspace that one of its shape may need; else none."""
 
     @property
     def is_variant(self) -> bool:
@@ -213,6 +215,8 @@ def _environment(plan: Plan, card: Card, folder: Path, run_id: str) -> dict[str,
     if plan.ranks > 1:
         environment |= {RANKS_VARIABLE: str(plan.ranks), "RANK": str(plan.as_rank), "WORLD_SIZE": str(plan.ranks)}
         environment |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    if plan.has_large_workspaces:
+        environment["EMULATED_GPU_CUDNN_WORKSPACE"] = "most"
     if "expandable_segments" in plan.changes:
         environment["PYTORCH_CUDA_ALLOC_CONF"] = _with_expandable_segments(environment)
     return environment

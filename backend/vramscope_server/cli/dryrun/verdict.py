@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from vramscope.protocol.dry_run import Read
-from vramscope_server.analysis.number_format import count
+from vramscope_server.analysis.number_format import amount, count
 from vramscope_server.cli.dryrun.cards import MIB, Card
 from vramscope_server.cli.dryrun.training import Trial
 from vramscope_server.cli.exit_codes import CHECK_FAILED, NOT_TRUSTWORTHY
@@ -49,6 +49,8 @@ class Verdict:
     """The trial whose figures are shown: on the card, or on a large one if the training does not fit."""
     left_bytes: int | None
     """Memory of the card beyond peak reserved and the context's upper bound; None if it did not fit."""
+    large: Trial | None = None
+    """The trial with the largest workspaces of cuDNN; None if no convolution ran, or the answer does not depend on it."""
 
     @property
     def exit_code(self) -> int:
@@ -142,6 +144,22 @@ def is_certainly_too_large(card: Card, large: Trial) -> bool:
     """Whether the tensors alone exceed the card, whatever the context takes."""
     peak = peak_allocated(large)
     return peak is not None and peak + CONTEXT_LOW_BYTES > card.total_bytes
+
+
+def runs_convolutions(trial: Trial) -> bool:
+    """Whether cuDNN was used, whose workspaces are not in the figures."""
+    return any(report.cudnn_plans for report in trial.reports)
+
+
+def with_workspaces(found: Verdict, large: Trial, card: Card) -> Verdict:
+    """Take into account what the training needs with the largest workspaces of cuDNN. A trial that failed says nothing."""
+    left_bytes = left_on(card, large)
+    if large.end != "ended" or left_bytes is None:
+        return found
+    if left_bytes >= 0:
+        return replace(found, left_bytes=left_bytes, large=large)
+    why = f"with the largest workspaces of cuDNN its peak reserved is {amount(peak_reserved(large))}"
+    return replace(found, answer="too close to say", reasons=[*found.reasons, why], left_bytes=None, large=large)
 
 
 def verdict(answer: Answer, shown: Trial, trials: Iterable[Trial], card: Card, why: str = "") -> Verdict:
