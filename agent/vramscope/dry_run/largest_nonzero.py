@@ -1,4 +1,4 @@
-"""``nonzero()`` of a dry run: every element counts as non-zero.
+"""``nonzero()`` of a dry run: every element counts as non-zero, or as many as the dry run assumes.
 
 ``x[mask]``, ``masked_select``, ``torch.where(mask)`` and assignments by mask call it, so that all of them get the largest
 result that they can have. Without it they would be empty on a device that computes nothing.
@@ -21,14 +21,14 @@ _library: Any = None
 
 
 @guarded("the largest nonzero()")
-def install(note: Callable[[FrameType | None], None]) -> None:
-    """Replace PyTorch's CUDA kernel in this process. ``note`` receives the frame of each call."""
+def install(selected: Callable[[FrameType | None, int], int]) -> None:
+    """Replace PyTorch's CUDA kernel in this process. ``selected`` receives the frame of each call, and returns the size."""
     global _library
     import torch
 
     def nonzero(tensor: torch.Tensor) -> torch.Tensor:
-        note(sys._getframe().f_back)
-        return tensor.new_empty((tensor.dim(), tensor.numel()), dtype=torch.int64).t()
+        rows = selected(sys._getframe().f_back, tensor.numel())
+        return tensor.new_empty((tensor.dim(), rows), dtype=torch.int64).t()
 
     _library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from vramscope.dry_run import collectives, largest_nonzero, number_types, one_rank, optimizers
+from vramscope.dry_run import collectives, largest_nonzero, number_types, one_rank, optimizers, routing
 from vramscope.dry_run.changes import catalogue
 from vramscope.dry_run.changes.change import Change
 from vramscope.dry_run.read_log import ReadLog
@@ -38,15 +38,18 @@ class DryRunProcess(StepListener):
         self._folder = folder
         self._last = steps
         self._steps = 0
+        self._assumed = assumed
         self._log = ReadLog(assumed)
         self._changes: list[Change] = []
 
     def begin(self) -> None:
         """Watch from now on, and write the report when the process ends."""
         if self._log.watch(self._end_stuck):
-            largest_nonzero.install(self._log.add_largest)
+            largest_nonzero.install(self._log.selected)
             number_types.install()
             optimizers.install()
+            if any(one.is_balanced for one in self._assumed):
+                routing.install()
         self._changes = catalogue.install()
         guarded("the process groups of the dry run")(one_rank.install)()
         atexit.register(self._end)

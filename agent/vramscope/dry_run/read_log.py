@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from vramscope.dry_run import number_types
+from vramscope.dry_run import number_types, routing
 from vramscope.dry_run.branches import Question, question_of
 from vramscope.dry_run.uses import decides
 from vramscope.guard import guarded
@@ -39,9 +39,13 @@ READS_UNTIL_CHANGE: Final = 1000
 """Truth values read by one line in one step, after which the opposite is returned once: a loop may wait for it."""
 MOST_READS: Final = 50_000
 """Reads by one line in one step after which a loop counts as waiting for a value that never comes."""
+NUMBER_BYTES: Final = 8
+WIDTHS: Final = (4, 8)
+"""Bytes of an integer."""
 SMALL_BYTES: Final = 64 * 1024
 """Copies up to this size may hold sizes or positions, which decide what memory is needed."""
-WATCHER: Final = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_size_t, ctypes.c_char_p)
+WATCHER: Final = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_void_p)
+"""Called for each read with its size, PyTorch's operations and the place of the result. Returns its first 8 bytes; 0: unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,7 @@ class ReadLog:
             for place, count in counted
         ]
 
-    def _read(self, size_bytes: int, operations: bytes) -> int:
+    def _read(self, size_bytes: int, operations: bytes, result: int) -> int:
         with guarded("a read of the emulated device"):
             frame = sys._getframe().f_back  # None in a thread of the backward pass
             if frame is not None and number_types.is_wrapper(frame.f_code):
@@ -131,7 +135,9 @@ class ReadLog:
             if frame is not None and is_own(frame.f_code.co_filename):
                 return 0
             place = _place(size_bytes, operations.decode().split(), frame)
-            given = self._given(place, size_bytes)
+            given = self._read_of_experts(place, size_bytes, result)
+            if given is None:
+                given = self._given(place, size_bytes)
             if given is not None:
                 return given
             self._count(place)
@@ -151,7 +157,7 @@ class ReadLog:
         if place.kind == "shape":
             return None
         for one in self._assumed:
-            if one.is_for(place.file, place.line):
+            if one.is_for(place.file, place.line) and not one.is_balanced:
                 bits = one.bits(size_bytes, number_types.reads_float() is True)
                 if bits is not None:
                     self._read_assumed.add(one)
@@ -160,17 +166,52 @@ class ReadLog:
                 return bits
         return None
 
+    def _balanced(self, place: ReadPlace) -> AssumedValue | None:
+        """Return the assumption that this line distributes rows equally, if there is one."""
+        via = (place.via or "").rpartition(":")
+        places = [(place.file, place.line), (via[0], int(via[2]) if via[2].isdecimal() else None)]
+        return next((one for one in self._assumed if one.is_balanced and any(one.is_for(*at) for at in places)), None)
+
+    def _count_balanced(self, place: ReadPlace, one: AssumedValue, found: routing.Routing) -> None:
+        self._read_assumed.add(one)
+        text = f"{found.shares[0]:,} of {found.choices:,} rows to each of {found.experts} experts"
+        self._count(replace(place, kind="balanced", assumed=text))
+
+    def _read_of_experts(self, place: ReadPlace, size_bytes: int, result: int) -> int | None:
+        """Give the largest number of an expert to ``bincount()``, and write the rows of each expert where these are read.
+
+        Returns the first bytes of the result, with 0 for those that are written. None: something else is read.
+        """
+        one, found = self._balanced(place), routing.last()
+        if one is None or found is None:
+            return None
+        width = size_bytes // found.experts
+        if place.kind == "shape" and place.operation == "bincount" and size_bytes == NUMBER_BYTES:
+            self._count_balanced(place, one, found)
+            return found.experts - 1
+        if place.kind in ("copy", "used_copy") and width in WIDTHS and size_bytes == width * found.experts:
+            ctypes.memmove(result, b"".join(share.to_bytes(width, "little") for share in found.shares), size_bytes)
+            self._count_balanced(place, one, found)
+            return 0
+        return None
+
     def step_ended(self) -> None:
         """Begin the counts of the next step."""
         with self._mutex:
             self._in_step.clear()
 
-    @guarded("a result of the largest size")
-    def add_largest(self, frame: FrameType | None) -> None:
-        """Count a result for which the largest possible size was taken."""
-        if frame is None or not is_own(frame.f_code.co_filename):
+    def selected(self, frame: FrameType | None, elements: int) -> int:
+        """Return how many elements a mask selects, and count it: all, or those of one expert if that is assumed."""
+        with guarded("a result of the largest size"):
+            if frame is not None and is_own(frame.f_code.co_filename):
+                return elements
             place = _place(0, ["nonzero"], frame)
+            one, found = self._balanced(place), routing.last()
+            if one is not None and found is not None and (rows := found.selected(elements)) < elements:
+                self._count_balanced(place, one, found)
+                return rows
             self._count(place if place.kind == "print" else replace(place, kind="largest", assumed="every element"))
+        return elements
 
     def _count(self, place: ReadPlace) -> None:
         with self._mutex:

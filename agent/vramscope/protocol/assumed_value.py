@@ -1,15 +1,19 @@
-"""Values that a user names for reads of an emulated device: ``train.py:12=true``."""
+"""Values that a user names for reads of an emulated device: ``train.py:12=true``, ``moe.py:40=balanced``."""
 
 from __future__ import annotations
 
 import re
 import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 ASSUME_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_ASSUME"
 """Environment variable with the values, separated by spaces."""
-FORM: Final = re.compile(r"(?P<file>[^\s:=]+):(?P<line>[1-9]\d*)=(?P<value>true|false|-?\d+(\.\d+)?([eE]-?\d+)?)")
+FORM: Final = re.compile(
+    r"(?P<file>[^\s:=]+):(?P<line>[1-9]\d*)=(?P<value>true|false|balanced|-?\d+(\.\d+)?([eE]-?\d+)?)"
+)
+BALANCED: Final = "balanced"
+"""Value of a line that distributes rows to experts: each of them gets the same number."""
 FLOATS: Final = {4: "<f", 8: "<d"}
 """Formats of floating-point numbers by size. Of 2 bytes the format is not known."""
 
@@ -21,7 +25,11 @@ class AssumedValue:
     file: str
     """End of the path of the file: ``train.py`` or ``src/train.py``."""
     line: int
-    value: bool | int | float
+    value: bool | int | float | Literal["balanced"]
+
+    @property
+    def is_balanced(self) -> bool:
+        return self.value == BALANCED
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -32,6 +40,8 @@ class AssumedValue:
 
     def bits(self, size_bytes: int, is_float: bool) -> int | None:
         """Return the bytes that are read, as a number. None if a value of this size and type cannot be given."""
+        if isinstance(self.value, str):
+            return None
         if not is_float:
             fits = size_bytes <= 8 and -(1 << 8 * size_bytes - 1) <= self.value < 1 << 8 * size_bytes
             return int(self.value) & (1 << 8 * size_bytes) - 1 if fits and self.value == int(self.value) else None
@@ -46,10 +56,12 @@ def parse(text: str) -> AssumedValue:
     """Parse ``FILE:LINE=VALUE``. Raises ValueError if it has another form."""
     match = FORM.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text} is not of the form train.py:12=true, with true, false or a number")
+        raise ValueError(f"{text} is not of the form train.py:12=true, with true, false, balanced or a number")
     word = match["value"]
-    value: bool | int | float
-    if word in ("true", "false"):
+    value: bool | int | float | Literal["balanced"]
+    if word == BALANCED:
+        value = BALANCED
+    elif word in ("true", "false"):
         value = word == "true"
     else:
         value = int(word) if re.fullmatch(r"-?\d+", word) else float(word)

@@ -32,11 +32,14 @@ ChangeName = Literal[
 ]
 """Changes of a program that need no change of its code."""
 
-ReadKind = Literal["shape", "largest", "branch", "check", "used_number", "number", "used_copy", "copy", "print"]
+ReadKind = Literal[
+    "shape", "largest", "balanced", "branch", "check", "used_number", "number", "used_copy", "copy", "print"
+]
 """What a value that the program reads from the device is used for.
 
 shape     The size of a result depends on the data, as in ``unique()``.
 largest   So it does, and the largest possible result was taken: ``nonzero()``, ``x[mask]``.
+balanced  So it does, and each expert of a router was given the same number of rows.
 branch    A truth value.
 check     A truth value that asks whether numbers are finite.
 used_number   One number that is an integer, or on which the course of the program depends.

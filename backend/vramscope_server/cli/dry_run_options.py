@@ -16,7 +16,9 @@ TimeLimit = Annotated[float, typer.Option(min=1, help="Seconds after which a run
 Tries = Annotated[bool, typer.Option("--try", help="Also run with changes, and name the smallest that fits")]
 Assumed = Annotated[
     list[str] | None,
-    typer.Option(metavar="FILE:LINE=VALUE", help="Value that a line reads from the device; may be repeated"),
+    typer.Option(
+        metavar="FILE:LINE=VALUE", help="Value that a line reads from the device, or balanced; may be repeated"
+    ),
 ]
 RankCount = Annotated[int, typer.Option(min=1, help="Number of ranks, of which one is run")]
 RankNumber = Annotated[int, typer.Option(min=0, help="The rank that is run")]

@@ -28,6 +28,7 @@ CONTEXT_SOURCE: Final = "public reports, docs/dryrun.md"
 WORDS: Final = {
     "shape": "size of a result",
     "largest": "size of a result",
+    "balanced": "rows of experts",
     "branch": "truth value",
     "check": "check for finite numbers",
     "used_number": "number in use",

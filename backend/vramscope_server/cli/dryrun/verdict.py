@@ -28,6 +28,7 @@ ASSUMED: Final[Mapping[str, str]] = {
     "used_number": "reads {}",
     "used_copy": "copies {}",
     "largest": "selects {} (an upper bound)",
+    "balanced": "sends {} (balanced)",
 }
 """Kinds of reads that could change the answer, with the end of the sentence."""
 RECURRENT: Final = "the spaces of cuDNN for LSTM and GRU follow a formula (an H100 needed 0.8 % more)"

@@ -1,0 +1,69 @@
+"""Routers of mixtures of experts: among how many experts the last top-k chose, and how many choices it made."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, NamedTuple
+
+from vramscope.guard import guarded
+from vramscope.process.patching import Patches
+
+
+class Routing(NamedTuple):
+    """Choices of a router. Balanced, each expert is chosen equally often."""
+
+    experts: int
+    choices: int
+    """Rows times choices for each row."""
+
+    @property
+    def shares(self) -> list[int]:
+        """Choices of each expert, as equal as whole numbers can be."""
+        each, rest = divmod(self.choices, self.experts)
+        return [each + (number < rest) for number in range(self.experts)]
+
+    def selected(self, elements: int) -> int:
+        """Return the rows that a mask of this size selects: those of one expert; all if it is no mask over choices or rows."""
+        return self.shares[0] if self.shares[0] < elements <= self.choices else elements
+
+
+class _Last(threading.local):
+    routing: Routing | None = None
+
+
+_last = _Last()
+
+
+def last() -> Routing | None:
+    """Return the routing that this thread computed last; None if it computed none."""
+    return _last.routing
+
+
+@guarded("the routers")
+def install() -> None:
+    """Note each top-k and argmax from now on."""
+    import torch
+
+    patches = Patches()
+    for owner in (torch, torch.Tensor):
+        patches.wrap(owner, "topk", _topk)
+        patches.wrap(owner, "argmax", _argmax)
+
+
+def _topk(original: Any, tensor: Any, k: int, dim: int = -1, *args: Any, **kwargs: Any) -> Any:
+    found = original(tensor, k, dim, *args, **kwargs)
+    _note(tensor, dim, found[1])
+    return found
+
+
+def _argmax(original: Any, tensor: Any, dim: int | None = None, *args: Any, **kwargs: Any) -> Any:
+    found = original(tensor, dim, *args, **kwargs)
+    if dim is not None:
+        _note(tensor, dim, found)
+    return found
+
+
+@guarded("a router")
+def _note(tensor: Any, dim: int, indices: Any) -> None:
+    if tensor.is_cuda and tensor.dim():
+        _last.routing = Routing(tensor.shape[dim], indices.numel())
