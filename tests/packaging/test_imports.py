@@ -41,7 +41,15 @@ WITHIN_A_LAYER = {
 SERVER_TAKES = {"vramscope.protocol", "vramscope.oom_diagnosis", "vramscope.__version__"}
 COMMANDS_TAKE = SERVER_TAKES | {
     f"vramscope.{m}"
-    for m in ("launch", "measured_test", "settings", "transport.spool", "transport.sender", "transport.sync")
+    for m in (
+        "launch",
+        "measured_test",
+        "measurement",
+        "settings",
+        "transport.spool",
+        "transport.sender",
+        "transport.sync",
+    )
 }
 
 # Each package of the server: which other packages it may import, and which third-party ones (None: any of the extra `server`).

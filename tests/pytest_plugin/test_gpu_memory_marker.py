@@ -14,6 +14,7 @@ import pytest
 from vramscope.measured_test import lines_at_peak
 from vramscope_server.pytest_plugin.baselines import Baseline, Baselines
 from vramscope_server.pytest_plugin.limits import Limits
+from vramscope_server.pytest_plugin.measured_tests import read
 
 MODEL = """
 import torch
@@ -235,3 +236,37 @@ def test_lines_are_those_of_the_peak() -> None:
         event("alloc", 4, 20, 13),
     ]
     assert [(one.line, one.bytes) for one in lines_at_peak(events)] == [(12, 300), (10, 200)]
+
+
+MEASURED_PARTS = """
+import torch
+from model import work
+
+
+def test_measures_a_part(gpu_memory):
+    work(10)
+    with gpu_memory() as memory:
+        work(20)
+    assert memory.peak_bytes == 20 << 20
+
+
+def test_fails_by_its_own_limit(gpu_memory):
+    with gpu_memory() as memory:
+        work(20)
+    assert memory.peak_bytes < 1 << 20
+"""
+
+
+@pytest.mark.gpu
+def test_the_fixture_measures_parts_and_the_report_has_all(suite, tmp_path: Path) -> None:
+    said = suite(MEASURED_PARTS, "--gpu-memory-report", "report.jsonl")
+    assert re.search(r"1 failed, 1 passed", said), said
+    assert "assert 20971520 < (1 << 20)" in said
+    (one,) = read(tmp_path / "report.jsonl")
+    assert (one.test, one.folder, one.before, one.limit_bytes) == (
+        "test_memory.py::test_measures_a_part",
+        ".",
+        None,
+        None,
+    )
+    assert one.now.peak_allocated_bytes == 20 << 20

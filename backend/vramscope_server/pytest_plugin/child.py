@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from vramscope.measured_test import measured
-from vramscope_server.pytest_plugin.names import MARKER
+from vramscope_server.pytest_plugin.names import mark_of
 
 
 def measure_into(file: str, item: pytest.Function) -> None:
     """Run the test and write its measurement. Exceptions of the test pass."""
     arguments = {name: item.funcargs[name] for name in item._fixtureinfo.argnames}
-    mark = item.get_closest_marker(MARKER)
+    mark = mark_of(item)
     find_leaks = mark is not None and mark.kwargs.get("leaks") is not None
     memory = measured(lambda: item.obj(**arguments), find_leaks=find_leaks)
     Path(file).write_bytes(msgspec.json.encode(memory))

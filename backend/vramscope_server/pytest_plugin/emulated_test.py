@@ -19,7 +19,8 @@ from vramscope_server.cli.client import Failure
 from vramscope_server.cli.dryrun.libraries import libraries_for, torch_of
 from vramscope_server.pytest_plugin.baselines import MOST_LINES, Baseline, BaselineLine, Baselines
 from vramscope_server.pytest_plugin.limits import Limits
-from vramscope_server.pytest_plugin.names import CHILD, skip_file
+from vramscope_server.pytest_plugin.measured_tests import MeasuredTest, write
+from vramscope_server.pytest_plugin.names import CHILD, MARKER, REPORT, UPDATE, skip_file
 from vramscope_server.pytest_plugin.preloaded_process import NotEnded, PreloadedProcess
 
 SHOWN_LINES: Final = 8
@@ -58,6 +59,8 @@ class EmulatedTest(pytest.Item):
     limits: Limits
     place: tuple[str, int | None, str]
     """File, line and name of the function."""
+    measures_itself: bool
+    """Whether the function has the fixture, so that it needs neither a limit nor a baseline."""
 
     @classmethod
     def in_place_of(cls, item: pytest.Function, mark: pytest.Mark) -> EmulatedTest:
@@ -70,6 +73,7 @@ class EmulatedTest(pytest.Item):
         test.keywords.update(item.keywords)
         test.limits = Limits.of(mark)
         test.place = item.location
+        test.measures_itself = MARKER in item.fixturenames
         return test
 
     def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:
@@ -81,9 +85,11 @@ class EmulatedTest(pytest.Item):
         baselines = Baselines(self.path.parent)
         name = f"{self.path.name}::{self.nodeid.partition('::')[2]}"
         known = baselines.read(name)
-        if self.config.getoption("--gpu-memory-update"):
+        if (file := self.config.getoption(REPORT)) is not None:
+            write(Path(file), self._measured(torch, memory, known))
+        if self.config.getoption(UPDATE):
             baselines.store(name, self._baseline(torch, memory))
-        elif self.limits.peak_bytes is None and (known is not None or self.limits.leaks is None):
+        elif self.limits.peak_bytes is None and (known is not None or self._needs_baseline):
             self._compare(memory, known, torch)
         if self.limits.peak_bytes is not None and memory.peak_allocated_bytes > self.limits.peak_bytes:
             raise TooMuchMemory(
@@ -95,6 +101,20 @@ class EmulatedTest(pytest.Item):
             raise TooMuchMemory(f"the allocator gave back its cached memory {times} to fulfil a request")
         if self.limits.leaks is not None:
             _check_leaks(memory, self.limits.leaks)
+
+    @property
+    def _needs_baseline(self) -> bool:
+        return self.limits.leaks is None and not self.measures_itself
+
+    def _measured(self, torch: str, memory: TestMemory, known: Baseline | None) -> MeasuredTest:
+        limit_bytes = self.limits.peak_bytes
+        if limit_bytes is None and known is not None:
+            limit_bytes = self._most_bytes(known)
+        folder = self.path.parent.relative_to(self.config.rootpath).as_posix()
+        return MeasuredTest(self.nodeid, folder, limit_bytes, known, self._baseline(torch, memory))
+
+    def _most_bytes(self, known: Baseline) -> int:
+        return int(known.peak_allocated_bytes * (1 + self.limits.tolerance))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, (TooMuchMemory, ChildFailed, Failure, ValueError)):
@@ -152,8 +172,7 @@ class EmulatedTest(pytest.Item):
                 f"peak {amount(memory.peak_allocated_bytes)}, and there is neither a limit nor a baseline: give the marker "
                 'peak="8 GiB", or store a baseline with --gpu-memory-update'
             )
-        limit = int(known.peak_allocated_bytes * (1 + self.limits.tolerance))
-        if memory.peak_allocated_bytes > limit:
+        if memory.peak_allocated_bytes > self._most_bytes(known):
             more = memory.peak_allocated_bytes - known.peak_allocated_bytes
             raise TooMuchMemory(
                 f"peak {amount(memory.peak_allocated_bytes)}, which is {amount(more)} "

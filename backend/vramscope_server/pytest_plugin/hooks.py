@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from vramscope_server.pytest_plugin.names import CHILD, MARKER, skip_file
+from vramscope_server.pytest_plugin.names import CHILD, REPORT, UPDATE, mark_of, skip_file
+
+if TYPE_CHECKING:
+    from vramscope.measurement import measure
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("vramscope")
     group.addoption(
-        "--gpu-memory-update",
+        REPORT,
+        metavar="FILE",
+        help="write what each test marked gpu_memory needed, and its baseline, to this file: a line of JSON for each test",
+    )
+    group.addoption(
+        UPDATE,
         action="store_true",
         help="store the peaks of tests marked gpu_memory as their baselines, in gpu_memory.json beside each test file",
     )
@@ -31,12 +40,20 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+@pytest.fixture
+def gpu_memory() -> type[measure]:
+    """Measure parts of a test, which runs on the emulated GPU: ``with gpu_memory() as memory: ...``, then ``memory.peak_bytes``."""
+    from vramscope.measurement import measure
+
+    return measure
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put a test on the emulated GPU in the place of each marked function."""
     if CHILD in os.environ:
         return
     for position, item in enumerate(items):
-        if isinstance(item, pytest.Function) and (mark := item.get_closest_marker(MARKER)) is not None:
+        if isinstance(item, pytest.Function) and (mark := mark_of(item)) is not None:
             from vramscope_server.pytest_plugin.emulated_test import EmulatedTest
 
             items[position] = EmulatedTest.in_place_of(item, mark)
@@ -54,7 +71,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Measure the test, in the child process."""
     file = os.environ.get(CHILD)
-    if file is None or pyfuncitem.get_closest_marker(MARKER) is None:
+    if file is None or mark_of(pyfuncitem) is None:
         return None
     from vramscope_server.pytest_plugin.child import measure_into
 
