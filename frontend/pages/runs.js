@@ -122,6 +122,7 @@ class RunsPage {
       state: oneOf(...STATES),
       device: anything,
       tag: anything,
+      job: anything,
       sort: isSort,
       group: oneOf(...GROUPS),
       columns: areColumns,

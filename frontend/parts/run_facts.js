@@ -2,6 +2,7 @@
 
 import { h } from "vramscope/dom.js";
 import { bytes, clock, count, stepCount, isKnown, dateTime, overhead } from "vramscope/format.js";
+import { jobFacts } from "vramscope/parts/cluster_jobs.js";
 import { known } from "vramscope/parts/ui.js";
 
 const fact = (name, value) =>
@@ -42,6 +43,7 @@ export function whoPanel(run, rankNumber) {
             "dl",
             { class: "facts" },
             fact("host", `${rank.host}, pid ${rank.pid}`),
+            jobFacts(rank).map(([name, value]) => fact(name, value)),
             rank.devices.map((device) =>
               fact(device.index < 0 ? "device" : `GPU ${device.index}`, [
                 device.name,

@@ -1,6 +1,6 @@
-/** Filters of the runs list: a search and four lists, kept in the URL. */
+/** Filters of the runs list, kept in the URL: a search, four lists, and the job that a run's page links to. */
 
-import { fill, h } from "vramscope/dom.js";
+import { fill, h, setText } from "vramscope/dom.js";
 import { setQuery, store } from "vramscope/store.js";
 
 export const STATES = ["running", "finished", "failed", "lost"];
@@ -34,7 +34,14 @@ export class RunsFilters {
       h("option", { value: "" }, "Any state"),
       STATES.map((state) => h("option", { value: state }, state)),
     );
-    this.element = h("div", { class: "filters", role: "search" }, this.search, Object.values(this.lists));
+    this.job = h("button", {
+      class: "button small",
+      type: "button",
+      hidden: true,
+      title: "Show the runs of all jobs",
+      onclick: () => setQuery({ job: null }),
+    });
+    this.element = h("div", { class: "filters", role: "search" }, this.search, Object.values(this.lists), this.job);
   }
 
   close() {
@@ -47,12 +54,14 @@ export class RunsFilters {
 
   /** Reads the filters from the URL. Returns whether they changed. */
   read() {
-    const { q = "", project = "", state = "", device = "", tag = "" } = store.get().query;
-    const chosen = { query: q, project, state: STATES.includes(state) ? state : "", device, tag };
+    const { q = "", project = "", state = "", device = "", tag = "", job = "" } = store.get().query;
+    const chosen = { query: q, project, state: STATES.includes(state) ? state : "", device, tag, job };
     const changed = JSON.stringify(chosen) !== JSON.stringify(this.chosen);
     this.chosen = chosen;
     if (changed && document.activeElement !== this.search) this.search.value = chosen.query;
     this.lists.state.value = chosen.state;
+    this.job.hidden = !job;
+    setText(this.job, `Job ${job} ×`);
     return changed;
   }
 

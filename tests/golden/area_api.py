@@ -110,6 +110,7 @@ def questions(leaks: list[str], snapshot: str) -> Iterator[tuple[str, str, dict[
     yield "/runs", "/runs", {"query": "lea"}
     yield "/runs", "/runs", {"state": "failed"}
     yield "/runs", "/runs", {"tag": "first"}
+    yield "/runs", "/runs", {"job": "4242"}
     for route in (
         "/runs/{run}",
         "/runs/{run}/leaks",

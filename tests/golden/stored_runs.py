@@ -128,6 +128,7 @@ def _lean(server: RunningServer) -> None:
     """The same with less: gradient checkpointing, and a lower peak."""
     agent = Agent(
         LEAN, start_ns=START_NS + DAY_NS, project="gpt2", name="lean", tags=["second"],
+        jobs=[messages.Job(manager="slurm", id="4249", array="4242_7", partition="a100")],
         config={"lr": 0.002, "batch_size": 8}, command=["train.py", "--lr", "0.002"], git_commit="abc1235",
         allocator_settings="expandable_segments:True",
     )  # fmt: skip

@@ -57,6 +57,7 @@ class Training:
     config: dict[str, wire_messages.Scalar] = field(default_factory=dict)
     allocator_settings: str | None = ""
     framework: str = "loop"
+    jobs: tuple[wire_messages.Job, ...] = ()
     nvml: bool = True
     unusable: float = 0.0
     """share of what is free that is read as of no use, every two seconds; 0: no window was recorded, so it is unknown"""
@@ -144,6 +145,7 @@ class Rank:
             git_commit="3f1c9ab27d50",
             command=["python", "train.py", "--batch-size", "32", "--dtype", "bf16"],
             agent_version="0.1.0",
+            jobs=list(training.jobs),
         )
 
     def overhead(self) -> wire_messages.Overhead:
@@ -528,7 +530,26 @@ LEAKY = dataclasses.replace(
     not_scanned="3 of 41 holders: 250 ms were over",
 )
 FIXED = dataclasses.replace(LEAKY, name="total-loss-fixed", run="1ea4f1ed00000001", growth=0, leaks=(), not_scanned="")
-EIGHT = Training(name="ddp-8", project="llama", ranks=8, run="dd00000000000008", seed=6, step_seconds=0.8)
+EIGHT = Training(
+    name="ddp-8",
+    project="llama",
+    ranks=8,
+    run="dd00000000000008",
+    seed=6,
+    step_seconds=0.8,
+    jobs=(
+        wire_messages.Job(
+            manager="slurm",
+            id="4249",
+            name="sweep",
+            array="4242_7",
+            partition="a100",
+            node="node-00",
+            nodes="node-[00-01]",
+        ),
+        wire_messages.Job(manager="torchrun", node_count=2, restarts=1),
+    ),
+)
 
 
 def past(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from vramscope import __version__
+from vramscope.process import cluster
 from vramscope.process.redaction import Secrets
 from vramscope.protocol import messages, series
 
@@ -25,6 +26,9 @@ KERNELS: Final = ("ipykernel_launcher", "colab_kernel_launcher")
 """Scripts that run the cells of a notebook."""
 NOTEBOOK: Final = "JPY_SESSION_NAME"
 """Environment variable in which Jupyter's server passes the notebook's path to a kernel."""
+
+LOCAL_SIZES: Final = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+"""Environment variables with the number of ranks on this host: of torchrun, Open MPI, and MPICH."""
 
 
 class JobRank(NamedTuple):
@@ -43,6 +47,7 @@ def job_rank(environ: Mapping[str, str] = os.environ) -> JobRank:
         ("RANK", "WORLD_SIZE"),
         ("SLURM_PROCID", "SLURM_NTASKS"),
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("PMI_RANK", "PMI_SIZE"),
     ):
         number, of = environ.get(rank, ""), environ.get(size, "")
         if number.isdigit() and of.isdigit() and int(number) < int(of):
@@ -65,9 +70,11 @@ def run_id(chosen: str | None, job: JobRank, environ: Mapping[str, str] = os.env
         job_id = environ.get("SLURM_JOB_ID", "")
     if job_id:
         job_id += environ.get("SLURM_STEP_ID", "")
-    elif environ.get("LOCAL_WORLD_SIZE", "") == str(job.world_size):
+    elif str(job.world_size) in [environ.get(name, "") for name in LOCAL_SIZES]:
         parent = os.getppid()
         job_id = f"{socket.gethostname()} {parent} {start_ticks(parent)}"
+    else:
+        job_id = environ.get("PMIX_NAMESPACE", "")
     common = " ".join((job_id, environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", ""), str(job.world_size)))
     return hashlib.sha256(common.encode()).hexdigest()[:16]
 
@@ -192,4 +199,5 @@ def attached(
         command=secrets.command_line(sys.argv),
         agent_version=__version__,
         host_total_bytes=host_total_bytes,
+        jobs=cluster.jobs(),
     )

@@ -38,6 +38,8 @@ Ident = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-z]{8,40}\Z")]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=MAX_VALUE)]
 Scalar = bool | int | float | Text | None
 ScalarName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_./-]{0,63}\Z")]
+MAX_JOBS: Final = 8
+"""Maximum number of jobs that a process belongs to."""
 MAX_SCALARS: Final = 32
 """Maximum number of names of Scalars in one message."""
 
@@ -50,6 +52,30 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     uuid: Text | None = None
     total_bytes: Whole | None = None
     """Capacity as cudaMemGetInfo reports it."""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that the process belongs to, or a pod. Unknown values are None."""
+
+    manager: Word
+    """One of slurm, kubernetes, ray, torchrun, mpi."""
+    id: Name | None = None
+    """Identifier that all processes of the job share."""
+    name: Name | None = None
+    array: Name | None = None
+    """Slurm's array and the task in it, as in ``4242_7``."""
+    step: Name | None = None
+    partition: Name | None = None
+    pod: Name | None = None
+    namespace: Name | None = None
+    node: Name | None = None
+    """Node of this process, by the manager's name."""
+    nodes: Text | None = None
+    """All nodes, as the manager writes the list."""
+    node_count: Whole | None = None
+    restarts: Whole | None = None
+    memory_limit_bytes: Whole | None = None
+    """Host memory that the job may use on this node."""
 
 
 class Attached(msgspec.Struct, frozen=True, kw_only=True, tag="attached"):
@@ -83,6 +109,8 @@ class Attached(msgspec.Struct, frozen=True, kw_only=True, tag="attached"):
     agent_version: Text
     host_total_bytes: Whole | None = None
     """Memory of the machine, or the limit of its container."""
+    jobs: Annotated[list[Job], msgspec.Meta(max_length=MAX_JOBS)] = []
+    """Jobs that the process belongs to, the outermost first."""
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True, tag="block"):

@@ -6,6 +6,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from vramscope_server.answers.jobs import ClusterJob
 from vramscope_server.answers.leaks import Leak
 from vramscope_server.answers.runs import RunFacts
 from vramscope_server.answers.server import AlertRules
@@ -185,6 +186,8 @@ class RankRow(TypedDict):
     """Version of the agent."""
     host_total_bytes: int | None
     """Memory of the host, or of its container."""
+    jobs: list[ClusterJob]
+    """Jobs that the process belongs to, the outermost first."""
     clock_skew_seconds: float | None
     """Clock of the sender minus the server's clock."""
     steps: int | None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing_extensions import TypedDict
 
+from vramscope_server.answers.jobs import ClusterJob
+
 
 class RunFacts(TypedDict):
     """Facts that the list and the full answer share."""
@@ -81,10 +83,17 @@ class RunRow(RunFacts):
     """Number of out-of-memory errors."""
 
 
+class ListedRun(RunRow):
+    """A run in the list, with its jobs."""
+
+    jobs: list[ClusterJob]
+    """Jobs of the lowest rank, the outermost first."""
+
+
 class RunList(TypedDict):
     """A page of the list of runs: pinned runs and baselines first, then the newest."""
 
-    runs: list[RunRow]
+    runs: list[ListedRun]
     """Runs of this page."""
     total: int
     """Number of runs on all pages."""

@@ -58,6 +58,9 @@ def get_runs(
     state: Annotated[Literal["", "running", "finished", "failed", "lost"], Query(description="State.")] = "",
     tag: Annotated[str, Query(max_length=200, description="Tag.")] = "",
     device: Annotated[str, Query(max_length=4096, description="Full name of the device.")] = "",
+    job: Annotated[
+        str, Query(max_length=200, description="Identifier of a cluster's job or array, or name of a pod.")
+    ] = "",
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of runs.")] = 100,
     cursor: Annotated[str, Query(max_length=200, description="`next_cursor` of the previous page.")] = "",
 ) -> Response:
@@ -70,6 +73,7 @@ def get_runs(
             state=state,
             tag=tag,
             device=device,
+            job=job,
             limit=limit,
             cursor=_place(cursor),
         )

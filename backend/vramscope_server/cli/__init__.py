@@ -114,6 +114,7 @@ def list_runs(
     ] = None,
     project: Annotated[str, typer.Option(help="Only this project")] = "",
     state: Annotated[str, typer.Option(help="Only this state: running, finished, failed or lost")] = "",
+    job: Annotated[str, typer.Option(help="Only this job or array of a cluster, or this pod", metavar="ID")] = "",
     limit: Annotated[
         int | None, typer.Option(min=0, help="Maximum rows (default 50; 0 = all; all with --json)")
     ] = None,
@@ -123,7 +124,7 @@ def list_runs(
     """List runs."""
     from vramscope_server.cli.ls import show
 
-    show(server, as_json, query=" ".join(words or []), project=project, state=state, limit=limit)
+    show(server, as_json, query=" ".join(words or []), project=project, state=state, job=job, limit=limit)
 
 
 @app.command("show")
@@ -240,16 +241,21 @@ def oom(
 
 @app.command()
 def report(
-    run: Annotated[list[str], typer.Argument(help="Run ids, unique id prefixes, or names", metavar="RUN")],
+    run: Annotated[
+        list[str] | None, typer.Argument(help="Run ids, unique id prefixes, or names", metavar="RUN")
+    ] = None,
+    job: Annotated[
+        str, typer.Option(help="Print all runs of a cluster's job instead; with --out, write them", metavar="ID")
+    ] = "",
     out: Annotated[
         str | None, typer.Option(help="File to write (default: the run's name.html, or comparison.html)")
     ] = None,
     server: ServerUrl = DEFAULT_SERVER,
 ) -> None:
     """Write a run, or a comparison of runs with the first one, as one HTML file that needs no server."""
-    from vramscope_server.cli.report import write
+    from vramscope_server.cli.report import run_command
 
-    write(server, run, out)
+    run_command(server, run or [], job, out)
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import Final
 from rich.text import Text
 
 from vramscope_server.analysis.number_format import amount, count, duration, percent
-from vramscope_server.answers.runs import RunList, RunRow
+from vramscope_server.answers.runs import ListedRun, RunList, RunRow
 from vramscope_server.cli.client import ask, print_json
 from vramscope_server.cli.format import ABSENT, STATE_STYLE, ago, plain
 from vramscope_server.cli.tables import Column, console, print_table
@@ -33,16 +33,16 @@ _COLUMNS = (
 )
 
 
-def show(server: str, as_json: bool, *, query: str, project: str, state: str, limit: int | None) -> None:
+def show(server: str, as_json: bool, *, query: str, project: str, state: str, job: str, limit: int | None) -> None:
     """Print a table, or a JSON array of the API's rows. Raises client.Failure."""
     limit = limit if limit is not None else 0 if as_json else SHOWN
-    rows, total = _rows(server, limit, query=query, project=project, state=state)
+    rows, total = runs_of(server, limit, query=query, project=project, state=state, job=job)
     if as_json:
         print_json(rows)
         return
     out = console()
     if not rows:
-        anything = query or project or state
+        anything = query or project or state or job
         out.print(
             "No matching runs."
             if anything
@@ -54,9 +54,9 @@ def show(server: str, as_json: bool, *, query: str, project: str, state: str, li
         out.print(Text(f"{len(rows)} of {total} runs; show all with --limit 0", style="dim"))
 
 
-def _rows(server: str, limit: int, **conditions: str) -> tuple[list[RunRow], int]:
-    """Return up to ``limit`` rows (0: all) and the total number."""
-    rows: list[RunRow] = []
+def runs_of(server: str, limit: int, **conditions: str) -> tuple[list[ListedRun], int]:
+    """Return up to ``limit`` rows (0: all) and the total number. Raises client.Failure."""
+    rows: list[ListedRun] = []
     cursor: str | None = ""
     total = 0
     while cursor is not None and (not limit or len(rows) < limit):

@@ -1,4 +1,4 @@
-"""``vramscope report RUN``: a run, or a comparison of several, as one HTML file that needs no server, to send or to keep."""
+"""``vramscope report``: a run, a comparison, or the runs of a job as one HTML file that needs no server, to send or to keep."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from vramscope_server.answers.anatomy import AnatomyAnswer
 from vramscope_server.answers.leaks import LeakReport
 from vramscope_server.answers.oom import OomList
 from vramscope_server.answers.run_detail import RunAnswer, RunInFull
+from vramscope_server.cli import job_report
 from vramscope_server.cli.client import Failure, ask, path_of
 from vramscope_server.cli.comparison_report import comparison_report
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
@@ -27,9 +28,23 @@ HEIGHT: Final = 340
 POINTS: Final = 600
 
 
-def write(server: str, runs: Sequence[str], out: str | None) -> None:
+def run_command(server: str, runs: Sequence[str], job: str, out: str | None) -> None:
+    """The command: of runs, or of a job. Raises client.Failure, and typer.BadParameter."""
+    from typer import BadParameter
+
+    if bool(runs) == bool(job):
+        raise BadParameter("give either runs or --job")
+    if job and out is None:
+        job_report.show(server, job)
+    else:
+        write(server, runs, job, out)
+
+
+def write(server: str, runs: Sequence[str], job: str, out: str | None) -> None:
     """Write the file and print its name. Several runs are compared with the first one. Raises client.Failure."""
-    if len(runs) > 1:
+    if job:
+        text, name = job_report.job_report(server, job), _file_name(f"job-{job}")
+    elif len(runs) > 1:
         text, name = comparison_report(server, runs), "comparison"
     else:
         detail: RunAnswer = ask(server, f"/runs/{path_of(server, runs[0])}")

@@ -21,6 +21,7 @@ from vramscope_server.answers.run_detail import (
     RunInFull,
     RunSpan,
 )
+from vramscope_server.store.jobs import jobs_of
 from vramscope_server.store.leaks import merge_leaks
 from vramscope_server.store.list_row import is_emulated, run_row, seconds
 from vramscope_server.store.rank_summary import decode_summary
@@ -221,6 +222,7 @@ def _ranks(connection: Connection, run: StoredRun) -> list[RankRow]:
                 driver=attached.get("driver"),
                 agent_version=attached.get("agent_version"),
                 host_total_bytes=attached.get("host_total_bytes"),
+                jobs=jobs_of(attached),
                 clock_skew_seconds=seconds(row["skew_ns"]),
                 steps=summary.steps,
                 peak_allocated_bytes=summary.peak_allocated_bytes,

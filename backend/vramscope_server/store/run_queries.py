@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
-from vramscope_server.answers.runs import RunRow
+from vramscope_server.answers.runs import ListedRun, RunRow
+from vramscope_server.store.jobs import is_of_job, jobs_of_runs
 from vramscope_server.store.leaks import read_scan
 from vramscope_server.store.list_row import run_row
 from vramscope_server.store.project_scope import visible
@@ -73,9 +74,10 @@ def list_runs(
     state: str = "",
     tag: str = "",
     device: str = "",
+    job: str = "",
     limit: int = 100,
     cursor: tuple[int, int, int] | None = None,
-) -> tuple[list[RunRow], int, tuple[int, int, int] | None, list[str]]:
+) -> tuple[list[ListedRun], int, tuple[int, int, int] | None, list[str]]:
     """Rows of the list, their total, the start of the next page, and all visible projects.
 
     Pinned and baseline runs come first, then the newest. 1000 rows take about 40 ms.
@@ -94,6 +96,8 @@ def list_runs(
         conditions.append(sa.cast(runs.c.tags, sa.Text).like(f"%{_like(json.dumps(tag))}%", escape="\\"))
     if device:
         conditions.append(runs.c.device == device)
+    if job:
+        conditions.append(is_of_job(job))
     first = sa.case((sa.or_(runs.c.pinned, runs.c.baseline), 1), else_=0)
     total = int(connection.execute(sa.select(sa.func.count()).select_from(runs).where(*conditions)).scalar() or 0)
     place = (first, runs.c.started_ns, runs.c.key)
@@ -109,7 +113,11 @@ def list_runs(
         following = (int(last["first"]), int(last["started_ns"]), int(last["key"]))
     named = sa.select(runs.c.project).where(seen).distinct().order_by(runs.c.project)
     projects = list(connection.execute(named).scalars())
-    rows = [run_row(StoredRun(**{name: row[name] for name in _ROW_NAMES})) for row in found]
+    jobs = jobs_of_runs(connection, [row["key"] for row in found])
+    rows: list[ListedRun] = [
+        {**run_row(StoredRun(**{name: row[name] for name in _ROW_NAMES})), "jobs": jobs.get(row["key"], [])}
+        for row in found
+    ]
     return rows, total, following, projects
 
 
