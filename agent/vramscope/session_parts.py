@@ -272,13 +272,13 @@ class SessionParts:
         with guarded("the summary"):
             if self._sends and "OutOfMemory" not in (error_type or ""):  # (that error's own lines follow)
                 rises = self._detector is not None and self._detector.after_step.rises
-                rank = self._job.rank if self._job.world_size > 1 else None
                 self._highest.put_tails(tails)
                 findings = None if self._techniques is None else self._techniques.findings
                 survived, failed = 0 if self._oom is None else self._oom.survived, error_type is not None
                 state = EndState(self._highest.highest(), self._newest_scan, findings, rises, survived, failed)
-                print_summary(state, self.url, rank)
-        self._sender.close(self._settings.close_timeout_s)
+                print_summary(state, self.url, self._job.rank if self._job.world_size > 1 else None)
+        if self._sender.close(self._settings.close_timeout_s):
+            self._mirror.add_post_mortem(self._settings, self.run_id)
 
     @property
     def dropped_samples(self) -> int:

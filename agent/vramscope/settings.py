@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 MIB: Final = 1024 * 1024
-MIRRORS: Final = ("wandb", "mlflow", "tensorboard")
+MIRRORS: Final = ("wandb", "mlflow", "tensorboard", "trackio", "comet", "neptune", "clearml", "aim", "swanlab")
 BUDGET: Final = 0.02
 """Default share of the training's time that watching may take."""
 
@@ -240,8 +240,7 @@ class Settings:
         "VRAMSCOPE_MIRROR",
         MIRRORS,
         _mirrors,
-        "Trackers that get the memory figures while a run of theirs is active: wandb, mlflow, tensorboard, with commas between "
-        "them; or none.",
+        "Trackers that get the memory figures while a run of theirs is active, with commas between them; or none.",
         ",".join(MIRRORS),
     )
     interval_ms: int = _setting(

@@ -36,6 +36,7 @@ from vramscope_server.api import (
     profiles,
     recording_prediction,
     recordings,
+    reports,
     runs,
     schemas,
     series,
@@ -127,6 +128,7 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
         session,
         server,
         docs,
+        reports,
     ):
         api.include_router(part.router)
     app.include_router(api)

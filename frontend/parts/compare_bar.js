@@ -34,6 +34,7 @@ export class CompareBar {
       ),
     );
     const item = { class: "menu-item" };
+    this.report = h("a", { ...item, download: true, title: "Table, settings and charts in one file" }, "Report (HTML)");
     this.exports = h(
       "details",
       { class: "menu compare-exports" },
@@ -42,6 +43,7 @@ export class CompareBar {
         "div",
         { class: "menu-list" },
         h("button", { ...item, type: "button", onclick: () => this.exportCsv() }, "CSV"),
+        this.report,
         copyButton("Copy Markdown", () => api.compareTable(this.tableQuery("markdown")), item),
         copyButton("Copy LaTeX", () => api.compareTable(this.tableQuery("latex")), item),
       ),
@@ -57,6 +59,8 @@ export class CompareBar {
     this.answer = answer;
     this.view = view;
     this.drawGroups(answer.settings);
+    const { runs, base } = this.tableQuery("");
+    this.report.href = api.compareReportUrl({ runs, base });
     const all = columnsFor(rows, answer.settings, answer.rows.map(({ run }) => run));
     const shown = shownColumns(all, rows, view.columns);
     const key = JSON.stringify([all.map(({ id }) => id), shown.map(({ id }) => id)]);

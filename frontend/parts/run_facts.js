@@ -146,6 +146,12 @@ export function eventsPanel(run) {
   );
 }
 
+/** A text of which the last word may be the address of a page. */
+function linked(text) {
+  const [, before, address] = /^(.*?)(https?:\/\/\S+)?$/s.exec(text ?? "");
+  return [before, address && h("a", { href: address, rel: "noopener noreferrer" }, address)];
+}
+
 function item(seconds, words, run) {
   return h(
     "li",
@@ -197,6 +203,9 @@ function eventWords(event, run) {
       where && h("span", { class: "muted" }, ` · ${where}`),
       more && h("div", { class: "muted" }, more),
     ];
+  }
+  if (event.kind === "tracker") {
+    return [h("span", { class: "kind" }, name), h("div", { class: "muted" }, linked(event.data.text))];
   }
   return [
     h("span", { class: "kind" }, name),

@@ -164,6 +164,8 @@ def questions(leaks: list[str], snapshot: str) -> Iterator[tuple[str, str, dict[
         yield f"/compare{part}", f"/compare{part}", PAIR
     for form in ("markdown", "csv", "latex"):
         yield "/compare/table", "/compare/table", {**PAIR, "format": form}
+    yield "/compare/report", "/compare/report", PAIR
+    yield "/runs/{run}/report", f"/runs/{PLAIN}/report", {}
     for part in ("sites", "timelines"):
         yield f"/compare/{part}", f"/compare/{part}", {"a": PLAIN, "b": LEAN}
     for name in COMPARED_FIGURES:

@@ -75,6 +75,8 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
             "uploads",
             "whatif_jobs",
             "oidc",
+            "cli.report",  # the same files as those of the command
+            "cli.comparison_report",
         },
         None,
     ),

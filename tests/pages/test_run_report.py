@@ -57,6 +57,18 @@ def test_a_folder_that_is_not_there_is_named(server: Any, tmp_path: Path) -> Non
         write(server.url, [sender.LEAKY.run], str(tmp_path / "none" / "run.html"))
 
 
+def test_the_compare_page_downloads_the_comparison(page: Any, server: Any, tmp_path: Path) -> None:
+    baseline, other = sender.BASELINE.run, sender.CHECKPOINTING.run
+    page.goto(f"{server.url}/compare?runs={other},{baseline}&base={baseline}")
+    page.locator(".compare-table").wait_for()
+    page.locator(".compare-exports summary").click()
+    with page.expect_download() as downloading:
+        page.get_by_role("link", name="Report (HTML)").click()
+    assert downloading.value.suggested_filename == "vramscope-compare.html"
+    write(server.url, [baseline, other], str(tmp_path / "same.html"))
+    assert Path(downloading.value.path()).read_text() == (tmp_path / "same.html").read_text()
+
+
 def test_a_comparison_is_in_one_file(
     chromium: Any, server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

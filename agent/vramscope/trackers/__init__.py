@@ -1,1 +1,1 @@
-"""Copies memory figures to the experiment tracker that the program uses: W&B, MLflow or TensorBoard."""
+"""Copies memory figures to the experiment tracker that the program uses, such as W&B, MLflow or TensorBoard."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ class MlflowRun:
 
     name = "mlflow"
     title = "MLflow"
+    modules: tuple[str, ...] = ("mlflow",)
 
     def __init__(self) -> None:
         self._run: Any = None
@@ -37,6 +39,10 @@ class MlflowRun:
 
     def note(self, name: str, text: str) -> None:
         self._client().set_tag(self._run.info.run_id, name, text)
+
+    def add_file(self, path: Path) -> bool:
+        self._client().log_artifact(self._run.info.run_id, str(path))
+        return True
 
     def address(self) -> str:
         uri, info = urlsplit(str(sys.modules["mlflow"].get_tracking_uri())), self._run.info

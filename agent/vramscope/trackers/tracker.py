@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Protocol
 
 
@@ -12,6 +13,8 @@ class Tracker(Protocol):
     name: str
     """Name in VRAMSCOPE_MIRROR."""
     title: str
+    modules: tuple[str, ...]
+    """The tool is in use once one of these modules is imported."""
 
     def find(self) -> bool:
         """Find the active run, for the calls that follow. False: there is none."""
@@ -23,6 +26,10 @@ class Tracker(Protocol):
 
     def note(self, name: str, text: str) -> None:
         """Store a text in the active run."""
+        ...
+
+    def add_file(self, path: Path) -> bool:
+        """Attach a file to the active run. The file is deleted when the process ends. False: the tool takes none."""
         ...
 
     def address(self) -> str:

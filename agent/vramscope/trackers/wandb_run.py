@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 
@@ -15,6 +16,7 @@ class WandbRun:
 
     name = "wandb"
     title = "W&B"
+    modules: tuple[str, ...] = ("wandb",)
 
     def __init__(self) -> None:
         self._run: Any = None
@@ -28,6 +30,12 @@ class WandbRun:
 
     def note(self, name: str, text: str) -> None:
         self._run.summary[name] = text
+
+    def add_file(self, path: Path) -> bool:
+        artifact = sys.modules["wandb"].Artifact(f"vramscope-{self._run.id}", type="report")
+        artifact.add_file(str(path))
+        self._run.log_artifact(artifact)
+        return True
 
     def address(self) -> str:
         return str(getattr(self._run, "url", None) or "")

@@ -141,6 +141,29 @@ class ServerConnection:
             return ServerAnswer("away", f"the connection to {self.server} failed ({type(fault).__name__})")
 
     @own_request()
+    def download(self, path: str, *, timeout_s: float, most_bytes: int) -> bytes | None:
+        """Return the body of a GET; None if there is none, if it is too large, or if it comes too late."""
+        import httpx
+
+        try:
+            if self._client is None:
+                self._client = self._connect()
+            limits = httpx.Timeout(timeout_s, connect=min(self.connect_timeout_s, timeout_s))
+            body = bytearray()
+            extensions = {"trace": self._deadline.note_connection}
+            with (
+                self._deadline.within(timeout_s),
+                self._client.stream("GET", self.server + path, timeout=limits, extensions=extensions) as response,
+            ):
+                for piece in response.iter_raw() if response.status_code == 200 else ():
+                    body += piece
+                    if len(body) > most_bytes:
+                        return None
+            return bytes(body) or None
+        except (*_CLIENT_ERRORS, httpx.InvalidURL, httpx.HTTPError):
+            return None
+
+    @own_request()
     def _post_once(self, body: bytes, timeout: httpx.Timeout) -> ServerAnswer:
         assert self._client is not None
         trace = {"trace": self._deadline.note_connection}

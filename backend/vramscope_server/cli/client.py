@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import httpx
@@ -37,11 +37,17 @@ class Unreachable(Failure):
         super().__init__(sentence, NO_SERVER)
 
 
-def ask(server: str, path: str, **parameters: Any) -> Any:
+Source = str | Callable[..., Any]
+"""Source of answers: a server's address, or a function of the path and the parameters, within the server itself."""
+
+
+def ask(server: Source, path: str, **parameters: Any) -> Any:
     """GET an answer of the API. Raises Failure: 3 not found, 4 no or a broken server, 2 any other refusal.
 
     Parameters that are None or empty are left out.
     """
+    if not isinstance(server, str):
+        return server(path, **{name: value for name, value in parameters.items() if value not in (None, "")})
     response = _get(server, path, parameters)
     if steps := response.headers.get("Vramscope-Damaged-Steps"):
         print(
@@ -166,7 +172,7 @@ def path_of(server: str, run: str) -> str:
     return id_of(server, run)
 
 
-def id_of(server: str, run: str) -> str:
+def id_of(server: Source, run: str) -> str:
     """Return the id of the newest run with exactly this name. Raises Failure."""
     listed: RunList | None = ask(server, "/runs", query=run[:500], limit=1000) if run.strip() else None
     same = [row for row in listed["runs"] if row["name"] == run] if listed is not None else []

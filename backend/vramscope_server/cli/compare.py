@@ -10,7 +10,7 @@ from rich.text import Text
 from vramscope_server.analysis.comparison.export import EMULATED, REPEATS, between, has_repeats, name_of, ratio
 from vramscope_server.analysis.number_format import amount, count, duration, graphs, percent
 from vramscope_server.answers.compare import CompareAnswer, CompareRow
-from vramscope_server.cli.client import ask, fetch, id_of, print_json
+from vramscope_server.cli.client import Source, ask, fetch, id_of, print_json
 from vramscope_server.cli.format import ABSENT, plain
 from vramscope_server.cli.tables import Column, console, print_table
 
@@ -98,7 +98,7 @@ def show(server: str, form: str | None, baseline: str, runs: list[str], *, each:
         out.print(Text(f"not fully comparable: {plain(warning)}", style="yellow"))
 
 
-def joined(server: str, runs: Sequence[str]) -> str:
+def joined(server: Source, runs: Sequence[str]) -> str:
     """Return runs as one parameter of the API, the baseline first. Raises client.Failure."""
     return ",".join(id_of(server, run) if "," in run or not run.strip() else run for run in runs)
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from vramscope_server.analysis.comparison.export import EMULATED, REPEATS, has_repeats
 from vramscope_server.answers.compare import CompareAnswer
-from vramscope_server.cli.client import ask
+from vramscope_server.cli.client import Source, ask
 from vramscope_server.cli.compare import COLUMNS, cells, joined, setting_text
 from vramscope_server.cli.format import ABSENT
 from vramscope_server.figures.html_file import drawn, escaped, html_file, section, table, wide
@@ -22,7 +22,7 @@ HEIGHT: Final = 360
 POINTS: Final = 600
 
 
-def comparison_report(server: str, runs: Sequence[str]) -> str:
+def comparison_report(server: Source, runs: Sequence[str]) -> str:
     """HTML of a comparison: the table, what differs, and the charts. The first run is the baseline. Raises client.Failure."""
     named = joined(server, runs)
     comparison: CompareAnswer = ask(server, "/compare", runs=named)
@@ -56,7 +56,7 @@ def _differences(comparison: CompareAnswer) -> Iterator[str]:
         yield section("Settings that differ", wide(table(("setting", *names), rows)))
 
 
-def _charts(server: str, named: str) -> Iterator[str]:
+def _charts(server: Source, named: str) -> Iterator[str]:
     for name, title in FIGURES.items():
         found: dict[str, Any] = ask(server, f"/compare/figures/{name}", runs=named, points=POINTS)
         if any(trace.get("x") is not None or trace.get("y") is not None for trace in found["figure"]["data"]):

@@ -22,7 +22,7 @@ from vramscope_server.analysis.number_format import amount, count
 from vramscope_server.answers.oom import OomExplained, OomList, OomRank
 from vramscope_server.answers.oom_record import CounterRow, Culprit
 from vramscope_server.answers.run_detail import RunAnswer
-from vramscope_server.cli.client import Failure, address, ask, path_of, print_json
+from vramscope_server.cli.client import Failure, Source, address, ask, path_of, print_json
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, CHECK_FAILED, NOT_FOUND
 from vramscope_server.cli.format import ABSENT, plain
 from vramscope_server.cli.oom_markdown import ENOUGH, markdown
@@ -157,7 +157,7 @@ def _counter(row: CounterRow) -> tuple[str, str, str]:
     return name, words(row["before"], ABSENT), words(row["at"], ABSENT)
 
 
-def explained(server: str, record: str) -> OomExplained:
+def explained(server: Source, record: str) -> OomExplained:
     """The error with the evidence of the open recording, unless that takes too long."""
     until = time.monotonic() + MOST_WAIT_SECONDS
     while True:

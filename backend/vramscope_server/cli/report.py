@@ -12,7 +12,7 @@ from vramscope_server.answers.leaks import LeakReport
 from vramscope_server.answers.oom import OomList
 from vramscope_server.answers.run_detail import RunAnswer, RunInFull
 from vramscope_server.cli import job_report
-from vramscope_server.cli.client import Failure, ask, path_of
+from vramscope_server.cli.client import Failure, Source, ask, path_of
 from vramscope_server.cli.comparison_report import comparison_report
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.cli.oom import explained
@@ -37,10 +37,10 @@ def run_command(server: str, runs: Sequence[str], job: str, out: str | None) -> 
     if job and out is None:
         job_report.show(server, job)
     else:
-        write(server, runs, job, out)
+        write(server, runs, out, job)
 
 
-def write(server: str, runs: Sequence[str], job: str, out: str | None) -> None:
+def write(server: str, runs: Sequence[str], out: str | None, job: str = "") -> None:
     """Write the file and print its name. Several runs are compared with the first one. Raises client.Failure."""
     if job:
         text, name = job_report.job_report(server, job), _file_name(f"job-{job}")
@@ -57,7 +57,7 @@ def write(server: str, runs: Sequence[str], job: str, out: str | None) -> None:
     print(f"{path} ({amount(path.stat().st_size)})")
 
 
-def report(server: str, detail: RunAnswer) -> str:
+def report(server: Source, detail: RunAnswer) -> str:
     """HTML of a run: what is wrong, the peak, advice, and the charts. Raises client.Failure."""
     leaks: LeakReport = ask(server, f"/runs/{detail['run_id']}/leaks")
     errors: OomList = ask(server, f"/runs/{detail['run_id']}/oom")
@@ -75,7 +75,7 @@ def report(server: str, detail: RunAnswer) -> str:
     )
 
 
-def _errors(server: str, detail: RunInFull, errors: OomList) -> Iterator[str]:
+def _errors(server: Source, detail: RunInFull, errors: OomList) -> Iterator[str]:
     if detail["error_type"]:
         yield f"<p class=say>{escaped(detail['error_type'])}: {escaped(detail['error_line'] or '')}</p>"
     if errors["vanished"] is not None:
@@ -129,7 +129,7 @@ def _peak(detail: RunInFull) -> Iterator[str]:
     yield section(f"Peak of {amount(peak_bytes)}{step}", table(("category", "allocated", "share"), rows))
 
 
-def _charts(server: str, detail: RunInFull) -> Iterator[str]:
+def _charts(server: Source, detail: RunInFull) -> Iterator[str]:
     for name, title in FIGURES.items():
         found: dict[str, Any] = ask(server, f"/runs/{detail['run_id']}/figures/{name}", points=POINTS)
         if any(trace.get("x") is not None or trace.get("y") is not None for trace in found["figure"]["data"]):

@@ -18,7 +18,7 @@ from vramscope_server.answers.next_change import NextChange
 from vramscope_server.answers.recordings import RecordingList
 from vramscope_server.answers.run_detail import CategoryMemory, Loss, Pitfall, RunAnswer, RunInFull, Technique
 from vramscope_server.answers.steps import Step
-from vramscope_server.cli.client import Failure, address, ask, path_of, print_json
+from vramscope_server.cli.client import Failure, Source, address, ask, path_of, print_json
 from vramscope_server.cli.format import STATE_STYLE, ago, cost, has_no_device, plain
 from vramscope_server.cli.tables import console, put
 
@@ -137,7 +137,7 @@ def _split_step(server: str, run: RunInFull) -> Step | None:
     return max(broken_down, key=lambda step: step["peak_allocated_bytes"] or 0, default=None)
 
 
-def recorded_of(server: str, run: RunInFull) -> AnatomyAnswer | None:
+def recorded_of(server: Source, run: RunInFull) -> AnatomyAnswer | None:
     """Return the anatomy of the newest complete recording; None if there is none. Raises Failure if it cannot be read."""
     if not run.get("recordings"):
         return None
