@@ -18,6 +18,7 @@ from vramscope_server.api import (
     anatomy,
     audit,
     compare,
+    demo,
     differences,
     docs,
     events,
@@ -127,6 +128,7 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
         oidc_session,
         session,
         server,
+        demo,
         docs,
         reports,
     ):

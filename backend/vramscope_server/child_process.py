@@ -3,6 +3,8 @@
 A server that shuts down ends its processes itself. One that is killed cannot: its processes would go on compiling, or
 writing into a folder that the next server has cleared already. So the system does it (``PR_SET_PDEATHSIG``). That needs
 no running thread, while machine code may block the interpreter for seconds.
+
+``python -m vramscope_server.child_process PARENT COMMAND ...`` runs a command in such a process.
 """
 
 from __future__ import annotations
@@ -25,3 +27,12 @@ def end_with(parent: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it ended before the call
             os._exit(1)
+
+
+def main() -> None:
+    end_with(int(sys.argv[1]))
+    os.execv(sys.argv[2], sys.argv[2:])  # the command keeps what was set
+
+
+if __name__ == "__main__":
+    main()

@@ -33,6 +33,7 @@ _LARGE: Final = ("/api/v1/batches", "/api/v1/snapshots")
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
 _WITHOUT_TOKEN: Final = ("/api/v1/health", "/api/v1/session", "/api/v1/session/oidc", "/api/v1/session/oidc/callback")
 _AUDIT: Final = "/api/v1/audit"
+_DEMO: Final = "/api/v1/demo"
 _OF_THE_SERVER: Final = ("/api/v1/alerts", "/api/v1/notifications")
 """Paths of settings that all projects share."""
 _WHATIF: Final = re.compile(r"/api/v1/recordings/[^/]+/whatif")
@@ -225,6 +226,8 @@ def role_needed(method: str, path: str) -> Role | None:
     if not path.startswith("/api/v1/") or path in _WITHOUT_TOKEN:
         return None
     if method == "DELETE" or path.startswith(("/api/v1/tokens", _AUDIT)):
+        return "admin"
+    if path == _DEMO and method not in _SAFE:  # it starts a process on the server's machine
         return "admin"
     if method in _SAFE or (method == "POST" and _WHATIF.fullmatch(path)):
         return "read"

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from vramscope_server.answers.runs import RunRow
+from vramscope_server.demo_run import DemoRun
 from vramscope_server.forecast_watch import ForecastWatch
 from vramscope_server.intake import Intake
 from vramscope_server.latest_samples import LatestSamples
@@ -79,6 +80,7 @@ class Services:
         self.recordings = RecordingCache(self.database, self.snapshots.columns)
         self.snapshots.forget = self.recordings.close
         self.whatif_jobs = WhatifJobs()
+        self.demo = DemoRun()
         self.intake = Intake(settings.queue_bytes)
         self.send_rhythm = SendRhythm(settings.workers, settings.lost_after_seconds)
         self.started_seconds = time.time()
@@ -108,6 +110,7 @@ class Services:
 
     def close(self) -> None:
         """Store what waits, stop the threads, close the database."""
+        self.demo.close()
         self.whatif_jobs.close()
         if self.shared_events is not None:
             self.shared_events.close()

@@ -1,6 +1,7 @@
 /** Text for a server without runs: how to send the first run to this server. */
 
 import { h } from "vramscope/dom.js";
+import { DemoStart } from "vramscope/parts/demo_start.js";
 import { snippet } from "vramscope/parts/ui.js";
 
 /** Address of this server, for a training on this or another machine. */
@@ -48,7 +49,9 @@ export function welcome({ token }) {
       "div",
       {},
       h("h2", {}, "Try the demo"),
-      h("p", {}, "A small training of 300 steps. It needs PyTorch on the server’s machine, and no GPU:"),
+      h("p", {}, "A small training of 300 steps on the server’s machine. It needs PyTorch there, and no GPU."),
+      new DemoStart().element,
+      h("p", {}, "Or in a terminal of that machine:"),
       snippet(lines.demo),
     ),
     h(

@@ -171,6 +171,8 @@ CALLS = [
     ("GET", "/tokens", "admin"),
     ("GET", "/audit", "admin"),
     ("POST", "/tokens", "admin"),
+    ("GET", "/demo", "read"),
+    ("POST", "/demo", "admin"),
 ]
 
 

@@ -179,6 +179,7 @@ def questions(leaks: list[str], snapshot: str) -> Iterator[tuple[str, str, dict[
         "/session/oidc",
         "/session/oidc/callback",
         "/server",
+        "/demo",
         "/health",
     ):
         yield route, route, {}

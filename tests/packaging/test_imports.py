@@ -77,6 +77,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
             "oidc",
             "cli.report",  # the same files as those of the command
             "cli.comparison_report",
+            "demo_run",
         },
         None,
     ),
@@ -98,6 +99,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
             "recording_cache",
             "snapshots",
             "whatif_jobs",
+            "demo_run",
         },
         None,
     ),
@@ -109,6 +111,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "uploads.py": (set(), set()),
     "snapshot_conversion.py": ({"analysis", "child_process"}, {"numpy"}),
     "child_process.py": (set(), set()),
+    "demo_run.py": (set(), set()),
     "recording_cache.py": ({"store", "analysis"}, {"vramscope"}),
     "whatif_jobs.py": ({"analysis.simulator.settings"}, {"msgspec"}),
     "request_checks.py": (

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import time
 from typing import Any
@@ -243,3 +244,23 @@ def test_exports_what_is_listed(page: Any, server: Any) -> None:
     text = downloading.value.path().read_text()
     assert text.splitlines()[0].startswith("run_id,name,project,state")
     assert sender.BASELINE.run in text
+
+
+def test_the_demo_starts_with_one_click_and_opens_its_run(page: Any, own_server: Any) -> None:
+    own = own_server()
+    page.goto(own.url)
+    page.get_by_role("button", name="Start the demo").click()
+    page.get_by_role("progressbar", name="progress of the demo").wait_for()
+    page.wait_for_url(re.compile(r"/runs/[0-9a-f]{16}$"))
+    page.get_by_role("heading", name="demo").wait_for()
+    page.goto(f"{own.url}/runs")
+    eventually(lambda: "finished" in page.locator("tbody tr").first.inner_text(), what="the end of the demo")
+
+
+def test_a_server_without_pytorch_says_why_there_is_no_demo(page: Any, own_server: Any, monkeypatch: Any) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "torch" else find(name, *rest))
+    own = own_server()
+    page.goto(own.url)
+    page.get_by_text("The demo needs PyTorch in the server's environment: pip install torch").wait_for()
+    assert page.get_by_role("button", name="Start the demo").is_disabled()

@@ -63,6 +63,27 @@ class Health(TypedDict):
     """Problems in sentences; only if the status is `degraded`."""
 
 
+class DemoAnswer(TypedDict):
+    """The demo of the server: a small training that a page can start."""
+
+    state: str
+    """`idle`, `running`, `finished` or `failed`: the newest demo since the server started."""
+    device: str | None
+    """`cpu`, or `emulated_gpu` where one is installed; null if none was started. A real GPU is never used."""
+    run_id: str | None
+    """Identifier of its run; null if none was started."""
+    step: int | None
+    """Last stored step; null before the first."""
+    steps: int
+    """Number of steps of a demo."""
+    started_seconds: float | None
+    """Time of its start, since 1970; null if none was started."""
+    problem: str | None
+    """Last line of the output of a demo that failed."""
+    unavailable: str | None
+    """Why the caller cannot start a demo, in a sentence; null if it can."""
+
+
 class TokenRow(TypedDict):
     """An access token, without its secret."""
 
