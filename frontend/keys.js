@@ -24,6 +24,7 @@ const KEYS = [
   ["k", "list of runs: previous run", "previous"],
   ["x", "list of runs: select the run", "select"],
   ["t", "list of runs: change the run’s tags", "tags"],
+  ["n", "change the note on a run", "note"],
   ["p", "list of runs: pin the run", "pin"],
   ["a", "list of runs: actions for the selected runs", "actions"],
   ["v", "list of runs: columns, groups and order", "view"],

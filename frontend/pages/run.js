@@ -346,6 +346,7 @@ class MemoryPage extends RunPage {
       [headOf(run), base?.run_id, base?.peak_allocated_bytes, run.peak_allocated_bytes],
       () =>
         headline(run, {
+          onNote: () => this.editNote(),
           base,
           onBaseline: () => this.toggleBaseline(),
           share: () => location.href,

@@ -16,7 +16,7 @@ import { RunsKeys } from "vramscope/parts/runs_keys.js";
 import { RunsSelection } from "vramscope/parts/runs_selection.js";
 import { RunsSorting, isSort } from "vramscope/parts/runs_sorting.js";
 import { RunsView, areColumns } from "vramscope/parts/runs_view.js";
-import { editTags } from "vramscope/parts/tags_editor.js";
+import { openField, openNote } from "vramscope/parts/runs_fields.js";
 import { noMatch, welcome } from "vramscope/parts/welcome.js";
 import { store } from "vramscope/store.js";
 
@@ -51,7 +51,7 @@ class RunsPage {
     this.load();
     this.resizing = new ResizeObserver(() => this.readView() && this.redraw());
     this.resizing.observe(this.root);
-    this.keys = new RunsKeys(this.body);
+    this.keys = new RunsKeys(this.body, (row) => openNote(row, this));
     this.stops = [
       () => this.keys.close(),
       subscribe([], (message) => this.onMessage(message)),
@@ -129,7 +129,7 @@ class RunsPage {
       scale: oneOf("own"),
     });
     this.trouble = h("div");
-    this.body = h("tbody", { role: "rowgroup", onclick: (event) => this.onClick(event) });
+    this.body = h("tbody", { role: "rowgroup", onclick: (event) => openField(event, this) });
     this.headRow = h("tr", { role: "row" });
     this.all = h("input", {
       type: "checkbox",
@@ -272,20 +272,11 @@ class RunsPage {
     restoreFocus(element, focus);
   }
 
-  onClick({ target }) {
-    const button = target.closest(".tags-button");
-    if (!button) return;
-    const [cell, entry] = [button.closest("td"), this.rows.get(button.closest("tr").dataset.run)];
-    editTags(
-      cell,
-      entry.row,
-      (tags) => this.change(entry.row, { tags }),
-      () => {
-        entry.text = null;
-        this.draw(entry.row);
-        entry.element.querySelector(".tags-button")?.focus({ preventScroll: true });
-      },
-    );
+  /** Draws a row again although its values are the same: a field of it was left. */
+  drawAgain(entry, focus) {
+    entry.text = null;
+    this.draw(entry.row);
+    entry.element.querySelector(focus)?.focus({ preventScroll: true });
   }
 
   async change(row, patch) {

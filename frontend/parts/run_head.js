@@ -3,6 +3,7 @@
 import { copyButton, h, setText } from "vramscope/dom.js";
 import { axisTime, called, clock, count, isKnown, dateTime, partOf, stepCount } from "vramscope/format.js";
 import { delta } from "vramscope/parts/ui.js";
+import { noteInHead } from "vramscope/parts/note_editor.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
 import { techniqueChips } from "vramscope/parts/techniques.js";
 
@@ -10,7 +11,7 @@ import { techniqueChips } from "vramscope/parts/techniques.js";
  * Head of a run's pages. `tab`: current page: "memory", "leaks", "operations", "anatomy", "fragmentation" or "oom".
  * Without `onBaseline` there is no button for the baseline. `deletion`: a RunDeletion.
  */
-export function headline(run, { base, onBaseline, share, tab, deletion }) {
+export function headline(run, { base, onBaseline, onNote, share, tab, deletion }) {
   const device = run.device ?? (run.ranks[0]?.devices.length ? null : "no CUDA device");
   const ranksReporting = run.world_size > 1 ? `${partOf(run.ranks_reporting, run.world_size)} ranks reporting` : null;
   return [
@@ -49,6 +50,8 @@ export function headline(run, { base, onBaseline, share, tab, deletion }) {
             },
             run.baseline ? "Unset baseline" : "Make baseline",
           ),
+        !run.note &&
+          h("button", { class: "button small", type: "button", onclick: onNote, title: "add a note (n)" }, "Add note"),
         h("a", { class: "button small", href: `/compare?runs=${run.run_id}` }, "Compare…"),
         copyButton("Copy link", share, { title: "The link opens this view." }),
         deletion.button,
@@ -80,6 +83,7 @@ export function headline(run, { base, onBaseline, share, tab, deletion }) {
         ranksReporting && h("span", {}, ranksReporting),
         h("span", { class: "tabular" }, `started ${dateTime(run.started_seconds)}`),
       ),
+      noteInHead(run, onNote),
       techniqueChips(run.techniques),
       tabs(run, tab),
     ),

@@ -31,6 +31,7 @@ import { onAction } from "vramscope/keys.js";
 import { anchored, subscribe } from "vramscope/live.js";
 import * as unknownPage from "vramscope/pages/unknown.js";
 import { problemBanner, staleBanner } from "vramscope/parts/ui.js";
+import { editNote } from "vramscope/parts/note_editor.js";
 import { RunDeletion } from "vramscope/parts/run_deletion.js";
 import { drawAge, endBanner, headline } from "vramscope/parts/run_head.js";
 import { store } from "vramscope/store.js";
@@ -50,6 +51,7 @@ const IN_THE_HEAD = [
   "steps",
   "baseline",
   "tags",
+  "note",
   "framework",
   "ranks_reporting",
   "techniques",
@@ -149,6 +151,7 @@ export class RunPage {
     this.stops.push(
       subscribe([this.id], (message) => this.onMessage(message)),
       store.watch((state) => this.drawConnection(state)),
+      onAction("note", () => this.editNote()),
       ...Object.entries(this.actions()).map(([name, answer]) => onAction(name, answer)),
     );
     this.timers.push(setInterval(() => this.drawAge(), 1000));
@@ -231,12 +234,22 @@ export class RunPage {
     this.drawTitle(run.name);
     if (
       this.put("head", headOf(run), () =>
-        headline(run, { share: () => location.href, tab: this.tab, deletion: this.deletion }),
+        headline(run, {
+          share: () => location.href,
+          tab: this.tab,
+          deletion: this.deletion,
+          onNote: () => this.editNote(),
+        }),
       )
     )
       scrollToOpenTab(this.parts.head);
     this.drawAge();
     this.drawEnd();
+  }
+
+  /** Opens the note. The page is drawn again from the live event of the change. */
+  editNote() {
+    editNote(this.run, async (note) => this.takeRow(await api.changeRun(this.id, { note })));
   }
 
   drawAge() {

@@ -4,6 +4,7 @@ import { h } from "vramscope/dom.js";
 import { UNKNOWN, ago, bytes, count, dateTime, isKnown, partOf, percent, seconds } from "vramscope/format.js";
 import { delta, known, meter, sparkline } from "vramscope/parts/ui.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
+import { noteButton } from "vramscope/parts/note_editor.js";
 import { tagsButton } from "vramscope/parts/tags_editor.js";
 import { toCsv } from "vramscope/series.js";
 
@@ -44,6 +45,15 @@ export const RUNS_COLUMNS = [
     key: (row) => row.tags.join(" ").toLowerCase() || null,
     cell: (row) => tagsButton(row),
     meaning: "click, or press t, to change them",
+  },
+  {
+    kind: "note-cell",
+    label: "Note",
+    least: 160,
+    width: "minmax(160px, 2fr)",
+    key: (row) => row.note.toLowerCase() || null,
+    cell: (row) => noteButton(row),
+    meaning: "click, or press n, to change it",
   },
   {
     kind: "techniques",
@@ -171,6 +181,7 @@ function nameCell(row, base, view) {
         bytes(row.leaked_bytes),
       ),
     error && h("span", { class: "error", title: error }, error),
+    !view?.shown.has("note") && row.note && h("span", { class: "noted", title: row.note }, row.note),
     !view?.shown.has("techniques") && techniquesOf(row),
   );
 }
@@ -236,6 +247,7 @@ const FIELDS = [
   "graphs_alive",
   "techniques",
   "error_type",
+  "note",
 ];
 
 /** Rows as CSV with a head. */

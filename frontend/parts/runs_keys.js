@@ -3,8 +3,8 @@
 import { onAction } from "vramscope/keys.js";
 
 export class RunsKeys {
-  /** `body`: the table's body. */
-  constructor(body) {
+  /** `body`: the table's body; `editNoteOf(row)` opens the note of a row. */
+  constructor(body, editNoteOf) {
     this.body = body;
     const press = (selector) => () => this.current()?.querySelector(selector)?.click();
     this.stops = [
@@ -13,6 +13,7 @@ export class RunsKeys {
       onAction("select", press(".tick input")),
       onAction("tags", press(".tags-button")),
       onAction("pin", press(".pin")),
+      onAction("note", () => this.current() && editNoteOf(this.current())),
       onAction("actions", () => openMenu(".compare-bar:not([hidden]) .menu")),
       onAction("view", () => openMenu(".runs-view")),
     ];

@@ -5,7 +5,7 @@ import { RUNS_COLUMNS as COLUMNS } from "vramscope/parts/runs_columns.js";
 import { setQuery, store } from "vramscope/store.js";
 
 /** Columns of text. The others start with the highest value. */
-const LOWEST_FIRST = ["state", "run", "project", "tags", "techniques", "device"];
+const LOWEST_FIRST = ["state", "run", "project", "tags", "note", "techniques", "device"];
 
 const SORTABLE = COLUMNS.filter(({ key }) => key);
 const SORTS = SORTABLE.flatMap(({ id }) => [id, `-${id}`]);

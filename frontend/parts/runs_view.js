@@ -13,6 +13,7 @@ const PHONE_PX = 720;
 const EDGES_PX = 72; // the check box and the pin
 /** Columns that are left out where the list is too narrow, the first ones first, unless they are chosen. */
 const WHERE_ROOM = [
+  "note",
   "techniques",
   "unusable",
   "never_needed",

@@ -16,7 +16,7 @@ from vramscope.protocol.series import CATEGORIES
 from vramscope_server.figures.registry import COMPARE_FIGURES, RUN_FIGURES
 
 ROW = [
-    "run_id", "project", "name", "tags", "state", "device", "capacity_bytes", "world_size", "ranks_reporting",
+    "run_id", "project", "name", "tags", "note", "state", "device", "capacity_bytes", "world_size", "ranks_reporting",
     "steps", "started_seconds", "last_seen_seconds", "ended_seconds", "peak_allocated_bytes",
     "peak_reserved_bytes", "peak_step", "step_seconds_median", "fragmentation_fraction", "unusable_bytes", "pinned", "baseline",
     "error_type", "error_line", "leaks", "leaked_bytes", "worst_leak", "graphs_alive", "recordings",
@@ -256,6 +256,20 @@ def test_a_run_is_renamed_tagged_pinned_and_what_is_changed_stays(server: Runnin
         answer = server.http.patch(f"/runs/{agent.run}", json=wrong)
         assert answer.status_code == 422, wrong
         assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_note_is_plain_text_that_the_agent_does_not_change(server: RunningServer) -> None:
+    agent = Agent(name="noted")
+    server.send(agent)
+    path = f"/runs/{agent.run}"
+    assert server.get(path)["note"] == ""
+    text = "batch 32 <b>fails</b>\nlr = 3e-4"
+    assert server.http.patch(path, json={"note": f"  {text}\n"}).json()["note"] == text
+    server.send(agent, agent.attached, agent.samples(1))
+    assert server.get(path)["note"] == text
+    assert next(row for row in server.get("/runs")["runs"] if row["run_id"] == agent.run)["note"] == text
+    assert server.http.patch(path, json={"note": "x" * 2001}).status_code == 422
+    assert server.http.patch(path, json={"note": " "}).json()["note"] == ""
 
 
 def test_a_live_run_is_not_deleted_and_an_ended_one_is(server: RunningServer) -> None:

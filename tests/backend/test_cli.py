@@ -250,6 +250,17 @@ def test_a_name_is_shown_and_never_obeyed(server, cli):
         assert "\\x1b[31m \\u202e[bold]x" in out + err
 
 
+def test_a_note_is_in_show_and_in_the_rows_of_ls(server, cli):
+    agent = make_run(server, "noted-run")
+    server.http.patch(f"/runs/{agent.run}", json={"note": "first\nsecond \x1b[31mred"})
+    code, out, err = cli("show", "noted-run", "--server", server.url)
+    assert code == 0 and "first second \\x1b[31mred" in out, err
+    assert (
+        json.loads(cli("ls", "noted-run", "--json", "--server", server.url)[1])[0]["note"]
+        == "first\nsecond \x1b[31mred"
+    )
+
+
 def test_names_are_whole_in_a_pipe(server, cli):
     """However long: a script that cuts columns apart gets what there is."""
     name = "a long name " * 16

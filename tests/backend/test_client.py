@@ -40,7 +40,9 @@ def test_a_run_is_found_by_id_name_and_conditions(server: RunningServer, long_ru
         assert run.url == f"{server.url}/runs/{long_run.run}"
         assert [one.id for one in client.runs(project="tables")] == [long_run.run]
         assert [one.id for one in client.runs(project="tables", state="running")] == []
-        assert run.refresh() == run.facts
+        assert run.facts.note == ""
+        server.http.patch(f"/runs/{long_run.run}", json={"note": "the long one"})
+        assert run.refresh().note == run.facts.note == "the long one"
 
 
 def test_all_runs_come_page_by_page(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:

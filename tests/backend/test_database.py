@@ -23,6 +23,7 @@ from vramscope_server.cli.server import serve
 from vramscope_server.store import migration
 from vramscope_server.store.database import APPLICATION_ID, Database
 from vramscope_server.store.project_scope import ALL_PROJECTS
+from vramscope_server.store.run_queries import find_run
 from vramscope_server.store.snapshots import insert_snapshot, list_snapshots, snapshot_of_file
 from vramscope_server.store.storage_errors import DatabaseRefused
 from vramscope_server.store.token_rows import read_tokens
@@ -116,6 +117,29 @@ def test_older_tokens_and_snapshots_are_bound_to_no_project(empty_database_url: 
         connection.commit()
         assert snapshot_of_file(connection, "same", "nlp") == dataclasses.replace(snapshot, id="s2", project="nlp")
         assert snapshot_of_file(connection, "same", None) == snapshot
+    database.close()
+
+
+def test_older_runs_have_an_empty_note(empty_database_url: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(migration.MIGRATIONS))
+    engine = sa.create_engine(empty_database_url)
+    with engine.begin() as connection:
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0005")
+        old = sa.Table("runs", sa.MetaData(), autoload_with=connection)
+        required = {column.name: 0 for column in old.columns if not column.nullable and column.server_default is None}
+        texts = {"id": "r1", "project": "p", "name": "old", "state": "finished"}
+        lists = {name: [] for name in ("tags", "command", "sparkline")}
+        flags = {"pinned": False, "baseline": False}
+        values = {**required, **{k: v for k, v in {**texts, **lists, **flags, "config": {}}.items() if k in required}}
+        connection.execute(old.insert().values(values))
+    engine.dispose()
+    database = Database(empty_database_url)
+    with database.reader() as connection:
+        assert find_run(connection, "r1").note == ""
     database.close()
 
 

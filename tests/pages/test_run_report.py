@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import sender
 
@@ -21,6 +22,18 @@ def opened(chromium: Any, file: Path) -> tuple[Any, list[str]]:
     page.on("request", lambda request: asked.append(request.url))
     page.goto(file.as_uri())
     return page, asked
+
+
+def test_notes_are_in_the_reports(chromium: Any, own_server: Any, tmp_path: Path) -> None:
+    own, file = own_server(), tmp_path / "noted.html"
+    runs = [sender.past(own.url, one, hours=1, steps=5) for one in (sender.BASELINE, sender.BF16)]
+    for run, note in zip(runs, ("<b>first</b>", ""), strict=True):
+        address = f"{own.url}/api/v1/runs/{run.run}"
+        httpx.patch(address, json={"note": note}, trust_env=False).raise_for_status()
+    for named in ([runs[0].run], [run.run for run in runs]):
+        write(own.url, named, str(file))
+        words = opened(chromium, file)[0].locator("body").inner_text().lower()
+        assert "note" in words and "<b>first</b>" in words
 
 
 def test_a_run_with_leaks_is_in_one_file(chromium: Any, server: Any, tmp_path: Path, capsys: Any) -> None:

@@ -175,6 +175,51 @@ def test_tags_are_edited_in_place(page: Any, three: Any) -> None:
     assert stored_tags(three, "00000001") == ["good", "<b>bold</b>"]
 
 
+def test_a_note_is_written_in_the_list_and_on_the_page_of_the_run(page: Any, three: Any) -> None:
+    def stored() -> str:
+        note: str = httpx.get(f"{three.url}/api/v1/runs/00000001", trust_env=False).json()["note"]
+        return note
+
+    page.goto(f"{three.url}/runs")
+    row(page, "00000001").locator(".name a").first.focus()
+    page.keyboard.press("n")
+    field = page.get_by_role("textbox", name="note on run-1")
+    field.fill("larger batch\n<b>fits</b>")
+    field.press("Control+Enter")
+    eventually(lambda: stored() == "larger batch\n<b>fits</b>")
+    eventually(lambda: "larger batch <b>fits</b>" in row(page, "00000001").inner_text().replace("\n", " "))
+    page.goto(f"{three.url}/runs?columns=state,run,note")
+    row(page, "00000001").locator(".note-button").click()
+    field.fill("discarded")
+    field.press("Escape")
+    field.wait_for(state="detached")
+    page.goto(f"{three.url}/runs/00000001")
+    assert page.locator(".run-note p").inner_text() == "larger batch\n<b>fits</b>"
+    page.get_by_role("button", name="Edit note").click()
+    field.fill("")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("button", name="Add note").wait_for()
+    assert stored() == ""
+    page.goto(f"{three.url}/runs/00000001/leaks")
+    page.get_by_role("button", name="Add note").wait_for()
+    page.keyboard.press("n")
+    field.fill("from another tab")
+    page.get_by_role("button", name="Save").click()
+    eventually(lambda: page.locator(".run-note p").inner_text() == "from another tab")
+
+
+def test_a_note_that_cannot_be_stored_stays_in_its_field(page: Any, three: Any) -> None:
+    page.goto(f"{three.url}/runs/00000001")
+    page.get_by_role("button", name="Add note").click()
+    page.get_by_role("textbox", name="note on run-1").fill("kept")
+    page.context.watcher.expected.append("503")
+    refusal = {"title": "Not stored", "detail": "Nothing was changed: the disk is full."}
+    page.route("**/api/v1/runs/00000001", lambda route: route.fulfill(status=503, json=refusal))
+    page.get_by_role("button", name="Save").click()
+    page.get_by_text("Nothing was changed: the disk is full.").wait_for()
+    assert page.get_by_role("textbox", name="note on run-1").input_value() == "kept"
+
+
 def test_a_selection_is_tagged_and_deleted_after_a_confirmation(page: Any, three: Any) -> None:
     page.goto(f"{three.url}/runs")
     page.get_by_label("select run-0").check()

@@ -16,6 +16,8 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """``running``, ``finished``, ``failed`` or ``lost``; a newer agent may report another word."""
     tags: tuple[str, ...] = ()
+    note: str = ""
+    """Plain text that somebody wrote on the page, or with ``PATCH /api/v1/runs/RUN``."""
     device: str | None = None
     """Name of the lowest rank's first device."""
     capacity_bytes: int | None = None

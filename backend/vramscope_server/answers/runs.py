@@ -18,6 +18,8 @@ class RunFacts(TypedDict):
     """Name of the run; it can be changed."""
     tags: list[str]
     """Tags of the run; they can be changed."""
+    note: str
+    """Note on the run, plain text of at most 2000 characters; it can be changed. Empty: none."""
     state: str
     """`running`, `finished`, `failed` or `lost`; a newer agent may report another word."""
     device: str | None

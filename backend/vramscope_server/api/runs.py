@@ -42,6 +42,8 @@ class RunChanges(BaseModel):
     """Name of the run."""
     tags: Annotated[list[Word], Field(max_length=64)] | None = None
     """Tags of the run."""
+    note: Annotated[str, Field(max_length=2000)] | None = None
+    """Note on the run, plain text; an empty one removes it. Spaces at its start and end are removed."""
     pinned: bool | None = None
     """Whether the run stays at the top of the list and is never deleted automatically."""
     baseline: bool | None = None
@@ -92,23 +94,14 @@ def get_run(request: Request, run: str) -> Response:
 
 @router.patch("/runs/{run}", summary="Change a run", responses=answers_with(RunRow))
 def patch_run(request: Request, run: str, changes: RunChanges) -> Response:
-    """Rename, tag, pin, move to another project, or make it the baseline. A project has one baseline; a new one replaces it."""
+    """Rename, tag, pin, move to another project, write a note, or make it the baseline. A new baseline replaces the project's."""
     services: Services = request.app.state.services
     with reader(request) as connection:
         record = require_run(connection, run)
     run_id = str(record.id)
-    wanted: RunChange = {}
     if changes.project is not None:
         require_project(caller_of(request), changes.project)
-        wanted["project"] = changes.project
-    if changes.name is not None:
-        wanted["name"] = changes.name
-    if changes.tags is not None:
-        wanted["tags"] = list(dict.fromkeys(changes.tags))
-    if changes.pinned is not None:
-        wanted["pinned"] = changes.pinned
-    if changes.baseline is not None:
-        wanted["baseline"] = changes.baseline
+    wanted = _wanted(changes)
     before = {name: getattr(record, name) for name in wanted}
     different = differences(before, wanted)
     moved = any(one.field == "project" for one in different)
@@ -130,6 +123,23 @@ def delete_run(request: Request, run: str) -> Response:
     except ValueError:
         raise Conflict(f"{record.name} is live. Stop it first, or wait until it counts as lost.") from None
     return Response(status_code=204)
+
+
+def _wanted(changes: RunChanges) -> RunChange:
+    wanted: RunChange = {}
+    if changes.project is not None:
+        wanted["project"] = changes.project
+    if changes.name is not None:
+        wanted["name"] = changes.name
+    if changes.tags is not None:
+        wanted["tags"] = list(dict.fromkeys(changes.tags))
+    if changes.note is not None:
+        wanted["note"] = changes.note.strip()
+    if changes.pinned is not None:
+        wanted["pinned"] = changes.pinned
+    if changes.baseline is not None:
+        wanted["baseline"] = changes.baseline
+    return wanted
 
 
 def _cursor(place: tuple[int, int, int] | None) -> str | None:

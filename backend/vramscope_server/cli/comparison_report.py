@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from vramscope_server.analysis.comparison.export import EMULATED, REPEATS, has_repeats
 from vramscope_server.answers.compare import CompareAnswer
+from vramscope_server.answers.run_detail import RunAnswer
 from vramscope_server.cli.client import Source, ask
 from vramscope_server.cli.compare import COLUMNS, cells, joined, setting_text
 from vramscope_server.cli.format import ABSENT
@@ -29,7 +30,7 @@ def comparison_report(server: Source, runs: Sequence[str]) -> str:
     baseline, *others = [row["name"] for row in comparison["rows"]]
     return html_file(
         f"{baseline} and {others[0]}" if len(others) == 1 else f"{baseline} and {len(others)} other runs",
-        [*_table(comparison), *_differences(comparison), *_charts(server, named)],
+        [*_table(comparison), *_notes(server, comparison), *_differences(comparison), *_charts(server, named)],
     )
 
 
@@ -47,6 +48,13 @@ def _table(comparison: CompareAnswer) -> Iterator[str]:
         notes.append(f"<p class=muted>{escaped(EMULATED)}</p>")
     notes.append("<p class=muted>Change: difference to the baseline. Negative is less memory.</p>")
     yield section("Comparison", wide(table(titles, [[row[at] for at in kept] for row in texts])), *notes)
+
+
+def _notes(server: Source, comparison: CompareAnswer) -> Iterator[str]:
+    runs: list[RunAnswer] = [ask(server, f"/runs/{row['run']}") for row in comparison["rows"]]
+    rows = [(run["name"], run["note"]) for run in runs if run["note"]]
+    if rows:
+        yield section("Notes", table(("run", "note"), rows))
 
 
 def _differences(comparison: CompareAnswer) -> Iterator[str]:

@@ -193,6 +193,8 @@ def _instead(run: RunInFull, split: Step) -> str:
 
 
 def facts_of(run: RunInFull, leaks: LeakReport | None) -> Iterator[tuple[str, str]]:
+    if run["note"]:
+        yield "note", plain(" ".join(run["note"].split()))
     yield "device", _device(run)
     if (run["world_size"] or 1) > 1:
         yield "ranks", f"{run['ranks_reporting']} of {run['world_size']} reporting{_highest_rank(run)}"

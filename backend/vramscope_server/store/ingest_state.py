@@ -344,7 +344,7 @@ class IngestState:
         self._live &= live
 
     def change(self, connection: Connection, run_id: str, changes: RunChange) -> RunRow:
-        """Set project, name, tags, pinned or baseline. Returns the row. Raises LookupError for an unknown run."""
+        """Set project, name, tags, note, pinned or baseline. Returns the row. Raises LookupError for an unknown run."""
         others = baselines(connection, run_id, changes.get("project")) if changes.get("baseline") else []
         self._runs.lock(connection, [run_id, *others])  # all at once: see processes.lock_all
         run = self._runs.find(connection, run_id)

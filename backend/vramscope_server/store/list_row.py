@@ -24,6 +24,7 @@ def run_row(run: StoredRun) -> RunRow:
         project=run.project,
         name=run.name,
         tags=run.tags,
+        note=run.note,
         state=run.state,
         device=run.device,
         capacity_bytes=run.capacity_bytes,

@@ -50,6 +50,7 @@ def run_in_full(connection: Connection, run: StoredRun) -> RunInFull:
         "project": row["project"],
         "name": row["name"],
         "tags": row["tags"],
+        "note": row["note"],
         "state": row["state"],
         "device": row["device"],
         "capacity_bytes": row["capacity_bytes"],

@@ -42,6 +42,7 @@ class RunChange(TypedDict, total=False):
     project: str
     name: str
     tags: list[str]
+    note: str
     pinned: bool
     baseline: bool
 
@@ -55,6 +56,7 @@ class StoredRun:
     project: str
     name: str
     tags: list[str]
+    note: str = ""
     config: dict[str, Any] = field(default_factory=dict)
     """Empty in rows that were read for a list, as ``command``, ``overhead`` and ``peak_categories`` are."""
     command: list[str] = field(default_factory=list)

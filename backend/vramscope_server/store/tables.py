@@ -62,6 +62,7 @@ runs = Table(
     Column("project", String(200), nullable=False),
     Column("name", String(200), nullable=False),
     Column("tags", JSON, nullable=False),
+    Column("note", Text, nullable=False, server_default=text("''")),
     Column("config", JSON, nullable=False),
     Column("command", JSON, nullable=False),
     Column("git_commit", Text),
