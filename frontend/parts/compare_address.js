@@ -6,6 +6,8 @@ import { store } from "vramscope/store.js";
 const MOST_RUNS = 50; // same limit as api/compare.py
 /** Value of `group` without groups. Empty: repeats of one configuration share a row. */
 export const EACH = "each";
+/** Value of `columns` where all are removed; without a value the standard ones are shown. */
+export const NO_COLUMNS = "none";
 
 /** Valid parameters of the page. */
 export const RULES = {
@@ -41,7 +43,7 @@ export function readComparison() {
     runs: ids,
     base: ids.includes(base) ? base : base || ids[0] || null,
     group,
-    columns: columns ? listOf(columns) : null,
+    columns: columns === NO_COLUMNS ? [] : columns ? listOf(columns) : null,
     sort: sort.replace(/^-/, "") || null,
     descending: sort.startsWith("-"),
     x: query.x === "time" ? "time" : "step",

@@ -2,7 +2,7 @@
 
 import { api } from "vramscope/api.js";
 import { copyButton, download, fill, h } from "vramscope/dom.js";
-import { EACH } from "vramscope/parts/compare_address.js";
+import { EACH, NO_COLUMNS } from "vramscope/parts/compare_address.js";
 import { columnsFor, differs, shownColumns } from "vramscope/parts/compare_columns.js";
 import { settingName } from "vramscope/parts/setting_differences.js";
 import { setQuery, store } from "vramscope/store.js";
@@ -81,7 +81,8 @@ export class CompareBar {
             "data-column": id,
             onchange: (event) => {
               const next = event.target.checked ? [...ids, id] : ids.filter((one) => one !== id);
-              setQuery({ columns: all.map((column) => column.id).filter((one) => next.includes(one)).join(",") });
+              const text = all.map((column) => column.id).filter((one) => next.includes(one)).join(",");
+              setQuery({ columns: text || NO_COLUMNS });
             },
           }),
           of ? `${of}: ${label.toLowerCase()}` : label,

@@ -297,6 +297,21 @@ def test_columns_are_chosen_and_rows_sorted_below_the_baseline(page: Any, server
     eventually(lambda: head.get_attribute("aria-sort") == "descending")
 
 
+def test_all_columns_can_be_removed(page: Any, server: Any) -> None:
+    """The empty choice is in the address, so that it is not taken for no choice."""
+    page.goto(f"{server.url}/compare?runs={RUNS}&columns=steps")
+    table = page.locator(".compare-table")
+    eventually(lambda: table.locator("thead th").all_inner_texts() == ["Run", "Steps"])
+    page.locator(".compare-columns summary").click()
+    page.locator(".compare-columns").get_by_label("Steps", exact=True).uncheck()
+    eventually(lambda: table.locator("thead th").all_inner_texts() == ["Run"])
+    page.reload()
+    eventually(lambda: table.locator("thead th").all_inner_texts() == ["Run"])
+    page.locator(".compare-columns summary").click()
+    page.locator(".compare-columns").get_by_label("Steps", exact=True).check()
+    eventually(lambda: table.locator("thead th").all_inner_texts() == ["Run", "Steps"])
+
+
 def test_many_runs_stay_readable(page: Any, own_server: Any) -> None:
     """Chips fold, only some runs have a colour, and settings list their values instead of a column for each run."""
     server = own_server()
