@@ -28,6 +28,11 @@ export function bytes(value) {
   return `${sign}${size.toFixed(digits)} ${UNITS[unit]}`;
 }
 
+/** Change of a size with its sign: +9.00 GiB, −1.50 MiB. */
+export function signedBytes(change) {
+  return isKnown(change) ? `${change < 0 ? "−" : "+"}${bytes(Math.abs(change))}` : UNKNOWN;
+}
+
 /** Size to the byte, for a tooltip: "4,348,654,387 bytes". */
 export function exactBytes(value) {
   return isKnown(value) ? `${count(value)} ${Math.round(value) === 1 ? "byte" : "bytes"}` : UNKNOWN;

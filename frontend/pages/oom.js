@@ -4,7 +4,8 @@ import { api } from "vramscope/api.js";
 import { chart, loadPlotly } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { errorBar, noErrors, verdict } from "vramscope/parts/oom_verdict.js";
-import { counters, holders, lastGoodStep, stackPanel, words } from "vramscope/parts/oom_holders.js";
+import { counters, lastGoodStep } from "vramscope/parts/oom_changes.js";
+import { holders, stackPanel, words } from "vramscope/parts/oom_holders.js";
 import { ranksTable } from "vramscope/parts/oom_ranks.js";
 import { remedyTable } from "vramscope/parts/oom_remedies.js";
 import { problemBanner } from "vramscope/parts/ui.js";
@@ -149,7 +150,7 @@ class OomPage extends RunPage {
   }
 
   drawFromRecording(error) {
-    fill(this.parts.remedies, remedyTable(error));
+    fill(this.parts.remedies, remedyTable(error, this.run.framework));
     fill(this.parts.holders, holders(error, this.id));
   }
 

@@ -1,7 +1,7 @@
-/** Holders of memory at an error, by category, source line and module. Also the stack, and the last good step. */
+/** Holders of memory at an error, by category, source line and module. Also the stack and the error message. */
 
 import { h } from "vramscope/dom.js";
-import { bytes, count, isKnown, percent, seconds, UNKNOWN } from "vramscope/format.js";
+import { bytes, count, percent } from "vramscope/format.js";
 import { known } from "vramscope/parts/ui.js";
 
 const OWNERS = ["parameters", "gradients", "optimizer", "buffers", "other models"];
@@ -290,108 +290,6 @@ export function words({ message, settings, neighbours, techniques }) {
               : "none",
         ),
         techniques.length > 0 && fact("trained with", techniques.join(", ")),
-      ),
-    ),
-  );
-}
-
-/** Memory at the error, compared with the last step that finished. */
-export function lastGoodStep({ now, last_step: last, step }) {
-  if (!last) return null;
-  const row = (name, then, at) =>
-    h(
-      "tr",
-      {},
-      h("th", { scope: "row" }, name),
-      h("td", { class: "number" }, known(bytes(then), { short: true })),
-      h("td", { class: "number" }, known(bytes(at), { short: true })),
-      h(
-        "td",
-        { class: "number" },
-        isKnown(then) && isKnown(at) && then > 0 ? `${at >= then ? "+" : "−"}${bytes(Math.abs(at - then))}` : "",
-      ),
-    );
-  return h(
-    "section",
-    { class: "card" },
-    h("header", {}, h("h2", {}, "Compared with the last good step")),
-    h(
-      "div",
-      { class: "scroll" },
-      h(
-        "table",
-        { class: "plain oom-list" },
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            h("th", {}, ""),
-            h("th", { class: "number" }, `step ${count(last.step)}`),
-            h("th", { class: "number" }, `at the error, step ${count(step + 1)}`),
-            h("th", { class: "number" }, "difference"),
-          ),
-        ),
-        h(
-          "tbody",
-          {},
-          row(
-            "peak allocated",
-            last.peak_allocated_bytes,
-            Math.max(now.peak_allocated_bytes ?? 0, now.allocated_bytes ?? 0) || null,
-          ),
-          row("peak reserved", last.peak_reserved_bytes, now.reserved_bytes),
-          row("allocated at the end", last.end_allocated_bytes, now.allocated_bytes),
-        ),
-      ),
-    ),
-  );
-}
-
-/** Counters of the allocator and the host: in the newest sample, and at the error. */
-export function counters({ counters: { before_seconds: taken, rows } }) {
-  if (!rows.length) return null;
-  const cell = (name, value) =>
-    h(
-      "td",
-      { class: "number" },
-      known(isKnown(value) ? (name.endsWith("_bytes") ? bytes(value) : count(value)) : UNKNOWN, { short: true }),
-    );
-  return h(
-    "section",
-    { class: "card", "data-counters": "" },
-    h("header", {}, h("h2", {}, "Counters before and at the error")),
-    h(
-      "div",
-      { class: "scroll" },
-      h(
-        "table",
-        { class: "plain oom-list" },
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            h("th", {}, ""),
-            h("th", { class: "number" }, isKnown(taken) ? `${seconds(taken)} before` : "before"),
-            h("th", { class: "number" }, "at the error"),
-          ),
-        ),
-        h(
-          "tbody",
-          {},
-          rows.map(({ name, before, at }) =>
-            h(
-              "tr",
-              { "data-counter": name },
-              h("th", { scope: "row" }, name.replace(/_bytes$/, "").replaceAll("_", " ")),
-              cell(name, before),
-              cell(name, at),
-            ),
-          ),
-        ),
       ),
     ),
   );

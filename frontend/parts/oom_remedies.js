@@ -1,12 +1,14 @@
-/** Table of remedies, cheapest first: saving, cost, and source of the number. */
+/** Table of remedies, cheapest first: saving, cost, source of the number, and code to copy. */
 
-import { copyButton, h } from "vramscope/dom.js";
+import { h } from "vramscope/dom.js";
 import { bytes } from "vramscope/format.js";
-import { known } from "vramscope/parts/ui.js";
+import { remedyCode } from "vramscope/parts/remedy_code.js";
+import { known, snippet } from "vramscope/parts/ui.js";
 
 const ENOUGH = { true: ["enough", "good"], false: ["not enough", ""], null: ["may be enough", "maybe"] };
 
-export function remedyTable(error) {
+/** `framework`: framework of the run, for the code. */
+export function remedyTable(error, framework) {
   const { remedies } = error;
   if (remedies.length === 0) {
     return h(
@@ -39,25 +41,22 @@ export function remedyTable(error) {
             h("th", { scope: "col", class: "source" }, "Source"),
           ),
         ),
-        h("tbody", {}, remedies.map(row)),
+        h("tbody", {}, remedies.map((remedy) => row(remedy, remedyCode(remedy, framework)))),
       ),
     ),
   );
 }
 
-function row(remedy) {
+function row(remedy, code) {
   const [words, kind] = ENOUGH[remedy.enough];
-  return h(
+  const line = h(
     "tr",
-    { "data-enough": String(remedy.enough) },
+    { class: code === null ? null : "has-code", "data-enough": String(remedy.enough) },
     h(
       "th",
       { scope: "row" },
-      remedy.conf !== null
-        ? [h("code", {}, remedy.what), " ", copyButton("Copy", () => remedy.what)]
-        : remedy.run_id
-          ? h("a", { href: `/runs/${encodeURIComponent(remedy.run_id)}` }, remedy.what)
-          : remedy.what,
+      remedy.run_id ? h("a", { href: `/runs/${encodeURIComponent(remedy.run_id)}` }, remedy.what) : remedy.what,
+      h("span", { class: "below remedy-cost" }, `Costs: ${remedy.cost}`),
     ),
     h("td", { class: "number" }, known(bytes(remedy.saves_bytes), { short: true })),
     h("td", {}, h("span", { class: `chip ${kind}` }, words)),
@@ -67,6 +66,25 @@ function row(remedy) {
       { class: "source" },
       h("span", { class: "kind" }, remedy.source),
       h("span", { class: "below" }, remedy.source_words),
+    ),
+  );
+  return code === null ? line : [line, codeRow(remedy, code)];
+}
+
+/** Row below a remedy with its code. A setting is open, because it is one line. */
+function codeRow({ conf }, code) {
+  return h(
+    "tr",
+    { class: "remedy-code" },
+    h(
+      "td",
+      { colspan: 5 },
+      h(
+        "details",
+        { open: conf !== null },
+        h("summary", {}, conf !== null ? "Before the command" : "Code to copy"),
+        snippet(code),
+      ),
     ),
   );
 }

@@ -135,6 +135,9 @@ def test_an_error_is_explained_with_what_would_have_been_enough(page: Any, own_s
     assert "Requested 4.0 GiB" in verdict.inner_text()
     sure = page.locator(".oom-remedies tr[data-enough=true]")
     assert "micro-batches of 1/2" in sure.first.inner_text()
+    code = page.locator(".oom-remedies .remedy-code").first
+    code.locator("summary").click()
+    assert "zip(inputs.chunk(2), targets.chunk(2))" in code.locator("pre").inner_text()
     assert "unknown" in page.locator("[data-kpi=largest]").inner_text(), "memory layout unknown"
     assert re.search(r"33\.0 GiB to 3\d\.\d GiB", page.locator("[data-kpi=needed]").inner_text())
     assert MARKUP in page.locator(".oom-stack .own").inner_text(), "markup stays text"
@@ -180,9 +183,13 @@ def test_all_that_the_record_holds_is_shown(page: Any, own_server: Any) -> None:
     counted = page.locator("[data-counters]")
     assert "80.0 ms before" in counted.inner_text()
     assert counted.locator("[data-counter=allocated_bytes]").inner_text().split("\t") == [
-        "allocated", "20.0 GiB", "29.0 GiB"
+        "allocated", "20.0 GiB", "29.0 GiB", "+9.00 GiB"
     ]  # fmt: skip
-    assert counted.locator("[data-counter=alloc_retries]").inner_text().split("\t") == ["alloc retries", "2", "3"]
+    assert counted.locator("[data-counter=alloc_retries]").inner_text().split("\t") == ["alloc retries", "2", "3", "+1"]
+    folded = counted.locator("details [data-counter]")
+    names = folded.evaluate_all("(rows) => rows.map((row) => row.dataset.counter)")
+    assert "reserved_bytes" in names and "allocated_bytes" not in names, "what did not change is folded"
+    assert not folded.first.is_visible()
     assert counted.locator("[data-counter=host_used_bytes]").count() == 0, "known neither before nor then"
     assert MARKUP in page.locator(".oom-words").inner_text()
     assert page.locator("img").count() == 0, "markup stays text"

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import struct
 from typing import Any
 
 import pytest
+import torch
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +32,52 @@ def call(loaded: Any) -> Any:
         )
 
     return run
+
+
+def remedy(**known: Any) -> dict[str, Any]:
+    return {"conf": None, "technique": None, "micro_batches": None, **known}
+
+
+@pytest.mark.parametrize("framework", ["loop", "huggingface", "lightning", "accelerate", None, "unheard of"])
+def test_code_of_remedies_is_python(call: Any, framework: str | None) -> None:
+    cases = {
+        "gradient_accumulation": 4,
+        "gradient_checkpointing": None,
+        "optimizer_8bit": None,
+        "mixed_precision": None,
+    }
+    for technique, parts in cases.items():
+        code = call("parts/remedy_code", "remedyCode", remedy(technique=technique, micro_batches=parts), framework)
+        ast.parse(code)
+        assert parts is None or str(parts) in code
+    assert call("parts/remedy_code", "remedyCode", remedy(technique="gradient_accumulation"), framework) is None
+    assert call("parts/remedy_code", "remedyCode", remedy(technique="batch"), framework) is None
+    conf = remedy(technique="allocator", conf="expandable_segments:True")
+    line = call("parts/remedy_code", "remedyCode", conf, framework)
+    assert line == "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+
+
+def test_the_accumulation_of_a_plain_loop_has_the_gradients_of_the_whole_batch(call: Any) -> None:
+    """Also where the rows cannot be divided evenly: the code is run."""
+    code = call("parts/remedy_code", "remedyCode", remedy(technique="gradient_accumulation", micro_batches=4), "loop")
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 1)
+    inputs, targets = torch.randn(10, 3), torch.randn(10, 1)
+    loss_of = lambda x, y: torch.nn.functional.mse_loss(model(x), y)  # noqa: E731
+    loss_of(inputs, targets).backward()
+    whole = model.weight.grad.clone()
+    model.zero_grad()
+    seen = []
+
+    class Optimizer:
+        def step(self) -> None:
+            seen.append(model.weight.grad.clone())
+
+        def zero_grad(self) -> None:
+            model.zero_grad()
+
+    exec(code, {"inputs": inputs, "targets": targets, "loss_of": loss_of, "optimizer": Optimizer(), "zip": zip})
+    torch.testing.assert_close(seen[0], whole)
 
 
 @pytest.mark.parametrize(
