@@ -26,6 +26,7 @@ class AnatomyPage extends RecordingPage {
     const canRecord = () => this.run.state === "running" && hasCudaDevice(this.run) && !this.requested;
     return new AnatomyView({
       file: this.file,
+      capacity: () => this.run.capacity_bytes,
       onRecord: () => (canRecord() ? () => this.requestRecording() : null),
     });
   }

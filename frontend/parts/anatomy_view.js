@@ -43,9 +43,9 @@ export class AnatomyView {
 
   /**
    * `file`: prefix of exported files. `by`: default grouping of allocations. `onRecord()`: requests a recording with
-   * stacks; null if none can be made.
+   * stacks; null if none can be made. `capacity()`: bytes of the card, or null.
    */
-  constructor({ file, by = "category", onRecord = () => null }) {
+  constructor({ file, by = "category", onRecord = () => null, capacity = () => null }) {
     this.by = by;
     this.view = readView(by);
     const load = async (part, parameters, signal) => {
@@ -84,7 +84,7 @@ export class AnatomyView {
       onClear: () => setQuery({ a: null, b: null }),
     });
     this.advice = new AdviceCard(); // below the charts, which do not wait for it
-    this.trainingPlans = new TrainingPlans();
+    this.trainingPlans = new TrainingPlans(capacity);
     this.eventBar = h("div", { class: "view-bar moment-bar", hidden: true });
     this.element = h(
       "div",

@@ -3,9 +3,11 @@
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { count, isKnown, percent } from "vramscope/format.js";
+import { timeWords, workOf } from "vramscope/parts/plan_work.js";
+import { plansPlot } from "vramscope/parts/plans_plot.js";
 import { problemBanner, sized } from "vramscope/parts/ui.js";
 
-/** What a technique costs. How much time that is was not measured. */
+/** What a technique costs besides time. */
 const COSTS = [
   [
     ({ gradient_accumulation: parts }) => parts > 1,
@@ -28,7 +30,9 @@ const ranked = ([recorded, ...others]) => [
 ];
 
 export class TrainingPlans {
-  constructor() {
+  /** `capacity()`: bytes of the card, or null. */
+  constructor(capacity = () => null) {
+    this.capacity = capacity;
     this.body = h("div", {});
     this.from = h("span", { class: "muted" });
     this.element = h(
@@ -49,7 +53,7 @@ export class TrainingPlans {
       const prediction = await api.recording(recording, "prediction", {}, request.signal);
       if (this.request !== request) return;
       fill(this.from, isKnown(prediction.step) && `predicted from step ${count(prediction.step)}`);
-      fill(this.body, predictionContent(prediction));
+      fill(this.body, predictionContent(prediction, this.capacity()));
     } catch (error) {
       if (this.request === request && error.name !== "AbortError")
         fill(this.body, h("div", { class: "pad" }, problemBanner(error)));
@@ -61,9 +65,18 @@ export class TrainingPlans {
   }
 }
 
-export function predictionContent({ rows, furthest_rows: furthest, notes }) {
+export function predictionContent({ rows, furthest_rows: furthest, notes }, capacity = null) {
   const others = rows.slice(1);
   return [
+    plansPlot(
+      rows.map((row, at) => ({
+        name: at === 0 ? "as recorded" : planText(row),
+        work: workOf(row.techniques, rows[0].techniques),
+        peak: row.peak_allocated_bytes,
+        recorded: at === 0,
+      })),
+      capacity,
+    ),
     others.length > 0
       ? table(rows, furthest)
       : rows.length > 0 &&
@@ -100,7 +113,16 @@ function table(rows, furthest) {
           h("th", { scope: "col" }, "Trained with"),
           h("th", { scope: "col", class: "number" }, "Peak allocated"),
           h("th", { scope: "col", class: "number" }, "Saved"),
-          h("th", { scope: "col", title: "in words; the time was not measured" }, "Cost"),
+          h(
+            "th",
+            {
+              scope: "col",
+              class: "time",
+              title: "by the work of a step, at most: a backward pass counts as two forward passes; not measured",
+            },
+            "Expected step time",
+          ),
+          h("th", { scope: "col", class: "cost" }, "Cost"),
           fitting &&
             h(
               "th",
@@ -112,13 +134,14 @@ function table(rows, furthest) {
       h(
         "tbody",
         {},
-        ranked(rows).map((row, at) => line(row, { recorded: at === 0, most, fitting, furthest })),
+        ranked(rows).map((row) => line(row, { recorded: rows[0], most, fitting, furthest })),
       ),
     ),
   );
 }
 
-function line(row, { recorded, most, fitting, furthest }) {
+function line(row, { recorded: first, most, fitting, furthest }) {
+  const recorded = row === first;
   const { peak_allocated_bytes: peak, saved_bytes: saved } = row;
   return h(
     "tr",
@@ -137,6 +160,7 @@ function line(row, { recorded, most, fitting, furthest }) {
         ? h("span", { class: "muted" }, "—")
         : [sized(saved), " ", h("span", { class: "muted" }, percent(saved / most, 0))],
     ),
+    h("td", { class: "time" }, recorded ? h("span", { class: "muted" }, "—") : timeWords(row.techniques, first.techniques)),
     h("td", { class: "cost muted" }, recorded ? "—" : costsOf(row).join("; ") || "none known"),
     fitting && h("td", { class: "number" }, fits(row.rows_that_fit, furthest)),
   );

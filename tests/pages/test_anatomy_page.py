@@ -291,6 +291,8 @@ def test_other_ways_to_train_stand_below_the_advice(page: Any, recorded: Sender)
     assert "predicted from step 3" in card.locator("header").inner_text()
     notes = card.locator(".other-ways-notes").inner_text()
     assert "cannot be predicted without recorded modules" in notes
+    assert rows.nth(1).locator("td.time").inner_text() == "about as long"
+    assert card.locator(".plans-plot").count() == 0, "two plans need no plot"
     assert rows.nth(1).locator("td.cost").inner_text() == "rounded optimizer state"
     assert_legible(page)
     empty = Sender(recorded.url, "nothing happened")

@@ -513,3 +513,58 @@ def test_children_are_arranged_in_any_order(loaded: Any, wanted: str) -> None:
         wanted,
     )
     assert shown == wanted
+
+
+PLAIN_PLAN = {"gradient_accumulation": 1, "gradient_checkpointing": False, "optimizer_8bit": False, "no_foreach": False}
+
+
+@pytest.mark.parametrize(
+    ("given", "recorded", "words"),
+    [
+        ({"optimizer_8bit": True}, {}, "about as long"),
+        ({"gradient_checkpointing": True}, {}, "about 1.33 × as long"),
+        ({"gradient_checkpointing": True}, {"gradient_checkpointing": True}, "about as long"),
+        ({"gradient_accumulation": 4}, {}, "about as long, or longer"),
+        ({"gradient_accumulation": 4, "gradient_checkpointing": True}, {}, "about 1.33 × as long, or longer"),
+        ({}, {"gradient_checkpointing": True}, "about 0.75 × as long"),
+    ],
+)
+def test_expected_time_of_a_plan(call: Any, given: Any, recorded: Any, words: str) -> None:
+    assert call("parts/plan_work", "timeWords", {**PLAIN_PLAN, **given}, {**PLAIN_PLAN, **recorded}) == words
+
+
+def test_plans_that_no_other_beats(call: Any) -> None:
+    points = [(1, 40), (1, 30), (1.33, 20), (1.33, 35), (1, None)]
+    best = call("parts/plan_work", "bestPlans", [{"work": work, "peak": peak} for work, peak in points])
+    assert [(one["work"], one["peak"]) for one in best] == [(1, 30), (1.33, 20)]
+
+
+def plotted(loaded: Any, peaks_gib: list[float], capacity_gib: float | None) -> dict[str, Any]:
+    """What the plot of plans shows, every second one with checkpointing."""
+    points = [
+        {"name": f"plan {at}", "work": 1.33 if at % 2 else 1, "peak": int(peak * 2**30), "recorded": at == 0}
+        for at, peak in enumerate(peaks_gib)
+    ]
+    found: dict[str, Any] = loaded.evaluate(
+        """async ([points, capacity]) => {
+          const { plansPlot } = await import("vramscope/parts/plans_plot.js");
+          const plot = plansPlot(points, capacity);
+          if (!plot) return null;
+          const texts = (selector) => [...plot.querySelectorAll(selector)].map((one) => one.textContent);
+          return { points: plot.querySelectorAll(".plans-point").length, named: texts(".plans-point .plans-label"),
+            card: texts(".plans-card"), far: texts("p"), words: plot.querySelector("[role=img]").getAttribute("aria-label") };
+        }""",
+        [points, None if capacity_gib is None else int(capacity_gib * 2**30)],
+    )
+    return found
+
+
+def test_the_plot_of_plans_names_the_best_and_has_the_line_of_the_card(loaded: Any) -> None:
+    shown = plotted(loaded, [40, 20, 30, 25], 32)
+    assert (shown["points"], shown["card"], shown["far"]) == (4, ["card 32.0 GiB"], [])
+    assert shown["named"] == ["plan 0, 40.0 GiB", "plan 1, 20.0 GiB", "plan 2, 30.0 GiB"]
+    assert "plan 2 30.0 GiB, plan 1 20.0 GiB" in shown["words"]
+    far = plotted(loaded, [4, 2, 3], 80)
+    assert (far["card"], far["far"]) == ([], ["The card has 80.0 GiB, far above each of these."])
+    assert plotted(loaded, [4, 2, 3], None)["far"] == []
+    assert plotted(loaded, [4, 2], 80) is None
