@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from error_texts import TEXTS, ErrorText
 from later_error_texts import LATER_TEXTS
 from text_scores import SCORES, score
+from third_error_texts import THIRD_TEXTS
 
 from vramscope.oom_diagnosis.parse_message import MAX_CHARACTERS, parse
 from vramscope_server.cli.client import Failure
@@ -58,7 +59,7 @@ def test_a_pasted_text_gets_the_right_answer(
     assert [words for words in case.never if words in output] == []
 
 
-@pytest.mark.parametrize("case", LATER_TEXTS, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*LATER_TEXTS, *THIRD_TEXTS], ids=lambda case: case.name)
 def test_a_later_text_gets_the_right_answer(case: ErrorText) -> None:
     """Of a text that was held out nothing false is said. Whether it is explained is a matter of the score."""
     found, why = score(case)
@@ -80,6 +81,27 @@ def test_gzip_is_read_and_a_damaged_file_is_refused(tmp_path: Path, capsys: pyte
     (tmp_path / "log.gz").write_bytes(packed[: len(packed) // 2])
     with pytest.raises(Failure, match="damaged"):
         explain(str(tmp_path / "log.gz"), as_json=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("train.service: Failed with result 'oom-kill'.", "kernel"),
+        ("systemd-oomd[812]: Killed /user.slice/a.scope due to memory pressure for /user.slice being 68.1%", "kernel"),
+        ('earlyoom[700]: sending SIGTERM to process 31 uid 1000 "python": badness 900, VmRSS 50000 MiB', "kernel"),
+        ("=>> PBS: job killed: vmem 66060288kb exceeded limit 65011712kb", "batch_system"),
+        ("Error from slot1@node: memory usage exceeded request_memory", "batch_system"),
+        ("fish: Job 1, 'python train.py' terminated by signal SIGKILL (Forced quit)", "killed"),
+        ("subprocess.CalledProcessError: Command '['python']' died with <Signals.SIGKILL: 9>.", "killed"),
+        ("Your session crashed after using all available RAM.", "host"),
+        ("zsh: killed by an impatient user", "unknown"),
+        ("PBS: job killed: walltime 3612 exceeded limit 3600", "unknown"),
+        ("train.service: Failed with result 'exit-code'.", "unknown"),
+    ],
+)
+def test_kills_by_the_host_are_recognised(text: str, kind: str) -> None:
+    message = parse(text)
+    assert (message.kind, message.certain) == (kind, kind != "killed")
 
 
 def test_the_agent_takes_none_of_these_for_its_trainings_error() -> None:

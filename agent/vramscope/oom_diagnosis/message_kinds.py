@@ -32,6 +32,7 @@ KINDS: Final = {
     "slurm": "Slurm ended a process because the job's memory ran out",
     "kubernetes": "Kubernetes ended the container because its memory ran out",
     "ray": "Ray ended a task because the node's memory ran out",
+    "batch_system": "a batch system (LSF, PBS, HTCondor) ended the job because its memory ran out",
     "killed": "a process was killed (SIGKILL), as Linux does when the host's memory runs out",
     "unknown": "no known out-of-memory error",
 }
@@ -40,10 +41,14 @@ KINDS: Final = {
 OUTSIDE_PYTORCH: Final = frozenset(
     {"cuda", "cublas", "cudnn", "cusolver", "cusparse", "cufft", "nccl", "bitsandbytes", "xpu"}
 )
-ON_HOST: Final = frozenset({"host", "worker_killed", "shared_memory", "kernel", "slurm", "kubernetes", "ray", "killed"})
+ON_HOST: Final = frozenset(
+    {"host", "worker_killed", "shared_memory", "kernel", "slurm", "kubernetes", "ray", "batch_system", "killed"}
+)
 OTHER_SOFTWARE: Final = frozenset({"triton", "vllm", "jax", "tensorflow", "paddle"})
 """Errors that are not of PyTorch's allocator, and of which the text alone is known."""
-IN_TEXTS_ONLY: Final = OTHER_SOFTWARE | {"pytorch_bare", "mps", "xpu", "kernel", "slurm", "kubernetes", "ray", "killed"}
+IN_TEXTS_ONLY: Final = (
+    OTHER_SOFTWARE | (ON_HOST - {"host", "worker_killed", "shared_memory"}) | {"pytorch_bare", "mps", "xpu"}
+)
 """Kinds that are found in a pasted text, and never taken for an error of the training that the agent observes."""
 
 
@@ -98,18 +103,25 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
     ("ray", r"node running low on memory|ray\.exceptions\.OutOfMemoryError", True),
     ("slurm", r"oom[-_]kill event|Exceeded (?:job|step) memory limit|cgroup out-of-memory handler", True),
     ("kubernetes", r"\bOOMKilled\b(?![\"']?\s{0,3}[:=]\s{0,3}(?:[Ff]alse|0))", True),
-    ("kernel", r"Out of memory: Kill(?:ed)? process|[Mm]emory cgroup out of memory|oom-kill:constraint|invoked oom-killer"
+    ("batch_system", r"TERM_MEMLIMIT\b|PBS: job killed: \w{0,6}mem \d{1,20}\w{0,2} exceeded limit"
+     r"|[Mm]emory usage exceeded request_memory|Job has gone over (?:cgroup )?memory limit", True),
+    ("kernel", r"killed by the OOM killer|Failed with result 'oom-kill'|systemd-oomd\[\d{1,9}\]: Killed [^\n]{1,400}? due to memory"
+     r"|earlyoom\[\d{1,9}\]: sending SIG(?:TERM|KILL) to process|Out of memory: Kill(?:ed)? process"
+     r"|[Mm]emory cgroup out of memory|oom-kill:constraint|invoked oom-killer"
      r"|oom_reaper: reaped process", True),
     ("cuda", r"(?:CUDA|HIP|CUDA driver) error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY"
      r"|hipErrorOutOfMemory|cuda runtime error \(2\) ?: out of memory", True),
     ("host", r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|Unable to allocate [^\n]{1,60} for an array"
      r"|\$ Torch: not enough memory|posix_memalign\([^\n]{1,60} == 0\. 12 vs 0|Caught MemoryError in"
+     r"|crashed after using all available RAM|notebook tried to allocate more memory than is available"
      r"|Cannot allocate memory|std::bad_alloc|\[WinError (?:8|14|1455)\]", True),
     ("host", r"(?<![\w(.])(?=[A-Za-z_])(?<!except )(?<!raise )(?:\w{1,40}\.){0,6}_?(?:Array)?MemoryError(?=: *\S| *$)", True),
     ("cublas", r"CUBLAS_STATUS_NOT_INITIALIZED", False),
     ("cusolver", r"CUSOLVER_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR)[^\n]{0,20}when calling `\w{1,40}Create\(", False),
     ("cudnn", r"CUDNN_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR\b(?!_)", False),
-    ("killed", r"^[ \t]{0,40}(?:\S{1,40}: line \d{1,9}: +\d{1,9} )?Killed\b(?! by)|exitcode ?: -9\b|Signal 9 \(SIGKILL\)"
+    ("killed", r"^[ \t]{0,40}(?:\S{1,40}: line \d{1,9}: +\d{1,9} )?Killed\b(?! by)"
+     r"|^[ \t]{0,40}(?:zsh: killed +(?!by )\S|fish: [^\n]{1,300} terminated by signal SIGKILL)|died with <Signals\.SIGKILL: 9>"
+     r"|[Cc]ommand terminated by signal 9\b|interrupted by signal 9: ?SIGKILL|exitcode ?: -9\b|Signal 9 \(SIGKILL\)"
      r"|exit(?:ed)?(?: with)? (?:code|status):? 137\b", False),
 )  # fmt: skip
 """Kind, words and whether they are certain; the most specific first."""
