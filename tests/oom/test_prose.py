@@ -85,3 +85,12 @@ def test_parts_of_a_step_include_buffers_and_the_request() -> None:
     numbers = [float(number) for number in re.findall(r"(\d+\.\d+) GiB", listed[0])]
     assert sum(numbers[:-1]) == pytest.approx(numbers[-1])
     assert "buffers" in listed[0] and "this request" in listed[0]
+
+
+def test_a_request_that_is_nearly_everything_is_named() -> None:
+    """A broadcast by accident: the batch has 5 MiB, and the result of one line has 13 GiB."""
+    small = {"parameters_bytes": MIB, "gradients_bytes": 0, "optimizer_bytes": 0, "used_bytes": 6 * MIB}
+    alone = replace(STEP, asked_bytes=13_000 * MIB, total_bytes=8192 * MIB, reserved_bytes=20 * MIB, **small)
+    alone = replace(alone, trainable_bytes=MIB, expected_state_bytes=0, buffers_bytes=0)
+    assert "check the shapes on its line" in diagnose(alone).sentence
+    assert "single request" not in diagnose(STEP).sentence

@@ -200,6 +200,7 @@ def _fragmentation(blocks: FreeBlocks) -> str:
     )
 
 
+_NEARLY_ALL: Final = 0.9
 _LARGEST: Final = {
     CauseKind.WEIGHTS: "The weights need too much memory.",
     CauseKind.OPTIMIZER: "The optimizer needs too much memory.",
@@ -290,6 +291,8 @@ def _remark(parts: MemoryParts, facts: Facts) -> str:
         remarks.append(f"{facts.forwards} forwards of this step have had no backward: their graphs are alive together.")
     if has_larger_input(facts):
         remarks.append(f"{input_words(facts)}.")
+    if parts.asked_bytes >= _NEARLY_ALL * known and facts.source_line:
+        remarks.append("Nearly all of it is this single request: check the shapes on its line.")
     return " ".join(remarks)
 
 

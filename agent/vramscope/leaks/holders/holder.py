@@ -27,7 +27,7 @@ from vramscope.leaks.holders.grouping import (
     shared_labels,
 )
 from vramscope.leaks.holders.key import HolderKey, Mechanism
-from vramscope.leaks.holders.source_line import inner_place, logged_at, numbered_place, place_of
+from vramscope.leaks.holders.source_line import filled_inside, inner_place, logged_at, numbered_place, place_of
 from vramscope.leaks.holders.user_code import Codes, own_codes
 from vramscope.leaks.policy import POLICY
 from vramscope.leaks.scan.object_children import CACHED, is_array
@@ -133,6 +133,8 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
     place, line = (
         logged_at(whole, codes) or within or place_of(links, codes, container=is_container or written, keys=keys)
     )
+    if is_container:
+        place, line = filled_inside(paths, len(links), (place, line))
     chain = tuple(_chain(paths[0]))[:16]
     return Holder(
         key=group_key(paths[0], family),

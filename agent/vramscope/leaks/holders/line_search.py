@@ -14,6 +14,8 @@ from vramscope.leaks.holders.bytecode import Line, arguments_of, has_variable, l
 from vramscope.process import type_info
 
 NO_KEYS: Final[frozenset[str]] = frozenset()
+MOST_NAMES: Final = 3
+"""Variables that are followed from one to the next."""
 
 
 def name_kept_at(
@@ -105,6 +107,25 @@ def _adding_to(codes: Iterable[types.CodeType], attribute: str) -> Iterator[tupl
                 yield from (
                     (part, line) for line in lines_of(part) if line.adds and attribute in line.attributes_loaded
                 )
+
+
+def added_through(code: types.CodeType, number: int) -> int | None:
+    """The line that adds to a variable which line ``number`` takes out of a container: ``rows.append(x)`` after
+    ``rows = self.table.setdefault(key, [])``. None where there is none."""
+    lines = lines_of(code)
+    taken = next((line.stores for line in lines if line.number == number), NO_KEYS)
+    for _ in range(MOST_NAMES):
+        if len(taken) != 1:
+            return None
+        found = next(
+            (line.number for line in lines if line.number > number and taken & line.adds_to and not line.stores), None
+        )
+        if found is not None:
+            return found
+        taken = next(
+            (line.stores for line in lines if line.number > number and line.stores and taken & line.adds_to), NO_KEYS
+        )
+    return None
 
 
 def begins_empty(code: types.CodeType, number: int, name: str) -> bool:

@@ -17,6 +17,7 @@ from vramscope.process import type_info
 
 MOST_RECORDS: Final = 64
 """Log records that are read for a line of the user's, the newest first."""
+_Place = tuple[types.CodeType | None, int | None]
 _SCOPES: Final[dict[str, Callable[[types.CodeType], tuple[str, ...]]]] = {
     " default ": lambda code: code.co_varnames[: code.co_argcount + code.co_kwonlyargcount],
     " closure ": lambda code: code.co_freevars,
@@ -103,19 +104,32 @@ def logged_at(links: list[Path], codes: Codes) -> tuple[types.CodeType, int] | N
 def inner_place(paths: Sequence[Path], skip: int, codes: Codes) -> tuple[types.CodeType, int] | None:
     """The line that fills the inner lists of the holder, each of which has several tensors: if a log has an object for each
     epoch, and that one a list, the epoch's own takes more with each step."""
+    name = _inner_name(paths, skip)
+    return line_search.attribute_kept_at(codes.all, name[1:], container=True) if name else None
+
+
+def filled_inside(paths: Sequence[Path], skip: int, at: _Place) -> _Place:
+    """The line that adds to an inner list, where line ``at`` only takes that list out of the holder."""
+    code, line = at
+    if code is None or line is None or _inner_name(paths, skip) != "":
+        return at
+    return code, line_search.added_through(code, line) or line
+
+
+def _inner_name(paths: Sequence[Path], skip: int) -> str | None:
+    """Attribute that has the inner lists of the holder; "" where no attribute has them; None where there are no such lists, each
+    with several tensors."""
     lists, names = set(), set()
     for path in paths:
         links = path.links()
         last = next((at for at in range(len(links) - 1, skip, -1) if links[at].label.startswith(("[*", "{*"))), skip)
-        if not issubclass(links[last - 1].kind, GROWS):
-            return None  # a record's own tuple (the arguments of a logged message), which nobody fills
-        name = next((link.label for link in reversed(links[skip:last]) if link.label.startswith(".")), None)
+        if last == skip or not issubclass(links[last - 1].kind, GROWS):
+            return None  # it has them itself, or in a record's own tuple (the arguments of a logged message), which nobody fills
+        name = next((link.label for link in reversed(links[skip:last]) if link.label.startswith(".")), "")
         lists.add(id(links[last - 1]))
         names.add(name)
     name = names.pop()
-    if names or name is None or 2 * len(lists) > len(paths):
-        return None
-    return line_search.attribute_kept_at(codes.all, name[1:], container=True)
+    return None if names or 2 * len(lists) > len(paths) else name
 
 
 def _is_optimizer(kind: type) -> bool:
