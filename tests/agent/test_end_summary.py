@@ -219,3 +219,16 @@ def test_a_leak_of_unknown_effect_counts_with_what_it_retains() -> None:
     grows = leak(name="history", held_bytes=60 * MIB, peak_effect_bytes=None, advice="append the number")
     overlap = leak(name="out", held_bytes=6 * MIB, peak_effect_bytes=6 * MIB, advice="del out")
     assert "append the number" in change_line(scan(grows, overlap), [], 100 * MIB)
+
+
+def test_a_container_that_grew_until_the_end_is_named_beside_no_leak() -> None:
+    """It is no leak as far as is known, and "no other problems" is not said either."""
+    filling = leak(
+        "tensor-growth", "cache.entries", held_bytes=3 * MIB, peak_effect_bytes=3 * MIB, file="/x/train.py", line=7
+    )
+    lines = problem_lines(ended(scan=scan(filling=[filling])))
+    assert lines == [
+        "No leak found at the last scan (step 9). cache.entries (train.py:7) had grown to 3.0 MiB by then; whether it has a "
+        "bound is unknown."
+    ]
+    assert leak_line(scan(filling=[filling]), GIB, rises=True) == ""

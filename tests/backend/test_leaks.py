@@ -18,6 +18,7 @@ from running import RunningServer
 from wire_maker import GIB, SECOND, Agent, leak, scan
 
 from vramscope.protocol import messages, series
+from vramscope_server.analysis.leaks.verdict_text import leak_verdict
 from vramscope_server.store import tables
 from vramscope_server.store.leaks import held_together, merge_leaks
 
@@ -511,6 +512,16 @@ def test_a_container_that_may_fill_up_is_named_and_is_no_leak(server: RunningSer
     assert "cache.by_id" in sentence or "seen" in sentence
     assert "and 1 more container" in sentence and "found no holder" not in sentence
     assert not row_of(server, agent)["leaks"]
+
+
+def test_after_the_end_nothing_is_promised_of_a_container_that_may_fill_up() -> None:
+    known: dict[str, Any] = {"looked": True, "steps": 90, "floor": None, "steps_left": None, "seconds_left": None}
+    filling = [leak("tensor-growth", "cache.by_id", held_bytes=MIB)]
+    running = leak_verdict([], ended=False, filling=filling, **known)
+    over = leak_verdict([], ended=True, filling=filling, **known)
+    assert running.level == over.level == "unknown"
+    assert "if it grows on" in running.sentence
+    assert "cache.by_id" in over.sentence and over.sentence.endswith("Whether it has a bound is unknown.")
 
 
 def test_where_the_floor_of_the_card_rises_that_comes_first(server: RunningServer) -> None:

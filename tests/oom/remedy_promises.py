@@ -1,8 +1,9 @@
-"""Applies every remedy that is called enough, and measures each saving that can be measured: ``python tests/oom/remedy_promises.py``.
+"""Applies every remedy that is called enough, and measures each saving that can be measured.
 
-``table.py`` follows the first sure remedy of a death. This follows all of them. A saving is the difference of two peaks of allocated memory, both on
-a card that is large enough: of the unchanged program, and of the changed one. It is not measured where the
-unchanged program has no peak on a large card (a leak that goes on), or where nothing is saved (another card, a setting).
+``table.py`` follows the first sure remedy of a death. ``python tests/oom/remedy_promises.py`` follows all of them. A saving is
+the difference of two peaks of allocated memory, both on a card that is large enough: of the unchanged program, and of the
+changed one. It is not measured where the unchanged program has no peak on a large card (a leak that goes on), or where
+nothing is saved (another card, a setting).
 
 With words only the deaths whose names have one of them, and nothing is written. ``--at-once N`` runs N deaths at a time.
 """
@@ -117,10 +118,10 @@ def summary(found: list[Followed]) -> str:
     """One sentence each on the remedies and the savings."""
     measured = [one for one in found if one.is_kept is not None]
     kept = sum(one.is_kept is True for one in measured)
-    survived = sum(one.survived for one in found)
+    survived, deaths = sum(one.survived for one in found), len({one.death for one in found})
     return (
-        f"{len(found)} remedies of {len({one.death for one in found})} deaths were called enough; with {survived} of them the program "
-        f"ran to its end. {len(measured)} savings were measured; {kept} came to at least {1 - KEPT_SHARE:.0%} of what was promised."
+        f"{len(found)} remedies of {deaths} deaths were called enough; with {survived} of them the "
+        f"program ran to its end. {len(measured)} savings were measured; {kept} came to at least {1 - KEPT_SHARE:.0%} of what was promised."
     )
 
 
@@ -155,7 +156,8 @@ def main() -> int:
         head = "| death | remedy | enough | promised saving | measured |\n|---|---|---|---|---|"
         rows_text = "\n".join(row.row() for row in found)
         RESULTS.write_text(
-            "# Remedies that are called enough, applied\n\n`python tests/oom/remedy_promises.py` writes this page. Emulated GPU.\n\n"
+            "# Remedies that are called enough, applied\n\n"
+            "`python tests/oom/remedy_promises.py` writes this page. Emulated GPU.\n\n"
             f"{summary(found)}\n\n{head}\n{rows_text}\n"
         )
     return 0 if all(one.survived for one in found) else 1

@@ -132,8 +132,19 @@ def leak_line(scan: messages.Scan | None, peak_bytes: int, *, rises: bool = Fals
         found = "1 leak found" if len(leaks) == 1 else f"{len(leaks):,} leaks found, the largest"
         return f"{found}: {leaks[0].name} retains {amount(leaks[0].held_bytes)}."
     unsure = rises or scan.not_scanned or len(on_device) < len(scan.leaks)
-    none = "" if unsure else NO_LEAK.format(step=scan.step)
+    none = "" if unsure else NO_LEAK.format(step=scan.step) + _filling(scan)
     return " ".join(filter(None, [none, *(_held(leak) for leak in findings[:1])]))
+
+
+def _filling(scan: messages.Scan) -> str:
+    """The largest container that grew until the run ended and may have a bound. Nothing proves it a leak, or none."""
+    filling = max(
+        (leak for leak in scan.filling if not is_on_host(leak)), key=lambda leak: leak.held_bytes, default=None
+    )
+    if filling is None:
+        return ""
+    at = f" ({Path(filling.file).name}:{filling.line})" if filling.file and filling.line else ""
+    return f" {filling.name}{at} had grown to {amount(filling.held_bytes)} by then; whether it has a bound is unknown."
 
 
 def _held(leak: messages.Leak) -> str:

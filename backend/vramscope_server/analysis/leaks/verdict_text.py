@@ -117,7 +117,7 @@ def leak_verdict(
     scans = f"A scan found no holder.{left_out}" if looked else f"The agent has not scanned{'' if ended else ' yet'}."
     if filling:
         end = end.replace(": out of memory", ": at this pace, out of memory")
-        scans = f"{_filling(filling)}{left_out}"
+        scans = f"{_filling(filling, ended=ended)}{left_out}"
     if not looked and ran_out:
         scans += " For what was retained at the out-of-memory error, see `vramscope oom` or the page Out of memory."
     if floor is not None and floor.growing and models_slope is not None:
@@ -155,12 +155,15 @@ def leak_verdict(
     )
 
 
-def _filling(filling: Sequence[messages.Leak]) -> str:
+def _filling(filling: Sequence[messages.Leak], *, ended: bool) -> str:
     first = filling[0]
     where = "" if first.file is None else f" ({source_place(first.file, first.line)})"
     more = len(filling) - 1
     others = f", and {count(more)} more container{'s' if more > 1 else ''}" if more else ""
     grows = f"{first.name}{where} grows: {amount(first.held_bytes)} so far{others}"
+    if ended:
+        grew = f"{first.name}{where} grew to {amount(first.held_bytes)}{others} by the last scan"
+        return f"{grew}. Whether it has a bound is unknown."
     return f"{grows}. It may fill up; if it grows on, it is reported as a leak."
 
 
