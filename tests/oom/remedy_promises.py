@@ -121,7 +121,8 @@ def summary(found: list[Followed]) -> str:
     survived, deaths = sum(one.survived for one in found), len({one.death for one in found})
     return (
         f"{len(found)} remedies of {deaths} deaths were called enough; with {survived} of them the "
-        f"program ran to its end. {len(measured)} savings were measured; {kept} came to at least {1 - KEPT_SHARE:.0%} of what was promised."
+        f"program ran to its end. {len(measured)} savings were measured; {kept} came to at least {1 - KEPT_SHARE:.0%} of what was "
+        "promised."
     )
 
 

@@ -22,7 +22,7 @@ opt = torch.optim.Adam(policy.parameters(), lr=1e-2)
 
 
 def act(state):
-    choice = Categorical(policy(state))
+    choice = Categorical(policy(state), validate_args=False)
     action = choice.sample()
     policy.saved_log_probs.append(choice.log_prob(action))  # <- here
     return action

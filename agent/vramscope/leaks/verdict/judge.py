@@ -293,7 +293,8 @@ class Judge:
             elif (
                 kind.name == "tensor-growth"
                 and history.state is not HolderState.REPORTED
-                and _may_fill_up(group, cycle, scans)
+                and _may_have_a_bound(group, cycle, scans)
+                and (kind.reason is Reason.STILL_MORE or _waits_to_fill(cycle, now))
             ):
                 found.waits, found.keys_recur = Reason.MAY_FILL_UP, holder.looked_up and keys_recur(scans)
             found.emptied_after = cycle.after
@@ -315,13 +316,17 @@ class Judge:
         )
 
 
-def _may_fill_up(group: HeldMemory, cycle: AccumulationCycle, scans: Sequence[Observation]) -> bool:
+def _may_have_a_bound(group: HeldMemory, cycle: AccumulationCycle, scans: Sequence[Observation]) -> bool:
     """True where growth may end by itself: each key comes once, or the code limits the number or puts new elements in the place of
     old ones. (Whole models are not kept on purpose.)"""
     holder = group.holder
     may = holder.limited or holder.drained or (holder.keyed and gains_elements(scans))
-    waited = scans[-1].iteration - cycle.started >= POLICY.filling_iterations
-    return may and not waited and cycle.after is None and not group.models
+    return may and cycle.after is None and not group.models
+
+
+def _waits_to_fill(cycle: AccumulationCycle, now: Observation) -> bool:
+    """True while a container that may have a bound is not reported yet. (One whose growth slows down is not reported at all.)"""
+    return now.iteration - cycle.started < POLICY.filling_iterations
 
 
 def _count_exclusive(verdicts: list[HolderVerdict], groups: Sequence[HeldMemory]) -> None:
