@@ -80,10 +80,13 @@ def _state(context: RemedyContext) -> Iterator[Remedy]:
             rank=5,
             technique="optimizer_8bit",
         )
-    without_copies = replace(context, estimate=replace(context.estimate, update_bytes=0))
+    estimate = context.estimate
+    without_copies = replace(context, estimate=replace(estimate, update_bytes=0))
+    # Where the update's copies are the peak, they go too.
+    copies = 0 if estimate.working_bytes is None else max(0, estimate.update_bytes - estimate.working_bytes)
     yield Remedy(
         what="SGD without momentum",
-        saves_bytes=state,
+        saves_bytes=state + copies,
         enough=_without_state(without_copies, state, 1.0),
         source="formula",
         source_words=f"it keeps no state ({_error('no state')})",
