@@ -59,6 +59,24 @@ FLAT: dict[str, Made] = {
 }
 
 
+def filled(random: np.random.Generator, keys: int, of_step: int, steps: int, *, skewed: bool) -> FloatArray:
+    """Memory beside a cache whose keys come from a finite set."""
+    share = 1 / np.arange(1.0, keys + 1) if skewed else np.ones(keys)
+    drawn = random.choice(keys, (steps, of_step), p=share / share.sum())
+    return np.array([GIB + 4096 * np.unique(drawn[: at + 1]).size for at in range(steps)])
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+@pytest.mark.parametrize(("keys", "of_step", "steps"), [(300, 4, 400), (300, 32, 260), (1000, 32, 60), (1000, 32, 400)])
+def test_a_cache_that_fills_up_is_no_growth(keys: int, of_step: int, steps: int, skewed: bool) -> None:
+    """It is not said to be level either. A few may look like growth by chance: rare keys come evenly for a while."""
+    fits = [fitted(filled(np.random.default_rng(seed), keys, of_step, steps, skewed=skewed)) for seed in range(20)]
+    assert sum(fit.growing for fit in fits) <= 3
+    assert not any(fit.growing and fit.slows for fit in fits)
+    early = fitted(filled(np.random.default_rng(0), 1000, 32, 60, skewed=skewed))
+    assert early.slows
+
+
 @pytest.mark.parametrize("name", FLAT)
 def test_no_growth_is_never_reported_as_growth(name: str) -> None:
     for seed in SEEDS:

@@ -19,6 +19,7 @@ from wire_maker import GIB, SECOND, Agent, leak, scan
 
 from vramscope.protocol import messages, series
 from vramscope_server.analysis.leaks.verdict_text import leak_verdict
+from vramscope_server.analysis.series.trend import trend
 from vramscope_server.store import tables
 from vramscope_server.store.leaks import held_together, merge_leaks
 
@@ -522,6 +523,17 @@ def test_after_the_end_nothing_is_promised_of_a_container_that_may_fill_up() -> 
     assert running.level == over.level == "unknown"
     assert "if it grows on" in running.sentence
     assert "cache.by_id" in over.sentence and over.sentence.endswith("Whether it has a bound is unknown.")
+
+
+def test_memory_that_rises_more_and_more_slowly_is_neither_growth_nor_level() -> None:
+    floor = trend(np.arange(1.0, 401), GIB + 64 * MIB * (1 - np.exp(-np.arange(400) / 150)))
+    assert floor is not None and floor.slows and not floor.growing
+    verdict = leak_verdict([], looked=True, steps=400, ended=True, floor=floor, steps_left=None, seconds_left=None)
+    assert verdict.level == "unknown"
+    assert (
+        verdict.sentence.startswith("Memory after each step rises more and more slowly")
+        and "No growth" not in verdict.sentence
+    )
 
 
 def test_where_the_floor_of_the_card_rises_that_comes_first(server: RunningServer) -> None:

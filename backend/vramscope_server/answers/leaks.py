@@ -148,7 +148,8 @@ class Floor(TypedDict):
     smallest_detectable_bytes_per_step: float | None
     """Smallest growth that exceeds the scatter, in bytes per step."""
     growing: bool | None
-    """Whether the slope exceeds the scatter and each quarter of the window rises; null if it rises only in a few jumps."""
+    """Whether the slope exceeds the scatter and each quarter of the window rises; null if it rises only in a few jumps, or more and
+    more slowly."""
     capacity_bytes: int | None
     """Memory of the device."""
     outside_bytes: int | None

@@ -186,7 +186,7 @@ def _floor(run: StoredRun, place: RankDevice, measured: MemoryFloor) -> Floor:
         "slope_low_bytes_per_step": None if fit is None else fit.low,
         "slope_high_bytes_per_step": None if fit is None else fit.high,
         "smallest_detectable_bytes_per_step": None if fit is None else fit.margin,
-        "growing": None if fit is None or fit.rises_in_jumps else fit.growing,
+        "growing": None if fit is None or fit.rises_in_jumps or fit.slows else fit.growing,
         "capacity_bytes": place.capacity_bytes,
         "outside_bytes": measured.outside_bytes,
         "room_bytes": measured.room_bytes,

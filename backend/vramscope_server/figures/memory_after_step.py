@@ -69,9 +69,9 @@ def _fitted(drawing: Drawing, fit: Trend | None, unit: Unit, per: str) -> None:
         meaning="median of the slopes between the lowest values of groups of steps (Theil-Sen)",
     )
     in_jumps = f"rises in {fit.jumps} jump{'' if fit.jumps == 1 else 's'}, level between them"
-    drawing.say(
-        f"fit: {words}" if fit.growing else in_jumps if fit.rises_in_jumps else f"no detectable growth: {words}"
-    )
+    not_growing = in_jumps if fit.rises_in_jumps else f"no detectable growth: {words}"
+    slower = f"rises more and more slowly: {words} on average"
+    drawing.say(f"fit: {words}" if fit.growing else slower if fit.slows else not_growing)
 
 
 def _graphs(drawing: Drawing, window: RunWindow) -> None:

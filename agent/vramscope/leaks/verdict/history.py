@@ -128,8 +128,12 @@ def gains_elements(seen: Sequence[Observation]) -> bool:
 
 
 def keys_recur(seen: Sequence[Observation]) -> bool:
-    """True if the container got fewer elements than there were iterations: some of its keys came again."""
-    return seen[-1].elements - seen[0].elements < seen[-1].iteration - seen[0].iteration
+    """True if some keys came again: the container got fewer elements than there were iterations, or fewer as time went on."""
+    first, last = seen[0], seen[-1]
+    if last.elements - first.elements < last.iteration - first.iteration:
+        return True
+    half = next(one for one in seen if 2 * one.iteration >= first.iteration + last.iteration)
+    return _pace(_elements, half, last) < POLICY.recent_pace * _pace(_elements, first, half)
 
 
 def fills_slots(seen: Sequence[Observation]) -> bool:
@@ -201,6 +205,10 @@ def _pace(value: Callable[[Observation], int], first: Observation, last: Observa
 
 def _input_elements(seen: Observation) -> int:
     return seen.input_elements
+
+
+def _elements(seen: Observation) -> int:
+    return seen.elements
 
 
 def _tensors(seen: Observation) -> int:

@@ -141,6 +141,9 @@ def leak_verdict(
         return RunLeakVerdict(
             "unknown", f"Memory after each step has risen in {jumps}, and is level between them. {scans}{kept}"
         )
+    if floor is not None and floor.slows:
+        slower = f"Memory after each step rises more and more slowly: {_slope(floor)} on average"
+        return RunLeakVerdict("unknown", f"{slower}. Something may be filling up. {scans}{kept}")
     if filling:
         return RunLeakVerdict("unknown", f"{scans}{kept}")
     if leaks:

@@ -35,6 +35,8 @@ _HOST_GRAIN_BYTES: Final = 512.0 * 1024
 _Z: Final = 1.96
 _QUARTER_SHARE: Final = 0.25
 """Minimum rise of each quarter of the window, as a share of the line's. A single jump is no growth."""
+_SLOWED_SHARE: Final = 0.6
+"""Rise of the last quarter, as a share of the first one's, below which the rise slows down. A cache that fills up rises so."""
 MOST_JUMPS: Final = 8
 """With more jumps, memory counts as growing."""
 GROUPS_A_JUMP: Final = 2
@@ -65,7 +67,8 @@ class Trend:
     slope        bytes per step
     margin       half the width of the interval, and the smallest detectable slope
     spread_bytes scatter of the lowest values around the line
-    growing      the slope exceeds the margin, every quarter of the window rises, and not only in a few jumps
+    growing      the slope exceeds the margin, every quarter of the window rises by as much, and not only in a few jumps
+    slows        all this, but the end rises by much less than the beginning
     jumps        number of jumps, if these make up the rise and memory is level between them; else 0
     """
 
@@ -79,6 +82,7 @@ class Trend:
     spread_bytes: float
     growing: bool
     jumps: int = 0
+    slows: bool = False
 
     @property
     def rises_in_jumps(self) -> bool:
@@ -132,6 +136,8 @@ def trend(x: FloatArray, after_step_bytes: FloatArray, *, on_host: bool = False)
     spread = float(np.quantile(rest, 0.9) - np.quantile(rest, 0.1))
     jumps = jumps_of(at, low)
     margin = max(half, spread / span, (_HOST_GRAIN_BYTES if on_host else _GRAIN_BYTES) / span)
+    rises = not jumps and slope > margin and _every_quarter_rises(at, low, slope, span)
+    slows = rises and _slows(at, low)
     return Trend(
         points=points,
         begin=begin,
@@ -141,8 +147,9 @@ def trend(x: FloatArray, after_step_bytes: FloatArray, *, on_host: bool = False)
         slope=slope,
         margin=margin,
         spread_bytes=spread,
-        growing=not jumps and slope > margin and _every_quarter_rises(at, low, slope, span),
+        growing=rises and not slows,
         jumps=jumps,
+        slows=slows,
     )
 
 
@@ -242,9 +249,22 @@ def models_slope(x: FloatArray, models: FloatArray, after_step_bytes: FloatArray
 
 
 def _every_quarter_rises(x: FloatArray, y: FloatArray, slope: float, span: float) -> bool:
+    rises = _rises_of_quarters(x, y)
+    return rises is not None and bool((rises >= _QUARTER_SHARE * slope * span / 4).all())
+
+
+def _slows(x: FloatArray, y: FloatArray) -> bool:
+    """The scatter from value to value is allowed for: a second difference has none of a smooth curve."""
+    rises = _rises_of_quarters(x, y)
+    scatter = float(np.median(np.abs(np.diff(y, 2)))) if y.size > 2 else 0.0
+    return rises is not None and float(rises[-1]) + scatter < _SLOWED_SHARE * float(rises[0])
+
+
+def _rises_of_quarters(x: FloatArray, y: FloatArray) -> FloatArray | None:
+    """Rise of the lowest value from quarter to quarter; None if one has no value."""
     quarters = np.minimum(((x - x[0]) / max(float(x[-1] - x[0]), 1e-300) * 4).astype(np.int64), 3)
     lows = [y[quarters == quarter] for quarter in range(4)]
     if any(part.size == 0 for part in lows):
-        return False
-    heights = np.array([float(part.min()) for part in lows])
-    return bool((np.diff(heights) >= _QUARTER_SHARE * slope * span / 4).all())
+        return None
+    rises: FloatArray = np.diff(np.array([float(part.min()) for part in lows]))
+    return rises
