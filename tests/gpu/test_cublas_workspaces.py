@@ -100,7 +100,7 @@ def test_tensors_of_the_same_size_are_none() -> None:
             return layer, optimizer, layer(torch.arange(size // 4 // 64, device="cuda")).exp().exp().sum()
 
         kept, held = keep(), now()
-        block = workspaces.addresses()
+        block = [one.address for one in workspaces.read()]
         torch._C._cuda_clearCublasWorkspaces()
         weight = keep()[0].weight
         print(json.dumps([size, held, now(), weight.data_ptr() in block]))
@@ -124,6 +124,30 @@ def test_a_cleared_workspace_is_none_before_the_next_product() -> None:
         """
     )
     assert changed and cleared == 0 and again == size > 0
+
+
+def test_the_users_history_gets_no_event() -> None:
+    """A snapshot would be one. Versions without sizes in the tables need it, and report nothing meanwhile."""
+    events, known, without_sizes, after, truth = answer_of(
+        """
+        from vramscope.memory import cublas_workspaces
+        torch.cuda.memory._record_memory_history()
+        matrix = torch.ones(8, 8, device="cuda")
+        before = allocated()
+        torch.mm(matrix, matrix)
+        truth = allocated() - before
+        known = now()
+        cublas_workspaces.SIZES = ()
+        without = CublasWorkspaces()
+        meanwhile = without.bytes_on(0)
+        events = [event["action"] for event in torch.cuda.memory._snapshot()["device_traces"][0]]
+        torch.cuda.memory._record_memory_history(enabled=None)
+        print(json.dumps([events, known, meanwhile, without.bytes_on(0), truth]))
+        """
+    )
+    assert "alloc" in events and "snapshot" not in events[:-1]
+    assert known == after == truth > 0
+    assert without_sizes == UNKNOWN
 
 
 def test_a_pytorch_without_the_tables_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

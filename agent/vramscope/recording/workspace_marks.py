@@ -16,7 +16,7 @@ class WorkspaceMarks:
 
     def read(self, mark: int) -> None:
         """Read the addresses at a mark. Costs about 10 µs."""
-        addresses = self._workspaces.addresses()
+        addresses = frozenset(one.address for one in self._workspaces.read() or ())
         if addresses and (not self._marks or self._marks[-1][1] != addresses):
             self._marks.append((mark, addresses))
 
