@@ -10,6 +10,7 @@ in parts and as it is by default. Each figure compares with the block that ran o
 ``loop_cpu``: the same of the process's processor time, the agent's threads included. ``added_cpu_us``: the training thread's
 own processor time. A real server receives what is measured, in a process of its own.
 TraceML cannot be switched off again: it runs in processes of its own, in turn with bare ones.
+What a whole process costs, its start included, is measured by whole_cost.py.
 """
 
 from __future__ import annotations

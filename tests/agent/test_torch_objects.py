@@ -13,6 +13,8 @@ from vramscope.leaks.scan.scanner import Scanner
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.metrics.async_copies import Copies
 from vramscope.process import live_objects, torch_objects
+from vramscope.steps.clock import StepClock
+from vramscope.steps.hooks import LoopHooks
 
 FAMILIES = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
 
@@ -132,6 +134,16 @@ def test_modules_may_swap_their_tensors():
     finally:
         torch.__future__.set_swap_module_params_on_conversion(False)
     assert model.weight.dtype == torch.float64
+
+
+def test_plain_tensors_may_be_swapped_in_a_session():
+    hooks = LoopHooks(StepClock())
+    hooks.install()
+    first, second = torch.zeros(2), torch.ones(2)
+    torch_objects.of_types(types())
+    torch.utils.swap_tensors(first, second)
+    hooks.remove()
+    assert first.tolist() == [1, 1] and torch_objects._known is None
 
 
 def test_nothing_is_kept_alive_and_forget_removes_the_callback():
