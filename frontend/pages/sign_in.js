@@ -30,13 +30,13 @@ export function open(root, { onSignedIn }) {
       button.disabled = false;
     }
   });
-  const elsewhere = h("p", { class: "sign-in-elsewhere" });
-  api.session().then(
-    (session) => {
-      if (session.oidc) fill(elsewhere, h("a", { class: "button", href: "/api/v1/session/oidc" }, "Sign in at your provider"));
-    },
-    () => {}, // the form remains
-  );
+  const elsewhere = h("p", { class: "sign-in-elsewhere", hidden: true });
+  const offerProvider = ({ oidc }) => {
+    if (!oidc) return;
+    fill(elsewhere, h("a", { class: "button", href: "/api/v1/session/oidc" }, "Sign in at your provider"));
+    elsewhere.hidden = false;
+  };
+  api.session().then(offerProvider, () => {}); // (without an answer the form remains)
   fill(
     root,
     h(

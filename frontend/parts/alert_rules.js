@@ -73,7 +73,7 @@ export class AlertRules {
       threshold.disabled = !rules[name].on;
     }
     const { role, projects, by } = store.get().session ?? {};
-    if (role === "read") this.forReadersOnly(by === "proxy" ? "Your role is read" : "Your token has the role read");
+    if (role === "read") this.forReadersOnly(by !== "token" ? "Your role is read" : "Your token has the role read");
     else if (projects) this.forReadersOnly("Your token is bound to projects");
   }
 

@@ -36,7 +36,7 @@ export class Tokens {
   drawForOthers({ role, projects, name, by }) {
     fill(
       this.element,
-      h("header", {}, h("h2", {}, "Tokens"), roleMark("admin"), h("span", { class: "spring" }), by === "token" && this.signOutButton()),
+      h("header", {}, h("h2", {}, "Tokens"), roleMark("admin"), h("span", { class: "spring" }), canSignOut(by) && this.signOutButton()),
       h(
         "div",
         { class: "pad" },
@@ -44,8 +44,8 @@ export class Tokens {
           "p",
           { class: "muted" },
           by === "token" && `Your token has the role ${role}: it ${ROLES[role]}. `,
-          by === "proxy" && `${signedIn(name)} and have the role ${role}, which ${ROLES[role]}. `,
-          projects && `It is bound to ${projects.join(", ")} and sees only the runs of these projects. `,
+          isUser(by) && `${signedIn(name, by)} and have the role ${role}, which ${ROLES[role]}. `,
+          projects && boundTo(projects, by),
           "Tokens are made by an admin, or on the server's machine with ",
           h("code", {}, "vramscope token create NAME"),
           ".",
@@ -71,17 +71,17 @@ export class Tokens {
       );
     }
     const { required, projects, name, by } = store.get().session ?? {};
-    fill(this.signedIn, by === "token" && this.signOutButton());
+    fill(this.signedIn, canSignOut(by) && this.signOutButton());
     fill(
       this.explanation,
-      by === "proxy" && `${signedIn(name)} and have the role admin. `,
+      isUser(by) && `${signedIn(name, by)} and have the role admin. `,
       required
         ? "This server requires tokens. "
         : "This server listens on loopback only and requires no tokens. On another address it will. ",
       "A token with the role read looks at everything. The role write also sends runs and changes them: a training needs it. " +
         "The role admin also deletes, and makes tokens. ",
       "A token that is bound to projects sees, changes and sends only their runs.",
-      projects && ` Your token is bound to ${projects.join(", ")}.`,
+      projects && ` Your ${isUser(by) ? "access" : "token"} is bound to ${projects.join(", ")}.`,
     );
     this.list.hidden = tokens.length === 0;
     fill(this.list, tokenTable(tokens.map((token) => this.tokenRow(token))));
@@ -162,7 +162,14 @@ export class Tokens {
   }
 }
 
-const signedIn = (name) => `You are signed in as ${name} by the proxy`;
+const signedIn = (name, by) => `You are signed in as ${name} by the ${by === "oidc" ? "OpenID provider" : "proxy"}`;
+const boundTo = (projects, by) =>
+  by === "token"
+    ? `It is bound to ${projects.join(", ")} and sees only the runs of these projects. `
+    : `You see only the runs of ${projects.join(", ")}. `;
+const isUser = (by) => by === "proxy" || by === "oidc";
+/** Whoever a proxy signs in is signed out there. */
+const canSignOut = (by) => by === "token" || by === "oidc";
 
 /** "a, b" -> ["a", "b"]. */
 const split = (text) =>
