@@ -1,4 +1,4 @@
-"""``%load_ext vramscope``: the cell magic ``%%vram`` for IPython and notebooks.
+"""``%load_ext vramscope``: the magics ``%%vram`` of a cell and ``%vram live`` for IPython and notebooks.
 
 ``%%vram`` prints the peak of a cell, what it retains, and GPU tensors that the notebook itself retains: results in ``Out``, and
 variables of a failed cell in ``sys.last_traceback``.
@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from vramscope.guard import guarded
 from vramscope.measurement import Measurement, measure
+from vramscope.notebook_view import LiveView, memory_text
 from vramscope.oom_diagnosis.prose import amount
 from vramscope.process.frames import locals_of
 
@@ -42,8 +43,32 @@ class Retained(NamedTuple):
 
 
 def load(shell: Any) -> None:
-    """Register the magic in an IPython shell."""
+    """Register the magics in an IPython shell."""
     shell.register_magic_function(lambda line, cell: run_cell(shell, line, cell), "cell", MAGIC)
+    shell.register_magic_function(LineMagic(shell), "line", MAGIC)
+
+
+class LineMagic:
+    """``%vram live [DEVICE]``, ``%vram stop``, and ``%vram``, which prints the memory once."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._view: LiveView | None = None
+
+    @guarded("the line magic")
+    def __call__(self, line: str) -> None:
+        command, _, device = line.strip().partition(" ")
+        device = device.strip()
+        if command not in ("", "live", "stop") or (device and not (command == "live" and device.isdecimal())):
+            print(f"vramscope: write %{MAGIC} live, %{MAGIC} live 0 for device 0, or %{MAGIC} stop.")
+            return
+        if self._view is not None and command:
+            self._view.stop()
+            self._view = None
+        if command == "live" and hasattr(self._shell, "kernel"):
+            self._view = LiveView(self._shell, int(device) if device else None)
+        elif command != "stop":  # (a terminal cannot renew what it has printed)
+            print(memory_text(int(device) if device else None))
 
 
 def run_cell(shell: Any, line: str, cell: str) -> None:

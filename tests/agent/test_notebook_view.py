@@ -1,0 +1,94 @@
+"""``%vram live`` in a real IPython shell, and at night in a real kernel."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from IPython.core.displaypub import CapturingDisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+
+pytestmark = pytest.mark.gpu
+ALLOCATE = "import torch\nfirst = torch.empty(100 << 20, dtype=torch.uint8, device='cuda')"
+
+
+@pytest.fixture
+def shell(emulated_gpu: None) -> Iterator[Any]:
+    main = sys.modules["__main__"]  # the shell takes its place
+    InteractiveShell.clear_instance()
+    shell: Any = InteractiveShell.instance()
+    shell.display_pub = CapturingDisplayPublisher(parent=shell)
+    yield shell
+    shell.run_line_magic("vram", "stop")
+    shell.reset(new_session=False)
+    InteractiveShell.clear_instance()
+    sys.modules["__main__"] = main
+    gc.collect()
+
+
+def texts(shell: Any) -> list[str]:
+    return [output["data"]["text/plain"] for output in shell.display_pub.outputs]
+
+
+def threads() -> int:
+    return sum(thread.name == "vramscope-notebook" for thread in threading.enumerate())
+
+
+def test_the_output_of_a_notebook_is_renewed_until_stop(shell: Any) -> None:
+    shell.kernel = SimpleNamespace()
+    shell.run_line_magic("load_ext", "vramscope")
+    shell.run_cell(ALLOCATE)
+    shell.run_line_magic("vram", "live 0")
+    shell.run_cell("second = torch.empty(50 << 20, dtype=torch.uint8, device='cuda')")
+    until = time.monotonic() + 60
+    while not any("allocated 150.0 MiB" in text for text in texts(shell)) and time.monotonic() < until:
+        time.sleep(0.1)
+    shell.run_line_magic("vram", "live")
+    assert threads() == 1, "the older view has ended"
+    shell.run_line_magic("vram", "stop")
+    assert threads() == 0
+    assert texts(shell)[0].startswith("GPU 0: allocated 100.0 MiB, peak 1")
+    assert texts(shell)[-1].endswith("(stopped)") and "allocated 150.0 MiB" in texts(shell)[-1]
+    first, *others = shell.display_pub.outputs
+    assert "<pre>GPU 0:" in first["data"]["text/html"] and others[0]["update"], "in the same place"
+
+
+def test_a_terminal_prints_once_and_begins_no_thread(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    shell.run_line_magic("load_ext", "vramscope")
+    shell.run_cell(ALLOCATE)
+    for words in ("", "live"):
+        shell.run_line_magic("vram", words)
+        assert "allocated 100.0 MiB" in capsys.readouterr().out
+    assert threads() == 0 and texts(shell) == []
+    for wrong in ("life", "live first", "stop 0"):
+        shell.run_line_magic("vram", wrong)
+        assert "write %vram live" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_in_a_real_kernel(emulated_gpu: None, tmp_path: Path) -> None:
+    folder = tmp_path / "installed"
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, "ipykernel", "jupyter_client"]
+    subprocess.run(install, check=True)
+    paths = os.pathsep.join([str(folder), *sys.path])
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("kernel_program.py"))],
+        env=os.environ | {"PYTHONPATH": paths, "JUPYTER_DATA_DIR": str(tmp_path)}, capture_output=True, text=True, timeout=170,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    loaded, begun, allocated, stopped = json.loads(done.stdout.splitlines()[-1])
+    assert loaded == [] and [kind for kind, _ in begun[:1]] in ([], ["display_data"])
+    renewed = [text for kind, text in [*begun, *allocated] if kind == "update_display_data"]
+    assert any("allocated 150.0 MiB" in text for text in renewed)
+    assert [text for kind, text in stopped if kind == "update_display_data"][-1].endswith("(stopped)")
