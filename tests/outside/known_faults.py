@@ -19,6 +19,5 @@ KNOWN_FAULTS: Final[dict[str, str]] = {
     "128_kept_errors": "silent",
     "130_densified_points": "partly",
     "146_parameter_hook_each_step": "wrong",
-    "149_optimizer_keeps_gradients": "partly",
-    "175_broadcast_by_accident": "partly",
+    "218_whole_set_on_the_device": "wrong",
 }

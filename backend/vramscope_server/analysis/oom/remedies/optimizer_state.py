@@ -82,8 +82,9 @@ def _state(context: RemedyContext) -> Iterator[Remedy]:
         )
     estimate = context.estimate
     without_copies = replace(context, estimate=replace(estimate, update_bytes=0))
-    # Where the update's copies are the peak, they go too.
-    copies = 0 if estimate.working_bytes is None else max(0, estimate.update_bytes - estimate.working_bytes)
+    # Where the update itself ran out, its copies are the peak, and go too. Elsewhere another peak may remain.
+    in_update = context.facts.phase == "optimizer" and estimate.working_bytes is not None
+    copies = max(0, estimate.update_bytes - (estimate.working_bytes or 0)) if in_update else 0
     yield Remedy(
         what="SGD without momentum",
         saves_bytes=state + copies,
