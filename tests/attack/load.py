@@ -15,6 +15,8 @@ from vramscope.protocol import messages
 ROWS = 8
 """Samples of a batch. All of them have the number of the batch as their step."""
 PATIENCE_SECONDS = 90
+RETRY_SECONDS = 0.15
+"""Time until a batch that was not acknowledged is sent again: short against the start of a server, and cheap."""
 
 
 class Load:
@@ -48,7 +50,7 @@ class Load:
                 if one.done():
                     one.result()
             assert time.monotonic() < deadline, f"{goal - self.batches} of {batches} batches were not acknowledged"
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def end(self) -> None:
         """Let each sender finish the batch that it sends."""
@@ -84,7 +86,7 @@ class Load:
                     if self._posted(http, self.urls[turn % len(self.urls)], body, number):
                         break
                     self.repeated += 1
-                    time.sleep(0.03)
+                    time.sleep(RETRY_SECONDS)
                 self.acknowledged[agent.session] = number
                 time.sleep(self._pause_seconds)
 

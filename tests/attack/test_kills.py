@@ -14,10 +14,9 @@ import figures
 import psutil
 import pytest
 import sqlalchemy as sa
-from load import Load
+from load import PATIENCE_SECONDS, Load
 from ports import free_port
 from running import ServerProcess
-from server_group import until
 
 ON_POSTGRESQL = [pytest.mark.postgres, pytest.mark.xdist_group("postgres")]
 LONG = [pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -43,6 +42,13 @@ class Killed:
         children = psutil.Process(self.process.process.pid).children()
         alive = [one for one in children if one.status() != psutil.STATUS_ZOMBIE]
         return [one for one in alive if "spawn_main" in " ".join(one.cmdline())]
+
+    def wait_for_workers(self, count: int) -> None:
+        """Wait until so many are alive. Each question costs some milliseconds."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while len(self.workers()) != count:
+            assert time.monotonic() < deadline, "a killed worker is not replaced"
+            time.sleep(0.3)
 
     def end(self) -> None:
         if self.process.process.poll() is None:
@@ -108,12 +114,12 @@ def test_kills_of_workers(tmp_path: Path, database_url: str, choice: random.Rand
     server = Killed(tmp_path, "--database", database_url, "--workers", str(workers))
     with loaded([server], one_run=True) as load:
         for _ in range(kills):
-            until(lambda: len(server.workers()) == workers)
+            server.wait_for_workers(workers)
             load.wait(8)
             pause(choice)
             choice.choice(server.workers()).kill()
             load.wait(4)
-        until(lambda: len(server.workers()) == workers)
+        server.wait_for_workers(workers)
     server.end()
     figures.keep(
         f"kills, PostgreSQL, {workers} workers", kills=kills, batches_kept=load.batches, lost=0, stored_twice=0
