@@ -61,7 +61,9 @@ def page(found: Mapping[str, Any]) -> str:
             cells = ["", ""] if outside is None else [f"{value:,}" for value in outside]
             rows.append(f"| {program} | {' + '.join(names)} | {' | '.join(cells)} | {_difference(result)} |")
     ran = sum("not run" not in row for row in rows)
-    head = f"{equal} of {ran} that were run are equal to the byte, peak allocated and peak reserved; {len(rows) - ran} were not run."
+    head = (
+        f"{equal} of {ran} that were run are equal to the byte, allocated and reserved; {len(rows) - ran} were not run."
+    )
     return "\n".join(
         [
             HEAD,
