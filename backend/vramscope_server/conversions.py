@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy.engine import Connection
 
+from vramscope_server.snapshot_conversion import job_line
 from vramscope_server.store.database import Database
 from vramscope_server.store.snapshots import (
     StoredSnapshot,
@@ -38,6 +40,8 @@ SEARCH_SECONDS: Final = 2.0
 """Time between two searches for a file that another process received, or left."""
 TROUBLE_SECONDS: Final = 30.0
 """Time until the next try after the database could not be written."""
+PREPARED_SECONDS: Final = 300.0
+"""Time after which a process is ended that waits for a file."""
 
 
 class Change(Protocol):
@@ -74,6 +78,9 @@ class Conversions:
         self._woken = False
         self._closing = False
         self._thread: threading.Thread | None = None
+        self._prepare_asked = False
+        self._prepared: subprocess.Popen[bytes] | None = None
+        self._prepared_at = 0.0
 
     def start(self) -> None:
         """Continue with what waited. It does not write here: a server starts on a full disk, too."""
@@ -90,6 +97,12 @@ class Conversions:
                 self._thread = threading.Thread(target=self._run, name="vramscope-snapshots", daemon=True)
                 self._thread.start()
             self._changed.notify()
+
+    def prepare(self) -> None:
+        """Start the process of the next conversion: an upload has begun. It loads its machine code meanwhile."""
+        with self._changed:
+            self._prepare_asked = True
+        self.wake()
 
     def cancel(self, ident: str) -> None:
         """Stop the conversion of a snapshot that was deleted."""
@@ -114,6 +127,7 @@ class Conversions:
             self._changed.notify()
         if self._thread is not None:
             self._thread.join(10)
+        self._end_prepared()
 
     def _run(self) -> None:
         released = False
@@ -140,7 +154,7 @@ class Conversions:
                     pause = SEARCH_SECONDS
                     with contextlib.suppress(Exception):
                         self._settle(claimed.id, state="failed", problem="the server's log says why")
-            self._wait(pause)
+            self._wait(self._keep_prepared(pause))
 
     def _wait(self, seconds: float | None) -> None:
         with self._changed:
@@ -159,13 +173,9 @@ class Conversions:
         making = self.folder / "making" / f"{ident}-{self._database.number}"
         shutil.rmtree(making, ignore_errors=True)
         making.mkdir(parents=True)
-        words = [str(file), str(making), str(self._memory_bytes), str(os.getpid())]
         result: dict[str, Any] = {}
         try:
-            with subprocess.Popen(
-                [sys.executable, "-m", "vramscope_server.snapshot_conversion", *words],
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-            ) as process:  # fmt: skip
+            with self._process(file, making) as process:
                 with self._changed:
                     job.process = process
                     self._running = job
@@ -185,6 +195,56 @@ class Conversions:
             with self._changed:
                 self._running = None
             shutil.rmtree(making, ignore_errors=True)
+
+    def _process(self, file: Path, folder: Path) -> subprocess.Popen[bytes]:
+        """The process that was prepared, else a new one."""
+        with self._changed:
+            prepared, self._prepared = self._prepared, None
+        if prepared is not None and prepared.stdin is not None:
+            try:
+                prepared.stdin.write(job_line(file, folder).encode())
+                prepared.stdin.close()
+                return prepared
+            except OSError:  # it has ended
+                _end(prepared)
+        return self._started(str(file), str(folder))
+
+    def _started(self, *words: str) -> subprocess.Popen[bytes]:
+        command = [
+            sys.executable,
+            "-m",
+            "vramscope_server.snapshot_conversion",
+            str(self._memory_bytes),
+            str(os.getpid()),
+        ]
+        return subprocess.Popen(
+            [*command, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL if words else subprocess.PIPE,
+        )
+
+    def _keep_prepared(self, pause: float | None) -> float | None:
+        """Start the process that an upload waits for, or end one that nobody needed. Returns the time until the next search."""
+        with self._changed:
+            asked, self._prepare_asked = self._prepare_asked, False
+            if asked and self._prepared is None and not self._closing:
+                with contextlib.suppress(OSError):  # no memory, no more processes: the conversion says so
+                    self._prepared = self._started()
+            if asked:
+                self._prepared_at = time.monotonic()
+            is_old = time.monotonic() - self._prepared_at >= PREPARED_SECONDS
+        if is_old:
+            self._end_prepared()
+        if self._prepared is None:
+            return pause
+        return PREPARED_SECONDS if pause is None else min(pause, PREPARED_SECONDS)
+
+    def _end_prepared(self) -> None:
+        with self._changed:
+            prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            _end(prepared)
 
     def _take_result(self, ident: str, making: Path, result: dict[str, Any], code: int, errors: _Tail) -> None:
         if "devices" not in result:
@@ -224,6 +284,16 @@ def owner_of(path: Path) -> int | None:
     """Number of the server process that writes a file or folder, by its name; None for one of an earlier version."""
     number = path.name.rpartition("-")[2]
     return int(number) if "-" in path.name and number.isdigit() else None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process that waits for a file."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # a line that was not read is lost with the process
+                pipe.close()
 
 
 class _Tail:

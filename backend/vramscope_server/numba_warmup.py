@@ -51,7 +51,7 @@ def compile_all() -> None:
     from vramscope_server.analysis.whatif.window_start import by_best_fit
 
     row_tables.refilled(tables.made(), tables.POOLS)  # called for a file with more than a few thousand
-    (trace,) = read(pickle.dumps(_history(), protocol=0)).devices  # (what reads it reads all later ones)
+    (trace,) = read(pickle.dumps(small_history(), protocol=0)).devices  # (what reads it reads all later ones)
     notable_events_of(trace)
     breakdown_of(trace, 10)
     curve = allocation_curve(trace)
@@ -90,8 +90,8 @@ def _done() -> Path | None:
     return None
 
 
-def _history() -> dict[str, Any]:
-    """Three allocations in one segment; one existed when the history began, and is freed."""
+def small_history() -> dict[str, Any]:
+    """A snapshot of three allocations in one segment; one existed when the history began, and is freed."""
     frames = [{"name": "main", "filename": "train.py", "line": 1}]
 
     def event(action: str, at: int, size: int) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Converts an uploaded snapshot: ``python -m vramscope_server.snapshot_conversion FILE FOLDER BYTES PARENT``.
+"""Converts an uploaded snapshot: ``python -m vramscope_server.snapshot_conversion BYTES PARENT FILE FOLDER``.
+
+Without a file and a folder it loads its machine code, which takes longer than to convert a hundred thousand events. Then it
+waits for a line with both: an upload has begun.
 
 A separate process: what a foreign file does to its memory or time ends with it, and the server (PARENT) stays responsive.
 Prints lines of JSON: ``{"done", "total"}`` while it reads, and at the end ``{"devices", "notes"}`` or ``{"problem"}``.
@@ -6,13 +9,16 @@ Prints lines of JSON: ``{"done", "total"}`` while it reads, and at the end ``{"d
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import pickle
 import resource
 import sys
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TypedDict
 
@@ -26,6 +32,7 @@ from vramscope_server.analysis.trace.counting_sort import numbered
 from vramscope_server.analysis.trace.missing_events import missing_event_notes
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.child_process import end_with
+from vramscope_server.numba_warmup import small_history
 
 _TOLD_EVERY_SECONDS: Final = 0.2
 _NICE: Final = 5
@@ -40,19 +47,25 @@ class ConvertedFile(TypedDict):
     notes: list[str]
 
 
-def convert(source: Path, folder: Path, memory_bytes: int) -> ConvertedFile:
-    """Convert a file into a new folder. Raises BadSnapshot, OSError, MemoryError."""
+def convert(
+    source: Path, folder: Path, memory_bytes: int, tell: Callable[[Mapping[str, object]], None] | None = None
+) -> ConvertedFile:
+    """Convert a file into a new folder. ``tell`` gets the progress; by default it is printed.
+
+    Raises BadSnapshot, OSError, MemoryError.
+    """
+    tell = tell or _print
     told_at = 0.0
 
     def progress(done: int, total: int) -> None:
         nonlocal told_at
         if time.monotonic() - told_at > _TOLD_EVERY_SECONDS:
             told_at = time.monotonic()
-            _print({"done": done, "total": total})
+            tell({"done": done, "total": total})
 
     snapshot = read(source, max_memory_bytes=min(memory_bytes, MAX_MEMORY_BYTES), progress=progress)
     size = source.stat().st_size
-    _print({"done": size, "total": size})
+    tell({"done": size, "total": size})
     source.unlink()  # converted; the disk may be small
     save_stacks(snapshot.devices[0], folder / STACKS)
     devices: list[DeviceFacts] = []
@@ -100,10 +113,32 @@ def _error_words(fault: OSError) -> str:
     return fault.strerror or str(fault)
 
 
+def prepare() -> None:
+    """Load the machine code of a conversion, by converting a small file."""
+    with tempfile.TemporaryDirectory(prefix="vramscope-") as folder:
+        file = Path(folder) / "small.pickle"
+        file.write_bytes(pickle.dumps(small_history(), protocol=4))
+        convert(file, Path(folder), MAX_MEMORY_BYTES, lambda report: None)
+
+
+def job_line(source: Path, folder: Path) -> str:
+    """The line for a process that waits."""
+    return json.dumps([str(source), str(folder)]) + "\n"
+
+
 def main() -> None:
-    source, folder, memory_bytes = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    end_with(int(sys.argv[4]))
+    memory_bytes = int(sys.argv[1])
+    end_with(int(sys.argv[2]))
     os.nice(_NICE)
+    words = sys.argv[3:]
+    if not words:
+        with contextlib.suppress(OSError, MemoryError):  # what is not loaded now is loaded later
+            prepare()
+        line = sys.stdin.readline()
+        if not line:
+            return  # no upload was completed
+        words = json.loads(line)
+    source, folder = map(Path, words)
     # Limits memory that is written to, not what numba maps and never touches.
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, resource.RLIM_INFINITY))
     try:

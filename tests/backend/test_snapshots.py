@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from disks import SmallDisk
-from running import RunningServer
+from running import PATIENCE_SECONDS, RunningServer
 from snapshot_maker import (
     AS_TEXT,
     BASE,
@@ -191,10 +191,10 @@ def test_as_many_stacks_as_events_take_little_memory_and_a_picture_of_few_boxes(
             sys.executable,
             "-m",
             "vramscope_server.snapshot_conversion",
-            str(file),
-            str(folder),
             str(8 << 30),
             str(os.getpid()),
+            str(file),
+            str(folder),
         ]
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         _, status, used = os.wait4(process.pid, 0)
@@ -603,3 +603,38 @@ def test_the_oldest_go_when_all_take_too_much(start_server: Callable[..., Runnin
     assert again.get(f"/recordings/{second['snapshot']}-0/moments")["events"] == 12
     with again.services.database.reader() as connection:
         assert [one.state for one in list_snapshots(connection)] == ["ready"]
+
+
+def test_the_process_of_a_conversion_is_started_with_the_upload(
+    start_server: Callable[..., RunningServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It loads its machine code while the bytes arrive, converts the file, and is not left when nobody completes one."""
+    server = start_server()
+    conversions = server.services.snapshots.conversions
+    data = pickle.dumps(snapshot_of(3))
+    started = server.http.post("/snapshots/uploads", json={"name": "a.pickle", "size_bytes": len(data)}).json()
+    until(lambda: conversions._prepared is not None)
+    prepared = conversions._prepared
+    assert prepared is not None and prepared.poll() is None
+    server.http.put(f"/snapshots/uploads/{started['upload']}", params={"offset": 0}, content=data)
+    taken = server.http.post(f"/snapshots/uploads/{started['upload']}/complete").json()
+    assert settled(server, taken["snapshot"])["state"] == "ready"
+    assert conversions._prepared is None and prepared.wait(PATIENCE_SECONDS) == 0, "it was this process"
+    server.http.post("/snapshots/uploads", json={"name": "b.pickle", "size_bytes": 5})
+    until(lambda: conversions._prepared is not None)
+    abandoned = conversions._prepared
+    monkeypatch.setattr("vramscope_server.conversions.PREPARED_SECONDS", 0.0)
+    conversions.wake()
+    assert abandoned is not None and abandoned.wait(PATIENCE_SECONDS) != 0
+
+
+def test_a_prepared_process_that_was_killed_is_replaced(start_server: Callable[..., RunningServer]) -> None:
+    server = start_server()
+    conversions = server.services.snapshots.conversions
+    conversions.prepare()
+    until(lambda: conversions._prepared is not None)
+    assert conversions._prepared is not None
+    conversions._prepared.kill()
+    conversions._prepared.wait(PATIENCE_SECONDS)
+    row = settled(server, upload(server, pickle.dumps(snapshot_of(3)))["snapshot"])
+    assert row["state"] == "ready"

@@ -51,6 +51,7 @@ def post_upload(request: Request, wanted: NewUpload) -> Response:
         raise Busy(f"{MAX_STARTED} uploads are not complete yet.", headers={"Retry-After": "60"}) from None
     except (DiskFull, OSError) as trouble:
         raise full(trouble) from None
+    services.snapshots.conversions.prepare()
     return answer(_state(started), 201)
 
 

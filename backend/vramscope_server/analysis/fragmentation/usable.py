@@ -14,6 +14,7 @@ from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.fragmentation.place_set import at_or_below, drop, empty_set, put
 from vramscope_server.analysis.fragmentation.request_sizes import RequestSizes
 from vramscope_server.analysis.numba_compile import entry, lean
+from vramscope_server.analysis.trace.counting_sort import distinct
 
 NO_LIMIT: Final = 1 << 62
 
@@ -79,7 +80,7 @@ def walk(
     """
     until, before = earlier or (-1, rules)
     ends = spans.address + spans.size_bytes
-    places = np.unique(np.concatenate([spans.address, ends]))
+    places = distinct(np.concatenate([spans.address, ends]))
     begin, end = (np.searchsorted(places, at).astype(np.int32) for at in (spans.address, ends))
     return Parts(*_walk(spans, begin, end, places, moves, before, rules, until, moments))
 

@@ -43,6 +43,7 @@ from vramscope_server.analysis.snapshot_format.pickle_vm.tables import (  # fmt:
 )
 from vramscope_server.analysis.snapshot_format.stream import BadSnapshot, Progress
 from vramscope_server.analysis.trace.annotations import Annotations, annotations_of
+from vramscope_server.analysis.trace.counting_sort import distinct
 from vramscope_server.analysis.trace.duplicate_events import repeats
 from vramscope_server.analysis.trace.event_pools import pools_at
 from vramscope_server.analysis.trace.forward_stacks import with_texts
@@ -141,7 +142,7 @@ class _Snapshot:
         frames = tables.frames[: int(self.stacks.flat.max(initial=-1)) + 1]
         label_words = self.labels[self.labels[:, 1] != WORD_NUMBER["forward_frames"], 2]
         names = tables.annotations[: count[ANNOTATIONS], 3]
-        self.used = np.unique(np.concatenate([frames[:, 0], frames[:, 2], label_words, names[names >= 0]]))
+        self.used = distinct(np.concatenate([frames[:, 0], frames[:, 2], label_words, names[names >= 0]]))
         self.words = words_of(tables, self.used)
         self.frames = {
             "file": self._word(frames[:, 0]),

@@ -17,7 +17,7 @@ from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.ownership.categories import CATEGORIES, categories_of
 from vramscope_server.analysis.timeline.curve import AllocationCurve, alive
-from vramscope_server.analysis.timeline.source_lines import frame_of, sites_of
+from vramscope_server.analysis.timeline.source_lines import frame_texts, sites_of
 from vramscope_server.analysis.trace.counting_sort import numbered
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _by_site(trace: Trace) -> tuple[list[str], IntArray]:
     known = sites.stack >= 0
     frame[known] = sites.frame[sites.stack[known]]
     used, code = numbered(frame)
-    names = [str(frame_of(trace, int(at))) if at >= 0 else "" for at in used]
+    names = [*[""] * int(np.count_nonzero(used < 0)), *frame_texts(trace, used[used >= 0])]
     without = frame < 0
     code[without] = len(names) + _phases(trace, len(PHASES), len(PHASES) + 1)[without]
     return [*names, *(f"no stack: {phase}" for phase in PHASES), "no stack", EARLIER], code

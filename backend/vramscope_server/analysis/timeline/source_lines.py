@@ -118,6 +118,22 @@ def frame_of(trace: Trace, at: int) -> Frame:
     return Frame(file, int(trace.frames["line"][at]), function)
 
 
+def frame_texts(trace: Trace, places: IntArray) -> list[str]:
+    """Texts of frames, each as ``str(frame_of(trace, place))``. A word that many frames share is read once."""
+    files, lines, functions = (trace.frames[name][places].tolist() for name in ("file", "line", "function"))
+    known = {at: _word(trace, at) for at in {*files, *functions}}
+    file_words = {at: Frame(known[at], 0, "").short.removesuffix(":0") for at in set(files) if known[at]}
+    native = {at for at in set(files) if is_native(known[at]) and known[at] != "unknown"}
+    return [
+        f"C++ {brief(known[function])}"
+        if file in native
+        else f"{file_words[file]}:{line} {known[function]}"
+        if file in file_words
+        else known[function]
+        for file, line, function in zip(files, lines, functions, strict=True)
+    ]
+
+
 def _word(trace: Trace, at: int) -> str:
     return trace.words[at] if at >= 0 else "unknown"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.trace.counting_sort import distinct
 from vramscope_server.analysis.trace.trace import Trace
 
 
@@ -16,7 +17,7 @@ def allocation_at(trace: Trace, address: IntArray, event: IntArray) -> IntArray:
     lives = trace.lives
     if not len(lives):
         return np.full(len(address), -1, np.int64)
-    places = np.unique(lives.address)
+    places = distinct(lives.address)
     width = len(trace.events) + 2
     keys = np.searchsorted(places, lives.address) * width + lives.alloc_event + 1
     order = np.argsort(keys, kind="stable")

@@ -25,6 +25,7 @@ from vramscope_server.analysis.trace.block_sizes import (
     Rounding,
     followed,
 )
+from vramscope_server.analysis.trace.counting_sort import distinct
 from vramscope_server.analysis.trace.types import (
     ALLOC,
     FREE_COMPLETED,
@@ -280,7 +281,7 @@ def lifetimes_of(
         gone = requested < count
         gone[row[row >= 0]] = False
         completed[gone] = np.maximum(requested[gone], 0)
-    unended = int(np.count_nonzero(completed == count)) - len(np.unique(row[row >= 0]))
+    unended = int(np.count_nonzero(completed == count)) - len(distinct(row[row >= 0]))
     extra = at_end[row < 0] if start is None else at_end[:0]
     home = last.segment[extra]
     begin = np.concatenate([alloc, np.full(len(extra), -1)])
@@ -347,7 +348,7 @@ def _fill_sizes(
     order = np.lexsort((kind == TAKE, address, when))
     already = int(np.count_nonzero(when < 0))
     followed(
-        kind[order], row[order], np.unique(np.concatenate([lives.address, segments.address])), lives.address,
+        kind[order], row[order], distinct(np.concatenate([lives.address, segments.address])), lives.address,
         lives.requested_bytes, lives.size_bytes, segments.address, segments.size_bytes, rules.later(lives.alloc_event),
         rules.divisions, rules.max_split_bytes, rules.expandable, already, guessed,
     )  # fmt: skip
