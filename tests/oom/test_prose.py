@@ -94,3 +94,13 @@ def test_a_request_that_is_nearly_everything_is_named() -> None:
     alone = replace(alone, trainable_bytes=MIB, expected_state_bytes=0, buffers_bytes=0)
     assert "check the shapes on its line" in diagnose(alone).sentence
     assert "single request" not in diagnose(STEP).sentence
+
+
+def test_graphs_of_many_forwards_are_no_fragmentation() -> None:
+    """One backward an epoch: at the sixtieth forward 10 % of the memory was idle, and forty forwards were to come."""
+    idle = replace(STEP, asked_bytes=20 * MIB, used_bytes=1200 * MIB, reserved_bytes=1450 * MIB, free_bytes=10 * MIB)
+    one = diagnose(replace(idle, total_bytes=1700 * MIB, forwards=1, before_forward_bytes=450 * MIB))
+    many = diagnose(replace(idle, total_bytes=1700 * MIB, forwards=60, before_forward_bytes=450 * MIB))
+    assert one.kind.value == "fragmentation", one.sentence
+    assert many.kind.value == "activations", many.sentence
+    assert "60 forwards of this step have had no backward" in many.sentence

@@ -33,7 +33,7 @@ from vramscope.oom_diagnosis.cause import (
     RetainedLeak,
     UsedElsewhere,
 )
-from vramscope.oom_diagnosis.demand import FRAGMENTATION_MARGIN, Estimate, outgrew_bytes
+from vramscope.oom_diagnosis.demand import FRAGMENTATION_MARGIN, Estimate, outgrew_bytes, waits_for_backward
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.oom_diagnosis.message_kinds import ON_HOST, OTHER_SOFTWARE, OUTSIDE_PYTORCH
 
@@ -167,7 +167,8 @@ def _grown_outside(facts: Facts, estimate: Estimate | None) -> Cause | None:
 
 
 def _fragmentation(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    if not _fits_in_one_block(facts, estimate):
+    # (Where graphs of many forwards are alive and no backward has come, more of them keep coming: one block would be full soon.)
+    if not _fits_in_one_block(facts, estimate) or waits_for_backward(facts):
         return None
     _, available, _ = _numbers(facts, estimate)
     return Cause(
