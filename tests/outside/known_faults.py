@@ -20,5 +20,4 @@ KNOWN_FAULTS: Final[dict[str, str]] = {
     "130_densified_points": "partly",
     "146_parameter_hook_each_step": "wrong",
     "218_whole_set_on_the_device": "wrong",
-    "225_one_backward_an_epoch": "wrong",
 }
