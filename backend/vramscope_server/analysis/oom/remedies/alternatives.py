@@ -81,11 +81,12 @@ def _device(context: RemedyContext) -> Iterator[Remedy]:
     whole = facts.available_without_limit_bytes
     if needed is None or facts.total_bytes is None or whole is None:
         return
+    least = needed + facts.total_bytes - whole
+    if int(least * (1 + SPARE)) <= facts.total_bytes:
+        return
     # (In later steps the free memory may be in pieces, each smaller than such a request.)
     pieces = 0 if facts.expandable else facts.asked_bytes or 0
-    size = int((needed + pieces + facts.total_bytes - whole) * (1 + SPARE))
-    if size <= facts.total_bytes:
-        return
+    size = int((least + pieces) * (1 + SPARE))
     size = -(-size // (GIB // 4)) * (GIB // 4)
     card = smallest_card(size)
     yield Remedy(
