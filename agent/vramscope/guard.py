@@ -90,7 +90,7 @@ class Guard:
         """
         if self.raise_faults:
             return True
-        with contextlib.suppress(Exception):  # (a handler may be any object)
+        with contextlib.suppress(Exception):  # the user's log handler may raise anything
             if _is_from_signal_handler(fault):
                 return True
         self.faults += 1
@@ -120,7 +120,7 @@ class Guard:
 def _is_from_signal_handler(fault: Exception) -> bool:
     """Return whether a signal handler of the user raised it. Python calls one between any two instructions."""
     codes = filter(None, (_code(signal.getsignal(number)) for number in signal.valid_signals()))
-    # (a guarded function may be a handler too: its wrapper is in every fault's traceback)
+    # a guarded function may be a handler too: its wrapper is in every fault's traceback
     handlers = {code for code in codes if code.co_filename != __file__}
     return bool(handlers) and any(frame.f_code in handlers for frame, _ in traceback.walk_tb(fault.__traceback__))
 

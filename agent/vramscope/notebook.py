@@ -67,7 +67,7 @@ class LineMagic:
             self._view = None
         if command == "live" and hasattr(self._shell, "kernel"):
             self._view = LiveView(self._shell, int(device) if device else None)
-        elif command != "stop":  # (a terminal cannot renew what it has printed)
+        elif command != "stop":  # a terminal cannot renew what it has printed
             print(memory_text(int(device) if device else None))
 
 

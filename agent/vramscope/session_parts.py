@@ -270,7 +270,7 @@ class SessionParts:
             )
         )
         with guarded("the summary"):
-            if self._sends and "OutOfMemory" not in (error_type or ""):  # (that error's own lines follow)
+            if self._sends and "OutOfMemory" not in (error_type or ""):  # its own lines follow
                 rises = self._detector is not None and self._detector.after_step.rises
                 self._highest.put_tails(tails)
                 findings = None if self._techniques is None else self._techniques.findings

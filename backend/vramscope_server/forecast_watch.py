@@ -86,7 +86,7 @@ class ForecastWatch:
                 if self._stop.is_set():
                     break
                 if run_id not in self._known:
-                    # (One connection for each: a long one keeps SQLite from shortening its log.)
+                    # Each run gets a connection, because a long one keeps SQLite from shortening its log.
                     with self._database.reader() as connection:
                         message = forecast_message(connection, run_id, rule["below_seconds"])
                     if message is not None:

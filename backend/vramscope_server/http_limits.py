@@ -114,7 +114,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._watch_unread()
         else:
             self._unread_timer = None
-            self.transport.abort()  # (close() would wait until the rest is read)
+            self.transport.abort()  # close() would wait until the rest is read
 
     def _end_watching(self) -> None:
         if self._unread_timer is not None:

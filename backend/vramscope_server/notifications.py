@@ -129,7 +129,7 @@ class Target:
 
     def send(self, message: Message) -> bool:
         """Send a message now, with one try. Some seconds, or as long as the service waits."""
-        # (Apprise logs the errors of its services, and returns False.)
+        # Apprise logs the errors of its services, and returns False.
         done = bool(self._service.notify(title=message.title, body=message.body, body_format="text"))
         if done:
             self.last_sent_seconds, self.problem = time.time(), None

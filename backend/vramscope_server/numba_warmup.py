@@ -51,7 +51,8 @@ def compile_all() -> None:
     from vramscope_server.analysis.whatif.window_start import by_best_fit
 
     row_tables.refilled(tables.made(), tables.POOLS)  # called for a file with more than a few thousand
-    (trace,) = read(pickle.dumps(small_history(), protocol=0)).devices  # (what reads it reads all later ones)
+    # The code that reads this file reads all later ones.
+    (trace,) = read(pickle.dumps(small_history(), protocol=0)).devices
     notable_events_of(trace)
     breakdown_of(trace, 10)
     curve = allocation_curve(trace)
@@ -61,7 +62,7 @@ def compile_all() -> None:
     outlines(picture_of(trace, curve, drawn), trace.lives.size_bytes[drawn.rows])
     sweep(trace, ["", "expandable_segments:True"], device_bytes=64 * _MIB)
     one, two = np.ones(1, np.int64), np.array([0, 1])
-    by_best_fit(two, one, one, one, one - 1, one - 1, one)  # (a snapshot file does not record its initial state)
+    by_best_fit(two, one, one, one, one - 1, one - 1, one)  # a snapshot file does not record its initial state
 
 
 def main() -> None:

@@ -57,7 +57,7 @@ class ProxyUsers:
         if not any(texts):
             return None
         name = texts[0]
-        # (Caddy sends a placeholder, "{http...}", where the sign-in has no such value.)
+        # Caddy sends a placeholder, "{http...}", where the sign-in has no such value.
         if len(texts) > 1 or len(name) > MAX_NAME or not name.isprintable() or name.startswith("{"):
             raise Forbidden(
                 "The proxy sent more or other than the name of one user.",

@@ -130,7 +130,7 @@ class Tokens:
         return sorted(self._known.values(), key=lambda token: token.created_ns)
 
     def _read_if_possible(self) -> None:
-        with contextlib.suppress(SQLAlchemyError):  # (those that are known stay valid)
+        with contextlib.suppress(SQLAlchemyError):  # known tokens stay valid
             self._read()
 
     def _read(self) -> None:

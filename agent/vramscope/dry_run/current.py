@@ -15,6 +15,6 @@ def current_part() -> DryRunProcess | None:
     """Return it. Watching begins with the first call. None: this is no dry run."""
     if not os.environ.get(FOLDER_VARIABLE):
         return None
-    from vramscope.dry_run import process  # (and 20 other modules)
+    from vramscope.dry_run import process  # and 20 other modules
 
     return process.current()

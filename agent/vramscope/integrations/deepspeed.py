@@ -56,7 +56,7 @@ def _offloads(engine: Any) -> Iterator[str]:
     for what in OFFLOADED:
         asked = _asked(engine, f"zero_offload_{what}")
         setting = getattr(asked, "device", None)
-        device = str(getattr(setting, "value", setting) or "none")  # (an enumeration's member, or its value alone)
+        device = str(getattr(setting, "value", setting) or "none")  # a member of an enumeration, or only its value
         if device != "none":
             yield f"{what} to {device}"
 

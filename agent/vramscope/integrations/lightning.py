@@ -64,7 +64,7 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
 
         @guarded("Lightning's on_train_epoch_end")
         def on_train_epoch_end(self, *args: Any, **kwargs: Any) -> None:
-            hooks.end_epoch()  # (a loader whose length is known is asked for no more; the module's own hook comes after this one)
+            hooks.end_epoch()  # a loader of known length is not asked again; the module's own hook comes after this one
 
         @guarded("Lightning's evaluation hook")
         def on_validation_start(self, *args: Any, **kwargs: Any) -> None:

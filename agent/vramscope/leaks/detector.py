@@ -147,7 +147,7 @@ class LeakDetector:
         self._live_blocks.end_step()
         self._end_iteration(may_skip=True)
         after_step_bytes = self.after_step.add(sum(cut.allocated_bytes for cut in cuts) if cuts else None, intervals)
-        if self.after_step.rises and not self._schedule.rescan_at:  # (else the reason is known)
+        if self.after_step.rises and not self._schedule.rescan_at:  # a planned scan already has a reason
             self._schedule.suspect("memory after each step rises")
         if self._loop.has_hidden_forward and self.is_due:
             self._first_call.listen()

@@ -45,7 +45,7 @@ class MemorySinceScan:
         before, self._newest = self._newest, after_step_bytes
         self.steps += 1
         if not intervals or len(intervals[-1].cuts) != 1:
-            return  # (of several devices the peaks do not add up)
+            return  # peaks of several devices cannot be added
         peak = max([interval.cuts[0].peak_allocated_bytes for interval in intervals if interval.cuts])
         self.peak_bytes = max(self.peak_bytes, peak)
         self.work_bytes = max(self.work_bytes, peak - max(before, after_step_bytes))
@@ -82,7 +82,7 @@ def at_end(leaks: Sequence[messages.Leak], memory: MemorySinceScan, step: int) -
         if leak.kind in CHANGES
         and leak.emptied_after is None
         and leak.per == "step"
-        and leak.peak_effect_bytes  # (of the host's memory no peak is an effect)
+        and leak.peak_effect_bytes  # peaks are those of the device, not of host memory
     ]
     risen = memory.risen_bytes
     if risen is None or not changing or any(leak.last_step < memory.scan_step for leak in changing):

@@ -50,7 +50,7 @@ class MemoryAfterStep:
                 lowest, at = self._scales[at].newest, at + 1
                 if at == len(self._scales):
                     self._scales.append(_Scale())
-            if at:  # (three steps of four change nothing)
+            if at:  # usually there is none: three steps of four change nothing
                 self.rises = any(scale.rises for scale in self._scales)
         return value
 

@@ -106,7 +106,7 @@ def _reported_settings() -> ReportedSettings:
         return {}
     if torch.cuda.get_allocator_backend() != "native" or torch._C._cuda_isHistoryEnabled():
         return {}
-    # (No pool has this id, so that no segments are read.)
+    # No pool has this id, so that no segments are read.
     reported = torch._C._cuda_memorySnapshot(_UNUSED_POOL).get("allocator_settings")
     return reported if isinstance(reported, dict) else {}
 

@@ -335,7 +335,7 @@ class Categories:
         if gradients is None:
             return split_with_rest(held, UNKNOWN, UNKNOWN, peak)
         split = split_with_rest(held, gradients, 0, peak)
-        # (Where more was counted than is allocated, the rest is UNKNOWN, which is below zero.)
+        # Where more was counted than is allocated, the rest is UNKNOWN, which is below zero.
         temporaries = min(peak - begin - state, split.other) if begin != UNKNOWN else 0
         return split_with_rest(held, gradients, temporaries, peak) if temporaries > 0 else split
 

@@ -101,7 +101,7 @@ class CublasWorkspaces:
             seen = [os.pread(memory, HEADER.size, table) for table in self._tables]
             for number, (table, header) in enumerate(zip(self._tables, seen, strict=True)):
                 listed = _workspaces_in(memory, table, header)
-                if listed and number < len(self._size_of):  # (before the first one, PyTorch would read its settings)
+                if listed and number < len(self._size_of):  # before the first one, PyTorch would read its settings
                     self._sizes.add(self._size_of[number]())
                 found += listed
         except (OSError, OverflowError, ValueError, struct.error):

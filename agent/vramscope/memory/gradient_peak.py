@@ -67,7 +67,7 @@ class BackwardPeaks:
             if peak > seen[device]:  # it rose while this gradient was made, so this one was not complete then
                 seen[device], at_seen[device] = peak, grown[device]
             if id(parameter) in fresh:
-                # (Many may be views of one bucket: that counts once.)
+                # Many gradients may be views of one bucket, which counts once.
                 for key, size in storages(parameter.grad, device):
                     grown[device] += size if key not in counted else 0
                     counted.add(key)

@@ -90,7 +90,7 @@ def count(optimizers: Iterable[torch.optim.Optimizer], roots: Iterable[torch.nn.
     for parameter in (*every, *deepspeed_zero.parameters()):
         parameters += fresh(parameter)
     for parameter in every:
-        # (functional_call puts results into a module for a moment: PyTorch warns who asks for their gradient)
+        # functional_call puts results into a module for a moment, and PyTorch warns when their gradient is read
         if parameter.is_leaf and parameter.grad is not None:
             gradients += fresh(parameter.grad)
     for tensor in deepspeed_zero.gradients():
@@ -135,7 +135,7 @@ def storages(tensor: Any, device: int) -> Iterator[tuple[int, int]]:
         storage = tensor.untyped_storage()
     except RuntimeError:
         inner = unwrapped(tensor)
-        if inner is not tensor:  # (else a class that has no memory of its own)
+        if inner is not tensor:  # otherwise the class has no memory of its own
             yield from storages(inner, device)
         return
     size = storage.nbytes()

@@ -68,7 +68,7 @@ class Demand:
         """The demand in a recorded window. Some 40 ns an event."""
         settings = window.settings_in_force
         divisions = _divisions(settings.get("roundup_power2_divisions"))
-        # (little-endian, as every machine that torch runs on: the lowest byte says which action it is)
+        # the lowest byte says which action it is, as torch runs on little-endian machines
         allocates = window.events["action"][::8].translate(_ALLOCATES)
         columns = (array("q", window.events[name]) for name in ("size_bytes", "pool", "stream"))
         requests = Counter(compress(zip(*columns, strict=True), allocates))
@@ -154,7 +154,7 @@ def layout() -> list[SnapshotSegment] | None:
     read: Callable[..., list[SnapshotSegment]] = torch.cuda.memory_snapshot
     if "include_traces" in inspect.signature(read).parameters:
         return read(include_traces=False)
-    # (Asked before there is an allocator, PyTorch crashes.)
+    # PyTorch crashes when it is asked before the allocator exists.
     if not torch.cuda.is_initialized() or torch._C._cuda_isHistoryEnabled():
         return None
     return read()

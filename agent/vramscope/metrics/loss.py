@@ -1,10 +1,11 @@
-"""The loss of each step, as it was given to backward: with no help of the user, and without waiting for the GPU.
+"""Reads the loss of each step from the arguments of backward. The user declares nothing, and the GPU is not waited for.
 
-A step's loss is the sum of what its backward passes began at: that whose gradient the optimizer then takes. Where the user (or
-Trainer, Accelerate, Lightning) divides by the number of micro-steps it is their mean. What an enabled GradScaler multiplied is
-told as it was before. Where one number would mix things, the step has none: gradients dropped between two passes (SAM), a second
-optimizer that steps between them or after several (a GAN), a gradient given to backward, several tensors at once, a tensor
-that is no single number, a loss that somebody scaled by hand outside of what is known here.
+The loss of a step is the sum of the tensors at which its backward passes begin. If the user, Trainer, Accelerate or Lightning
+divides each by the number of micro-steps, the sum is their mean. The scale of an enabled GradScaler is taken out again.
+
+A step has no loss if one number would mix different things: gradients dropped between two passes (SAM), a second optimizer that
+steps between passes or after several (GAN), a gradient given to backward, several tensors at once, a tensor with several
+elements, or a loss scaled by unknown code.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ SCALE_THEMSELVES: Final = ("deepspeed.", "apex.")
 Part = float | Slot
 
 
-class Noted:
-    """The loss of one step in the making."""
+class StepLoss:
+    """The loss of one step, part by part."""
 
     __slots__ = ("at_ns", "mixed", "number", "parts", "plain", "scale", "several")
 
@@ -52,9 +53,9 @@ class Noted:
         self.at_ns = 0
         self.parts: list[Part] = []
         self.plain = False
-        """True if one of its parts went through no scaler."""
+        """True if at least one part was not scaled by a GradScaler."""
         self.several = False
-        """True if another optimizer stepped within it."""
+        """True if another optimizer stepped during this step."""
         self.scale = 1.0
         """Factor by which DeepSpeed multiplied all of its parts."""
         self.mixed = False
@@ -62,11 +63,11 @@ class Noted:
 
 
 class LossWatch(StepListener):
-    """All but :meth:`take` on the training thread.
+    """Collects the losses. All methods except :meth:`take` run on the training thread.
 
-    leader   the optimizer whose steps are the training's
-    roots    the modules that train, as far as they are known
-    now      nanoseconds, rising
+    leader   the optimizer whose steps count as the steps of the training
+    roots    the known modules that train
+    now      clock in nanoseconds that never goes back
     """
 
     order = Order.LOSS
@@ -92,9 +93,9 @@ class LossWatch(StepListener):
         self._modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
         self._profiled: Callable[[], bool] = torch.autograd._profiler_enabled
         self._copies = Copies()
-        self._step = Noted()
-        self._held: Noted | None = None
-        self._waiting: deque[Noted] = deque()
+        self._step = StepLoss()
+        self._held: StepLoss | None = None
+        self._waiting: deque[StepLoss] = deque()
         self._scaled: tuple[weakref.ref[torch.Tensor], Part | None] | None = None
         self._probes: list[weakref.ref[torch.Tensor]] = []
         self._forward_on: tuple[int, int] | None = None
@@ -105,12 +106,12 @@ class LossWatch(StepListener):
         self.forward_began = False
         """True if the running step has had a forward or a backward pass."""
         self.off = False
-        """True if nothing is read, because the framework said that the start of backward is not the loss."""
+        """True if nothing is read, because the framework reported that backward does not begin at the loss."""
 
-    # -- what happens in a step ------------------------------------------------------------------------------------------
+    # -- events of a step ------------------------------------------------------------------------------------------------
 
     def forward(self) -> None:
-        """A forward with gradients begins. Costs 0.3 µs, on a GPU 0.6."""
+        """Note that a forward pass with gradients begins. Costs 0.3 µs, on a GPU 0.6 µs."""
         self.forward_began = True
         self._cuda_is_up = self._cuda_is_up or self._is_initialized()
         if self._cuda_is_up:
@@ -118,7 +119,7 @@ class LossWatch(StepListener):
             self._forward_on = (device, self._stream(device))
 
     def scaled(self, given: Any, result: Any) -> None:
-        """An enabled GradScaler has multiplied ``given``; the result counts as ``given``."""
+        """Note that an enabled GradScaler multiplied ``given``. The result counts as ``given``."""
         if self.off or given is result:
             return
         if not isinstance(result, self._tensor):
@@ -128,7 +129,7 @@ class LossWatch(StepListener):
         self._scaled = (weakref.ref(result), self._read(given))
 
     def backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """``torch.autograd.backward`` is about to begin with these arguments."""
+        """Read the loss before ``torch.autograd.backward`` begins with these arguments."""
         if self.off:
             return
         self._commit()
@@ -162,28 +163,28 @@ class LossWatch(StepListener):
             step.scale = scale
 
     def other_stepped(self) -> None:
-        """An optimizer other than the leader has stepped."""
+        """Note that an optimizer other than the leader has stepped."""
         if self._step.parts:
             self._step.several = True
         if self._held is not None:
-            self._held.mixed = True  # several passes, several optimizers: whose loss is whose?
+            self._held.mixed = True  # which loss belongs to which optimizer is unknown
 
     def scaler_steps(self, optimizer: Any) -> bool:
-        """An enabled GradScaler is about to step an optimizer; whether that is the leader."""
+        """Note that an enabled GradScaler is about to step an optimizer. Return True if it is the leader."""
         if self._step.plain:
-            self._step.mixed = True  # scaled by something that was not heard
+            self._step.mixed = True  # scaled by unknown code
         leader = self._leader()
         return leader is None or optimizer is leader
 
     def skipped(self) -> None:
-        """The scaler left the step out: its gradients are not finite, and are dropped."""
+        """Drop the step: the scaler skipped it, because its gradients are not finite."""
         self._drop(self._step)
-        self._step = Noted()
+        self._step = StepLoss()
 
     def step_ended(self, record: StepRecord) -> None:
-        """The step has ended."""
+        """Store the loss of the step that ended."""
         number, at_ns = record.number, record.end_ns
-        step, self._step = self._step, Noted()
+        step, self._step = self._step, StepLoss()
         self.forward_began = False
         self._scaled = None
         if self._cost_ns > CHEAP_NS and number > WARM_UP_STEPS and self._readings:
@@ -200,7 +201,7 @@ class LossWatch(StepListener):
             self._choose_probes()
 
     def finish(self, patience_s: float) -> None:
-        """The training is over: what is still on its way gets so long to arrive."""
+        """Wait at most this long, at the end of the training, for losses that are still being copied."""
         self._commit()
         until = time.monotonic() + patience_s
         while time.monotonic() < until and any(not self._is_there(step) for step in list(self._waiting)):
@@ -209,7 +210,7 @@ class LossWatch(StepListener):
     # -- for the sampler's thread ----------------------------------------------------------------------------------------
 
     def take(self) -> list[tuple[int, int, float]]:
-        """(step, its end in perf_counter_ns, loss) of the steps whose loss has arrived since the last call, oldest first."""
+        """Return (step, its end in perf_counter_ns, loss) of steps whose loss arrived since the last call, oldest first."""
         found = []
         while self._waiting:
             values = [self._value(part) for part in self._waiting[0].parts]
@@ -225,19 +226,19 @@ class LossWatch(StepListener):
                 )
         return found
 
-    # -- inside ----------------------------------------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------------------------------------
 
     def _decide(self) -> None:
-        """At the first reading of a step: whether this step is read."""
+        """Decide, at the first reading of a step, whether its loss is read."""
         if not self._step.parts and self._scaled is None:
             self._reads = self._now() >= self._next_ns
 
     def _read(self, tensor: Any) -> Part | None:
-        """One number of a tensor, or its slot; None where there is none to be had. 2 µs on the CPU, 10 µs on a GPU."""
+        """Return the number in a tensor, or the slot it is copied to. None if there is none. 2 µs on the CPU, 10 µs on a GPU."""
         if not self._reads or self._step.mixed or type(tensor) is not self._tensor:
             return None
         if self._compiling() or self._modes() or self._profiled():
-            return None  # (nobody wants an operation of ours in a graph, or in a profile)
+            return None  # the copy would appear in the user's graph or profile
         began = self._now()
         part = self._number(tensor)
         took = min(self._now() - began, OUTLIER_NS)
@@ -258,7 +259,7 @@ class LossWatch(StepListener):
         return self._copies.begin(tensor)
 
     def _is_in_order(self, device: int) -> bool:
-        """Whether what the forward computed comes before what is launched now: on another stream it may still be to come."""
+        """Return whether the forward pass ran on the current stream. On another one its result may not be computed yet."""
         if self._forward_on is None:
             return True
         forward_device, stream = self._forward_on
@@ -266,14 +267,14 @@ class LossWatch(StepListener):
 
     def _gradients_were_dropped(self) -> bool:
         if deepspeed_zero.takes_gradients():
-            return False  # (as far as can be known)
+            return False  # nothing shows that they were dropped
         if self._probes:
             return all((p := probe()) is None or p.grad is None for probe in self._probes)
-        # The first step: nobody has stepped yet.
+        # No optimizer has stepped yet.
         return all(p.grad is None for root in self._roots() for p in root.parameters() if p.is_leaf)
 
     def _probes_live(self) -> bool:
-        for probe in self._probes:  # (in each step: any() would take three times as long)
+        for probe in self._probes:  # runs in each step, and any() takes three times as long
             if probe() is None:
                 return False
         return bool(self._probes)
@@ -289,30 +290,30 @@ class LossWatch(StepListener):
                         return
 
     def _commit(self) -> None:
-        """The step before is as it is: with several passes, the optimizers that belong to it have stepped by now."""
+        """Finish the step before. If it had several passes, all of its optimizers have stepped by now."""
         held, self._held = self._held, None
         if held is not None:
             self._drop(held) if held.mixed else self._enqueue(held)
 
-    def _enqueue(self, step: Noted) -> None:
+    def _enqueue(self, step: StepLoss) -> None:
         if len(self._waiting) < MOST_WAITING:
             self._waiting.append(step)
 
-    def _drop(self, step: Noted) -> None:
-        """Drop the step; its slots are free again once their copies have arrived."""
+    def _drop(self, step: StepLoss) -> None:
+        """Drop the step. Its slots are free again when their copies have arrived."""
         step.mixed = True
         if any(isinstance(part, Slot) for part in step.parts):
             self._waiting.append(step)
 
     def _give_back(self, slot: Slot) -> None:
-        left = Noted()
+        left = StepLoss()
         left.parts.append(slot)
         self._drop(left)
 
     def _value(self, part: Part) -> float | None:
         return self._copies.read(part) if isinstance(part, Slot) else part
 
-    def _is_there(self, step: Noted) -> bool:
+    def _is_there(self, step: StepLoss) -> bool:
         return all(self._value(part) is not None for part in step.parts)
 
 
@@ -321,7 +322,7 @@ def _is_none(gradient: Any) -> bool:
 
 
 def _scales_itself() -> bool:
-    """Whether one of the frames that called backward is of a package that scales. 1 µs where one is loaded."""
+    """Return whether a package that scales losses called backward. Costs 1 µs if such a package is loaded."""
     if not any(package.rstrip(".") in sys.modules for package in SCALE_THEMSELVES):
         return False
     frame = sys._getframe(2)

@@ -43,7 +43,7 @@ def _first(values: list[Any]) -> torch.Tensor | None:
 
 
 def _inside(value: Any) -> list[Any]:
-    kind = type(value)  # (lazy proxies run code for __class__)
+    kind = type(value)  # lazy proxies run code when __class__ is read
     if issubclass(kind, Mapping):
         return list(value.values())
     return list(value) if issubclass(kind, (list, tuple)) else []

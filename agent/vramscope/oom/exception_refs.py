@@ -165,7 +165,7 @@ def _name_of(fault: BaseException, running: Iterable[FrameType]) -> str | None:
 
 def _handled_on(thread: int) -> BaseException | None:
     current: Any = sys._current_exceptions().get(thread)
-    fault: BaseException | None = current[1] if isinstance(current, tuple) else current  # (a tuple up to Python 3.11)
+    fault: BaseException | None = current[1] if isinstance(current, tuple) else current  # a tuple up to Python 3.11
     return fault
 
 

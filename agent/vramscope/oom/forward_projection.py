@@ -73,7 +73,7 @@ def own_and_to_come(
     kept_bytes, own_bytes = _beside_weights(root, kept, arguments, local)
     done_width, blocks_width = _kept_width(done), _kept_width(rest) - _kept_width(head)
     of_blocks = kept_bytes * blocks_width / done_width if done_width else 0.0
-    asking = root.get_submodule(name)  # (its output is the request, if it is one of them)
+    asking = root.get_submodule(name)  # its output may be the request
     of_head = feature_bytes * _kept_width(layer for layer in head if layer.module is not asking)
     output_bytes = feature_bytes * _output_width(layers, blocks)
     of_loss = _of_loss(output_bytes, asked_bytes, all_modules_done=not rest, softmax=_is_softmax(frames[0]))
@@ -133,7 +133,7 @@ def _kept_by(tensors: Iterable[torch.Tensor], arguments: Iterable[torch.Tensor])
     None where the graphs are too large to be walked.
     """
     chains = Chains()
-    chains.step_numbers = 1 << 62  # (one step has them)
+    chains.step_numbers = 1 << 62  # one step has all of them
     budget, seen = NodeBudget(chains, MOST_CHAINED), set[object]()
     kept: Storages = {}
     reached: Storages = {}
@@ -172,7 +172,7 @@ def _of_loss(output_bytes: float, asked_bytes: int, *, all_modules_done: bool, s
     if all_modules_done and softmax:
         return (LIKE_THE_OUTPUT - 1) * asked_bytes
     if all_modules_done and asked_bytes >= NEARLY * output_bytes:
-        return (LIKE_THE_OUTPUT - 1) * output_bytes  # (the output in 32 bits, say: it is freed, or is one of them)
+        return (LIKE_THE_OUTPUT - 1) * output_bytes  # for example the output in 32 bits, which is freed
     return LIKE_THE_OUTPUT * output_bytes
 
 

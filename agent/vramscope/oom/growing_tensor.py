@@ -70,7 +70,7 @@ def growing_tensor(frames: Sequence[FrameType], asked_bytes: int | None) -> Grow
         found = list(_tensors(frame, globals_))
         alike |= {id(one) for _, one in found if one.dim() > axis and one.shape[axis] == long.shape[axis]}
         name = next((name for name, tensor in found if tensor is long), None)
-        # (A function that runs a file's code in its own namespace has the same names, but does not use them.)
+        # A function that runs a file's code in its own namespace has the same names, but does not use them.
         if name is not None and not (holder and holder[0] == name and holder[1].f_globals is frame.f_locals):
             holder = name, frame
     assert holder is not None  # the frame of the pair has one
@@ -122,7 +122,7 @@ def _pair(frame: FrameType, asked_bytes: int) -> tuple[torch.Tensor, torch.Tenso
         for piece in tensors:
             if (
                 long.nbytes >= LEAST_TIMES * piece.nbytes
-                and piece.nbytes >= ROUNDING  # (a smaller one is lost in the rounding)
+                and piece.nbytes >= ROUNDING  # a smaller one is lost in the rounding
                 and 0 <= asked_bytes - long.nbytes - piece.nbytes < ROUNDING
                 and long.dtype == piece.dtype
                 and long.dim() == piece.dim()

@@ -55,5 +55,5 @@ def _tensors_of(source: Any) -> Iterator[Any]:
     if isinstance(source, torch.nn.Module):
         yield from source.parameters()
         yield from source.buffers()
-    elif type(source) in DICTS:  # (another mapping may run the user's code)
+    elif type(source) in DICTS:  # another mapping may run the user's code
         yield from (value for value in list(source.values()) if isinstance(value, torch.Tensor))

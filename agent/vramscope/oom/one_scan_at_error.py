@@ -34,7 +34,7 @@ def holders_of(growth_bytes: int, step: int) -> list[messages.Leak]:
         traced = trace(scan, TimeBudget(TRACE_SECONDS))
         for group in (*scan.groups, *traced.groups):
             holder = group.holder
-            many = holder.container and group.tensors >= FEWEST  # (one with a bound has not reached it)
+            many = holder.container and group.tensors >= FEWEST  # a container with a bound has not reached it
             known = holder.name != "unknown"
             if (
                 group.on_cpu

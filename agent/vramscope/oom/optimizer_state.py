@@ -36,7 +36,7 @@ def states_of(optimizers: list[Any], frames: Iterable[FrameType]) -> Iterator[tu
     for optimizer in optimizers:
         for parameter, state in list(optimizer.state.items()):
             for value in state.values() if isinstance(state, dict) else ():
-                for part in value if isinstance(value, list) else (value,):  # (LBFGS keeps its history in lists)
+                for part in value if isinstance(value, list) else (value,):  # LBFGS keeps its history in lists
                     yield parameter, part
         for value in lomo_state.state_of(optimizer):
             yield None, value

@@ -96,7 +96,7 @@ def copies_by_name(names: Mapping[str, Any], dicts: Iterable[Mapping[Any, Any]])
         if not any(name in one for name in tried):
             continue
         pairs = [(names.get(name), value) for name, value in list(one.items()) if type(name) is str]
-        # (A tensor with a graph is a result: fast weights, say.)
+        # A tensor with a graph is a result, such as fast weights.
         tensors = [value for _, value in pairs if issubclass(type(value), torch.Tensor) and value.is_leaf]
         alike = sum(
             own is not None and issubclass(type(value), torch.Tensor) and value.shape == own.shape
@@ -112,7 +112,7 @@ def being_moved(frames: Iterable[FrameType]) -> torch.nn.Module | None:
 
     moves = getattr(torch.nn.Module._apply, "__code__", None)
     found = None
-    for frame in frames:  # (the outermost is the last)
+    for frame in frames:  # the outermost frame is the last
         if frame.f_code is moves:
             found = locals_of(frame).get("self", found)
     return found

@@ -65,7 +65,7 @@ def count(
     if live is not None:
         roots = _training_models(roots, live.models, optimizers)
     others = () if live is None else live.models
-    # (FSDP2 frees what it has gathered for a layer. The shards are the weights, and the optimizer has them.)
+    # FSDP2 frees what it has gathered for a layer. The shards are the weights, and the optimizer has them.
     temporary = {id(one) for root in roots for one in gathered(root)} if optimizers else set()
     of_zero = list(deepspeed_zero.parameters())
     of_optimizers = [one for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]]
@@ -112,7 +112,8 @@ def count(
 
     state_per_byte = state_per_byte_of(optimizers)
     if state_per_byte is not None and trainable:
-        state_per_byte *= updated / trainable  # (the optimizer may update copies in 32 bits instead of the model's own)
+        # The optimizer may update 32-bit copies instead of the model's own weights.
+        state_per_byte *= updated / trainable
     within_backward = bool(optimizers) and all(lomo_state.is_lomo(optimizer) for optimizer in optimizers)
     outermost = {id(one): one for one in (*roots, *others)}
     return OwnedMemory(

@@ -130,7 +130,7 @@ class RecordBuilder:
 
         try:
             free, total = torch.cuda.mem_get_info(device)
-        except RuntimeError:  # (a device that is lost)
+        except RuntimeError:  # the device is lost
             return None, None
         return total, free
 
@@ -320,7 +320,7 @@ class RecordBuilder:
 
         phase = self._timeline.phase(trigger)
         if phase in (None, series.PHASES[OTHER], series.PHASES[DATA]):
-            # (A server allocates its cache before the first forward.)
+            # A server allocates its cache before the first forward.
             return torch.is_grad_enabled() or any(root.training for root in roots)
         return phase != series.PHASES[EVAL]
 

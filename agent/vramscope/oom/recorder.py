@@ -104,7 +104,7 @@ class OomRecorder:
             total, _ = self._builder.memory_of(device)
             frames, roots = error_stack.frames_now(), self._builder.roots()
             moving = other_models.being_moved(frames)
-            # (A model that is being moved runs no forward, though its own methods are on the stack.)
+            # A model that is being moved runs no forward, though its own methods are on the stack.
             running = None
             if moving is None:
                 running = forward_progress.running_module(frames, roots, asked_bytes=asked_bytes)
@@ -144,7 +144,7 @@ class OomRecorder:
             return
         before = self._open
         if before is not None and (self._reported_by_allocator(before, message) or self._is_the_same(before, message)):
-            return  # (it passes a forward within a backward, or comes again)
+            return  # the error passes a forward within a backward pass, or comes again
         self._records += 1
         if before is not None:
             self._survived(before)

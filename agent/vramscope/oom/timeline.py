@@ -105,7 +105,7 @@ class Timeline:
         if position is None or not intervals:
             return None
         if self._clock.phase == FORWARD:
-            # (A failed attempt had the same phase: what is kept of it was there before the running one.)
+            # A failed attempt had the same phase. What it left was there before the running attempt.
             return intervals[-1].cuts[position].allocated_bytes + sum(leak.held_bytes for leak in kept)
         return allocated_before_forward(intervals, position)
 

@@ -222,7 +222,7 @@ class _State(NamedTuple):
         if fixed is None or working is None or asked is None or used is None or low is None:
             return None
         constant = facts.constant_bytes
-        # (The request of a model that is being moved is one of the waiting bytes.)
+        # The request of a model that is being moved is one of the waiting bytes.
         scaling = working - constant + (0 if facts.waiting_bytes else asked)
         return cls(fixed, constant, scaling, _took_bytes(facts, fixed), low, asked, used - working)
 
@@ -340,7 +340,7 @@ def _may_be_the_batch(facts: Facts) -> bool:
 def _scaled_by_length(facts: Facts, before_bytes: int) -> float | None:
     """Bytes of the last complete step, scaled to as many rows of a greater length; None where that does not apply."""
     if _by_sizes(facts) is not None:
-        return None  # (which says more)
+        return None  # that finding says more
     if not is_longer_input(facts) or not facts.scales_with_length or not before_bytes:
         return None
     return before_bytes * (facts.input_ratio or 0.0)

@@ -225,7 +225,7 @@ class Facts:
             return 0
         before = max(0, (self.before_forward_bytes or 0) - (self.used_bytes - self.working_bytes))
         grown = max(self.leaked_bytes, self.growth_bytes or 0)
-        # (An evaluation with gradients on has accumulated it since its first forward began.)
+        # An evaluation with gradients on has accumulated it since its first forward began.
         since = self.evaluates and self.forwards > 1
         return min(self.working_bytes, before + grown if since else max(before, grown))
 

@@ -40,7 +40,7 @@ def without_prefixes(before: str, text: str) -> str:
     mark = _CLASS.sub("", before)
     if not mark.strip():
         return text
-    # (Times and process ids differ from line to line.)
+    # Times and process ids differ from line to line.
     prefix = re.compile(re.sub(r"\d+", r"\\d{1,20}", re.escape(mark).replace("\\ ", " ")).rstrip() + r"\s?")
     lines = text.split("\n", MOST_LINES)
     for at, line in enumerate(lines[1:MOST_LINES], 1):
@@ -70,7 +70,7 @@ def joined(before: str, text: str) -> str:
         broken = len(lines[at - 1]) if at > 1 else width
         if broken not in (width, width - 1) or not line.strip():
             return "\n".join([whole, *lines[at:]])
-        whole += line if broken == width else f" {line}"  # (the blank at the end of a line is often lost)
+        whole += line if broken == width else f" {line}"  # the blank at the end of a line is often lost
     return "\n".join([whole, *lines[MOST_LINES:]])
 
 

@@ -167,7 +167,7 @@ _NEAR: Final = 1000
 _CHAINED: Final = (
     "During handling of the above exception",
     "The above exception was the direct cause",
-    "Original Traceback",  # (of a DataLoader's worker, as its error is raised again)
+    "Original Traceback",  # a DataLoader raises the error of its worker again
 )
 _OVERLAP: Final = 1 << 16
 """Characters of a part that are searched again with the next part, because an error may continue there."""
@@ -198,7 +198,7 @@ def parse_parts(parts: Iterable[str]) -> Message:
         errors = _errors(text)
         over = [error for error in errors if error.end < until]
         last, count = _later(last, text, over), count + len(over)
-        # (An error that has not ended is kept from its beginning, unless that is too far back.)
+        # An error that has not ended is kept from its beginning, unless that is too far back.
         first = min([until, *(error.start for error in errors[len(over) :])])
         kept = text[max(first, until - _OVERLAP, 0) :]
     errors = _errors(kept)
@@ -311,7 +311,7 @@ def _message(error: _Error, part: str, worker: int | None, *, shortened: bool) -
     elif kind == "mps":
         for name, pattern in MPS.items():
             numbers.take(name, [pattern], part)
-        if "process_bytes" in numbers.values:  # (the text has what it holds beside its tensors)
+        if "process_bytes" in numbers.values:  # the text names the memory of the process beside its tensors
             numbers.values["process_bytes"] += numbers.values.get("allocated_bytes", 0)
     elif kind == "host":
         numbers.take("asked_bytes", HOST_ASKED, part)
@@ -378,7 +378,7 @@ def _read_pytorch(part: str, numbers: Numbers) -> _Facts:
             values["unallocated_bytes"] = max(0, values["reserved_bytes"] - values["allocated_bytes"])
             rounding["unallocated_bytes"] = rounding.get("reserved_bytes", 0) + rounding.get("allocated_bytes", 0)
     elif "allocated_bytes" in values and "unallocated_bytes" in values:
-        parts = ("allocated_bytes", "unallocated_bytes")  # (private pools are part of the first)
+        parts = ("allocated_bytes", "unallocated_bytes")  # private pools are part of allocated_bytes
         values["reserved_bytes"] = sum(values.get(name, 0) for name in parts)
         rounding["reserved_bytes"] = sum(rounding.get(name, 0) for name in parts)
     return _Facts(

@@ -116,7 +116,7 @@ def first_aid_of(cause: Cause, facts: Facts) -> str:
         return SHORTER_INPUTS
     if kind is CauseKind.LEAK and (advice := facts.growing_tensor_advice or facts.leak_advice):
         named = bool(facts.leak_name) and advice.startswith(facts.leak_name.partition(" ")[0])
-        return f"{advice if named else advice[0].upper() + advice[1:]}."  # (a name stays as it is written)
+        return f"{advice if named else advice[0].upper() + advice[1:]}."  # a name keeps its case
     return FIRST_AID[kind]
 
 

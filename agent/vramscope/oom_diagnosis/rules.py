@@ -121,8 +121,8 @@ def _growth_leak(facts: Facts, estimate: Estimate | None) -> Cause | None:
     least = max(shortfall, LEAK_SHARE * available, _wanted_more(facts, likely))
     if growth < least or likely - growth > available:
         return None
-    # (Growth over few steps may be wanted. In an evaluation it is what one container has accumulated; the larger of
-    # both is the cause.)
+    # Growth over few steps may be wanted. In an evaluation it is what one container has accumulated; the larger of both
+    # is the cause.
     wanted = facts.phase != "eval" or growth <= (facts.idle_bytes or 0)
     in_doubt = facts.growth_is_young and wanted and not facts.growing_tensor_advice
     if in_doubt and _fits_in_one_block(facts, estimate):
@@ -167,7 +167,8 @@ def _grown_outside(facts: Facts, estimate: Estimate | None) -> Cause | None:
 
 
 def _fragmentation(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    # (Where graphs of many forwards are alive and no backward has come, more of them keep coming: one block would be full soon.)
+    # Where graphs of many forwards are alive and no backward has come, more of them keep coming: one block would be
+    # full soon.
     if not _fits_in_one_block(facts, estimate) or waits_for_backward(facts):
         return None
     _, available, _ = _numbers(facts, estimate)
@@ -191,7 +192,8 @@ def _fixed_parts(facts: Facts, estimate: Estimate | None) -> Cause | None:
     fixed = facts.fixed_bytes or 0
     if fixed <= available:
         return None
-    # (Where other models or copies are too much, they are the cause; a model that is wanted, if the update fits without it.)
+    # Where other models or copies are too much, they are the cause; a model that is wanted, if the update fits without
+    # it.
     update = 0 if facts.copies_bytes else _update_bytes(facts)
     other_models = facts.other_models_bytes > 0 and fixed - facts.other_models_bytes + update <= available
     state = _weights(facts) <= available and facts.full_state_bytes > 0 and not other_models
@@ -236,7 +238,7 @@ def _largest_part(facts: Facts, estimate: Estimate | None) -> Cause | None:
     data = min(facts.data_bytes, working)
     in_step = facts.phase in ("forward", "backward", "eval") or working > 0
     activations = working - data + (facts.asked_bytes or 0 if in_step else 0)
-    if fixed < NEARLY_ALL * available:  # (else no batch is small enough to help much)
+    if fixed < NEARLY_ALL * available:  # otherwise no batch is small enough to help much
         activations = max(activations, likely - fixed - data)
     parts = (
         (activations, CauseKind.ACTIVATIONS),

@@ -79,7 +79,7 @@ def is_running(frame: types.FrameType) -> bool:
             break
     else:
         at = None
-    # (As in running_frames: this call's own frame is among them.)
+    # This call's own frame is among them, as in running_frames.
     current.clear()
     return at is not None
 

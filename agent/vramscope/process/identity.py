@@ -108,7 +108,8 @@ def git_commit(directory: Path) -> str | None:
     Runs git twice (about 10 ms), so it must not run on the training thread.
     """
 
-    # (By its path: to search for it, subprocess changes the warning filters, and Python forgets which warnings were shown.)
+    # By its path: to search for it, subprocess changes the warning filters, and Python forgets which warnings were
+    # shown.
     program = shutil.which("git")
     if program is None:
         return None

@@ -61,7 +61,7 @@ class ModuleCalls:
         self._update()
 
         def end() -> None:
-            # (Another module may have the identity by now.)
+            # Another module may have the same id by now.
             left = tuple(one for one in self._of.get(ident, ()) if one is not listener)
             if left:
                 self._of[ident] = left
@@ -123,11 +123,11 @@ class ModuleCalls:
         calls = self._calls = watched_calls.Calls()
         calls.watchers.append(watched_calls.Watcher(self._before, self._after, self._failed))
         calls.changed()
-        # (Not ``__call__`` itself: PyTorch's profiler knows it by its code.)
+        # ``__call__`` itself stays: PyTorch's profiler recognises it by its code.
         watched_calls.install(torch.nn.Module, "_call_impl", calls, for_wanted=True)
 
     def _before(self, module: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if self._is_compiling() or self._is_tracing():  # (torch.jit would record what we read of a tensor)
+        if self._is_compiling() or self._is_tracing():  # torch.jit would record reads of a tensor's attributes
             return None
         for listener in self._of_all:
             listener.before(module, args, kwargs)

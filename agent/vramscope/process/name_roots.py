@@ -128,7 +128,7 @@ def _is_in_comprehension(code: types.CodeType, at: int) -> bool:
         instructions = list(dis.get_instructions(code))
         loops = [(one.offset, one.argval) for one in instructions if one.opname == "FOR_ITER"]
         for taker in instructions:
-            if taker.opname in _TAKES and (taker.arg or 0) > 1:  # (1: of a display, ``[*these, that]``)
+            if taker.opname in _TAKES and (taker.arg or 0) > 1:  # 1 is a list display such as ``[*these, that]``
                 around = [loop for loop in loops if loop[0] < taker.offset < loop[1]]
                 start, end = min(around, key=lambda loop: loop[1] - loop[0], default=(0, 0))
                 if start <= at < end:
@@ -192,7 +192,7 @@ def user_modules() -> list[types.ModuleType]:
     found = []
     for module in list(sys.modules.values()):
         if not issubclass(type(module), types.ModuleType):
-            continue  # (by type: a lazy module's ``__class__`` can import things)
+            continue  # reading ``__class__`` of a lazy module can import modules
         file = module.__dict__.get("__file__")
         if module.__dict__.get("__name__") == "__main__" or (
             type(file) is str and not is_library(file) and not is_own(file)

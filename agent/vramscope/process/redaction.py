@@ -256,7 +256,7 @@ class Secrets:
     def _learn(self, secret: str) -> None:
         for text in (secret, secret.strip()):
             if len(text) >= MIN_CHARACTERS and text not in self._known and len(self._known) < MAX_KNOWN:
-                # (also as it is written in an address, in JSON, in a repr; its bytes may be no UTF-8)
+                # also as it is written in an address, in JSON, in a repr; its bytes may be no UTF-8
                 self._known |= {
                     text,
                     quote(text, safe="", errors="surrogatepass"),

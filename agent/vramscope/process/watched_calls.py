@@ -158,7 +158,7 @@ def install(owner: Any, name: str, calls: Calls, *, for_wanted: bool = False) ->
         _wrap(owner, name, calls, for_wanted)
         return
     plain = function.__code__
-    if plain not in _made:  # (takes some ms; a function may be watched repeatedly)
+    if plain not in _made:  # compiling takes some ms, and a function may be watched repeatedly
         _made[plain] = watched_code(function, for_wanted=for_wanted)
     made = _made[plain]
     if made is None:
@@ -185,11 +185,11 @@ def watched_code(function: FunctionType, *, for_wanted: bool = False) -> CodeTyp
         lines, first = inspect.getsourcelines(plain)
     except (OSError, TypeError):
         return None
-    # (Indented as in its file, so that a traceback marks the same columns.)
+    # Keep the indentation of the file, so that a traceback marks the same columns.
     indented = lines[0][:1].isspace()
     text = "\n" * (first - 1 - indented) + ("if 1:\n" if indented else "") + "".join(lines)
     try:
-        definition, again = _definition(text), _definition(text)  # (parsing again is faster than a copy)
+        definition, again = _definition(text), _definition(text)  # parsing again is faster than a copy
     except SyntaxError:
         return None
     if definition is None or again is None or definition.decorator_list or _mangles(definition, text):
@@ -224,7 +224,7 @@ _MANGLED: Final = re.compile(r"\b__(?!\w*__\b)\w+")
 def _mangles(definition: ast.FunctionDef, text: str) -> bool:
     """Return whether a name in the function means another one within its class."""
     if not _MANGLED.search(text):
-        return False  # (to visit each node is slow)
+        return False  # to visit each node is slow
     names = {node.id for node in ast.walk(definition) if isinstance(node, ast.Name)}
     names |= {node.attr for node in ast.walk(definition) if isinstance(node, ast.Attribute)}
     return any(_MANGLED.fullmatch(name) for name in names)

@@ -163,7 +163,7 @@ class ProfileRecorder(StepListener):
     @guarded("recording profiles")
     def _begin_if_due(self) -> None:
         clock = self._clock
-        # (the first measured step began at attach)
+        # the first measured step begins at attach
         step_s = statistics.median(self._steps_s) if len(self._steps_s) > 1 else 0.0
         request = self._plan.next_request(clock.step, step_s)
         if (
@@ -318,7 +318,7 @@ class ProfileRecorder(StepListener):
                 self._restore()
 
     def _is_capturing(self) -> bool:
-        # (without a device PyTorch raises)
+        # PyTorch raises without a device
         return bool(self._clock.counters) and self._current_stream_is_capturing()
 
     def _read(self, device: int) -> dict[str, int]:

@@ -86,7 +86,8 @@ class Owners:
         self._sparse = torch.sparse_coo
         self._strided = torch.strided
         self._device_of = torch.Tensor.get_device
-        # (of its storage; untyped_storage() makes another object, and its data_ptr() would copy a copy-on-write storage)
+        # address of the storage; untyped_storage() makes another object, and its data_ptr() copies a copy-on-write
+        # storage
         self._address_of: Callable[[torch.Tensor], int] = getattr(
             torch._C, "_data_address", lambda tensor: tensor.untyped_storage().data_ptr()
         )
@@ -131,7 +132,7 @@ class Owners:
         with self._plainly():
             self._buckets = self._bucket_sizes()
             self._workspaces.read(mark)
-            if self._seeks_copies:  # (a window may begin with the optimizer, before a checkpoint is read)
+            if self._seeks_copies:  # a window may begin with the optimizer, before a checkpoint is read
                 self._seeks_copies = False
                 self._record_copies(mark)
             if self._sample() != self._sampled:
@@ -256,7 +257,7 @@ class Owners:
                     columns["address"].append(address)
                     columns["category"].append(GRADIENTS)
                     columns["name"].append(bucket)
-        for event, address in self._workspaces.rows(bounds):  # (no other device has a block at this address)
+        for event, address in self._workspaces.rows(bounds):  # no other device has a block at this address
             for name, value in zip(columns, (event, address, WORKSPACES, workspace), strict=True):
                 columns[name].append(value)
         return {name: column.tobytes() for name, column in columns.items()}, list(map(self._name, owners))
@@ -293,7 +294,8 @@ class Owners:
     def _record_gradients(self, mark: int, groups: Sequence[Sequence[torch.Tensor]]) -> None:
         parameter_ids = list(map(id, chain.from_iterable(groups)))
         if parameter_ids != self._gradients_of:
-            # (PyTorch warns if the gradient of a non-leaf is read. A leaf stays one, and asking takes as long as the gradient.)
+            # PyTorch warns if the gradient of a non-leaf is read. A leaf stays one, and asking takes as long as the
+            # gradient.
             seen: set[int] = set()
             self._gradients_of, self._leaves, self._gradient_owners = parameter_ids, [], []
             for who, one in zip(parameter_ids, chain.from_iterable(groups), strict=True):
@@ -303,7 +305,7 @@ class Owners:
         kinds = set(map(type, gradients))
         owners = self._gradient_owners
         if type(None) in kinds or not owners:
-            # (a parameter without a gradient owns none: that distinguishes a model that trains from others)
+            # a parameter without a gradient does not count: this tells a model that trains from others
             there = [gradient is not None for gradient in gradients]
             owners = self._one_each(GRADIENTS, "gradient", compress(compress(parameter_ids, self._leaves), there))
             gradients = list(compress(gradients, there))
@@ -378,7 +380,7 @@ class Owners:
         if flatten is not None:
             for name in flatten()[0]:
                 inner = getattr(tensor, name)
-                if isinstance(inner, self._tensor):  # (a DTensor also names its mesh)
+                if isinstance(inner, self._tensor):  # a DTensor also names its mesh
                     yield from self._addresses_in(inner)
         elif tensor.layout is self._strided:
             if tensor.is_cuda:

@@ -67,6 +67,6 @@ class ModuleTags:
         self._set_tag(self._prefix + tag)
 
     def _leave(self, *_: Any) -> None:
-        if get_ident() == self._thread and self._outer:  # (else it was entered before listening began)
+        if get_ident() == self._thread and self._outer:  # otherwise the module was entered before listening began
             self._inside = self._outer.pop()
             self._set_tag(self._prefix + self._inside)

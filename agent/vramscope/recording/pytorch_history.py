@@ -90,7 +90,7 @@ class PytorchHistory:
         for name in SETTERS:
             if hasattr(self._native, name):
                 self._patches.wrap(self._native, name, self._settings_called)
-        # (a call without an effect makes no event, and may have one under other settings)
+        # A call without an effect makes no event, but it may have an effect under other settings.
         for name in EMPTIERS:
             if hasattr(self._native, name):
                 self._patches.wrap(self._native, name, self._emptying_called)
@@ -112,7 +112,7 @@ class PytorchHistory:
     def _settings_called(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
             return original(*args, **kwargs)
-        finally:  # (a refused text may have set what is before the error)
+        finally:  # a refused text may have changed the settings that stand before the error
             if self.ours:
                 self._on_settings()
 

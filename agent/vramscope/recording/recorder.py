@@ -198,7 +198,7 @@ class WindowRecorder(StepListener):
         window = self.window
         if window is not None and get_ident() == window.thread:
             self._mark(notes=False)
-            if self.window is window:  # (else it has just been closed)
+            if self.window is window:  # otherwise it has just been closed
                 marks(window.raw).append(len(window.raw.marks) - 1)
 
     # -- a window ------------------------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ class WindowRecorder(StepListener):
         window = self.window
         if window is not None:
             with self._all_or_nothing:
-                # (What follows the last step is no step of the training: it frees memory and is no part of its requests.)
+                # What follows the last step frees memory and is not part of a step.
                 after_training = window.raw.last_step > self._clock.step and not window.has_work
                 if after_training or self._is_capturing():
                     self._restore()

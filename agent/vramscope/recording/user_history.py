@@ -46,7 +46,7 @@ def window_of_history(
         first_step=step,
         last_step=step,
         most_events=MAX_EVENTS,
-        tag="\n",  # (no event has it: tags are the user's own)
+        tag="\n",  # no event has this tag, because tags are the user's own
         start={"segments": []},
         end=readings.snapshot(),
         facts=facts,

@@ -39,7 +39,7 @@ def step_block(
         before_ns = step.end_ns
     names: set[str] = set().union(
         *rows
-    )  # (a fast loop makes thousands of rows a second: what no row has is not gone through)
+    )  # a fast loop makes thousands of rows a second, so fields that no row has are left out
     columns = {name: [row.get(name, UNKNOWN) for row in rows] for name in series.STEPS if name in names}
     known = {name: packed(column) for name, column in columns.items() if column.count(UNKNOWN) < len(rows)}
     return messages.Block(stream="steps", device=device, rows=len(steps), columns=known)

@@ -111,7 +111,7 @@ class LoopHooks:
         self.loader.install()
         for extension in self.extensions:
             extension.listen()
-        # (It refuses tensors that have weak references.)
+        # It refuses tensors that have weak references.
         self.patches.watch(torch.utils, "swap_tensors", before=torch_objects.forget, pausable=False)
         self.when_removed(torch_objects.forget)
         self.models.install()
@@ -200,24 +200,24 @@ class LoopHooks:
             self._forward_begins()
         batch.forward_begins(module, args, kwargs)
         if not clock.watched and clock.breakdown is not None and not clock.micro_steps:
-            # (Which phases there are is not read here: an evaluation is what comes before anything else has built a graph.)
+            # The phases are not read here: a forward pass before any graph was built is an evaluation.
             builds = self.grad_enabled()
             trains = builds and (module.training or not self.saw_training_forward)
             if not trains and len(clock.batch.largest) <= builds:
                 clock.breakdown.evaluated()
         if (clock.is_control_step and (graphs is None or not graphs.is_due)) or self.graph_task() != OUTSIDE:
-            return  # (a root inside backward is being recomputed: activation checkpointing)
+            return  # a root inside backward is being recomputed: activation checkpointing
         if get_ident() != clock.thread and not clock.is_training_thread():
             return
         before = clock.phase
         if self.grad_enabled():
-            # (beside a reference in evaluation mode there is another that trains)
+            # another module trains beside a reference model in evaluation mode
             self.saw_training_forward |= module.training
             goes_on = before == FORWARD and self._forward_of == id(module)
             if before != FORWARD or module.training:
-                # (In the midst of a step it is part of it: a loss by features of another model.)
+                # Within a step it is part of the step, for example a loss by features of another model.
                 batch.evaluates = not module.training and self.saw_training_forward and not clock.micro_steps
-            # (An evaluation has no backward pass, and that of torch.func is not seen.)
+            # An evaluation has no backward pass, and the backward pass of torch.func cannot be seen.
             waits = (module.training or batch.evaluates) and self._transforming() is None
             batch.forwards = 0 if not waits else batch.forwards + 1 if goes_on else 1
             self._forward_of = id(module)
@@ -297,7 +297,7 @@ class LoopHooks:
     def end_step_by_hand(self) -> None:
         """End the step if its weights were updated without an optimizer. The training is about to begin something else."""
         if not self.clock.micro_steps or self._leader.is_known or self.graph_task() != OUTSIDE:
-            return  # (within a backward pass gradients are written to)
+            return  # a backward pass writes gradients
         if self.clock.is_training_thread() and self.hand_steps.is_over():
             self._end_step()
 

@@ -165,13 +165,14 @@ def _continues_graph(args: Any, kwargs: Any) -> bool:
     import torch
 
     given: Any = args[0] if args else next(iter(kwargs.values()), None)
-    return bool(type(given) is torch.Tensor and given.grad_fn is not None)  # (a subclass may run the user's code)
+    return bool(type(given) is torch.Tensor and given.grad_fn is not None)  # a subclass may run the user's code
 
 
 def _is_made(module: torch.nn.Module) -> bool:
     from torch import jit
 
-    return "_parameters" in module.__dict__ or isinstance(module, jit.ScriptModule)  # (a traced one has them in C++)
+    # A traced module has its parameters in C++.
+    return "_parameters" in module.__dict__ or isinstance(module, jit.ScriptModule)
 
 
 def outermost_modules(modules: list[torch.nn.Module] | None = None) -> list[torch.nn.Module]:

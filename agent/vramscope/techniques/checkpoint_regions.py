@@ -126,7 +126,7 @@ class CheckpointRegions:
             self.inside.add(id(module))
             self._variants[id(module)] = REENTRANT
             return True
-        self.without_gradients.add(id(module))  # (also within the other variant, if the user has disabled gradients)
+        self.without_gradients.add(id(module))  # within the other variant too, if the user has disabled gradients
         return False
 
     def called_again(self, module: torch.nn.Module, with_gradients: bool) -> None:
@@ -134,7 +134,7 @@ class CheckpointRegions:
         self.bindings.called_again(module)
         if id(module) in self._owners:
             self.again[id(module)] += 1
-        elif with_gradients:  # (without gradients a hook called it, and nothing is recomputed)
+        elif with_gradients:  # otherwise a hook called it without gradients, and nothing is recomputed
             self.again[id(module)] += 1
             if id(module) in self.without_gradients:
                 self._variants.setdefault(id(module), OTHER)

@@ -197,7 +197,7 @@ class TechniqueDetector(StepListener):
         """Most frequent number of backward passes of the recent steps; of two equally frequent ones the larger."""
         newest = self._recent[-1]
         if 2 * self._recent.count(newest) > len(self._recent):
-            return newest  # (the usual case; a Counter takes 6 µs)
+            return newest  # the usual case needs no Counter, which takes 6 µs
         return max(Counter(self._recent).items(), key=lambda row: (row[1], row[0]))[0]
 
     def _has_changed(self) -> bool:

@@ -149,7 +149,7 @@ def _tensors_in(packed: Any, depth: int) -> Iterator[torch.Tensor]:
     elif isinstance(packed, (list, tuple)):
         values = packed
     elif isinstance(packed, FunctionType):
-        # (Comparing with an empty cell does not read contents.)
+        # Comparing with an empty cell does not read contents.
         values = (cell.cell_contents for cell in packed.__closure__ or () if cell != CellType())
     else:
         values = _attributes(packed).values()

@@ -145,7 +145,7 @@ class StepObserver:
         self._removals += removals
         if not compiled:
             scaler = getattr(getattr(torch, "amp", None), "GradScaler", None)
-            if scaler is not None:  # (a step ends within scaler.step)
+            if scaler is not None:  # the step ends within scaler.step
                 for kind in (scaler, *scaler.__subclasses__()):
                     if "scale" in vars(kind):
                         self._watch(kind, "scale", self._after_scale)
@@ -263,7 +263,7 @@ class StepObserver:
                 self._micro_steps.called(module, self._clock.micro_steps)
 
     def _read_input(self, module: torch.nn.Module, value: Any) -> None:
-        # (Within a transform of torch.func a tensor may be one sample, or stand for another tensor.)
+        # Within a transform of torch.func a tensor may be one sample, or stand for another tensor.
         if self._calls.input_shape or not isinstance(value, self._tensor) or self._transform_level() is not None:
             return
         shape = tuple(value.shape)

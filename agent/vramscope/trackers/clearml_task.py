@@ -19,7 +19,7 @@ class ClearmlTask:
         self._task: Any = None
 
     def find(self) -> bool:
-        # (Task.current_task() may start a task of its own in a child process.)
+        # Task.current_task() may start a task of its own in a child process.
         self._task = getattr(getattr(sys.modules.get("clearml.task"), "Task", None), "_Task__main_task", None)
         return self._task is not None
 

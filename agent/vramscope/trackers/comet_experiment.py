@@ -31,7 +31,7 @@ class CometExperiment:
         self._run.log_other(name, text)
 
     def add_file(self, path: Path) -> bool:
-        # (An open file is copied at once. A path would be read when it is uploaded.)
+        # An open file is copied at once. A path would be read when it is uploaded.
         self._run.log_asset(io.BytesIO(path.read_bytes()), file_name=path.name)
         return True
 

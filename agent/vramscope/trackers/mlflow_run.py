@@ -46,7 +46,7 @@ class MlflowRun:
 
     def address(self) -> str:
         uri, info = urlsplit(str(sys.modules["mlflow"].get_tracking_uri())), self._run.info
-        if uri.scheme not in ("http", "https"):  # (a database's address may have a password anywhere)
+        if uri.scheme not in ("http", "https"):  # a database's address may have a password anywhere
             return f"run {info.run_id}"
         host = uri.netloc.rpartition("@")[2]
         return f"{uri.scheme}://{host}{uri.path.rstrip('/')}/#/experiments/{info.experiment_id}/runs/{info.run_id}"

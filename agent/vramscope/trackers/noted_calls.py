@@ -56,7 +56,7 @@ class NotedCalls:
                     self._newest = weakref.ref(args[0])
                 if position:
                     step = args[position] if len(args) > position else kwargs.get(name)
-                    # (A tensor would be kept alive, and to read it could wait for the GPU.)
+                    # Keeping a tensor would keep it alive, and reading it could wait for the GPU.
                     self.step = int(step) if isinstance(step, Integral) else None
             return original(*args, **kwargs)
 

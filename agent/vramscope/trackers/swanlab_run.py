@@ -25,7 +25,7 @@ class SwanlabRun:
         return self._run is not None
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        # (Without a step, SwanLab would count one more.)
+        # Without a step, SwanLab would count one more.
         self._run.log(dict(values), step=self._run._ctx._global_step)
 
     def note(self, name: str, text: str) -> None:

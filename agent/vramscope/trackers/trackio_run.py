@@ -28,7 +28,7 @@ class TrackioRun:
         return self._run is not None and not self._run._stop_flag.is_set()
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        # (The step of the newest row. Without one, Trackio would count a step more.)
+        # The step of the newest row. Without one, Trackio would count a step more.
         self._run.log(dict(values), step=self._run._next_step - 1)
 
     def note(self, name: str, text: str) -> None:

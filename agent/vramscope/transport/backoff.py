@@ -24,7 +24,7 @@ class Outage:
 
     def __init__(self, *, permanent: bool = False) -> None:
         """Begin without an outage. ``permanent``: the server is not known, so that nothing can be sent in this process."""
-        self._random = random.Random()  # (not the global generator, whose state belongs to the user)
+        self._random = random.Random()  # not the global generator, whose state belongs to the user
         self.permanent = self.on = permanent
         self.next_try_s = math.inf if permanent else 0.0
         self._failures = 0

@@ -69,8 +69,8 @@ class Deadline:
             time.sleep(CHECK_S)
 
     def _end(self) -> None:
-        self.has_passed = True  # (until the exchange ends, a socket that is connected later is shut down too)
+        self.has_passed = True  # a socket that is connected later in this exchange is shut down too
         if self.socket is not None:
             with contextlib.suppress(OSError):
-                # (The method of ssl's sockets would change the object that the other thread reads from.)
+                # The method of ssl's sockets would change the object that the other thread reads from.
                 socket.socket.shutdown(self.socket, socket.SHUT_RDWR)

@@ -96,13 +96,13 @@ class ServerConnection:
 
         _ = encodings.idna
         if self._client is None:
-            # (rich, which httpx's command imports, draws from the global random generator.)
+            # rich, which httpx's command imports, draws from the global random generator.
             state = random.getstate()
             try:
                 with _without_command():
                     import httpx  # the rest is imported with the first client
 
-                with contextlib.suppress(*_CLIENT_ERRORS, httpx.InvalidURL):  # (the first POST reports it)
+                with contextlib.suppress(*_CLIENT_ERRORS, httpx.InvalidURL):  # the first POST reports it
                     self._client = self._connect()
             finally:
                 random.setstate(state)
@@ -191,7 +191,7 @@ class ServerConnection:
             headers["Authorization"] = f"Bearer {self._token}"
         return httpx.Client(
             headers=headers,
-            # (Loading certificates takes 20 ms and is not needed for http.)
+            # Loading certificates takes 20 ms and is not needed for http.
             verify=httpx.create_ssl_context() if urlsplit(self.server).scheme == "https" else False,
             trust_env=not is_loopback(self.server),  # clusters often lack NO_PROXY
             limits=httpx.Limits(max_connections=1, keepalive_expiry=KEEP_ALIVE_S),
@@ -240,7 +240,7 @@ class ServerConnection:
         self._client = None
         kept, self._deadline = self._deadline.socket, Deadline()
         if kept is not None:
-            # (The client's own close() takes locks that a thread of the parent may have had.)
+            # The client's own close() takes locks that a thread of the parent may have had.
             with contextlib.suppress(OSError):
                 os.close(kept.detach())
 

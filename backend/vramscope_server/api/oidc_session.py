@@ -22,7 +22,7 @@ def get_oidc(request: Request) -> Response:
         raise _refusal(fault) from None
     response = Response(status_code=303, headers={"Location": start.url, "Cache-Control": "no-store"})
     secure = cookie_options(request.headers, request.url.scheme)["secure"]
-    # (The provider's page leads back here: a strict cookie would not come along.)
+    # The provider's page leads back here: a strict cookie would not come along.
     response.set_cookie(
         FLOW_COOKIE, start.cookie, max_age=FLOW_SECONDS, path=PATH, httponly=True, samesite="lax", secure=secure
     )

@@ -62,6 +62,6 @@ def get_compare_report(request: Request, runs: Runs, base: Base = None) -> Respo
 
 
 def _file(text: str, name: str) -> Response:
-    # (Scripts of the file draw its charts. As a page of this server they would have the rights of its visitors.)
+    # Scripts of the file draw its charts. As a page of this server they would have the rights of its visitors.
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
     return Response(text, headers=headers, media_type="text/html; charset=utf-8")

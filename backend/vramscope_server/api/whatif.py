@@ -62,7 +62,7 @@ def post_whatif(request: Request, recording: str, question: WhatifQuestion | Non
     confs = question.confs
     with readable(stored):
         profile, _ = profile_of(opened.trace.torch)
-        _ = opened.trace.beginning  # (contradicting events are refused here, not in the job)
+        _ = opened.trace.beginning  # contradicting events are refused here, not in the job
     if confs is not None:
         confs = list(dict.fromkeys(conf.strip() for conf in confs))
         for position, conf in enumerate(confs):

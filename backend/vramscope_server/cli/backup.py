@@ -104,7 +104,7 @@ def _snapshots_of(database: Path) -> list[str]:
 
 
 def _copy_once(source: Path, target: Path) -> None:
-    if target.exists() or not source.exists():  # (deleted meanwhile)
+    if target.exists() or not source.exists():  # the file was deleted in the meantime
         return
     part = target.with_name(f".{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)

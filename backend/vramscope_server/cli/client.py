@@ -117,7 +117,7 @@ class Connection:
         except httpx.TimeoutException as fault:
             seconds = CONNECT_SECONDS if isinstance(fault, httpx.ConnectTimeout) else ANSWER_SECONDS
             raise Unreachable(f"the server at {base} did not answer within {seconds} s.") from None
-        except httpx.InvalidURL:  # (the server's address was read above)
+        except httpx.InvalidURL:  # the server's address was read above
             raise Failure("the request is too long.", BAD_ARGUMENTS) from None
         except httpx.HTTPError as fault:
             raise Unreachable(

@@ -10,8 +10,8 @@ _SIZE: Final = re.compile(r"\s*\d*\.?\d+\s*[A-Za-z]*\s*")
 
 def size_in_bytes(words: str) -> int:
     """Read a size. Raises ValueError."""
-    from pydantic import ByteSize, TypeAdapter  # (its ValidationError is a ValueError)
+    from pydantic import ByteSize, TypeAdapter  # its ValidationError is a ValueError
 
-    if not _SIZE.fullmatch(words):  # (pydantic parses a prefix: 20,5GiB would be 20 bytes)
+    if not _SIZE.fullmatch(words):  # pydantic parses a prefix: 20,5GiB would be 20 bytes
         raise ValueError(words)
     return int(TypeAdapter(ByteSize).validate_python(words))

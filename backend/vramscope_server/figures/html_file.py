@@ -85,7 +85,7 @@ def drawn(figure: go.Figure | dict[str, Any], height: int) -> str:
     )
     shown.update_xaxes(gridcolor=_GRID, zerolinecolor=_GRID)
     shown.update_yaxes(gridcolor=_GRID, zerolinecolor=_GRID)
-    return f"<div data-figure></div><script type=application/json>{shown.to_json()}</script>"  # (it escapes each <)
+    return f"<div data-figure></div><script type=application/json>{shown.to_json()}</script>"  # to_json escapes each <
 
 
 def table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:

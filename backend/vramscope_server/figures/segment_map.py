@@ -163,7 +163,8 @@ def _words(trace: Trace, row: LinearLayout, block: int, label: str) -> str:
     blocks = row.layout.blocks
     parts = [f"{amount(int(blocks.size_bytes[block]))}, {label}"]
     whole = stack_lines(trace, int(blocks.stack[block]))
-    stack = [frame for frame in whole if not is_native(frame["file"])] or whole  # (of C++ only where nothing else ran)
+    # C++ frames count only if there are no others.
+    stack = [frame for frame in whole if not is_native(frame["file"])] or whole
     parts += [f"{frame['function']}  {_place(frame)}" for frame in stack[:4]]
     if len(stack) > 4:
         parts.append(f"… {len(stack) - 4} more")

@@ -93,7 +93,7 @@ class Database:
         if new:
             try:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                path.touch(mode=0o600)  # (SQLite gives its log the same mode)
+                path.touch(mode=0o600)  # SQLite gives its log the same mode
             except OSError as error:
                 raise DatabaseRefused(f"{path} cannot be created: {error.strerror}.") from error
         else:

@@ -138,7 +138,7 @@ def _merged(ident: str, places: list[tuple[int, messages.Leak]], run_peak_bytes:
     leaks = [leak for _, leak in places]
     most = max(leaks, key=lambda leak: leak.held_bytes)
     growth = most.growth_bytes_per_step
-    if most.emptied_after is None:  # (else another rank may not have seen yet that it is emptied)
+    if most.emptied_after is None:  # otherwise another rank may not have seen yet that it was emptied
         growth = _largest(leak.growth_bytes_per_step for leak in leaks)
     return {
         "id": ident,

@@ -31,7 +31,7 @@ class Autocast(Change):
         """Change the settings of Transformers, Lightning and Accelerate, and watch backward passes."""
         from torch import autograd
 
-        for name in ("backward", "grad"):  # (the agent's start replaces them for a while)
+        for name in ("backward", "grad"):  # the agent replaces them for a while when it starts
             self.patches.watch(autograd, name, before=self._leave, pausable=False)
         after_import("transformers.training_args", self._change_transformers)
         after_import("accelerate.accelerator", self._change_accelerate)

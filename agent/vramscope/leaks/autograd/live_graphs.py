@@ -134,7 +134,7 @@ class Sentinels:
         """
         node = root.grad_fn
         if node is None or len(self._alive) >= MOST_GRAPHS:
-            return  # (the newest node of each is wrapped, and may be one of a chain)
+            return  # the newest node of each graph is wrapped and may belong to a chain
         is_calm = self._calm_rounds >= CALM_ROUNDS and step % DESCENTS_ONE_IN
         if is_calm or self._rest or len(self._alive) >= MOST_OLD:
             if self._rest:
@@ -147,7 +147,7 @@ class Sentinels:
         earlier = metadata.get(KEY)
         if earlier is None:
             self._put(metadata, step)
-        # (two backwards of one step through the same node are no chain)
+        # two backward passes of one step through the same node are not a chain
         self.reach_steps = 0 if earlier is None else step - earlier.born
         self._reaching = self._reaching + 1 if self.reach_steps > 1 else 0
         if self._reaching >= MOST_REACHING:

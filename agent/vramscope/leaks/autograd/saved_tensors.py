@@ -172,7 +172,7 @@ def _hooks_stand(native: Any) -> bool:
     except RuntimeError:
         return True
     finally:
-        native._saved_tensors_hooks_enable()  # (off they are also where it was refused)
+        native._saved_tensors_hooks_enable()  # the hooks are also off where they were refused
     return False
 
 

@@ -210,9 +210,9 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             draft.calls |= operation.startswith("CALL")
             draft.computes = True
         elif operation == "FOR_ITER":
-            # (what it jumps to comes after the loop)
+            # the jump leads behind the loop
             loops[instruction.offset] = max(argument - 1, loops.get(instruction.offset, 0))
-        elif operation in _TAKERS and (instruction.arg or 0) > 1:  # (1: of a display, ``[*these, that]``)
+        elif operation in _TAKERS and (instruction.arg or 0) > 1:  # 1 is a list display such as ``[*these, that]``
             takers.append((instruction.offset, (instruction.arg or 0) - 1))
         just_loaded = next((name for kind, name in reversed(named) if kind == "LOAD"), None)
         if not named:

@@ -128,7 +128,7 @@ class HeldMemory:
         bound, size = self.holder.bound, self.holder.size
         if bound is None or not size:
             return None
-        elements = min(size, self.tensors or size)  # (the newest may not count yet)
+        elements = min(size, self.tensors or size)  # the newest element may not be counted yet
         return int(self.held_bytes * max(1.0, bound / elements))
 
     def bytes_beside(self, others: set[int]) -> int:

@@ -29,12 +29,12 @@ def name_kept_at(
     best: tuple[int, types.CodeType, int] | None = None
     for part in with_inner(code):
         if not has_variable(part, name):
-            continue  # (to read a function's bytecode takes longer than all else)
+            continue  # reading a function's bytecode takes longer than all other checks
         if part is not code and name in (*part.co_varnames, *part.co_cellvars):
             continue  # a variable of its own, of the same name
         for line in lines_of(part):
             score = _score(line, name in line.loads, name in line.stores, container=container)
-            # (of two, the one that has more to keep)
+            # of two names, take the one that retains more
             score = _named(score, line, keys) * 8 + min(len(line.loads), 7) if score else 0
             if score and (best is None or score > best[0]):
                 best = score, code if part.co_name.startswith("<") else part, line.number
@@ -70,7 +70,7 @@ def attribute_kept_at(
                     score += 8
                 elif strictly:
                     continue
-                # (``cache[key] = []`` comes before what is put there)
+                # ``cache[key] = []`` comes before the line that fills it
                 score = _named(score, line, keys) * 2 + (not line.overwrites) if score else 0
                 if score and (best is None or score > best[0]):
                     best = score, part, line.number

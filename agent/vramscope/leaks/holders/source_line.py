@@ -61,7 +61,7 @@ def place_of(
             # Its class only makes it: who has such an object fills it, as ``state.residuals[step] = ...`` in a function.
             at = line_search.filled_at(codes.all, name, {of, root.name} - {"", "self"}) or at
         if at is not None:
-            # (Whoever adds to a namespace's list may call the namespace by another name.)
+            # Whoever adds to a namespace's list may call the namespace by another name.
             first = [root.code] if root.code is not None else []
             added = line_search.sole_adder(first, name) or line_search.sole_adder(codes.all, name)
             return (container and line_search.begins_empty(*at, name) and added) or at

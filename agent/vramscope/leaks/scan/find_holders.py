@@ -344,7 +344,7 @@ def trace(
         many, times = answer.factors
         modules = [explanation.models[id(tensor)]() for tensor in answer.tensors if id(tensor) in explanation.models]
         if modules:
-            times = many  # (one parameter stood for each)
+            times = many  # one parameter stood for each model
             answer.tensors = [tensor for tensor in answer.tensors if id(tensor) not in explanation.models]
         if modules and answer.cyclic:
             # No code can use these models any more: their parameters and gradients count as any other tensor does.
@@ -355,7 +355,7 @@ def trace(
             not answer.cyclic and answer.holder.key.kind is HolderKind.UNKNOWN and not explanation.is_whole
         )
         if not answer.tensors or may_have_a_name:
-            continue  # (a variable that the search did not reach may have it)
+            continue  # a variable that the search did not reach may have it
         keys |= dict.fromkeys(map(id, answer.tensors), answer.holder.key)
         traced, elements = len(answer.tensors), sum(one.numel() for one in answer.tensors)
         if not answer.cyclic:

@@ -177,7 +177,7 @@ def _of_frame(value: Any) -> Iterator[Child]:
     owner = value.f_code.co_name
     yield from ((f" {owner}() local '{name}'", child) for name, child in locals_of(value).items())
     caller = value.f_back
-    # (A frame that something refers to keeps those of its callers, also when all of them have returned.)
+    # A frame that something refers to keeps those of its callers, also when all of them have returned.
     if caller is not None and not is_running(caller):
         yield " caller", caller
 

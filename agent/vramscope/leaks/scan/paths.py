@@ -211,7 +211,8 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
         if not queue:
             queue, rows = rows, queue
         if not search.missing and queue[0][1].parent is not around:
-            break  # (when all is found, the neighbours of the last object are searched too: the newest row of a log, say)
+            # Everything is found; the neighbours of the last object, such as the newest row of a log, were searched too.
+            break
         value, path = queue.popleft()
         around = path.parent
         looked += 1
@@ -233,7 +234,7 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
             looked += 1
             kind = type(child)
             if kind in _SKIPPED or issubclass(kind, type):
-                continue  # (a class's attributes are roots of their own)
+                continue  # attributes of a class are roots of their own
             key = id(child)
             ends.add(key)
             is_tensor = search.is_tensor(id(kind))

@@ -95,7 +95,7 @@ def trace(tensors: list[Any], codes: Codes, time: TimeBudget) -> tuple[list[Trac
         if holder.carried and not answer.holder.carried:
             answer.holder = holder  # says more: the attribute that refers back, where the other is a list of children
     closure.clear()
-    tensor = None  # (it counts as a reference)
+    tensor = None  # the variable counts as a reference
     if rest:
         left = len(rest)
         rest, weights = sample(rest, weights, MOST_TARGETS)
@@ -158,7 +158,7 @@ def in_cycles(owners: list[Any], codes: Codes, time: TimeBudget) -> list[tuple[H
     """
     closure, named, _ = _old_ancestors(owners, time, {id(owners)}, 2, with_contents=True)
     parents = reachability.parents(closure)
-    outside = reachability.held_from_outside(closure, parents, set(map(id, owners)), 2)  # (this list, and the closure)
+    outside = reachability.held_from_outside(closure, parents, set(map(id, owners)), 2)  # 2: this list and the closure
     alive = reachability.reached(outside, closure)
     dead = [owner for owner in owners if id(owner) not in alive and parents[id(owner)]]
     holders = [_holders(owner, closure, parents, named, codes, cyclic=True) for owner in dead]
@@ -199,7 +199,8 @@ def _old_ancestors(
         searched.update(map(id, frontier))
         ours.add(id(frontier))
         began = time.taken
-        # (A tuple that another thread is making is among these only if one of the frontier is in it already; see heap.py.)
+        # A tuple that another thread is making is among these only if one of the frontier is in it already; see
+        # heap.py.
         above = gc.get_referrers(*frontier)
         costs.measured(time_budget.REFERRERS, objects, time.taken - began, len(frontier))
         ours.add(id(above))
@@ -212,14 +213,14 @@ def _old_ancestors(
                 continue
             name = wording.named_by_itself(thing)
             if name is not None:
-                for child in frontier:  # (a comprehension would keep a reference to ``thing`` in a cell)
+                for child in frontier:  # a comprehension would keep a reference to ``thing`` in a cell
                     if id(child) not in named and _refers(thing, child):
                         named[id(child)] = name
                 continue
             closure[id(thing)] = thing
             fresh.append(thing)
         _add_contents(fresh, closure, ours)
-        thing = child = None  # (they would count as references, as these lists would)
+        thing = child = None  # they would count as references, as these lists would
         for ended in (above, fresh, frontier):
             ended.clear()
     return closure, named, True

@@ -70,7 +70,7 @@ class Scanner:
             traced = trace(explanation, time, self.chains, self._of_earlier_scans)
             before = self._unknown()
             self._remember(explanation.nameless, traced, whole=explanation.is_whole)
-            taken = time.taken  # (a collection that the training's own objects cause comes afterwards)
+            taken = time.taken  # a collection that the training's own objects cause comes afterwards
         self.live_bytes = explanation.live_bytes
         if not traced.complete:
             explanation.not_scanned.append(

@@ -65,7 +65,7 @@ def advice_for(
 
 def _overlap(group: HeldMemory) -> str:
     holder, name = group.holder, group.holder.name
-    # (A container's name may be needed: by a hook that fills it, say.)
+    # A hook that fills a container may need its name.
     free = f"{name}.clear()" if _is_clearable(holder) else f"del {name}"
     if holder.key.kind is HolderKind.UNKNOWN:
         text = "delete it as soon as the loss is computed"
@@ -257,7 +257,7 @@ def _cycle(group: HeldMemory) -> str:
             "no garbage collector frees these: set .grad = None when the gradients are used, or compute them by "
             "torch.autograd.grad(..., create_graph=True) in place of backward(create_graph=True)"
         )
-    # (Some switch it off and collect every few steps.)
+    # Some programs switch the collector off and collect every few steps.
     off = "" if collector_runs() else "; the garbage collector is switched off: nothing but gc.collect() frees it"
     return _break_of_cycle(group.holder) + off
 

@@ -201,7 +201,7 @@ class Judge:
             history.restart(step)
         elif before and now.tensors <= POLICY.emptied_share * before[-1].tensors and is_plain_and_dead(before[-1]):
             self._empty(key, history, step)
-        # (A scan in an evaluation counts its batches as iterations too, which are no steps of the training.)
+        # A scan in an evaluation counts its batches as iterations too. They are not steps of the training.
         growth = bytes_per_step(before, now) if context.per == "step" and now.step else bytes_per_iteration(before, now)
         kind = Classification(group, context, before, now, material, self._plain, history.highest_tensors).kind()
         more = bool(before) and now.held_bytes > before[-1].held_bytes

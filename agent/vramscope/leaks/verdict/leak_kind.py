@@ -82,15 +82,16 @@ class Classification:
     def _is_carried_on(self, ages: list[int]) -> bool:
         """True where each step's graph continues the graph of the step before."""
         group, context, now = self.group, self.context, self.now
-        # (A live graph of an earlier step alone proves nothing. Another holder may retain it, or each step's graph leads to one
-        # that was built once, as to the copies of weights that an autocast around the whole loop makes in its first step.)
+        # A live graph of an earlier step alone proves nothing. Another holder may retain it, or each step's graph leads
+        # to one that was built once, as to the copies of weights that an autocast around the whole loop makes in its
+        # first step.
         last = self.before[-1:]
         longer = group.cut_short or any(seen.iteration < now.iteration and seen.nodes < now.nodes for seen in last)
         old = (
             context.kept_iterations >= POLICY.chain_iterations or context.old_graphs >= POLICY.old_graphs_of_unsure_age
         )
         kept = longer and (context.ages_are_sure or old)
-        # (Some values are carried on every few steps only: an average of what a lazy penalty measures.)
+        # Some values are carried on every few steps only: an average of what a lazy penalty measures.
         one_age = _is_of_one_age(ages, len(context.optimizers))
         return kept and one_age and now.reach >= POLICY.chain_iterations * max(1, *ages)
 
@@ -102,7 +103,7 @@ class Classification:
         iterations, least_scans = POLICY.graph_growth_iterations, POLICY.graph_growth_scans
         if context.evaluating:
             iterations, least_scans = POLICY.evaluation_growth_iterations, POLICY.evaluation_growth_scans
-        # (as old as what is retained, or younger)
+        # as old as the retained tensors, or newer
         scans = [seen for seen in self.before if seen.iteration >= now.iteration - now.reach]
         rose = rises([*scans, now], lambda seen: seen.tensors, iterations, least_scans)
         return Reason.GRAPHS_INCREASE if rose else None

@@ -40,6 +40,7 @@ def _freed(address: int) -> int:
 
 
 _run: Final = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_freed)
-_add: Final = ctypes.pythonapi["Py_AddPendingCall"]  # (a function object of our own: its types are, too)
+# A function object of its own, so that its argument types are not shared.
+_add: Final = ctypes.pythonapi["Py_AddPendingCall"]
 _add.argtypes = (type(_run), ctypes.py_object)
 _ask: Final[Callable[[Any], object]] = functools.partial(_add, _run)

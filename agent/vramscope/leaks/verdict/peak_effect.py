@@ -44,7 +44,7 @@ def avoidable_bytes(
     before_backward   they may be freed by then, but for what backward needs
     """
     if read_late:
-        return {}  # (until when is unknown)
+        return {}  # it is unknown when it is emptied
     found: dict[int, int] = dict.fromkeys(AFTER_BACKWARD, held_bytes)
     if before_backward:
         needed: Storages = {}

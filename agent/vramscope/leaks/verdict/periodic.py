@@ -62,7 +62,7 @@ class AccumulationCycle:
         if at is None:
             return False
         took = max(1, at - self.started)
-        # (Between two evaluations lie training steps.)
+        # Between two evaluations lie training steps.
         if self.after is None or (took <= POLICY.missed_cycle * self.after and not self.in_evaluation):
             self.after = took
         self.started = at

@@ -46,7 +46,7 @@ class CaughtErrors:
                 scan()
             return original(*args)
 
-        # (empty_cache() of torch.cuda and of torch.accelerator call these, under whatever name the user has imported it.)
+        # empty_cache() of torch.cuda and of torch.accelerator call these, under whatever name the user has imported it.
         for name in EMPTIERS:
             if hasattr(torch._C, name):
                 patches.wrap(torch._C, name, empty_cache)

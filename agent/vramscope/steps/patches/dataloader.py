@@ -41,7 +41,7 @@ class LoaderPatch:
         def failed(iterator: Any | None) -> None:
             error = sys.exc_info()[1]
             if iterator is None:
-                return  # (the call began in a plain step)
+                return  # the call began in a plain step
             if isinstance(error, StopIteration):
                 ended(getattr(iterator, "_num_yielded", 0))
             elif isinstance(error, OF_MEMORY):

@@ -34,7 +34,7 @@ class ScalerPatch:
     def _scaled(self, call: tuple[Any, Any] | None, result: Any) -> None:
         loss = self._hooks.loss
         if call is None:
-            return  # (the call began in a plain step)
+            return  # the call began in a plain step
         scaler, given = call
         if loss is not None and scaler.is_enabled() and self._hooks.clock.is_training_thread():
             self._hooks.timed(loss.scaled, given, result)

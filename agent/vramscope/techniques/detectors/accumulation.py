@@ -12,7 +12,7 @@ KIND: Final = "gradient_accumulation"
 def find(training: TrainingState) -> Detection | None:
     name, value = training.setting("gradient_accumulation_steps", "accumulate_grad_batches")
     wanted = value if isinstance(value, int) and value > 1 else None
-    # (A schedule is a string.)
+    # A schedule is a string.
     declared = setting_text(name, value) if wanted is not None or isinstance(value, str) else None
     count = observed_micro_steps(training)
     if count is None:
@@ -23,7 +23,8 @@ def find(training: TrainingState) -> Detection | None:
     observed = f"{count} micro-steps per step" if count > 1 else ""
     message = technique(KIND, f"accumulation {count if count > 1 else wanted}", declared, observed, micro_steps=count)
     calls = training.model_calls
-    # (The last step of an epoch may have fewer, but it is not observed. More may be several losses of one batch.)
+    # The last step of an epoch may have fewer passes, but it is not observed. More passes may be several losses of one
+    # batch.
     if wanted is None or not training.is_sure or count >= wanted or (calls is not None and calls.takes_turns):
         return Detection(message)
     if count > 1:
@@ -42,7 +43,7 @@ def observed_micro_steps(training: TrainingState) -> int | None:
     observation = training.model_calls
     if (
         observation is None or not observation.micro_steps
-    ):  # (0: gradients without a backward pass, by torch.func for example)
+    ):  # 0 means gradients without a backward pass, for example by torch.func
         return None
     if observation.takes_turns:
         # The discriminator of a GAN has its own backward passes in the step. Only batches count then.

@@ -51,7 +51,7 @@ def _mismatch(training: TrainingState, declared: _Declared, observed_name: str, 
     if training.module_calls is None or not declared.expected or observed_name.startswith(declared.expected):
         return None
     if "DDP" in declared.expected and ranks == 1:
-        return None  # (Accelerate does not wrap a model with DDP on a single process)
+        return None  # Accelerate does not wrap a model with DDP on a single process
     if observed_name:
         problem = f"the called model is {observed_name}"
     elif "DDP" in declared.expected:
@@ -70,7 +70,7 @@ def _declared(training: TrainingState) -> _Declared | None:
     if name:
         stated = (
             of_zero(value).get("deepspeed", True) if not isinstance(value, str) else value
-        )  # (a whole configuration)
+        )  # the dictionary may be a whole configuration
         return _Declared(setting_text(name, stated), name, EXPECTED[name])
     kind = str(training.config.get("distributed_type", "NO"))
     strategy = str(training.config.get("strategy", ""))

@@ -84,7 +84,7 @@ def _calls_and_weights(training: TrainingState) -> Detection | None:
         )
         return Detection(message)
     chip = SHORT.get(_dtype_of(declared), "fp8")
-    if observation is None or chip == "fp8":  # (TransformerEngine and MS-AMP cannot be observed)
+    if observation is None or chip == "fp8":  # TransformerEngine and MS-AMP cannot be observed
         return Detection(technique(KIND, chip, declared, None))
     finding = training.finding(
         "mixed-precision-not-seen",
@@ -177,7 +177,7 @@ def _frozen_weights(training: TrainingState) -> str:
     learning = {id(parameter) for parameter, _ in training.optimizer_states}
     weights = [module._parameters.get("weight") for module in training.modules if id(module) in called]
     frozen = [p for p in weights if p is not None and not p.requires_grad and id(p) not in learning]
-    return _narrow(p for p in frozen if narrow_bits(p) is None)  # (a quantized weight may claim 16 bits)
+    return _narrow(p for p in frozen if narrow_bits(p) is None)  # a quantized weight may claim 16 bits
 
 
 def _narrow_weights(training: TrainingState) -> str:
@@ -195,7 +195,7 @@ def _has_masters(training: TrainingState, dtype: str) -> bool:
     """Whether the optimizers have float32 copies of these parameters, on all ranks together."""
     own = set(map(id, training.parameters))
     copies = sum(p.numel() for p in _stepped(training) if id(p) not in own and str(p.dtype) == "torch.float32")
-    # (ZeRO stage 3 empties parameters and stores their size in an attribute.)
+    # ZeRO stage 3 empties parameters and stores their size in an attribute.
     needed = sum(getattr(one, "ds_numel", one.numel()) for one in _trained(training, dtype))
     return bool(copies * world_size() >= needed)
 

@@ -44,7 +44,7 @@ def _declared(training: TrainingState) -> str | None:
     settings: list[str] = []
     for name in ("activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"):
         options = training.config.get(name)
-        if isinstance(options, dict) and options.get("offload") and not settings:  # (a Trainer has both names)
+        if isinstance(options, dict) and options.get("offload") and not settings:  # a Trainer sets both names
             settings.append(f"{name}={{'offload': {options['offload']}}}")
     for name in ("activation_checkpointing_offload", "cpu_offload"):
         if training.config.get(name):

@@ -178,7 +178,7 @@ def _state_bytes(training: TrainingState) -> tuple[int, int]:
     for value in kept:
         sizes.update(storages(value, value.device.index if value.device.type == "cuda" else CPU))
     groups = (group["params"] for optimizer in training.optimizers for group in optimizer.param_groups)
-    # (The copies of an offloading optimizer need no gradient.)
+    # The copies of an offloading optimizer need no gradient.
     with_state = {id(parameter) for parameter, _ in training.optimizer_states}
     trained = {id(p): p.numel() for parameters in groups for p in parameters if p.requires_grad or id(p) in with_state}
     return sum(sizes.values()), sum(trained.values())

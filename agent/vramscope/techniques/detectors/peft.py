@@ -30,7 +30,7 @@ def find(training: TrainingState) -> Detection | None:
         seen.update(map(id, own))
         # Two networks that take turns freeze each other. A parameter with optimizer state is trained.
         learning = [p for p in own if p.requires_grad or id(p) in with_state]
-        if learning:  # (a teacher or critic that is wholly frozen does not count)
+        if learning:  # a fully frozen teacher or critic does not count
             trained += sum(map(numbers_in, learning))
             total += sum(map(numbers_in, own))
     share = trained / total if total else 1.0

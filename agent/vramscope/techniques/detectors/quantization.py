@@ -26,7 +26,7 @@ def find(training: TrainingState) -> Detection | None:
         if weight is not None and bits is not None:
             narrow[bits] += numbers_in(weight)
     if not narrow:
-        # (Some methods pack their weights into buffers. These are not detected.)
+        # Some methods pack their weights into buffers. These are not detected.
         return Detection(technique(KIND, "quantized weights", declared, None)) if declared else None
     bits, total = narrow.most_common(1)[0][0], sum(map(numbers_in, training.parameters))
     shares = [f"{count:,} of {total:,} parameters have {bits} bits" for bits, count in narrow.most_common()]

@@ -92,7 +92,7 @@ def empty_cache(training: TrainingState) -> messages.Pitfall | None:
     """A call of torch.cuda.empty_cache() in every step: the memory must be requested from the driver again in each step."""
     observation = training.module_calls
     if observation is None or not training.is_sure or training.with_cache_clear < training.observed:
-        return None  # (if the first observed step has one, the next step is observed too)
+        return None  # if the first observed step is affected, the next step is observed too
     times = "once" if observation.cache_clears == 1 else f"{observation.cache_clears} times"
     name, steps = training.setting("torch_empty_cache_steps")
     offloaded = offloaded_modules(training)

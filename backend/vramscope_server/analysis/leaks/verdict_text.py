@@ -246,7 +246,7 @@ def _growth(leaks: Sequence[Mapping[str, Any]], floor: Trend | None, end: str) -
     rises = floor is not None and floor.growing and floor.slope > 2 * sum(rates)
     text = f"It grows by {amount(own)} per {leaks[0]['per']}" if own > 0 else ""
     nodes, held = leaks[0]["node_bytes"], leaks[0]["held_bytes"]
-    if text and nodes > held > 0:  # (each graph has as many)
+    if text and nodes > held > 0:  # each graph has as many bytes
         text += f" and about {amount(nodes * own / held)} of host memory for its nodes"
     full = leaks[0]["full_bytes"]
     if text and full is not None:

@@ -40,7 +40,8 @@ def lost_run(
     if not host_total_bytes:
         return None
     own, in_use = _last(rss), _last(used)
-    # (In a container the total is its limit, and the use is the whole machine's. Then only the process's own memory counts.)
+    # In a container the total is its limit, and the use is the whole machine's. Then only the process's own memory
+    # counts.
     shared = in_use if in_use is not None and in_use <= host_total_bytes else None
     full = shared is not None and shared >= HOST_NEARLY_FULL * host_total_bytes
     alone = own is not None and own >= PROCESS_NEARLY_ALL * host_total_bytes

@@ -16,7 +16,7 @@ def trace_of(record: OomRecord) -> Trace | None:
     if record.layout is None:
         return None
     blocks = record.layout.blocks
-    # (The recording that was open has the stacks of blocks. The record has none.)
+    # The recording that was open has the stacks of blocks. The record has none.
     unknown = np.full(len(blocks["address"]) // 8, UNKNOWN, "<i8").tobytes()
     layout = Layout(
         segments=record.layout.segments, blocks={**blocks, "stack": unknown}, counters=record.layout.counters

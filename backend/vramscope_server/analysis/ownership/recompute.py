@@ -40,7 +40,7 @@ def recomputed(trace: Trace, intervals: PhaseIntervals, in_backward: Flags) -> F
     # A run ends at the next other allocation, or with its interval.
     run = np.cumsum(np.diff(inside, prepend=False) | (np.diff(intervals.born[made], prepend=-1) != 0))
     last_of_run = np.zeros(int(run[-1]) + 1, np.int64)
-    last_of_run[run] = lives.alloc_event[made]  # (the last one is written)
+    last_of_run[run] = lives.alloc_event[made]  # later entries replace earlier ones
     repeated[made] = inside & (lives.free_requested_event[made] > last_of_run[run])
     return repeated
 

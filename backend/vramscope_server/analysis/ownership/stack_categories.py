@@ -60,7 +60,7 @@ def with_phases(trace: Trace) -> Trace:
     ends[1:] = (of_event[:-1] == _STEPPING) & (of_event[1:] != _STEPPING)
     step = (1 + np.cumsum(ends)).astype(np.int32)
     read = replace(trace, events=replace(events, phase=of_event.astype(np.int8), step=step))
-    read.__dict__["lives"] = lives  # (computed once: lifetimes do not depend on phases)
+    read.__dict__["lives"] = lives  # computed once: lifetimes do not depend on phases
     return read
 
 

@@ -43,7 +43,7 @@ def history_of(profile: Profile, table: str) -> ProfileHistory | None:
     known = of_row >= 0
     in_rows = np.cumsum(np.where(known, change, 0))
     freed = np.cumsum(np.where(row < 0, change, 0))
-    # (Memory that is freed without a row is assumed to be from before the profile, so this value never rises.)
+    # Memory that is freed without a row is assumed to be from before the profile, so this value never rises.
     before = np.minimum.accumulate(np.clip(np.minimum(profile.start_bytes + freed, allocated - in_rows), 0, None))
     # The largest group is lowest; the two groups without rows are below and above all others.
     order = _by_size(of_row[known], change[known], len(names), int(np.count_nonzero(known[: allocated.argmax() + 1])))

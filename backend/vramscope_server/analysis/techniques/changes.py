@@ -34,7 +34,7 @@ def checkpointed_blocks(facts: StepFacts, curve: MemoryCurve) -> Change | None:
         return None
     blocks_text = f"the {len({block.name for block in blocks})} blocks {checkpointing.block_names(stems)}"
     change = checkpointing.changes(facts, blocks)
-    # (The size of a 16-bit weight copy does not depend on the batch.)
+    # The size of a 16-bit weight copy does not depend on the batch.
     constant = checkpointing.changes(facts, blocks, weight_copies.allocations_of_copies(facts))
     return Change(in_step(facts, constant), in_step(facts, change - constant), blocks_text)
 

@@ -49,7 +49,7 @@ def all_plans() -> Iterator[TrainingPlan]:
 def parse_plan(text: str) -> TrainingPlan:
     """Parse ``gradient_accumulation:4+gradient_checkpointing``. Raises ValueError with the reason."""
     values: dict[str, Any] = {}
-    for word in re.split(r"[+\s]+", text.strip()):  # (a plus in a URL is decoded as a blank)
+    for word in re.split(r"[+\s]+", text.strip()):  # a plus in a URL is decoded as a space
         name, colon, number = word.partition(":")
         if name not in TrainingPlan._fields:
             raise ValueError(f"unknown technique {word!r}; known: {', '.join(TrainingPlan._fields)}")

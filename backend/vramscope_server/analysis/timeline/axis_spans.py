@@ -96,7 +96,7 @@ def every_span(trace: Trace, first: int, end: int) -> Iterator[tuple[str, Span]]
     yield from _spans("step", "step", "{:,}".format, _stretches(step), low)
     yield from _spans("phase", "phase", PHASES.__getitem__, _stretches(phase), low)
     parts = [name.split(".") for name in trace.modules]
-    lengths = np.array([0, *map(len, parts)])[module + 1]  # (-1: unknown)
+    lengths = np.array([0, *map(len, parts)])[module + 1]  # -1: unknown
     for depth in range(1, int(lengths.max(initial=0)) + 1):
         names, stretches = _at(parts, depth, np.where(lengths >= depth, module, -1))
         yield from _spans("module", "module", names.__getitem__, stretches, low)

@@ -178,7 +178,7 @@ def _grown(trace: Trace, paths: _Paths, weight: IntArray, count: IntArray, focus
     active = inside
     parent = np.zeros(len(active), np.int64)
     parent_first = np.zeros(1, np.int64)
-    found: list[tuple[int, int, int, int, int, int]] = []  # (bytes, level, first, allocations, label, a path)
+    found: list[tuple[int, int, int, int, int, int]] = []  # bytes, level, first, allocations, label, a path
     labels = int(paths.flat.max(initial=0)) + 1
     left_out = 0
     level = 0

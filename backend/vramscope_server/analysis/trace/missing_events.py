@@ -18,7 +18,7 @@ def missing_event_notes(trace: Trace) -> Iterator[str]:
     """Yield notes on missing events. None if the trace starts with the first allocation and each one ends or exists at the end."""
     lives = trace.lives
     before = int(lives.size_bytes[lives.alloc_event < 0].sum())
-    if trace.start is None and len(trace.events) and before:  # (a window has its start)
+    if trace.start is None and len(trace.events) and before:  # a window has its start
         yield (
             f"{amount(before)} were allocated before the first event: recording started later, or older events were overwritten "
             "(max_entries). Peaks are those of the recorded events."

@@ -110,7 +110,7 @@ def exact_replay(trace: Trace) -> ExactReplay:
             segment_addresses=addresses,
             readings=True,
             statistics=STATISTICS.index("reserved_bytes")
-            + 1,  # (all of them would be the most memory that a what-if takes)
+            + 1,  # keeping all of them would take more memory than anything else in a what-if
             stop_at_oom=False,
             earlier=earlier_of(trace, program),
         )

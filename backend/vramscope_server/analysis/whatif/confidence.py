@@ -62,7 +62,7 @@ def doubts_of_others(trace: Trace, derivation: Derivation, *, by_address: bool) 
     if unknown:
         yield Caveat(unknown)
     _, other = profile_of(trace.torch)
-    if other and not trace.torch.endswith("or newer"):  # (all versions from 2.13 on have the same rules)
+    if other and not trace.torch.endswith("or newer"):  # all versions from 2.13 on have the same rules
         yield Caveat(f"{other}.")
     if derivation.unseen_empty_caches:
         yield Caveat(
@@ -76,7 +76,7 @@ def doubts_of_others(trace: Trace, derivation: Derivation, *, by_address: bool) 
         )
     deferred = int(np.count_nonzero(derivation.program.op == FREE_REQUESTED))
     if trace.start is None and trace.events.action[:1].tolist() == [FREE_COMPLETED]:
-        deferred -= 1  # (a ring forgot its request, just before: it waited for nobody)
+        deferred -= 1  # the ring buffer lost its request just before; it did not wait for another stream
     if deferred:
         blocks = "1 block" if deferred == 1 else f"{deferred:,} blocks"
         yield Caveat(

@@ -93,7 +93,7 @@ def derivation_of(trace: Trace) -> Derivation:
     size, stream = lives.requested_bytes, np.array([rank[int(handle)] for handle in lives.stream], np.int64)
     pool = pool_of[lives.pool]
     rows = [_rows(lives.alloc_event, ALLOC, life, size, stream, pool, within=life)]
-    # (of one of the two a history may hold nothing: skip_actions)
+    # skip_actions may leave one of the two out of the history
     at_once = lives.completed_event <= lives.free_requested_event + 1
     at_once &= (lives.free_requested_event >= 0) & (lives.completed_event < count)
     later = ~at_once & (lives.free_requested_event < count)
@@ -168,7 +168,7 @@ def initial_of(trace: Trace) -> InitialState:
     there = np.flatnonzero(trace.lives.alloc_event < 0)  # by address
     item = np.full(len(blocks), -1, np.int64)
     found = np.searchsorted(blocks.address, trace.lives.address[there])
-    # (an event may free what never was there: a damaged history)
+    # in a damaged history an event may free a block that never existed
     real = np.append(blocks.address, -1)[found] == trace.lives.address[there]
     item[found[real]] = derivation.item_of_life[there][real]
     handles = {int(handle): number for number, handle in enumerate(derivation.streams)}

@@ -91,7 +91,7 @@ class Scenario:
         self.profile, other = profile_of(trace.torch)
         own, _ = trace.parsed_settings
         self.settings = own if recorded else AllocatorSettings.parse(conf, self.profile)
-        # (other settings hold throughout, those that were changed did not)
+        # Settings of the scenario hold for the whole recording. Settings that the program changed did not.
         throughout = trace.earlier_settings is None
         self.is_own = recorded or (throughout and replace(self.settings, text="") == replace(own, text=""))
         with _lock:  # made once for all cases, by the one that comes first
@@ -108,12 +108,13 @@ class Scenario:
             profile=self.profile,
             device_bytes=device.room_bytes,
             device_total_bytes=device.total_bytes or (None if device.room_bytes < UNLIMITED else USUAL_TOTAL_BYTES),
-            # (a part of a device whose size is not known is no limit; the recorded settings are replayed as in exact_replay)
+            # a part of a device whose size is not known is no limit; the recorded settings are replayed as in
+            # exact_replay
             limit_bytes=device.limit_bytes if device.total_bytes is not None or self.is_own else UNLIMITED,
             initial=variant.initial,
             address_order=order,
             earlier=earlier_of(self.trace, variant.program) if self.is_own else None,
-            # (the recorded run on its own device is given what it got)
+            # the recorded run on its own device gets the memory that it got
             segment_addresses=recorded_addresses(self.trace)
             if self.is_own and variant is self.variants.predicted and order == "rising"
             else None,
@@ -342,7 +343,7 @@ class Scenario:
             min(settings.per_process_memory_fraction, device.limit_fraction or 1.0) == 1.0
             and not settings.expandable_segments
             and not settings.throw_on_cudamalloc_oom
-            and settings.large_segment_bytes % GRANULE == 0  # (the device gives whole granules)
+            and settings.large_segment_bytes % GRANULE == 0  # the device gives whole granules
         )
 
     def _is_limited(self, device: TargetDevice) -> bool:

@@ -127,7 +127,7 @@ def sweep(
     """
     tell = progress or (lambda done, total: None)
     in_force = trace.parsed_settings[0].text
-    # (what held in the last part only is another setting where it holds throughout)
+    # a setting of the last part only is another scenario if it holds for the whole recording
     others = [conf for conf in dict.fromkeys(confs) if conf != in_force or trace.earlier_settings is not None]
     total = 2 + len(others)  # first the replay that must give what was recorded, which takes as long as some others
     tell(0, total)

@@ -135,9 +135,9 @@ def waiting(program: Program) -> list[Program]:
     request = np.full(int(program.item.max()) + 1, -1)
     request[program.item[asked]] = asked
     since = request[program.item[done]]
-    since = np.where(since < 0, done, since)  # (requested before the history begins: as recorded)
+    since = np.where(since < 0, done, since)  # requested before the history begins: as recorded
     key = 2 * np.arange(len(program))
     key[done] = 2 * (2 * done - since) + 1
-    # (of what is free already, the completion does nothing)
+    # the completion of a block that is already free does nothing
     at_once = replace(program, op=np.where(program.op == FREE_REQUESTED, FREE, program.op).astype(np.uint8))
     return [at_once, program.rows(np.argsort(key, kind="stable"))]

@@ -78,7 +78,7 @@ def _let_go_bytes(trace: Trace) -> int | None:
     here = np.count_nonzero(state == STATES.index("active_allocated"))
     if (
         any(counted.get(name) != 0 for name in NEVER)
-        # (counters that the program has set back know of less than is there)
+        # counters that the program reset report less than what is there
         or counted.get("allocation.all.allocated", -1) - counted.get("allocation.all.freed", 0) != here
         or counted.get("reserved_bytes.all.allocated") != trace.start.reserved_bytes
         or np.any(state == STATES.index("active_pending_free"))
@@ -113,7 +113,7 @@ def _candidates(
     count = len(initial.segment_age)
     if len(there) != len(beginning):
         return
-    position = initial.block_item[there]  # (what was there are the program's first items)
+    position = initial.block_item[there]  # the first items of the program are the blocks that were already there
     home, size = initial.block_segment[there], initial.block_size_bytes[there]
     divisions = np.array(trace.settings_at(-1).divisions, np.int64)
     asked = np.array([rounded(requested, divisions) for requested in beginning.size_bytes[position].tolist()], np.int64)
@@ -127,7 +127,7 @@ def _candidates(
         for kind in range(int(kind_of.max()) + 1):  # each has segments of its own: they do not meet
             segments = np.flatnonzero(kind_of == kind)
             rows = np.flatnonzero(kind_of[home] == kind)
-            # (in an expandable segment it is the order of the addresses)
+            # in an expandable segment it is the order of the addresses
             if known[segments[0]] and not initial.segment_expandable[segments[0]]:
                 begins = np.searchsorted(home[rows], np.append(segments, count))
                 made, filled = (np.argsort(rank[segments], kind="stable") for rank in (making, filling))
@@ -188,7 +188,7 @@ def by_best_fit(
             fits = left[one] >= ask or not is_there
             work += segments
             for other in range(segments):
-                # (of two that are alike the older one is taken, from PyTorch 2.13 on)
+                # from PyTorch 2.13 on, the older of two equal blocks is taken
                 if left[other] >= ask and other != one:
                     nearer = left[other] < left[one] or (left[other] == left[one] and since[other] < since[one])
                     fits = fits and is_there and not nearer

@@ -61,7 +61,7 @@ def did_as_much(other: BatchSize, own: BatchSize, rows: int | None) -> bool | No
 
     rows   rows of the batch at the error
     """
-    # (The batch at the error may be larger than any in the steps before.)
+    # The batch at the error may be larger than any in the steps before.
     needed = max(filter(None, (own.effective or own.samples, rows)), default=None)
     if needed is not None and other.effective is not None and other.effective < needed:
         return False

@@ -200,7 +200,7 @@ def made(server: str, *, may_run: bool) -> MCPServer[Any]:
 
 
 def _dry_run(command: list[str], card: str, folder: Path) -> dict[str, Any]:
-    # (It ends its training by itself. A process that is killed could not.)
+    # The program ends its training by itself, which a killed process could not do.
     words = [
         sys.executable,
         "-m",

@@ -63,7 +63,8 @@ def advise(facts: StepFacts) -> Advice | None:
         ):
             return None
     halves = unowned & (lives.requested_bytes * 2 == size)
-    if not halves[made[: len(made) - int(len(made) * TAIL)]].any():  # (otherwise they may belong to the body)
+    # Otherwise these operations may belong to the body of the model.
+    if not halves[made[: len(made) - int(len(made) * TAIL)]].any():
         same |= halves
         first_of_head = int(made[same[made]][0])
     blocks = facts.at_peak[same[facts.at_peak]]

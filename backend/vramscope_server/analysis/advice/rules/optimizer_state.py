@@ -66,7 +66,7 @@ def moments(facts: StepFacts) -> IntArray:
     """Allocations of 32-bit moments at the peak; none if the state has 8 bits, or may have 16."""
     owned = facts.at_peak[facts.is_of("optimizer")[facts.at_peak]]
     state = owned[np.array([is_moment(facts.owner(int(row))) for row in owned], np.bool_)]
-    # (smaller than one 32-bit copy of the weights that it belongs to: it may not have 32 bits)
+    # state smaller than a 32-bit copy of its weights may have fewer than 32 bits
     if facts.bytes_of(state) < facts.bytes_of(_updated(facts, state)) or any(
         one["kind"] == "optimizer_8bit" for one in facts.techniques
     ):

@@ -84,7 +84,7 @@ def _device(context: RemedyContext) -> Iterator[Remedy]:
     least = needed + facts.total_bytes - whole
     if int(least * (1 + SPARE)) <= facts.total_bytes:
         return
-    # (In later steps the free memory may be in pieces, each smaller than such a request.)
+    # In later steps the free memory may be in pieces, each smaller than such a request.
     pieces = 0 if facts.expandable else facts.asked_bytes or 0
     size = int((least + pieces) * (1 + SPARE))
     size = -(-size // (GIB // 4)) * (GIB // 4)

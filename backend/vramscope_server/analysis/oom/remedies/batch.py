@@ -54,7 +54,7 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     elif facts.evaluates or facts.phase == "eval":
         yield _remedy("smaller batches in the evaluation", context, rank=3, technique="batch")
     elif facts.phase != "forward" and (facts.is_inference_only or (facts.phase == "other" and not facts.step)):
-        # (Where no forward was observed, as under torch.func, the rows are not known.)
+        # Where no forward was observed, as under torch.func, the rows are not known.
         if context.kind is CauseKind.ACTIVATIONS:
             yield _remedy("fewer sequences or rows at a time, or shorter ones", context, rank=3, technique="batch")
     elif estimate.working_bytes is None or estimate.is_crude:
@@ -87,7 +87,7 @@ def _shorter(context: RemedyContext) -> Iterator[Remedy]:
     share = estimate.largest_share(context.available_bytes)
     if len(now) < 2 or now[0] != before[0] or now[2:] != before[2:] or now[1] <= before[1]:
         return
-    # (Memory is at least proportional to the length: an input so much shorter needs at most so much less.)
+    # Memory is at least proportional to the length: an input so much shorter needs at most so much less.
     fits = int((share or 0.0) * now[1])
     known = before[1] <= fits < now[1]
     length = fits if known else before[1]

@@ -41,7 +41,7 @@ def _buckets(context: RemedyContext) -> Iterator[Remedy]:
 def _update(context: RemedyContext) -> Iterator[Remedy]:
     record, trainable = context.record, context.facts.trainable_bytes or 0
     if context.facts.phase != "optimizer" or not trainable or record.state_bytes_per_parameter_byte is None:
-        return  # (LBFGS and many third-party optimizers have no foreach)
+        return  # LBFGS and many third-party optimizers have no foreach
     if record.update not in ("foreach", None):
         return
     # foreach copies all that it updates; the loop only the largest.

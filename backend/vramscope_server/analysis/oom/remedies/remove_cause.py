@@ -44,8 +44,8 @@ def _leak(context: RemedyContext) -> Iterator[Remedy]:
     elif facts.phase == "eval":
         words = "bytes retained when memory ran out"
     own = record.own_frame
-    # (A tensor that is extended between forwards made the request itself: the last forward ran beside it, so without it
-    # the next one will. What is retained from the last step was not there in the first.)
+    # A tensor that is extended between forwards made the request itself: the last forward ran beside it, so without it
+    # the next one will. What is retained from the last step was not there in the first.
     grows = bool(leaks) and not leaks[0].kind.startswith("overlap")
     asked_itself = grows and own is not None and (own.file, own.line) == (leaks[0].file, leaks[0].line)
     fits = (
@@ -73,7 +73,7 @@ def _without(context: RemedyContext, less: int) -> bool | None:
 def _copies(context: RemedyContext) -> Iterator[Remedy]:
     holders = context.record.holders
     copies = sum(one.held_bytes for one in holders if one.category == OTHER_MODELS and one.module == COPIES)
-    if copies > context.facts.copy_bytes:  # (a copy that is being made has a remedy of its own)
+    if copies > context.facts.copy_bytes:  # an unfinished copy has a remedy of its own
         yield Remedy(
             what="free the copies of weights (a checkpoint, a state dict, gradients), or keep them on the host",
             saves_bytes=copies,
@@ -141,7 +141,7 @@ def _other_models(context: RemedyContext) -> Iterator[Remedy]:
     holders = context.record.holders
     models = [one for one in holders if one.category == OTHER_MODELS and one.module != COPIES]
     size = sum(one.held_bytes for one in models)
-    if size > context.facts.copy_bytes:  # (the finished part of a copy counts as models)
+    if size > context.facts.copy_bytes:  # the finished part of a copy counts as models
         names = ", ".join(one.module for one in sorted(models, key=lambda one: -one.held_bytes)[:3])
         yield Remedy(
             what=f"models that do not train ({names}) on the host; or in 16 bits, for half as much",

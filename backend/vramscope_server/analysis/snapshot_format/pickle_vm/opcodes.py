@@ -36,7 +36,7 @@ argument_of: Final = np.zeros(256, np.int64)
 """Bytes of an opcode's argument; below 0: the argument begins with a length of that many bytes."""
 for _opcode in pickletools.opcodes:
     kind_of[ord(_opcode.code)] = _MEANING.get(_opcode.name, DO_REFUSED)
-    if _opcode.arg is not None:  # (a line has no length that would stand here)
+    if _opcode.arg is not None:  # an argument that is a line has no length here
         argument_of[ord(_opcode.code)] = _LENGTH_BYTES.get(_opcode.arg.n, max(_opcode.arg.n, 0))
 OPCODE_TRUE, OPCODE_FALSE, OPCODE_SIGNED = 0x88, 0x89, 0x4A
 NAME_OF: Final = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
