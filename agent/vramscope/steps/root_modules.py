@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
+from vramscope.process.live_objects import living
 from vramscope.process.module_calls import CallListener, module_calls
-from vramscope.process.torch_objects import living
 
 if TYPE_CHECKING:
     import torch
