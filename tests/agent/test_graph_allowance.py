@@ -20,7 +20,7 @@ from vramscope.leaks.scan import tensors as sweep
 from vramscope.leaks.scan.scanner import SCAN_SECONDS, Scanner
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import Costs, TimeBudget
-from vramscope.process import live_objects, name_roots, torch_objects
+from vramscope.process import live_objects, name_roots
 
 SECONDS = SCAN_SECONDS
 
@@ -57,8 +57,6 @@ def passes(monkeypatch):
     made = Passes()
     counted = SimpleNamespace(**{name: getattr(gc, name) for name in ("get_referents", "get_count", "is_tracked")})
     counted.get_objects, counted.get_referrers = made.get_objects, made.get_referrers
-    torch_objects.forget()
-    monkeypatch.setattr(torch_objects, "HAS_GENERATIONS", False)  # (each scan needs a pass)
     monkeypatch.setattr(live_objects, "gc", counted)
     monkeypatch.setattr(referrers, "gc", counted)
     monkeypatch.setattr(time_budget, "ORDINARY", 0)

@@ -29,11 +29,10 @@ def living(*kinds: type) -> list[Any]:
     return of_types(set().union(*map(with_subclasses, kinds)))[0]
 
 
-def of_types(types: Iterable[type], generations: Iterable[int] = GENERATIONS) -> tuple[list[Any], int]:
+def of_types(types: Iterable[type]) -> tuple[list[Any], int]:
     """Return all objects whose type is one of these, the oldest first, and the number of objects of any type.
 
     Subclasses, lists and tuples are not included. Cost as for :func:`living`; no other thread runs Python meanwhile.
-    Only objects of these generations are passed over.
 
     """
     # By identity: a type's hash may call Python code of its metaclass (sympy's, typing_extensions', PyTorch's).
@@ -42,7 +41,7 @@ def of_types(types: Iterable[type], generations: Iterable[int] = GENERATIONS) ->
     found: list[Any] = []
     count: list[int] = []
     _run_uninterrupted(
-        map(every.extend, map(gc.get_objects, generations)),
+        map(every.extend, map(gc.get_objects, GENERATIONS)),
         map(count.append, map(len, [every])),
         map(found.extend, [compress(every, map(wanted, map(id, map(type, every))))]),
         clear_after=every,

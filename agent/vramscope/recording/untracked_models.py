@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from vramscope.process.gc_pause import collector_paused
-from vramscope.process.torch_objects import living
+from vramscope.process.live_objects import living
 from vramscope.recording.weak_members import WeakMembers
 from vramscope.steps.root_modules import outermost_modules
 

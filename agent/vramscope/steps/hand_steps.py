@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from vramscope.process.torch_objects import living
+from vramscope.process.live_objects import living
 
 if TYPE_CHECKING:
     import torch

@@ -21,7 +21,6 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from vramscope.guard import guarded
-from vramscope.process import torch_objects
 from vramscope.process.hide_from_dynamo import skip_own_frames
 from vramscope.process.module_calls import CallListener
 from vramscope.process.optimizer_calls import optimizer_calls
@@ -111,9 +110,6 @@ class LoopHooks:
         self.loader.install()
         for extension in self.extensions:
             extension.listen()
-        # It refuses tensors that have weak references.
-        self.patches.watch(torch.utils, "swap_tensors", before=torch_objects.forget, pausable=False)
-        self.when_removed(torch_objects.forget)
         self.models.install()
         for root in roots:
             self.models.add(root)

@@ -15,7 +15,7 @@ from vramscope.leaks.policy import POLICY
 from vramscope.leaks.scan import paths, storages, time_budget
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.scan.time_budget import TimeBudget
-from vramscope.process import live_objects, name_roots, own_tensors, torch_objects, type_info
+from vramscope.process import live_objects, name_roots, own_tensors, type_info
 from vramscope.process.live_objects import with_subclasses
 
 MOST_TENSORS: Final = 20_000
@@ -137,22 +137,6 @@ def _of_all_objects(of_tensors: set[type], others: set[type], time: TimeBudget) 
 
     Raises _TooManyObjects where the pass would not end in time.
     """
-    known = torch_objects.found_without_pass(of_tensors | others)
-    found = _passed_over(of_tensors | others, time) if known is None else known.objects
-    if known is not None:
-        if not time.costs.is_counted:
-            time.costs.counted(known.process_objects)
-        time.is_ordinary = time.costs.objects <= time_budget.ORDINARY
-        del known
-    is_other = frozenset(map(id, others)).__contains__
-    rest = list(compress(found, map(is_other, map(id, map(type, found)))))
-    count = len(found) - len(rest)
-    newest = [thing for thing in found[-MOST_TENSORS - len(rest) :] if type(thing) in of_tensors][-MOST_TENSORS:]
-    return newest, rest, count
-
-
-def _passed_over(types: set[type], time: TimeBudget) -> list[Any]:
-    """Objects of these types, the oldest first, from a pass over all objects."""
     costs = time.costs
     ordinary = time_budget.ORDINARY
     if costs.objects > ordinary and not costs.is_counted and not _fits(costs.objects, time):
@@ -162,10 +146,15 @@ def _passed_over(types: set[type], time: TimeBudget) -> list[Any]:
         costs.left_out(time_budget.PASS)
         raise _TooManyObjects(TOO_MANY)
     began = time.taken
-    found = torch_objects.passed_over(types)
-    costs.counted(found.process_objects)
-    costs.measured(time_budget.PASS, found.process_objects, time.taken - began)
-    return found.objects
+    found, objects = live_objects.of_types(of_tensors | others)
+    is_other = frozenset(map(id, others)).__contains__
+    rest = list(compress(found, map(is_other, map(id, map(type, found)))))
+    count = len(found) - len(rest)
+    newest = [thing for thing in found[-MOST_TENSORS - len(rest) :] if type(thing) in of_tensors][-MOST_TENSORS:]
+    del found
+    costs.counted(objects)
+    costs.measured(time_budget.PASS, objects, time.taken - began)
+    return newest, rest, count
 
 
 def _fits(objects: int, time: TimeBudget) -> bool:

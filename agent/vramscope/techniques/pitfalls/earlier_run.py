@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.memory.tensor_bytes import storages
+from vramscope.process.live_objects import living, of_types
 from vramscope.process.name_roots import roots
-from vramscope.process.torch_objects import living, of_types
 from vramscope.protocol import messages
 from vramscope.steps.root_modules import outermost_modules
 from vramscope.techniques.observation import TrainingState, plural
@@ -107,7 +107,7 @@ class EarlierRun:
             return []  # each thread has its own counter
         if observation.oldest_node < self._operations:
             return []
-        tensors = of_types([torch.Tensor]).objects
+        tensors, _ = of_types([torch.Tensor])
         nodes = ((tensor, tensor.grad_fn) for tensor in tensors if tensor.is_cuda and tensor.nbytes >= MIN_RESULT_BYTES)
         return [tensor for tensor, node in nodes if node is not None and node._sequence_nr() < self._operations]
 
