@@ -18,7 +18,7 @@ class LiveView:
     """One output. Only the newest of a shell is renewed."""
 
     def __init__(self, shell: Any, device: int | None) -> None:
-        self._device = device
+        self._device = current_device() if device is None else device
         self._publish = shell.display_pub.publish
         self._place = {"display_id": f"vramscope-{secrets.token_hex(8)}"}
         self._stop = threading.Event()
@@ -45,6 +45,13 @@ class LiveView:
         """The output as text and as HTML."""
         text = memory_text(self._device) + (f" ({state})" if state else "")
         return {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>"}
+
+
+def current_device() -> int | None:
+    """Device of the calling thread; None before CUDA is initialized."""
+    import torch
+
+    return torch.cuda.current_device() if torch.cuda.is_initialized() else None
 
 
 def memory_text(device: int | None) -> str:

@@ -100,6 +100,8 @@ class Conversions:
 
     def prepare(self) -> None:
         """Start the process of the next conversion: an upload has begun. It loads its machine code meanwhile."""
+        if self._database.read_only is not None:
+            return
         with self._changed:
             self._prepare_asked = True
         self.wake()

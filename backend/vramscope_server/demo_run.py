@@ -92,13 +92,13 @@ class DemoRun:
             if self._status.state is DemoState.running or self._closing:
                 raise DemoRunning
             run_id, device = secrets.token_hex(8), _device()
-            self._status = DemoStatus(DemoState.running, device, run_id, time.time())
             environment = _environment(os.environ, run_id, token, device)
             # The process ends with the thread that started it, so this thread waits for it.
             self._thread = threading.Thread(
                 target=self._run, args=(address, environment, ended), name="vramscope-demo", daemon=True
             )
             self._thread.start()
+            self._status = DemoStatus(DemoState.running, device, run_id, time.time())
             return self._status
 
     def close(self) -> None:

@@ -2,13 +2,14 @@
 
 Who signed in is kept in a signed cookie, so that every server process recognizes it. The key comes from the client secret.
 The cookie names the user and the group that counted at sign-in. What the group may do is looked up for each request, so
-that a changed setting counts at once.
+that a changed setting counts after a restart, without a new sign-in.
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ _ALGORITHMS: Final = (
 )
 """Signatures that need the provider's private key. Others (HS256, none) are refused."""
 MAX_NAME: Final = 200
+MOST_AT_ONCE: Final = 2
+"""Number of sign-ins that may ask the provider at a time. Each blocks one of the server's few threads."""
 
 
 class SignInFailed(Exception):
@@ -78,6 +81,7 @@ class OidcSignIn:
         self._name_claim = settings.oidc_name_claim
         self._groups_claim = settings.oidc_groups_claim
         self._grants = UserGrants(settings.groups)
+        self._turns = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._key = hashlib.sha256(b"vramscope session\0" + self._client_secret.encode()).hexdigest()
 
     @property
@@ -98,7 +102,9 @@ class OidcSignIn:
     def finish(self, parameters: Mapping[str, str], cookie: str | None) -> SignedInUser:
         """Exchange the provider's code for the user. Blocks. Raises SignInFailed."""
         flow = self._read(cookie, "flow")
-        if flow is None or not secrets.compare_digest(str(flow["state"]), parameters.get("state", "")):
+        if flow is None or not secrets.compare_digest(
+            str(flow["state"]).encode(), parameters.get("state", "").encode()
+        ):
             raise SignInFailed("The sign-in was not started here, or ten minutes ago. Start it again.")
         if "code" not in parameters:
             words = parameters.get("error_description") or parameters.get("error") or "it sent no code"
@@ -108,7 +114,7 @@ class OidcSignIn:
             keys = _answer(http, _text(metadata, "jwks_uri"))
         token = self._token(metadata, flow, parameters["code"])
         claims = self._claims(token, keys, flow)
-        if _at(claims, self._groups_claim) is None and "userinfo_endpoint" in metadata:
+        if "userinfo_endpoint" in metadata and None in (_at(claims, self._groups_claim), _at(claims, self._name_claim)):
             claims = {**self._userinfo(metadata, token, claims), **claims}
         name = str(_at(claims, self._name_claim) or claims["sub"]).strip()
         if not name or len(name) > MAX_NAME or not name.isprintable():
@@ -146,7 +152,12 @@ class OidcSignIn:
         )
 
     def _metadata(self, http: httpx.Client) -> dict[str, Any]:
-        metadata = _answer(http, f"{self._issuer}/.well-known/openid-configuration")
+        if not self._turns.acquire(blocking=False):
+            raise SignInFailed("Too many people sign in at the same time. Try again.")
+        try:
+            metadata = _answer(http, f"{self._issuer}/.well-known/openid-configuration")
+        finally:
+            self._turns.release()
         if str(metadata.get("issuer", "")).rstrip("/") != self._issuer:
             raise SignInFailed(f"The provider calls itself {str(metadata.get('issuer'))[:200]}, not {self._issuer}.")
         return metadata
@@ -183,7 +194,7 @@ class OidcSignIn:
                 },
             )
             claims.validate(leeway=_LEEWAY_SECONDS)
-        except (JoseError, ValueError) as fault:
+        except (JoseError, ValueError, KeyError, TypeError) as fault:
             raise SignInFailed(f"The ID token is not valid: {str(fault)[:200]}") from fault
         if str(claims["iss"]).rstrip("/") != self._issuer or claims.get("nonce") != flow["nonce"]:
             raise SignInFailed("The ID token is of another provider or another sign-in.")

@@ -100,7 +100,7 @@ class Snapshots:
 
     def start(self) -> None:
         """Delete what was cut off, and continue with what waited."""
-        self._delete_cut_off()
+        self._delete_cut_off(starting=True)
         self.uploads.drop_old()
         if self._database.read_only is None:
             self.conversions.start()
@@ -109,17 +109,20 @@ class Snapshots:
         """Stop the conversion; another process, or the next start, takes it over."""
         self.conversions.close()
 
-    def _delete_cut_off(self) -> None:
+    def _delete_cut_off(self, *, starting: bool) -> None:
         """Delete files that a process which has ended did not complete.
 
         A process whose writing connection broke looks ended until it has a new one. So what was written lately stays.
+
+        starting   True when this process starts: files with its number are those of an earlier process
         """
+        own = {self._database.number}
         with self._database.reader() as connection:
-            others = living(connection) - {self._database.number}
+            running = living(connection) - own if starting else living(connection) | own
             least_seconds = ABANDONED_SECONDS if is_shared(connection) else 0.0
         for part in ("incoming", "making"):
             for path in (self.folder / part).glob("*"):
-                if owner_of(path) not in others and _age_seconds(path) >= least_seconds:
+                if owner_of(path) not in running and _age_seconds(path) >= least_seconds:
                     _remove(path)
 
     # ---- called by the API ----
@@ -128,7 +131,7 @@ class Snapshots:
         """A new upload. Raises DiskFull, OSError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.folder / "incoming").mkdir(exist_ok=True)
-        self._delete_cut_off()
+        self._delete_cut_off(starting=False)
         if announced_bytes is not None:
             self._check_room(announced_bytes)
         return Upload(self.folder / "incoming" / f"{secrets.token_hex(16)}-{self._database.number}", self._check_room)

@@ -49,7 +49,8 @@ export class DemoStart {
     try {
       this.draw(await api.demo());
     } catch (problem) {
-      if (problem.status !== 401) this.say(problem.message);
+      if (this.opens) setTimeout(() => this.look(), 4 * POLL_MS);
+      else if (problem.status !== 401) this.say(problem.message);
     }
   }
 

@@ -34,6 +34,7 @@ export function noteInHead(run, edit) {
  * dialog is closed.
  */
 export function editNote(run, save, done = () => {}) {
+  if (document.querySelector("dialog[open]")) return;
   const field = h("textarea", {
     class: "note-field",
     rows: 5,
@@ -65,7 +66,12 @@ export function editNote(run, save, done = () => {}) {
   }
   const dialog = h(
     "dialog",
-    { class: "note-dialog", "aria-label": `Note on ${run.name}`, onclose: () => (dialog.remove(), done()) },
+    {
+      class: "note-dialog",
+      "aria-label": `Note on ${run.name}`,
+      onclose: () => (dialog.remove(), done()),
+      oncancel: (event) => field.value.trim() !== run.note && event.preventDefault(), // Escape keeps a changed text
+    },
     h("h2", {}, "Note on ", run.name),
     field,
     trouble,

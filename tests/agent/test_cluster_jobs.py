@@ -73,7 +73,9 @@ def test_two_jobs_of_mpi_are_two_runs() -> None:
         run_id(None, ranks, {"OMPI_COMM_WORLD_SIZE": "2", "PMIX_NAMESPACE": name}) for name in ("a@1", "a@1", "b@1")
     )
     assert first == again != second
-    on_one_host = {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": "a@1"}
+    on_one_host = {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_SIZE": "2"}
+    in_scripts = on_one_host | {"PMIX_NAMESPACE": "a@1"}  # each rank has a shell of its own as parent
+    assert run_id(None, ranks, in_scripts) == first
     assert run_id(None, ranks, on_one_host) == run_id(None, ranks, on_one_host) != first
 
 

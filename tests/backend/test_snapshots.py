@@ -386,6 +386,16 @@ def test_a_server_that_cannot_write_parquet_says_so(
     assert list(tmp_path.glob("*.parquet")) == []
 
 
+def test_an_upload_leaves_another_one_alone(server: RunningServer) -> None:
+    first = server.services.snapshots.upload(None)
+    first.write(b"first half")
+    second = server.services.snapshots.upload(None)
+    second.write(b"another file")
+    assert {first.path.read_bytes(), second.path.read_bytes()} == {b"first half", b"another file"}
+    first.drop()
+    second.drop()
+
+
 # ---- bad input ----
 
 

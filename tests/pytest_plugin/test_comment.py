@@ -48,7 +48,7 @@ def test_the_comment_has_the_differences_by_line():
 
 </details>
 
-Peak of allocated memory on an emulated GPU, by vramscope.
+Peak of allocated memory on an emulated GPU, by vramscope. Tests that failed before that are not listed.
 """
     )
 
@@ -65,7 +65,7 @@ def test_a_test_that_needs_less_is_listed_and_one_without_a_baseline_too():
 
 def test_without_a_difference_it_is_one_line():
     text = comment([measured("a.py::test_stays", baseline(50, line=50), baseline(50, line=50))])
-    assert text.splitlines()[:2] == [MARK, "### GPU memory: no difference in 1 tests"]
+    assert text.splitlines()[:2] == [MARK, "### GPU memory: no difference in 1 measured tests"]
     assert "|" not in text
     assert "no test was measured" in comment([])
 

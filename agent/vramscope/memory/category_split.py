@@ -89,6 +89,8 @@ class ReadStep(NamedTuple):
     """Counted bytes at its end."""
     other_before: int
     """Uncounted bytes before it."""
+    workspaces_before: int
+    """Workspaces before it."""
 
 
 class LastSplit(NamedTuple):
@@ -255,7 +257,9 @@ class Categories:
         by_height = self._by_height.setdefault(device, {})
         ended = self._ended.get(device)
         if len(stretches) > 1:
-            self._read[device] = ReadStep(position, stretches, held, UNKNOWN if ended is None else ended[1].other)
+            other_before = UNKNOWN if ended is None else ended[1].other
+            workspaces_before = self._workspaces_before.get(device, UNKNOWN)
+            self._read[device] = ReadStep(position, stretches, held, other_before, workspaces_before)
             if self._sampling and self._backward is not None:
                 self._backward.note(device, allocated_before_forward(stretches, position))
         at_peak = held._replace(workspaces=self._workspaces_at(place, device, stretches, held))
@@ -277,7 +281,7 @@ class Categories:
 
     def _workspaces_at(self, place: int, device: int, stretches: list[PhaseInterval], held: OwnedBytes) -> int:
         seen = self._workspaces_seen.get(device, {})
-        before = self._workspaces_before.get(device, 0)
+        before = self._workspaces_before.get(device, UNKNOWN)
         return workspaces_at(place, stretches, seen, before, held.workspaces) if seen else held.workspaces
 
     def _split_alone(self, device: int, held: OwnedBytes, cut: Interval) -> CategoryBytes:
@@ -300,10 +304,12 @@ class Categories:
     def _peak_origin(self, device: int) -> PeakOrigin | None:
         if device not in self._read:
             return None
-        position, stretches, held, other_before = self._read[device]
+        position, stretches, held, other_before, workspaces_before = self._read[device]
         allocated = allocated_before_forward(stretches, position)
         at_forward = next(iter(self._gradients_before_forwards.get(device, ())), None)
         if allocated is None or at_forward is None or other_before == UNKNOWN:
+            return None
+        if workspaces_before != held.workspaces:  # a new one would count as activations of all later steps
             return None
         arrived = allocated - held.lasting - at_forward - other_before
         peaks = [stretch.cuts[position].peak_allocated_bytes for stretch in stretches]

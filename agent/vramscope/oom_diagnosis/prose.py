@@ -291,8 +291,10 @@ def _remark(parts: MemoryParts, facts: Facts) -> str:
         remarks.append(f"{facts.forwards} forwards of this step have had no backward: their graphs are alive together.")
     if has_larger_input(facts):
         remarks.append(f"{input_words(facts)}.")
-    if parts.asked_bytes >= _NEARLY_ALL * known and facts.source_line:
-        remarks.append("Nearly all of it is this single request: check the shapes on its line.")
+    if parts.asked_bytes and parts.asked_bytes >= _NEARLY_ALL * known and facts.source_line:
+        remarks.append(
+            "Nearly all of what is in use or requested is this single request: check the shapes on its line."
+        )
     return " ".join(remarks)
 
 

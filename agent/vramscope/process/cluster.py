@@ -20,7 +20,6 @@ JOB_LABELS: Final = (
     "batch.kubernetes.io/job-name",
     "training.kubeflow.org/job-name",
     "jobset.sigs.k8s.io/jobset-name",
-    "ray.io/cluster",
     "job-name",
 )
 """Labels that hold the name of a pod's job; the first that is set counts."""
@@ -54,25 +53,29 @@ def _slurm(environ: Mapping[str, str]) -> Job | None:
         nodes=_text(environ.get("SLURM_JOB_NODELIST")),
         node_count=_whole(environ.get("SLURM_JOB_NUM_NODES")),
         restarts=_whole(environ.get("SLURM_RESTART_COUNT")),
-        memory_limit_bytes=memory_mib * MIB if memory_mib else None,  # 0 stands for all memory of the node
+        memory_limit_bytes=min(memory_mib * MIB, MAX_VALUE)
+        if memory_mib
+        else None,  # 0 stands for all memory of the node
     )
 
 
 def _kubernetes(environ: Mapping[str, str], root: Path) -> Job | None:
-    """A pod. The names of the variables are those of Kubernetes' documentation, with and without ``MY_``."""
+    """A pod. The variables are those of docs/clusters.md; all but JOB_NAME may begin with ``MY_``."""
     if "KUBERNETES_SERVICE_HOST" not in environ:
         return None
 
     def value(name: str, file: str) -> str | None:
         return environ.get(name) or environ.get(f"MY_{name}") or _read(root / POD_INFO / file)
 
+    # Jenkins sets JOB_NAME in all of its builds.
+    job_name = None if "JENKINS_URL" in environ else environ.get("JOB_NAME")
     labels: dict[str, str] = {}
     for line in (_read(root / POD_INFO / "labels") or "").splitlines():
         if match := _LABEL.match(line):
             labels[match[1]] = match[2]
     return Job(
         manager="kubernetes",
-        id=_name(environ.get("JOB_NAME") or next((labels[name] for name in JOB_LABELS if name in labels), None)),
+        id=_name(job_name or next((labels[name] for name in JOB_LABELS if name in labels), None)),
         pod=_name(value("POD_NAME", "name")),
         namespace=_name(value("POD_NAMESPACE", "namespace") or _read(root / SERVICE_ACCOUNT)),
         node=_name(value("NODE_NAME", "node")),
@@ -84,7 +87,8 @@ def _kubernetes(environ: Mapping[str, str], root: Path) -> Job | None:
 def _ray() -> Job | None:
     """The job of an initialized Ray. Its environment variable is not used, because workers start before they have a job."""
     ray = sys.modules.get("ray")
-    if ray is None or not ray.is_initialized():
+    is_initialized = getattr(ray, "is_initialized", None)  # the program's own module may have this name
+    if ray is None or is_initialized is None or not is_initialized():
         return None
     context = ray.get_runtime_context()
     return Job(manager="ray", id=_name(context.get_job_id()), node=_name(context.get_node_id()))

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
-_paused = False
-"""True if the collector is paused here and would run otherwise."""
+_lock: Final = threading.Lock()
+_depth = 0
+"""Number of pauses that have begun and not ended, in all threads."""
+_enabled = False
+"""True if the collector ran before the first of them."""
 
 
 @contextmanager
@@ -18,22 +23,25 @@ def collector_paused() -> Iterator[None]:
     large heap. And a scan for retained memory must not collect what it searches for.
 
     """
-    global _paused
-    enabled, outer = gc.isenabled(), _paused
-    gc.disable()
-    _paused = enabled or outer
+    global _depth, _enabled
+    with _lock:
+        if _depth == 0:
+            _enabled = gc.isenabled()
+            gc.disable()
+        _depth += 1
     try:
         yield
     finally:
-        _paused = outer
-        if enabled:
-            gc.enable()
+        with _lock:
+            _depth -= 1
+            if _depth == 0 and _enabled:
+                gc.enable()
 
 
 def collector_runs() -> bool:
     """Return whether the program lets the collector run. False after ``gc.disable()``, as in trainings that collect every N
     steps."""
-    return _paused or gc.isenabled()
+    return (_depth > 0 and _enabled) or gc.isenabled()
 
 
 def collect_young() -> None:

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from vramscope import __version__
 from vramscope.process import cluster
 from vramscope.process.redaction import Secrets
@@ -70,11 +72,11 @@ def run_id(chosen: str | None, job: JobRank, environ: Mapping[str, str] = os.env
         job_id = environ.get("SLURM_JOB_ID", "")
     if job_id:
         job_id += environ.get("SLURM_STEP_ID", "")
+    elif "LOCAL_WORLD_SIZE" not in environ and environ.get("PMIX_NAMESPACE"):
+        job_id = environ["PMIX_NAMESPACE"]  # a script around each rank would be a parent of its own
     elif str(job.world_size) in [environ.get(name, "") for name in LOCAL_SIZES]:
         parent = os.getppid()
         job_id = f"{socket.gethostname()} {parent} {start_ticks(parent)}"
-    else:
-        job_id = environ.get("PMIX_NAMESPACE", "")
     common = " ".join((job_id, environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", ""), str(job.world_size)))
     return hashlib.sha256(common.encode()).hexdigest()[:16]
 
@@ -200,5 +202,12 @@ def attached(
         command=secrets.command_line(sys.argv),
         agent_version=__version__,
         host_total_bytes=host_total_bytes,
-        jobs=cluster.jobs(),
+        jobs=[_redacted(job, secrets) for job in cluster.jobs()],
     )
+
+
+def _redacted(job: messages.Job, secrets: Secrets) -> messages.Job:
+    texts = {name: text for name, text in msgspec.structs.asdict(job).items() if isinstance(text, str)}
+    limits = {"nodes": cluster.LONGEST_LIST}
+    hidden = {name: secrets.hide(text)[: limits.get(name, messages.MAX_NAME)] for name, text in texts.items()}
+    return msgspec.structs.replace(job, **hidden | {"manager": job.manager})

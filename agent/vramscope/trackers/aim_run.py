@@ -15,6 +15,7 @@ class AimRun:
     name = "aim"
     title = "Aim"
     modules: tuple[str, ...] = ("aim.sdk.run",)
+    takes_files: bool = True
 
     def __init__(self) -> None:
         self._calls = NotedCalls([Method("aim.sdk.run", "BasicRun", "track", 3)])

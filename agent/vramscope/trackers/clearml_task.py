@@ -14,6 +14,7 @@ class ClearmlTask:
     name = "clearml"
     title = "ClearML"
     modules: tuple[str, ...] = ("clearml.task",)
+    takes_files: bool = True
 
     def __init__(self) -> None:
         self._task: Any = None

@@ -15,6 +15,7 @@ class CometExperiment:
     name = "comet"
     title = "Comet"
     modules: tuple[str, ...] = ("comet_ml",)
+    takes_files: bool = True
 
     def __init__(self) -> None:
         self._run: Any = None

@@ -93,8 +93,8 @@ class TrackerMirror:
 
     @property
     def takes_files(self) -> bool:
-        """Whether a tracker was active."""
-        return any(thread.is_linked for thread in self._threads)
+        """Whether a tracker that takes files was active."""
+        return any(thread.is_linked and thread.takes_files for thread in self._threads)
 
     def add_file(self, path: Path) -> None:
         """Attach a file to the active runs, after :meth:`stop`. Waits for at most FILE_S."""
@@ -102,7 +102,7 @@ class TrackerMirror:
         adding = [
             threading.Thread(target=thread.add_file, args=(path,), name=f"vramscope-{thread.name}-file", daemon=True)
             for thread in self._threads
-            if thread.is_linked
+            if thread.is_linked and thread.takes_files
         ]
         for one in adding:
             one.start()
@@ -138,7 +138,7 @@ class TrackerThread:
 
     def __init__(self, tracker: Tracker, figures: StepFigures, url: str, link: Callable[[str], None]) -> None:
         self.figures = figures
-        self.name = tracker.name
+        self.name, self.takes_files = tracker.name, tracker.takes_files
         self.is_linked = False
         """Whether an active run was found."""
         self._tracker, self._url, self._link = tracker, url, link

@@ -19,6 +19,7 @@ class MlflowRun:
     name = "mlflow"
     title = "MLflow"
     modules: tuple[str, ...] = ("mlflow",)
+    takes_files: bool = True
 
     def __init__(self) -> None:
         self._run: Any = None

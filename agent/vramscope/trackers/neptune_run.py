@@ -15,6 +15,7 @@ class NeptuneRun:
     name = "neptune"
     title = "Neptune"
     modules: tuple[str, ...] = ("neptune.metadata_containers.run",)
+    takes_files: bool = True
 
     def __init__(self) -> None:
         self._calls = NotedCalls([Method("neptune.metadata_containers.run", "Run", "__getitem__")])

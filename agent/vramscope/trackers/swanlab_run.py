@@ -14,6 +14,7 @@ class SwanlabRun:
     name = "swanlab"
     title = "SwanLab"
     modules: tuple[str, ...] = ("swanlab",)
+    takes_files: bool = True
 
     def __init__(self) -> None:
         self._run: Any = None

@@ -16,6 +16,7 @@ class TensorboardWriter:
     name = "tensorboard"
     title = "TensorBoard"
     modules: tuple[str, ...] = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
+    takes_files: bool = False
 
     def __init__(self) -> None:
         self._calls = NotedCalls(

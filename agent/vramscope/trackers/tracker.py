@@ -15,6 +15,8 @@ class Tracker(Protocol):
     title: str
     modules: tuple[str, ...]
     """The tool is in use once one of these modules is imported."""
+    takes_files: bool
+    """False if the tool has no place for files."""
 
     def find(self) -> bool:
         """Find the active run, for the calls that follow. False: there is none."""
@@ -29,7 +31,7 @@ class Tracker(Protocol):
         ...
 
     def add_file(self, path: Path) -> bool:
-        """Attach a file to the active run. The file is deleted when the process ends. False: the tool takes none."""
+        """Attach a file to the active run. It may be deleted as soon as this returns. False: it was not taken."""
         ...
 
     def address(self) -> str:

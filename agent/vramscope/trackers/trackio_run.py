@@ -18,6 +18,7 @@ class TrackioRun:
     name = "trackio"
     title = "Trackio"
     modules: tuple[str, ...] = ("trackio.run",)
+    takes_files: bool = True
 
     def __init__(self) -> None:
         self._calls = NotedCalls([Method("trackio.run", "Run", "log")])

@@ -17,6 +17,7 @@ class WandbRun:
     name = "wandb"
     title = "W&B"
     modules: tuple[str, ...] = ("wandb",)
+    takes_files: bool = True
 
     def __init__(self) -> None:
         self._run: Any = None

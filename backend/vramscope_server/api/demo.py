@@ -52,12 +52,16 @@ def post_demo(request: Request) -> Response:
     if not has_pytorch():
         raise Conflict(_NO_PYTORCH)
     require_project(caller_of(request), PROJECT)
+    address = _own_address(request)
     token, forget = _token(request)
     try:
-        services.demo.start(_own_address(request), token, forget)
+        services.demo.start(address, token, forget)
     except DemoRunning:
         forget()
         raise Conflict("The demo is already running.") from None
+    except RuntimeError:  # the system starts no more threads
+        forget()
+        raise
     return answer(_answer(request), 202)
 
 

@@ -17,7 +17,6 @@ from vramscope_server.cli.client import Failure, ask
 from vramscope_server.cli.exit_codes import NOT_FOUND
 from vramscope_server.cli.format import ABSENT, STATE_STYLE, plain
 from vramscope_server.cli.ls import runs_of
-from vramscope_server.cli.oom import explained
 from vramscope_server.cli.tables import Column, console, print_table
 from vramscope_server.figures.html_file import escaped, html_file, section, table, wide
 
@@ -127,7 +126,7 @@ def _cause(server: str, row: ListedRun) -> str | None:
     if not row["oom_records"] and not row["out_of_memory"]:
         return None
     errors: OomList = ask(server, f"/runs/{row['run_id']}/oom")
-    return None if errors["fatal"] is None else explained(server, errors["fatal"])["sentence"]
+    return None if errors["fatal"] is None else str(ask(server, f"/oom/{errors['fatal']}", wait_seconds=0)["sentence"])
 
 
 def _facts(jobs: Sequence[ClusterJob], job: str) -> list[tuple[str, str]]:

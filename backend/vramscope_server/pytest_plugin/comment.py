@@ -22,6 +22,9 @@ LEAST_SHARE: Final = 0.001
 """Share of the peak from which on a difference is shown."""
 MOST_TESTS: Final = 50
 MOST_LINES: Final = 10
+MOST_CHARACTERS: Final = 60_000
+"""GitHub refuses comments of more than 65,536."""
+PEAK: Final = "Peak of allocated memory on an emulated GPU, by vramscope. Tests that failed before that are not listed."
 WRONG_ARGUMENTS: Final = 2
 
 
@@ -37,7 +40,7 @@ def comment(tests: Sequence[MeasuredTest]) -> str:
         rows.append("")
         for test in changed[:MOST_TESTS]:
             rows += _lines(test)
-    return "\n".join([*rows, "Peak of allocated memory on an emulated GPU, by vramscope.", ""])
+    return "\n".join([*rows, PEAK, ""])
 
 
 def _is_changed(test: MeasuredTest) -> bool:
@@ -55,7 +58,7 @@ def _summary(tests: Sequence[MeasuredTest], changed: Sequence[MeasuredTest]) -> 
     if not tests:
         return "no test was measured"
     if not changed:
-        return f"no difference in {count(len(tests))} tests"
+        return f"no difference in {count(len(tests))} measured tests"
     text = f"{count(len(changed))} of {count(len(tests))} tests differ"
     return f"{text}, {count(failed)} above the limit" if failed else text
 
@@ -119,11 +122,17 @@ def _html(text: str) -> str:
     return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+def _short(text: str) -> str:
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    return text[:MOST_CHARACTERS].rpartition("\n")[0] + "\n\nThe rest is left out.\n"
+
+
 def main(arguments: Sequence[str]) -> int:
     """Print the comment. Exit code 2: the file is missing or damaged."""
     try:
         (file,) = arguments
-        print(comment(read(Path(file))), end="")
+        print(_short(comment(read(Path(file)))), end="")
     except (OSError, ValueError) as fault:
         print(f"usage: python -m vramscope_server.pytest_plugin.comment FILE ({fault})", file=sys.stderr)
         return WRONG_ARGUMENTS

@@ -13,6 +13,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import sqlite3
 import urllib.parse
 from collections.abc import Iterator
@@ -301,12 +302,17 @@ class Database:
             self._lock = None
 
 
+_NUL: Final = re.compile(r"((?<!\\)(?:\\\\)*)\\u0000")
+"""A NUL in JSON: an odd number of backslashes before the ``u``."""
+
+
 def _json(value: Any) -> str:
-    """JSON that every database accepts: a number that JSON does not have (NaN in a configuration) becomes text."""
+    """JSON that every database accepts: NaN and infinity become words, and a NUL, which PostgreSQL refuses, a mark."""
     try:
-        return json.dumps(value, allow_nan=False)
+        text = json.dumps(value, allow_nan=False)
     except ValueError:
-        return json.dumps(_with_words_for_nonfinite(value))
+        text = json.dumps(_with_words_for_nonfinite(value))
+    return _NUL.sub(r"\1\\ufffd", text)
 
 
 def _with_words_for_nonfinite(value: Any) -> Any:

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from vramscope.protocol.messages import MAX_JOBS
 from vramscope_server.answers.jobs import ClusterJob
-from vramscope_server.store.tables import ranks, runs, sessions
+from vramscope_server.store.tables import ranks, sessions
 
 KEYS: Final = ("id", "pod", "array")
 """Fields of a job by which its runs are found."""
@@ -48,22 +48,24 @@ def jobs_of_runs(connection: Connection, run_keys: Iterable[int]) -> dict[int, l
         .subquery()
     )
     query = (
-        sa.select(ranks.c.run_key, sessions.c.attached["jobs"].label("jobs"))
+        sa.select(ranks.c.run_key, sessions.c.attached)
         .join(lowest, sa.and_(lowest.c.run_key == ranks.c.run_key, lowest.c.rank == ranks.c.rank))
         .join(sessions, sessions.c.id == ranks.c.session_id)
     )
-    return {int(row.run_key): jobs_of({"jobs": row.jobs or []}) for row in connection.execute(query)}
+    return {int(row.run_key): jobs_of(row.attached) for row in connection.execute(query)}
 
 
-def is_of_job(job: str) -> sa.ColumnElement[bool]:
-    """Condition on ``runs``: a session belongs to the job, pod or array, or to a task of the array.
+def runs_of_job(connection: Connection, job: str) -> list[int]:
+    """Keys of the runs with a session that belongs to the job, pod or array, or to a task of the array.
 
-    The search in the text comes first, because it decodes no JSON.
+    Reads all sessions. The search in the text comes first, because it decodes no JSON.
     """
+    job = job.replace("\0", "\ufffd")
     in_text = sa.cast(sessions.c.attached, sa.Text).contains(json.dumps(job)[1:-1], autoescape=True)
     exact = []
     for position in range(MAX_JOBS):
         names = [sessions.c.attached[("jobs", position, key)].as_string() for key in KEYS]
         exact += [name == job for name in names]
         exact.append(names[-1].startswith(f"{job}_", autoescape=True))
-    return runs.c.key.in_(sa.select(sessions.c.run_key).where(in_text, sa.or_(*exact)))
+    query = sa.select(sessions.c.run_key).where(in_text, sa.or_(*exact)).distinct()
+    return list(connection.execute(query).scalars())

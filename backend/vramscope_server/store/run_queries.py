@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
 from vramscope_server.answers.runs import ListedRun, RunRow
-from vramscope_server.store.jobs import is_of_job, jobs_of_runs
+from vramscope_server.store.jobs import jobs_of_runs, runs_of_job
 from vramscope_server.store.leaks import read_scan
 from vramscope_server.store.list_row import run_row
 from vramscope_server.store.project_scope import visible
@@ -97,7 +97,7 @@ def list_runs(
     if device:
         conditions.append(runs.c.device == device)
     if job:
-        conditions.append(is_of_job(job))
+        conditions.append(runs.c.key.in_(runs_of_job(connection, job)))
     first = sa.case((sa.or_(runs.c.pinned, runs.c.baseline), 1), else_=0)
     total = int(connection.execute(sa.select(sa.func.count()).select_from(runs).where(*conditions)).scalar() or 0)
     place = (first, runs.c.started_ns, runs.c.key)

@@ -133,7 +133,7 @@ def keys_recur(seen: Sequence[Observation]) -> bool:
     if last.elements - first.elements < last.iteration - first.iteration:
         return True
     half = next(one for one in seen if 2 * one.iteration >= first.iteration + last.iteration)
-    return _pace(_elements, half, last) < POLICY.recent_pace * _pace(_elements, first, half)
+    return half is not last and _pace(_elements, half, last) < POLICY.recent_pace * _pace(_elements, first, half)
 
 
 def fills_slots(seen: Sequence[Observation]) -> bool:
