@@ -117,6 +117,7 @@ LISTED: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("GET", "/server"): [{}],
     ("GET", "/session"): [{}],
     ("GET", "/health"): [{}],
+    ("GET", "/demo"): [{}],
     ("GET", "/alerts"): [{}],
     ("GET", "/notifications"): [{}],
 }
@@ -131,6 +132,9 @@ OTHERWISE_TESTED = {
     ("GET", "/audit"),
     ("POST", "/session"),
     ("DELETE", "/session"),
+    ("GET", "/session/oidc"),
+    ("GET", "/session/oidc/callback"),
+    ("POST", "/demo"),
 }
 
 
