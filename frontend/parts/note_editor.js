@@ -66,12 +66,7 @@ export function editNote(run, save, done = () => {}) {
   }
   const dialog = h(
     "dialog",
-    {
-      class: "note-dialog",
-      "aria-label": `Note on ${run.name}`,
-      onclose: () => (dialog.remove(), done()),
-      oncancel: (event) => field.value.trim() !== run.note && event.preventDefault(), // Escape keeps a changed text
-    },
+    { class: "note-dialog", "aria-label": `Note on ${run.name}`, onclose: () => (dialog.remove(), done()) },
     h("h2", {}, "Note on ", run.name),
     field,
     trouble,

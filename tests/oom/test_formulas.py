@@ -75,7 +75,10 @@ def test_optimizer_remedies_save_what_they_promise(tmp_path: Path, emulated_gpu:
         foreach, one_by_one, none = one["foreach"], one["one by one"], one["no state"]
         saved = {
             "foreach=False": ("foreach", foreach["peak"] - one_by_one["peak"]),
-            "SGD without momentum": ("no state", foreach["peak"] - none["peak"]),  # the update ran out: its copies go too
+            "SGD without momentum": (
+                "no state",
+                foreach["peak"] - none["peak"],
+            ),  # the update ran out: its copies go too
         }
         named = {remedy.what: remedy for remedy in optimizer_state.remedies_for(context(foreach))}
         for words, (formula, saved_bytes) in saved.items():
