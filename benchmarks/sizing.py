@@ -50,7 +50,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Need:
-    """What so many ranks need."""
+    """What a server needs for a number of ranks."""
 
     ranks: int
     send_seconds: float
@@ -70,7 +70,7 @@ def measured() -> Costs:
 
 
 def need(ranks: int, rows_per_second: float, send_seconds: float = MOST_SEND_SECONDS) -> Need:
-    """What the ranks need if each sends after so many seconds."""
+    """What a server needs for these ranks if each sends every ``send_seconds``."""
     costs = measured()
     posts = ranks / send_seconds
     values = ranks * rows_per_second * COLUMNS

@@ -99,7 +99,7 @@ class Conversions:
             self._changed.notify()
 
     def prepare(self) -> None:
-        """Start the process of the next conversion: an upload has begun. It loads its machine code meanwhile."""
+        """Start the process of the next conversion when an upload starts, so that it loads its machine code meanwhile."""
         if self._database.read_only is not None:
             return
         with self._changed:

@@ -1,7 +1,7 @@
 """Converts an uploaded snapshot: ``python -m vramscope_server.snapshot_conversion BYTES PARENT FILE FOLDER``.
 
 Without a file and a folder it loads its machine code, which takes longer than to convert a hundred thousand events. Then it
-waits for a line with both: an upload has begun.
+waits for a line with both. The server starts it so when an upload starts.
 
 A separate process: what a foreign file does to its memory or time ends with it, and the server (PARENT) stays responsive.
 Prints lines of JSON: ``{"done", "total"}`` while it reads, and at the end ``{"devices", "notes"}`` or ``{"problem"}``.

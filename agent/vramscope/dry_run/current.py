@@ -1,4 +1,4 @@
-"""This process's part of a dry run, without the modules of one where there is none."""
+"""Returns this process's part of a dry run. Outside of dry runs their modules are not imported."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def current_part() -> DryRunProcess | None:
-    """Return it. Watching begins with the first call. None: this is no dry run."""
+    """Return the part, or None outside of a dry run. The first call starts watching."""
     if not os.environ.get(FOLDER_VARIABLE):
         return None
-    from vramscope.dry_run import process  # and 20 other modules
+    from vramscope.dry_run import process  # imports 20 modules
 
     return process.current()

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-_lock: Final = threading.Lock()
+_lock: Final = threading.RLock()
+"""Reentrant, because a signal handler may pause the collector while the same thread does."""
 _depth = 0
-"""Number of pauses that have begun and not ended, in all threads."""
+"""Number of pauses that are in effect, in all threads."""
 _enabled = False
 """True if the collector ran before the first of them."""
 
@@ -45,6 +46,6 @@ def collector_runs() -> bool:
 
 
 def collect_young() -> None:
-    """Collect the young objects now, if the collector may run: after many were made, the next collection is a long one."""
+    """Collect the young objects now, if the collector may run: after many were made, the next collection takes long."""
     if gc.isenabled():
         gc.collect(1)

@@ -101,7 +101,7 @@ class PlainSteps:
         """The training does something else than steps, within a group: the hooks are needed again."""
         if self.are_running and self._clock.is_training_thread():
             self.end()
-            # Autograd numbers each operation with gradients. No new one: no forward pass has begun since the step's
+            # Autograd numbers each operation with gradients. No new one: no forward pass began since the step's
             # end.
             self._clock.hooks_are_back(between_steps=self._sequence() == self._at_end)
 
