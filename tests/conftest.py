@@ -131,11 +131,18 @@ def is_in_sample(item: pytest.Item) -> bool:
     return random.Random(f"{os.environ['CORPUS_SEED']} {case}").random() < share
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import the files that the fast tier leaves out: each worker would pay for them."""
+    tests = Path(__file__).parent
+    if not config.getoption("fast") or tests not in collection_path.parents:
+        return None
+    inside = collection_path.relative_to(tests).parts
+    return inside[0] in FAST_LEAVES_OUT_FOLDERS or inside[-1] in FAST_LEAVES_OUT_FILES or None
+
+
 def is_fast(item: pytest.Item) -> bool:
-    """True for tests of the fast tier."""
-    inside = item.path.relative_to(Path(__file__).parent).parts
-    left_out = inside[0] in FAST_LEAVES_OUT_FOLDERS or inside[-1] in FAST_LEAVES_OUT_FILES
-    return not left_out and not any(item.get_closest_marker(name) for name in FAST_LEAVES_OUT)
+    """True for tests of the fast tier, among those that are collected for it."""
+    return not any(item.get_closest_marker(name) for name in FAST_LEAVES_OUT)
 
 
 @pytest.hookimpl(tryfirst=True)

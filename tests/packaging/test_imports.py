@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -155,8 +156,14 @@ class Import:
         return self.name.split(".")[0]
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
 def imports(path: Path) -> list[Import]:
-    return list(walk(ast.parse(path.read_text()), path, when_called=False))
+    return list(walk(parsed(path), path, when_called=False))
 
 
 def walk(node: ast.AST, path: Path, when_called: bool) -> Iterator[Import]:
@@ -193,8 +200,19 @@ def names_module(base: str, name: str) -> bool:
     )
 
 
-def listed(path: Path, wrong: list[Import]) -> list[str]:
-    return [f"{path.relative_to(ROOT)}:{i.line} imports {i.name}" for i in wrong]
+def listed(paths: Iterable[Path], allowed: Callable[[Path, Import], bool]) -> list[str]:
+    """Imports that are not allowed."""
+    return [
+        f"{path.relative_to(ROOT)}:{one.line} imports {one.name}"
+        for path in paths
+        for one in imports(path)
+        if not allowed(path, one)
+    ]
+
+
+def room_of(path: Path) -> str:
+    """Package or file of the server in which a file lies."""
+    return path.relative_to(ROOT / "backend" / "vramscope_server").parts[0]
 
 
 def lies_in(name: str, rooms: set[str]) -> bool:
@@ -203,32 +221,35 @@ def lies_in(name: str, rooms: set[str]) -> bool:
     return not inside or any(f"{inside}.".startswith(f"{room}.") for room in rooms)
 
 
-@pytest.mark.parametrize("path", AGENT, ids=lambda p: str(p.relative_to(ROOT)))
-def test_the_agent_stays_light_inside_the_training(path):
+def test_the_agent_stays_light_inside_the_training():
     """At import time nothing but msgspec, httpx and pynvml; torch and the trainers inside functions; never the server."""
-    allowed = AGENT_PACKAGES | sys.stdlib_module_names
-    of_framework = "callbacks" in path.parts  # whoever imports such a module uses the framework
-    when_called = allowed | FRAMEWORKS | (TABLES if "client" in path.parts else set())
-    wrong = [i for i in imports(path) if i.package not in (when_called if i.when_called or of_framework else allowed)]
-    assert not listed(path, wrong)
+
+    def allowed(path: Path, one: Import) -> bool:
+        packages = AGENT_PACKAGES | sys.stdlib_module_names
+        if one.when_called or "callbacks" in path.parts:  # whoever imports a callback uses its framework
+            packages |= FRAMEWORKS | (TABLES if "client" in path.parts else set())
+        return one.package in packages
+
+    assert not listed(AGENT, allowed)
 
 
 def test_the_contract_imports_msgspec_alone():
     """Agent and server share the package ``protocol``: it brings nothing else with it."""
-    for path in sorted((ROOT / "agent" / "vramscope" / "protocol").glob("*.py")):
-        found = [i for i in imports(path) if not i.name.startswith("vramscope.protocol")]
-        wrong = [i for i in found if i.package not in {"msgspec"} | sys.stdlib_module_names]
-        assert not listed(path, wrong)
+
+    def allowed(path: Path, one: Import) -> bool:
+        return one.name.startswith("vramscope.protocol") or one.package in {"msgspec"} | sys.stdlib_module_names
+
+    assert not listed(sorted((ROOT / "agent" / "vramscope" / "protocol").glob("*.py")), allowed)
 
 
-@pytest.mark.parametrize("path", SERVER, ids=lambda p: str(p.relative_to(ROOT)))
-def test_the_server_takes_of_the_agent_only_the_contract(path):
+def test_the_server_takes_of_the_agent_only_the_contract():
     """`vramscope run` and `vramscope sync` are the agent's work: the command line may hand over to it."""
-    inside = path.relative_to(ROOT / "backend" / "vramscope_server").parts
-    is_command = inside[0] in ("cli", "__main__.py", "agent_commands.py", "pytest_plugin")
-    allowed = COMMANDS_TAKE if is_command else SERVER_TAKES
-    wrong = [i for i in imports(path) if i.package == "vramscope" and not lies_below(i.name, allowed)]
-    assert not listed(path, wrong)
+
+    def allowed(path: Path, one: Import) -> bool:
+        is_command = room_of(path) in ("cli", "__main__.py", "agent_commands.py", "pytest_plugin")
+        return one.package != "vramscope" or lies_below(one.name, COMMANDS_TAKE if is_command else SERVER_TAKES)
+
+    assert not listed(SERVER, allowed)
 
 
 def lies_below(name: str, packages: set[str]) -> bool:
@@ -284,7 +305,7 @@ def import_graph(source: str, package: str) -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for module, path in files.items():
         found = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ImportFrom):
                 base = absolute(node, path)
                 found |= {name if (name := f"{base}.{alias.name}") in files else base for alias in node.names}
@@ -315,35 +336,29 @@ def reached_from(module: str, graph: dict[str, set[str]]) -> set[str]:
     return seen
 
 
-@pytest.mark.parametrize(
-    "path",
-    [p for p in SERVER if p.relative_to(ROOT / "backend" / "vramscope_server").parts[0] in ROOMS],
-    ids=lambda p: str(p.relative_to(ROOT)),
-)
-def test_no_room_of_the_server_imports_backwards(path):
+def test_no_room_of_the_server_imports_backwards():
     """api -> store, analysis, figures; figures -> analysis; analysis -> numpy alone."""
-    room = path.relative_to(ROOT / "backend" / "vramscope_server").parts[0]
-    rooms, packages = ROOMS[room]
     own = {"vramscope_server", "vramscope"} | sys.stdlib_module_names
-    wrong = [
-        i
-        for i in imports(path)
-        if (i.package == "vramscope_server" and not lies_in(i.name, rooms | {room.removesuffix(".py")}))
-        or (packages is not None and i.package not in own | packages)
-    ]
-    assert not listed(path, wrong)
+
+    def allowed(path: Path, one: Import) -> bool:
+        room = room_of(path)
+        rooms, packages = ROOMS[room]
+        if one.package == "vramscope_server" and not lies_in(one.name, rooms | {room.removesuffix(".py")}):
+            return False
+        return packages is None or one.package in own | packages
+
+    assert not listed([path for path in SERVER if room_of(path) in ROOMS], allowed)
 
 
-@pytest.mark.parametrize("path", AGENT, ids=lambda p: str(p.relative_to(ROOT)))
-def test_only_the_guard_catches_everything(path):
+def test_only_the_guard_catches_everything():
     """One broad except in the whole agent: what it swallows, it counts and tells."""
-    if path.name == "guard.py":
-        return
     broad = {"Exception", "BaseException"}
     wrong = [
-        handler.lineno
-        for handler in ast.walk(ast.parse(path.read_text()))
+        f"{path.relative_to(ROOT)}:{handler.lineno}"
+        for path in AGENT
+        if path.name != "guard.py"
+        for handler in ast.walk(parsed(path))
         if isinstance(handler, ast.ExceptHandler)
         and (handler.type is None or broad & {n.id for n in ast.walk(handler.type) if isinstance(n, ast.Name)})
     ]
-    assert not wrong, f"{path.relative_to(ROOT)} catches everything in line {wrong}"
+    assert not wrong

@@ -7,8 +7,6 @@ import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(
     [*(ROOT / "agent" / "vramscope").rglob("*.py"), *(ROOT / "backend" / "vramscope_server").rglob("*.py")]
@@ -26,9 +24,10 @@ def package_of(path: Path) -> str:
     return "/".join(parts[:depth]) if len(parts) > depth else "/".join(parts[:2])
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *SCRIPTS], ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_file_is_long(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= MOST_LINES
+def test_no_file_is_long() -> None:
+    lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in [*SOURCES, *SCRIPTS]}
+    assert {path: count for path, count in lines.items() if count > MOST_LINES} == {}
+    assert len(lines) > 800, "all files are read"
 
 
 def test_no_class_name_is_used_twice_in_a_package() -> None:
