@@ -11,6 +11,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from waiting import eventually
+
 from vramscope.protocol import messages as wire_messages
 
 
@@ -90,7 +92,7 @@ class Collector:
         return [value for block in blocks for value in numbers(block.columns["step"])]
 
     def wait_for(self, condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
-        wait_for(condition, timeout_s)
+        eventually(condition, timeout_s)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         collector = self
@@ -219,14 +221,6 @@ def problem(
 ) -> None:
     body = {"type": f"urn:vramscope:problem:{slug}", "title": title, "status": status, "detail": detail}
     reply(request, status, json.dumps(body).encode(), "application/problem+json", headers)
-
-
-def wait_for(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
-    """Come back as soon as it holds; fail when it does not within the time."""
-    until = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.01)
 
 
 def numbers(column: bytes) -> list[int]:

@@ -12,17 +12,11 @@ import time
 import pytest
 from collector import Collector
 from training import Arrived, environment, run, start
+from waiting import eventually
 
 from vramscope.protocol import messages, series
 
 pytestmark = pytest.mark.timeout(150)
-
-
-def wait_until(condition, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass in time"
-        time.sleep(0.05)
 
 
 def test_an_uncaught_exception_is_sent_by_type_and_first_line(collector, spool) -> None:
@@ -149,7 +143,7 @@ def test_argparse_and_dataclass_configurations_are_accepted(collector, spool) ->
 def test_ctrl_c_ends_the_training_as_it_would_and_the_run_as_interrupted(collector, spool) -> None:
     process = start("agent.attach(model)\nprint('go', flush=True)\nfor _ in range(30000): train(1)", collector, spool)
     assert process.stdout.readline() == "go\n"
-    wait_until(lambda: collector.stored)
+    eventually(lambda: collector.stored)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode == -signal.SIGINT
@@ -164,7 +158,7 @@ def test_a_killed_training_lacks_only_the_last_flush(collector, spool, kill) -> 
         spool,
     )
     assert process.stdout.readline() == "go\n"
-    wait_until(lambda: len(Arrived(collector).rows("steps")) > 50)
+    eventually(lambda: len(Arrived(collector).rows("steps")) > 50)
     killed_ns = time.time_ns()
     process.send_signal(kill)
     process.communicate(timeout=30)

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collector import Collector, attached, sample, wait_for
+from collector import Collector, attached, sample
 from ports import free_port
+from waiting import eventually
 
 from vramscope.guard import guard
 from vramscope.process import terminal
@@ -74,7 +75,7 @@ def waiting(tmp_path: Path) -> int:
 
 def test_the_first_batch_begins_with_attached(start, collector):
     start(collector)
-    wait_for(lambda: collector.batches)
+    eventually(lambda: collector.batches)
     first = collector.batches[0]
     assert (first.session, first.run, first.rank, first.sequence) == (SESSION, RUN, 0, 1)
     assert first.messages == [attached()]
@@ -104,7 +105,7 @@ def test_nothing_is_on_disk_while_the_server_accepts(start, collector, tmp_path)
 
 def test_headers_have_token_and_content_type(start, collector):
     start(collector, token="secret-token")
-    wait_for(lambda: collector.headers)
+    eventually(lambda: collector.headers)
     assert collector.headers[0]["authorization"] == "Bearer secret-token"
     assert collector.headers[0]["content-type"] == "application/msgpack"
 
@@ -121,7 +122,7 @@ def test_one_connection_serves_all_batches(start, collector):
 def test_a_silent_training_sends_heartbeats(start, collector, monkeypatch):
     monkeypatch.setattr("vramscope.transport.sender.HEARTBEAT_S", 0.1)
     start(collector)
-    wait_for(lambda: len(collector.batches) >= 4)
+    eventually(lambda: len(collector.batches) >= 4)
     assert collector.batches[2].messages == []
 
 
@@ -157,27 +158,27 @@ def test_requests_of_the_server_are_passed_on(start, collector):
     collector.requests = ["trace_window"]
     seen: list[str] = []
     start(collector, on_request=seen.extend)
-    wait_for(lambda: seen)
+    eventually(lambda: seen)
     assert seen[0] == "trace_window"
 
 
 def test_a_requested_pause_loses_nothing(start, collector):
     collector.retry_after_ms = 400
     sender = start(collector)
-    wait_for(lambda: collector.posts == 1)
+    eventually(lambda: collector.posts == 1)
     started = time.monotonic()
     for step in range(50):
         sender.ring.put(sample(step))
         time.sleep(0.002)
-    wait_for(lambda: collector.posts == 2)
+    eventually(lambda: collector.posts == 2)
     assert time.monotonic() - started > 0.3
-    wait_for(lambda: collector.steps == list(range(50)))
+    eventually(lambda: collector.steps == list(range(50)))
 
 
 def test_the_server_sets_how_often_an_agent_sends(start, collector):
     collector.send_every_ms = 700
     sender = start(collector)
-    wait_for(lambda: collector.posts == 1)
+    eventually(lambda: collector.posts == 1)
     began_s = time.monotonic()
     while time.monotonic() - began_s < 2.0:
         sender.ring.put(sample(collector.posts))
@@ -201,14 +202,14 @@ def test_during_an_outage_the_rhythm_of_the_server_does_not_delay_the_disk(start
     monkeypatch.setattr("vramscope.transport.sender.KEEP_INTERVAL_S", 0.2)
     collector.send_every_ms = 10_000
     sender = start(collector)
-    wait_for(lambda: sender.sent_batches == 1)
+    eventually(lambda: sender.sent_batches == 1)
     collector.stop()
     sender.ring.put(sample(1))
     sender.flush()  # finds out that the server is away
     before = sender.spool.batches_on_disk
     began_s = time.monotonic()
     sender.ring.put(sample(2))
-    wait_for(lambda: sender.spool.batches_on_disk > before)
+    eventually(lambda: sender.spool.batches_on_disk > before)
     assert time.monotonic() - began_s < 3
 
 
@@ -216,8 +217,8 @@ def test_during_an_outage_the_rhythm_of_the_server_does_not_delay_the_disk(start
 def test_the_rhythm_that_a_server_asks_for_is_bounded(start, collector, asked_ms, expected_s):
     collector.send_every_ms = asked_ms
     sender = start(collector, flush_ms=20)
-    wait_for(lambda: sender.sent_batches == 1)
-    wait_for(lambda: sender._send_every_s == expected_s)
+    eventually(lambda: sender.sent_batches == 1)
+    eventually(lambda: sender._send_every_s == expected_s)
 
 
 def test_closing_sends_the_rest_and_ended_last(start, collector):
@@ -236,7 +237,7 @@ def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(start, collect
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     start(collector)
-    wait_for(lambda: collector.batches)
+    eventually(lambda: collector.batches)
 
 
 @pytest.mark.parametrize("proxy", ["socks5h://127.0.0.1:1080", "gopher://x"])
@@ -248,11 +249,11 @@ def test_an_unusable_proxy_does_not_stop_the_agent(start, collector, monkeypatch
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     start(collector)
-    wait_for(lambda: collector.batches)
+    eventually(lambda: collector.batches)
     away = start("http://192.0.2.1:8265")
     away.ring.put(sample(1))
     assert away.flush()
-    wait_for(lambda: away._outage._failures >= 1)
+    eventually(lambda: away._outage._failures >= 1)
     assert "cannot connect to http://192.0.2.1:8265 (" in capsys.readouterr().err
 
 
@@ -261,7 +262,7 @@ def test_unreadable_certificates_do_not_stop_the_agent(start, tmp_path, monkeypa
     sender = start("https://127.0.0.1:9")
     sender.ring.put(sample(1))
     assert sender.flush()
-    wait_for(lambda: sender._outage._failures >= 1)
+    eventually(lambda: sender._outage._failures >= 1)
     assert "cannot connect to https://127.0.0.1:9 (" in capsys.readouterr().err
 
 
@@ -274,7 +275,7 @@ def test_without_a_server_one_line_and_samples_on_disk(start, tmp_path, capsys):
     for step in range(3):
         sender.ring.put(sample(step))
         assert sender.flush()
-    wait_for(lambda: sender._outage._failures >= 3)
+    eventually(lambda: sender._outage._failures >= 3)
     assert waiting(tmp_path) >= 3
     captured = capsys.readouterr().err
     assert captured.count("\n") == 1
@@ -288,9 +289,9 @@ def test_after_an_outage_batches_arrive_in_order(start, tmp_path, capsys):
         sender.ring.put(sample(step))
         sender.flush()
     with Collector(port) as collector:
-        wait_for(lambda: collector.steps == list(range(5)))
+        eventually(lambda: collector.steps == list(range(5)))
         sender.ring.put(sample(5))
-        wait_for(lambda: collector.steps == list(range(6)))
+        eventually(lambda: collector.steps == list(range(6)))
         assert collector.twins == 0
         assert sorted(batch.sequence for batch in collector.batches) == list(range(1, len(collector.batches) + 1))
         assert "server is back; sent " in capsys.readouterr().err
@@ -310,7 +311,7 @@ def test_a_server_that_restarts_in_the_middle_loses_nothing(start):
                 sender.ring.put(sample(step))
                 step += 1
                 time.sleep(0.01)
-            wait_for(lambda collector=collector, last=step - 1: last in collector.steps)
+            eventually(lambda collector=collector, last=step - 1: last in collector.steps)
             seen += collector.steps
     assert sorted(set(seen)) == list(range(step))
 
@@ -319,20 +320,20 @@ def test_a_new_server_gets_attached_first(start):
     port = free_port()
     with Collector(port) as first:
         sender = start(first)
-        wait_for(lambda: first.batches)
+        eventually(lambda: first.batches)
     sender.ring.put(sample(1))
     sender.flush()
     with Collector(port) as second:
-        wait_for(lambda: second.batches)
+        eventually(lambda: second.batches)
         assert second.batches[0].messages[0] == attached()
 
 
 def test_a_server_that_lost_the_session_gets_attached(start, collector):
     sender = start(collector)
-    wait_for(lambda: collector.batches)
+    eventually(lambda: collector.batches)
     collector.mode = "forgetful"
     sender.ring.put(sample(1))
-    wait_for(lambda: collector.steps == [1])
+    eventually(lambda: collector.steps == [1])
     assert isinstance(collector.batches[-1].messages[0], messages.Attached)
 
 
@@ -371,7 +372,7 @@ def test_a_refusal_is_one_clear_line_and_everything_is_kept(start, collector, tm
     collector.mode, collector.proxy_status = mode, 410
     sender = start(collector)
     sender.ring.put(sample(1))
-    wait_for(lambda: sender._outage._failures >= 2)
+    eventually(lambda: sender._outage._failures >= 2)
     sender.ring.put(sample(2))
     assert sender.flush()
     captured = capsys.readouterr().err
@@ -379,13 +380,13 @@ def test_a_refusal_is_one_clear_line_and_everything_is_kept(start, collector, tm
     assert words in captured
     assert "keeping samples" in captured
     collector.mode = "ok"
-    wait_for(lambda: collector.steps == [1, 2])
-    wait_for(lambda: waiting(tmp_path) == 0)
+    eventually(lambda: collector.steps == [1, 2])
+    eventually(lambda: waiting(tmp_path) == 0)
 
 
 def test_a_wrong_address_is_reported(start, collector, capsys):
     sender = start(collector.url + "/elsewhere")
-    wait_for(lambda: sender._outage.on)
+    eventually(lambda: sender._outage.on)
     assert "no such page (is it a vramscope server?)" in capsys.readouterr().err
 
 
@@ -393,10 +394,10 @@ def test_a_busy_server_gets_its_time_silently(start, collector, capsys):
     collector.mode = "busy"
     sender = start(collector)
     sender.ring.put(sample(1))
-    wait_for(lambda: collector.posts == 1)
+    eventually(lambda: collector.posts == 1)
     collector.mode = "ok"
     started = time.monotonic()
-    wait_for(lambda: collector.steps == [1])
+    eventually(lambda: collector.steps == [1])
     assert time.monotonic() - started > 0.7
     assert capsys.readouterr().err == ""
 
@@ -407,7 +408,7 @@ def test_a_batch_that_is_too_large_is_split(start, collector):
     for step in range(1000):
         sender.ring.put(sample(step))
     assert sender.flush(10)
-    wait_for(lambda: len(collector.steps) == 1000)
+    eventually(lambda: len(collector.steps) == 1000)
     assert sorted(collector.steps) == list(range(1000))
     assert len(collector.batches) > 8
 
@@ -429,11 +430,11 @@ def test_a_batch_that_a_proxy_finds_too_large_is_split_and_its_rows_are_kept(sta
     for step in range(5):
         sender.ring.put(sample(step))
     sender.flush()
-    wait_for(lambda: sender._outage.on)
+    eventually(lambda: sender._outage.on)
     assert not list(tmp_path.glob("spool/*/refused/*"))
     collector.mode = "ok"
-    wait_for(lambda: sorted(collector.steps) == list(range(5)))
-    wait_for(lambda: waiting(tmp_path) == 0)
+    eventually(lambda: sorted(collector.steps) == list(range(5)))
+    eventually(lambda: waiting(tmp_path) == 0)
 
 
 def test_a_connection_that_is_made_after_the_deadline_is_ended_too():
@@ -456,7 +457,7 @@ def test_the_thread_of_the_deadline_ends_with_its_connection(start, collector):
     sender.flush()
     assert len(running() - others) == 1
     sender.close()
-    wait_for(lambda: not running() - others)
+    eventually(lambda: not running() - others)
 
 
 def test_a_bad_batch_is_set_aside_and_the_rest_is_sent(start, collector, tmp_path, capsys):
@@ -486,8 +487,8 @@ def test_a_bad_batch_that_waited_does_not_block_the_others(start, tmp_path):
     sender.flush()
     with Collector(port) as collector:
         collector.mode = "picky"
-        wait_for(lambda: collector.steps == [2])
-        wait_for(lambda: waiting(tmp_path) == 0)
+        eventually(lambda: collector.steps == [2])
+        eventually(lambda: waiting(tmp_path) == 0)
 
 
 def test_too_many_refused_batches_are_reported_as_lost(start, collector, tmp_path, capsys):
@@ -504,11 +505,11 @@ def test_too_many_refused_batches_are_reported_as_lost(start, collector, tmp_pat
 
 def test_a_hung_server_delays_the_end_by_the_deadline_at_most(start, collector, tmp_path):
     sender = start(collector, read_timeout_s=60)
-    wait_for(lambda: collector.batches)
+    eventually(lambda: collector.batches)
     collector.mode = "hang"
     for step in range(10):
         sender.ring.put(sample(step))
-    wait_for(lambda: collector.posts == 2)
+    eventually(lambda: collector.posts == 2)
     sender.ring.put(messages.Ended(time_ns=1, state="finished"))
     started = time.monotonic()
     assert not sender.close(0.5)
@@ -520,7 +521,7 @@ def test_a_hung_server_delays_the_end_by_the_deadline_at_most(start, collector, 
 def test_a_hung_server_never_makes_the_training_wait(start, collector):
     collector.mode = "hang"
     sender = start(collector, read_timeout_s=60)
-    wait_for(lambda: collector.posts)
+    eventually(lambda: collector.posts)
     waits_s = []
     for step in range(2000):
         before = time.perf_counter()
@@ -532,10 +533,10 @@ def test_a_hung_server_never_makes_the_training_wait(start, collector):
 
 def test_an_abandoned_thread_changes_nothing_afterwards(start, collector, tmp_path):
     sender = start(collector, read_timeout_s=60)
-    wait_for(lambda: collector.batches)
+    eventually(lambda: collector.batches)
     collector.mode = "hang"
     sender.ring.put(sample(1))
-    wait_for(lambda: collector.posts == 2)
+    eventually(lambda: collector.posts == 2)
     thread = sender._thread
     sender.close(0.1)
     before = waiting(tmp_path)
@@ -570,7 +571,7 @@ def test_closing_on_a_full_disk_reports_the_loss(start, small_disk, capsys):
 def test_closing_with_a_slow_server_spools_the_rest(start, collector, tmp_path, monkeypatch):
     monkeypatch.setattr("vramscope.transport.batch_packer.BATCH_BYTES", 2000)
     sender = start(collector, read_timeout_s=5, flush_ms=5000)
-    wait_for(lambda: sender._thread is not None)
+    eventually(lambda: sender._thread is not None)
     for step in range(40):
         sender.ring.put(sample(step))
     collector.mode = "slow"
@@ -585,7 +586,7 @@ def test_closing_with_a_slow_server_spools_the_rest(start, collector, tmp_path, 
 
 def test_a_flush_ends_at_its_deadline(start, collector):
     sender = start(collector, read_timeout_s=60)
-    wait_for(lambda: collector.batches)
+    eventually(lambda: collector.batches)
     collector.mode = "hang"
     sender.ring.put(sample(1))
     started = time.monotonic()
@@ -628,7 +629,7 @@ def test_a_fault_inside_does_not_end_the_thread(start, collector, monkeypatch):
 
     sender = start(collector, first_message=first_message)
     sender.ring.put(sample(1))
-    wait_for(lambda: collector.steps == [1])
+    eventually(lambda: collector.steps == [1])
     assert guard.faults_by_part()["sending"] == 2
     guard.reset()
 

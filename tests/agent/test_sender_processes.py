@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from collector import wait_for
+from waiting import eventually
 
 from vramscope.protocol import messages
 from vramscope.transport.spool_dir import session_folders
@@ -251,7 +251,7 @@ for step in range(10**6):
     assert training.line() == "go"
     training.process.send_signal(signal.SIGKILL)
     training.end()
-    wait_for(lambda: len(collector.steps) > 50)
+    eventually(lambda: len(collector.steps) > 50)
     assert collector.steps == list(range(len(collector.steps)))
 
 

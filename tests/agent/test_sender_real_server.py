@@ -12,9 +12,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from collector import attached, column, wait_for
+from collector import attached, column
 from ports import free_port
 from training import run
+from waiting import eventually
 
 from vramscope.guard import guard
 from vramscope.process import terminal
@@ -53,7 +54,7 @@ class Server:
         log = (self.folder / "server.log").open("ab")
         self.process = subprocess.Popen([sys.executable, *words], cwd=self.folder, stdout=log, stderr=log)
         log.close()
-        wait_for(self.answers, 90)
+        eventually(self.answers, 90)
 
     def answers(self) -> bool:
         assert self.process is not None
@@ -136,9 +137,9 @@ def test_a_late_and_killed_server_has_every_row_once(server, tmp_path, monkeypat
     server.kill()
     train(100, 150)
     server.start("one.db")
-    wait_for(lambda: len(server.steps()) == 150)
+    eventually(lambda: len(server.steps()) == 150)
     assert server.steps() == list(range(150))
-    wait_for(lambda: not any((tmp_path / "spool").glob("*/*.batch")))
+    eventually(lambda: not any((tmp_path / "spool").glob("*/*.batch")))
     server.kill(signal.SIGTERM)
     server.start("two.db")  # empty: it has never heard of this session
     train(150, 200)

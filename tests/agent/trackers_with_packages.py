@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import eventually
 
 from vramscope.guard import guard
 from vramscope.memory.peak_counters import Interval
@@ -46,15 +46,6 @@ class Watched:
         self.mirror.wait(30)  # a tracker's first write takes seconds, and a session does not wait for it
 
 
-def until(holds: Callable[[], bool]) -> None:
-    end = threading.Event()
-    for _ in range(200):
-        if holds():
-            return
-        end.wait(0.05)
-    raise AssertionError("not within 10 s")
-
-
 @pytest.fixture
 def wandb_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for name, value in {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_DIR": str(tmp_path)}.items():
@@ -77,7 +68,7 @@ def test_wandb_gets_the_figures_and_keeps_its_steps(wandb_run: Any, tmp_path: Pa
     assert [event.data["text"] for event in watched.events] == ["W&B"], "offline it has no address"
     wandb_run.finish()
     name = b"vramscope/peak_allocated_gib"
-    until(lambda: any(name in file.read_bytes() for file in tmp_path.glob("wandb/offline-run-*/run-*.wandb")))
+    eventually(lambda: any(name in file.read_bytes() for file in tmp_path.glob("wandb/offline-run-*/run-*.wandb")))
 
 
 def test_a_finished_run_of_wandb_is_left_alone(wandb_run: Any) -> None:
@@ -123,7 +114,7 @@ def watched_writers() -> Watched:
     original = SummaryWriter.add_scalar
     watched = Watched("tensorboard")
     watched.mirror.start()
-    until(lambda: SummaryWriter.add_scalar is not original)
+    eventually(lambda: SummaryWriter.add_scalar is not original)
     return watched
 
 
@@ -135,7 +126,7 @@ def test_tensorboard_gets_the_figures_at_the_programs_step(tmp_path: Path) -> No
     watched = watched_writers()
     writer = SummaryWriter(str(tmp_path))
     writer.add_scalar("loss", 1.0, 400)
-    until(lambda: bool(watched.events))
+    eventually(lambda: bool(watched.events))
     watched.mirror.stop()
     writer.close()
     assert SummaryWriter.add_scalar is original

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import figures
 import pytest
-from collector import attached, column, wait_for
+from collector import attached, column
 from faulty_proxy import FaultyProxy
 from running import RunningServer
+from waiting import eventually
 from wire_maker import new_id
 
 from vramscope.guard import guard
@@ -113,10 +114,10 @@ def test_no_fault_of_a_proxy_loses_a_row(
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for fault in faults:
         proxy.set(fault)
-        wait_for(lambda: proxy.met >= 2, 30)
+        eventually(lambda: proxy.met >= 2, 30)
         sent = sender.sent_batches
         proxy.set("pass")
-        wait_for(lambda sent=sent: sender.sent_batches > sent, 30)  # type: ignore[misc]
+        eventually(lambda sent=sent: sender.sent_batches > sent, 30)  # type: ignore[misc]
     training.end()
     sender.ring.put(messages.Ended(time_ns=time.time_ns(), state="finished"))
     assert sender.close(30), "everything arrived"

@@ -16,7 +16,7 @@ import httpx
 import psutil
 import pytest
 from running import RunningServer, ServerProcess
-from server_group import until
+from waiting import eventually
 from wire_maker import Agent
 
 from vramscope.protocol import messages
@@ -111,7 +111,7 @@ def test_a_crowd_of_bad_connections_takes_nothing_from_others(
             finally:
                 crowd.close()
             assert growth < MOST_GROWTH_MIB + count * MOST_KIB_PER_CONNECTION / 1024
-            until(lambda: process.num_fds() <= before[1] + 3)
+            eventually(lambda: process.num_fds() <= before[1] + 3)
             all_are_taken()
     finally:
         assert server.end() == 0
@@ -134,8 +134,8 @@ def test_a_client_that_does_not_read_is_disconnected(impatient: RunningServer) -
     others = connected(impatient)
     with socket.create_connection(("127.0.0.1", impatient.port), timeout=20) as connection:
         connection.sendall(GET % large_file(impatient.url) * 20)
-        until(lambda: connected(impatient) > others)
-        until(lambda: connected(impatient) == others)
+        eventually(lambda: connected(impatient) > others)
+        eventually(lambda: connected(impatient) == others)
     assert impatient.get("/health") == {"status": "ok"}
 
 
@@ -146,9 +146,9 @@ def test_requests_that_wait_behind_an_unread_answer_leave_no_trace_when_the_clie
     others = connected(impatient)
     with socket.create_connection(("127.0.0.1", impatient.port), timeout=20) as connection:
         connection.sendall(GET % large_file(impatient.url) * 20)
-        until(lambda: connected(impatient) > others)
+        eventually(lambda: connected(impatient) > others)
         time.sleep(0.2)
-    until(lambda: connected(impatient) == others)
+    eventually(lambda: connected(impatient) == others)
     time.sleep(0.2)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
-from running import PATIENCE_SECONDS, ServerProcess
+from running import ServerProcess
 from wire_maker import Agent
 
 from vramscope.protocol import messages
@@ -54,12 +52,3 @@ class Member:
         if self.process.process.poll() is None:
             self.process.end()
         self.http.close()
-
-
-def until(done: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
-    """Wait for something true, and return it."""
-    deadline = time.monotonic() + seconds
-    while not (found := done()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-    return found

@@ -11,7 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 import sqlalchemy as sa
-from running import PATIENCE_SECONDS, RunningServer
+from running import RunningServer
+from waiting import eventually
 from wire_maker import Agent
 
 from vramscope.protocol import messages
@@ -27,13 +28,6 @@ from vramscope_server.tokens import MAX_FAILURES
 def guarded(start_server: Callable[..., RunningServer]) -> RunningServer:
     """A server that demands tokens."""
     return start_server(require_tokens=True)
-
-
-def eventually(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def bearer(token: str | None) -> dict[str, str]:

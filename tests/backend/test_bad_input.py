@@ -18,7 +18,8 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from running import PATIENCE_SECONDS, RunningServer
+from running import RunningServer
+from waiting import eventually
 from wire_maker import SECOND, Agent, column
 
 from vramscope.protocol import messages as wire_messages
@@ -218,13 +219,6 @@ def test_a_training_that_is_killed_while_it_sends_is_no_fault_of_the_server(
     eventually(lambda: server.services.intake.bytes == 0)
     assert server.get("/health") == {"status": "ok"}
     assert not [record.getMessage() for record in caplog.records if record.name.startswith("vramscope_server")]
-
-
-def eventually(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "multipart/form-data", ""])

@@ -5,25 +5,16 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from running import PATIENCE_SECONDS, RunningServer, ServerProcess
+from running import RunningServer, ServerProcess
+from waiting import eventually
 
 from vramscope_server import demo_run
 from vramscope_server.demo_run import DemoDevice
-
-
-def eventually(check: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (value := check()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-    return value
 
 
 def bearer(token: str | None) -> dict[str, str]:
@@ -37,7 +28,7 @@ def test_a_demo_trains_and_its_run_is_stored(start_server: Callable[..., Running
     begun = server.http.post("/demo")
     assert begun.status_code == 202 and begun.json()["state"] == "running"
     assert server.http.post("/demo").status_code == 409, "one at a time"
-    eventually(lambda: server.get("/demo")["state"] != "running", "its end")
+    eventually(lambda: server.get("/demo")["state"] != "running", what="its end")
     ended = server.get("/demo")
     assert (ended["state"], ended["problem"], ended["step"]) == ("finished", None, 6)
     run = server.get(f"/runs/{begun.json()['run_id']}")
@@ -56,10 +47,10 @@ def test_a_server_with_tokens_lends_one_to_the_demo(start_server: Callable[..., 
     assert server.http.post("/demo", headers=admin).status_code == 202
     lent = [token for token in server.services.tokens.listed() if token.name == "demo on the server"]
     assert [(token.role, token.scope.names) for token in lent] == [("write", ("demo",))]
-    eventually(lambda: server.http.get("/demo", headers=admin).json()["state"] != "running", "its end")
+    eventually(lambda: server.http.get("/demo", headers=admin).json()["state"] != "running", what="its end")
     assert server.http.get("/demo", headers=admin).json()["problem"] is None
     left = lambda: [token.name for token in server.services.tokens.listed()]  # noqa: E731
-    eventually(lambda: "demo on the server" not in left(), "the token is revoked")
+    eventually(lambda: "demo on the server" not in left(), what="the token is revoked")
 
 
 def test_another_machine_cannot_start_a_process_on_a_server_without_tokens(
@@ -93,7 +84,7 @@ def test_a_demo_that_fails_shows_the_last_line_of_its_output(
     monkeypatch.setattr(demo_run, "TRAINING", script)
     server = start_server()
     server.http.post("/demo")
-    eventually(lambda: server.get("/demo")["state"] == "failed", "its end")
+    eventually(lambda: server.get("/demo")["state"] == "failed", what="its end")
     assert server.get("/demo")["problem"] == "ValueError: no such layer"
 
 
@@ -103,10 +94,10 @@ def test_the_demo_ends_with_the_server(tmp_path: Path, signal_sent: signal.Signa
     server = ServerProcess(tmp_path)
     try:
         run = httpx.post(f"{server.url}/api/v1/demo", trust_env=False).json()["run_id"]
-        process = eventually(lambda: processes_of(run), "the process of the training")[0]
+        process = eventually(lambda: processes_of(run), what="the process of the training")[0]
     finally:
         server.end(signal_sent)
-    eventually(lambda: not is_alive(process), "the training's end")
+    eventually(lambda: not is_alive(process), what="the training's end")
 
 
 def processes_of(run: str) -> list[int]:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from message_receiver import eventually, receiving
+from message_receiver import receiving
 from running import RunningServer
+from waiting import eventually
 from wire_maker import GIB, Agent, leak, scan
 
 from vramscope_server import forecast_watch

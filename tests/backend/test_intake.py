@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 from running import PATIENCE_SECONDS, RunningServer
+from waiting import eventually
 from wire_maker import Agent
 
 from vramscope.protocol.messages import MAX_BATCH_BYTES
@@ -34,13 +35,6 @@ def senders(server: RunningServer, count: int, sent: bytes) -> Iterator[list[soc
 
 def announced(size: int) -> bytes:
     return HEAD + f"Content-Length: {size}\r\n\r\n".encode()
-
-
-def eventually(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def all_are_taken(server: RunningServer, count: int) -> None:

@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
-from running import PATIENCE_SECONDS, ServerProcess
+from running import ServerProcess
 from snapshot_maker import file_of_stacks
+from waiting import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere they live on")
 
@@ -27,17 +26,10 @@ time.sleep(600)
 """
 
 
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
-
-
 def is_at_work(pid: int) -> bool:
     """Whether it has come as far as to step back behind others, which is what it does next."""
     try:
-        return os.getpriority(os.PRIO_PROCESS, pid) > 0
+        return os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0)
     except ProcessLookupError:
         return False
 
@@ -52,7 +44,7 @@ def ends_by_itself(pid: int) -> bool:
             return True
 
     try:
-        until(is_gone)
+        eventually(is_gone)
     except AssertionError:
         os.kill(pid, signal.SIGKILL)
         return False
@@ -68,7 +60,7 @@ def test_what_makes_machine_code_ends_with_a_server_that_is_killed(tmp_path: Pat
             assert server.stdout is not None
             pid = int(server.stdout.readline())
             if when == "while it compiles":
-                until(lambda: is_at_work(pid))
+                eventually(lambda: is_at_work(pid))
         finally:
             server.kill()
     assert ends_by_itself(pid)
@@ -82,10 +74,10 @@ def test_what_converts_a_snapshot_ends_with_a_server_that_is_killed(tmp_path: Pa
         data = file_of_stacks(300_000)
         posted = httpx.post(f"{server.url}/api/v1/snapshots", content=data, params={"name": "a.pickle"}, timeout=60)
         assert posted.status_code in (200, 202), posted.text
-        until(lambda: conversion_of(server.process.pid) is not None)
+        eventually(lambda: conversion_of(server.process.pid) is not None)
         pid = conversion_of(server.process.pid)
         assert pid is not None
-        until(lambda: is_at_work(pid))
+        eventually(lambda: is_at_work(pid))
         os.kill(pid, signal.SIGSTOP)
     finally:
         server.end(signal.SIGKILL)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from message_receiver import Receiver, eventually, receiving
+from message_receiver import Receiver, receiving
 from running import RunningServer
+from waiting import eventually
 from wire_maker import Agent
 
 from vramscope.protocol import messages

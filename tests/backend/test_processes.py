@@ -18,8 +18,9 @@ import pytest
 import sqlalchemy as sa
 from message_receiver import receiving
 from running import RunningServer, ServerProcess
-from server_group import Member, until
+from server_group import Member
 from snapshot_maker import snapshot_of, two_sizes
+from waiting import eventually
 from wire_maker import Agent, new_id
 
 from vramscope.protocol import messages
@@ -75,7 +76,7 @@ def test_the_ranks_of_a_run_may_send_to_different_processes(start: Start, databa
         with engine.connect() as connection:
             return int(connection.exec_driver_sql("SELECT count(*) FROM chunks").scalar() or 0)
 
-    until(lambda: chunks() == 8)  # one for each stream of each rank: those of the other process are merged, too
+    eventually(lambda: chunks() == 8)  # one for each stream of each rank: those of the other process are merged, too
     engine.dispose()
     assert [two.rows(agent) for agent in agents] == [30] * 4
 
@@ -97,7 +98,7 @@ def test_a_conversion_is_taken_over_when_its_process_is_killed(start: Start) -> 
     members = start()
     data = pickle.dumps(snapshot_of(20_000))
     ident = members[0].http.post("/snapshots", content=data).json()["snapshot"]
-    converting = until(lambda: next((m for m in members if m.children("snapshot_conversion")), None))
+    converting = eventually(lambda: next((m for m in members if m.children("snapshot_conversion")), None))
     for child in converting.children("snapshot_conversion"):
         child.send_signal(signal.SIGSTOP)
     (other,) = [member for member in members if member is not converting]
@@ -105,7 +106,7 @@ def test_a_conversion_is_taken_over_when_its_process_is_killed(start: Start) -> 
     time.sleep(3)
     assert not other.children("snapshot_conversion"), "one process converts it"
     converting.kill()
-    found = until(lambda: (s := other.get(f"/snapshots/{ident}"))["state"] == "ready" and s, 120)
+    found = eventually(lambda: (s := other.get(f"/snapshots/{ident}"))["state"] == "ready" and s, 120)
     assert found["problem"] is None
     assert other.get(f"/recordings/{ident}-0/events", limit=1)["events"]
 
@@ -148,7 +149,7 @@ def test_a_message_is_sent_once_and_by_another_process_if_one_dies(start: Start,
             for member in (one, two):
                 member.send(agent, agent.samples(2, at=agent.sequence))
             (one, two)[number % 2].send(agent, agent.ended("failed", error_type="ValueError"))
-        until(lambda: len(receiver.titles) == 4)
+        eventually(lambda: len(receiver.titles) == 4)
         for agent in agents:  # both announce the run again
             for member in (one, two):
                 assert member.http.patch(f"/runs/{agent.run}", json={"tags": [str(member.pid)]}).status_code == 200
@@ -157,9 +158,9 @@ def test_a_message_is_sent_once_and_by_another_process_if_one_dies(start: Start,
         receiver.refusals = 1  # the process waits for its second try, and dies
         late = Agent(name="late")
         one.send(late, late.samples(2), late.ended("failed"))
-        until(lambda: receiver.refusals <= 0)
+        eventually(lambda: receiver.refusals <= 0)
         one.kill()
-        until(lambda: "late failed" in receiver.titles)
+        eventually(lambda: "late failed" in receiver.titles)
         time.sleep(1)
         assert receiver.titles.count("late failed") == 1
 
@@ -198,12 +199,12 @@ def test_live_events_reach_a_page_once_whichever_process_it_asks(start: Start) -
         watcher.poll((two, one)[turn // 3 % 2])
         time.sleep(0.05)
     # What was stored just before may come, too: pages leave out what they have.
-    until(lambda: watcher.poll(one) and len(watcher.times) >= 162)
+    eventually(lambda: watcher.poll(one) and len(watcher.times) >= 162)
     time.sleep(1)
     watcher.poll(two)
     assert len(watcher.times) == 162 and len(set(watcher.times)) == 162
     two.send(agents[0], agents[0].ended())
-    until(lambda: watcher.poll(one) and "finished" in watcher.states)
+    eventually(lambda: watcher.poll(one) and "finished" in watcher.states)
     assert one.get("/live/delta", after=1, runs="")["gap"], "a cursor of long ago"
 
 
@@ -239,11 +240,11 @@ def test_a_silent_run_is_lost_also_after_the_leading_process_was_killed(start: S
     (two,) = start(1, lost_after_seconds="2")
     agent = Agent()
     one.send(agent, agent.samples(2))
-    until(lambda: two.get(f"/runs/{agent.run}")["state"] == "lost")
+    eventually(lambda: two.get(f"/runs/{agent.run}")["state"] == "lost")
     two.send(agent, agent.samples(2, at=1))
     assert one.get(f"/runs/{agent.run}")["state"] == "running"
     one.kill()
-    until(lambda: two.get(f"/runs/{agent.run}")["state"] == "lost")
+    eventually(lambda: two.get(f"/runs/{agent.run}")["state"] == "lost")
 
 
 def test_metrics_have_the_newest_sample_of_any_process(start: Start) -> None:
@@ -278,10 +279,10 @@ def test_a_baseline_is_the_only_one_of_its_project(start: Start) -> None:
 def test_a_whatif_is_answered_by_any_process(start: Start) -> None:
     one, two = start()
     ident = one.http.post("/snapshots", content=pickle.dumps(two_sizes())).json()["snapshot"]
-    until(lambda: two.get(f"/snapshots/{ident}")["state"] == "ready")
+    eventually(lambda: two.get(f"/snapshots/{ident}")["state"] == "ready")
     path = f"/recordings/{ident}-0/whatif"
     job = one.http.post(path, json={"confs": ["expandable_segments:True"]}).json()["job"]
-    found = until(lambda: (f := two.get(f"{path}/{job}"))["state"] == "done" and f, 240)
+    found = eventually(lambda: (f := two.get(f"{path}/{job}"))["state"] == "done" and f, 240)
     assert [row["conf"] for row in found["result"]["rows"]][1:] == ["expandable_segments:True"]
     assert two.http.get(f"{path}/unknown").status_code == 404
 
@@ -298,12 +299,12 @@ def test_workers_listen_at_one_address_and_are_replaced(database_url: str, tmp_p
             alive = [one for one in found if one.status() != psutil.STATUS_ZOMBIE]
             return {one.pid for one in alive if "spawn_main" in " ".join(one.cmdline())}
 
-        first = until(lambda: len(workers()) == 2 and workers())
+        first = eventually(lambda: len(workers()) == 2 and workers())
         for number in range(20):
             answer = httpx.post(url, content=agent.body(agent.samples(2, at=number)), headers=headers, trust_env=False)
             assert answer.status_code == 200, answer.text
         os.kill(min(first), signal.SIGKILL)
-        until(lambda: len(workers()) == 2 and workers() != first)
+        eventually(lambda: len(workers()) == 2 and workers() != first)
 
         def kept() -> bool:
             try:
@@ -314,7 +315,7 @@ def test_workers_listen_at_one_address_and_are_replaced(database_url: str, tmp_p
             except httpx.TransportError:
                 return False
 
-        until(kept)
+        eventually(kept)
         with httpx.Client(base_url=server.url, trust_env=False) as http:
             assert http.get(f"/api/v1/runs/{agent.run}/series", params={"names": "step"}).json()["rows"] == 40
     finally:

@@ -41,6 +41,7 @@ from snapshot_maker import (
     two_sizes,
     with_private_pool,
 )
+from waiting import CONVERSION_SECONDS, eventually
 
 from vramscope_server import snapshots
 from vramscope_server.analysis.fragmentation.breakdown import parts_of
@@ -73,18 +74,10 @@ def upload(server: RunningServer, data: bytes, name: str = "a.pickle") -> dict[s
 
 def settled(server: RunningServer, ident: str) -> dict[str, Any]:
     """The row once it is ready or failed."""
-    return until(
-        lambda: (answer := server.http.get(f"/snapshots/{ident}").json())["state"] in ("ready", "failed") and answer
+    return eventually(
+        lambda: (answer := server.http.get(f"/snapshots/{ident}").json())["state"] in ("ready", "failed") and answer,
+        CONVERSION_SECONDS,
     )
-
-
-def until(done: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 600
-    while time.monotonic() < deadline:
-        if found := done():
-            return found
-        time.sleep(0.05)
-    raise AssertionError("it did not happen")
 
 
 @pytest.fixture(scope="module")
@@ -437,8 +430,8 @@ def test_an_upload_that_is_cut_off_leaves_nothing(server: RunningServer) -> None
     with socket.create_connection(("127.0.0.1", server.port)) as line:
         head = f"POST /api/v1/snapshots HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Length: 9000000\r\n\r\n"
         line.sendall(head.encode() + b"\x80\x04" + b"N" * 3_000_000)
-        until(lambda: files(server, "incoming"))
-    until(lambda: not files(server, "incoming"))
+        eventually(lambda: files(server, "incoming"))
+    eventually(lambda: not files(server, "incoming"))
     assert server.get("/snapshots")["snapshots"] == rows
 
 
@@ -516,7 +509,7 @@ def test_two_at_once_wait_for_each_other_and_others_are_answered(server: Running
         sender.join()
     idents = [one["snapshot"] for one in collected]
     assert len(set(idents)) == 2
-    seen = until(
+    seen = eventually(
         lambda: {one["state"]: one for one in server.get("/snapshots")["snapshots"] if one["snapshot"] in idents}
     )
     assert "failed" not in seen
@@ -581,7 +574,10 @@ def test_what_if_of_an_uploaded_file(server: RunningServer) -> None:
     path = f"/recordings/{row['snapshot']}-0/whatif"
     asked = server.http.post(path, json={"confs": ["expandable_segments:True"]})
     assert asked.status_code in (200, 202), asked.text
-    done = until(lambda: (job := server.get(f"{path}/{asked.json()['job']}"))["state"] in ("done", "failed") and job)
+    done = eventually(
+        lambda: (job := server.get(f"{path}/{asked.json()['job']}"))["state"] in ("done", "failed") and job,
+        CONVERSION_SECONDS,
+    )
     assert (done["state"], done["problem"]) == ("done", None)
     assert done["result"]["residual"]["exact"] is True
     recorded, expandable = done["result"]["rows"]
@@ -604,8 +600,8 @@ def test_the_oldest_go_when_all_take_too_much(start_server: Callable[..., Runnin
     server = start_server(snapshots_bytes=1)
     first = settled(server, upload(server, pickle.dumps(snapshot_of(3)))["snapshot"])
     second = settled(server, upload(server, pickle.dumps(snapshot_of(4)))["snapshot"])
-    until(lambda: server.http.get(f"/snapshots/{first['snapshot']}").status_code == 404)
-    until(lambda: first["snapshot"] not in files(server))  # (its row goes first: nobody is led to half a folder)
+    eventually(lambda: server.http.get(f"/snapshots/{first['snapshot']}").status_code == 404)
+    eventually(lambda: first["snapshot"] not in files(server))  # (its row goes first: nobody is led to half a folder)
     data_dir = server.services.settings.data_dir
     server.stop()
     again = start_server(data_dir)
@@ -623,7 +619,7 @@ def test_the_process_of_a_conversion_is_started_with_the_upload(
     conversions = server.services.snapshots.conversions
     data = pickle.dumps(snapshot_of(3))
     started = server.http.post("/snapshots/uploads", json={"name": "a.pickle", "size_bytes": len(data)}).json()
-    until(lambda: conversions._prepared is not None)
+    eventually(lambda: conversions._prepared is not None)
     prepared = conversions._prepared
     assert prepared is not None and prepared.poll() is None
     server.http.put(f"/snapshots/uploads/{started['upload']}", params={"offset": 0}, content=data)
@@ -631,7 +627,7 @@ def test_the_process_of_a_conversion_is_started_with_the_upload(
     assert settled(server, taken["snapshot"])["state"] == "ready"
     assert conversions._prepared is None and prepared.wait(PATIENCE_SECONDS) == 0, "it was this process"
     server.http.post("/snapshots/uploads", json={"name": "b.pickle", "size_bytes": 5})
-    until(lambda: conversions._prepared is not None)
+    eventually(lambda: conversions._prepared is not None)
     abandoned = conversions._prepared
     monkeypatch.setattr("vramscope_server.conversions.PREPARED_SECONDS", 0.0)
     conversions.wake()
@@ -642,7 +638,7 @@ def test_a_prepared_process_that_was_killed_is_replaced(start_server: Callable[.
     server = start_server()
     conversions = server.services.snapshots.conversions
     conversions.prepare()
-    until(lambda: conversions._prepared is not None)
+    eventually(lambda: conversions._prepared is not None)
     assert conversions._prepared is not None
     conversions._prepared.kill()
     conversions._prepared.wait(PATIENCE_SECONDS)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import warm
+from waiting import eventually
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 
@@ -32,16 +31,6 @@ for step in range(1000):
         time.sleep(0.05)
 """
 """Eight MiB a step, on a card of 2 GiB, of which CUDA's context takes 520 MiB; at step 51 it waits to be asked."""
-
-
-def eventually(answer: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 300
-    while True:
-        response = answer()
-        if response:
-            return response
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def test_the_end_is_told_a_third_of_the_way_and_what_the_fix_would_bring(server: str, tmp_path: Path) -> None:
@@ -67,11 +56,11 @@ def test_the_end_is_told_a_third_of_the_way_and_what_the_fix_would_bring(server:
             )
             return answer if known else None
 
-        result = eventually(at_the_pause)
+        result = eventually(at_the_pause, 300)
         (leak,) = result["leaks"]
         assert (leak["kind"], leak["name"]) == ("tensor-growth", "outputs")
 
-        replay = eventually(lambda: (found := get(f"/leaks/{leak['id']}/replay")) and found["effect"] and found)
+        replay = eventually(lambda: (found := get(f"/leaks/{leak['id']}/replay")) and found["effect"] and found, 300)
         effect = replay["effect"]
         assert effect["saved_bytes"] == effect["alive_bytes"] > 0
         assert effect["saved_bytes"] == pytest.approx(effect["step"] * (8 << 20), abs=8 << 20)
@@ -81,7 +70,7 @@ def test_the_end_is_told_a_third_of_the_way_and_what_the_fix_would_bring(server:
         go.touch()
         program.communicate(timeout=300)
         assert program.returncode == 1
-    died = eventually(lambda: (run := get("")) and run["state"] == "failed" and run)
+    died = eventually(lambda: (run := get("")) and run["state"] == "failed" and run, 300)
     steps_left = result["floor"]["steps_to_out_of_memory"]
     assert 100 < died["steps"] < 170, "the pause was about a third of the way"
     assert 51 + steps_left == pytest.approx(died["steps"], rel=0.05)

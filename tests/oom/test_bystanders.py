@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import eventually
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "backend")]
 
@@ -88,14 +89,6 @@ def ranks(tmp_path: Path) -> Iterator[Callable[..., list[Future[Any]]]]:
         (tmp_path / "go").touch()
 
 
-def until(met: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + 60
-    while not (found := met()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-    return found
-
-
 def rows_of(server: RunningServer, run: str) -> list[dict[str, Any]]:
     answer = server.http.get(f"/runs/{run}/oom")
     fatal = answer.json()["fatal"] if answer.status_code == 200 else None
@@ -112,7 +105,7 @@ def test_the_server_requests_a_record_of_the_waiting_rank(
 ) -> None:
     run = "bbbbccccddddeee0"
     both = ranks(server.url, run, one_spool=False)
-    until(lambda: any(r["record"] and not r["ran_out"] for r in rows_of(server, run)), "rank 0 wrote nothing")
+    eventually(lambda: any(r["record"] and not r["ran_out"] for r in rows_of(server, run)), what="a record of rank 0")
     assert not both[0].done(), "it waits still"
     (tmp_path / "go").touch()
     assert both[1].result()[1] == 1
@@ -156,7 +149,7 @@ def test_a_rank_of_the_same_host_signals_without_a_server(
         kept = [path for path in (tmp_path / "spool").glob("*/*.batch") if int(path.name.partition("-")[0]) > 1 << 39]
         return len({path.parent for path in kept}) == 2
 
-    until(last_words, "rank 0 wrote nothing")
+    eventually(last_words, what="a record of rank 0")
     os.kill(int((tmp_path / "pid0").read_text()), signal.SIGTERM)  # as torchrun does
     assert both[0].result()[1] == -signal.SIGTERM
     (tmp_path / "go").touch()

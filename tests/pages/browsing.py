@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Callable
 from typing import Any
 
-PATIENCE_SECONDS = 60
-"""How long a test waits for what must come: never so short that a busy machine fails it."""
+from waiting import eventually
+
 COMPILED_MS = 150_000
 """What is made of a recording for the first time on a machine is compiled first: half a minute, or more where others use it too."""
 
@@ -33,16 +30,3 @@ def drawn(page: Any, name: str) -> Any:
 
     eventually(started, COMPILED_MS / 1000, f"the figure {name}")
     return chart
-
-
-def eventually(check: Callable[[], Any], seconds: float = PATIENCE_SECONDS, what: str = "it") -> Any:
-    """Wait until ``check`` gives something true; the last AssertionError or value is told otherwise."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value: Any = None
-        with contextlib.suppress(AssertionError):
-            value = check()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"{what} did not come to pass in {seconds} s; last: {value!r}"
-        time.sleep(0.05)

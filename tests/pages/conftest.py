@@ -16,7 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path: their neighbour is not a package
 
 import sender
-from browsing import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 """the first that there is: the same engine, the shell without what a person's window needs (a quarter less CPU in all)"""

@@ -21,16 +21,17 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1]))
 sys.path.append(str(Path(__file__).parents[1] / "backend"))
 
 import httpx
 import sender
-from browsing import eventually
 from conftest import CHROMIUM, FLAGS, RunningServer
 from legibility import SETTLED
 from snapshot_maker import file_of_stacks, two_sizes
 from test_fragmentation_page import Sender
 from test_oom_page import rich_box, sent
+from waiting import eventually
 from window_maker import training
 
 from vramscope_server.cli.upload import upload_file

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from browsing import eventually
+from waiting import eventually
 
 WIDTHS = (1440, 400)
 

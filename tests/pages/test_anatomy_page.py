@@ -12,9 +12,10 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx
 import msgspec
 import pytest
-from browsing import COMPILED_MS, drawn, eventually, query
+from browsing import COMPILED_MS, drawn, query
 from legibility import assert_legible
 from test_fragmentation_page import Sender, words
+from waiting import eventually
 
 sys.path.append(str(Path(__file__).parents[1] / "backend"))
 

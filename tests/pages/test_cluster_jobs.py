@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import sender
-from browsing import eventually, query
+from browsing import query
+from waiting import eventually
 
 
 def test_a_run_names_its_job_and_links_to_the_runs_of_it(page: Any, server: Any) -> None:

@@ -7,9 +7,10 @@ import re
 from typing import Any
 
 import sender
-from browsing import drawn, eventually, query
+from browsing import drawn, query
 from legibility import assert_legible
 from test_fragmentation_page import COMPILED_MS, Sender
+from waiting import eventually
 from window_maker import training
 
 from vramscope.protocol import messages

@@ -12,8 +12,9 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from browsing import COMPILED_MS, drawn, eventually, query
+from browsing import COMPILED_MS, drawn, query
 from legibility import assert_legible
+from waiting import eventually
 
 sys.path.append(str(Path(__file__).parents[1] / "backend"))
 

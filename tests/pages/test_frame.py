@@ -11,8 +11,9 @@ from typing import Any
 import httpx
 import pytest
 import sender
-from browsing import drawn, eventually
+from browsing import drawn
 from legibility import assert_legible
+from waiting import eventually
 
 PAGES = [
     "/runs",

@@ -11,8 +11,9 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from browsing import COMPILED_MS, eventually
+from browsing import COMPILED_MS
 from legibility import SETTLED
+from waiting import eventually
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "backend"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "attack"))

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 import sender
-from browsing import COMPILED_MS, drawn, eventually, query
+from browsing import COMPILED_MS, drawn, query
 from legibility import assert_legible
 from test_fragmentation_page import Sender
+from waiting import eventually
 from window_maker import leaking
 from wire_maker import leak as a_leak
 from wire_maker import scan

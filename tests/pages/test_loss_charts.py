@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import sender
-from browsing import drawn, eventually, query
+from browsing import drawn, query
+from waiting import eventually
 
 from vramscope.protocol import messages
 

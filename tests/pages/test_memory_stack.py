@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import sender
-from browsing import drawn, eventually, query
+from browsing import drawn, query
+from waiting import eventually
 
 DRAWN = "(chart) => chart.plot.data.filter((trace) => trace.meta.level).map((trace) => trace.meta.role)"
 

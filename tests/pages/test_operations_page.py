@@ -9,8 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
-from browsing import drawn, eventually, query
+from browsing import drawn, query
 from legibility import assert_legible
+from waiting import eventually
 
 sys.path.append(str(Path(__file__).parents[1] / "backend"))
 

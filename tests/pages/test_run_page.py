@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 import sender
-from browsing import drawn, eventually, query
+from browsing import drawn, query
+from waiting import eventually
 
 from vramscope.protocol import messages as wire_messages
 

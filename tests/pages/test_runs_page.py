@@ -10,7 +10,8 @@ import time
 from typing import Any
 
 import sender
-from browsing import drawn, eventually, query
+from browsing import drawn, query
+from waiting import eventually
 
 
 def row(page: Any, run: str) -> Any:

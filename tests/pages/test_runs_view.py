@@ -9,9 +9,10 @@ import httpx
 import pytest
 import sender
 from axe_playwright_python.sync_playwright import Axe
-from browsing import eventually, query
+from browsing import query
 from legibility import assert_legible
 from test_runs_page import listed, row
+from waiting import eventually
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import oidc_provider_mock
-from browsing import eventually
+from waiting import eventually
 
 
 def test_a_person_signs_in_at_the_provider_and_out_again(page: Any, own_server: Any) -> None:

@@ -14,19 +14,15 @@ from typing import Any
 
 import pytest
 from browsing import drawn, query
-from browsing import eventually as waited
 from legibility import assert_legible
 from test_fragmentation_page import COMPILED_MS, settings_shown
+from waiting import CONVERSION_SECONDS, eventually
 
 sys.path.append(str(Path(__file__).parents[1] / "backend"))
 
 from snapshot_maker import IN_FORCE, MARKUP, SETTINGS, Held, file_of_stacks, snapshot_of, two_sizes
 
 pytestmark = pytest.mark.timeout(900)  # the first conversion on a machine compiles what reads: 20 s of a core
-
-
-def eventually(check: Callable[[], Any]) -> Any:
-    return waited(check, seconds=600)
 
 
 def state_of(page: Any, name: str) -> str:
@@ -117,7 +113,9 @@ def test_a_file_is_dropped_and_explored(page: Any, own_server: Callable[..., Any
     page.goto(f"{server.url}/snapshots")
     page.get_by_text("No snapshots yet").wait_for()
     page.set_input_files("input[type=file]", [good, bad])
-    eventually(lambda: state_of(page, "evil") == "ready" and state_of(page, "profile.json") == "failed")
+    eventually(
+        lambda: state_of(page, "evil") == "ready" and state_of(page, "profile.json") == "failed", CONVERSION_SECONDS
+    )
     assert "a Chrome trace" in page.locator("tr", has_text="profile.json").inner_text()
     assert page.locator("main b").count() == 0
     assert_legible(page)
@@ -138,7 +136,7 @@ def test_a_file_is_dropped_and_explored(page: Any, own_server: Callable[..., Any
     for route in held:
         route.continue_()
     drawn(page, "strip")
-    eventually(lambda: page.locator(".compiling").count() == 0)
+    eventually(lambda: page.locator(".compiling").count() == 0, CONVERSION_SECONDS)
     assert "120 MiB" in page.locator("[data-kpi=reserved]").inner_text()
 
     page.get_by_role("link", name="Events").click()

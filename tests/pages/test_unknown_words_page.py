@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
-from browsing import drawn, eventually
+from browsing import drawn
 from test_fragmentation_page import Sender
 from test_oom_page import GIB, rich_box
+from waiting import eventually
 from wire_maker import leak as a_leak
 from wire_maker import scan
 
