@@ -81,7 +81,9 @@ def test_moments_that_are_not_there_and_recordings_that_are_empty(server: Runnin
 
 
 def test_show_names_all_advice_and_the_moment_that_it_is_of(server: RunningServer, small: str) -> None:
-    from vramscope_server.cli.show import advice_of, recorded_of
+    from vramscope_server.cli.client import source_of
+    from vramscope_server.reports.run_facts import advice_of
+    from vramscope_server.reports.source import newest_anatomy
 
     anatomy = server.get(f"/recordings/{small}/anatomy")
     sentences = [one["sentence"] for one in anatomy["advice"]]
@@ -91,12 +93,12 @@ def test_show_names_all_advice_and_the_moment_that_it_is_of(server: RunningServe
         "recordings": 1,
         "peak_allocated_bytes": anatomy["allocated_bytes"],
     }
-    recorded = recorded_of(server.url, fields)
+    recorded = newest_anatomy(source_of(server.url), fields)
     assert advice_of(fields, recorded) == sentences
     higher = advice_of(fields | {"peak_allocated_bytes": 2 * anatomy["allocated_bytes"]}, recorded)
     assert higher[1:] == sentences
     assert anatomy["moment"] in higher[0] and "was not recorded" in higher[0]
-    assert recorded_of(server.url, fields | {"recordings": 0}) is None and advice_of(fields, None) == []
+    assert newest_anatomy(source_of(server.url), fields | {"recordings": 0}) is None and advice_of(fields, None) == []
 
 
 def test_shares_of_a_peak_that_is_known_in_part_are_shares_of_the_whole() -> None:

@@ -76,8 +76,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
             "uploads",
             "whatif_jobs",
             "oidc",
-            "cli.report",  # the same files as those of the command
-            "cli.comparison_report",
+            "reports",
             "demo_run",
         },
         None,
@@ -135,6 +134,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "settings.py": ({"user_grants"}, None),
     "store": ({"answers", "settings", "analysis", "migrations"}, None),
     "figures": ({"analysis"}, {"plotly", "numpy"}),
+    "reports": ({"answers", "analysis", "figures"}, set()),
     "analysis": (set(), {"numpy", "numba", "msgspec", "pyarrow"}),  # pyarrow is an extra of its own
     "migrations": ({"store"}, None),
 }

@@ -13,6 +13,8 @@ from vramscope_server.api import anatomy, compare, figures, leaks, recordings, r
 from vramscope_server.api.compare import Base, Runs, compared_runs
 from vramscope_server.api.oom import routes as oom_routes
 from vramscope_server.api.requested_range import reader, require_run
+from vramscope_server.reports.comparison_report import comparison_report
+from vramscope_server.reports.run_report import run_report
 
 router = APIRouter(tags=["runs"])
 _HTML: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {}}, "description": "the file"}}
@@ -43,22 +45,18 @@ class OwnAnswers:
 @router.get("/runs/{run}/report", summary="Report of a run", response_class=Response, responses=_HTML)
 def get_run_report(request: Request, run: str) -> Response:
     """What is wrong, remedies, leaks, advice, the peak and the charts in one HTML file of about 2 MB, which needs no server."""
-    from vramscope_server.cli.report import report
-
     with reader(request) as connection:
         record = require_run(connection, run)
     source = OwnAnswers(request)
-    return _file(report(source, source(f"/runs/{record.id}")), f"vramscope-{record.id}.html")
+    return _file(run_report(source, source(f"/runs/{record.id}")), f"vramscope-{record.id}.html")
 
 
 @router.get("/compare/report", summary="Report of a comparison", response_class=Response, responses=_HTML)
 def get_compare_report(request: Request, runs: Runs, base: Base = None) -> Response:
     """The table, the settings that differ, and the charts in one HTML file of about 2 MB, which needs no server."""
-    from vramscope_server.cli.comparison_report import comparison_report
-
     with reader(request) as connection:
         found = [record.id for record in compared_runs(connection, runs, base)]
-    return _file(comparison_report(OwnAnswers(request), found), "vramscope-compare.html")
+    return _file(comparison_report(OwnAnswers(request), ",".join(found)), "vramscope-compare.html")
 
 
 def _file(text: str, name: str) -> Response:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import httpx
@@ -16,6 +17,7 @@ from vramscope_server.answers.runs import RunList
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, NO_SERVER, NOT_FOUND
 from vramscope_server.cli.format import plain
 from vramscope_server.cli.progress import Bar
+from vramscope_server.reports.source import AnswerSource
 
 CONNECT_SECONDS: Final = 10
 ANSWER_SECONDS: Final = 180
@@ -37,23 +39,22 @@ class Unreachable(Failure):
         super().__init__(sentence, NO_SERVER)
 
 
-Source = str | Callable[..., Any]
-"""Source of answers: a server's address, or a function of the path and the parameters, within the server itself."""
-
-
-def ask(server: Source, path: str, **parameters: Any) -> Any:
+def ask(server: str, path: str, **parameters: Any) -> Any:
     """GET an answer of the API. Raises Failure: 3 not found, 4 no or a broken server, 2 any other refusal.
 
     Parameters that are None or empty are left out.
     """
-    if not isinstance(server, str):
-        return server(path, **{name: value for name, value in parameters.items() if value not in (None, "")})
     response = _get(server, path, parameters)
     if steps := response.headers.get("Vramscope-Damaged-Steps"):
         print(
             f"vramscope: steps {plain(steps)} are damaged in the server's database and missing here.", file=sys.stderr
         )
     return _read(server, response)
+
+
+def source_of(server: str) -> AnswerSource:
+    """Return the answers of a server for a report. They raise Failure as ``ask`` does."""
+    return functools.partial(ask, server)
 
 
 def fetch(server: str, path: str, **parameters: Any) -> bytes:
@@ -172,7 +173,7 @@ def path_of(server: str, run: str) -> str:
     return id_of(server, run)
 
 
-def id_of(server: Source, run: str) -> str:
+def id_of(server: str, run: str) -> str:
     """Return the id of the newest run with exactly this name. Raises Failure."""
     listed: RunList | None = ask(server, "/runs", query=run[:500], limit=1000) if run.strip() else None
     same = [row for row in listed["runs"] if row["name"] == run] if listed is not None else []

@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final
 
 from rich.text import Text
 
-from vramscope_server.analysis.comparison.export import EMULATED, REPEATS, between, has_repeats, name_of, ratio
-from vramscope_server.analysis.number_format import amount, count, duration, graphs, percent
+from vramscope_server.analysis.comparison.export import EMULATED, REPEATS, has_repeats
+from vramscope_server.analysis.number_format import amount, count
 from vramscope_server.answers.compare import CompareAnswer, CompareRow
-from vramscope_server.cli.client import Source, ask, fetch, id_of, print_json
-from vramscope_server.cli.format import ABSENT, plain
+from vramscope_server.cli.client import ask, fetch, id_of, print_json
+from vramscope_server.cli.format import plain
 from vramscope_server.cli.tables import Column, console, print_table
+from vramscope_server.reports.comparison_table import COLUMNS, cells, setting_text
 
-COLUMNS: Final = (
-    Column("RUN"),
-    Column("N", number=True),
-    Column("ID", needed=7, number=True),
-    Column("TECHNIQUE"),
-    Column("PEAK", number=True),
-    Column("CHANGE", number=True),
-    Column("RESERVED", needed=2, number=True),
-    Column("CHANGE", needed=2, number=True),
-    Column("DEVICE", needed=4, number=True),
-    Column("CHANGE", needed=4, number=True),
-    Column("WALL TIME", needed=5, number=True),
-    Column("STEP TIME", needed=3, number=True),
-    Column("TIME RATIO", number=True),
-    Column("BATCH", needed=5, number=True),
-    Column("NEVER NEEDED", needed=7, number=True),
-    Column("UNUSABLE", needed=7, number=True),
-    Column("LOSS", needed=4, number=True),
-    Column("LEAKED", needed=1, number=True),
-    Column("GRAPHS", needed=6, number=True),
-)
-
-
+TERMINAL_COLUMNS: Final = [Column(one.title, one.needed, one.number) for one in COLUMNS]
 MOST_ONE_SIDED: Final = 8
 """Maximum number of listed settings that only some runs have. Two frameworks have many of them."""
 
@@ -61,7 +40,9 @@ def show(server: str, form: str | None, baseline: str, runs: list[str], *, each:
     if not each:
         rows = comparison.get("together", rows)
     repeated = has_repeats(rows)
-    print_table(out, COLUMNS, [cells(row, is_baseline=not at, repeated=repeated) for at, row in enumerate(rows)])
+    print_table(
+        out, TERMINAL_COLUMNS, [_styled(row, is_baseline=not at, repeated=repeated) for at, row in enumerate(rows)]
+    )
     out.print(
         Text("CHANGE: difference to the baseline's peak in the column before. Negative is less memory.", style="dim")
     )
@@ -98,72 +79,11 @@ def show(server: str, form: str | None, baseline: str, runs: list[str], *, each:
         out.print(Text(f"not fully comparable: {plain(warning)}", style="yellow"))
 
 
-def joined(server: Source, runs: Sequence[str]) -> str:
+def joined(server: str, runs: Sequence[str]) -> str:
     """Return runs as one parameter of the API, the baseline first. Raises client.Failure."""
     return ",".join(id_of(server, run) if "," in run or not run.strip() else run for run in runs)
 
 
-def cells(row: CompareRow, *, is_baseline: bool, repeated: bool) -> list[str | Text]:
-    """Return the text of each of COLUMNS. ``repeated``: some rows are several runs of one configuration."""
-    mark = " !" if row["reasons"] else ""
-    return [
-        Text(plain(name_of(row)) + mark, style="bold" if is_baseline else "default"),
-        count(row["n"]) if repeated else "",
-        row["run"],
-        plain(row["label"] or ""),
-        amount(row["peak_allocated_bytes"], ABSENT) + between(row, "peak_allocated_bytes", amount),
-        _saved(row, "saved_fraction", is_baseline),
-        amount(row["peak_reserved_bytes"], ABSENT) + between(row, "peak_reserved_bytes", amount),
-        _saved(row, "reserved_saved_fraction", is_baseline),
-        amount(row["peak_device_bytes"], ABSENT) if row["peak_device_of"] else "",
-        _saved(row, "device_saved_fraction", is_baseline) if row["peak_device_of"] else "",
-        duration(row["wall_seconds"], ABSENT),
-        duration(row["step_seconds_median"], ABSENT) + between(row, "step_seconds_median", duration),
-        "baseline" if is_baseline else _ratio(row),
-        "" if row["effective_batch"] is None else count(row["effective_batch"]),
-        percent(row["fragmentation_fraction"], ABSENT),
-        amount(row["unusable_bytes"], ABSENT),
-        _loss(row),
-        _leaked(row),
-        graphs(row["graphs_alive"], ABSENT),
-    ]
-
-
-def _saved(
-    row: CompareRow,
-    field: Literal["saved_fraction", "reserved_saved_fraction", "device_saved_fraction"],
-    is_baseline: bool,
-) -> str:
-    if is_baseline:
-        return "baseline"
-    saved = row[field]
-    return ABSENT if saved is None else _change(saved) + between(row, field, _change)
-
-
-def _change(saved: float) -> str:
-    return percent(0.0 - saved, signed=True)
-
-
-def _ratio(row: CompareRow) -> str:
-    return (
-        ABSENT
-        if row["step_time_ratio"] is None
-        else ratio(row["step_time_ratio"]) + between(row, "step_time_ratio", ratio)
-    )
-
-
-def _loss(row: CompareRow) -> str:
-    return row["loss_words"] or (ABSENT if row["final_loss"] is None else f"{row['final_loss']:.4g}")
-
-
-def _leaked(row: CompareRow) -> str:
-    if row["leaks"] is None:
-        return ABSENT
-    return amount(row["leaked_bytes"]) if row["leaks"] else "none"
-
-
-def setting_text(value: object) -> str:
-    """Return the value of a setting in words; a list is its parts."""
-    if isinstance(value, list):
-        value = ", ".join(str(part) for part in value)
-    return ABSENT if value is None else plain(str(value)) or "none"
+def _styled(row: CompareRow, *, is_baseline: bool, repeated: bool) -> list[str | Text]:
+    name, *others = cells(row, is_baseline=is_baseline, repeated=repeated)
+    return [Text(name, style="bold" if is_baseline else "default"), *others]

@@ -1,15 +1,13 @@
-"""Formats of numbers and names in a terminal. Unknown values are never shown as 0."""
+"""Formats of a terminal, those included that reports use too."""
 
 from __future__ import annotations
 
 import time
-from typing import Final
 
-from vramscope_server.analysis.number_format import UNKNOWN, duration, percent
-from vramscope_server.answers.run_detail import AgentOverhead, RunInFull
+from vramscope_server.analysis.number_format import UNKNOWN
+from vramscope_server.reports.plain_text import ABSENT, cost, has_no_device, plain
 
-ABSENT = "–"  # noqa: RUF001 - a dash is meant
-"""Unknown value in a dense table."""
+__all__ = ["ABSENT", "STATE_STYLE", "ago", "cost", "has_no_device", "plain"]
 
 STATE_STYLE = {"running": "bold green", "finished": "default", "failed": "bold red", "lost": "yellow"}
 
@@ -23,35 +21,3 @@ def ago(seconds: float | None, now: float | None = None) -> str:
         if past >= size:
             return f"{past // size:.0f} {word} ago"
     return f"{past:.0f} s ago"
-
-
-def plain(text: str) -> str:
-    """Escape control and formatting characters, so that foreign text cannot affect the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def has_no_device(run: RunInFull) -> bool:
-    """Return True if a run reported its devices and none is a CUDA device. The CPU is device -1."""
-    devices = [device["index"] for rank in run["ranks"] for device in rank["devices"]]
-    return bool(devices) and max(devices) < 0
-
-
-WIDEST_BOUND: Final = 0.25
-"""Highest bound on the overhead that is shown, as a fraction of a step. A looser bound says nothing."""
-
-
-def cost(overhead: AgentOverhead | None) -> str:
-    """Format the agent's overhead, or an upper bound if the run cannot resolve it."""
-    if not overhead:
-        return "not measured yet"
-    fraction, noise = overhead.get("fraction"), overhead.get("noise_fraction")
-    if overhead.get("resolvable") and fraction is not None:
-        return f"{percent(max(0.0, fraction))} of a step ({duration(overhead.get('seconds_per_step'))}), measured"
-    if noise is not None and noise < WIDEST_BOUND:
-        return f"below {percent(max(0.005, noise))} of a step"
-    taken = overhead.get("hook_seconds")
-    return (
-        "not measured yet"
-        if not taken
-        else f"{duration(taken)} in total; the run is too short to estimate the cost per step"
-    )

@@ -6,7 +6,6 @@ import codecs
 import gzip
 import io
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -22,14 +21,14 @@ from vramscope_server.analysis.number_format import amount, count
 from vramscope_server.answers.oom import OomExplained, OomList, OomRank
 from vramscope_server.answers.oom_record import CounterRow, Culprit
 from vramscope_server.answers.run_detail import RunAnswer
-from vramscope_server.cli.client import Failure, Source, address, ask, path_of, print_json
+from vramscope_server.cli.client import Failure, address, ask, path_of, print_json, source_of
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, CHECK_FAILED, NOT_FOUND
 from vramscope_server.cli.format import ABSENT, plain
 from vramscope_server.cli.oom_markdown import ENOUGH, markdown
 from vramscope_server.cli.tables import Column, console, print_table
+from vramscope_server.reports.source import explained_error
 
 GZIP: Final = b"\x1f\x8b"
-WAIT_SECONDS: Final = 5
 MOST_WAIT_SECONDS: Final = 60
 _COLUMNS: Final = (
     Column("REMEDY"),
@@ -157,15 +156,9 @@ def _counter(row: CounterRow) -> tuple[str, str, str]:
     return name, words(row["before"], ABSENT), words(row["at"], ABSENT)
 
 
-def explained(server: Source, record: str) -> OomExplained:
-    """The error with the evidence of the open recording, unless that takes too long."""
-    # A server that asks itself holds one of its few threads.
-    until = time.monotonic() + (MOST_WAIT_SECONDS if isinstance(server, str) else WAIT_SECONDS)
-    while True:
-        error: OomExplained = ask(server, f"/oom/{record}", wait_seconds=WAIT_SECONDS)
-        if not error["pending"] or time.monotonic() > until:
-            return error
-        time.sleep(0.1)
+def explained(server: str, record: str) -> OomExplained:
+    """The error with the evidence of the open recording, unless that takes too long. Raises Failure."""
+    return explained_error(source_of(server), record, MOST_WAIT_SECONDS)
 
 
 def _show_none(listed: OomList, as_json: bool) -> None:

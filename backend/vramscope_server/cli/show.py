@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from vramscope.protocol import series
-from vramscope_server.analysis.advice.recorded_peak import contains_peak
-from vramscope_server.analysis.number_format import UNKNOWN, amount, count, duration, percent
+from vramscope_server.analysis.number_format import UNKNOWN, amount, percent
 from vramscope_server.answers.anatomy import AnatomyAnswer
 from vramscope_server.answers.leaks import LeakReport
 from vramscope_server.answers.next_change import NextChange
-from vramscope_server.answers.recordings import RecordingList
-from vramscope_server.answers.run_detail import CategoryMemory, Loss, Pitfall, RunAnswer, RunInFull, Technique
+from vramscope_server.answers.run_detail import CategoryMemory, RunAnswer, RunInFull
 from vramscope_server.answers.steps import Step
-from vramscope_server.cli.client import Failure, Source, address, ask, path_of, print_json
-from vramscope_server.cli.format import STATE_STYLE, ago, cost, has_no_device, plain
+from vramscope_server.cli.client import Failure, address, ask, path_of, print_json, source_of
+from vramscope_server.cli.format import STATE_STYLE, ago, plain
 from vramscope_server.cli.tables import console, put
+from vramscope_server.reports.run_facts import CATEGORY_NAMES, advice_of, facts_of
+from vramscope_server.reports.source import newest_anatomy
 
-CATEGORY_NAMES: Final = {
-    "optimizer": "optimizer state",
-    "activations": "activations, temporaries",
-    "workspaces": "cuBLAS workspaces",
-}
-"""Names as on the pages. Activations and temporaries are one sum; a recorded step separates them."""
-_PARTS: Final[Mapping[Literal["unusable_bytes", "usable_bytes", "rounding_bytes", "requested_bytes"], str]] = {
-    "unusable_bytes": "unusable",
-    "usable_bytes": "free",
-    "rounding_bytes": "rounding",
-    "requested_bytes": "requested",
-}
-"""Parts of reserved memory (docs/fragmentation.md)."""
-_NO_LEAK: Final = {
-    "growth": "no holder found, but memory after each step rises",
-    "held": "none found, but a value is retained one step longer than needed",
-    "host": "none found on the device",
-}
-"""What is said of leaks where none counts as one, by the level of the leak verdict."""
 _BAR: Final = 32
 _BESIDE_BAR: Final = 50
 """Characters before a bar."""
@@ -54,7 +35,7 @@ def show(server: str, as_json: bool, run: str) -> None:
         print_json(detail)
     else:
         try:
-            recorded = recorded_of(server, detail)
+            recorded = newest_anatomy(source_of(server), detail)
             advice = advice_of(detail, recorded)
         except Failure as failure:
             recorded, advice = None, [f"{UNKNOWN}: {failure}"]
@@ -137,37 +118,9 @@ def _split_step(server: str, run: RunInFull) -> Step | None:
     return max(broken_down, key=lambda step: step["peak_allocated_bytes"] or 0, default=None)
 
 
-def recorded_of(server: Source, run: RunInFull) -> AnatomyAnswer | None:
-    """Return the anatomy of the newest complete recording; None if there is none. Raises Failure if it cannot be read."""
-    if not run.get("recordings"):
-        return None
-    listed: RecordingList = ask(server, f"/runs/{run['run_id']}/recordings")
-    newest = next((one["recording"] for one in listed["recordings"] if one["whole"]), None)
-    anatomy: AnatomyAnswer | None = ask(server, f"/recordings/{newest}/anatomy") if newest else None
-    return anatomy
-
-
 def _workspaces(recorded: AnatomyAnswer | None) -> int:
     rows = recorded["categories"] if recorded else ()
     return sum(row["bytes"] for row in rows if row["category"] == "workspaces")
-
-
-def advice_of(run: RunInFull, recorded: AnatomyAnswer | None) -> list[str]:
-    """Return the advice of the newest recording, most bytes first.
-
-    Its bytes refer to the recorded peak. A sentence says so if the run's peak is higher.
-    """
-    if recorded is None:
-        return []
-    of_run = [one["sentence"] for one in recorded["advice"] if one["evidence"].get("of") == "run"]
-    found = [one["sentence"] for one in recorded["advice"] if one["evidence"].get("of") != "run"]
-    highest = run["peak_allocated_bytes"]
-    if found and highest is not None and not contains_peak(recorded["allocated_bytes"], highest):
-        found.insert(
-            0,
-            f"for the recorded peak, {recorded['moment']}; the run's peak of {amount(highest)} was not recorded:",
-        )
-    return of_run + found
 
 
 def change_in_words(change: NextChange) -> str:
@@ -190,142 +143,6 @@ def _instead(run: RunInFull, split: Step) -> str:
     height = "equally high" if same else f"with {amount(split['peak_allocated_bytes'])}"
     there = "" if run["peak_step"] is None else f" in step {run['peak_step']}"
     return f"no breakdown{there}; in step {split['step']}, {height}:"
-
-
-def facts_of(run: RunInFull, leaks: LeakReport | None) -> Iterator[tuple[str, str]]:
-    if run["note"]:
-        yield "note", plain(" ".join(run["note"].split()))
-    yield "device", _device(run)
-    if (run["world_size"] or 1) > 1:
-        yield "ranks", f"{run['ranks_reporting']} of {run['world_size']} reporting{_highest_rank(run)}"
-    each = f", {duration(run['step_seconds_median'])} each (median)" if run["steps"] else ""
-    ran_out = run["state"] == "failed" and "OutOfMemory" in (run["error_type"] or "")
-    yield "steps", f"{count(run['steps'])}{' finished before the error' if ran_out else ''}{each}"
-    least = "at least " if run["lower_bound_steps"] else ""
-    yield (
-        "peak allocated",
-        least + amount(run["peak_allocated_bytes"]) + _moment(run) + _share(run, "peak_allocated_bytes"),
-    )
-    yield "peak reserved", least + amount(run["peak_reserved_bytes"]) + _share(run, "peak_reserved_bytes")
-    if run["foreign_reset_steps"]:
-        yield "counters reset", _resets(run)
-    yield "never needed", _never_needed(run)
-    yield "unusable", _unusable(run)
-    yield "allocator", _allocator(run["allocator_settings"])
-    yield "techniques", _techniques(run["techniques"])
-    yield "loss", _loss(run.get("loss"))
-    yield "leaks", _leaks(run, leaks)
-    if run.get("out_of_memory_count"):
-        times = run["out_of_memory_count"]
-        yield "out of memory", "once" if times == 1 else f"{count(times)} times"
-    yield "agent overhead", cost(run["agent_overhead"])
-    if run["dropped_samples"] != 0:
-        yield "lost samples", count(run["dropped_samples"])
-    for finding in run["findings"] or ():
-        yield "finding", _finding(finding)
-
-
-def _device(run: RunInFull) -> str:
-    capacity = run["capacity_bytes"]
-    words = plain(run["device"] or UNKNOWN) + ("" if capacity is None else f", {amount(capacity)}")
-    return f"{words} (no peak counters)" if has_no_device(run) else words
-
-
-def _highest_rank(run: RunInFull) -> str:
-    known = [rank for rank in run["ranks"] if rank["peak_allocated_bytes"] is not None]
-    if len(known) < 2:
-        return ""
-    low, high = (choose(known, key=lambda rank: rank["peak_allocated_bytes"] or 0) for choose in (min, max))
-    least, most = (amount(rank["peak_allocated_bytes"]) for rank in (low, high))
-    return f"; peaks from {least} (rank {low['rank']}) to {most} (rank {high['rank']})"
-
-
-def _moment(run: RunInFull) -> str:
-    step = "" if run["peak_step"] is None else f" in step {run['peak_step']}"
-    return step + (f", {run['peak_phase']}" if run["peak_phase"] else "")
-
-
-def _resets(run: RunInFull) -> str:
-    steps, bounds = run["foreign_reset_steps"], run["lower_bound_steps"]
-    text = f"by other code, in {count(steps)} {'step' if steps == 1 else 'steps'}"
-    return f"{text}; peaks are lower bounds in {count(bounds)} of them" if bounds else f"{text}; peaks are exact"
-
-
-def _share(run: RunInFull, name: Literal["peak_allocated_bytes", "peak_reserved_bytes"]) -> str:
-    value, capacity = run[name], run["capacity_bytes"]
-    return "" if value is None or not capacity else f" ({percent(value / capacity)} of the device)"
-
-
-def _never_needed(run: RunInFull) -> str:
-    fraction, held = run["fragmentation_fraction"], run["fragmentation"]
-    if fraction is None:
-        return UNKNOWN
-    never_needed = None if held is None else held.get("never_needed_bytes")
-    return f"{percent(fraction)}: peak reserved exceeds peak allocated by {amount(never_needed)}"
-
-
-def _unusable(run: RunInFull) -> str:
-    """Format the parts of reserved memory at its peak."""
-    held = run["fragmentation"]
-    unusable = None if held is None else held.get("unusable_bytes")
-    if held is None or unusable is None:
-        return UNKNOWN if has_no_device(run) else f"{UNKNOWN}: needs a recording"
-    parts = held.get("parts")
-    if parts is None:
-        return f"at the recorded peak of reserved memory: {amount(unusable)} unusable"
-    sums = (f"{amount(parts[name])} {words}" for name, words in _PARTS.items())
-    return f"at the recorded peak of reserved memory ({amount(parts['reserved_bytes'])}): {', '.join(sums)}"
-
-
-def _loss(loss: Loss | None) -> str:
-    if loss is None:
-        return UNKNOWN
-    odd, words = loss["not_finite"], []
-    if loss["final"] is not None:
-        mean = f" (mean of the last {count(loss['final_of'])} readings)" if loss["final_of"] > 1 else ""
-        words.append(f"last {loss['final']:.4g}{mean}")
-    if loss["first"] is not None and loss["count"] > 1:
-        words.append(f"first {loss['first']:.4g}")
-    if odd is not None:
-        words.append(f"first {odd['value']} in step {count(odd['step'])}, {count(odd['count'])} in total")
-    return f"{'; '.join(words)}; source: {loss['source']}"
-
-
-def _leaks(run: RunInFull, leaks: LeakReport | None) -> str:
-    found = run["leaks"]
-    if found is None:
-        return f"{UNKNOWN}: no scan yet"
-    if not run["leak_count"]:
-        level = None if leaks is None else leaks["verdict"]["level"]
-        if level in _NO_LEAK:
-            return f"{_NO_LEAK[level]}; see vramscope leaks"
-        left_out = leaks is not None and any(scan["not_scanned"] for scan in leaks["scans"])
-        if leaks is not None and leaks["verdict"]["level"] == "unknown":
-            return "none found; too few steps to detect growth"
-        return "none found; the last scan left something out" if left_out else "none found"
-    worst = f"{found[0]['kind']}: {plain(found[0]['name'])}"
-    return f"{count(run['leak_count'])}, retaining {amount(run['leaked_bytes'])} ({worst}); see vramscope leaks"
-
-
-def _techniques(techniques: list[Technique] | None) -> str:
-    """Format techniques. A declared one that was not observed is marked."""
-    if techniques is None:
-        return f"{UNKNOWN}: not reported"
-    chips = (
-        plain(technique["chip"]) + (" (declared, not observed)" if technique["observed"] == "" else "")
-        for technique in techniques
-    )
-    return ", ".join(chips) or "none observed yet"
-
-
-def _finding(finding: Pitfall) -> str:
-    line = f":{finding['line']}" if finding["line"] else ""
-    where = f" ({finding['file']}{line})" if finding["file"] else ""
-    return plain(f"{finding['text']} Fix: {finding['advice']}.{where}")
-
-
-def _allocator(settings: str | None) -> str:
-    return UNKNOWN if settings is None else plain(settings) or "default settings"
 
 
 def _by_name(memory: CategoryMemory) -> dict[str, int | None]:

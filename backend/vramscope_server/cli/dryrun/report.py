@@ -21,8 +21,8 @@ from vramscope_server.cli.dryrun.verdict import (
     place_of,
     reads_of,
 )
-from vramscope_server.cli.show import CATEGORY_NAMES
 from vramscope_server.cli.tables import console, put
+from vramscope_server.reports.run_facts import CATEGORY_NAMES
 
 CONTEXT_SOURCE: Final = "public reports, docs/dryrun.md"
 WORDS: Final = {

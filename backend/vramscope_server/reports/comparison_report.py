@@ -1,17 +1,17 @@
-"""``vramscope report BASELINE RUN...``: a comparison as one HTML file that needs no server."""
+"""A comparison as one HTML file that needs no server."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from vramscope_server.analysis.comparison.export import EMULATED, REPEATS, has_repeats
 from vramscope_server.answers.compare import CompareAnswer
 from vramscope_server.answers.run_detail import RunAnswer
-from vramscope_server.cli.client import Source, ask
-from vramscope_server.cli.compare import COLUMNS, cells, joined, setting_text
-from vramscope_server.cli.format import ABSENT
 from vramscope_server.figures.html_file import drawn, escaped, html_file, section, table, wide
+from vramscope_server.reports.comparison_table import COLUMNS, cells, setting_text
+from vramscope_server.reports.plain_text import ABSENT
+from vramscope_server.reports.source import AnswerSource
 
 FIGURES: Final = {
     "peaks_side_by_side": "Peaks by category",
@@ -23,21 +23,23 @@ HEIGHT: Final = 360
 POINTS: Final = 600
 
 
-def comparison_report(server: Source, runs: Sequence[str]) -> str:
-    """HTML of a comparison: the table, what differs, and the charts. The first run is the baseline. Raises client.Failure."""
-    named = joined(server, runs)
-    comparison: CompareAnswer = ask(server, "/compare", runs=named)
+def comparison_report(source: AnswerSource, named: str) -> str:
+    """HTML of a comparison: the table, what differs, and the charts.
+
+    ``named`` is the parameter ``runs`` of ``GET /compare``: ids or names, the baseline first.
+    """
+    comparison: CompareAnswer = source("/compare", runs=named)
     baseline, *others = [row["name"] for row in comparison["rows"]]
     return html_file(
         f"{baseline} and {others[0]}" if len(others) == 1 else f"{baseline} and {len(others)} other runs",
-        [*_table(comparison), *_notes(server, comparison), *_differences(comparison), *_charts(server, named)],
+        [*_table(comparison), *_notes(source, comparison), *_differences(comparison), *_charts(source, named)],
     )
 
 
 def _table(comparison: CompareAnswer) -> Iterator[str]:
     rows = comparison["together"]
     repeated = has_repeats(rows)
-    texts = [[str(one) for one in cells(row, is_baseline=not at, repeated=repeated)] for at, row in enumerate(rows)]
+    texts = [cells(row, is_baseline=not at, repeated=repeated) for at, row in enumerate(rows)]
     is_known = [any(row[at] not in ("", ABSENT) for row in texts) for at in range(len(COLUMNS))]
     kept = [at for at, column in enumerate(COLUMNS) if is_known[at] and column.title != "ID"]
     titles = [COLUMNS[at].title.capitalize() for at in kept]
@@ -50,8 +52,8 @@ def _table(comparison: CompareAnswer) -> Iterator[str]:
     yield section("Comparison", wide(table(titles, [[row[at] for at in kept] for row in texts])), *notes)
 
 
-def _notes(server: Source, comparison: CompareAnswer) -> Iterator[str]:
-    runs: list[RunAnswer] = [ask(server, f"/runs/{row['run']}") for row in comparison["rows"]]
+def _notes(source: AnswerSource, comparison: CompareAnswer) -> Iterator[str]:
+    runs: list[RunAnswer] = [source(f"/runs/{row['run']}") for row in comparison["rows"]]
     rows = [(run["name"], run["note"]) for run in runs if run["note"]]
     if rows:
         yield section("Notes", table(("run", "note"), rows))
@@ -64,8 +66,8 @@ def _differences(comparison: CompareAnswer) -> Iterator[str]:
         yield section("Settings that differ", wide(table(("setting", *names), rows)))
 
 
-def _charts(server: Source, named: str) -> Iterator[str]:
+def _charts(source: AnswerSource, named: str) -> Iterator[str]:
     for name, title in FIGURES.items():
-        found: dict[str, Any] = ask(server, f"/compare/figures/{name}", runs=named, points=POINTS)
+        found: dict[str, Any] = source(f"/compare/figures/{name}", runs=named, points=POINTS)
         if any(trace.get("x") is not None or trace.get("y") is not None for trace in found["figure"]["data"]):
             yield section(title, drawn(found["figure"], HEIGHT))
