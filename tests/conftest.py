@@ -74,6 +74,8 @@ FAST_LEAVES_OUT_FILES = frozenset(
         "test_docs_and_code.py", "test_recordings.py", "test_recordings_seen.py", "test_sweeps.py", "test_timeline.py",
         "test_leak_replay.py", "test_prediction.py", "test_deepspeed.py", "test_lost_run.py", "test_deaths.py",
         "test_beginning.py", "test_counting.py", "test_graph_allowance.py", "test_graph_elements.py", "test_old_cycles.py",
+        "test_demo.py", "test_preloaded_process.py", "test_trackers.py", "test_cluster_jobs.py", "test_cli_snapshot.py",
+        "test_other_models.py", "test_backup.py", "test_oidc.py", "test_proxy_users.py", "test_audit.py", "test_uploads.py",
     }
 )  # fmt: skip
 """Files whose tests start processes, wait for real time or make very many objects."""
