@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,12 @@ from vramscope_server.pytest_plugin.baselines import Baseline, Baselines
 from vramscope_server.pytest_plugin.limits import Limits
 from vramscope_server.pytest_plugin.measured_tests import read
 
+
+def on_the_emulated_card(test: Any) -> Any:
+    """Mark a test of the shared run: all of them go to one worker, and the first waits for the whole run."""
+    return pytest.mark.gpu(pytest.mark.timeout(600)(pytest.mark.xdist_group("gpu_memory")(test)))
+
+
 MODEL = """
 import torch
 
@@ -24,6 +31,10 @@ def work(rows):
     kept = torch.zeros(rows, 1 << 18, device="cuda")
     {line}
     return kept
+
+
+def other_work(rows):
+    return torch.zeros(rows, 1 << 18, device="cuda")
 """
 SUITE = """
 import pytest
@@ -69,55 +80,19 @@ def test_unmarked():
 """
 COMPARED = """
 import pytest
-from model import work
+from model import other_work, work
 
 
 @pytest.mark.gpu_memory
 @pytest.mark.parametrize("name", ["a/b"])
 def test_compared(name):
     work(40)
+
+
+@pytest.mark.gpu_memory
+def test_unchanged():
+    other_work(40)
 """
-
-
-@pytest.fixture
-def suite(tmp_path: Path):
-    """``suite(text, words...)``: the output of pytest on a suite with this text."""
-    (tmp_path / "model.py").write_text(MODEL.format(line="pass"))
-
-    def run(text: str, *words: str) -> str:
-        (tmp_path / "test_memory.py").write_text(text)
-        left_out = ("EMULATED_GPU_", "PYTEST_", "COV_")
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", *words]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=170)
-        return done.stdout + done.stderr
-
-    return run
-
-
-@pytest.mark.gpu
-def test_marked_tests_run_on_the_emulated_card(suite) -> None:
-    said = suite(SUITE)
-    assert re.search(r"2 failed, 2 passed, 2 skipped", said), said
-    for passed in ("test_fits", "test_unmarked"):
-        assert f"PASSED test_memory.py::{passed}" in said
-    assert "peak 40.0 MiB, above the limit of 10.0 MiB" in said
-    assert "40.0 MiB  model.py:6 work: kept = torch.zeros(rows, 1 << 18" in said
-    assert "assert 40 == 3" in said, "the child's own output"
-    assert "no weights" in said
-
-
-@pytest.mark.gpu
-def test_a_baseline_is_stored_and_a_failure_names_the_line(suite, tmp_path: Path) -> None:
-    assert "neither a limit nor a baseline" in suite(COMPARED)
-    assert "1 passed" in suite(COMPARED, "--gpu-memory-update")
-    known = Baselines(tmp_path).read("test_memory.py::test_compared[a/b]")
-    assert known is not None and (known.card, known.peak_allocated_bytes) == ("h100", 40 << 20)
-    assert "1 passed" in suite(COMPARED)
-    (tmp_path / "model.py").write_text(MODEL.format(line="more = torch.zeros(8, 1 << 18, device='cuda')"))
-    said = suite(COMPARED)
-    assert "peak 48.0 MiB, which is 8.0 MiB (20.0 %) above the baseline of 40.0 MiB" in said
-    assert "+8.0 MiB  model.py:7 work: more = torch.zeros(8" in said
 
 
 LEAKY = """
@@ -159,18 +134,116 @@ def test_leaks_as_allowed():
 def test_too_short():
     train(3, keep=True)
 """
+MEASURED_PARTS = """
+import torch
+from model import work
 
 
-@pytest.mark.gpu
-def test_a_leak_fails_a_test_with_its_line_and_fix(suite, tmp_path: Path) -> None:
-    said = suite(LEAKY)
-    assert re.search(r"2 failed, 2 passed", said), said
+def test_measures_a_part(gpu_memory):
+    work(10)
+    with gpu_memory() as memory:
+        work(20)
+    assert memory.peak_bytes == 20 << 20
+
+
+def test_fails_by_its_own_limit(gpu_memory):
+    with gpu_memory() as memory:
+        work(20)
+    assert memory.peak_bytes < 1 << 20
+"""
+
+OF_OTHER_FILES = (
+    *("test_compared[a/b]", "test_unchanged", "test_measures_a_part", "test_fails_by_its_own_limit"),
+    *("test_clean", "test_leaks", "test_leaks_as_allowed", "test_too_short"),
+)
+
+
+def outcomes(said: str) -> dict[str, str]:
+    """Outcome of each test that ended, from the output of ``pytest -rA``."""
+    return {name: outcome for outcome, name in re.findall(r"^(PASSED|FAILED|ERROR) \w+\.py::(\S+)", said, re.MULTILINE)}
+
+
+def run_suite(folder: Path, *words: str) -> str:
+    """Output of pytest on the suite in this folder."""
+    left_out = ("EMULATED_GPU_", "PYTEST_", "COV_")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
+    return done.stdout + done.stderr
+
+
+@dataclass(frozen=True)
+class SuiteRun:
+    """A suite without baselines, and what pytest printed of it."""
+
+    folder: Path
+    said: str
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> SuiteRun:
+    """One run for several tests of this file: most of its time goes to the start of pytest and the import of PyTorch."""
+    folder = tmp_path_factory.mktemp("suite")
+    (folder / "model.py").write_text(MODEL.format(line="pass"))
+    for name, text in {"memory": SUITE, "compared": COMPARED, "leaky": LEAKY, "parts": MEASURED_PARTS}.items():
+        (folder / f"test_{name}.py").write_text(text)
+    return SuiteRun(folder, run_suite(folder, "--gpu-memory-report", "report.jsonl"))
+
+
+@on_the_emulated_card
+def test_marked_tests_run_on_the_emulated_card(first: SuiteRun) -> None:
+    said, seen = first.said, outcomes(first.said)
+    names = ("test_fits", "test_unmarked", "test_needs_too_much", "test_fails_by_itself")
+    assert [seen[name] for name in names] == ["PASSED", "PASSED", "FAILED", "FAILED"], said
+    assert re.search(r"\d+ failed, \d+ passed, 2 skipped", said), said
+    assert "peak 40.0 MiB, above the limit of 10.0 MiB" in said
+    assert "40.0 MiB  model.py:6 work: kept = torch.zeros(rows, 1 << 18" in said
+    assert "assert 40 == 3" in said, "the child's own output"
+    assert "no weights" in said
+    assert sorted(seen) == sorted({*names, *OF_OTHER_FILES}), "nothing else ran"
+
+
+@on_the_emulated_card
+def test_a_baseline_is_stored_and_a_failure_names_the_line(first: SuiteRun) -> None:
+    compared, unchanged = "test_compared[a/b]", "test_unchanged"
+    seen = outcomes(first.said)
+    assert (seen[compared], seen[unchanged]) == ("FAILED", "FAILED")
+    assert first.said.count("neither a limit nor a baseline") >= 2
+    stored = run_suite(first.folder, "test_compared.py", "--gpu-memory-update")
+    assert outcomes(stored) == {compared: "PASSED", unchanged: "PASSED"}, stored
+    known = Baselines(first.folder).read(f"test_compared.py::{compared}")
+    assert known is not None and (known.card, known.peak_allocated_bytes) == ("h100", 40 << 20)
+    (first.folder / "model.py").write_text(MODEL.format(line="more = torch.zeros(8, 1 << 18, device='cuda')"))
+    said = run_suite(first.folder, "test_compared.py")
+    assert outcomes(said) == {compared: "FAILED", unchanged: "PASSED"}, said
+    assert "peak 48.0 MiB, which is 8.0 MiB (20.0 %) above the baseline of 40.0 MiB" in said
+    assert "+8.0 MiB  model.py:7 work: more = torch.zeros(8" in said
+
+
+@on_the_emulated_card
+def test_a_leak_fails_a_test_with_its_line_and_fix(first: SuiteRun) -> None:
+    said, seen = first.said, outcomes(first.said)
+    names = ("test_clean", "test_leaks_as_allowed", "test_leaks", "test_too_short")
+    assert [seen[name] for name in names] == ["PASSED", "PASSED", "FAILED", "FAILED"], said
     line = 1 + next(n for n, text in enumerate(LEAKY.splitlines()) if "history.append" in text)
     assert "1 leak found:" in said
-    assert re.search(rf"history \([^)]*test_memory\.py:{line}\) retains .* Fix: keep the number", said), said
+    assert re.search(rf"history \([^)]*test_leaky\.py:{line}\) retains .* Fix: keep the number", said), said
     assert "leaks are not known: 3 optimizer steps ended, and 12 or more tell whether memory leaks" in said
-    for passed in ("test_clean", "test_leaks_as_allowed"):
-        assert f"PASSED test_memory.py::{passed}" in said
+
+
+@on_the_emulated_card
+def test_the_fixture_measures_parts_and_the_report_has_all(first: SuiteRun) -> None:
+    seen = outcomes(first.said)
+    assert (seen["test_measures_a_part"], seen["test_fails_by_its_own_limit"]) == ("PASSED", "FAILED"), first.said
+    assert "assert 20971520 < (1 << 20)" in first.said
+    (one,) = [one for one in read(first.folder / "report.jsonl") if one.test.startswith("test_parts.py")]
+    assert (one.test, one.folder, one.before, one.limit_bytes) == (
+        "test_parts.py::test_measures_a_part",
+        ".",
+        None,
+        None,
+    )
+    assert one.now.peak_allocated_bytes == 20 << 20
 
 
 def marker(*args: Any, **kwargs: Any) -> pytest.Mark:
@@ -236,37 +309,3 @@ def test_lines_are_those_of_the_peak() -> None:
         event("alloc", 4, 20, 13),
     ]
     assert [(one.line, one.bytes) for one in lines_at_peak(events)] == [(12, 300), (10, 200)]
-
-
-MEASURED_PARTS = """
-import torch
-from model import work
-
-
-def test_measures_a_part(gpu_memory):
-    work(10)
-    with gpu_memory() as memory:
-        work(20)
-    assert memory.peak_bytes == 20 << 20
-
-
-def test_fails_by_its_own_limit(gpu_memory):
-    with gpu_memory() as memory:
-        work(20)
-    assert memory.peak_bytes < 1 << 20
-"""
-
-
-@pytest.mark.gpu
-def test_the_fixture_measures_parts_and_the_report_has_all(suite, tmp_path: Path) -> None:
-    said = suite(MEASURED_PARTS, "--gpu-memory-report", "report.jsonl")
-    assert re.search(r"1 failed, 1 passed", said), said
-    assert "assert 20971520 < (1 << 20)" in said
-    (one,) = read(tmp_path / "report.jsonl")
-    assert (one.test, one.folder, one.before, one.limit_bytes) == (
-        "test_memory.py::test_measures_a_part",
-        ".",
-        None,
-        None,
-    )
-    assert one.now.peak_allocated_bytes == 20 << 20

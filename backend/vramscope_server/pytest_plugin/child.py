@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import msgspec
@@ -16,5 +17,7 @@ def measure_into(file: str, item: pytest.Function) -> None:
     arguments = {name: item.funcargs[name] for name in item._fixtureinfo.argnames}
     mark = mark_of(item)
     find_leaks = mark is not None and mark.kwargs.get("leaks") is not None
+    if find_leaks:
+        gc.unfreeze()  # the process was forked with frozen modules; a scan for leaks must see what they refer to
     memory = measured(lambda: item.obj(**arguments), find_leaks=find_leaks)
     Path(file).write_bytes(msgspec.json.encode(memory))

@@ -6,6 +6,7 @@ forked process warns of plugins that were imported before it started.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -23,6 +24,9 @@ def serve() -> None:
     """
     for name in MODULES:
         importlib.import_module(name)
+    # Else the first collection of each child would visit all objects of the modules, and copy every page of theirs.
+    gc.collect()
+    gc.freeze()
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         request = json.loads(line)
