@@ -7,6 +7,7 @@ The truth is a list of (allocations so far, address, category) that the program 
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import pickle
 import sys
@@ -260,6 +261,9 @@ def main(folder: str, scale: str, *names: str) -> None:
     import transformers.models.t5.modeling_t5
     import transformers.trainer  # noqa: F401
 
+    # Else the first collection of each child would visit all objects of the libraries, and copy every page of theirs.
+    gc.collect()
+    gc.freeze()
     running: list[int] = []
     for name in names:
         if len(running) == 2:
