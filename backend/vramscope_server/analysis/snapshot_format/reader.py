@@ -8,30 +8,27 @@ PyTorch's documentation, and the files of torch 2.11 and 2.13.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from vramscope.protocol.window import ACTIONS, STATES, BadWindow
+from vramscope.protocol.window import BadWindow
 from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import entry
 from vramscope_server.analysis.number_format import times
 from vramscope_server.analysis.simulator.timed_settings import in_words
 from vramscope_server.analysis.snapshot_format import stream
-from vramscope_server.analysis.snapshot_format.items import NOUNS, Items, flattened, is_dict, is_list
+from vramscope_server.analysis.snapshot_format.event_columns import events_of, known_events
+from vramscope_server.analysis.snapshot_format.items import NOUNS, Items, is_dict, is_list
+from vramscope_server.analysis.snapshot_format.odd_values import OddValues
 from vramscope_server.analysis.snapshot_format.pickle_vm.tables import (  # fmt: skip
     ANNOTATION,
     ANNOTATIONS,
-    BEYOND,
     BEYOND_KIND,
-    BLOCK,
-    EVENT,
     EVENTS,
     LABELS,
-    MISSING,
     NEW,
     POOLS,
     SEGMENT,
@@ -41,15 +38,15 @@ from vramscope_server.analysis.snapshot_format.pickle_vm.tables import (  # fmt:
     Tables,
     words_of,
 )
+from vramscope_server.analysis.snapshot_format.segment_layout import layout_of
 from vramscope_server.analysis.snapshot_format.stream import BadSnapshot, Progress
 from vramscope_server.analysis.trace.annotations import Annotations, annotations_of
 from vramscope_server.analysis.trace.counting_sort import distinct
-from vramscope_server.analysis.trace.duplicate_events import repeats
 from vramscope_server.analysis.trace.event_pools import pools_at
 from vramscope_server.analysis.trace.forward_stacks import with_texts
 from vramscope_server.analysis.trace.stacks import Stacks
-from vramscope_server.analysis.trace.trace import MAX_ADDRESS, Trace, checked
-from vramscope_server.analysis.trace.types import Blocks, Events, Ids, Layout, Segments, rows_of
+from vramscope_server.analysis.trace.trace import Trace
+from vramscope_server.analysis.trace.types import Events, Ids
 
 __all__ = ["BadSnapshot", "Progress", "Snapshot", "read"]
 
@@ -66,29 +63,6 @@ _LABELS: Final = {
     "user_metadata": "user_metadata", "compile_context": "compile_context", "forward_frames": "forward_stack",
 }  # fmt: skip
 """Fields of events that few have, and the columns of trace.LABELS that they become."""
-_BEYOND: Final = {
-    "stream": "more than 64 bits; told apart by its lowest 64",
-    "pool_id": "no pair of numbers of 64 bits; unknown",
-    "segment_pool_id": "no pair of numbers of 64 bits; taken for the default pool",
-    "time_us": "more than there can be; unknown",
-    "device_free": "more than there can be; unknown",
-    "requested_size": "more than there can be; the size of its block stands for it",
-    "addr or size": "more than there can be; the events are left out",
-    "address or size": "more than there can be; what the segments hold is left out",
-}  # fmt: skip
-"""What becomes of a field that says what cannot be."""
-_SMALL_SEGMENT_BYTES: Final = 2 << 20
-"""PyTorch's segments for small blocks have this size; others are larger."""
-_COLUMNS: Final = {
-    "action": "action", "address": "address", "size_bytes": "size_bytes", "stream": "stream", "time_ns": "time_ns", "pool": "pool",
-    "stack": "stack_of",
-}  # fmt: skip
-"""Fields of Events in a file, and their names in the tables."""
-_FOREIGN_ACTION: Final = 255
-_OOM: Final = ACTIONS.index("oom")
-_INACTIVE: Final = STATES.index("inactive")
-MOST_BYTES: Final = 1 << 50
-"""Maximum size of an event; larger ones would overflow sums."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +106,7 @@ class _Snapshot:
     def __init__(self, tables: Tables, max_events: int) -> None:
         self.tables = tables
         self.max_events = max_events
-        self.odd: Counter[str] = Counter()
-        """Remarks on the file beside unknown fields, and how often each occurred."""
+        self.odd = OddValues()
         count = tables.count
         self.pools = [(int(first), int(second)) for first, second in tables.pools[: count[POOLS]]]
         self.items = Items(tables)
@@ -192,9 +165,9 @@ class _Snapshot:
         return file
 
     def _device(self, device: int, segments: Any, rows: range | IntArray, settings: dict[str, Any]) -> Trace:
-        layout = self._layout(segments)
-        which = self._known(rows)
-        events, has_pools = self._columns(which)
+        layout = layout_of(segments, self.tables, self.items, self.odd)
+        which = known_events(rows, self.tables, self.odd)
+        events, has_pools = events_of(which, self.tables, self.odd)
         events = replace(events, pool=pools_at(events.pool, events.action, events.address, layout.segments))
         newer = "max_round_threshold" in settings or has_pools
         notes = [
@@ -214,121 +187,6 @@ class _Snapshot:
             pools=self.pools, modules=[], words=self.words, frames=self.frames, stacks=self.stacks, notes=notes,
             labels=self._labels_of(which), annotations=self._annotations_of(device, events),
         )  # fmt: skip
-
-    def _layout(self, segments: Any) -> Layout:
-        segments = segments[np.argsort(segments[:, 1], kind="stable")]
-        for at, field in ((1, "address"), (2, "total_size"), (7, "blocks")):
-            if len(segments) and segments[:, at].min() == (-1 if at == 7 else MISSING):
-                raise BadSnapshot(f"{field} of a segment: missing")
-        codes, lengths = flattened(self.tables.lists, self.tables.runs, segments[:, 7])
-        blocks = self.tables.blocks[self.items.of_kind(codes, BLOCK, "a block")]
-        if len(blocks) and blocks[:, 1].min() == MISSING:
-            raise BadSnapshot("size of a block: missing, where a whole number can be")
-        segments, blocks, lengths = self._possible(segments, blocks, lengths)
-        size = blocks[:, 1]
-        home = np.repeat(np.arange(len(segments)), lengths)
-        # Older versions give no address of a block: blocks fill their segment in order.
-        before = np.cumsum(size) - size
-        first = np.cumsum(lengths) - lengths
-        earlier = before[np.minimum(first, max(len(size) - 1, 0))] if len(size) else np.zeros(len(segments), np.int64)
-        rows = {
-            "address": segments[:, 1], "size_bytes": segments[:, 2], "stream": segments[:, 3],
-            "large": self._large(segments), "expandable": segments[:, 6],
-            "pool": self._without_beyond(segments[:, 5], -3, "segment_pool_id", SEGMENT, 0),
-        }  # fmt: skip
-        requested = self._without_beyond(blocks[:, 2], BEYOND, "requested_size", BLOCK, -1)
-        fields = {
-            "segment": home,
-            "address": rows["address"][home] + before - earlier[home],
-            "size_bytes": size,
-            "requested_bytes": np.where(requested < 0, size, requested),
-            "state": self._states(blocks[:, 3]),
-            "stack": blocks[:, 4],
-        }
-        return checked(Layout(rows_of(Segments, rows), rows_of(Blocks, fields)), "snapshot")
-
-    def _possible(self, segments: Any, blocks: Any, lengths: Any) -> Any:
-        """The same without segments of which the place or the size cannot be, and without their blocks."""
-        beyond = beyond_address(segments[:, 1]) | (segments[:, 2] == BEYOND) | (segments[:, 2] > MOST_BYTES)
-        home = np.repeat(np.arange(len(segments)), lengths)
-        beyond[home[(blocks[:, 1] == BEYOND) | (blocks[:, 1] > MOST_BYTES)]] = True
-        if not beyond.any():
-            return segments, blocks, lengths
-        self._note("address or size", SEGMENT, int(beyond.sum()))
-        return segments[~beyond], blocks[~beyond[home]], lengths[~beyond]
-
-    def _without_beyond(self, column: Any, beyond: int, field: str, kind: int, instead: int) -> Any:
-        """A column with something else in the place of what says that it cannot be; that is noted."""
-        wrong = column == beyond
-        if wrong.any():
-            self._note(field, kind, int(wrong.sum()))
-            column = np.where(wrong, instead, column)
-        return column
-
-    def _note(self, field: str, kind: int, often: int) -> None:
-        """That a field says so often what cannot be."""
-        self.odd[f"{field} of {NOUNS[kind]}: {_BEYOND[field]}"] += often
-
-    def _large(self, segments: Any) -> Any:
-        """Whether a segment is for large blocks; where its type is none that is known here, by its size."""
-        sizes = segments[:, 4]
-        for word, often in zip(*np.unique(sizes[sizes < 0], return_counts=True), strict=True):
-            text = "missing" if word == MISSING else f"{words_of(self.tables, [-2 - word])[0]:.40}, not known here"
-            self.odd[f"segment_type of a segment: {text}; told by its size"] += int(often)
-        return np.where(sizes < 0, segments[:, 2] > _SMALL_SEGMENT_BYTES, sizes)
-
-    def _states(self, states: Any) -> Any:
-        """States of blocks; one that is not known here is free, as PyTorch's viewer counts it."""
-        for word, often in zip(*np.unique(states[states < 0], return_counts=True), strict=True):
-            text = f"{words_of(self.tables, [-1 - word])[0]:.40}"
-            self.odd[f"the state {text} of a block: not known here, taken for free"] += int(often)
-        return np.where(states < 0, _INACTIVE, states)
-
-    def _columns(self, which: Any) -> tuple[Events, bool]:
-        """These events, and whether they tell of pools. Rows that follow each other are not copied."""
-        tables = self.tables
-        columns: dict[str, Any] = {name: getattr(tables, column)[which] for name, column in _COLUMNS.items()}
-        for name, field in (("address", "addr"), ("size_bytes", "size")):
-            if not len(columns[name]):
-                continue
-            if columns[name].min() == MISSING:
-                raise BadSnapshot(f"{field} of an event: missing, where a whole number can be")
-        columns["time_ns"] = self._without_beyond(columns["time_ns"], BEYOND, "time_us", EVENT, -1)
-        columns["pool"] = self._without_beyond(columns["pool"], -3, "pool_id", EVENT, -1)
-        oom = np.flatnonzero(columns["action"] == _OOM)
-        columns["address"][oom] = self._without_beyond(columns["address"][oom], BEYOND, "device_free", EVENT, -1)
-        if columns["size_bytes"].sum(where=columns["action"] != _OOM, dtype=np.float64) > MAX_ADDRESS:
-            raise BadSnapshot("size of the events: more together than can be counted")
-        count = len(columns["action"])
-        events = Events(
-            **columns,
-            step=np.full(count, -1, np.int32),
-            phase=np.full(count, -1, np.int8),
-            module=np.full(count, -1, np.int32),
-        )
-        return events, bool(count and columns["pool"][0] >= 0)
-
-    def _known(self, rows: range | IntArray) -> Any:
-        """Those of these events whose actions are known here, which can be, and which are no other one told again.
-
-        A slice where all are and follow each other.
-        """
-        tables = self.tables
-        which: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
-        action, size = tables.action[which], tables.size_bytes[which]
-        foreign = action == _FOREIGN_ACTION
-        beyond = beyond_address(tables.address[which]) | (size > MOST_BYTES)
-        beyond &= action != _OOM  # in the place of an address it tells free bytes, and a program may ask for any size
-        beyond |= size == BEYOND
-        beyond &= ~foreign
-        if beyond.any():
-            self._note("addr or size", EVENT, int(beyond.sum()))
-        again = repeats(*(getattr(tables, column)[which] for column in _COLUMNS.values())) & ~foreign & ~beyond
-        if again.any():
-            self.odd["an event that stands twice is counted the first time alone"] += int(again.sum())
-        if (out := foreign | beyond | again).any():
-            which = np.arange(len(tables.action))[which][~out]
-        return which
 
     def _labels_of(self, which: Any) -> dict[str, Ids]:
         """Columns of trace.LABELS, as far as any of these events has one."""
@@ -362,18 +220,13 @@ class _Snapshot:
         for kind, word, often in self.tables.unknown[: self.tables.count[UNKNOWN]].tolist():
             text = f"{words_of(self.tables, [word])[0]:.40}"
             if kind > BEYOND_KIND:
-                self._note(text, kind - BEYOND_KIND, often)
+                self.odd.cannot_be(text, kind - BEYOND_KIND, often)
             else:
                 found[f"the action {text}" if kind == NEW else f"the field {text} of {NOUNS[kind]}"] = often
         return [
             *(f"{name}: not known here, left out ({times(often)})" for name, often in sorted(found.items())),
-            *(f"{text} ({times(often)})" for text, often in sorted(self.odd.items())),
+            *self.odd.lines(),
         ]
-
-
-def beyond_address(column: Any) -> Any:
-    """Which of these are addresses that cannot be, or at which sums would be wrong."""
-    return (column == BEYOND) | (column > MAX_ADDRESS)
 
 
 def _stacks(flat: Any, rows: Any) -> Stacks:
