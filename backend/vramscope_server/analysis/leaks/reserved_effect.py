@@ -1,9 +1,9 @@
-"""By how much the reserved bytes of a recorded step fall when its releases are moved: its program twice, by the simulator.
+"""By how much the reserved bytes of a recorded step fall if leaked memory is freed earlier.
 
-The window begins in the middle of the run. Without the leak what lay there would lie otherwise, and nothing tells how: so it is
-allocated again in both replays, by address and by size up and down, and they are compared; and once more it stays where it
-was, with holes for what is gone. The first is the prediction, and all together are its band. What the cache held for other
-reasons is in neither, and stays.
+The simulator replays the recorded program twice, with and without the leak. The window starts in the middle of the run, and
+without the leak its initial layout would differ in an unknown way. So both replays allocate the initial blocks again, in three
+orders: by address, by rising size and by falling size. A fourth comparison keeps the recorded layout, with holes for the leaked
+blocks. The first result is the prediction, and all four are its band. Memory cached for other reasons is the same in both.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _COLUMNS = ("op", "item", "size_bytes", "stream", "pool", "event")
 
 
 def reserved_falls(trace: Trace, lives: IntArray, at: IntArray, end: int) -> list[int]:
-    """By how much the peak of reserved bytes up to event ``end`` falls, the prediction first. Some 2 µs an event.
+    """Return by how much peak reserved up to event ``end`` falls, the prediction first. Takes about 2 µs for each event.
 
-    lives, at   what is let go, and before which event (``releases``)
+    lives, at   allocations that are freed, and before which event (``releases``)
 
-    Raises ValueError where the run used an allocator that is not PyTorch's own.
+    Raises ValueError if the run used another allocator than PyTorch's native one.
     """
     derivation = derivation_of(trace)
     items = derivation.item_of_life[lives]
@@ -63,7 +63,7 @@ def _peak(trace: Trace, program: Program, initial: InitialState | None = None) -
 
 
 def _with_releases(program: Program, items: npt.NDArray[np.int32], at: IntArray) -> Program:
-    """The same program with these items let go elsewhere; those that are GONE are never asked for."""
+    """Return the program with other releases of these items. Items that are GONE are never allocated."""
     gone, moved = at == GONE, at != GONE
     frees = np.isin(program.op, (FREE, FREE_REQUESTED, FREE_COMPLETED)) & np.isin(program.item, items)
     kept = _rows(program, np.flatnonzero(~frees & ~np.isin(program.item, items[gone])))
@@ -71,13 +71,13 @@ def _with_releases(program: Program, items: npt.NDArray[np.int32], at: IntArray)
     zeros = np.zeros(count, np.int64)
     added = {"op": np.full(count, FREE), "item": items[moved], "event": at[moved]}
     columns = {name: np.concatenate([added.get(name, zeros), getattr(kept, name)]) for name in _COLUMNS}
-    # What is let go before an event comes first in it.
+    # A release before an event is its first operation.
     order = np.argsort(columns["event"], kind="stable")
     return Program(**{name: column[order].astype(getattr(program, name).dtype) for name, column in columns.items()})
 
 
 def _by_size(program: Program, sign: int) -> Program:
-    """What was there at the beginning, allocated in the order of its size."""
+    """Return the program with its initial blocks allocated in the order of their sizes; ``sign`` is -1 for the largest first."""
     first = np.flatnonzero((program.event < 0) & (program.op == ALLOC))
     rows = np.arange(len(program))
     rows[first] = first[np.argsort(sign * program.size_bytes[first], kind="stable")]
@@ -89,7 +89,7 @@ def _rows(program: Program, rows: IntArray) -> Program:
 
 
 def _with_holes(initial: InitialState, gone: npt.NDArray[np.int32]) -> InitialState:
-    """What lay there without these items; a segment that held nothing else was never made."""
+    """Return the initial layout without these items. A segment that had nothing else is left out."""
     let_go = np.isin(initial.block_item, gone) & (initial.block_item >= 0)
     state = np.where(let_go, INACTIVE, initial.block_state)
     free, home = state == INACTIVE, initial.block_segment

@@ -27,7 +27,7 @@ from vramscope_server.analysis.simulator.heap import (
 
 @compiled
 def priority(record: int) -> Any:
-    """A hash; no two records have the same."""
+    """Return a hash that is different for each record."""
     mixed = record * -7046029254386353131
     mixed ^= mixed >> 29
     return mixed * -4658895280553007687
@@ -35,7 +35,7 @@ def priority(record: int) -> Any:
 
 @compiled
 def precedes(blocks: IntArray, one: int, other: int) -> Any:
-    """Whether ``one`` comes before ``other`` in the list of which both are, or shall be."""
+    """Return True if ``one`` precedes ``other`` in their list."""
     if blocks[one, STATE] != UNMAPPED:
         if blocks[one, SIZE] != blocks[other, SIZE]:
             return blocks[one, SIZE] < blocks[other, SIZE]
@@ -55,7 +55,7 @@ def insert(heap: AllocatorState, head: int, block: int) -> None:
         parent, side = node, (LEFT if precedes(blocks, block, node) else RIGHT)
         node = blocks[parent, side]
     blocks[parent, side] = block
-    # What was below is cut along the new key: what is less goes left, what is more right.
+    # The subtree is split at the new key: smaller blocks to the left, larger ones to the right.
     left_parent, left_side = block, LEFT
     right_parent, right_side = block, RIGHT
     while node:
@@ -73,7 +73,7 @@ def insert(heap: AllocatorState, head: int, block: int) -> None:
 
 @compiled
 def remove(heap: AllocatorState, head: int, block: int) -> None:
-    """Take out a block that is in the list, before its size or address changes."""
+    """Remove a block from its list. Call this before its size or address changes."""
     blocks = heap.blocks
     heap.counts[FREE_BLOCKS] -= 1
     parent, side = head, LEFT
@@ -98,7 +98,7 @@ def remove(heap: AllocatorState, head: int, block: int) -> None:
 
 @compiled
 def first(heap: AllocatorState, head: int) -> Any:
-    """The least of a list; 0 where it is empty."""
+    """Return the first block of a list; 0 if it is empty."""
     node = heap.blocks[head, LEFT]
     while node and heap.blocks[node, LEFT]:
         node = heap.blocks[node, LEFT]
@@ -107,7 +107,7 @@ def first(heap: AllocatorState, head: int) -> Any:
 
 @compiled
 def first_of_size(heap: AllocatorState, head: int, size: int) -> Any:
-    """The first free block of at least ``size`` bytes; 0: there is none."""
+    """Return the first free block of at least ``size`` bytes; 0 if there is none."""
     blocks = heap.blocks
     found = 0
     node = blocks[head, LEFT]
@@ -122,7 +122,7 @@ def first_of_size(heap: AllocatorState, head: int, size: int) -> Any:
 
 @compiled
 def last_below_size(heap: AllocatorState, head: int, size: int) -> Any:
-    """The last free block of less than ``size`` bytes; 0: there is none."""
+    """Return the last free block of less than ``size`` bytes; 0 if there is none."""
     blocks = heap.blocks
     found = 0
     node = blocks[head, LEFT]
@@ -137,7 +137,7 @@ def last_below_size(heap: AllocatorState, head: int, size: int) -> Any:
 
 @compiled
 def following(heap: AllocatorState, head: int, block: int) -> Any:
-    """The next one in the list; 0: ``block`` is the last. ``block`` itself may have been taken out."""
+    """Return the next block of the list; 0 after the last. ``block`` itself may have been removed."""
     blocks = heap.blocks
     found = 0
     node = blocks[head, LEFT]
@@ -152,7 +152,7 @@ def following(heap: AllocatorState, head: int, block: int) -> Any:
 
 @compiled
 def preceding(heap: AllocatorState, head: int, block: int) -> Any:
-    """The one before in the list; 0: ``block`` is the first."""
+    """Return the previous block of the list; 0 before the first."""
     blocks = heap.blocks
     found = 0
     node = blocks[head, LEFT]

@@ -1,4 +1,4 @@
-"""Giving cached memory back: one large block, all of it, or what has lain unused for long."""
+"""Return of cached memory to the device: one large block, all of it, or what was unused for long."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from vramscope_server.analysis.simulator.segments import free_segment
 
 @compiled
 def complete(heap: AllocatorState, block: int) -> None:
-    """Nobody uses the block any more."""
+    """Free a block that no stream uses any more."""
     blocks, counts = heap.blocks, heap.counts
     heap.block_of[blocks[block, ITEM]] = 0
     counts[ACTIVE] -= 1
@@ -49,7 +49,7 @@ def complete(heap: AllocatorState, block: int) -> None:
 
 @compiled
 def complete_pending(heap: AllocatorState, block: int) -> None:
-    """The other streams are done with a pending block."""
+    """Free a block for which other streams were waited."""
     blocks = heap.blocks
     before, behind = blocks[block, LEFT], blocks[block, RIGHT]
     blocks[before, RIGHT] = behind
@@ -61,9 +61,9 @@ def complete_pending(heap: AllocatorState, block: int) -> None:
 
 @compiled
 def release_oversize(heap: AllocatorState, block_list: int, size: int) -> Any:
-    """Before all of it: give back one free block of at least max_split_size that is large enough, or several.
+    """Return one free block of at least max_split_size that is large enough, or several. PyTorch tries this before all else.
 
-    Whether it was enough. What is given back stays so even where not.
+    Returns True if that was enough. Otherwise the blocks are returned all the same.
     """
     blocks, max_split, head = heap.blocks, heap.settings[MAX_SPLIT], free_list(block_list)
     if max_split == INFINITE:
@@ -86,7 +86,7 @@ def release_oversize(heap: AllocatorState, block_list: int, size: int) -> Any:
 
 @compiled
 def release_list(heap: AllocatorState, block_list: int) -> None:
-    """Give back every free block that is a whole segment, and the pages under the free parts of expandable ones."""
+    """Return each free block that is a whole segment, and the free pages of expandable segments."""
     blocks, head = heap.blocks, free_list(block_list)
     block = first(heap, head)
     while block and not heap.counts[STOPPED]:
@@ -94,7 +94,7 @@ def release_list(heap: AllocatorState, block_list: int) -> None:
         if blocks[block, PAGE] == 0 and not is_split(heap, block):
             free_segment(heap, block)
         block = behind
-    # Pieces that unmapping leaves are less than a page: met again, they change nothing.
+    # Pieces left by unmapping are smaller than a page; visiting them again changes nothing.
     block = first(heap, head)
     while block and not heap.counts[STOPPED]:
         behind = following(heap, head, block)
@@ -111,7 +111,7 @@ def release_pool(heap: AllocatorState, pool: int) -> None:
 
 @compiled
 def release_cached(heap: AllocatorState) -> None:
-    """Wait for all streams, then give back all that can be, of the default pool and of pools that nobody uses."""
+    """Wait for all streams, then return all free memory of the default pool and of unused private pools."""
     heap.counts[SYNCS] += 1
     ring = pending_ring(heap)
     while heap.blocks[ring, RIGHT] != ring:
@@ -124,7 +124,7 @@ def release_cached(heap: AllocatorState) -> None:
 
 @compiled
 def empty_pool(heap: AllocatorState, pool: int) -> None:
-    """The same for one private pool that nobody uses: its blocks are waited for, and given back."""
+    """Wait for the blocks of an unused private pool, and return them."""
     heap.counts[SYNCS] += 1
     ring = pending_ring(heap)
     block = heap.blocks[ring, RIGHT]
@@ -138,9 +138,9 @@ def empty_pool(heap: AllocatorState, pool: int) -> None:
 
 @compiled
 def collect_garbage(heap: AllocatorState) -> None:
-    """Over the threshold, give back whole segments of the default large pool that lay free longer than the mean.
+    """Above the threshold, return whole segments of the default large pool that were free for longer than the mean.
 
-    A pass is always finished, also when enough has come back within it.
+    Each pass is completed, even if enough was returned before its end.
     """
     blocks, counts, settings = heap.blocks, heap.counts, heap.settings
     wanted = counts[RESERVED_BYTES] - settings[COLLECT_ABOVE]

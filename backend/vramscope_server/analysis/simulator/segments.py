@@ -1,4 +1,4 @@
-"""Memory from the device and back: what cudaMalloc gives, and the addresses that it gives it at."""
+"""Segments: memory that comes from the device, its addresses, and its return."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SLOTS = 1 << 19
 
 @compiled
 def segment_size(settings: IntArray, size: int) -> Any:
-    """Bytes of the segment that is made for a block of ``size`` (rounded) bytes."""
+    """Return the bytes of a new segment for a block of ``size`` (rounded) bytes."""
     if size <= SMALL_MOST:
         return GRANULE
     if size < OWN_SEGMENT:
@@ -60,7 +60,7 @@ def segment_size(settings: IntArray, size: int) -> Any:
 
 @compiled
 def next_address(heap: AllocatorState) -> Any:
-    """Where the next segment lies: as recorded, or made up in the order that is asked for."""
+    """Return the address of the next segment: as recorded, or made up in the chosen address order."""
     made = heap.counts[ADDRESSES_USED]
     heap.counts[ADDRESSES_USED] += 1
     if made < heap.addresses.shape[0]:
@@ -69,14 +69,14 @@ def next_address(heap: AllocatorState) -> Any:
     if heap.settings[ADDRESS_ORDER] == 1:
         slot = SLOTS - 1 - slot
     elif heap.settings[ADDRESS_ORDER] == 2:
-        slot = (slot * 0x2545F + 0x1B873) & (SLOTS - 1)  # odd factor: each slot comes once
+        slot = (slot * 0x2545F + 0x1B873) & (SLOTS - 1)  # the factor is odd, so that each slot is used once
         slot ^= slot >> 9
     return (slot + 1) << SLOT_BITS
 
 
 @compiled
 def charge(heap: AllocatorState, size: int) -> Any:
-    """Take bytes from the device; False if it has too few."""
+    """Take bytes from the device. Returns False if it has too few."""
     whole = (size + GRANULE - 1) // GRANULE * GRANULE
     if heap.counts[DEVICE_USED] + whole > heap.settings[DEVICE_BYTES]:
         return False
@@ -86,7 +86,7 @@ def charge(heap: AllocatorState, size: int) -> Any:
 
 @compiled
 def note_reserved(heap: AllocatorState, pool: int, size: int) -> None:
-    """IngestState bytes that came from the device in one call, or (less than 0) that went back in one."""
+    """Count bytes that one call took from the device, or (negative) returned to it."""
     counts = heap.counts
     counts[RESERVED_BYTES] += size
     counts[PEAK_RESERVED] = max(counts[PEAK_RESERVED], counts[RESERVED_BYTES])
@@ -96,7 +96,7 @@ def note_reserved(heap: AllocatorState, pool: int, size: int) -> None:
         counts[DEVICE_USED] -= (GRANULE - 1 - size) // GRANULE * GRANULE
         counts[DEVICE_FREES] += 1
         if pool:
-            # Mapped memory is counted once a request and taken off once a piece: PyTorch's own assertion fails then.
+            # PyTorch counts mapped memory once for each request and uncounts it once for each piece; its own assertion fails then.
             if heap.pools[pool, DEVICE_ALLOCATIONS] <= 0:
                 counts[HAZARDS] |= POOL_MISCOUNT
                 counts[STOPPED] = 1
@@ -105,7 +105,7 @@ def note_reserved(heap: AllocatorState, pool: int, size: int) -> None:
 
 @compiled
 def new_segment(heap: AllocatorState, block_list: int, size: int) -> Any:
-    """A whole segment as one block in no list; 0: the device is full."""
+    """Return a new segment as one block that is in no list; 0 if the device is full."""
     blocks, counts = heap.blocks, heap.counts
     if not charge(heap, size):
         return 0
@@ -123,7 +123,7 @@ def new_segment(heap: AllocatorState, block_list: int, size: int) -> Any:
 
 @compiled
 def free_segment(heap: AllocatorState, block: int) -> None:
-    """Give a free block back with cudaFree. Of a part of a segment CUDA knows nothing: the replay ends there."""
+    """Return a free block with cudaFree. The replay ends if it is only a part of a segment, which CUDA does not know."""
     counts = heap.counts
     if is_split(heap, block) or heap.blocks[block, PAGE]:
         counts[HAZARDS] |= INTERIOR_FREE

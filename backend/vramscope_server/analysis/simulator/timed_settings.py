@@ -1,8 +1,7 @@
-"""The settings that are in force in a process: those that it was started with, and those that were given to it since.
+"""Allocator settings in force in a process: those that it started with, changed by those that the program set later.
 
-PyTorch keeps the text that was given last, and each text resets some settings alone: what an earlier one said of expandable
-segments, or of the size of segments, goes on to hold. So the text is not enough; a recording tells beside it what
-the allocator has.
+PyTorch keeps only the newest text of settings. A new text resets some settings and keeps others, such as expandable segments
+and the size of segments, from an earlier text. So a recording also has the values that the allocator reports.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _WORD: Final = re.compile(r"[^,:\[\]\s]+")
 
 
 def in_words(reported: Mapping[str, Any]) -> dict[str, int | float | bool | str | None]:
-    """A snapshot file's ``allocator_settings`` in the words of a window's ``settings_in_force``; what is none is left out."""
+    """Convert a snapshot file's ``allocator_settings`` into a window's ``settings_in_force``. Other entries are left out."""
     words: dict[str, int | float | bool | str | None] = {
         key: value
         for key, value in reported.items()
@@ -47,18 +46,18 @@ def settings_in_force(
     profile: AllocatorVersion,
     large_segment_bytes: Callable[[tuple[int, ...]], int | None],
 ) -> AllocatorSettings:
-    """What was in force where ``text`` was given last, and the allocator reports ``reported``.
+    """Return the settings in force if ``text`` was set last and the allocator reports ``reported``.
 
-    large_segment_bytes   gives the size of segments as it was seen, under these roundup_power2_divisions; None: none was.
-                          PyTorch tells that setting nowhere, and keeps it
+    large_segment_bytes   returns the observed size of segments under these roundup_power2_divisions; None if none was seen.
+                          PyTorch keeps this setting but reports it nowhere
 
-    Its ``text`` is one value that gives all of it to a process that starts with it. Raises BadSetting as parse does.
+    A process that starts with the result's ``text`` has the same settings. Raises BadSetting as parse does.
     """
     given = AllocatorSettings.parse(text, profile)
     settings = _with(given, reported)
     keys = set(_WORD.findall(text))
     seen = None if "large_segment_size_mb" in keys else large_segment_bytes(settings.divisions)
-    if seen is not None and seen > 10 * MIB and seen % MIB == 0:  # PyTorch takes no other
+    if seen is not None and seen > 10 * MIB and seen % MIB == 0:  # PyTorch accepts no other size
         settings = replace(settings, large_segment_bytes=seen)
         if "max_non_split_rounding_mb" not in keys:
             settings = replace(settings, max_non_split_rounding_bytes=seen)
@@ -66,7 +65,7 @@ def settings_in_force(
 
 
 def _with(settings: AllocatorSettings, reported: ReportedSettings) -> AllocatorSettings:
-    """Returns the settings with the recorded values; values that PyTorch would refuse are ignored."""
+    """Return the settings with the recorded values. Values that PyTorch would refuse are ignored."""
     expandable, threshold = reported.get("expandable_segments"), _number(reported.get("garbage_collection_threshold"))
     if isinstance(expandable, bool):
         settings = replace(settings, expandable_segments=expandable)
@@ -95,7 +94,7 @@ def _number(value: object) -> float | None:
 
 
 def words_of(settings: AllocatorSettings) -> str:
-    """One value of PYTORCH_CUDA_ALLOC_CONF that a process can start with to have these settings; "" where they are the default."""
+    """Return a value of PYTORCH_CUDA_ALLOC_CONF that gives these settings at the start of a process; "" for the defaults."""
     default, words = AllocatorSettings(), []
     if settings.backend != default.backend:
         words.append(f"backend:{settings.backend}")
@@ -121,7 +120,7 @@ def words_of(settings: AllocatorSettings) -> str:
 
 
 def _divisions(slots: tuple[int, ...]) -> str:
-    """The first size stands for all below it, too, and ``>`` for all above the last."""
+    """Return the text of the divisions. The first size includes all smaller ones; ``>`` means all above the last."""
     lead = next((at for at, number in enumerate(slots) if number != slots[0]), len(slots))
     if lead == len(slots):
         return str(slots[0])

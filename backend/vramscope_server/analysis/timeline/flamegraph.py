@@ -1,8 +1,8 @@
-"""What was alive at a moment, as a flamegraph: by the lines of the stacks that asked for it, or by module.
+"""Memory at a moment as a flamegraph, by the lines of the stacks that allocated it, or by module.
 
-Rows of boxes, each as wide as the bytes below it. Lines of the user's come alone unless libraries' frames are asked for: of
-these then only the innermost stands at the end of its stack, as the operation that took the memory. What is too small to be
-seen is left out, and counted; a box is never smaller than the sum of those upon it.
+Each box is as wide as its bytes, and never narrower than the sum of the boxes above it. Frames of the user are shown, and at the
+end of each stack the innermost frame of a library: the operation that allocated the memory. All frames of libraries are shown
+on request. Boxes that are too small to see are left out, and counted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_LEVELS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One box; its place is in bytes from the focus's left end."""
+    """One box. Its position is in bytes from the left end of the focus."""
 
     name: str
     detail: str
@@ -60,7 +60,7 @@ class Flamegraph:
 
 
 class UnknownFocus(ValueError):
-    """There is no such box at this moment."""
+    """The moment has no box with this identifier."""
 
 
 def flame(
@@ -79,7 +79,7 @@ def flame(
     return _grown(trace, paths, weight, count, focus)
 
 
-# ---- paths: what leads to each row ----
+# ---- paths: the labels of each row ----
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ class _Paths:
 
 
 def _without(trace: Trace, rows: IntArray) -> IntArray:
-    """Of rows of which nothing else is known: the phase they were born in, then "unknown", then "before the recording"."""
+    """Return the label of rows without a path: the phase of their allocation, else "unknown", else "before the recording"."""
     born = trace.lives.alloc_event[rows]
     codes = np.full(len(rows), len(PHASES) + 1, np.int64)
     made = born >= 0
@@ -173,8 +173,8 @@ def _grown(trace: Trace, paths: _Paths, weight: IntArray, count: IntArray, focus
     length = np.diff(paths.offsets)
     focus_bytes = int(weight[inside].sum())
     least = max(1, int(np.ceil(focus_bytes * LEAST_SHARE)))
-    # Each level: the paths that still go on, sorted by the box that they are in; a box's place is where its parent begins,
-    # plus what its larger sisters hold.
+    # Each level has the paths that continue, sorted by their box. A box begins where its parent begins, plus the bytes of
+    # its larger siblings.
     active = inside
     parent = np.zeros(len(active), np.int64)
     parent_first = np.zeros(1, np.int64)
@@ -188,7 +188,7 @@ def _grown(trace: Trace, paths: _Paths, weight: IntArray, count: IntArray, focus
         if not len(active):
             break
         label = paths.flat[paths.offsets[active] + depth + level]
-        # one number for a box and what goes on above it: to sort pairs takes five times as long
+        # one number for a box and the label above it, as sorting pairs takes five times as long
         boxes_here, box = np.unique(parent * labels + label, return_inverse=True)
         box = box.reshape(-1)
         of_box, label_of_box = np.divmod(boxes_here, labels)
@@ -244,7 +244,7 @@ def _box(
 
 
 def _focused(trace: Trace, paths: _Paths, focus: str) -> tuple[IntArray, int, list[str]]:
-    """The paths that go through the focus, how deep it lies, and the names on the way there."""
+    """Return the paths through the focus, its depth, and the names that lead to it."""
     everything = np.arange(len(paths))
     if not focus:
         return everything, 0, []

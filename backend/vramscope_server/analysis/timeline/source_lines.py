@@ -1,7 +1,8 @@
-"""Whose line: of each stack the innermost frame that the user wrote, for that is what can be changed.
+"""Finds the source line of each stack: its innermost frame in the user's code, which is the line that can be changed.
 
-A frame is a library's if its file lies where packages are installed, belongs to Python, to PyTorch or to the agent. Where the user
-wrote none (in a backward, which autograd runs), the node of the graph tells most; least what only wrote the stack down.
+A frame is a library's if its file is where packages are installed, or belongs to Python, PyTorch or the agent. Stacks of a
+backward pass have no frame of the user, because autograd runs it. Their line is the node of the graph. Frames that only recorded
+the stack are the last choice.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _OF_RECORDING, _OF_LIBRARY, _OF_NODE, _OWN = range(4)
 
 @dataclass(frozen=True, eq=False)
 class SourceLines:
-    """What each stack of a trace comes down to."""
+    """The source line of each stack of a trace."""
 
     own: Flags
     """True for each frame that the user wrote."""
@@ -47,7 +48,7 @@ class SourceLines:
 
 
 def sites_of(trace: Trace) -> SourceLines:
-    """Some 5 ns a frame of each stack, and 10 ns a row of trace.lives."""
+    """Find the lines. Takes about 5 ns for each frame of each stack, and 10 ns for each row of trace.lives."""
     library = np.array([is_library(word) for word in trace.words] or [True])
     files = trace.frames["file"] if trace.frames else np.empty(0, np.int32)
     own = np.where(files >= 0, ~library[np.maximum(files, 0)], False)
@@ -70,7 +71,7 @@ def sites_of(trace: Trace) -> SourceLines:
 
 
 def _telling(trace: Trace) -> npt.NDArray[np.int8]:
-    """Of each frame, by its function, how much it tells where the user wrote none."""
+    """Return for each frame, by its function, how informative it is in stacks without a frame of the user."""
     of_word = [
         _OF_NODE if _NODE.search(word) else _OF_RECORDING if is_recording(word) else _OF_LIBRARY for word in trace.words
     ]
@@ -80,7 +81,7 @@ def _telling(trace: Trace) -> npt.NDArray[np.int8]:
 
 
 def _frees_are_told(trace: Trace) -> bool:
-    """Where they are not, the event of an end repeats the stack of the allocation."""
+    """Return True if stacks of frees were recorded. If not, the event of a free repeats the stack of its allocation."""
     lives, stack = trace.lives, trace.events.stack
     gone = np.flatnonzero(
         (lives.alloc_event >= 0)
@@ -97,13 +98,13 @@ class Frame:
     """One frame in words."""
 
     file: str
-    """"" of compiled code, whose function alone tells anything"""
+    """Empty for compiled code, of which only the function is known."""
     line: int
     function: str
 
     @property
     def short(self) -> str:
-        """train.py:87 with the folder before it, as people know their files."""
+        """Return the file with its folder, and the line: ``project/train.py:87``."""
         return f"{'/'.join(self.file.replace(chr(92), '/').split('/')[-2:])}:{self.line}"
 
     def __str__(self) -> str:
@@ -111,7 +112,7 @@ class Frame:
 
 
 def frame_of(trace: Trace, at: int) -> Frame:
-    """A frame of the trace, by its position."""
+    """Return the frame at a position of the trace."""
     file, function = (_word(trace, int(trace.frames[what][at])) for what in ("file", "function"))
     if is_native(file) and file != "unknown":
         return Frame("", 0, f"C++ {brief(function)}")
@@ -119,7 +120,7 @@ def frame_of(trace: Trace, at: int) -> Frame:
 
 
 def frame_texts(trace: Trace, places: IntArray) -> list[str]:
-    """Texts of frames, each as ``str(frame_of(trace, place))``. A word that many frames share is read once."""
+    """Return ``str(frame_of(trace, place))`` of each place. Words that frames share are decoded once."""
     files, lines, functions = (trace.frames[name][places].tolist() for name in ("file", "line", "function"))
     known = {at: _word(trace, at) for at in {*files, *functions}}
     file_words = {at: Frame(known[at], 0, "").short.removesuffix(":0") for at in set(files) if known[at]}
@@ -139,7 +140,7 @@ def _word(trace: Trace, at: int) -> str:
 
 
 def _innermost_of(trace: Trace, telling: npt.NDArray[Any]) -> IntArray:
-    """Of each stack, where among ``stacks.flat`` its innermost frame of those that tell most lies."""
+    """Return for each stack the position in ``stacks.flat`` of its innermost frame among the most informative ones."""
     place = np.full(len(trace.stacks), -1, np.int64)
     _innermost(np.asarray(trace.stacks.flat), np.asarray(trace.stacks.offsets), telling.astype(np.int8), place)
     return place

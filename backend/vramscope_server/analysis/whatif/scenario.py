@@ -1,4 +1,4 @@
-"""One trace under one setting: what it would have reserved, how sure that is, and the smallest device on which it survives."""
+"""One trace under one setting: what it would have reserved, how certain that is, and the smallest device on which it fits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from vramscope_server.analysis.whatif.window_start import beginning_of
 
 STEP_BYTES: Final = 2 << 20
 _STEPS_OF_CARD: Final = 512
-"""The smallest device is found to a 512th of itself, or to 2 MiB: nobody chooses between devices that are nearer."""
+"""Precision of the smallest device: a 512th of its size, or 2 MiB. Nobody chooses between devices closer than that."""
 _ORDERS: Final[tuple[AddressOrder, ...]] = ("rising", "falling", "shuffled")
 """Address orders that cudaMalloc may produce. Up to PyTorch 2.11 they decide between free blocks of one size."""
 _STOPS: Final = {
@@ -55,13 +55,13 @@ ReplayCase = tuple[ReplayVariant, AddressOrder]
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the run would have reserved under these settings."""
+    """Reserved memory of the run under these settings."""
 
     conf: str
     peak_reserved_bytes: int
     """Peak on the device in question, up to the point where memory runs out, if it does."""
     uncapped_peak_reserved_bytes: int
-    """Peak on a device that is never full."""
+    """Peak on a device without a limit."""
     peak_allocated_bytes: int
     retries: int
     """Number of times that all cached memory had to be returned: each waits for the GPU."""
@@ -71,7 +71,7 @@ class Prediction:
     out_of_memory_at_event: int | None
     """Event of the trace; None: memory does not run out, or did so before the first event."""
     certainty: Certainty
-    """``exact``: to the byte; ``band``: inside the band; ``estimate``: something is taken for granted that has no bounds"""
+    """``exact``: to the byte; ``band``: inside the band; ``estimate``: an assumption has no known bounds"""
     reasons: list[str]
     """Reasons why the result is not exact; [] if it is."""
     band: tuple[int, int] | None
@@ -81,7 +81,7 @@ class Prediction:
 
 
 class Scenario:
-    """One trace under one setting. ``recorded``: under its own, ``conf`` being but their name.
+    """One trace under one setting. With ``recorded`` the settings are the run's own, and ``conf`` is only their name.
 
     Raises BadSetting where PyTorch would refuse ``conf``; ValueError where the run used another allocator.
     """
@@ -94,7 +94,7 @@ class Scenario:
         # Settings of the scenario hold for the whole recording. Settings that the program changed did not.
         throughout = trace.earlier_settings is None
         self.is_own = recorded or (throughout and replace(self.settings, text="") == replace(own, text=""))
-        with _lock:  # made once for all cases, by the one that comes first
+        with _lock:  # made once, by whichever case needs it first
             self.derivation = derivation_of(trace)
             self.residual = exact_replay(trace).residual
             self.variants = variants_of(trace, own=self.is_own)
@@ -122,12 +122,12 @@ class Scenario:
 
     @property
     def is_bounded(self) -> bool:
-        """What it needs has a bound. Of a run whose beginning is not known it has none under max_split_size_mb."""
+        """True if the result has a bound. It has none with max_split_size_mb if the start of the run is unknown."""
         return self.variants.kept is None or self.settings.max_split_bytes >= UNLIMITED
 
     @cached_property
     def free_device(self) -> TargetDevice:
-        """The recorded one, but never full."""
+        """The recorded device without its limit."""
         return replace(target_device_of(self.trace), limit_fraction=None, room_bytes=UNLIMITED)
 
     @cached_property
@@ -136,7 +136,7 @@ class Scenario:
 
     @cached_property
     def other_ways(self) -> list[ReplayCase]:
-        """Ways to begin with nothing that are as true as ``variants.afresh`` with rising addresses."""
+        """Starts from empty memory that are as plausible as ``variants.afresh`` with rising addresses."""
         return [
             *((self.variants.afresh, order) for order in self.orders[1:]),
             *((variant, self.orders[0]) for variant in self.variants.others),
@@ -144,15 +144,15 @@ class Scenario:
 
     @cached_property
     def band(self) -> tuple[int, int] | None:
-        """Of the uncapped peak; None where nothing else could be as true.
+        """Band of the uncapped peak; None if no other result is equally plausible.
 
-        When other streams are done with what they use, and the addresses that cudaMalloc may give (up to PyTorch 2.11), are tried.
-        Of a run whose beginning is not known, no less can be reserved than was in use. At most it is what any layout of the
-        beginning gives, placed again or as recorded, and three more things. The error of placing it again under the
-        recorded settings, for which the truth is known: its blocks lie closer than they lay, or farther apart. With expandable
-        segments what was missed is in the layout as it lay already: it comes to that again only where pieces of it can be of no
-        use to what follows. What was left behind is larger by as much as these settings round up at most. And one segment a heap:
-        a block that lies otherwise can be the one that another segment is asked for.
+        Replays vary what is unknown: when other streams finish with their memory, and (up to PyTorch 2.11) the addresses of
+        cudaMalloc. If the start of the run is unknown, the lower end is at most the peak of the memory in use. The upper end is
+        the larger of two peaks, plus one segment for each heap, as a block at another place can cause one more segment:
+
+        - With the initial blocks placed again, plus the error of doing so under the recorded settings, where the truth is known.
+        - With the initial blocks at their recorded places, plus the most by which these settings round up the memory that was
+          free, plus the same error. With expandable segments the recorded layout may contain that error already.
         """
         variants = self.variants
         uncertain = self.other_ways or variants.kept or variants.to_a_segment
@@ -173,7 +173,7 @@ class Scenario:
 
     @property
     def _rounded_up_bytes(self) -> int:
-        """What was free at the beginning, by as much larger as roundup_power2_divisions can make what was asked for there."""
+        """Return by how much roundup_power2_divisions can enlarge requests in the memory that was free at the start."""
         parts = [parts for parts in self.settings.divisions if parts > 1]
         there = self.trace.beginning
         in_use = int(there.blocks.size_bytes[there.blocks.state > 0].sum())
@@ -181,7 +181,7 @@ class Scenario:
 
     @property
     def _segment_each_bytes(self) -> int:
-        """One segment of each heap that is asked for something."""
+        """Return the bytes of one segment for each heap that gets a request."""
         program = self.derivation.program
         asked = program.op == ALLOC
         large = program.size_bytes[asked] > SMALL_BYTES
@@ -194,11 +194,11 @@ class Scenario:
         uncapped = done = self.uncapped
         is_own_device = device == target_device_of(self.trace)
         if self.is_own and is_own_device and device.total_bytes is None:
-            # Of its size is known what the run could have: where it gave back memory, or failed, that was all.
+            # The size is known only as what the run could use: it was full where memory was returned or a request failed.
             device = replace(device, room_bytes=min(device.room_bytes, exact_replay(self.trace).device_bytes))
-        # A device far larger than what is reserved is never full either; but a limit is a part of this device.
+        # A device far larger than the reserved memory never fills up. A limit is a fraction of this device.
         if self._is_limited(device) or uncapped.peak_reserved_bytes * 1.1 + (64 << 20) > device.room_bytes:
-            # On another device the run would have been from its first allocation on: what was there would lie otherwise.
+            # On another device the whole run would differ, its initial layout included.
             done = self.run(device, self.variants.predicted if is_own_device else self.variants.afresh)
         failed = done.out_of_memory_at
         event = int(self.derivation.program.event[failed]) if failed >= 0 else -1
@@ -253,10 +253,10 @@ class Scenario:
     # ---- the smallest device ----
 
     def smallest_device(self, device: TargetDevice) -> tuple[int | None, int]:
-        """(bytes, by how much it may be another: the width to which it was searched, and what other ways as true as this give).
+        """Return the bytes and their uncertainty: the width of the search, and the spread of equally plausible starts.
 
-        By bisection between what was in use and what was reserved at most. With less memory a run may in rare cases do better than
-        with more; then this is one such border, not the lowest.
+        Found by bisection between the memory in use and the peak reserved. In rare cases a run fits on a device and fails on a
+        slightly larger one. Then this is one of several borders, not always the lowest.
         """
         afresh: ReplayCase = (self.variants.afresh, self.orders[0])
         most = self.uncapped if self.variants.afresh is self.variants.predicted else self.run(self.free_device, *afresh)
@@ -268,7 +268,7 @@ class Scenario:
         high = _whole(max(outside + most.peak_reserved_bytes, most.peak_reserved_bytes / max(share, 1e-6)))
         width = max(STEP_BYTES, high // _STEPS_OF_CARD)
         most_bytes = int(4 * (outside + most.peak_reserved_bytes / max(share, 1e-6)))
-        # Where the device's size decides on nothing else, the replay with room is the one on a device of its peak.
+        # If the device's size has no other effect, the replay without a limit equals that on a device of its peak.
         known = self._ends_with_the_device(device)
         found = self._border(device, afresh, low, high, width, most_bytes, survives=known)
         if found is None:
@@ -290,9 +290,9 @@ class Scenario:
         *,
         survives: bool = False,
     ) -> int | None:
-        """A size on which it survives, with one that is at most ``width`` smaller on which it does not. ``low`` is such a one.
+        """Return a size on which the run fits, such that it fails on one that is at most ``width`` smaller. It fails on ``low``.
 
-        ``survives``: it is known that it does on ``high``.
+        ``survives``: the run is known to fit on ``high``.
         """
         while not survives and not self._survives(device.of(high), way):
             if high > most_bytes:
@@ -312,7 +312,7 @@ class Scenario:
     def _border_near(
         self, device: TargetDevice, way: ReplayCase, found: int, bounds: tuple[int, int], width: int
     ) -> int | None:
-        """The same for another way, whose border is likely to be the one that was found: two replays where it is."""
+        """Return the same for another start. If its border is the one found before, two replays suffice."""
         least, most_bytes = bounds
         if not self._survives(device.of(found), way):
             return self._border(device, way, found, _whole(found + width), width, most_bytes)
@@ -327,17 +327,17 @@ class Scenario:
         return self._enough(device, way) is not None
 
     def _enough(self, device: TargetDevice, way: ReplayCase) -> int | None:
-        """A size on which it survives, at most this device's: what it reserved at most would have done. None: there is none."""
+        """Return a size up to this device's on which the run fits: its peak reserved. None if it fits on none."""
         done = self.run(device, *way)
         if done.out_of_memory_at >= 0 or stopped(done, self.derivation.program):
             return None
         assert device.total_bytes is not None
-        # What failed on this device fails on a smaller one as well, and what succeeded fits: it would go the same way.
+        # A run that fits takes the same course on a device of its peak. One that fails here also fails on a smaller device.
         needed = _whole((device.outside_bytes or 0) + done.peak_reserved_bytes)
         return min(device.total_bytes, needed) if self._ends_with_the_device(device) else device.total_bytes
 
     def _ends_with_the_device(self, device: TargetDevice) -> bool:
-        """Whether the device's size only decides when cudaMalloc fails: no limit or range of addresses depends on it."""
+        """Return True if the device's size only decides when cudaMalloc fails: no limit or address range depends on it."""
         settings = self.settings
         return (
             min(settings.per_process_memory_fraction, device.limit_fraction or 1.0) == 1.0
@@ -364,10 +364,10 @@ class Scenario:
 
 
 def stopped(done: Replay, program: Program) -> bool:
-    """Whether a replay ended before the program did, and not for lack of memory."""
+    """Return True if a replay ended before the program did, for another reason than lack of memory."""
     return done.out_of_memory_at < 0 and done.operations < len(program)
 
 
 def _whole(size: float) -> int:
-    """Rounded up to steps in which devices are compared."""
+    """Round up to the steps in which devices are compared."""
     return -int(-size // STEP_BYTES) * STEP_BYTES

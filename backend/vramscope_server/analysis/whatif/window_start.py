@@ -1,10 +1,11 @@
-"""Whether what a window begins with is known: a model that was put on the device, and next to nothing let go before.
+"""Finds the order in which the blocks at the start of a window were allocated.
 
-The first window of a run mostly begins there. The allocator's counters tell what was ever let go; where that is nothing, what was
-there are all requests that were made, and only their order is open. In a segment it is that of the addresses, as each block was cut
-from what the one before had left; among segments it is any in which the allocator comes to this very layout. Such orders are made
-here, by taking at each moment a block that best fit puts where it lies, and each is replayed under the recorded settings before it
-is believed.
+The first window of a run usually starts when a model is on the device and almost nothing was freed. The allocator's counters
+show how much was ever freed. If that is nothing, the blocks in memory are all requests so far, and only their order is unknown.
+
+Within a segment the order is that of the addresses, because each block was cut from the rest behind the previous one. Among
+segments any order is possible that leads to this layout. This module builds such orders: at each point it takes a block that
+best fit places at its recorded address. An order is used only if its replay under the recorded settings gives the layout.
 """
 
 from __future__ import annotations
@@ -31,29 +32,29 @@ from vramscope_server.analysis.whatif.baseline_replay import USUAL_TOTAL_BYTES, 
 from vramscope_server.analysis.whatif.program import derivation_of
 
 DRAWN: Final = 4
-"""Number of random orders, beside those that fill the older and the younger segments first."""
+"""Number of random orders that are tried, after those that fill the oldest or the newest segment first."""
 MOST_WORK: Final = 50_000_000
 """Maximum number of comparisons to find an order for one pool, about a nanosecond each."""
 FEW_BYTES: Final = SMALL_BYTES
-"""Maximum bytes that may have been freed in all: less than any block of the large pool."""
+"""Maximum bytes freed before the window: less than any block of the large pool."""
 NEVER: Final = ("segment.all.freed", "reserved_bytes.all.freed", "num_alloc_retries", "num_ooms")
 """Counters that are 0 if the cache was never returned."""
 
 
 @dataclass(frozen=True, eq=False)
 class WindowStart:
-    """What was there, as it may have come there."""
+    """Orders in which the initial blocks may have been allocated."""
 
     orders: tuple[IntArray, ...]
-    """Positions among the program's first allocations, all different; the first order follows the segments' age, as far as
-    known."""
+    """Different orders, each as positions among the program's first allocations. The first one follows the age of the segments as
+    far as it is known."""
     is_open: bool
     """True if other orders exist, or something was freed before."""
 
 
 @lru_cache(maxsize=4)
 def beginning_of(trace: Trace) -> WindowStart | None:
-    """How it began; None: it is not known that this is all that was asked for, or no order was found that comes to it."""
+    """Return the possible orders. None if other requests may have been made before, or no order gives the layout."""
     freed_bytes = _let_go_bytes(trace)
     if freed_bytes is None or freed_bytes > FEW_BYTES:
         return None
@@ -62,7 +63,7 @@ def beginning_of(trace: Trace) -> WindowStart | None:
         return None
     asked = program.rows(np.flatnonzero((program.event < 0) & (program.op == ALLOC)))
     large = initial.segment_large > 0
-    # The order of small blocks is left open where some were let go, as their segments may have holes, and where none is found.
+    # The order of small blocks stays open if some were freed, as their segments may have holes, and if no order is found.
     for known in [large] if freed_bytes else [np.ones_like(large), large]:
         orders = _orders(trace, initial, asked, known)
         if orders:
@@ -71,7 +72,7 @@ def beginning_of(trace: Trace) -> WindowStart | None:
 
 
 def _let_go_bytes(trace: Trace) -> int | None:
-    """In all before the window, blocks of the allocator; None: not known."""
+    """Return the bytes of blocks that were freed before the window; None if unknown."""
     if trace.start is None or not len(trace.start.segments):
         return None
     counted, state = trace.start.counters, trace.start.blocks.state
@@ -88,7 +89,7 @@ def _let_go_bytes(trace: Trace) -> int | None:
 
 
 def _has_others(initial: InitialState) -> bool:
-    """Whether a pool has several segments, of which any may have come first. In one that is expandable blocks lie as they came."""
+    """Return True if a pool has several segments, so that their order is open. An expandable one keeps the order of its blocks."""
     pools = np.unique(np.stack([initial.segment_stream, initial.segment_large]), axis=1, return_inverse=True)[1].ravel()
     made = np.bincount(pools, weights=initial.segment_expandable == 0)
     return bool(np.any((made > 1) | ((made > 0) & (made < np.bincount(pools)))))
@@ -97,7 +98,7 @@ def _has_others(initial: InitialState) -> bool:
 def _orders(
     trace: Trace, initial: InitialState, beginning: Program, known: npt.NDArray[np.bool_]
 ) -> tuple[IntArray, ...]:
-    """Those that give this layout, all different. ``known``: of which segments it must be so."""
+    """Return different orders that give this layout. ``known`` marks the segments that are compared."""
     found: dict[bytes, IntArray] = {}
     for order in _candidates(trace, initial, beginning, known):
         if order.tobytes() not in found and _comes_to(trace, initial, beginning.rows(order), known):
@@ -108,7 +109,7 @@ def _orders(
 def _candidates(
     trace: Trace, initial: InitialState, beginning: Program, known: npt.NDArray[np.bool_]
 ) -> Iterator[IntArray]:
-    """Orders by best fit alone: by the segments' age, the other way round, and drawn ones."""
+    """Yield candidates by best fit alone: segments by age, in the opposite order, and in random orders."""
     there = np.flatnonzero(initial.block_item >= 0)  # by address
     count = len(initial.segment_age)
     if len(there) != len(beginning):
@@ -124,7 +125,7 @@ def _candidates(
         making = (age, -age)[nth] if nth < 2 else age if nth % 2 else draw.permutation(count)
         filling = making if nth < 2 else draw.permutation(count)
         order: list[IntArray] = []
-        for kind in range(int(kind_of.max()) + 1):  # each has segments of its own: they do not meet
+        for kind in range(int(kind_of.max()) + 1):  # kinds do not share segments, so their orders are independent
             segments = np.flatnonzero(kind_of == kind)
             rows = np.flatnonzero(kind_of[home] == kind)
             # in an expandable segment it is the order of the addresses
@@ -141,7 +142,7 @@ def _candidates(
 
 
 def _kinds(initial: InitialState) -> IntArray:
-    """A number for each segment: of those that are alike one serves as well as another."""
+    """Return a number for each segment. Segments of one number can serve the same requests."""
     kinds = np.stack([initial.segment_stream, initial.segment_large, initial.segment_expandable])
     return np.unique(kinds, axis=1, return_inverse=True)[1].ravel()
 
@@ -156,18 +157,18 @@ def by_best_fit(
     filling: IntArray,
     first: IntArray,
 ) -> Any:
-    """An order in which blocks of one pool, by segment and address, are put where they lie; none where none was found.
+    """Return an order in which best fit places the blocks of one pool at their addresses; empty if none was found.
 
-    Where it gets stuck it goes back to the last block for which another could have come.
+    A search with backtracking: without a possible next block it returns to the last one that had an alternative.
 
     begins   the first block of each segment, and the end
-    making   in which order segments are made, where that is open
-    filling  order in which existing blocks are tried
-    first    for each block, whether a new segment is made wherever that can be (1), or only where none that is there will do (0)
+    making   the order in which segments are made, where that is open
+    filling  the order in which existing blocks are tried
+    first    for each block: 1 makes a new segment wherever possible, 0 only if no existing one has room
     """
     segments, count = len(room), len(size)
     following = begins[:-1].copy()
-    left = np.full(segments, -1, np.int64)  # behind the last block; -1: the segment is not there yet
+    left = np.full(segments, -1, np.int64)  # bytes behind the last block; -1: the segment does not exist yet
     since = np.zeros(segments, np.int64)
     home = np.empty(count, np.int64)
     looked_at = np.zeros(count + 1, np.int64)
@@ -213,7 +214,7 @@ def by_best_fit(
 
 
 def _comes_to(trace: Trace, initial: InitialState, beginning: Program, known: npt.NDArray[np.bool_]) -> bool:
-    """Whether these requests alone give the known segments, under the recorded settings. Their addresses are none of it."""
+    """Return True if these requests alone give the known segments under the recorded settings, at any addresses."""
     there = (initial.block_item >= 0) & known[initial.block_segment]
     beginning = beginning.rows(np.flatnonzero(np.isin(beginning.item, initial.block_item[there])))
     done = replay(
