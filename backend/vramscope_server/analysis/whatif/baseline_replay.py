@@ -1,4 +1,4 @@
-"""The replay of a trace under its own settings, which must give what was recorded: the measure of every what-if."""
+"""The replay of a trace under its recorded settings. It must reproduce the recording, or no what-if can be trusted."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from vramscope_server.analysis.trace.types import SEGMENT_ALLOC, SEGMENT_MAP, SE
 from vramscope_server.analysis.whatif.program import derivation_of, initial_of
 
 USUAL_TOTAL_BYTES: Final = 80 << 30
-"""Where a file does not tell its device: of that the addresses of expandable segments are counted, and nothing else."""
+"""Device size for files that do not have one. Only address ranges of expandable segments depend on it."""
 
 MOST_REPLAYS: Final = 300
 MOST_OPERATIONS: Final = 5_000_000
-"""Maximum number of operations that are repeated to learn the segments' ages: about two seconds."""
+"""Maximum number of operations that are replayed again to learn the ages of segments: about two seconds."""
 
 
 @dataclass(frozen=True)
 class Residual:
-    """What the replay under the recorded settings gives, minus what was recorded. 0, 0 and None: the same to the byte."""
+    """Difference of the replay under the recorded settings to the recording. 0, 0 and None: equal to the byte."""
 
     peak_reserved_bytes: int
     end_reserved_bytes: int
     first_different_event: int | None
-    """First allocation at another address, or after which another amount is reserved."""
+    """First allocation that differs in its address, or in the reserved memory after it."""
     events: int
     """Number of compared events."""
     words: str
@@ -48,7 +48,7 @@ class Residual:
 
 @dataclass(frozen=True)
 class ExactReplay:
-    """What came of it, and what was learned of the beginning on the way."""
+    """Result of the replay, and what it showed of the initial layout."""
 
     residual: Residual
     initial: InitialState | None
@@ -58,15 +58,15 @@ class ExactReplay:
 
 
 def check(trace: Trace) -> Residual:
-    """What the replay under the recorded settings, with the recorded addresses, differs by. Some 1 µs an event.
+    """Return the residual of a replay with the recorded settings and addresses. Takes about 1 µs for each event.
 
-    Raises ValueError where the run used an allocator that is not PyTorch's own.
+    Raises ValueError if the run used another allocator than PyTorch's native one.
     """
     return exact_replay(trace).residual
 
 
 def earlier_of(trace: Trace, program: Program) -> tuple[int, AllocatorSettings] | None:
-    """(position, settings) that held for the operations before it, where a run's own settings were changed; None: they were not."""
+    """Return a position and the settings in force before it, if the program changed its settings; else None."""
     if trace.earlier_settings is None:
         return None
     until, settings = trace.earlier_settings
@@ -76,10 +76,10 @@ def earlier_of(trace: Trace, program: Program) -> tuple[int, AllocatorSettings] 
 
 @lru_cache(maxsize=4)
 def exact_replay(trace: Trace) -> ExactReplay:
-    """The replay under the recorded settings. Kept for the newest traces.
+    """Return the replay under the recorded settings. Cached for the newest traces.
 
-    Of two free blocks of one size PyTorch 2.13 takes the one in the older segment, and no snapshot tells which that is.
-    Where the replay takes another segment than the run did, the run's was the older one, and the replay begins again.
+    Of two free blocks of one size, PyTorch 2.13 takes the one in the older segment. Snapshots do not have the age of segments.
+    If the replay takes another segment than the run did, the run's segment is older, and the replay starts again.
     """
     settings, unknown = trace.parsed_settings
     if trace.backend != "native" or settings.backend != "native":
@@ -90,7 +90,9 @@ def exact_replay(trace: Trace) -> ExactReplay:
     profile, other = profile_of(trace.torch)
     derivation, recorded = derivation_of(trace), reserved_after(trace)
     program = derivation.program
-    full = len(derivation.releases) or len(derivation.failed)  # else it was never full, and its size is of no account
+    full = len(derivation.releases) or len(
+        derivation.failed
+    )  # otherwise it was never full, and its size does not matter
     device_bytes = derivation.room_low_bytes if full else UNLIMITED
     initial = initial_of(trace) if len(trace.beginning.segments) else None
     ages = None if initial is None else _Ages(initial, _first_guess(trace))
@@ -136,7 +138,7 @@ def exact_replay(trace: Trace) -> ExactReplay:
 
 
 def _first_guess(trace: Trace) -> IntArray:
-    """Ages of the segments at the beginning: by address, in the direction in which the history's own segments went."""
+    """Guess the ages of the initial segments by address, in the direction of the segments in the history."""
     count = len(trace.beginning.segments)
     made = trace.events.address[np.isin(trace.events.action, (SEGMENT_ALLOC, SEGMENT_MAP))]
     falling = np.count_nonzero(np.diff(made) < 0) > len(made) / 2
@@ -144,7 +146,7 @@ def _first_guess(trace: Trace) -> IntArray:
 
 
 class _Ages:
-    """The order in which the segments of the beginning were made: guessed, then learned."""
+    """Order in which the initial segments were made: first a guess, then corrected by replays."""
 
     def __init__(self, initial: InitialState, guess: IntArray) -> None:
         self.low, self.high = initial.segment_address, initial.segment_address + initial.segment_size_bytes
@@ -152,7 +154,7 @@ class _Ages:
         self.younger: dict[int, set[int]] = {}
 
     def learn(self, took: int, would_take: int) -> bool:
-        """That the segment around one address is older than that around the other. False where that is nothing new."""
+        """Note that the segment at ``took`` is older than that at ``would_take``. Returns False if that is nothing new."""
         older, younger = (int(np.searchsorted(self.low, at, side="right")) - 1 for at in (took, would_take))
         if min(older, younger) < 0 or took >= self.high[older] or would_take >= self.high[younger]:
             return False
@@ -162,7 +164,7 @@ class _Ages:
         return self._sort()
 
     def _sort(self) -> bool:
-        """Order by what is known, then by the guess. False where what is known contradicts itself."""
+        """Sort by the known pairs, then by the guess. Returns False if the known pairs contradict each other."""
         waits_for = np.zeros(len(self.guess), np.int64)
         for others in self.younger.values():
             for one in others:
@@ -199,7 +201,7 @@ def _words(trace: Trace, peak: int, end: int, first: int | None, compared: int) 
 
 @lru_cache(maxsize=4)
 def recorded_addresses(trace: Trace) -> IntArray:
-    """Of the segments that were made, in order. An expandable one begins where it was mapped first."""
+    """Return the addresses of new segments in their order. An expandable one begins where it was mapped first."""
     events = trace.events
     changes = np.flatnonzero((events.action >= SEGMENT_ALLOC) & (events.action <= SEGMENT_UNMAP))
     there = trace.beginning.segments

@@ -1,7 +1,7 @@
-"""How sure a prediction is: exact, inside a band that other replays tell, or an estimate, and why.
+"""Certainty of a prediction: exact, inside a band of other replays, or an estimate; and the reasons.
 
-A replay gives one number in any case. It is exact where nothing is taken for granted that a history does not tell; what is
-taken for granted is a doubt. Some doubts can be bounded, by replays of what could as well have been: these give a band.
+A replay always gives one number. It is exact if the history determines everything it depends on. Each assumption beyond that is
+a caveat. Some caveats are bounded by replays of the alternatives, which give a band.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Certainty = Literal["exact", "band", "estimate"]
 
 @dataclass(frozen=True)
 class Caveat:
-    """Something that is taken for granted."""
+    """An assumption that the history does not prove."""
 
     words: str
     bounded: bool = False
@@ -46,7 +46,7 @@ def certainty_of(doubts: Sequence[Caveat]) -> Certainty:
 
 
 def doubts_of_recording(trace: Trace, residual: Residual) -> Iterator[Caveat]:
-    """Those of the recorded settings on the recorded device, and so of all others."""
+    """Yield the caveats of every replay, that of the recorded settings on the recorded device included."""
     if not residual.exact:
         yield Caveat(
             "Replaying the recorded settings does not reproduce the recorded peak; predictions for other settings"
@@ -57,7 +57,7 @@ def doubts_of_recording(trace: Trace, residual: Residual) -> Iterator[Caveat]:
 
 
 def doubts_of_others(trace: Trace, derivation: Derivation, *, by_address: bool) -> Iterator[Caveat]:
-    """Those of all settings but the recorded ones, and of other devices. ``by_address``: addresses decide between equal blocks."""
+    """Yield the caveats of other settings and other devices. ``by_address``: addresses decide between blocks of one size."""
     _, unknown = trace.parsed_settings
     if unknown:
         yield Caveat(unknown)
@@ -93,16 +93,16 @@ def doubts_of_others(trace: Trace, derivation: Derivation, *, by_address: bool) 
 
 
 def doubts_of_limit(trace: Trace, settings: AllocatorSettings) -> Iterator[Caveat]:
-    """Of settings that were not recorded, where they depend on a limit and give none."""
+    """Yield the caveat of settings that depend on a limit and have none."""
     collects = settings.garbage_collection_threshold and settings.per_process_memory_fraction == 1
     if collects and trace.device_total_bytes is None:
         yield Caveat(OWN_LIMIT)
 
 
 def doubt_of_device(device: TargetDevice, fraction: float, *, is_full: bool) -> Caveat | None:
-    """Of a replay that comes near the size of the device. ``fraction``: the settings' limit.
+    """Return the caveat of a replay that comes close to the size of the device. ``fraction``: the settings' limit.
 
-    None where a limit that PyTorch keeps to by itself binds first, or where it is known that the device is not full.
+    None if a limit of PyTorch is reached before the device is full, or if the device is known not to be full.
     """
     limits = [] if device.limit_bytes is None else [device.limit_bytes]
     if fraction < 1 and device.total_bytes is not None:

@@ -1,7 +1,8 @@
-"""The program of a trace: what the training asked of the allocator, in order, told apart from what the allocator did itself.
+"""The program of a trace: the requests of the training in their order, without the allocator's own actions.
 
-A history holds both. Allocations and frees are the training's; segments are the allocator's, but for those that an
-``empty_cache()`` returned: these are distinguished from a retry's by what came next, and by whether the device could be full.
+A history has both. Allocations and frees are requests of the training. Segments are made and returned by the allocator, except
+that ``empty_cache()`` returns them too. Such a call is distinguished from a retry by the next event, and by whether the device
+could be full.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ SNAPSHOT, OOM, FREED = (ACTIONS.index(name) for name in ("snapshot", "oom", "fre
 
 @dataclass(frozen=True)
 class Derivation:
-    """A program, and how it was read out of the trace."""
+    """A program, and the rows of the trace that it came from."""
 
     program: Program
     item_of_life: npt.NDArray[np.int32]
@@ -60,20 +61,20 @@ class Derivation:
     ended_by_failure: bool
     """True if nothing was requested after the last failure: the run died of it."""
     room_low_bytes: int
-    """Bytes that could be reserved for this process: they were."""
+    """Bytes that this process could reserve, because it did."""
     room_high_bytes: int | None
-    """Bytes that could not be exceeded, from the device, the limit or a failed request; None: unknown."""
+    """Bytes that this process could not exceed, from the device, the limit or a failed request; None: unknown."""
     notes: list[str] = field(default_factory=list)
 
 
 def program_of(trace: Trace) -> Program:
-    """What the training asked for; what was there at the beginning comes first, as ALLOCs with event -1. O(events log events)."""
+    """Return the requests of the training. Initial blocks come first, as ALLOCs with event -1. Takes O(events log events)."""
     return derivation_of(trace).program
 
 
 @lru_cache(maxsize=4)
 def derivation_of(trace: Trace) -> Derivation:
-    """The program with its sources. Kept for the newest traces, as each what-if needs it."""
+    """Return the program with its sources. Cached for the newest traces, as each what-if needs it."""
     lives, events = trace.lives, trace.events
     count = len(events)
     handles = [lives.stream, events.stream[events.action == OOM], trace.beginning.segments.stream]
@@ -99,7 +100,7 @@ def derivation_of(trace: Trace) -> Derivation:
     later = ~at_once & (lives.free_requested_event < count)
     done = ~at_once & (lives.completed_event < count)
     rows.append(_rows(lives.free_requested_event[at_once], FREE, life[at_once]))
-    behind = len(lives)  # of what was there already, the frees come after all allocations
+    behind = len(lives)  # frees of initial blocks come after all allocations
     rows.append(_rows(lives.free_requested_event[later], FREE_REQUESTED, life[later], within=behind + life[later]))
     rows.append(_rows(lives.completed_event[done], FREE_COMPLETED, life[done]))
     for nth, event in enumerate(failed):
@@ -124,9 +125,9 @@ def derivation_of(trace: Trace) -> Derivation:
     given_back = {burst.first for burst in explicit}
     unaffected = [before for before, first in zip(trace.emptied, behind_calls, strict=True) if first not in given_back]
     for before in unaffected:
-        at, place = (before - 1, 2 * behind) if before else (0, -1)  # behind all that belongs to the event before
+        at, place = (before - 1, 2 * behind) if before else (0, -1)  # after everything of the previous event
         rows.append(_rows(np.array([at]), EMPTY_CACHE, np.array([-1]), within=np.array([place])))
-    # One column after the other: all at once would be the most memory that a what-if takes.
+    # One column at a time: all at once would need more memory than any other part of a what-if.
     order = np.lexsort([np.concatenate([row[at] for row in rows]) for at in (1, 0)])
     when, op, who, size, stream, pool = (np.concatenate([row[at] for row in rows])[order] for at in (0, 2, 3, 4, 5, 6))
     del rows
@@ -162,7 +163,7 @@ def derivation_of(trace: Trace) -> Derivation:
 
 
 def initial_of(trace: Trace) -> InitialState:
-    """What was there at the beginning, as the simulator takes it: for the replay under the recorded settings."""
+    """Return the initial layout for the simulator, for a replay under the recorded settings."""
     derivation, at = derivation_of(trace), trace.beginning
     segments, blocks = at.segments, at.blocks
     there = np.flatnonzero(trace.lives.alloc_event < 0)  # by address
@@ -203,7 +204,7 @@ def _rows(
 
 @dataclass(frozen=True)
 class _Burst:
-    """Segments returned one after the other."""
+    """Segments that were returned in a row."""
 
     first: int
     last: int
@@ -215,7 +216,7 @@ class _Room:
     low_bytes: int
     high_bytes: int | None
     known: bool
-    """True if the device or the limit says so, and not only the history."""
+    """True if the device or the limit proves the reason, not only the history."""
     retries: int | None
     """Number of retries by the allocator's own counters."""
 
@@ -227,7 +228,7 @@ def _room(trace: Trace) -> _Room:
     if trace.device_free_bytes is not None and trace.start is not None:
         known.append(max(trace.start.reserved_bytes + trace.device_free_bytes, low))
     for event in np.flatnonzero(trace.events.action == OOM):  # its address is the device's free memory
-        # Where the device had more than that free, the program kept to a limit of its own.
+        # If the device had more free memory than that, the program had a limit of its own.
         address, asked = int(trace.events.address[event]), _asked_of_device(trace, int(event))
         free = min(address, asked - 1) if address >= 0 else asked - 1
         known.append(max(int(reserved[event]) + free, low))
@@ -238,7 +239,7 @@ def _room(trace: Trace) -> _Room:
 
 
 def _asked_of_device(trace: Trace, event: int) -> int:
-    """What a request that failed would have reserved, at most."""
+    """Return the most that a failed request would have reserved."""
     size, settings = int(trace.events.size_bytes[event]), trace.settings_at(event)
     large = settings.large_segment_bytes
     if size <= SMALL_BYTES:
@@ -259,7 +260,7 @@ def _bursts(trace: Trace) -> list[_Burst]:
 
 
 def _own(trace: Trace, burst: _Burst, room: _Room) -> bool:
-    """Whether the allocator returned these to make room for a request: then it asks for a segment, or gives up, at once."""
+    """Return True if the allocator returned these segments to make room. Then its next action is a new segment or a failure."""
     events = trace.events
     following = events.action[burst.last + 1 : burst.last + 64]
     following = following[following != SNAPSHOT]
@@ -275,7 +276,7 @@ def _own(trace: Trace, burst: _Burst, room: _Room) -> bool:
         return False
     asked = burst.last + 1 + int(after[0])
     need = int(rounded(int(events.size_bytes[asked]), np.array(settings.divisions, np.int64)))
-    # A request that one of these would have served returns none of them: somebody else did.
+    # The allocator does not return a segment that would have served the request, so the program returned it.
     size = events.size_bytes[burst.first : burst.last + 1]
     fits = (events.stream[burst.first : burst.last + 1] == events.stream[asked]) & (size >= need)
     fits &= (size > SMALL_SEGMENT_BYTES) == (need > SMALL_BYTES)
@@ -293,9 +294,9 @@ def _own(trace: Trace, burst: _Burst, room: _Room) -> bool:
 
 
 def _behind_calls(trace: Trace) -> list[int]:
-    """First event after each recorded call of empty_cache() that can be its own.
+    """Return the first event after each recorded call of empty_cache() that can belong to it.
 
-    (What waits for other streams is waited for first.)
+    The call first waits for other streams, so completed frees are skipped.
     """
     other = np.flatnonzero(trace.events.action != FREED)
     following: list[int] = np.append(other, len(trace.events))[np.searchsorted(other, trace.emptied)].tolist()
@@ -303,7 +304,7 @@ def _behind_calls(trace: Trace) -> list[int]:
 
 
 def _unseen_empty_caches(trace: Trace, seen: int) -> int | None:
-    """All that waited for all streams, less retries, less those whose effect is in the history."""
+    """Return the calls that waited for all streams, minus retries, minus calls whose effect is in the history."""
     counters = [layout.counters for layout in (trace.start, trace.end) if layout is not None]
     if len(counters) < 2 or not all("num_sync_all_streams" in one for one in counters):
         return None

@@ -1,7 +1,7 @@
-"""What if: a trace replayed under other allocator settings, and the smallest device on which the run survives with each.
+"""What if: a trace replayed under other allocator settings, and the smallest device on which the run fits with each.
 
-The uncapped peak ranks settings wrongly: what is reserved where there is room may be given back where there is none. So
-settings are ranked by the smallest device, found by bisection over replays, and both numbers are shown.
+The peak on a device without a limit ranks settings wrongly, because cached memory may be returned when the device is full. So
+settings are ranked by the smallest device, found by bisection over replays. Both numbers are shown.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ DEFAULT_SWEEP: Final = (
     "max_split_size_mb:128,max_non_split_rounding_mb:64",
     "large_segment_size_mb:64",
 )
-"""Beside the recorded settings: each key in the sizes that people use, and the combinations that make sense."""
+"""Settings that are tried besides the recorded ones: each key with common values, and useful combinations."""
 
 Progress = Callable[[int, int], None]
-"""(done, total) replays of settings; may raise, to stop"""
+"""Function of the replays that are done and of all. An exception in it ends the sweep."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Row:
     expandable: bool = False
     """True if they have expandable segments."""
     is_bounded: bool = True
-    """As in Scenario."""
+    """True if the reserved memory has a bound (Scenario.is_bounded)."""
 
     @property
     def conf(self) -> str:
@@ -77,8 +77,8 @@ class Row:
 
     @property
     def reserved_bytes(self) -> int:
-        """Where there is room. Of a run whose beginning is not known at most; but for expandable segments, where what ran before
-        it hardly matters (docs/fragmentation.md)."""
+        """Peak reserved on a device with room. It is an upper bound if the start of the run is unknown, except with expandable
+        segments, where earlier memory hardly matters (docs/fragmentation.md)."""
         prediction = self.prediction
         if prediction.band is None or self.expandable:
             return prediction.uncapped_peak_reserved_bytes
@@ -100,7 +100,7 @@ class Sweep:
 
 
 def predict(trace: Trace, conf: str, *, device_bytes: int | None = None) -> Prediction:
-    """The run under other settings, on its own device or on one of ``device_bytes``.
+    """Predict the run under other settings, on its own device or on one of ``device_bytes``.
 
     Raises BadSetting where PyTorch would refuse ``conf``; ValueError where the run used another allocator.
     """
@@ -108,7 +108,7 @@ def predict(trace: Trace, conf: str, *, device_bytes: int | None = None) -> Pred
 
 
 def smallest_device(trace: Trace, conf: str) -> int | None:
-    """The smallest device, in bytes, on which the run survives with these settings; None: there is none. Raises as predict."""
+    """Return the smallest device, in bytes, on which the run fits; None if it fits on none. Raises as predict."""
     case = Scenario(trace, conf)
     return case.smallest_device(target_device_of(trace))[0]
 
@@ -121,15 +121,17 @@ def sweep(
     run_peak_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Sweep:
-    """All settings, and the recorded ones first, on as many threads as there are cores. Raises as predict.
+    """Predict all settings, the recorded ones first, on as many threads as there are cores. Raises as predict.
 
     run_peak_bytes   peak reserved of the whole run, which may be outside the recording
     """
     tell = progress or (lambda done, total: None)
     in_force = trace.parsed_settings[0].text
-    # a setting of the last part only is another scenario if it holds for the whole recording
+    # settings that the program changed late are another scenario when they apply to the whole recording
     others = [conf for conf in dict.fromkeys(confs) if conf != in_force or trace.earlier_settings is not None]
-    total = 2 + len(others)  # first the replay that must give what was recorded, which takes as long as some others
+    total = 2 + len(
+        others
+    )  # the first replay checks that the recording is reproduced, and takes as long as several others
     tell(0, total)
     residual = check(trace)
     tell(1, total)
@@ -169,7 +171,7 @@ def _row(case: Scenario, device: TargetDevice, *, recorded: bool) -> Row:
 
 @contextmanager
 def _workers(most: int) -> Iterator[ThreadPoolExecutor]:
-    """Replays release the interpreter lock. Waiting ones do not start once the caller stops."""
+    """Run replays in threads, as they release the interpreter lock. Waiting ones do not start once the caller stops."""
     pool = ThreadPoolExecutor(min(most, os.cpu_count() or 1), "vramscope-whatif")
     try:
         yield pool
