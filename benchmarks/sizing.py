@@ -35,7 +35,7 @@ BYTES_PER_VALUE: Final = 1.22
 CONNECTIONS_PER_PROCESS: Final = 17
 """PostgreSQL connections (docs/deployment.md)."""
 SHARE: Final = 0.5
-"""Share of a core that a server process gives to posts before it asks agents to send less often (send_rhythm.py)."""
+"""Share of a core that a server process gives to posts before it asks agents to send less often (send_interval.py)."""
 MOST_SEND_SECONDS: Final = 10.0
 COLUMNS: Final = 24
 

@@ -19,7 +19,7 @@ from vramscope_server.notifications import Notifier, targets_of
 from vramscope_server.oidc import OidcSignIn
 from vramscope_server.proxy_users import ProxyUsers
 from vramscope_server.recording_cache import RecordingCache
-from vramscope_server.send_rhythm import SendRhythm
+from vramscope_server.send_interval import SendInterval
 from vramscope_server.settings import Settings
 from vramscope_server.shared_events import SharedEvents
 from vramscope_server.snapshots import Snapshots
@@ -82,7 +82,7 @@ class Services:
         self.whatif_jobs = WhatifJobs()
         self.demo = DemoRun()
         self.intake = Intake(settings.queue_bytes)
-        self.send_rhythm = SendRhythm(settings.workers, settings.lost_after_seconds)
+        self.send_interval = SendInterval(settings.workers, settings.lost_after_seconds)
         self.started_seconds = time.time()
         with contextlib.ExitStack() as unless_started:
             unless_started.callback(self.close)

@@ -14,7 +14,7 @@ from wire_maker import Agent, leak, scan
 
 from vramscope.protocol.window import BadWindow, Holding, Window, pack, unpack
 from vramscope_server.__main__ import main
-from vramscope_server.analysis.leaks.effect import LeakEffect, leak_effect
+from vramscope_server.analysis.leaks.fix_effect import LeakEffect, leak_effect
 from vramscope_server.analysis.leaks.leaked_allocations import CannotTell
 from vramscope_server.analysis.trace.from_window import from_window
 

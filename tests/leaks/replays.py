@@ -9,7 +9,7 @@ from child import windows_of
 from promise import SHARE, SMALL_BYTES, Promise, side_by_side
 
 from vramscope.protocol import messages
-from vramscope_server.analysis.leaks.effect import LeakEffect, leak_effect
+from vramscope_server.analysis.leaks.fix_effect import LeakEffect, leak_effect
 from vramscope_server.analysis.leaks.leaked_allocations import CannotTell
 from vramscope_server.analysis.trace.from_window import from_window
 

@@ -111,7 +111,7 @@ async def take(services: Services, request: Request) -> Response:
             ack = await _store(services, ready)
     except BadBatch as bad:
         raise _problem(bad) from None
-    if every_ms := services.send_rhythm.after_post(ready.batch.session):
+    if every_ms := services.send_interval.after_post(ready.batch.session):
         ack = msgspec.structs.replace(ack, send_every_ms=every_ms)
     return Response(messages.encode(ack), media_type=messages.CONTENT_TYPE)
 

@@ -148,7 +148,7 @@ def get_replay(request: Request, run: str, leak: str) -> Response:
 
 def _effect(services: Services, stored: StoredArtifact, leak: Leak) -> FixEffect:
     """Some 10 ms, where the recording is open; kept with it. Raises CannotTell, BadRecording."""
-    from vramscope_server.analysis.leaks.effect import leak_effect
+    from vramscope_server.analysis.leaks.fix_effect import leak_effect
 
     which = (leak["kind"], leak["name"], leak["file"], leak["line"])
     with readable(stored):

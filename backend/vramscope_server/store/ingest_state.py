@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
 from vramscope_server.answers.runs import RunRow
-from vramscope_server.store import requests
+from vramscope_server.store import agent_requests
 from vramscope_server.store.artifacts import ArtifactRecord, delete_artifacts, superfluous
 from vramscope_server.store.audit_log import Action, Done
 from vramscope_server.store.batch_checks import check_sender
@@ -118,7 +118,7 @@ class IngestState:
                 run = self._runs.begin(connection, batch, attached, ready.received_ns)
             session = self._new_session(run, batch, attached, ready.received_ns)
             session.row.token = ready.sender.token
-            requests.ask_bystander(run, session)
+            agent_requests.ask_bystander(run, session)
         assert run is not None
         last, new = add_sequence(session.row.last_sequence, session.row.early, batch.sequence)
         session.row.last_sequence = last
@@ -130,7 +130,7 @@ class IngestState:
             session.row.state = "running"
         if new:
             self._enter_new(run, session, ready)
-        return messages.Ack(accepted=last, requests=requests.tell(session))
+        return messages.Ack(accepted=last, requests=agent_requests.take(session))
 
     def _enter_new(self, run: RunRecord, session: SessionRecord, ready: ReadyBatch) -> None:
         batch = ready.batch
@@ -155,7 +155,7 @@ class IngestState:
                 if self._piece(run, batch, message, ready.received_ns):
                     recordings.append(message.artifact)
                     if message.kind == "oom":
-                        requests.ran_out(run, session, message)
+                        agent_requests.ran_out(run, session, message)
             elif isinstance(message, messages.Overhead):
                 session.row.overhead = msgspec.to_builtins(message)
                 dropped = session.row.dropped_samples  # only grows; batches may arrive out of order
@@ -395,5 +395,5 @@ class IngestState:
             raise LookupError(run_id)
         live = [s for s in run.current if s.row.state == "running" and rank in (None, s.row.rank)]
         for session in live:
-            requests.ask(run, session, request)
+            agent_requests.ask(run, session, request)
         return sorted(int(session.row.rank) for session in live)

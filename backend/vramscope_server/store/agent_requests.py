@@ -1,4 +1,4 @@
-"""Requests to live sessions (``requests`` of messages.Ack): each is sent once, with the answer to a stored batch.
+"""Requests to agents (``requests`` of messages.Ack): each is sent once, with the answer to a stored batch.
 
 They are kept in the session's row and removed by the transaction that stores the batch, so that any server process may
 send them.
@@ -23,8 +23,8 @@ def ask(run: RunRecord, session: SessionRecord, request: str) -> None:
         session.dirty = run.dirty = True
 
 
-def tell(session: SessionRecord) -> list[str]:
-    """Requests for an answer, which is sent once its batch is committed."""
+def take(session: SessionRecord) -> list[str]:
+    """Take the requests for an answer, which is sent once its batch is committed."""
     words = session.row.requests
     if words:
         session.row.requests = []

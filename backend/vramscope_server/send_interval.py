@@ -27,7 +27,7 @@ _MEASURE_POSTS: Final = 50
 _SMOOTH: Final = 0.3
 
 
-class SendRhythm:
+class SendInterval:
     """Used on one event loop.
 
     processes           number of server processes on this machine

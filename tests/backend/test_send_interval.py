@@ -8,8 +8,8 @@ import pytest
 from running import RunningServer
 from wire_maker import Agent, new_id
 
-from vramscope_server import send_rhythm
-from vramscope_server.send_rhythm import LEAST_MS, MOST_MS, SHARE, SendRhythm
+from vramscope_server import send_interval
+from vramscope_server.send_interval import LEAST_MS, MOST_MS, SHARE, SendInterval
 
 Start = Callable[..., RunningServer]
 
@@ -19,7 +19,7 @@ class Simulation:
 
     def __init__(self, ranks: int, cost_seconds: float, flush_seconds: float = 0.2) -> None:
         self.now = self.cpu_seconds = 0.0
-        self.rhythm = SendRhythm(clock=lambda: self.now, cpu_clock=lambda: self.cpu_seconds)
+        self.interval = SendInterval(clock=lambda: self.now, cpu_clock=lambda: self.cpu_seconds)
         self.cost_seconds = cost_seconds
         self.flush_seconds = flush_seconds
         self.due = {f"s{rank}": rank * flush_seconds / ranks for rank in range(ranks)}
@@ -31,7 +31,7 @@ class Simulation:
         while (session := min(self.due, key=lambda one: self.due[one])) and self.due[session] < end:
             self.now = max(self.now, self.due[session])
             self.cpu_seconds += self.cost_seconds
-            self.told_ms = self.rhythm.after_post(session)
+            self.told_ms = self.interval.after_post(session)
             self.due[session] = self.now + max(self.flush_seconds, self.told_ms / 1000)
         self.now = end
         return (self.cpu_seconds - before) / seconds
@@ -62,13 +62,13 @@ def test_ranks_that_ended_make_room_for_the_others() -> None:
     assert simulation.told_ms == 0
 
 
-def test_no_rhythm_makes_a_run_that_sends_count_as_lost() -> None:
-    rhythm = SendRhythm(lost_after_seconds=6.0, clock=lambda: 0.0, cpu_clock=lambda: 0.0)
-    assert [rhythm.after_post(f"s{rank}") for rank in range(5000)][-1] == 2000
+def test_no_interval_makes_a_run_that_sends_count_as_lost() -> None:
+    interval = SendInterval(lost_after_seconds=6.0, clock=lambda: 0.0, cpu_clock=lambda: 0.0)
+    assert [interval.after_post(f"s{rank}") for rank in range(5000)][-1] == 2000
 
 
 def test_a_server_asks_for_what_it_needs(start_server: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(send_rhythm, "LEAST_MS", 20)
+    monkeypatch.setattr(send_interval, "LEAST_MS", 20)
     server = start_server()
     run = new_id()
     told = []
