@@ -1,4 +1,4 @@
-"""What the lists and dicts of a snapshot hold, as rows of its tables."""
+"""Contents of the lists and dicts of a snapshot, as rows of its tables."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ NOUNS: Final = {EVENT: "an event", BLOCK: "a block", SEGMENT: "a segment"}
 
 
 def is_list(item: int) -> bool:
-    """Of anything."""
+    """Return True for a list of any kind."""
     return item & _TAG_MASK == LIST
 
 
 def is_dict(item: int) -> bool:
-    """Of any kind."""
+    """Return True for a dict of any kind."""
     return item & _TAG_MASK == DICT
 
 
 class Items:
-    """Reads items of the tables. Raises BadSnapshot, which names the item, where one is not what it must be."""
+    """Reads items of the tables. Raises BadSnapshot, with the name of the item, if one has the wrong type."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
     def inside(self, item: int, name: str, most: int = 1024) -> IntArray:
-        """Kind and row of all that a list holds."""
+        """Return the kind and row of each element of a list."""
         if not is_list(item):
             raise BadSnapshot(f"{name}: no list")
         row = item >> TAG_BITS
@@ -64,7 +64,7 @@ class Items:
         return codes
 
     def of_kind(self, codes: Any, kind: int, what: str) -> Any:
-        """The rows of these items, which must all be of one kind."""
+        """Return the rows of items that must all be of one kind."""
         wrong = np.flatnonzero(codes & _KIND_MASK != kind)
         if not len(wrong):
             return codes >> KIND_BITS
@@ -77,11 +77,11 @@ class Items:
         )
 
     def kept(self, codes: Any, kind: int) -> Any:
-        """The rows of those of these items that are of a kind."""
+        """Return the rows of the items of one kind, without the others."""
         return codes[codes & _KIND_MASK == kind] >> KIND_BITS
 
     def words(self, row: int) -> list[str]:
-        """The words among what a list holds, by its row."""
+        """Return the strings in the list at a row."""
         codes = (
             self.inside((row << TAG_BITS) | LIST, "forward_frames of an event", _MAX_LINES)
             if self._holds_things(row)
@@ -93,7 +93,7 @@ class Items:
         return int(self._tables.lists[row, 0]) & 3 == ROWS_LIST
 
     def pairs(self, item: int) -> dict[str, int]:
-        """Keys that are words, and the items under them; of a dict that is none of the kinds known here."""
+        """Return the items under the string keys of a dict that is of no known kind."""
         held = int(self._tables.dicts[item >> TAG_BITS])
         if held & _KIND_MASK != OTHER:
             return {}
@@ -105,7 +105,7 @@ class Items:
         return dict(reversed(found.items()))
 
     def plain_dict(self, item: int, name: str) -> dict[str, Any]:
-        """Words, and plain values under them; of dicts among these, what is plain in them."""
+        """Return the plain values under the string keys of a dict, those of inner dicts included."""
         if not is_dict(item):
             raise BadSnapshot(f"{name}: no dict")
         return {
@@ -117,7 +117,7 @@ class Items:
         return {key: value_of(self._tables, value) for key, value in self.pairs(item).items()}
 
     def event_lists(self, item: int, most_events: int) -> list[range | IntArray]:
-        """The rows of each device's events. Those that follow each other, as in all files they do, are not copied."""
+        """Return the rows of each device's events. Rows that follow each other, as in all known files, are not copied."""
         found: list[range | IntArray] = []
         events = 0
         for code in self.inside(item, "device_traces").tolist():
@@ -140,7 +140,7 @@ class Items:
 
 @entry
 def flattened(lists: Any, runs: Any, which: Any) -> Any:
-    """(kind and row of all that stands in some lists, one after the other; how many in each). Of frames: nothing."""
+    """Return the kind and row of the elements of some lists, and the number in each list. Frames are left out."""
     lengths = np.zeros(len(which), np.int64)
     for at in range(len(which)):
         if lists[which[at], 0] & 3 == ROWS_LIST:

@@ -1,7 +1,7 @@
-"""Pickles of protocols 0 and 1, whose opcodes have lines of text for arguments, written with the opcodes of protocol 2.
+"""Rewrites pickles of protocols 0 and 1, whose opcodes have lines of text as arguments, with the opcodes of protocol 2.
 
-The machine does none of these, for it is made for files as PyTorch writes them. From the first one on a file goes through
-here, which takes some 10 ns an opcode more. What a line says is read as Python's own unpickler reads it.
+The machine supports only the opcodes that PyTorch writes. From the first text opcode on, a file is rewritten here, which takes
+about 10 ns for each opcode. Lines are parsed as Python's own unpickler parses them.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ _BININT, _BININT1, _LONG1, _BINUNICODE, _LONG_BINGET, _LONG_BINPUT = (
 )
 _NEWLINE, _BACKSLASH, _QUOTE, _DOUBLE_QUOTE, _MINUS, _DIGIT_0, _LONG_SIGN = (ord(sign) for sign in "\n\\'\"-0L")
 _DIGITS: Final = 18
-"""Number of digits of a whole number that surely fits 64 bits."""
+"""Number of digits up to which each integer fits 64 bits."""
 _NAME_BYTES: Final = 400
 """Maximum bytes of a refused name that the error message quotes."""
 _AT, _WRITTEN, _END = range(3)
 _FULL, _CUT, _ODD, _LAST = range(4)
-"""Why writing ended: so much is written; the data ends within an opcode; a line for Python to read; nothing counts after it."""
+"""Why rewriting stopped: output is full; data ends within an opcode; a line needs Python; the pickle ended."""
 Octets = npt.NDArray[np.uint8]
 
 
 class BadLine(ValueError):
-    """A line that says nothing that its opcode can have. Its arguments: opcode, and where it stands in the pickle."""
+    """A line that is no argument of its opcode. Its arguments: the opcode, and its position in the pickle."""
 
 
 class TooLong(ValueError):
-    """An opcode with an argument of more bytes than ``most``; its argument: how many there are at least."""
+    """An opcode with an argument of more bytes than ``most``. Its argument: the least number of bytes."""
 
 
 class WithoutLines:
-    """The bytes of a pickle from its first line on, rewritten. Reads like a file; raises BadLine and TooLong."""
+    """File of the rewritten bytes of a pickle, from its first text opcode on. Reading raises BadLine and TooLong."""
 
     def __init__(self, beginning: bytes, rest: IO[bytes], before: int, *, most: int, chunk_bytes: int) -> None:
-        """``beginning``: what was read already; ``before``: how much of the pickle stands before that."""
+        """``beginning``: bytes that were read already; ``before``: number of bytes of the pickle before them."""
         self._data: Octets = np.frombuffer(beginning, np.uint8).copy()
         self._rest, self._most, self._chunk_bytes = rest, most, chunk_bytes
         self._used, self._before, self._begins = 0, before, before
@@ -59,7 +59,7 @@ class WithoutLines:
         self._given, self._last = 0, False
 
     def readinto(self, room: memoryview) -> int:
-        """Fills ``room`` as far as there is something. How many bytes; 0 at the end."""
+        """Fill ``room`` with the next bytes. Returns their number; 0 at the end."""
         if self._given == len(self._out) and not self._last:
             self._write_on()
         given = self._out[self._given : self._given + len(room)]
@@ -73,7 +73,7 @@ class WithoutLines:
         return self._before + len(self._data)
 
     def place_of(self, at: int) -> tuple[int, int]:
-        """(opcode, where it stands in the pickle) of what became the byte ``at``, counted as if all of it were rewritten."""
+        """Return the opcode that became the rewritten byte ``at``, and its position in the pickle."""
         used = self._written(at - self._begins)[1]
         return int(self._data[used]), self._before + used
 
@@ -94,7 +94,7 @@ class WithoutLines:
             self._data = np.concatenate([self._data, np.frombuffer(more, np.uint8)])
 
     def _written(self, most: int) -> tuple[Octets, int, int]:
-        """(``most`` bytes or a little more, as far as the data go; how many of the data they are; why that ended)"""
+        """Rewrite about ``most`` bytes. Returns them, the number of bytes that they came from, and why rewriting stopped."""
         # FLOAT grows most: 9 bytes of at least 3
         out = np.empty(3 * len(self._data) + 16, np.uint8)
         state = np.zeros(3, np.int64)
@@ -107,7 +107,7 @@ class WithoutLines:
             try:
                 binary = _binary(opcode, self._data[at + 1 : end].tobytes())
             except (ValueError, OverflowError):
-                if written:  # what stands before it may be wrong, too
+                if written:  # an error in the bytes before it is reported first
                     return out[:written], at, _FULL
                 raise BadLine(opcode, self._before + at) from None
             out[written : written + len(binary)] = np.frombuffer(binary, np.uint8)
@@ -115,7 +115,7 @@ class WithoutLines:
 
 
 def _binary(opcode: int, line: bytes) -> bytes:
-    """An opcode and its line as one without. Raises ValueError where Python's unpickler would."""
+    """Return an opcode without a line for one with a line. Raises ValueError where Python's unpickler would."""
     if opcode in (_INT, _LONG):
         if opcode == _INT and line in (b"00", b"01"):
             return pickle.NEWTRUE if line == b"01" else pickle.NEWFALSE
@@ -140,7 +140,7 @@ def _binary(opcode: int, line: bytes) -> bytes:
 
 @lean_entry
 def rewritten(data: Any, out: Any, most: int, state: Any, longest: int, kind_of: Any, argument_of: Any) -> int:
-    """Writes ``data`` from ``state`` on into ``out``, up to ``most`` bytes of it and no opcode in part. Why it ended."""
+    """Rewrite ``data`` from ``state`` on into ``out``, whole opcodes up to ``most`` bytes. Returns why it stopped."""
     at, written, end, size = state[_AT], state[_WRITTEN], np.int64(0), len(data)
     ended = _FULL
     while written < most:
@@ -170,7 +170,9 @@ def rewritten(data: Any, out: Any, most: int, state: Any, longest: int, kind_of:
             for byte in range(-width):
                 payload_bytes |= np.int64(data[at + 1 + byte]) << (8 * byte)
             length = length + payload_bytes if 0 <= payload_bytes <= longest else -1
-        if kind <= DO_PERSISTENT or kind == DO_STOP or length < 0:  # the machine ends here, and may say why
+        if (
+            kind <= DO_PERSISTENT or kind == DO_STOP or length < 0
+        ):  # the machine stops here, with an error if there is one
             ended, length = _LAST, min(size - at, _NAME_BYTES)
         elif at + length > size:
             ended = _CUT
@@ -185,7 +187,7 @@ def rewritten(data: Any, out: Any, most: int, state: Any, longest: int, kind_of:
 
 @lean
 def _plainly(data: Any, opcode: int, begin: int, end: int, out: Any, to: int) -> Any:
-    """Writes an opcode whose line is plain: digits, or letters without an escape. How many bytes that are; 0 where it is not."""
+    """Rewrite an opcode with a line of digits, or of letters without an escape. Returns the bytes written; 0 for other lines."""
     if opcode in (_STRING, _UNICODE):
         if opcode == _STRING:
             if end - begin < 2 or data[begin] != data[end - 1] or data[begin] not in (_QUOTE, _DOUBLE_QUOTE):
@@ -225,7 +227,7 @@ def _plainly(data: Any, opcode: int, begin: int, end: int, out: Any, to: int) ->
 
 @lean
 def _little(out: Any, to: int, opcode: int, number: Any, width: int) -> Any:
-    """Writes an opcode (or a length) and a number of this many bytes. Returns the number of bytes written."""
+    """Write an opcode (or a length) and a number of this many bytes. Returns the number of bytes written."""
     out[to] = opcode
     for byte in range(width):
         out[to + 1 + byte] = (number >> (8 * byte)) & 255
@@ -234,7 +236,7 @@ def _little(out: Any, to: int, opcode: int, number: Any, width: int) -> Any:
 
 @lean
 def _copied(data: Any, begin: int, end: int, out: Any, to: int) -> Any:
-    """Copies bytes. How many that are."""
+    """Copy bytes. Returns their number."""
     for at in range(end - begin):
         out[to + at] = data[begin + at]
     return end - begin
