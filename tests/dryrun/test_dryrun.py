@@ -6,16 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from ports import free_port
 
 from vramscope_server.cli.dryrun.verdict import RECURRENT
-from vramscope_server.cli.local_server import server_at
 
 pytestmark = pytest.mark.gpu
 VRAMSCOPE = [sys.executable, "-m", "vramscope_server"]
@@ -32,16 +29,6 @@ for step in range({steps}):
     optimizer.zero_grad()
     print("step", step)
 """
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory) -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VRAMSCOPE_DATA_DIR", str(tmp_path_factory.mktemp("data")))
-        address = f"http://127.0.0.1:{free_port()}"
-        with server_at(address, "The test") as started:
-            assert started
-            yield address
 
 
 @pytest.fixture

@@ -62,12 +62,11 @@ def test_a_launcher_is_refused(words, launcher):
         show("", False, words, "h100", steps=1, timeout_seconds=1, ranks=8)
 
 
-def dry_run(folder: Path, *options: str, command: str = "") -> tuple[dict[str, Any], int, str]:
+def dry_run(url: str, folder: Path, *options: str, command: str = "") -> tuple[dict[str, Any], int, str]:
     (folder / "train.py").write_text(PROGRAM)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("EMULATED_GPU_")}
-    environment["VRAMSCOPE_DATA_DIR"] = str(folder / "data")
     words = [sys.executable, "-m", "vramscope_server", "dryrun", "--card", "h100", "--json", "--steps", "2", *options]
-    words += ["--server", f"http://127.0.0.1:{free_port()}", "--", command or sys.executable, str(folder / "train.py")]
+    words += ["--server", url, "--", command or sys.executable, str(folder / "train.py")]
     done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300, check=False)
     return json.loads(done.stdout) if done.stdout else {}, done.returncode, done.stderr
 
@@ -82,9 +81,9 @@ def test_a_device_mesh_makes_the_groups(tmp_path):
 
 
 @pytest.mark.gpu
-def test_a_rank_of_64_holds_its_share(tmp_path):
+def test_a_rank_of_64_holds_its_share(url, tmp_path):
     """Weights and both states of the optimizer are a 64th; two whole layers and a gradient exist at a time."""
-    answer, code, said = dry_run(tmp_path, "--ranks", "64")
+    answer, code, said = dry_run(url, tmp_path, "--ranks", "64")
     assert code == 0, said
     assert answer["assumptions"] == ["63 other ranks are not run, and NCCL's buffers are not counted"]
     share = 8 * LAYER_BYTES / 64
@@ -101,19 +100,18 @@ def test_a_rank_of_64_holds_its_share(tmp_path):
     ],
 )
 def test_wrong_arguments_are_named(tmp_path, options, command, message):
-    _, code, said = dry_run(tmp_path, *options, command=command)
+    _, code, said = dry_run("http://127.0.0.1:9", tmp_path, *options, command=command)
     assert code == 2 and message in said
 
 
 @pytest.mark.gpu
-def test_one_of_two_has_the_peak_of_two_that_run(tmp_path):
-    alone, _, said = dry_run(tmp_path, "--ranks", "2")
+def test_one_of_two_has_the_peak_of_two_that_run(url, tmp_path):
+    alone, _, said = dry_run(url, tmp_path, "--ranks", "2")
     script = str(tmp_path / "train.py")
     words = [sys.executable, "-m", "vramscope_server", "dryrun", "--card", "h100", "--json", "--steps", "2", "--server"]
-    words += [f"http://127.0.0.1:{free_port()}", "--", sys.executable, "-m", "torch.distributed.run"]
+    words += [url, "--", sys.executable, "-m", "torch.distributed.run"]
     words += ["--nproc-per-node", "2", "--master-port", str(free_port()), script]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("EMULATED_GPU_")}
-    environment["VRAMSCOPE_DATA_DIR"] = str(tmp_path / "data")
     done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300, check=False)
     both = json.loads(done.stdout)
     assert both["answer"] == alone["answer"] == "fits", said + done.stderr
