@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "backend"))
@@ -232,3 +233,8 @@ def test_a_container_that_grew_until_the_end_is_named_beside_no_leak() -> None:
         "bound is unknown."
     ]
     assert leak_line(scan(filling=[filling]), GIB, rises=True) == ""
+    why = [messages.Transition(state="suspected", reason="slows-down", step=9)]
+    slower = msgspec.structs.replace(filling, why=why, growth_bytes_per_step=2048.0)
+    assert leak_line(scan(filling=[slower]), GIB).endswith(
+        "had grown to 3.0 MiB by then, more and more slowly (by 2.0 KiB a step of late); whether it has a bound is unknown."
+    )

@@ -525,6 +525,30 @@ def test_after_the_end_nothing_is_promised_of_a_container_that_may_fill_up() -> 
     assert "cache.by_id" in over.sentence and over.sentence.endswith("Whether it has a bound is unknown.")
 
 
+def test_of_a_cache_that_takes_ever_fewer_entries_the_pace_of_late_is_told() -> None:
+    known: dict[str, Any] = {"looked": True, "steps": 90, "floor": None, "steps_left": None, "seconds_left": None}
+    why = [messages.Transition(state="suspected", reason="slows-down", step=80)]
+    filling = [leak("tensor-growth", "masks", held_bytes=MIB, growth_bytes_per_step=2048.0, why=why)]
+    running = leak_verdict([], ended=False, filling=filling, **known)
+    over = leak_verdict([], ended=True, filling=filling, **known)
+    assert running.level == over.level == "unknown"
+    assert (
+        "masks (train.py:87) grows, more and more slowly (by 2.0 KiB a step of late): 1.0 MiB so far"
+        in running.sentence
+    )
+    assert "reported as a leak" not in running.sentence
+    assert "masks (train.py:87) grew to 1.0 MiB, more and more slowly (by 2.0 KiB a step of late)" in over.sentence
+
+
+@pytest.mark.parametrize(("rise", "level"), [(0.002, "unknown"), (0.05, "growth")])
+def test_growth_that_nobody_is_named_for_is_a_badge_from_a_share_of_the_memory_on(rise: float, level: str) -> None:
+    """A data set that gets larger with each round, say."""
+    floor = trend(np.arange(1.0, 101), GIB * (1 + rise * np.arange(100) / 100))
+    assert floor is not None and floor.growing
+    verdict = leak_verdict([], looked=True, steps=100, ended=True, floor=floor, steps_left=None, seconds_left=None)
+    assert verdict.level == level and "Memory after each step rises by" in verdict.sentence
+
+
 def test_memory_that_rises_more_and_more_slowly_is_neither_growth_nor_level() -> None:
     floor = trend(np.arange(1.0, 401), GIB + 64 * MIB * (1 - np.exp(-np.arange(400) / 150)))
     assert floor is not None and floor.slows and not floor.growing

@@ -36,6 +36,8 @@ def conclude(
         registry.begin_scan()
     for verdict in judge.judge(groups, live_bytes, context, iteration):
         registry.add(verdict)
+    for verdict in judge.slowing:
+        registry.add(verdict)
     registry.withdraw(judge.settled)
     registry.note_emptied(judge.emptied)
 

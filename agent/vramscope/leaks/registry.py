@@ -31,6 +31,7 @@ from vramscope.leaks.verdict.states import ENDS, HolderState, Reason, Transition
 from vramscope.memory.scanned_leak import ScannedLeak
 from vramscope.process import frames
 from vramscope.protocol import messages
+from vramscope.protocol.leak_notes import slows_down
 from vramscope.protocol.series import OVERLAPS
 
 if TYPE_CHECKING:
@@ -172,10 +173,9 @@ class FindingRegistry:
         if is_unknown and (place := frames.user_line()) is not None:
             file, line, function = place  # where the evaluation runs
             leak = msgspec.structs.replace(leak, file=file, line=line, function=function)
-        if verdict.waits is Reason.MAY_FILL_UP:
+        if verdict.waits in (Reason.MAY_FILL_UP, Reason.SLOWS_DOWN):
             (self._recurring.add if verdict.keys_recur else self._recurring.discard)(key)
-            if verdict.reason is not Reason.STILL_MORE:
-                self._filling[key] = leak
+            self._filling[key] = leak
             return
         if verdict.waits is not None or verdict.emptied_after is not None:
             if known is not None and known.held_bytes + known.node_bytes > leak.held_bytes + leak.node_bytes:
@@ -193,7 +193,7 @@ class FindingRegistry:
     @property
     def has_open_growth(self) -> bool:
         """True while a container grows that may reach a bound later."""
-        return bool(self._filling) or any(
+        return not all(map(slows_down, self._filling.values())) or any(
             leak.kind == "tensor-growth" and leak.emptied_after is None for leak in self._leaks.values()
         )
 

@@ -35,6 +35,7 @@ from vramscope.oom.trigger import OomTrigger
 from vramscope.process import identity
 from vramscope.process.gc_pause import collector_paused
 from vramscope.protocol import messages, series
+from vramscope.protocol.leak_notes import slows_down
 from vramscope.protocol.oom_record import OomRecord, OtherProcess
 from vramscope.steps.phase import DATA, EVAL, OTHER
 from vramscope.steps.root_modules import outermost_modules
@@ -304,7 +305,8 @@ class RecordBuilder:
     ) -> LeakSection:
         """Leaks that are known, late suspects, and data of the program."""
         suspects = self._leaks_at_error
-        known = list(self._leaks())[: MOST_LEAKS - 1] or suspects.retained_from_last_step(trigger)
+        named = [leak for leak in self._leaks() if not slows_down(leak)]
+        known = named[: MOST_LEAKS - 1] or suspects.retained_from_last_step(trigger)
         leaks = [*kept, *known]
         accumulated = suspects.accumulated_bytes(counters, owned.memory)
         growth = suspects.holders_of_growth(timeline.get("steps", {}), leaks, accumulated, trigger)

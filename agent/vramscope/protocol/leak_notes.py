@@ -35,3 +35,8 @@ def is_on_host(leak: Leak) -> bool:
     """Kept in the host's memory by a training on a card: no peak of the card falls without it. (On the CPU none is known.)"""
     on_cpu = bool(leak.examples) and all(example.endswith(" on cpu") for example in leak.examples)
     return leak.kind in ("tensor-growth", "cycle") and leak.peak_effect_bytes == 0 and on_cpu
+
+
+def slows_down(leak: Leak) -> bool:
+    """Of a container that may fill up: it takes ever fewer entries."""
+    return bool(leak.why) and leak.why[-1].reason == "slows-down"

@@ -10,7 +10,7 @@ from vramscope.oom_diagnosis.prose import amount
 from vramscope.process import terminal
 from vramscope.process.identity import devices
 from vramscope.protocol import messages, series
-from vramscope.protocol.leak_notes import is_leak, is_note, is_on_host
+from vramscope.protocol.leak_notes import is_leak, is_note, is_on_host, slows_down
 from vramscope.sampling.highest_step import HighestStep
 
 WORDS: Final = {
@@ -144,7 +144,10 @@ def _filling(scan: messages.Scan) -> str:
     if filling is None:
         return ""
     at = f" ({Path(filling.file).name}:{filling.line})" if filling.file and filling.line else ""
-    return f" {filling.name}{at} had grown to {amount(filling.held_bytes)} by then; whether it has a bound is unknown."
+    late = round(filling.growth_bytes_per_step or 0.0)
+    slower = f", more and more slowly (by {amount(late)} a {filling.per} of late)" if slows_down(filling) else ""
+    grown = f"{filling.name}{at} had grown to {amount(filling.held_bytes)} by then{slower}"
+    return f" {grown}; whether it has a bound is unknown."
 
 
 def _held(leak: messages.Leak) -> str:

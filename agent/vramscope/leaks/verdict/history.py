@@ -193,6 +193,19 @@ def has_shrunk(scans: list[Observation]) -> bool:
     return len(scans) > 1 and scans[-1].held_bytes < scans[-2].held_bytes
 
 
+def late_growth(seen: Sequence[Observation]) -> float | None:
+    """Bytes per iteration that a container takes lately, if it took more at each scan and now takes it more slowly: it may be
+    filling up. None where it is full, was emptied or grows as before."""
+    scans = list(seen)
+    late = _start_of_recent(scans)
+    if late is None or scans[-1].iteration - scans[0].iteration < POLICY.tensor_growth_iterations:
+        return None
+    rose = all(one.elements <= two.elements and one.tensors <= two.tensors for one, two in pairwise(scans))
+    now, pace = scans[-1], _pace(_bytes, late, scans[-1])
+    slower = pace < POLICY.recent_pace * _pace(_bytes, scans[0], now)
+    return pace if rose and slower and now.elements > late.elements else None
+
+
 def is_plain_and_dead(seen: Observation) -> bool:
     """True where a holder had tensors without graphs, and most of them are dead. (Graphs that were retained once count.)"""
     alive = sum(reference() is not None for reference in seen.references)

@@ -40,7 +40,7 @@ class HolderVerdict:
     waits: Reason | None = None
     """Why it is not reported yet: the container may be emptied, or may fill up. None where it is reported."""
     keys_recur: bool = False
-    """True for a cache by key that got fewer keys than there were iterations, so that some came again."""
+    """True for a cache by key that got fewer keys than there were iterations, so that some came again, or ever fewer keys."""
     emptied_after: int | None = None
     """Iterations from one emptying to the next; None if none was seen."""
     speaks_for: frozenset[FindingKey] = frozenset()

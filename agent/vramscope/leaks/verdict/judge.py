@@ -18,6 +18,7 @@ from vramscope.leaks.verdict import advice
 from vramscope.leaks.verdict.deduplicate import without_duplicates
 from vramscope.leaks.verdict.evaluation import EvaluationAccumulation
 from vramscope.leaks.verdict.history import (
+    MOST_TRANSITIONS,
     HolderHistory,
     Observation,
     bytes_per_iteration,
@@ -27,6 +28,7 @@ from vramscope.leaks.verdict.history import (
     has_shrunk,
     is_plain_and_dead,
     keys_recur,
+    late_growth,
     start_of_growth,
     was_renewed,
 )
@@ -34,7 +36,7 @@ from vramscope.leaks.verdict.holder_verdict import GROWS, FindingKey, HolderVerd
 from vramscope.leaks.verdict.leak_kind import Classification, LeakKind
 from vramscope.leaks.verdict.periodic import AccumulationCycle, RestartCycle
 from vramscope.leaks.verdict.scan_context import ScanContext, iterations_since
-from vramscope.leaks.verdict.states import HolderState, Reason
+from vramscope.leaks.verdict.states import HolderState, Reason, Transition
 from vramscope.protocol.series import OVERLAPS
 
 
@@ -47,6 +49,8 @@ class Judge:
         self.evaluations = EvaluationAccumulation()
         self.settled: dict[HolderKey, Reason] = {}
         """Holders that, as of the last scan, grow no more or were emptied."""
+        self.slowing: list[HolderVerdict] = []
+        """Caches that, as of the last scan, take ever fewer entries: no leaks as far as is known."""
         self._histories: dict[HolderKey, HolderHistory] = {}
         self._live_bytes = 0
         self._plain: set[int] = set()
@@ -62,6 +66,7 @@ class Judge:
         """
         material, self._live_bytes = material_bytes(live_bytes), live_bytes
         self.settled.clear()
+        self.slowing.clear()
         if context.evaluated_batches:
             verdicts = [*self._of_evaluation(groups, context)]
         else:
@@ -214,6 +219,7 @@ class Judge:
                 history.suspect(Reason.MORE_THAN_BEFORE, step)
             elif now.overlaps:
                 history.suspect(Reason.OVERLAPS_ONCE, step)
+            self._note_slowing(group, context, history)
             return None
         return self._verdict(kind, group, context, growth)
 
@@ -242,6 +248,30 @@ class Judge:
             name, chain = history.growth
             return LeakKind(name, now.reach if chain else count, Reason.STILL_MORE, chain)
         return kind
+
+    def _note_slowing(self, group: HeldMemory, context: ScanContext, history: HolderHistory) -> None:
+        holder, scans = group.holder, history.observations
+        may_fill = holder.keyed and holder.named and holder.bound is None and not (group.graphs or group.models)
+        growth = late_growth(scans) if may_fill and group.tensors >= POLICY.container_tensors else None
+        if growth is None or scans[-1].held_bytes < material_bytes(self._live_bytes):
+            return
+        given = advice.advice_for("tensor-growth", group, context.retain_graph_at, chain=False, per=context.per)
+        why = (*history.transitions, Transition(HolderState.SUSPECTED, Reason.SLOWS_DOWN, context.step))
+        self.slowing.append(
+            HolderVerdict(
+                "tensor-growth",
+                group,
+                group.tensors,
+                None,
+                growth,
+                given,
+                min(group.held_bytes, sum(group.own.values())),
+                context.per,
+                waits=Reason.SLOWS_DOWN,
+                keys_recur=True,
+                why=why[-MOST_TRANSITIONS:],
+            )
+        )
 
     def _observed(
         self, group: HeldMemory, context: ScanContext, iteration: int, material: int, before: Sequence[Observation]
@@ -296,7 +326,9 @@ class Judge:
                 and _may_have_a_bound(group, cycle, scans)
                 and (kind.reason is Reason.STILL_MORE or _waits_to_fill(cycle, now))
             ):
-                found.waits, found.keys_recur = Reason.MAY_FILL_UP, holder.looked_up and keys_recur(scans)
+                slows = kind.reason is Reason.STILL_MORE
+                found.waits = Reason.SLOWS_DOWN if slows else Reason.MAY_FILL_UP
+                found.keys_recur = slows or (holder.looked_up and keys_recur(scans))
             found.emptied_after = cycle.after
         elif kind.chain and context.per == "step":
             restarts = history.restarts

@@ -28,6 +28,7 @@ class Reason(enum.Enum):
     OVERLAPS_ONCE = "overlaps-once"
     MAY_BE_EMPTIED = "may-be-emptied"
     MAY_FILL_UP = "may-fill-up"
+    SLOWS_DOWN = "slows-down"
     SAME_AS_ANOTHER = "same-as-another"
     # reported
     OVERLAPS_EACH_STEP = "overlaps-always"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from vramscope.protocol import messages
+from vramscope.protocol.leak_notes import slows_down
 from vramscope.protocol.series import OVERLAPS
 from vramscope_server.analysis.number_format import amount, count, duration
 from vramscope_server.analysis.series.trend import MIN_STEPS, Trend
@@ -22,6 +23,9 @@ SEVERAL_A_STEP: Final = 1.5
 
 EXPLAINED: Final = 0.5
 """Share of the growth that containers which may fill up must have, so that it is not called a leak yet."""
+
+LEAST_SHARE: Final = 0.01
+"""Rise of the memory after a step, as a share of it, from which on growth that nobody is named for gets a badge."""
 
 _NO_STEPS: Final = "No optimizer step has ended, so there is no floor whose growth could be told."
 
@@ -105,7 +109,7 @@ def leak_verdict(
         if len(leaks) > 1:
             more = len(leaks) - 1
             sentences.append(f"{count(more)} more finding{'s are' if more > 1 else ' is'} listed below.")
-        rises = floor is not None and floor.growing
+        rises = floor is not None and _rises(floor)
         steady = all(leak["note"] or _is_steady(leak) for leak in on_card)
         if steady and not rises and leaks[0]["kind"] in KIND_WORDS:
             sentences.append("It does not grow." if leaks[0]["kind"] in STEADY else "It does not grow beyond that.")
@@ -133,8 +137,9 @@ def leak_verdict(
             f"The steps themselves need more and more: their peak rises by {of_peaks}. A longer batch does that. {scans}{kept}",
         )
     if floor is not None and floor.growing:
-        explained = sum(leak.growth_bytes_per_step or 0 for leak in filling)
-        level: Literal["unknown", "growth"] = "unknown" if explained >= EXPLAINED * floor.slope else "growth"
+        explained = sum(_pace(leak, steps) for leak in filling)
+        may_be_harmless = explained >= EXPLAINED * floor.slope or not _rises(floor)
+        level: Literal["unknown", "growth"] = "unknown" if may_be_harmless else "growth"
         return RunLeakVerdict(level, f"Memory after each step rises by {_slope(floor)}{end}. {scans}{kept}")
     if floor is not None and floor.rises_in_jumps:
         jumps = "one jump" if floor.jumps == 1 else f"{count(floor.jumps)} jumps"
@@ -158,16 +163,30 @@ def leak_verdict(
     )
 
 
+def _rises(floor: Trend) -> bool:
+    """Whether memory rises by a considerable share of what it is. A data set that gets larger now and then takes less."""
+    return floor.growing and floor.slope * floor.steps >= LEAST_SHARE * floor.level_bytes
+
+
+def _pace(leak: messages.Leak, steps: int) -> float:
+    """Growth per step over the whole run: what slows down was faster."""
+    late = leak.growth_bytes_per_step or 0.0
+    return max(late, leak.held_bytes / max(1, steps)) if slows_down(leak) else late
+
+
 def _filling(filling: Sequence[messages.Leak], *, ended: bool) -> str:
     first = filling[0]
     where = "" if first.file is None else f" ({source_place(first.file, first.line)})"
     more = len(filling) - 1
     others = f", and {count(more)} more container{'s' if more > 1 else ''}" if more else ""
-    grows = f"{first.name}{where} grows: {amount(first.held_bytes)} so far{others}"
+    slows = slows_down(first)
+    late = f" (by {amount(first.growth_bytes_per_step or 0.0)} a {first.per} of late)"
+    slower = f", more and more slowly{late}" if slows else ""
     if ended:
-        grew = f"{first.name}{where} grew to {amount(first.held_bytes)}{others} by the last scan"
+        grew = f"{first.name}{where} grew to {amount(first.held_bytes)}{slower}{others} by the last scan"
         return f"{grew}. Whether it has a bound is unknown."
-    return f"{grows}. It may fill up; if it grows on, it is reported as a leak."
+    grows = f"{first.name}{where} grows{slower}: {amount(first.held_bytes)} so far{others}. It may fill up"
+    return f"{grows}." if slows else f"{grows}; if it grows on, it is reported as a leak."
 
 
 def fits_when_full(leaks: Sequence[Mapping[str, Any]], room_bytes: float | None) -> bool:

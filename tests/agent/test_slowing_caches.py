@@ -1,0 +1,67 @@
+"""A cache that takes ever fewer entries is neither called a leak nor passed over: its size and its growth of late are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from scans import watched
+
+from vramscope.leaks.verdict.history import Observation, late_growth
+from vramscope.protocol.leak_notes import slows_down
+
+LOOKS = (3, 7, 11, 15, 21, 29, 41, 59, 74, 99)
+
+
+def seen(elements: int, at: int) -> Observation:
+    return Observation(at, at, elements, 0, 4096 * elements, 0, False, 0, 0, [], elements=elements)
+
+
+def growth(elements_at: Callable[[int], int]) -> float | None:
+    return late_growth([seen(elements_at(at), at) for at in LOOKS])
+
+
+def test_the_growth_of_late_is_that_of_the_last_third() -> None:
+    late = growth(lambda at: round(10 * at**0.5))
+    assert late == 4096 * (round(10 * 99**0.5) - round(10 * 59**0.5)) / 40
+
+
+@pytest.mark.parametrize(
+    "elements_at",
+    [lambda at: at, lambda at: min(at, 30), lambda at: at % 30, lambda at: 40],
+    ids=["steady", "full", "emptied", "constant"],
+)
+def test_other_growth_is_not_growth_that_slows_down(elements_at: Callable[[int], int]) -> None:
+    assert growth(elements_at) is None
+
+
+def cached(key_of: Callable[[int], int], steps: int = 110) -> list[Any]:
+    """Looks at a training with a cache, whose entries have 16 KiB."""
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    cache: dict[int, torch.Tensor] = {}
+    with watched() as scans:
+        for step in range(steps):
+            key = key_of(step)
+            if key not in cache:
+                cache[key] = torch.ones(4096)
+            model(torch.ones(2, 8)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return scans
+
+
+def test_a_cache_that_takes_ever_fewer_entries_is_named_and_no_finding() -> None:
+    scans = cached(lambda step: round(6 * step**0.5))
+    last = scans[-1]
+    assert not any(leak.name == "cache" for scan in scans for leak in scan.leaks)
+    (named,) = (leak for leak in last.filling if leak.name == "cache")
+    assert slows_down(named) and named.held_bytes >= 50 * 16 * 1024
+    assert 0 < (named.growth_bytes_per_step or 0) < named.held_bytes / last.step
+
+
+def test_a_cache_that_is_full_is_not_named() -> None:
+    scans = cached(lambda step: min(step, 12))
+    assert not scans[-1].leaks and not scans[-1].filling
