@@ -26,7 +26,9 @@ MOST_COMPARED: Final = 64
 NUMBER: Final = re.compile(r"\d+")
 _OF_A_KEYS_CLASS: Final = re.compile(r"\[(?!None|True|False)[A-Za-z_]\w*\]")
 """``[tuple]``: keys that are no text and no number are called by their class, and differ all the same"""
-GROWS: Final = (list, dict, set, collections.deque, weakref.WeakKeyDictionary, queue.SimpleQueue)
+TEE: Final[type] = type(itertools.tee(())[0])
+"""An iterator of itertools.tee; the others of the same tee share with it what one of them has yet to read."""
+GROWS: Final = (list, dict, set, collections.deque, weakref.WeakKeyDictionary, queue.SimpleQueue, TEE)
 """Container types that can grow."""
 CONTAINERS: Final = (*GROWS, tuple, frozenset)
 
@@ -87,6 +89,8 @@ def group_key(path: Path, family: Grouping | None = None) -> HolderKey:
     """Identity of the holder that a path leads to."""
     links = held_links(path, family)
     root = links[0].root
+    if links[-1].kind is TEE:
+        return HolderKey(HolderKind.OBJECT, "itertools", name="tee")  # by whichever name: who reads on has the newest
     if is_numbered(links, family):
         owner, pattern = _pattern(links[-1]) or ("", "")
         return HolderKey(HolderKind.ATTRIBUTE, owner, path=(pattern,))
@@ -143,7 +147,7 @@ def held_links(path: Path, family: Grouping | None = None) -> list[Path]:
     if root.kind == "local" and root.code is not None and line_search.made_anew(root.code, root.name):
         return links[:1]  # the loop assigns it in each iteration: freeing it frees all that is in it
     for position, link in enumerate(links[1:], start=1):
-        if link.label == TRACEBACK:
+        if links[position - 1].kind is TEE or link.label == TRACEBACK:
             return links[:position]  # the exception is to go: of its frames' variables nobody lets go one by one
         if link.label.startswith(("[", "{")):
             is_way = family is not None and id(link) in family.lonely and not issubclass(link.kind, CONTAINERS)

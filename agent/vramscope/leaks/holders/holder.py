@@ -17,6 +17,7 @@ from vramscope.leaks.holders.drains import Drain
 from vramscope.leaks.holders.grouping import (
     GROWS,
     NUMBER,
+    TEE,
     TRACEBACK,
     Grouping,
     group_key,
@@ -114,7 +115,8 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
         # By what a library calls its own nobody knows the object: `Net.outputs`, not `trainer._connector._selector.model.outputs`.
         name = f"{type_info.name_of(last.parent.kind)}{last.label}" + "".join(deeper)
     in_cached_function = _is_in_a_cached_function(last)
-    is_container = numbered or in_cached_function or issubclass(last.kind, GROWS) or is_array(last.kind)
+    in_calls = last.parent is None and root.kind == "local" and _calls(paths) >= POLICY.container_tensors
+    is_container = numbered or in_calls or in_cached_function or issubclass(last.kind, GROWS) or is_array(last.kind)
     owner = f" of {root.owner}()" if root.kind == "local" else ""
     words = f"{root.kind} '{root.name}'{owner}" if root.kind != "class" else f"class attribute {root.owner}.{root.name}"
     for link, label in zip(
@@ -133,7 +135,9 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
     place, line = (
         logged_at(whole, codes) or within or place_of(links, codes, container=is_container or written, keys=keys)
     )
-    if is_container:
+    if in_calls and root.code is not None:
+        place, line = line_search.called_from(codes.all, root.code.co_name) or (place, line)
+    elif is_container:
         place, line = filled_inside(paths, len(links), (place, line))
     chain = tuple(_chain(paths[0]))[:16]
     return Holder(
@@ -154,7 +158,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
         variable=len(links) == 1,
         in_model=any(_is_module(link.kind) for link in links),
         drained=is_container and taking is not None,
-        limited=is_container and _is_limited(links, codes),
+        limited=is_container and (last.kind is TEE or _is_limited(links, codes)),  # (a tee frees 57 at once)
         keyed=issubclass(last.kind, Mapping) or in_cached_function,
         looked_up=in_cached_function or (issubclass(last.kind, Mapping) and _is_looked_up(links, codes)),
         cut=not is_container and _is_cut(links, codes),
@@ -169,9 +173,18 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
         through_traceback=any(link.label == TRACEBACK for link in whole),
         kv_cache=_is_kv_cache(whole),
         in_one_cache=leads_through_one_cache(chain),
-        mechanism=_mechanism_of(whole, [root.spoken, *labels, *deeper]),
+        mechanism=Mechanism.CALLS if in_calls else _mechanism_of(whole, [root.spoken, *labels, *deeper]),
         subject=name.strip().partition(" in ")[0],
     )
+
+
+PARAMETER_GROUPS: Final = ".param_groups"
+"""Attribute in which an optimizer stores its parameters."""
+
+
+def _calls(paths: Sequence[Path]) -> int:
+    """Number of running calls that have a variable of this name."""
+    return len({id(path.root) for path in paths})
 
 
 HOOKS: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -183,6 +196,10 @@ def _mechanism_of(whole: list[Path], labels: list[str]) -> Mechanism:
     inner = next((label for label in labels if label.startswith(" in ")), "")
     if any(link.parent is not None and link.parent.kind is itertools.cycle for link in whole):
         return Mechanism.ITERATOR
+    if any(link.kind is TEE for link in whole):
+        return Mechanism.TEE
+    if any(link.label == PARAMETER_GROUPS for link in whole):
+        return Mechanism.PARAMETER_GROUPS
     if any(type_info.name_of(link.kind) == "EvalLoopContainer" for link in whole):
         return Mechanism.EVALUATION_OUTPUTS
     if any(issubclass(link.kind, weakref.WeakKeyDictionary) for link in whole):

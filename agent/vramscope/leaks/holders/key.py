@@ -53,6 +53,9 @@ class Mechanism(enum.Enum):
 
     NONE = "none"
     ITERATOR = "itertools.cycle"
+    TEE = "itertools.tee"
+    CALLS = "calls of one function that run at the same time, on threads say"
+    PARAMETER_GROUPS = "parameters that only an optimizer has"
     EVALUATION_OUTPUTS = "transformers' container of evaluation outputs"
     WEAK_KEYS = "WeakKeyDictionary"
     CACHED_FUNCTION = "functools.lru_cache"

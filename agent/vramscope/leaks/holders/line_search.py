@@ -207,6 +207,18 @@ def call_at(codes: Iterable[types.CodeType], prefix: str, suffix: str) -> tuple[
     return min(found, key=lambda entry: entry[0])[1:] if found else None
 
 
+def called_from(codes: Iterable[types.CodeType], function: str) -> tuple[types.CodeType, int] | None:
+    """The first line, one in a loop before others, that calls the function or hands it to a call (``Thread(target=upload)``)."""
+    found = [
+        (not line.in_loop, part, line.number)
+        for code in codes
+        for part in with_inner(code)
+        for line in lines_of(part)
+        if line.calls and function in line.loads | line.attributes_loaded
+    ]
+    return min(found, key=lambda entry: entry[0])[1:] if found else None
+
+
 def _named(score: int, line: Line, keys: frozenset[str]) -> int:
     """A score, and of two that are equal more for the line that names more of the keys."""
     return score * 4 + min(3, len(keys & line.texts))

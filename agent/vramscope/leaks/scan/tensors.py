@@ -5,6 +5,7 @@ If a pass over all objects of the process takes too long, only tensors that vari
 
 from __future__ import annotations
 
+import collections
 import functools
 import sys
 from collections.abc import Callable
@@ -33,7 +34,8 @@ class LiveTensors(NamedTuple):
     """Result of the sweep. It refers to the user's tensors: drop it after the scan."""
 
     kept: list[Any]
-    """Tensors of no module and no optimizer: neither parameters, small buffers, gradients nor state."""
+    """Tensors of no module and no optimizer: neither parameters, small buffers, gradients nor state; and parameters that
+    only an optimizer refers to."""
     known: Storages
     """Storages of parameters, small buffers, gradients and optimizer state."""
     models: list[tuple[Any, Any]]
@@ -91,6 +93,8 @@ def sweep(
     kept: list[Any] = []
     orphans: list[Any] = []
     live = dict(known)
+    in_groups = _in_groups_alone(modules, optimizers)
+    in_groups_alone: list[Any] = []
     own = own_tensors.storages()
     parameter = torch.nn.Parameter
     tensors.reverse()  # the newest first
@@ -106,6 +110,14 @@ def sweep(
         if storage[0] not in known and storage[0] not in own:
             grad = tensor.grad if tensor.is_leaf and issubclass(type(tensor), parameter) else None
             (kept if grad is None or grad.grad_fn is None else orphans).append(tensor)
+        elif id(tensor) in in_groups:
+            in_groups_alone.append(tensor)
+    tensor = None
+    # references: the two lists, the variable, and the optimizer's
+    unused = [one for one in in_groups_alone if not held_by_python(one, 3 + in_groups[id(one)])]
+    if len(unused) >= POLICY.container_tensors:
+        kept += unused
+        known = without_tensors(known, unused)
     if looked_at < count:
         left_out += f"{'; ' if left_out else ''}{count - looked_at:,} of {count:,} tensors, the older ones"
     return LiveTensors(
@@ -269,6 +281,26 @@ def _add_all(known: Storages, value: Any, depth: int) -> None:
     elif depth and kind in (dict, list, tuple):
         for part in list(value.values() if kind is dict else value):
             _add_all(known, part, depth - 1)
+
+
+def _in_groups_alone(modules: list[Any], optimizers: list[Any]) -> dict[int, int]:
+    """Number of references that optimizers have to each of their parameters that no module has, by its id. Where nothing else
+    refers to one, no code can compute with it."""
+    of_modules = {
+        id(parameter) for module in modules for parameter in (module.__dict__.get("_parameters") or {}).values()
+    }
+    references = collections.Counter(
+        id(parameter) for parameter in _parameters_of_optimizers(optimizers) if id(parameter) not in of_modules
+    )
+    if references:
+        keys = (id(key) for optimizer in optimizers for key in list(optimizer.__dict__.get("state", ())))
+        references.update(key for key in keys if key in references)
+    return references
+
+
+def without_tensors(known: Storages, tensors: list[Any]) -> Storages:
+    theirs = {storage[0] for tensor in tensors if (storage := storages.storage_of(tensor)) is not None}
+    return {storage: size for storage, size in known.items() if storage not in theirs}
 
 
 def held_by_python(tensor: Any, extra: int) -> bool:

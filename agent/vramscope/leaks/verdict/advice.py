@@ -138,6 +138,26 @@ def _of_mechanism(holder: Holder) -> str:
                 "itertools.cycle keeps every batch to return it again: iterate over the source instead "
                 "(`while True: yield from ...`)"
             )
+        case Mechanism.TEE:
+            return (
+                "itertools.tee keeps what one of its iterators has read until the other has, too: delete the one that is behind, "
+                "or read them in turn"
+            )
+        case Mechanism.CALLS:
+            return (
+                f"more and more calls of {holder.function}() run at the same time, on threads say, and each has {name}: let them "
+                "return, or give them less (a number, a copy on the host)"
+            )
+        case Mechanism.PARAMETER_GROUPS:
+            return (
+                f"parameters that only {name} has: no model computes with them any more. Remove their groups, or make a new "
+                "optimizer; that frees their gradients and their state as well"
+            )
+        case Mechanism.PARAMETER_GROUPS:
+            return (
+                f"parameters that only {name} has: no model computes with them any more. Remove their groups, or make a new "
+                "optimizer; that frees their gradients and their state as well"
+            )
         case Mechanism.EVALUATION_OUTPUTS:
             return (
                 "Trainer keeps the predictions of a whole evaluation on the device: eval_accumulation_steps in TrainingArguments "

@@ -1,0 +1,52 @@
+"""Parameters that nothing but an optimizer refers to: more and more of them are a leak, and those that code may use are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from scans import watched
+from torch import nn
+
+
+def growing(scans: list[Any]) -> list[tuple[str, str]]:
+    return [(leak.name, leak.function) for leak in scans[-1].leaks if leak.kind == "tensor-growth"]
+
+
+def tasks(kept: list[nn.Module] | None = None) -> list[Any]:
+    """Looks at a training that has a new head for each task, in one optimizer."""
+    body = nn.Linear(8, 64)
+    optimizer = torch.optim.SGD(body.parameters(), lr=0.1)
+    with watched() as scans:
+        for _ in range(20):
+            head = nn.Linear(64, 200)
+            if kept is not None:
+                kept.append(head)
+            optimizer.add_param_group({"params": list(head.parameters())})
+            for _ in range(5):
+                head(body(torch.ones(2, 8))).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+    return scans
+
+
+def test_heads_that_only_the_optimizer_has_are_found_where_they_are_added() -> None:
+    assert growing(tasks()) == [("optimizer.param_groups", "tasks")]
+
+
+def test_heads_that_a_list_has_too_are_in_use() -> None:
+    assert not growing(tasks([]))
+
+
+def test_weights_of_a_constant_number_that_only_the_optimizer_has_are_no_leak() -> None:
+    """Copies in float32 of a model's weights, say."""
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 64))
+    masters = torch.optim.SGD([weight.detach().clone().requires_grad_() for weight in model.parameters()], lr=0.1)
+    with watched() as scans:
+        for _ in range(60):
+            model(torch.ones(2, 64)).sum().backward()
+            for master, weight in zip(masters.param_groups[0]["params"], model.parameters(), strict=True):
+                master.grad, weight.grad = weight.grad, None
+            del master, weight
+            masters.step()
+    assert not growing(scans)
