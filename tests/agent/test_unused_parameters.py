@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from scans import watched
 from torch import nn
@@ -13,10 +14,10 @@ def growing(scans: list[Any]) -> list[tuple[str, str]]:
     return [(leak.name, leak.function) for leak in scans[-1].leaks if leak.kind == "tensor-growth"]
 
 
-def tasks(kept: list[nn.Module] | None = None) -> list[Any]:
+def tasks(kind: type[torch.optim.Optimizer], kept: list[nn.Module] | None = None) -> list[Any]:
     """Looks at a training that has a new head for each task, in one optimizer."""
     body = nn.Linear(8, 64)
-    optimizer = torch.optim.SGD(body.parameters(), lr=0.1)
+    optimizer = kind(body.parameters(), lr=0.1)
     with watched() as scans:
         for _ in range(20):
             head = nn.Linear(64, 200)
@@ -30,12 +31,17 @@ def tasks(kept: list[nn.Module] | None = None) -> list[Any]:
     return scans
 
 
-def test_heads_that_only_the_optimizer_has_are_found_where_they_are_added() -> None:
-    assert growing(tasks()) == [("optimizer.param_groups", "tasks")]
+@pytest.mark.parametrize(
+    ("kind", "name"), [(torch.optim.SGD, "optimizer.param_groups"), (torch.optim.Adam, "optimizer.state")]
+)
+def test_heads_that_only_the_optimizer_has_are_found_where_they_are_added(
+    kind: type[torch.optim.Optimizer], name: str
+) -> None:
+    assert growing(tasks(kind)) == [(name, "tasks")]
 
 
 def test_heads_that_a_list_has_too_are_in_use() -> None:
-    assert not growing(tasks([]))
+    assert not growing(tasks(torch.optim.Adam, []))
 
 
 def test_weights_of_a_constant_number_that_only_the_optimizer_has_are_no_leak() -> None:

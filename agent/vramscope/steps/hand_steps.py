@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from vramscope.process.live_objects import living
+from vramscope.process.live_objects import living, of_types
 
 if TYPE_CHECKING:
     import torch
@@ -21,6 +21,8 @@ MOST_WEIGHTS: Final = 3
 """Number of noted weights. More than one, as a loop may skip some of its weights."""
 MOST_SEARCHED: Final = 200
 """Number of weights among which those with gradients are searched."""
+MOST_SEARCHES: Final = 3
+"""Number of searches, at 30 ms, for the weights of a training that has no modules."""
 
 
 class NotedWeight(NamedTuple):
@@ -34,12 +36,15 @@ class NotedWeight(NamedTuple):
 class HandSteps:
     """Of one session, until an optimizer steps.
 
-    roots   modules whose parameters are noted: a live view (a weak set)
+    roots   modules whose parameters are noted: a live view (a weak set). While there is none, other weights are.
     """
 
     def __init__(self, roots: Iterable[torch.nn.Module]) -> None:
         self._roots = roots
         self._noted: list[NotedWeight] = []
+        self._bare: list[weakref.ref[torch.Tensor]] = []
+        """Weights of a training without modules."""
+        self._searches = 0
         self._searched_optimizers = False
         self.is_off = False
         """True once the training is known to have an optimizer."""
@@ -49,12 +54,27 @@ class HandSteps:
         if self.is_off:
             return
         self._noted.clear()
-        weights = (weight for root in list(self._roots) for weight in root.parameters())
+        roots = list(self._roots)
+        weights = (weight for root in roots for weight in root.parameters()) if roots else self._bare_weights()
         for weight in itertools.islice(weights, MOST_SEARCHED):
             if weight.is_leaf and weight.grad is not None:
                 self._noted.append(NotedWeight(weakref.ref(weight), weight._version, weight.grad._version))
                 if len(self._noted) == MOST_WEIGHTS:
                     return
+
+    def _bare_weights(self) -> Iterator[torch.Tensor]:
+        """Tensors with a gradient, where no module was ever called: ``a = torch.randn(3, requires_grad=True)``."""
+        import torch
+
+        weights = [weight for one in self._bare if (weight := one()) is not None]
+        if not weights and self._searches < MOST_SEARCHES:
+            self._searches += 1
+            found = (
+                one for one in of_types((torch.Tensor, torch.nn.Parameter))[0] if one.is_leaf and one.grad is not None
+            )
+            weights = list(itertools.islice(found, MOST_WEIGHTS))
+            self._bare = list(map(weakref.ref, weights))
+        return iter(weights)
 
     def is_over(self) -> bool:
         """True if the noted weights were updated since the backward pass. The first time, optimizers are searched: 30 ms."""

@@ -135,7 +135,10 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
     place, line = (
         logged_at(whole, codes) or within or place_of(links, codes, container=is_container or written, keys=keys)
     )
-    if in_calls and root.code is not None:
+    in_optimizer = _is_in_an_optimizer(whole)
+    if in_optimizer:
+        place, line = line_search.call_at(codes.all, "add_param_group", "") or (place, line)
+    elif in_calls and root.code is not None:
         place, line = line_search.called_from(codes.all, root.code.co_name) or (place, line)
     elif is_container:
         place, line = filled_inside(paths, len(links), (place, line))
@@ -159,7 +162,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
         in_model=any(_is_module(link.kind) for link in links),
         drained=is_container and taking is not None,
         limited=is_container and (last.kind is TEE or _is_limited(links, codes)),  # (a tee frees 57 at once)
-        keyed=issubclass(last.kind, Mapping) or in_cached_function,
+        keyed=(issubclass(last.kind, Mapping) and not in_optimizer) or in_cached_function,
         looked_up=in_cached_function or (issubclass(last.kind, Mapping) and _is_looked_up(links, codes)),
         cut=not is_container and _is_cut(links, codes),
         handed_out=is_container and _is_handed_out(links, codes),
@@ -178,8 +181,12 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
     )
 
 
-PARAMETER_GROUPS: Final = ".param_groups"
-"""Attribute in which an optimizer stores its parameters."""
+def _is_in_an_optimizer(whole: list[Path]) -> bool:
+    """Whether an optimizer has it as a parameter: in a group, or as a key of its state."""
+    return any(
+        below.label == "[key]" if link.label == ".state" else link.label == ".param_groups"
+        for link, below in itertools.pairwise(whole)
+    )
 
 
 def _calls(paths: Sequence[Path]) -> int:
@@ -198,7 +205,7 @@ def _mechanism_of(whole: list[Path], labels: list[str]) -> Mechanism:
         return Mechanism.ITERATOR
     if any(link.kind is TEE for link in whole):
         return Mechanism.TEE
-    if any(link.label == PARAMETER_GROUPS for link in whole):
+    if _is_in_an_optimizer(whole):
         return Mechanism.PARAMETER_GROUPS
     if any(type_info.name_of(link.kind) == "EvalLoopContainer" for link in whole):
         return Mechanism.EVALUATION_OUTPUTS

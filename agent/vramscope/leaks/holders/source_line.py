@@ -41,8 +41,6 @@ def place_of(
                 return found
         if link.parent is not None and type_info.module_of(link.parent.kind) == "itertools":
             container = False  # not the lines that ask it for the next one: the one that makes it
-        if label == ".param_groups" and (found := line_search.call_at(codes.all, "add_param_group", "")) is not None:
-            return found
         if label.startswith("."):
             name, owner, of = label[1:], (link.parent.kind if link.parent else None), name
         elif "'" in label and not label.startswith("["):  # a closure's or a generator's variable
