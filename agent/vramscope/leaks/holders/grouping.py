@@ -28,9 +28,22 @@ _OF_A_KEYS_CLASS: Final = re.compile(r"\[(?!None|True|False)[A-Za-z_]\w*\]")
 """``[tuple]``: keys that are no text and no number are called by their class, and differ all the same"""
 TEE: Final[type] = type(itertools.tee(())[0])
 """An iterator of itertools.tee; the others of the same tee share with it what one of them has yet to read."""
+_BLOCK: Final = "_tee_dataobject"
+"""Class of the blocks in which it is stored. A block is freed as a whole, once all have read on."""
 GROWS: Final = (list, dict, set, collections.deque, weakref.WeakKeyDictionary, queue.SimpleQueue, TEE)
 """Container types that can grow."""
 CONTAINERS: Final = (*GROWS, tuple, frozenset)
+
+
+def items_of_tee(paths: Iterable[Path]) -> int:
+    """Number of items, of one tensor or several, that the blocks of a tee have."""
+    items: set[int] = set()
+    for path in paths:
+        link = path
+        while link.parent is not None and type_info.name_of(link.parent.kind) != _BLOCK:
+            link = link.parent
+        items.add(id(link))
+    return len(items)
 
 
 class Grouping(NamedTuple):

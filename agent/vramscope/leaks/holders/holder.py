@@ -23,6 +23,7 @@ from vramscope.leaks.holders.grouping import (
     group_key,
     held_links,
     is_numbered,
+    items_of_tee,
     labels_of,
     labels_of_all,
     shared_labels,
@@ -153,7 +154,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
         function=place.co_name if place is not None else root.owner,
         container=is_container,
         bound=_bound(paths, links, is_container=is_container),
-        size=last.size,
+        size=items_of_tee(paths) if last.kind is TEE else last.size,
         carried=len(links) > 1
         or is_container
         or root.code is None
@@ -161,7 +162,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
         variable=len(links) == 1,
         in_model=any(_is_module(link.kind) for link in links),
         drained=is_container and taking is not None,
-        limited=is_container and (last.kind is TEE or _is_limited(links, codes)),  # (a tee frees 57 at once)
+        limited=is_container and _is_limited(links, codes),
         keyed=(issubclass(last.kind, Mapping) and not in_optimizer) or in_cached_function,
         looked_up=in_cached_function or (issubclass(last.kind, Mapping) and _is_looked_up(links, codes)),
         cut=not is_container and _is_cut(links, codes),

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
+from typing import Final
 
 from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.holder_bytes import HeldMemory
-from vramscope.leaks.holders.key import HolderKind
+from vramscope.leaks.holders.key import HolderKind, Mechanism
 from vramscope.leaks.policy import POLICY
 from vramscope.leaks.verdict.history import Observation, fills_slots, lengthens, rises
 from vramscope.leaks.verdict.scan_context import ScanContext, iterations_since
 from vramscope.leaks.verdict.states import Reason
+
+MOST_ITEMS_IN_TURN: Final = 64
+"""Items that itertools.tee stores although all have read them: it frees blocks of 57."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -163,7 +167,10 @@ class Classification:
         return steady and now.tensors > self.highest_tensors and holder.container and not self._is_bounded()
 
     def _is_bounded(self) -> bool:
-        """True for a buffer with a bound. Nobody means a buffer to retain whole models that no longer train."""
+        """True for a buffer with a bound, and while a tee has no more than iterators that read in turn leave there. Nobody means a
+        buffer to retain whole models that no longer train."""
+        if self.group.holder.mechanism is Mechanism.TEE:
+            return self.now.elements <= MOST_ITEMS_IN_TURN
         return self.group.holder.bound is not None and not self.group.models
 
 
