@@ -19,7 +19,8 @@ from vramscope.oom.record_pieces import messages_of
 from vramscope.oom.trigger import OomTrigger
 from vramscope.oom_diagnosis.diagnosis import diagnose
 from vramscope.oom_diagnosis.evidence import facts_of_record
-from vramscope.oom_diagnosis.parse_message import Message, parse
+from vramscope.oom_diagnosis.message import Message
+from vramscope.oom_diagnosis.parse_message import parse
 from vramscope.process import terminal
 from vramscope.protocol import messages as wire_messages
 from vramscope.protocol.oom_record import MAX_FRAMES, MESSAGE_EVENT, SURVIVED_EVENT, OomRecord

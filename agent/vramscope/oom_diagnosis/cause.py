@@ -95,7 +95,7 @@ class GrownOutside:
 
 @dataclass(frozen=True, slots=True)
 class LibraryRequest:
-    """A library's own request failed; ``pinned``: most of the device was free, so it was the host's memory."""
+    """A library's own request failed; ``pinned``: the call pins the host's memory, or most of the device was free."""
 
     pinned: bool
 
@@ -159,6 +159,8 @@ class Missing(Enum):
     """The device reported more free memory than was requested."""
     PARTS = auto()
     """The need exceeds the available memory; of what it consists is not known."""
+    LARGER_THAN_DEVICE = auto()
+    """Of a text: the request alone is larger than the device."""
     WORKER_NOT_KILLED = auto()
     """A DataLoader worker ended, but Linux has ended no process."""
 
@@ -170,7 +172,7 @@ class NotKnown:
     missing: Missing
     available_bytes: int | None = None
     exceeds: bool = True
-    """Allocated and requested memory exceed the available memory. False: they nearly fill it."""
+    """Allocated and requested memory exceed the available memory."""
 
 
 Details = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from vramscope.oom_diagnosis import estimate_prose, prose
+from vramscope.oom_diagnosis import estimate_prose, first_aid, prose
 from vramscope.oom_diagnosis.cause import Cause, CauseKind
 from vramscope.oom_diagnosis.demand import Estimate, estimate_of
 from vramscope.oom_diagnosis.facts import Facts
@@ -33,7 +33,7 @@ class Diagnosis:
 
     @property
     def first_aid(self) -> str:
-        return prose.first_aid_of(self.cause, self.facts)
+        return first_aid.first_aid_of(self.cause, self.facts)
 
     @property
     def basis_words(self) -> str | None:

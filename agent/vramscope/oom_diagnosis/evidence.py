@@ -7,9 +7,9 @@ from typing import Final
 
 from vramscope.oom_diagnosis.facts import Facts, line_of
 from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, YOUNG_STEPS, growing, growth_of, retained_by
-from vramscope.oom_diagnosis.message_amounts import OLD_FORMATS, conf_of
+from vramscope.oom_diagnosis.message import Message
+from vramscope.oom_diagnosis.message_amounts import EXABYTE, OLD_FORMATS, conf_of
 from vramscope.oom_diagnosis.message_kinds import ON_HOST
-from vramscope.oom_diagnosis.parse_message import Message
 from vramscope.protocol.oom_record import COPIES, OTHER_MODELS, DataHolder, OomRecord
 
 ACCUMULATES_STATE: Final = ("LBFGS",)
@@ -47,8 +47,11 @@ def facts_of_message(message: Message) -> Facts:
         others_bytes=sum(others) if others else None,
         outside_pytorch_bytes=_outside_pytorch(message, sum(others)),
         fragmentation_setting=conf_of(message.text, old=message.wording in OLD_FORMATS),
+        expandable=message.sets_expandable,
+        no_size=EXABYTE in message.text,
         from_text=True,
         certain=message.certain,
+        later_exception=message.later_exception,
     )
 
 
@@ -64,6 +67,7 @@ def _facts_of_host(message: Message) -> Facts:
         host_used_bytes=None if total is None or free is None else total - free,
         from_text=True,
         certain=message.certain,
+        later_exception=message.later_exception,
     )
 
 

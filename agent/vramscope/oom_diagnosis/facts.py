@@ -36,6 +36,10 @@ class Facts:
     """The facts come from a text alone."""
     certain: bool = True
     """False: other errors use the same text."""
+    later_exception: str = ""
+    """Of a text: class of another exception with which a later traceback ends."""
+    no_size: bool = False
+    """Of a text: the request is larger than an exabyte."""
     fragmentation_setting: str = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     """Setting against fragmentation that version and backend know; empty where there is none."""
     outside_before_bytes: int | None = None

@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_COLOURS: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\[[0-9;]{1,20}m|\x1b\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)")
-"""Escape sequences of terminals; some viewers drop the escape character and leave the rest."""
+_COLOURS: Final = re.compile(
+    r"(?:\x1b|\\{1,4}u001[bB]|\\{1,4}x1[bB]|\\{1,4}033|#033|\^\[)\[[0-9;?]{0,20}[A-Za-z]|\[[0-9;]{1,20}m"
+    r"|\x1b\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)"
+)
+"""Escape sequences of terminals. JSON, Python and syslog write the escape character in other ways; some viewers drop it."""
 _BLANKS: Final = {
     **dict.fromkeys((0xA0, 0x2007, 0x2009, 0x202F, 0x3000), " "),
     **dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF, 0x00), None),
     0x0D: "\n",
+    0xFF1A: ":",
+    0xFF0C: ",",
 }
 _BOX: Final = re.compile(r"^[│┃║][ ]?|[ ]{0,400}[│┃║]$", re.MULTILINE)
 """Sides of a box that is drawn around a message."""
@@ -24,7 +29,7 @@ _CLASS: Final = re.compile(r"[\w.]*(?:Error|Exception)(?: \d+)?:\s*$")
 
 def plain(text: str) -> str:
     """The text without colours, with ordinary blanks and line ends. Costs 10 ms for a megabyte."""
-    if "\x1b" in text or "[0m" in text:
+    if "\x1b" in text or "[0m" in text or "[0;" in text:
         text = _COLOURS.sub("", text)
     if not text.isascii() or "\r" in text or "\x00" in text:
         text = _BOX.sub("", text.replace("\r\n", "\n").translate(_BLANKS))

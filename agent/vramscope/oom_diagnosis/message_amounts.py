@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-_UNITS: Final = {"bytes": 1, "byte": 1} | {f"{unit}ib": 1 << 10 * power for power, unit in enumerate("kmgtpe", 1)}
+_UNITS: Final = {"": 1, "bytes": 1, "byte": 1} | {
+    f"{unit}ib": 1 << 10 * power for power, unit in enumerate("kmgtpe", 1)
+}
 _UNITS_OF_OTHERS: Final = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 _SIZE: Final = r"(?<![\d.])(?<![\d.]\n)(\d{1,20}(?:\.\d{1,4})?)\s?(bytes?|[KMGTPE]iB|[KMGT]?B)\b"
 """An amount, and never the second half of one that a line break has cut."""
@@ -19,7 +21,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 FIELDS: Final = {
-    "asked_bytes": [_pattern("Tried to allocate SIZE")],
+    "asked_bytes": [_pattern("[Tt]ried to allocate SIZE")],
     "total_bytes": [_pattern("total capaci?ty of SIZE"), _pattern("; SIZE total capacity")],
     "free_bytes": [_pattern("of which SIZE is free"), _pattern("; SIZE free")],
     "limit_bytes": [_pattern("SIZE allowed;")],
@@ -31,7 +33,7 @@ FIELDS: Final = {
 }
 PROCESS: Final = _pattern(r"Process (\d{1,12}) has SIZE memory in use")
 DEVICE: Final = re.compile(r"(?:GPU|NPU|XPU|MLU)\s{1,40}(\d{1,4})\b")
-WORKER: Final = re.compile(r"DataLoader worker process (\d{1,6})")
+WORKER: Final = re.compile(r"DataLoader worker (?:process |\(pid(?:\(s\))?:? )(\d{1,8})")
 ASYNC: Final = {
     "allocated_bytes": _pattern("Currently allocated ?: SIZE"),
     "asked_bytes": _pattern("Requested ?: SIZE"),
@@ -41,7 +43,7 @@ ASYNC: Final = {
 }
 PREEMPTIVE: Final = _pattern("Requested size: SIZE")
 MPS: Final = {
-    "asked_bytes": _pattern("Tried to allocate SIZE"),
+    "asked_bytes": _pattern("(?:Tried to allocate|Invalid buffer size:) SIZE"),
     "allocated_bytes": _pattern("MPS allocated: SIZE"),
     "process_bytes": _pattern("other allocations: SIZE"),
     "limit_bytes": _pattern("max allowed: SIZE"),
@@ -49,9 +51,14 @@ MPS: Final = {
 KILLED_PROCESS: Final = re.compile(r"Kill(?:ed)? process (\d{1,12})")
 KILLED_PROCESS_MEMORY: Final = re.compile(r"anon-rss:(\d{1,15})(kB)")
 NODE_MEMORY: Final = re.compile(r"node was (\d{1,12}\.\d{1,4})(GB) / (\d{1,12}\.\d{1,4})(GB)")
+OF_NO_DEVICE: Final = 1 << 50
+"""No device has so much memory: drivers that do not know a process's memory report 2**64 - 1."""
+EXABYTE: Final = "Tried to allocate more than 1EB memory"
+"""PyTorch's words for a request that is too large to be a size."""
 ASKED_ELSEWHERE: Final = (
-    _pattern("trying to allocate SIZE"),
-    re.compile(r"trying to allocate (\d{1,20}) (bytes)"),
+    _pattern("(?:trying to allocate|failed to allocate|[Oo]ut of memory allocating) SIZE"),
+    re.compile(r"Out of memory allocating ([\d,]{1,30}) (bytes)"),
+    re.compile(r"requested buffer of size (\d{1,20})()"),
     _pattern(r"\(SIZE KV cache is needed"),
 )
 HOST_ASKED: Final = (
@@ -71,7 +78,7 @@ class Numbers:
         for pattern in patterns:
             found = pattern.search(text)
             if found is not None:
-                self.values[name], off = amount(found.group(1), found.group(2))
+                self.values[name], off = amount(found.group(1).replace(",", ""), found.group(2))
                 if off:
                     self.rounding[name] = off
                 return

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, TypedDict
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from vramscope.oom_diagnosis.log_text import all_joined, exception_name, joined, plain, without_prefixes
+from vramscope.oom_diagnosis.message import Message, Process
 from vramscope.oom_diagnosis.message_amounts import (  # fmt: skip
     ASKED_ELSEWHERE,
     ASYNC,
@@ -27,6 +28,7 @@ from vramscope.oom_diagnosis.message_amounts import (  # fmt: skip
     KILLED_PROCESS_MEMORY,
     MPS,
     NODE_MEMORY,
+    OF_NO_DEVICE,
     PREEMPTIVE,
     PROCESS,
     WORKER,
@@ -34,10 +36,10 @@ from vramscope.oom_diagnosis.message_amounts import (  # fmt: skip
     amount,
     wording_of,
 )
+from vramscope.oom_diagnosis.message_context import later_exception, sets_expandable_segments, specific_kind
 from vramscope.oom_diagnosis.message_kinds import (  # fmt: skip
     BEGINNINGS,
     IN_TEXTS_ONLY,
-    KINDS,
     LOOKS_FOR,
     OTHER_SOFTWARE,
     OWN_WORDS,
@@ -48,118 +50,6 @@ MAX_CHARACTERS: Final = 1 << 20
 MAX_KEPT: Final = 8192
 """Characters of the text that are kept, from the beginning of the error."""
 MAX_PROCESSES: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """One process that the message names. ``mine``: the one whose request failed."""
-
-    pid: int | None
-    used_bytes: int
-    mine: bool
-
-
-class ProcessFields(TypedDict):
-    """Process of a message, for JSON."""
-
-    pid: int | None
-    used_bytes: int
-    mine: bool
-
-
-class MessageFields(TypedDict):
-    """Fields of a message, for JSON."""
-
-    kind: str
-    text: str
-    certain: bool
-    device: int | None
-    asked_bytes: int | None
-    total_bytes: int | None
-    free_bytes: int | None
-    limit_bytes: int | None
-    process_bytes: int | None
-    allocated_bytes: int | None
-    private_pools_bytes: int | None
-    reserved_bytes: int | None
-    unallocated_bytes: int | None
-    worker: int | None
-    wording: str
-    shortened: bool
-    errors: int
-    processes: list[ProcessFields]
-    rounding_bytes: dict[str, int]
-    kind_words: str
-    """Kind of the message in words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """Numbers of a message; None where it has none."""
-
-    kind: str
-    """Key of KINDS."""
-    text: str
-    """The text itself, from the beginning of the error."""
-    certain: bool = True
-    """False: the same text is used for other errors too."""
-    device: int | None = None
-    asked_bytes: int | None = None
-    """The request as the allocator rounds it: 20 MiB for a tensor of 1.1 MB."""
-    total_bytes: int | None = None
-    free_bytes: int | None = None
-    limit_bytes: int | None = None
-    """Limit of set_per_process_memory_fraction."""
-    process_bytes: int | None = None
-    """Device memory of this process, with CUDA's context."""
-    allocated_bytes: int | None = None
-    private_pools_bytes: int | None = None
-    """Free blocks in the private pools of CUDA graphs. ``allocated_bytes`` contains them."""
-    reserved_bytes: int | None = None
-    unallocated_bytes: int | None = None
-    """Reserved and not allocated."""
-    processes: tuple[Process, ...] = ()
-    rounding_bytes: dict[str, int] = field(default_factory=dict)
-    """Error of each number, because the text has two decimals."""
-    worker: int | None = None
-    """Process id of the DataLoader worker."""
-    wording: str = ""
-    """Versions of PyTorch with this format."""
-    shortened: bool = False
-    """Whether the text was cut."""
-    errors: int = 1
-    """Number of errors in the text. This is the last; 0: none is known."""
-
-    @property
-    def is_known(self) -> bool:
-        return self.kind != "unknown"
-
-    def as_dict(self) -> MessageFields:
-        """For JSON."""
-        return {
-            "kind": self.kind,
-            "text": self.text,
-            "certain": self.certain,
-            "device": self.device,
-            "asked_bytes": self.asked_bytes,
-            "total_bytes": self.total_bytes,
-            "free_bytes": self.free_bytes,
-            "limit_bytes": self.limit_bytes,
-            "process_bytes": self.process_bytes,
-            "allocated_bytes": self.allocated_bytes,
-            "private_pools_bytes": self.private_pools_bytes,
-            "reserved_bytes": self.reserved_bytes,
-            "unallocated_bytes": self.unallocated_bytes,
-            "worker": self.worker,
-            "wording": self.wording,
-            "shortened": self.shortened,
-            "errors": self.errors,
-            "processes": [{"pid": p.pid, "used_bytes": p.used_bytes, "mine": p.mine} for p in self.processes],
-            "rounding_bytes": dict(self.rounding_bytes),
-            "kind_words": KINDS[self.kind],
-        }
-
-
 _FULL: Final = 2
 """Weight of an error that is certain and has its own words."""
 _NEAR: Final = 1000
@@ -190,14 +80,16 @@ def parse(text: str, error_type: str = "") -> Message:
 def parse_parts(parts: Iterable[str]) -> Message:
     """Last error of a text that comes in parts, such as a large log. At most one part is in memory."""
     last: Message | None = None
-    count, head, kept = 0, "", ""
+    count, head, kept, later, expandable = 0, "", "", "", False
     for part in map(plain, parts):
         head = head or part[: MAX_KEPT + 1]
         text = kept + part
+        expandable = expandable or sets_expandable_segments(text)
         until = max(0, len(text) - _OVERLAP)
         errors = _errors(text)
         over = [error for error in errors if error.end < until]
-        last, count = _later(last, text, over), count + len(over)
+        last, later = _later(last, later, text, over)
+        count += len(over)
         # An error that has not ended is kept from its beginning, unless that is too far back.
         first = min([until, *(error.start for error in errors[len(over) :])])
         kept = text[max(first, until - _OVERLAP, 0) :]
@@ -207,10 +99,10 @@ def parse_parts(parts: Iterable[str]) -> Message:
         found = _errors(whole)
         if _highest(found) == _FULL:
             kept, errors = whole, found
-    last, count = _later(last, kept, errors), count + len(errors)
+    last, later = _later(last, later, kept, errors)
     if last is None:
         return Message(kind="unknown", text=head[:MAX_KEPT].rstrip(), shortened=len(head) > MAX_KEPT, errors=0)
-    return replace(last, errors=count)
+    return replace(last, errors=count + len(errors), later_exception=later, sets_expandable=expandable)
 
 
 class _Error(NamedTuple):
@@ -222,6 +114,7 @@ class _Error(NamedTuple):
     end: int
     """Start of the last words that belong to it."""
     certain: bool
+    specific_kind: str = ""
 
 
 def _errors(text: str) -> list[_Error]:
@@ -256,14 +149,19 @@ def _belongs(text: str, end: int, start: int) -> bool:
     )
 
 
-def _later(before: Message | None, text: str, errors: list[_Error]) -> Message | None:
-    """Last error with numbers of those before and these; where there is none, the last certain one, or the last."""
+def _later(before: Message | None, later: str, text: str, errors: list[_Error]) -> tuple[Message | None, str]:
+    """Last error with numbers of those before and these; where there is none, the last certain one, or the last. With it
+    the class of the exception that came after it.
+
+    later   that exception, of the error before
+    """
     error = max(reversed(errors), key=lambda one: _weight(one.kind, certain=one.certain), default=None)
-    if error is None:
-        return before
-    if before is not None and _weight(before.kind, certain=before.certain) > _weight(error.kind, certain=error.certain):
-        return before
-    return _read(text, error)
+    lighter = before is not None and (
+        error is None or _weight(before.kind, certain=before.certain) > _weight(error.kind, certain=error.certain)
+    )
+    if error is None or lighter:
+        return before, later if before is None else later_exception(text, 0, _CHAINED) or later
+    return _read(text, error), later_exception(text, error.end, _CHAINED)
 
 
 def _highest(errors: list[_Error]) -> int:
@@ -278,6 +176,7 @@ def _weight(kind: str, *, certain: bool) -> int:
 def _read(text: str, error: _Error) -> Message:
     """Message of an error: of its text as it is, or with its broken lines joined where that has more numbers."""
     start = error.start
+    error = error._replace(specific_kind=specific_kind(error.kind, text, start))
     before = text[text.rfind("\n", 0, start) + 1 : start][-MAX_KEPT:]
     part = text[start : start + MAX_KEPT]
     plainer = without_prefixes(before, part)
@@ -319,11 +218,11 @@ def _message(error: _Error, part: str, worker: int | None, *, shortened: bool) -
         facts = _read_kernel(part)
     elif kind == "ray":
         _read_node(part, numbers)
-    elif kind in OTHER_SOFTWARE:
+    elif kind in OTHER_SOFTWARE or kind in ("cupy", "ggml"):
         numbers.take("asked_bytes", ASKED_ELSEWHERE, part)
     values = numbers.values
     return Message(
-        kind=kind,
+        kind=error.specific_kind,
         text=part.rstrip(),
         certain=error.certain,
         device=facts.device,
@@ -365,10 +264,13 @@ def _read_pytorch(part: str, numbers: Numbers) -> _Facts:
         numbers.take(name, patterns, part)
     values, rounding = numbers.values, numbers.rounding
     device = DEVICE.search(part)
-    processes = [
+    listed = (
         Process(int(found.group(1)), amount(found.group(2), found.group(3))[0], False)
         for _, found in zip(range(MAX_PROCESSES), PROCESS.finditer(part), strict=False)
-    ]
+    )
+    processes = [process for process in listed if process.used_bytes < OF_NO_DEVICE]
+    if values.get("process_bytes", 0) >= OF_NO_DEVICE:
+        del values["process_bytes"]
     if "process_bytes" in values:
         processes.insert(0, Process(None, values["process_bytes"], True))
     before_2_1 = "reserved_bytes" in values or "already allocated" in part

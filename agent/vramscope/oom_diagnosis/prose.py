@@ -25,40 +25,14 @@ from vramscope.oom_diagnosis.cause import (
     RetainedLeak,
     UsedElsewhere,
 )
-from vramscope.oom_diagnosis.demand import has_larger_input, is_longer_input, waits_for_backward
+from vramscope.oom_diagnosis.demand import has_larger_input, waits_for_backward
 from vramscope.oom_diagnosis.estimate_prose import input_words
 from vramscope.oom_diagnosis.facts import Facts
 
-FIRST_AID: Final = {
-    CauseKind.WEIGHTS: "The model does not fit with this precision. Use smaller weights (bf16), a smaller model, or FSDP.",
-    CauseKind.OPTIMIZER: "Use an optimizer with less state (8-bit AdamW, SGD), or foreach=False if its temporaries are too large.",
-    CauseKind.ACTIVATIONS: "Use a smaller batch with gradient accumulation, or gradient checkpointing.",
-    CauseKind.DATA: "Keep the data on the host. Move to the device what a step needs.",
-    CauseKind.FRAGMENTATION: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-    CauseKind.LEAK: "Free what is retained: detach() or item() what you keep, del the rest.",
-    CauseKind.OTHER_PROCESS: "End the other process, or use another device.",
-    CauseKind.LIMIT: "Raise or remove set_per_process_memory_fraction (per_process_memory_fraction in the allocator's settings).",
-    CauseKind.OUTSIDE_PYTORCH: "Leave memory for the library, for example with set_per_process_memory_fraction(0.9).",
-    CauseKind.UNKNOWN: "",
-}
-SHORTER_INPUTS: Final = (
-    "Use shorter inputs (cut the long ones, or group them by length), a smaller batch with gradient accumulation, or gradient "
-    "checkpointing."
+_PINNED_CALL: Final = (
+    "The call that failed pins memory of the host, so that the host's pinned memory most likely ran out."
 )
-INFERENCE: Final = "Use a smaller batch, or a shorter sequence."
-NO_GRAD: Final = "Run the evaluation under torch.no_grad(). Its forwards then keep no graphs."
-OTHER_MODELS: Final = (
-    "Move models that do not train to the host or to 16 bits. Keep no second copy of weights on the device."
-)
-OUTSIDE_STEP: Final = (
-    "Make fewer or smaller tensors there, one part after the other, or keep them on the host (.cpu())."
-)
-MAP_LOCATION: Final = 'Use torch.load(..., map_location="cpu"). The device then has the weights once, not twice.'
-PINNED: Final = (
-    "Pin less memory at a time (pin_memory, prefetch_factor), or raise the limit of locked memory (ulimit -l)."
-)
-HOST: Final = "Use fewer DataLoader workers, a smaller prefetch_factor, or keep less in the process."
-
+_MOSTLY_FREE: Final = "So much was free that the host's pinned memory most likely ran out, not the device's."
 _TINY_SHARE: Final = 1e-4
 """Share of the largest part of a sum below which another part is left out."""
 _PHASES: Final = {
@@ -69,13 +43,24 @@ _PHASES: Final = {
     "eval": "the evaluation of ",
 }
 _LIBRARIES: Final = {
+    "hip": "A HIP call", "cupy": "CuPy", "ggml": "llama.cpp (ggml)", "hipblas": "hipBLAS", "miopen": "MIOpen",
     "cublas": "cuBLAS", "cudnn": "cuDNN", "cusolver": "cuSOLVER", "cusparse": "cuSPARSE", "cufft": "cuFFT", "nccl": "NCCL",
-    "bitsandbytes": "bitsandbytes", "xpu": "Intel's driver",
+    "bitsandbytes": "bitsandbytes", "xpu": "Intel's driver", "npu": "Ascend's driver", "dml": "DirectML",
 }  # fmt: skip
 
 
 def sentence_of(cause: Cause, facts: Facts) -> str:
     """The verdict: cause, numbers, request. What is not known is left out."""
+    return _joined(_verdict(cause, facts), _later(facts))
+
+
+def _later(facts: Facts) -> str:
+    if not facts.later_exception:
+        return ""
+    return f"A later traceback ends with {facts.later_exception}: if it is of the same process, this error was caught."
+
+
+def _verdict(cause: Cause, facts: Facts) -> str:
     details = cause.details
     if isinstance(details, HostMemoryFull):
         return _host(facts)
@@ -89,35 +74,6 @@ def sentence_of(cause: Cause, facts: Facts) -> str:
         return _joined(ended, "The reason is something else.", _on_which_rank(facts))
     request = "" if facts.from_text and facts.asked_bytes is None else _request(facts)
     return _joined(_why(cause, facts), _beyond_device(facts), request)
-
-
-def first_aid_of(cause: Cause, facts: Facts) -> str:
-    """What to try first; empty where nothing is known."""
-    kind, details = cause.kind, cause.details
-    if isinstance(details, LibraryRequest) and details.pinned:
-        return PINNED
-    if (known := other_errors.FIRST_AID.get(facts.kind)) is not None:
-        return known
-    if isinstance(details, HostMemoryFull):
-        return HOST
-    if isinstance(details, MemoryParts) and details.reason is Limiting.OUTSIDE:
-        return OUTSIDE_STEP
-    if kind is CauseKind.FRAGMENTATION:
-        return facts.fragmentation_setting
-    if kind is CauseKind.WEIGHTS and facts.is_reading:
-        return MAP_LOCATION
-    if kind is CauseKind.WEIGHTS and facts.other_models_bytes >= (facts.shortfall_bytes or 0) > 0:
-        return OTHER_MODELS
-    if kind is CauseKind.ACTIVATIONS and facts.evaluates:
-        return NO_GRAD
-    if kind is CauseKind.ACTIVATIONS and facts.phase == "eval":
-        return INFERENCE
-    if kind is CauseKind.ACTIVATIONS and is_longer_input(facts):
-        return SHORTER_INPUTS
-    if kind is CauseKind.LEAK and (advice := facts.growing_tensor_advice or facts.leak_advice):
-        named = bool(facts.leak_name) and advice.startswith(facts.leak_name.partition(" ")[0])
-        return f"{advice if named else advice[0].upper() + advice[1:]}."  # a name keeps its case
-    return FIRST_AID[kind]
 
 
 def _why(cause: Cause, facts: Facts) -> str:
@@ -159,12 +115,14 @@ def _why(cause: Cause, facts: Facts) -> str:
         case MemoryParts() as parts:
             return _parts(cause.kind, parts, facts)
         case NotKnown(missing=Missing.PARTS, available_bytes=available, exceeds=exceeds):
-            full = f"Nearly all of the {amount(available)} that PyTorch can use is allocated."
-            return (
-                f"Allocated and requested memory exceed the {amount(available)} that PyTorch can use."
-                if exceeds
-                else full
-            )
+            if exceeds:
+                return f"Allocated and requested memory exceed the {amount(available)} that PyTorch can use."
+            used, idle = amount(facts.used_bytes), amount(facts.idle_bytes)
+            return f"{used} of the {amount(available)} that PyTorch can use are allocated, and {idle} are reserved and unused."
+        case NotKnown(missing=Missing.LARGER_THAN_DEVICE) if facts.no_size:
+            return "The request is larger than an exabyte, which is no real size: a shape is wrong."
+        case NotKnown(missing=Missing.LARGER_THAN_DEVICE):
+            return f"The request alone is larger than the device's {amount(facts.total_bytes)}."
         case NotKnown(missing=Missing.FREE_WAS_ENOUGH):
             return (
                 "The device reported more free memory than was requested, so this is no fragmentation. Known reasons: another "
@@ -336,7 +294,7 @@ def _library(facts: Facts, *, pinned: bool) -> str:
     doubt = f"{library} reports an error{where}. Too little device memory is a common reason. It does not use PyTorch's allocator."
     return _joined(
         f"{library} could not get memory{where}. It does not use PyTorch's allocator." if facts.certain else doubt,
-        "So much was free that the host's pinned memory most likely ran out, not the device's." if pinned else "",
+        _PINNED_CALL if facts.kind == "pinned" else _MOSTLY_FREE if pinned else "",
         f"{free}." if free else "",
         reserved,
     )

@@ -74,7 +74,8 @@ def _library_request(facts: Facts, estimate: Estimate | None) -> Cause | None:
     if facts.kind not in OUTSIDE_PYTORCH:
         return None
     free, total = facts.free_bytes, facts.total_bytes
-    pinned = facts.kind == "cuda" and bool(free and total and free > MOSTLY_FREE * total)
+    mostly_free = facts.kind == "cuda" and bool(free and total and free > MOSTLY_FREE * total)
+    pinned = facts.kind == "pinned" or mostly_free
     return Cause(CauseKind.OUTSIDE_PYTORCH, LibraryRequest(pinned))
 
 
@@ -85,12 +86,21 @@ def _other_software(facts: Facts, estimate: Estimate | None) -> Cause | None:
 def _limit_of_mps(facts: Facts, estimate: Estimate | None) -> Cause | None:
     if facts.kind != "mps":
         return None
+    if facts.limit_bytes is None:  # the text is of Metal itself
+        return Cause(CauseKind.UNKNOWN, OtherSoftware())
     return Cause(CauseKind.LIMIT, MemoryLimit(None, facts.limit_bytes, facts.used_bytes))
 
 
 def _refused_by_fraction(facts: Facts, estimate: Estimate | None) -> Cause | None:
     if facts.kind == "preemptive" and (facts.reserved_bytes is None or facts.limit_bytes is not None):
         return Cause(CauseKind.LIMIT, RefusedByFraction())
+    return None
+
+
+def _larger_than_device(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    """Of a text: whatever else was in use, no setting makes room for this request."""
+    if facts.from_text and (facts.no_size or (facts.asked_bytes or 0) > (facts.total_bytes or facts.asked_bytes or 0)):
+        return Cause(CauseKind.UNKNOWN, NotKnown(Missing.LARGER_THAN_DEVICE))
     return None
 
 
@@ -260,6 +270,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _other_software,
     _limit_of_mps,
     _refused_by_fraction,
+    _larger_than_device,
     _too_few_numbers,
     _free_was_enough,
     _retained_leak,

@@ -15,8 +15,9 @@ from typing_extensions import TypedDict
 
 from vramscope.oom_diagnosis.diagnosis import Diagnosis, diagnose
 from vramscope.oom_diagnosis.evidence import facts_of_message
+from vramscope.oom_diagnosis.message import Message, MessageFields
 from vramscope.oom_diagnosis.message_kinds import KINDS
-from vramscope.oom_diagnosis.parse_message import MAX_CHARACTERS, Message, MessageFields, parse_parts
+from vramscope.oom_diagnosis.parse_message import MAX_CHARACTERS, parse_parts
 from vramscope_server.analysis.number_format import amount, count
 from vramscope_server.answers.oom import OomExplained, OomList, OomRank
 from vramscope_server.answers.oom_record import CounterRow, Culprit

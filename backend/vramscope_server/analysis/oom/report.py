@@ -9,7 +9,8 @@ from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.diagnosis import Diagnosis, diagnose
 from vramscope.oom_diagnosis.evidence import facts_of_record
 from vramscope.oom_diagnosis.growth import growing
-from vramscope.oom_diagnosis.parse_message import Message, parse
+from vramscope.oom_diagnosis.message import Message
+from vramscope.oom_diagnosis.parse_message import parse
 from vramscope.protocol.oom_record import OomRecord
 from vramscope_server.analysis.oom.remedies.ranking import remedies
 from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Remedy, ReplayFn

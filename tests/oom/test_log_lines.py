@@ -1,0 +1,123 @@
+# ruff: noqa: E501 - lines of logs
+"""One line in a log is an out-of-memory error of a kind, or none at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramscope.oom_diagnosis.parse_message import parse
+
+NO_ERROR = r"""
+INFO: Exit code: 0, 137 files copied
+Killed 3 zombie processes in 2 s
+torch.cuda.OutOfMemoryError is caught in trainer.py and the batch is skipped
+DeprecationWarning: torch.cuda.OutOfMemoryError is deprecated, use torch.OutOfMemoryError
+GradScaler: OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768
+| N/A   41C    P0   62W / 300W |  78231MiB / 81920MiB |     99%      Default |
+ooms: 0, retries: 3, status 137/200
+returned 137 results
+RuntimeError: CUDA error: device-side assert triggered
+RuntimeError: CUDA error: no kernel image is available for execution on the device
+RuntimeError: CUDA error: too many resources requested for launch
+RuntimeError: CUDA error: unspecified launch failure
+RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED
+RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(...)`
+RuntimeError: [enforce fail at inline_container.cc:603] . unexpected pos
+ImportError: libgomp.so: cannot allocate memory in static TLS block
+wandb: ERROR Run killed: exceeded quota of storage
+Process finished with exit code 1
+exitcode  : 1 (pid: 7123)
+exitcode  : -11 (pid: 7123)
+exitcode  : -15 (pid: 7123)
+slurmstepd: error: *** STEP 1.0 ON n1 CANCELLED AT 2025-01-01 DUE TO PREEMPTION ***
+RuntimeError: DataLoader worker (pid 19) is killed by signal: Terminated.
+RuntimeError: DataLoader worker (pid 19) is killed by signal: Aborted.
+OSError: [Errno 28] No space left on device
+OSError: [Errno 24] Too many open files
+RuntimeError: unable to open shared memory object </torch_44> in read-write mode: No such file or directory (2)
+NCCL WARN Call to posix_fallocate failed : Operation not permitted
+NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct
+NCCL WARN Error: failed to bind
+torch.distributed.DistBackendError: NCCL error ... ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000
+RuntimeError: NCCL communicator was aborted on rank 3.
+ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.
+ncclRemoteError: A call failed possibly due to a network error
+[TRT] [I] [MemUsageChange] Init cuBLAS/cuBLASLt: CPU +0, GPU +8, now: CPU 3000, GPU 900 (MiB)
+Test cases: test_out_of_memory PASSED
+Setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid out of memory
+jax.errors.TracerArrayConversionError: x
+RESOURCE_EXHAUSTED: Received message larger than max (5MB vs 4MB)
+grpc StatusCode.RESOURCE_EXHAUSTED details = "Received message larger than max"
+tensorflow I Created device /job:localhost/replica:0/task:0/device:GPU:0 with 78200 MB memory
+java.lang.OutOfMemoryError: Java heap space
+JavaScript heap out of memory
+FATAL ERROR: Ineffective mark-compacts near heap limit Allocation failed - JavaScript heap out of memory
+ValueError: The checkpoint you are trying to load has model type `qwen`
+torch.AcceleratorError: CUDA error: an illegal memory access was encountered
+HIP error: invalid device function
+Segmentation fault (core dumped)
+Bus error (core dumped)
+Aborted (core dumped)
+AssertionError: Torch not compiled with CUDA enabled
+UserWarning: expandable_segments not supported on this platform
+psycopg2.errors.OutOfMemory: out of shared memory HINT: You might need to increase max_locks_per_transaction.
+OperationalError: (1038, 'Out of sort memory, consider increasing server sort buffer size')
+redis.exceptions.ResponseError: OOM command not allowed when used memory > 'maxmemory'.
+opening checkpoint: Cannot allocate 5 shards
+CUDA-MEMCHECK: 0 errors
+GPU 0: out of memory check disabled
+[rank0]: RuntimeError: The size of tensor a (64) must match
+--oom-score-adj=-999
+container exited with status 137000
+status=137s
+trainer exited with code 0
+Exit status: 143
+returned non-zero exit status 1.
+exit code -9223372036854775808
+Running out of memory? See docs/oom.md
+We ran out of memory tests to run
+MemoryErrors: 0
+deepspeed info: DeepSpeed general environment: shared memory (/dev/shm) size .... 31.31 GB
+"""
+ERRORS = {
+    "RuntimeError: cublas runtime error : resource allocation failed at /pytorch/aten/src/THC/THCGeneral.cpp:250": "cublas",
+    "terminate called after throwing an instance of 'thrust::system::system_error'  what():  parallel_for failed: cudaErrorMemoryAllocation: out of memory": "cuda",
+    "RuntimeError: CUDA failed with error out of memory": "cuda",
+    "RuntimeError: CUDA error (2): out of memory": "cuda",
+    "te/util/cuda_runtime.cpp:60 in function f: CUDA Error: out of memory": "cuda",
+    'RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "/pytorch/c10/cuda/CUDACachingAllocator.cpp":838, please report a bug': "pytorch_bare",
+    "!!! Exception during processing !!! Allocation on device": "pytorch_bare",
+    "hipErrorOutOfMemory: out of memory": "hip",
+    "RuntimeError: [PTA] malloc failed: aclrtMallocAlign32 error code is 207001": "npu",
+    "RuntimeError: DML allocator out of memory!": "dml",
+    "RuntimeError: Not enough memory to handle 4096 prefill tokens. You need to decrease `--max-batch-prefill-tokens`": "tgi",
+    "ggml-cuda.cu:7864: out of memory": "ggml",
+    "[TRT] [E] 1: [defaultAllocator.cpp::allocate::20] Error Code 1: Cuda Runtime (out of memory)": "tensorrt",
+    "RuntimeError: Attempting to reserve 12.61G at the bottom of memory. That was not possible.": "jax",
+    "slurmstepd: error: Job 812 exceeded memory limit (66060288 > 65536000), being killed": "slurm",
+    "State: OUT_OF_MEMORY (exit code 0)": "slurm",
+    '"reason": "OutOfMemoryError: Container killed due to memory usage"': "kubernetes",
+    "Warning  Evicted  kubelet  The node was low on resource: memory.": "kubernetes",
+    'job 12.0 exceeds job hard limit "h_vmem" of queue (4096.0 > limit:4000.0)': "batch_system",
+    "RuntimeError: Native API returns: -6 (PI_ERROR_OUT_OF_HOST_MEMORY)": "host",
+}
+UNCERTAIN = {
+    "Exited (137) 3 minutes ago": "killed",
+    '"exitCode": 137': "killed",
+    "make: *** [Makefile:3: train] Error 137": "killed",
+    "ProcessExitedException: process 1 terminated with signal SIGKILL": "killed",
+    "[ERROR] ['/usr/bin/python3'] exits with return code = -9": "killed",
+    "RuntimeError: DataLoader worker (pid 512) is killed by signal: Bus error. ": "shared_memory",
+    "RuntimeError: GET was unable to find an engine to execute this computation": "cudnn",
+}
+
+
+@pytest.mark.parametrize("line", NO_ERROR.strip().splitlines())
+def test_a_line_that_is_no_error_is_not_taken_for_one(line: str) -> None:
+    assert parse(f"epoch 1 loss 0.2\n{line}\nepoch 2\n").kind == "unknown"
+
+
+@pytest.mark.parametrize(("line", "kind"), [*ERRORS.items(), *UNCERTAIN.items()])
+def test_a_line_has_its_kind(line: str, kind: str) -> None:
+    message = parse(f"epoch 1 loss 0.2\n{line}\n")
+    assert (message.kind, message.certain) == (kind, line in ERRORS)
