@@ -870,9 +870,8 @@ HELD_OUT = [
         "a teacher that takes most of the card from the first step on",
         "weights",
         """
-        teacher = stack(18, 4096).eval().requires_grad_(False)
-        if R.get("beside") is False:
-            del teacher
+        if R.get("beside") is not False:
+            teacher = stack(18, 4096).eval().requires_grad_(False)
         student = stack(2, 4096)
         optimizer = optimizer_of(student)
         for _ in range(3):

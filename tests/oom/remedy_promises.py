@@ -26,6 +26,7 @@ import httpx  # noqa: E402
 import staged  # noqa: E402
 from deaths import DEATHS, Death  # noqa: E402
 from held_out import HELD_OUT  # noqa: E402
+from later_deaths import LATER_DEATHS  # noqa: E402
 from running import RunningServer  # noqa: E402
 
 LARGE_CARD: Final = "128G"
@@ -51,10 +52,10 @@ class Followed:
 
     @property
     def is_kept(self) -> bool | None:
-        """Whether the saving came; None where it was not promised or not measured. More than was promised is no broken promise."""
+        """Whether the saving is within KEPT_SHARE of the promised one, both ways; None where it was not promised or measured."""
         if self.promised_bytes is None or self.came_bytes is None:
             return None
-        return self.came_bytes >= (1 - KEPT_SHARE) * self.promised_bytes
+        return abs(self.came_bytes - self.promised_bytes) <= KEPT_SHARE * self.promised_bytes
 
     def row(self) -> str:
         """Row of the table."""
@@ -121,8 +122,7 @@ def summary(found: list[Followed]) -> str:
     survived, deaths = sum(one.survived for one in found), len({one.death for one in found})
     return (
         f"{len(found)} remedies of {deaths} deaths were called enough; with {survived} of them the "
-        f"program ran to its end. {len(measured)} savings were measured; {kept} came to at least {1 - KEPT_SHARE:.0%} of what was "
-        "promised."
+        f"program ran to its end. {len(measured)} savings were measured; {kept} came within {KEPT_SHARE:.0%} of what was promised."
     )
 
 
@@ -134,7 +134,7 @@ def main() -> int:
     options = parser.parse_args()
     chosen = [
         death
-        for death in [*DEATHS, *HELD_OUT]
+        for death in [*DEATHS, *HELD_OUT, *LATER_DEATHS]
         if death.remedy and (not options.words or any(word in death.name for word in options.words))
     ]
     found: list[Followed] = []

@@ -16,8 +16,9 @@ from vramscope.leaks.holders.holder import leads_through_one_cache
 from vramscope.oom import error_stack
 from vramscope.oom import forward_progress as forward
 from vramscope.oom_diagnosis.cause import Cause, CauseKind
-from vramscope.oom_diagnosis.demand import Basis, estimate_of
+from vramscope.oom_diagnosis.demand import estimate_of
 from vramscope.oom_diagnosis.diagnosis import Diagnosis, diagnose
+from vramscope.oom_diagnosis.estimate import Basis
 from vramscope.oom_diagnosis.estimate_prose import basis_words
 from vramscope.oom_diagnosis.evidence import _batch_size
 from vramscope.oom_diagnosis.facts import Facts

@@ -87,6 +87,20 @@ def test_the_optimizer_is_found_before_its_first_step() -> None:
     assert other_models.optimizers_of(trains.parameters(), seen.optimizers) == [own]
 
 
+def test_an_optimizer_that_will_begin_later_is_found() -> None:
+    """Of a generator, while the critic takes its first step. One that an earlier training left has state."""
+    critic, generator, earlier = model(), model(), model()
+    own, waits, left, frozen = (torch.optim.AdamW(one.parameters()) for one in (critic, generator, earlier, model()))
+    earlier(torch.ones(1, 64)).sum().backward()
+    left.step()
+    for one in frozen.param_groups[0]["params"]:
+        one.requires_grad_(False)
+    same = torch.optim.AdamW(critic.parameters())
+    every = [own, waits, left, frozen, same]
+    assert other_models.about_to_begin(every, [own], series.CPU) == [waits]
+    assert other_models.about_to_begin(every, [own], 0) == [], "another device"
+
+
 def test_waiting_bytes_of_a_model_that_is_being_moved() -> None:
     trains, moved, found = model(), nn.ModuleDict({"encoder": model()}), []
 

@@ -35,10 +35,11 @@ def test_all_remedies_that_are_called_enough_work(death: Death, tmp_path: Path, 
 def test_a_saving_is_kept_within_five_percent() -> None:
     kept = Followed("a", "b", True, "", 100, 96)
     less = Followed("a", "c", True, "", 100, 90)
+    more = Followed("a", "e", True, "", 100, 106)
     unknown = Followed("a", "d", False, "out of memory", None, None)
-    assert [one.is_kept for one in (kept, less, unknown)] == [True, False, None]
+    assert [one.is_kept for one in (kept, less, more, unknown)] == [True, False, False, None]
     assert "**no**" in unknown.row() and "**" not in kept.row() and "**0 MiB**" in less.row()
-    assert summary([kept, less, unknown]) == (
-        "3 remedies of 1 deaths were called enough; with 2 of them the program ran to its end. "
-        "2 savings were measured; 1 came to at least 95% of what was promised."
+    assert summary([kept, less, more, unknown]) == (
+        "4 remedies of 1 deaths were called enough; with 3 of them the program ran to its end. "
+        "3 savings were measured; 1 came within 5% of what was promised."
     )

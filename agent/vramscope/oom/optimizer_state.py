@@ -84,10 +84,13 @@ def state_per_byte_of(optimizers: list[Any]) -> float | None:
 
 
 def update_of(optimizers: list[Any]) -> Update | None:
-    """Update loop of the first optimizer; on a GPU ``foreach`` is PyTorch's default."""
+    """Update loop of the first optimizer; on a GPU ``foreach`` is PyTorch's default. Several each copy their own parameters
+    only, so that their loop counts as not known."""
     defaults = getattr(optimizers[0], "defaults", {}) if optimizers else {}
     if "foreach" not in defaults or not type(optimizers[0]).__module__.startswith("torch.optim"):
         return None
     if defaults.get("fused"):
         return "fused"
-    return "one by one" if defaults["foreach"] is False else "foreach"
+    if defaults["foreach"] is False:
+        return "one by one"
+    return "foreach" if len(optimizers) == 1 else None

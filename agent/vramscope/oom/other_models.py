@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from vramscope.memory.tensor_bytes import storages
 from vramscope.process.frames import locals_of
 from vramscope.process.live_objects import living
 from vramscope.steps.root_modules import outermost_modules
@@ -69,6 +70,27 @@ def optimizers_of(parameters: Iterable[Any], optimizers: Iterable[Any]) -> list[
         for optimizer in optimizers
         if any(
             id(one) in known or (is_shard(one) and tuple(one.shape) in shapes)
+            for group in optimizer.param_groups
+            for one in group["params"]
+        )
+    ]
+
+
+def about_to_begin(optimizers: Iterable[Any], known: Iterable[Any], device: int) -> list[Any]:
+    """Optimizers beside the known ones that have no state yet and will train parameters of their own on this device.
+
+    A generator's, while the critic takes its first step. Those that an earlier training left have state.
+    """
+    known = list(known)
+    updated = {id(one) for optimizer in known for group in optimizer.param_groups for one in group["params"]}
+    ids = set(map(id, known))
+    return [
+        optimizer
+        for optimizer in optimizers
+        if id(optimizer) not in ids
+        and not optimizer.state
+        and any(
+            one.requires_grad and id(one) not in updated and any(storages(one, device))
             for group in optimizer.param_groups
             for one in group["params"]
         )

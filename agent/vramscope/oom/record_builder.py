@@ -232,6 +232,8 @@ class RecordBuilder:
             optimizers = other_models.optimizers_of(
                 (one for root in roots for one in root.parameters()), live.optimizers
             )
+        elif live is not None:
+            optimizers += other_models.about_to_begin(live.optimizers, optimizers, device)
         memory = owned_memory.count(
             optimizers,
             roots,

@@ -14,11 +14,11 @@ includes the error and a margin for fragmentation; only a remedy that fits it is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from enum import Enum, auto
+from dataclasses import replace
 from math import prod
 from typing import Final, NamedTuple
 
+from vramscope.oom_diagnosis.estimate import Basis, Estimate
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.oom_diagnosis.size_curve import curve_bytes
 
@@ -32,8 +32,6 @@ UNEXPLAINED: Final = 0.1
 """Unexplained share of the available memory that is tolerated. More may be graphs of other forwards, which keep coming."""
 UNNAMED_RESULTS: Final = 2
 """Allowance for unnamed results of the current line, and their limit as a multiple of UNEXPLAINED."""
-FRAGMENTATION_MARGIN: Final = 0.05
-"""Reserved bytes needed beyond allocated bytes, as a share of the bytes needed."""
 MANY_FORWARDS: Final = 4
 """Forwards before one backward. Two or three are two views, or a critic's two batches, of one loss."""
 LARGER_INPUT_ERROR: Final = 0.25
@@ -44,102 +42,14 @@ BYTES_A_NUMBER: Final = 8
 """Most bytes a number of an input whose dtype is not known."""
 LEAST_SEGMENT: Final = 20 << 20
 """Segment that the allocator reserves for a tensor of 1 MiB."""
+KEPT_MODELS: Final = 2
+"""Number of kept models of one size from which on more are expected: folds of a cross-validation, members of an ensemble."""
 SAME_ORDER: Final = 2.0
 """A crude extrapolation says no more than this factor."""
 
 
 FIRST_WORKSPACES: Final = 64 << 20
 """Workspaces of cuBLAS, one for the training's thread and one for autograd's, on Hopper; 16 MiB on older devices."""
-
-
-class Basis(Enum):
-    """Evidence that an estimate is based on. ``estimate_prose.basis_words`` has the sentences."""
-
-    STATE_UNKNOWN = auto()
-    OTHER_THREAD = auto()
-    FORWARDS_WITHOUT_BACKWARD = auto()
-    EVALUATION_GRAPHS = auto()
-    GRAPH = auto()
-    PROGRESS = auto()
-    FORWARD_DONE = auto()
-    BACKWARD_DONE = auto()
-    EARLIER_STEP = auto()
-    SMALLER_INPUT = auto()
-    MORE_ROWS = auto()
-    SQUARE_OF_INPUT = auto()
-    OTHER_SIZES = auto()
-    BETWEEN_STEPS = auto()
-    BETWEEN_STEPS_NOT_THE_BATCH = auto()
-    BETWEEN_STEPS_UNKNOWN = auto()
-    FORWARD_REST_UNKNOWN = auto()
-    NO_FORWARD = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """Bytes that PyTorch would have needed."""
-
-    fixed_bytes: int
-    constant_bytes: int
-    working_bytes: int | None
-    """Bytes that scale with the batch; None: how much was still to come is not known."""
-    error_bytes: int
-    """By how much working_bytes may be too small."""
-    low_bytes: int
-    likely_bytes: int
-    """Need of the whole step without error and margin; ``low_bytes`` where that is not known."""
-    basis: Basis
-    update_bytes: int = 0
-    """Temporaries of the optimizer's update: copies that ``foreach`` makes of all that it updates. No batch changes them."""
-    in_update: bool = False
-    """The optimizer failed: the batch is not what has to shrink."""
-    workspace_bytes: int = 0
-    """Workspaces of cuBLAS that the first step may still allocate."""
-    in_flight_bytes: int = 0
-    """One more gradient where micro-batches accumulate: it is made before it is added."""
-    is_crude: bool = False
-    """``working_bytes`` is extrapolated from layers that say little of the rest."""
-    may_grow: bool = False
-    """Something that keeps growing was in progress: a copy of weights, or graphs that an evaluation keeps."""
-
-    @property
-    def high_bytes(self) -> int | None:
-        """Upper bound for the whole batch; None where it is not known."""
-        return self.high_with()
-
-    def high_with(self, share: float = 1.0, *, less: int = 0, without_growth: bool = False) -> int | None:
-        """Upper bound with this share of the batch and these bytes less, error and fragmentation margin included.
-
-        without_growth   ``less`` is all that keeps growing, so that no more of it comes
-        """
-        if self.working_bytes is None or self.is_crude or (self.may_grow and not without_growth):
-            return None
-        working = max((self.working_bytes + self.error_bytes) * share, self.update_bytes)
-        more = self.workspace_bytes + (self.in_flight_bytes if share < 1 else 0)
-        most = self.fixed_bytes + self.constant_bytes + more + working - less
-        return int(max(most, 0) * (1 + FRAGMENTATION_MARGIN))
-
-    def fits(
-        self, available_bytes: int, share: float = 1.0, *, less: int = 0, without_growth: bool = False
-    ) -> bool | None:
-        """Whether so much memory is enough; None: it may be."""
-        high = self.high_with(share, less=less, without_growth=without_growth)
-        if high is not None and high <= available_bytes:
-            return True
-        low = self.low_bytes - less
-        return False if share == 1.0 and low > available_bytes else None
-
-    def largest_share(self, available_bytes: int) -> float | None:
-        """Largest share of the batch that certainly fits; above 1 a larger batch does. None: none, or not known."""
-        if self.working_bytes is None or self.is_crude or self.in_update:
-            return None
-        left = available_bytes / (1 + FRAGMENTATION_MARGIN) - self.fixed_bytes - self.constant_bytes
-        left -= self.workspace_bytes
-        if left < self.update_bytes:
-            return None
-        left -= self.in_flight_bytes
-        working = self.working_bytes + self.error_bytes
-        return left / working if left > 0 and working > 0 else None
 
 
 def waits_for_backward(facts: Facts) -> bool:
@@ -192,6 +102,8 @@ def estimate_of(facts: Facts) -> Estimate | None:
         if facts.phase == "forward" and not facts.step and facts.trainable_bytes
         else 0,
     )
+    if facts.kept_models >= KEPT_MODELS:
+        estimate = replace(estimate, may_grow=True)
     if facts.evaluates and facts.forwards > 1:
         return replace(estimate, likely_bytes=estimate.low_bytes, basis=Basis.EVALUATION_GRAPHS, may_grow=True)
     return estimate
@@ -280,7 +192,10 @@ def _in_forward(facts: Facts, state: _State) -> Estimate:
 def _in_backward(facts: Facts, state: _State) -> Estimate:
     """From here on activations are freed as gradients are made: the memory used so far is the most that is likely."""
     full = max(state.scaling, (facts.peak_now_bytes or 0) - state.owned - state.constant)
-    return _or_the_step_before(state, full, AFTER_FORWARD_ERROR, 0.0, Basis.FORWARD_DONE)
+    if not facts.recomputes:
+        return _or_the_step_before(state, full, AFTER_FORWARD_ERROR, 0.0, Basis.FORWARD_DONE)
+    # How much of the part is still to come is not known: at least one more request like this one.
+    return state.unknown(Basis.FORWARD_REST_UNKNOWN, state.resting + int(full) + state.asked)
 
 
 def _in_optimizer(facts: Facts, state: _State) -> Estimate:

@@ -7,7 +7,8 @@ from typing import Final
 
 from vramscope.oom_diagnosis import estimate_prose, first_aid, prose
 from vramscope.oom_diagnosis.cause import Cause, CauseKind
-from vramscope.oom_diagnosis.demand import Estimate, estimate_of
+from vramscope.oom_diagnosis.demand import estimate_of
+from vramscope.oom_diagnosis.estimate import Estimate
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.oom_diagnosis.rules import cause_of
 

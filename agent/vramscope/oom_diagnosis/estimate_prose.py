@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from vramscope.oom_diagnosis.demand import Basis, Estimate, forward_rest_bytes, has_larger_input
+from vramscope.oom_diagnosis.demand import forward_rest_bytes, has_larger_input
+from vramscope.oom_diagnosis.estimate import Basis, Estimate
 from vramscope.oom_diagnosis.facts import Facts
 
 _BASIS: Final = {

@@ -16,6 +16,7 @@ ACCUMULATES_STATE: Final = ("LBFGS",)
 """Optimizers whose state grows over many steps."""
 READERS: Final = ("torch/serialization.py", "safetensors/torch.py")
 """Files whose functions read weights."""
+CHECKPOINT: Final = "torch/utils/checkpoint.py"
 FUSED: Final = ("flash", "efficient", "cuDNN")
 """Attention kernels that keep no scores for the backward."""
 
@@ -116,6 +117,8 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         optimizer_bytes=owned.get("optimizer"),
         buffers_bytes=owned.get("buffers"),
         other_models_bytes=owned.get(OTHER_MODELS, 0) + (record.copy_waiting_bytes or 0),
+        kept_models=_kept_models(record),
+        recomputes=record.phase == "backward" and any(_path(frame.file).endswith(CHECKPOINT) for frame in record.stack),
         copy_of=record.copy_of or "",
         copy_bytes=record.copy_bytes or 0,
         copies_bytes=sum(
@@ -158,7 +161,7 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         update=record.update,
         optimizer_kind=record.optimizer_kind,
         thread=record.thread,
-        is_reading=any(frame.file.replace("\\", "/").endswith(READERS) for frame in record.stack),
+        is_reading=any(_path(frame.file).endswith(READERS) for frame in record.stack),
         forwards=record.forwards,
         evaluates=record.evaluates,
         source_line="" if own is None else line_of(own.file, own.line),
@@ -192,6 +195,17 @@ _IN_MESSAGE: Final = (
 
 def _line_of(data: DataHolder) -> str:
     return "" if data.file is None or data.line is None else line_of(data.file, data.line)
+
+
+def _path(file: str) -> str:
+    return file.replace("\\", "/")
+
+
+def _kept_models(record: OomRecord) -> int:
+    """Other models with as many bytes of weights as the one that trains: holders have the models of a class together."""
+    trains = record.owned_bytes.get("parameters", 0)
+    others = (one for one in record.holders if one.category == OTHER_MODELS and one.module != COPIES)
+    return sum(one.held_bytes // trains for one in others if trains and one.held_bytes % trains == 0)
 
 
 def _state_is_unknown(record: OomRecord, expected_state: int | None) -> bool:

@@ -50,6 +50,10 @@ class Facts:
     buffers_bytes: int | None = None
     other_models_bytes: int = 0
     """Weights of models that do not train, and copies of weights by name, the rest of one that is being made included."""
+    kept_models: int = 0
+    """Models that do not train and are as large as the one that does: folds, or members of an ensemble."""
+    recomputes: bool = False
+    """A checkpointed part is run again within the backward: the rest of its forward is still to come."""
     copy_of: str = ""
     """Class of the model that is being copied, or ``the model's weights``; empty: none is."""
     copy_bytes: int = 0

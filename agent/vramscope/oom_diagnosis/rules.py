@@ -33,7 +33,8 @@ from vramscope.oom_diagnosis.cause import (
     RetainedLeak,
     UsedElsewhere,
 )
-from vramscope.oom_diagnosis.demand import FRAGMENTATION_MARGIN, Estimate, outgrew_bytes, waits_for_backward
+from vramscope.oom_diagnosis.demand import outgrew_bytes, waits_for_backward
+from vramscope.oom_diagnosis.estimate import FRAGMENTATION_MARGIN, Estimate
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.oom_diagnosis.message_kinds import ON_HOST, OTHER_SOFTWARE, OUTSIDE_PYTORCH
 

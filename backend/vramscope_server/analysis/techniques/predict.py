@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from vramscope.oom_diagnosis.demand import FRAGMENTATION_MARGIN
+from vramscope.oom_diagnosis.estimate import FRAGMENTATION_MARGIN
 from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.advice.rules import batch, checkpointing, evaluation
 from vramscope_server.analysis.techniques import changes as techniques

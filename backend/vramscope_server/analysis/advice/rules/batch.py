@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from vramscope.oom_diagnosis.demand import FRAGMENTATION_MARGIN
+from vramscope.oom_diagnosis.estimate import FRAGMENTATION_MARGIN
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.advice.facts import Advice, StepFacts
 from vramscope_server.analysis.advice.rules import weight_copies

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from vramscope.oom_diagnosis.cause import CauseKind
-from vramscope.oom_diagnosis.demand import FRAGMENTATION_MARGIN, waits_for_backward
+from vramscope.oom_diagnosis.demand import waits_for_backward
+from vramscope.oom_diagnosis.estimate import FRAGMENTATION_MARGIN
 from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext, advice
 
 PARTS: Final = (2, 4, 8, 16, 32, 64)
@@ -67,7 +68,9 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
                 break
             share = 1 / parts if rows is None else -(-rows // parts) / rows
             if estimate.fits(context.available_bytes, share):
-                yield _split(context, parts, rows, saves=int(estimate.working_bytes * (1 - share)), enough=True)
+                rough = int(estimate.working_bytes * (1 - share))
+                saves = rough if rough < context.least_bytes else estimate.saved_by(share)
+                yield _split(context, parts, rows, saves=saves, enough=True)
                 break
 
 
@@ -93,7 +96,7 @@ def _shorter(context: RemedyContext) -> Iterator[Remedy]:
     length = fits if known else before[1]
     yield Remedy(
         what=f"inputs of a length of {length:,} instead of {now[1]:,} at most: cut the long ones, or group them by length",
-        saves_bytes=int((estimate.working_bytes or 0) * (1 - fits / now[1])) if known else None,
+        saves_bytes=estimate.saved_by(fits / now[1]) if known else None,
         enough=True if known else None,
         source="formula" if known else "advice",
         source_words=context.basis_with_error if known else "the last step had no longer ones, and fitted",

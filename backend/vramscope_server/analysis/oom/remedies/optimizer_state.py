@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from vramscope.oom_diagnosis.facts import COPIES
 from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext
 
 EIGHT_BIT: Final = 2 + 8 / 256
@@ -13,6 +14,8 @@ EIGHT_BIT: Final = 2 + 8 / 256
 MEASURED: Final = {"foreach": (-0.005, 0.13), "8-bit": (-0.005, 0.09), "no state": (-0.005, 0.07)}
 """Lowest and highest measured saving beyond the formula (docs/out-of-memory.md). It is usually more, because blocks are larger than
 their tensors."""
+STATE_ERROR: Final = 0.04
+"""Error up to which a saving is promised."""
 KEEPS_TWO_STATES: Final = frozenset({"Adam", "AdamW", "NAdam", "RAdam"})
 
 
@@ -81,20 +84,39 @@ def _state(context: RemedyContext) -> Iterator[Remedy]:
             technique="optimizer_8bit",
         )
     estimate = context.estimate
-    without_copies = replace(context, estimate=replace(estimate, update_bytes=0))
-    # Where the update itself ran out, its copies are the peak, and go too. Elsewhere another peak may remain.
-    in_update = context.facts.phase == "optimizer" and estimate.working_bytes is not None
-    copies = max(0, estimate.update_bytes - (estimate.working_bytes or 0)) if in_update else 0
+    enough = _without_state(replace(context, estimate=replace(estimate, update_bytes=0)), state, 1.0)
     yield Remedy(
         what="SGD without momentum",
-        saves_bytes=state + copies,
-        enough=_without_state(without_copies, state, 1.0),
+        saves_bytes=state if enough is False or state < context.least_bytes else _saved_without_state(context, state),
+        enough=enough,
         source="formula",
         source_words=f"it keeps no state ({_error('no state')})",
         cost="changes convergence",
         rank=7,
         technique="optimizer",
     )
+
+
+def _saved_without_state(context: RemedyContext, state: int) -> int | None:
+    """The state, and the copies of the update as far as they exceed what scales with the batch; None where one of them is
+    not known well enough."""
+    facts, estimate = context.facts, context.estimate
+    if estimate.working_bytes is None or estimate.is_crude or estimate.may_grow:
+        return None
+    known = context.record.state_bytes_per_parameter_byte is not None
+    if facts.phase == "optimizer" and not known:
+        return None  # more of the state may have been about to come
+    copies = estimate.update_bytes
+    if copies and (context.record.update is None or context.record.optimizer_kind not in COPIES):
+        return None  # how many copies the update makes is only known at most
+    # In the first update, state that was just made is in the peak that stands for forward and backward.
+    made = (facts.optimizer_bytes or 0) if facts.phase == "optimizer" and not facts.step else 0
+    most = state + max(0, copies - max(0, estimate.working_bytes - made))
+    # State of parameters that were frozen before hides what the backward needed: about one gradient.
+    is_hidden = facts.phase == "optimizer" and not estimate.working_bytes and (facts.optimizer_bytes or 0) < state
+    hidden = (facts.asked_bytes or 0) if is_hidden else 0
+    least = state + max(0, copies - estimate.working_bytes - estimate.error_bytes - hidden)
+    return (most + least) // 2 if most - least <= 2 * STATE_ERROR * most else None
 
 
 def _precision(context: RemedyContext) -> Iterator[Remedy]:

@@ -14,11 +14,9 @@ from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.diagnosis import Diagnosis
 from vramscope.protocol.oom_record import OomRecord
 from vramscope_server.analysis.oom.remedies import alternatives, batch, defragment, optimizer_state, remove_cause
-from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Remedy, RemedyContext, ReplayFn
+from vramscope_server.analysis.oom.remedies.remedy import WORTH_SHARE, OtherRun, Remedy, RemedyContext, ReplayFn
 
 MODULES: Final = (remove_cause, defragment, alternatives, batch, optimizer_state)
-WORTH_SHARE: Final = 0.01
-"""Share of the available memory. A remedy that is not certainly enough and saves less is left out."""
 
 
 def remedies(

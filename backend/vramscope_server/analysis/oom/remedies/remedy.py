@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from vramscope.oom_diagnosis.cause import CauseKind
-from vramscope.oom_diagnosis.demand import Estimate
+from vramscope.oom_diagnosis.estimate import Estimate
 from vramscope.oom_diagnosis.estimate_prose import basis_words
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.oom_diagnosis.prose import amount
 from vramscope.protocol.oom_record import OomRecord
 
+WORTH_SHARE: Final = 0.01
+"""Share of the available memory. A remedy that is not certainly enough and saves less is left out."""
 Source = Literal["measured", "replayed", "formula", "advice"]
 
 
@@ -98,6 +100,11 @@ class RemedyContext:
     @property
     def shortfall_bytes(self) -> int:
         return self.facts.shortfall_bytes or 0
+
+    @property
+    def least_bytes(self) -> int:
+        """A remedy that saves less is not enough, or not worth a line."""
+        return max(self.shortfall_bytes, int(WORTH_SHARE * self.available_bytes))
 
     @property
     def basis_words(self) -> str:

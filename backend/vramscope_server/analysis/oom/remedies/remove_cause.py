@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from vramscope.oom_diagnosis.cause import CauseKind
+from vramscope.oom_diagnosis.demand import KEPT_MODELS
 from vramscope.oom_diagnosis.facts import line_of
 from vramscope.oom_diagnosis.growth import growing
 from vramscope.protocol.oom_record import COPIES, OTHER_MODELS
@@ -140,12 +141,15 @@ def _other_models(context: RemedyContext) -> Iterator[Remedy]:
     """A teacher or an average of the weights need not be on the device all the time."""
     holders = context.record.holders
     models = [one for one in holders if one.category == OTHER_MODELS and one.module != COPIES]
-    size = sum(one.held_bytes for one in models)
+    # After the first step it is another model than the training one that still moves to the device.
+    waiting = context.facts.waiting_bytes if context.facts.step and models else 0
+    size = sum(one.held_bytes for one in models) + waiting
+    more_come = context.facts.kept_models >= KEPT_MODELS
     if size > context.facts.copy_bytes:  # the finished part of a copy counts as models
         names = ", ".join(one.module for one in sorted(models, key=lambda one: -one.held_bytes)[:3])
         yield Remedy(
             what=f"models that do not train ({names}) on the host; or in 16 bits, for half as much",
-            saves_bytes=size,
+            saves_bytes=None if more_come else size,
             enough=_without(context, size),
             source="measured",
             source_words="weights of models that no optimizer updates and that are not part of a training model",

@@ -1,0 +1,117 @@
+"""Estimate of the memory that a training needs: bytes by how they depend on the batch, and their error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+FRAGMENTATION_MARGIN: Final = 0.05
+"""Reserved bytes needed beyond allocated bytes, as a share of the bytes needed."""
+EXACT_ERROR: Final = 0.1
+"""Error up to which a saving is promised. Extrapolated ones were off by up to 28 % (tests/oom/PROMISES.md)."""
+
+
+class Basis(Enum):
+    """Evidence that an estimate is based on. ``estimate_prose.basis_words`` has the sentences."""
+
+    STATE_UNKNOWN = auto()
+    OTHER_THREAD = auto()
+    FORWARDS_WITHOUT_BACKWARD = auto()
+    EVALUATION_GRAPHS = auto()
+    GRAPH = auto()
+    PROGRESS = auto()
+    FORWARD_DONE = auto()
+    BACKWARD_DONE = auto()
+    EARLIER_STEP = auto()
+    SMALLER_INPUT = auto()
+    MORE_ROWS = auto()
+    SQUARE_OF_INPUT = auto()
+    OTHER_SIZES = auto()
+    BETWEEN_STEPS = auto()
+    BETWEEN_STEPS_NOT_THE_BATCH = auto()
+    BETWEEN_STEPS_UNKNOWN = auto()
+    FORWARD_REST_UNKNOWN = auto()
+    NO_FORWARD = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Bytes that PyTorch would have needed."""
+
+    fixed_bytes: int
+    constant_bytes: int
+    working_bytes: int | None
+    """Bytes that scale with the batch; None: how much was still to come is not known."""
+    error_bytes: int
+    """By how much working_bytes may be too small."""
+    low_bytes: int
+    likely_bytes: int
+    """Need of the whole step without error and margin; ``low_bytes`` where that is not known."""
+    basis: Basis
+    update_bytes: int = 0
+    """Temporaries of the optimizer's update: copies that ``foreach`` makes of all that it updates. No batch changes them."""
+    in_update: bool = False
+    """The optimizer failed: the batch is not what has to shrink."""
+    workspace_bytes: int = 0
+    """Workspaces of cuBLAS that the first step may still allocate."""
+    in_flight_bytes: int = 0
+    """One more gradient where micro-batches accumulate: it is made before it is added."""
+    is_crude: bool = False
+    """``working_bytes`` is extrapolated from layers that say little of the rest."""
+    may_grow: bool = False
+    """Something that keeps growing was in progress: a copy of weights, or graphs that an evaluation keeps."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether ``working_bytes`` is known well enough to promise how much less a smaller batch needs."""
+        return self.working_bytes is not None and self.error_bytes <= EXACT_ERROR * self.working_bytes
+
+    def saved_by(self, share: float) -> int | None:
+        """Bytes by which the peak is lower with this share of the batch; None where that is not known well enough.
+
+        Copies of the update are the peak where they are larger than what scales with the batch.
+        """
+        if self.working_bytes is None or not self.is_exact or self.is_crude or self.may_grow:
+            return None
+        before = max(self.working_bytes, self.update_bytes)
+        return before - max(int(self.working_bytes * share), self.update_bytes)
+
+    @property
+    def high_bytes(self) -> int | None:
+        """Upper bound for the whole batch; None where it is not known."""
+        return self.high_with()
+
+    def high_with(self, share: float = 1.0, *, less: int = 0, without_growth: bool = False) -> int | None:
+        """Upper bound with this share of the batch and these bytes less, error and fragmentation margin included.
+
+        without_growth   ``less`` is all that keeps growing, so that no more of it comes
+        """
+        if self.working_bytes is None or self.is_crude or (self.may_grow and not without_growth):
+            return None
+        working = max((self.working_bytes + self.error_bytes) * share, self.update_bytes)
+        more = self.workspace_bytes + (self.in_flight_bytes if share < 1 else 0)
+        most = self.fixed_bytes + self.constant_bytes + more + working - less
+        return int(max(most, 0) * (1 + FRAGMENTATION_MARGIN))
+
+    def fits(
+        self, available_bytes: int, share: float = 1.0, *, less: int = 0, without_growth: bool = False
+    ) -> bool | None:
+        """Whether so much memory is enough; None: it may be."""
+        high = self.high_with(share, less=less, without_growth=without_growth)
+        if high is not None and high <= available_bytes:
+            return True
+        low = self.low_bytes - less
+        return False if share == 1.0 and low > available_bytes else None
+
+    def largest_share(self, available_bytes: int) -> float | None:
+        """Largest share of the batch that certainly fits; above 1 a larger batch does. None: none, or not known."""
+        if self.working_bytes is None or self.is_crude or self.in_update:
+            return None
+        left = available_bytes / (1 + FRAGMENTATION_MARGIN) - self.fixed_bytes - self.constant_bytes
+        left -= self.workspace_bytes
+        if left < self.update_bytes:
+            return None
+        left -= self.in_flight_bytes
+        working = self.working_bytes + self.error_bytes
+        return left / working if left > 0 and working > 0 else None
