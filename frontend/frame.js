@@ -17,6 +17,8 @@ const PLACES = [
   ["/settings", "Settings", "settings"],
 ];
 
+const SIGN_IN = "/sign-in"; // every page asks for a token where one is needed; this address always does
+
 const RUN_PAGES = {
   "": () => import("vramscope/pages/run.js"),
   "/memory": () => import("vramscope/pages/run.js"), // the same page, also where a run without a view opens its error
@@ -132,12 +134,15 @@ class App extends HTMLElement {
   signIn() {
     if (this.key === "sign-in") return;
     this.key = "sign-in";
+    this.toggleAttribute("data-signed-out", true);
     this.page?.close();
     this.page = null;
     import("vramscope/pages/sign_in.js").then((module) => {
       this.page = module.open(this.main, {
         onSignedIn: () => {
           this.key = null;
+          this.removeAttribute("data-signed-out");
+          if (store.get().path === SIGN_IN) go("/runs", { replace: true });
           this.begin();
         },
       });
@@ -157,6 +162,10 @@ class App extends HTMLElement {
     this.drawLive(state);
     this.drawProblems(state.problems);
     if (!this.started || this.key === "sign-in") return;
+    if (state.path === SIGN_IN) {
+      this.signIn();
+      return;
+    }
     if (state.path === "/") {
       go("/runs", { replace: true });
       return;

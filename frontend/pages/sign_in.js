@@ -1,7 +1,17 @@
-/** Sign-in page. The server keeps the token in a cookie that scripts cannot read. */
+/** Sign-in page. The server keeps the token in a cookie that scripts cannot read. It also says why a provider refused. */
 
 import { h, fill } from "vramscope/dom.js";
 import { api } from "vramscope/api.js";
+
+const REFUSAL = "vramscope_sign_in_refusal"; // cookie of backend/vramscope_server/api/oidc_session.py
+
+/** Reason why the last sign-in at the provider was refused, or null. It is shown once. */
+function takeRefusal() {
+  const found = document.cookie.split("; ").find((cookie) => cookie.startsWith(`${REFUSAL}=`));
+  if (!found) return null;
+  document.cookie = `${REFUSAL}=; path=/sign-in; max-age=0; samesite=strict`;
+  return decodeURIComponent(found.slice(REFUSAL.length + 1));
+}
 
 export function open(root, { onSignedIn }) {
   document.title = "Sign in · vramscope";
@@ -31,9 +41,10 @@ export function open(root, { onSignedIn }) {
     }
   });
   const elsewhere = h("p", { class: "sign-in-elsewhere", hidden: true });
+  const refusal = takeRefusal();
   const offerProvider = ({ oidc }) => {
     if (!oidc) return;
-    fill(elsewhere, h("a", { class: "button", href: "/api/v1/session/oidc" }, "Sign in at your provider"));
+    fill(elsewhere, h("a", { class: "button", href: "/api/v1/session/oidc" }, refusal ? "Try again at your provider" : "Sign in at your provider"));
     elsewhere.hidden = false;
   };
   api.session().then(offerProvider, () => {}); // (without an answer the form remains)
@@ -43,6 +54,8 @@ export function open(root, { onSignedIn }) {
       "section",
       { class: "card sign-in" },
       h("h1", {}, "Sign in"),
+      refusal &&
+        h("div", { class: "banner bad", role: "alert" }, h("strong", {}, "The sign-in was refused."), ` ${refusal}`),
       h("p", {}, "This server requires a token."),
       form,
       elsewhere,

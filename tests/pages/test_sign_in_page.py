@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import oidc_provider_mock
+from legibility import assert_legible
 from waiting import eventually
 
 
@@ -40,6 +41,32 @@ def test_a_person_signs_in_at_the_provider_and_out_again(page: Any, own_server: 
         page.get_by_text(signed_in).wait_for()
         page.get_by_role("button", name="Sign out").click()
         page.locator("input[name=token]").wait_for()
+
+
+def test_a_refusal_of_the_sign_in_is_a_page_with_its_reason(page: Any, own_server: Any) -> None:
+    eve = oidc_provider_mock.User(sub="eve", claims={"email": "eve@example.org", "groups": ["guests"]})
+    with oidc_provider_mock.run_server_in_thread(user_claims=[eve]) as provider:
+        issuer = f"http://localhost:{provider.server_port}"
+        page.context.watcher.expected += [f"request to elsewhere: {issuer}", "401", "favicon", "cdn.jsdelivr.net"]
+        server = own_server(
+            oidc_issuer=issuer,
+            oidc_client_id="vramscope",
+            oidc_client_secret="a secret of it",
+            groups="staff=write:nlp",
+        )
+        page.goto(f"{server.url}/runs")
+        assert page.get_by_role("navigation", name="Pages").is_hidden(), "no page opens without a sign-in"
+        page.get_by_role("link", name="Sign in at your provider").click()
+        page.wait_for_url(f"{issuer}/**")
+        page.get_by_role("button", name="eve").first.click()
+        page.wait_for_url(f"{server.url}/sign-in")
+        reason = "eve@example.org has no group that VRAMSCOPE_GROUPS gives access to."
+        page.get_by_role("alert").filter(has_text=reason).wait_for()
+        page.get_by_role("link", name="Try again at your provider").wait_for()
+        assert_legible(page)
+        page.reload()
+        page.get_by_role("link", name="Sign in at your provider").wait_for()
+        assert page.get_by_role("alert").count() == 0, "a refusal is shown once"
 
 
 def test_without_a_provider_the_page_asks_for_a_token_alone(page: Any, own_server: Any) -> None:

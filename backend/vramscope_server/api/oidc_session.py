@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+from urllib.parse import quote
+
 from fastapi import APIRouter, Request, Response
 
 from vramscope_server.api.problems import Forbidden, NotFound
 from vramscope_server.oidc import FLOW_COOKIE, FLOW_SECONDS, PATH, USER_COOKIE, USER_SECONDS, OidcSignIn, SignInFailed
 from vramscope_server.request_checks import cookie_options
 from vramscope_server.services import Services
+
+REFUSAL_COOKIE: Final = "vramscope_sign_in_refusal"
+"""Reason of a refusal, for the sign-in page. frontend/pages/sign_in.js reads it once."""
+_REFUSAL_SECONDS: Final = 60
 
 router = APIRouter(tags=["session"])
 
@@ -19,7 +26,7 @@ def get_oidc(request: Request) -> Response:
     try:
         start = sign_in.begin(_callback(request))
     except SignInFailed as fault:
-        raise _refusal(fault) from None
+        return _refused(request, fault)
     response = Response(status_code=303, headers={"Location": start.url, "Cache-Control": "no-store"})
     secure = cookie_options(request.headers, request.url.scheme)["secure"]
     # The provider's page leads back here: a strict cookie would not come along.
@@ -31,12 +38,15 @@ def get_oidc(request: Request) -> Response:
 
 @router.get("/session/oidc/callback", summary="Answer of the OpenID provider", status_code=303, response_class=Response)
 def get_oidc_callback(request: Request) -> Response:
-    """Sets a cookie that is HttpOnly and SameSite=Strict, and redirects to the pages. A user without access is 403."""
+    """Sets a cookie that is HttpOnly and SameSite=Strict, and redirects to the pages. A user without access is 403.
+
+    A browser is redirected to the sign-in page instead of the 403, which shows the reason.
+    """
     sign_in = _sign_in(request)
     try:
         user = sign_in.finish(request.query_params, request.cookies.get(FLOW_COOKIE))
     except SignInFailed as fault:
-        raise _refusal(fault) from None
+        return _refused(request, fault)
     response = Response(status_code=303, headers={"Location": "/", "Cache-Control": "no-store"})
     options = cookie_options(request.headers, request.url.scheme)
     options["max_age"] = USER_SECONDS
@@ -64,5 +74,14 @@ def _callback(request: Request) -> str:
     return f"{base}{PATH}/callback"
 
 
-def _refusal(fault: SignInFailed) -> Forbidden:
-    return Forbidden(str(fault), field="sign-in")
+def _refused(request: Request, fault: SignInFailed) -> Response:
+    """Show the reason on the sign-in page, or raise Forbidden if a program asks."""
+    if "text/html" not in request.headers.get("accept", ""):
+        raise Forbidden(str(fault), field="sign-in") from None
+    response = Response(status_code=303, headers={"Location": "/sign-in", "Cache-Control": "no-store"})
+    # The reason is not in the address: anybody could write a link with words of their own.
+    secure = cookie_options(request.headers, request.url.scheme)["secure"]
+    response.set_cookie(
+        REFUSAL_COOKIE, quote(str(fault)), max_age=_REFUSAL_SECONDS, path="/sign-in", samesite="strict", secure=secure
+    )
+    return response
