@@ -6,26 +6,27 @@ const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 export const isKnown = (value) => typeof value === "number" && Number.isFinite(value);
 
-/**
- * Size in bytes: 24.3 GiB, 4.05 GiB, 812 MiB. One decimal from 10 on, two below, none for bytes and hundreds of MiB.
- */
+/** Rounds half up, as the server and the agent do (vramscope/protocol/number_format.py): toFixed alone would not. */
+function fixed(value, decimals) {
+  const scale = 10 ** decimals;
+  const [whole, rest] = (Math.floor(value * scale + 0.5) / scale).toFixed(decimals).split(".");
+  return whole.replace(/\B(?=(\d{3})+(?!\d))/g, ",") + (rest ? `.${rest}` : "");
+}
+
+/** Three significant digits of a value that is not negative, and all before the point: 1.41, 61.8, 618, 1,010. */
+const threeDigits = (value) => fixed(value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
+
+/** Size in bytes with three significant digits: 24.3 GiB, 4.05 GiB, 812 MiB. */
 export function bytes(value) {
   if (!isKnown(value)) return UNKNOWN;
-  const sign = value < 0 ? "−" : "";
   let size = Math.abs(value);
   let unit = 0;
-  while (size >= 1024 && unit < UNITS.length - 1) {
+  // 1023.7 MiB would read "1,024 MiB"
+  while (size >= 1023.5 && unit < UNITS.length - 1) {
     size /= 1024;
     unit += 1;
   }
-  // 1023.97 MiB would print as "1024 MiB"
-  if (unit < UNITS.length - 1 && unit > 0 && size >= 1023.5) {
-    size /= 1024;
-    unit += 1;
-  }
-  if (unit === 0) return `${sign}${Math.round(size)} B`;
-  const digits = size >= 100 && unit < 3 ? 0 : size >= 10 ? 1 : 2;
-  return `${sign}${size.toFixed(digits)} ${UNITS[unit]}`;
+  return `${value < 0 ? "−" : ""}${unit === 0 ? fixed(size, 0) : threeDigits(size)} ${UNITS[unit]}`;
 }
 
 /** Change of a size with its sign: +9.00 GiB, −1.50 MiB. */
@@ -45,31 +46,33 @@ export function perStep(value, per = "step") {
 
 /** Fraction as a percentage: 0.0123 -> "1.2 %". */
 export function percent(fraction, digits = 1) {
-  return isKnown(fraction) ? `${(fraction * 100).toFixed(digits).replace("-", "−")} %` : UNKNOWN;
+  if (!isKnown(fraction)) return UNKNOWN;
+  const text = fixed(Math.abs(fraction) * 100, digits);
+  return `${fraction < 0 && Number(text) !== 0 ? "−" : ""}${text} %`;
 }
 
-/** Percentage with its sign: −12.4 %, +3.0 %, ±0.0 %. */
+/** Percentage with its sign: −12.4 %, +3.0 %, 0.0 %. */
 export function signedPercent(fraction, digits = 1) {
-  if (!isKnown(fraction)) return UNKNOWN;
-  const text = Math.abs(fraction * 100).toFixed(digits);
-  if (Number(text) === 0) return `±${text} %`;
-  return `${fraction < 0 ? "−" : "+"}${text} %`;
+  const text = percent(fraction, digits);
+  return fraction > 0 && Number.parseFloat(text) !== 0 ? `+${text}` : text;
 }
 
 /** Change in words: −0.451 -> "45.1 % smaller", 0.03 -> "3.0 % larger", nothing -> "equal". */
 export function changeWords(change, [less, more] = ["smaller", "larger"], digits = 1) {
   if (!isKnown(change)) return UNKNOWN;
-  const text = Math.abs(change * 100).toFixed(digits);
-  return Number(text) === 0 ? "equal" : `${text} % ${change < 0 ? less : more}`;
+  const text = percent(Math.abs(change), digits);
+  return Number.parseFloat(text) === 0 ? "equal" : `${text} ${change < 0 ? less : more}`;
 }
 
-/** Short time: 412 ms, 1.23 s, 31 µs. */
+/** Time with three significant digits: 31.0 µs, 412 ms, 1.23 s; from 100 s on as `duration`. */
 export function seconds(value) {
   if (!isKnown(value)) return UNKNOWN;
-  if (value < 1e-3) return `${(value * 1e6).toFixed(value < 1e-5 ? 1 : 0)} µs`;
-  if (value < 1) return `${(value * 1e3).toFixed(value < 0.01 ? 2 : value < 0.1 ? 1 : 0)} ms`;
-  if (value < 100) return `${value.toFixed(2)} s`;
-  return duration(value);
+  const size = Math.abs(value);
+  if (size === 0) return "0 s";
+  const sign = value < 0 ? "−" : "";
+  if (size * 1e6 < 999.5) return `${sign}${threeDigits(size * 1e6)} µs`;
+  if (size * 1e3 < 999.5) return `${sign}${threeDigits(size * 1e3)} ms`;
+  return sign + (size < 99.95 ? `${threeDigits(size)} s` : duration(size));
 }
 
 /** Long time: 12 s, 3 min 20 s, 2 h 05 min, 3 d 4 h. */
@@ -141,8 +144,11 @@ export function count(value) {
   return isKnown(value) ? String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, ",") : UNKNOWN;
 }
 
+/** Number of things: "1 segment", "1,200 segments". */
+export const countOf = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
+
 /** Number of steps: "1 step", "1,200 steps". */
-export const stepCount = (value) => `${count(value)} ${value === 1 ? "step" : "steps"}`;
+export const stepCount = (value) => countOf(value, "step");
 
 /** Number of live graphs. The agent counts up to 10,000 (wire.MOST_GRAPHS). */
 export function graphs(value) {

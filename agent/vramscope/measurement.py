@@ -15,7 +15,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
 from vramscope.guard import guarded
 from vramscope.memory.peak_counters import Peaks, share_peak_counters
-from vramscope.oom_diagnosis.prose import amount
+from vramscope.protocol.number_format import amount, duration
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result", covariant=True)
@@ -70,12 +70,12 @@ class Measurement:
         if self.seconds is None:
             return RUNNING
         if self.peak_bytes is None:
-            return f"no counters of a CUDA device; {self.seconds:.2f} s"
+            return f"no counters of a CUDA device; {duration(self.seconds)}"
         kept = self.retained_bytes or 0
         change = f"{amount(kept)} stay allocated" if kept >= 0 else f"{amount(-kept)} were freed"
         return (
             f"peak {amount(self.peak_bytes)} on cuda:{self.device}, {amount(self.added_bytes)} above the start; {change}; "
-            f"{self.seconds:.2f} s"
+            f"{duration(self.seconds)}"
         )
 
     def __repr__(self) -> str:

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 from vramscope.guard import guarded
 from vramscope.measurement import Measurement, measure
 from vramscope.notebook_view import LiveView, memory_text
-from vramscope.oom_diagnosis.prose import amount
 from vramscope.process.frames import locals_of
+from vramscope.protocol.number_format import amount
 
 MAGIC: Final = "vram"
 RELEASE_OUTPUTS: Final = (

@@ -8,7 +8,7 @@ import threading
 from typing import Any, Final
 
 from vramscope.guard import guarded
-from vramscope.oom_diagnosis.prose import amount
+from vramscope.protocol.number_format import amount
 
 PERIOD_S: Final = 1.0
 ENDED: Final = "stopped"

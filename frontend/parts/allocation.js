@@ -2,7 +2,7 @@
 
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, seconds } from "vramscope/format.js";
-import { known } from "vramscope/parts/ui.js";
+import { sized } from "vramscope/parts/ui.js";
 import { eventText } from "vramscope/parts/timeline.js";
 
 /** Draws a stack, innermost frame first. Frames of libraries are shown on demand. */
@@ -111,7 +111,7 @@ export class Allocation {
         { class: "facts" },
         fact(
           "requested",
-          known(bytes(life.requested_bytes)),
+          sized(life.requested_bytes),
           rounding > 0 && h("span", { class: "muted" }, ` plus ${bytes(rounding)} rounding`),
         ),
         fact("allocated", at(life.born, "before the recording")),

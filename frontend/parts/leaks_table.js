@@ -2,7 +2,7 @@
 
 import { h } from "vramscope/dom.js";
 import { bytes, count, perStep } from "vramscope/format.js";
-import { known } from "vramscope/parts/ui.js";
+import { known, sized } from "vramscope/parts/ui.js";
 
 /** Kinds whose memory can be freed at two times, with two effects on the peak. */
 export const OVERLAPS = new Set(["overlap", "overlap-unfreed"]);
@@ -38,7 +38,7 @@ const COLUMNS = [
   ["number held", "Retained", (leak) => bytes(leak.held_bytes)],
   ["number exclusive", "Exclusive", (leak) => bytes(leak.exclusive_bytes)],
   ["number growth", "Growth", growthOf],
-  ["number saved", "Peak effect", (leak) => known(bytes(leak.peak_effect_bytes), { short: true })],
+  ["number saved", "Peak effect", (leak) => sized(leak.peak_effect_bytes, { short: true })],
   ["number ranks", "Ranks", (leak) => rankWords(leak.ranks), true],
 ];
 

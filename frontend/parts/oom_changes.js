@@ -2,7 +2,7 @@
 
 import { h } from "vramscope/dom.js";
 import { bytes, count, isKnown, seconds, signedBytes, UNKNOWN } from "vramscope/format.js";
-import { known } from "vramscope/parts/ui.js";
+import { known, sized } from "vramscope/parts/ui.js";
 
 /** Memory at the error, compared with the last step that finished. */
 export function lastGoodStep({ now, last_step: last, step }) {
@@ -12,8 +12,8 @@ export function lastGoodStep({ now, last_step: last, step }) {
       "tr",
       {},
       h("th", { scope: "row" }, name),
-      h("td", { class: "number" }, known(bytes(then), { short: true })),
-      h("td", { class: "number" }, known(bytes(at), { short: true })),
+      h("td", { class: "number" }, sized(then, { short: true })),
+      h("td", { class: "number" }, sized(at, { short: true })),
       h(
         "td",
         { class: "number" },

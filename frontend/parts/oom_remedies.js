@@ -1,9 +1,9 @@
 /** Table of remedies, cheapest first: saving, cost, source of the number, and code to copy. */
 
 import { h } from "vramscope/dom.js";
-import { bytes } from "vramscope/format.js";
+
 import { remedyCode } from "vramscope/parts/remedy_code.js";
-import { known, snippet } from "vramscope/parts/ui.js";
+import { sized, snippet } from "vramscope/parts/ui.js";
 
 const ENOUGH = { true: ["enough", "good"], false: ["not enough", ""], null: ["may be enough", "maybe"] };
 
@@ -58,7 +58,7 @@ function row(remedy, code) {
       remedy.run_id ? h("a", { href: `/runs/${encodeURIComponent(remedy.run_id)}` }, remedy.what) : remedy.what,
       h("span", { class: "below remedy-cost" }, `Costs: ${remedy.cost}`),
     ),
-    h("td", { class: "number" }, known(bytes(remedy.saves_bytes), { short: true })),
+    h("td", { class: "number" }, sized(remedy.saves_bytes, { short: true })),
     h("td", {}, h("span", { class: `chip ${kind}` }, words)),
     h("td", { class: "cost" }, remedy.cost),
     h(

@@ -4,7 +4,7 @@ import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, signedPercent } from "vramscope/format.js";
 import { ComparedCard } from "vramscope/parts/compared_card.js";
-import { known } from "vramscope/parts/ui.js";
+import { known, sized } from "vramscope/parts/ui.js";
 import { jobProgress, WhatIfJob } from "vramscope/parts/whatif_question.js";
 import { bandMeans, certainty } from "vramscope/parts/whatif_table.js";
 
@@ -127,12 +127,12 @@ export class Predictions extends ComparedCard {
       h(
         "td",
         { class: "number" },
-        result ? known(bytes(value)) : "…",
+        result ? sized(value) : "…",
         predicted && bandOf(predicted),
         predicted && certainty(predicted),
         predicted?.out_of_memory && h("span", { class: "more" }, " out of memory"),
       ),
-      h("td", { class: "number" }, known(bytes(measured))),
+      h("td", { class: "number" }, sized(measured)),
       h("td", { class: "number" }, result ? known(signedPercent(error)) : ""),
     );
   }

@@ -2,8 +2,8 @@
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
-import { bytes, called, count, isKnown, percent, seconds } from "vramscope/format.js";
-import { known } from "vramscope/parts/ui.js";
+import { called, count, isKnown, percent, seconds } from "vramscope/format.js";
+import { known, sized } from "vramscope/parts/ui.js";
 
 const PAGE = 50;
 const TYPING_MS = 160;
@@ -15,7 +15,7 @@ const TABS = [
 const nought = () => h("span", { class: "muted" }, "0");
 const time = (value) =>
   value === 0 ? nought() : known(isKnown(value) ? seconds(value / 1e9) : "unknown", { short: true });
-const size = (value) => (value === 0 ? nought() : known(bytes(value), { short: true }));
+const size = (value) => (value === 0 ? nought() : sized(value, { short: true }));
 const times = (value) => (value === 0 ? nought() : known(count(value), { short: true }));
 
 /** Field, head, explanation, format of a value, and the class that hides the column on narrow pages. */

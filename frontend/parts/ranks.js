@@ -1,8 +1,8 @@
 /** Table of a run's ranks with their peaks. The heat map of the ranks is in rank_map.js. */
 
 import { h, fill } from "vramscope/dom.js";
-import { ago, bytes, count, isKnown, percent } from "vramscope/format.js";
-import { known, meter } from "vramscope/parts/ui.js";
+import { ago, count, isKnown, percent } from "vramscope/format.js";
+import { known, meter, sized } from "vramscope/parts/ui.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
 import { highest } from "vramscope/series.js";
 
@@ -64,10 +64,10 @@ export class RanksPanel {
         h(
           "td",
           { class: "number peak" },
-          known(bytes(rank.peak_allocated_bytes)),
+          sized(rank.peak_allocated_bytes),
           meter(rank.peak_allocated_bytes, total),
         ),
-        h("td", { class: "number reserved" }, known(bytes(rank.peak_reserved_bytes))),
+        h("td", { class: "number reserved" }, sized(rank.peak_reserved_bytes)),
         h("td", { class: "number steps" }, known(count(rank.steps))),
         h("td", { class: "number muted seen" }, rank.error_type ?? ago(rank.last_seen_seconds, Date.now() / 1000)),
       );

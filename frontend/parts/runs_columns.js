@@ -2,7 +2,7 @@
 
 import { h } from "vramscope/dom.js";
 import { UNKNOWN, ago, bytes, count, dateTime, isKnown, partOf, percent, seconds } from "vramscope/format.js";
-import { delta, known, meter, sparkline } from "vramscope/parts/ui.js";
+import { delta, known, meter, sized, sparkline } from "vramscope/parts/ui.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
 import { noteButton } from "vramscope/parts/note_editor.js";
 import { tagsButton } from "vramscope/parts/tags_editor.js";
@@ -72,7 +72,7 @@ export const RUNS_COLUMNS = [
     key: (row) => row.peak_allocated_bytes,
     cell: (row) => [
       meter(row.peak_allocated_bytes, row.capacity_bytes),
-      h("span", {}, known(bytes(row.peak_allocated_bytes), { short: true })),
+      h("span", {}, sized(row.peak_allocated_bytes, { short: true })),
     ],
     meaning: "exact peak of the allocator's counter; bar: share of the device",
   },
@@ -208,7 +208,7 @@ function neverNeededCell(row) {
 
 /** Unusable bytes, with a link to the recordings if there are any. */
 function unusableCell(row) {
-  const size = known(bytes(row.unusable_bytes), { short: true });
+  const size = sized(row.unusable_bytes, { short: true });
   if (!(row.recordings > 0)) return size;
   return h(
     "a",

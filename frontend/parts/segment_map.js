@@ -2,7 +2,7 @@
 
 import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
-import { bytes, count } from "vramscope/format.js";
+import { bytes, countOf } from "vramscope/format.js";
 import { stackList } from "vramscope/parts/allocation.js";
 
 const CLOSER = 8; // factor of a zoom by click
@@ -150,7 +150,7 @@ export class SegmentMap {
       h(
         "span",
         {},
-        `${bytes(memoryMap.reserved_bytes)} in ${count(memoryMap.segments)} segments · ${bytes(memoryMap.free_bytes)} free in ${count(memoryMap.free_pieces)} blocks, the largest ${bytes(memoryMap.largest_free_bytes)}`,
+        `${bytes(memoryMap.reserved_bytes)} in ${countOf(memoryMap.segments, "segment")} · ${freeWords(memoryMap)}`,
       ),
       part &&
         h(
@@ -165,7 +165,13 @@ export class SegmentMap {
   sentence() {
     const { memoryMap } = this;
     return memoryMap
-      ? `Segment map: ${bytes(memoryMap.reserved_bytes)} reserved in ${memoryMap.segments} segments, ${bytes(memoryMap.free_bytes)} free in ${memoryMap.free_pieces} blocks, the largest ${bytes(memoryMap.largest_free_bytes)}.`
+      ? `Segment map: ${bytes(memoryMap.reserved_bytes)} reserved in ${countOf(memoryMap.segments, "segment")}, ${freeWords(memoryMap)}.`
       : "Segment map";
   }
+}
+
+/** Free memory and its pieces: "1,000 MiB free in 2 blocks, the largest 600 MiB". */
+function freeWords({ free_bytes: free, free_pieces: pieces, largest_free_bytes: largest }) {
+  if (pieces === 0) return "no free block";
+  return `${bytes(free)} free in ${countOf(pieces, "block")}${pieces > 1 ? `, the largest ${bytes(largest)}` : ""}`;
 }

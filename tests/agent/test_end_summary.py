@@ -64,7 +64,7 @@ def test_the_highest_step_is_kept_with_its_phase_and_parts() -> None:
     found = highest.highest()
     assert found == HighestStep(0, 2, BACKWARD, True, 100 * MIB, 200 * MIB, split)
     assert peak_line(found, GIB) == (
-        "Peak: 100.0 MiB allocated, 200.0 MiB reserved of 1.0 GiB, in step 2 (backward). "
+        "Peak: 100 MiB allocated, 200 MiB reserved of 1.00 GiB, in step 2 (backward). "
         "60 % activations and temporaries, 30 % parameters, 10 % other."
     )
 
@@ -74,7 +74,7 @@ def test_what_was_not_measured_is_left_out() -> None:
     highest = HighestSteps()
     highest.put([plain])
     found = highest.highest()
-    assert found is not None and peak_line(found, None) == "Peak: 100.0 MiB allocated, 100.0 MiB reserved, in step 40."
+    assert found is not None and peak_line(found, None) == "Peak: 100 MiB allocated, 100 MiB reserved, in step 40."
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_what_was_not_measured_is_left_out() -> None:
         pytest.param(scan(), "No leak found at the last scan (step 9).", id="none"),
         pytest.param(scan(not_scanned="a part"), "", id="incomplete"),
         pytest.param(
-            scan(leak("growing", "history", held_bytes=3 * MIB)), "1 leak found: history retains 3.0 MiB.", id="one"
+            scan(leak("growing", "history", held_bytes=3 * MIB)), "1 leak found: history retains 3.00 MiB.", id="one"
         ),
         pytest.param(
             scan(leak("growing", "history", held_bytes=3 * MIB), leak("cycle", "Node", held_bytes=4 * MIB)),
-            "2 leaks found, the largest: Node retains 4.0 MiB.",
+            "2 leaks found, the largest: Node retains 4.00 MiB.",
             id="two",
         ),
         pytest.param(
@@ -96,7 +96,7 @@ def test_what_was_not_measured_is_left_out() -> None:
         ),
         pytest.param(
             scan(leak("overlap", "out", held_bytes=6 * MIB, peak_effect_bytes=6 * MIB)),
-            "No leak found at the last scan (step 9). out retains 6.0 MiB longer than needed.",
+            "No leak found at the last scan (step 9). out retains 6.00 MiB longer than needed.",
             id="overlap",
         ),
         pytest.param(
@@ -138,9 +138,9 @@ def test_the_first_change_to_try_has_its_number_where_it_is_known() -> None:
     fix = leak("growing", "history", held_bytes=9 * MIB, peak_effect_bytes=8 * MIB, file="/a/train.py", line=87)
     small = leak("cycle", "Node", held_bytes=4 * MIB, peak_effect_bytes=None)
     line = change_line(scan(small, fix), [EVAL_MODE], 100 * MIB)
-    assert line == f"Most worth trying: {fix.advice.rstrip('.')} (train.py:87). The peak falls by 8.0 MiB."
+    assert line == f"Most worth trying: {fix.advice.rstrip('.')} (train.py:87). The peak falls by 8.00 MiB."
     without = leak("growing", "history", held_bytes=MIB, peak_effect_bytes=None, growth_bytes_per_step=2.0 * MIB)
-    assert change_line(scan(without), [], 100 * MIB).endswith(" It grows by 2.0 MiB a step.")
+    assert change_line(scan(without), [], 100 * MIB).endswith(" It grows by 2.00 MiB a step.")
     assert change_line(scan(), [EVAL_MODE], 100 * MIB) == "Most worth trying: call model.train() before the loop."
     assert change_line(scan(), [], 100 * MIB) == ""
     assert change_line(None, [], 100 * MIB) == ""
@@ -209,7 +209,7 @@ def test_a_finding_with_a_bound_counts_from_two_percent_of_the_peak(found: messa
 
 
 @pytest.mark.parametrize(
-    ("growth", "end"), [(2.0 * MIB, "(train.py:87). It grows by 2.0 MiB a step."), (0.2, "(train.py:87).")]
+    ("growth", "end"), [(2.0 * MIB, "(train.py:87). It grows by 2.00 MiB a step."), (0.2, "(train.py:87).")]
 )
 def test_growth_is_named_where_it_is_a_byte_or_more(growth: float, end: str) -> None:
     one = leak("growing", "history", growth_bytes_per_step=growth, peak_effect_bytes=None, file="/a/train.py", line=87)
@@ -229,7 +229,7 @@ def test_a_container_that_grew_until_the_end_is_named_beside_no_leak() -> None:
     )
     lines = problem_lines(ended(scan=scan(filling=[filling])))
     assert lines == [
-        "No leak found at the last scan (step 9). cache.entries (train.py:7) had grown to 3.0 MiB by then; whether it has a "
+        "No leak found at the last scan (step 9). cache.entries (train.py:7) had grown to 3.00 MiB by then; whether it has a "
         "bound is unknown."
     ]
     assert leak_line(scan(filling=[filling]), GIB, rises=True) == ""

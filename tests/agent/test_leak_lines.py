@@ -84,7 +84,7 @@ def test_what_grows_is_told_whatever_was_told_before_and_taken_back_where_it_sto
 def test_what_is_emptied_is_told_with_when_and_what_it_holds_then(printed: Said) -> None:
     emptied = leak("growing", "losses", emptied_at="reset() (train.py:40)", emptied_after=100, held_bytes=3 << 20)
     assert (
-        "more with each step until reset() (train.py:40) empties it after 100 steps, with 3.0 MiB by then. "
+        "more with each step until reset() (train.py:40) empties it after 100 steps, with 3.00 MiB by then. "
         in printed(emptied)
     )
 

@@ -32,7 +32,7 @@ def test_a_block_has_its_peak_and_what_it_retains(emulated_gpu: None) -> None:
     assert m.end_bytes == torch.cuda.memory_allocated()
     assert m.peak_reserved_bytes >= m.peak_bytes
     assert (m.device, m.failed) == (0, False)
-    assert "108.0 MiB above the start; 8.0 MiB stay allocated" in repr(m)
+    assert "108 MiB above the start; 8.00 MiB stay allocated" in repr(m)
     del before, kept
 
 

@@ -42,11 +42,11 @@ def test_a_cell_gets_its_peak_and_its_variables_stay(
 ) -> None:
     shell.run_cell("%%vram\nshort = megabytes(200)\ndel short\nkept = megabytes(8)\n")
     said = capsys.readouterr().out
-    assert "200.0 MiB above the start; 8.0 MiB stay allocated" in said
+    assert "200 MiB above the start; 8.00 MiB stay allocated" in said
     assert said.startswith("vramscope: peak ")
     assert shell.user_ns["kept"].numel() == 8 << 20
     shell.run_cell("%%vram 0\ndel kept\n")
-    assert "8.0 MiB were freed" in capsys.readouterr().out
+    assert "8.00 MiB were freed" in capsys.readouterr().out
 
 
 def test_what_the_notebook_itself_retains_is_named_with_how_to_release_it(

@@ -19,7 +19,7 @@ import torch
 from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 
-from vramscope.oom_diagnosis.prose import amount
+from vramscope.protocol.number_format import amount
 
 pytestmark = pytest.mark.gpu
 ALLOCATE = "import torch\nfirst = torch.empty(100 << 20, dtype=torch.uint8, device='cuda')"
@@ -101,5 +101,5 @@ def test_in_a_real_kernel(emulated_gpu: None, tmp_path: Path) -> None:
     loaded, begun, allocated, stopped = json.loads(done.stdout.splitlines()[-1])
     assert loaded == [] and [kind for kind, _ in begun[:1]] in ([], ["display_data"])
     renewed = [text for kind, text in [*begun, *allocated] if kind == "update_display_data"]
-    assert any("allocated 150.0 MiB" in text for text in renewed)
+    assert any("allocated 150 MiB" in text for text in renewed)
     assert [text for kind, text in stopped if kind == "update_display_data"][-1].endswith("(stopped)")

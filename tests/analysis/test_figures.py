@@ -289,7 +289,7 @@ def test_after_step_memory_has_the_fitted_line_and_interval() -> None:
     drawn = np.asarray(line.y) * line.meta["divisor"]
     np.testing.assert_allclose(drawn, window.trend.at(np.asarray(line.x)))
     assert (np.asarray(edge.y) < np.asarray(line.y)).all() and (np.asarray(band.y) > np.asarray(line.y)).all()
-    assert "1.0 MiB a step" in statements(figure)
+    assert "1.00 MiB a step" in statements(figure)
     (graphs,) = (trace for trace in figure.data if trace.meta["role"] == "graphs")
     assert (graphs.yaxis, max(graphs.y)) == ("y2", 200)
 

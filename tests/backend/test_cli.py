@@ -178,9 +178,9 @@ def test_show_tells_where_the_peak_was_and_what_made_it(server, cli):
     code, out, _ = cli("show", "story", "--server", server.url)
     assert code == 0
     assert "story  finished" in out
-    assert "3.0 GiB in step 30, backward (3.8 % of the device)" in out
-    assert re.search(r"activations, temporaries +512\.0 MiB +16\.7 %", out)
-    assert "25.0 %: peak reserved exceeds peak allocated by 1.0 GiB" in out
+    assert "3.00 GiB in step 30, backward (3.8 % of the device)" in out
+    assert re.search(r"activations, temporaries +512 MiB +16\.7 %", out)
+    assert "25.0 %: peak reserved exceeds peak allocated by 1.00 GiB" in out
     assert "30, 100 ms each (median)" in out
     assert "below 0.5 % of a step" in out
     assert out.rstrip().endswith(f"{server.url}/runs/{agent.run}")
@@ -193,8 +193,8 @@ def test_a_peak_that_was_not_taken_apart_is_told_with_the_highest_step_that_was(
     unknown = {f"peak_{name}_bytes": [series.UNKNOWN, GIB // 8, series.UNKNOWN] for name in series.CATEGORIES}
     server.send(agent, agent.steps(3, peak_allocated_bytes=[GIB, GIB * 2, GIB * 3], **unknown))
     _, out, _ = cli("show", agent.run, "--server", server.url)
-    assert "no breakdown in step 3; in step 2, with 2.0 GiB:" in out
-    assert re.search(r"parameters +128\.0 MiB", out)
+    assert "no breakdown in step 3; in step 2, with 2.00 GiB:" in out
+    assert re.search(r"parameters +128 MiB", out)
 
 
 def test_a_value_retained_one_step_too_long_is_no_leak(server, cli):
@@ -501,10 +501,10 @@ def test_leaks_say_who_holds_what_and_what_to_do(server, cli):
     code, out, _ = cli("leaks", agent.run, "--server", server.url)
     assert code == 0
     assert out.startswith(
-        "history (train.py:87) keeps the graphs of 412 earlier steps. It retains 1.0 GiB; after the fix"
+        "history (train.py:87) keeps the graphs of 412 earlier steps. It retains 1.00 GiB; after the fix"
     )
     assert "not scanned: 12 of 40 holders" in out
-    assert re.search(r"history +growing +train.py:87 +412 +411 steps +1.0 GiB +1.0 GiB +2.5 MiB/step +512.0 MiB", out)
+    assert re.search(r"history +growing +train.py:87 +412 +411 steps +1.00 GiB +1.00 GiB +2.49 MiB/step +512 MiB", out)
     assert "└ list[412]" in out and "412 x float32[] on cuda:0" in out
     assert "fix: history.append(loss.item())" in out
     assert "a\\x1b[2Jb" in out and "\x1b[2J" not in out
@@ -519,8 +519,8 @@ def test_leaks_say_who_holds_what_and_what_to_do(server, cli):
     told = cli("leaks", line.run, "--server", server.url)[1]
     assert "-         history.append(loss)\n" in told and "+         history.append(loss.item())\n" in told
     shown = cli("show", agent.run, "--server", server.url)[1]
-    assert "1, retaining 1.0 GiB (growing: history)" in shown
-    assert re.search(r"try first +fix the leak of history \(peak allocated falls by 512.0 MiB\)", shown)
+    assert "1, retaining 1.00 GiB (growing: history)" in shown
+    assert re.search(r"try first +fix the leak of history \(peak allocated falls by 512 MiB\)", shown)
     listed = cli("ls", "told", "--server", server.url)[1]
     assert "LEAKED" in listed
     code, _, err = cli("leaks", "nobody-of-that-name", "--server", server.url)

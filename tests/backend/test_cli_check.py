@@ -87,7 +87,7 @@ def test_an_unknown_value_fails_only_with_strict(server: RunningServer, cli: Cli
     server.send(bound, bound.steps(9, peak_allocated_bytes=GIB, foreign_reset=2), scan(), bound.ended())
     code, checks = checked(cli, server, bound.run, "--peak-allocated", "2GiB")
     assert code == 0 and checks["peak allocated"]["passed"] is None
-    assert checks["peak allocated"]["words"].startswith("at least 1.0 GiB")
+    assert checks["peak allocated"]["words"].startswith("at least 1.00 GiB")
     assert checked(cli, server, bound.run, "--peak-allocated", "0.5GiB")[1]["peak allocated"]["passed"] is False
     zero = make_run(server, "zero", peak=0, rows=1)
     assert not checked(cli, server, bound.run, "--baseline", zero.run)[1]["against zero"]["passed"]

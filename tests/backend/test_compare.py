@@ -165,7 +165,7 @@ def test_seeds_are_one_row_for_people_and_a_line_each_for_programs(
     words = ["compare", *(agent.run for agent in runs), "--server", server.url]
     assert main(words) == 0
     out = capsys.readouterr().out
-    assert "wide 1 and 2 more" in out and "1002.0 MiB ± 2.5 MiB" in out and "Student's t" in out
+    assert "wide 1 and 2 more" in out and "1,002 MiB ± 2.48 MiB" in out and "Student's t" in out
     assert main([*words, "--each"]) == 0
     out = capsys.readouterr().out
     assert "wide 2" in out and "±" not in out

@@ -47,7 +47,7 @@ def test_the_message_has_the_forecast_of_the_page_and_its_limit(server: RunningS
     found = message(server, agent)
     assert found == Message(
         f"gpt2 will be out of GPU memory in about {seconds / 60:.0f} min at this rate",
-        "Memory after each step grows by 4.0 MiB per step on rank 0, device 0. 59.2 GiB are left at the peak.",
+        "Memory after each step grows by 4.00 MiB per step on rank 0, device 0. 59.2 GiB are left at the peak.",
     )
     assert message(server, agent, seconds) is None, "the limit itself is not below it"
     assert message(server, agent, seconds + 1) == found

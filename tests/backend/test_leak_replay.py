@@ -68,8 +68,7 @@ def test_a_peak_that_moves_says_where_to() -> None:
     effect = effect_of(leaking("overlap-unfreed", backward_mib=8, needed=True), "overlap-unfreed")
     assert (effect.saved_bytes, effect.phase, effect.phase_after) == (8 * MIB, "forward", "backward")
     assert (
-        "falls by 8.0 MiB: the fix frees 16.0 MiB there, and then the highest is 120.0 MiB, in backward."
-        in effect.words
+        "falls by 8.00 MiB: the fix frees 16.0 MiB there, and then the highest is 120 MiB, in backward." in effect.words
     )
 
 
@@ -142,7 +141,7 @@ def test_it_is_told_by_the_api_and_in_the_terminal(server: RunningServer, capsys
     assert main(["leaks", agent.run, "--server", server.url]) == 0
     output = " ".join(capsys.readouterr().out.split())
     assert "the peak is in backward, when all of it is alive" in output
-    assert f"by replay: {replayed['effect']['words']} Reserved falls from 130.0 MiB to 114.0 MiB." in output
+    assert f"by replay: {replayed['effect']['words']} Reserved falls from 130 MiB to 114 MiB." in output
     assert "by replay: unknown, no scan in this recording saw it" in output
     assert main(["leaks", agent.run, "--json", "--server", server.url]) == 0
     first = {one["name"]: one["replay"] for one in json.loads(capsys.readouterr().out)}["output"]

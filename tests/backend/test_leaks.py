@@ -269,7 +269,8 @@ def test_a_bound_that_fits_the_card_ends_the_growth(
     assert (leaks["floor"]["steps_to_out_of_memory"] is not None) == forecast
     sentence = leaks["verdict"]["sentence"]
     assert ("out of memory after about" in sentence) == forecast
-    assert (f"up to about {full_gib}.0 GiB when it is full" in sentence) == (full_gib is not None)
+    words = {5: "5.00 GiB", 100: "100 GiB", None: None}[full_gib]
+    assert (f"up to about {words} when it is full" in sentence) == (full_gib is not None)
 
 
 @pytest.mark.parametrize(("factor", "level"), [(1, "growth"), (3, "growth"), (20, "none")])
@@ -388,14 +389,14 @@ def test_the_verdict_keeps_held_and_saved_apart(server: RunningServer) -> None:
         server.send(agent, scan(leak(**fields)))
         return str(leaks_of(server, agent)["verdict"]["sentence"])
 
-    assert sentence().startswith("history (train.py:87) keeps the graphs of 412 earlier steps. It retains 1.0 GiB; ")
+    assert sentence().startswith("history (train.py:87) keeps the graphs of 412 earlier steps. It retains 1.00 GiB; ")
     assert "keeps 824 graphs of earlier steps. " in sentence(count=824)  # (a loss and logits of each)
-    assert "the peak falls by 512.0 MiB" in sentence()
+    assert "the peak falls by 512 MiB" in sentence()
     assert "freeing it would not lower the peak" in sentence(peak_effect_bytes=0)
     assert "the effect on the peak is unknown" in sentence(peak_effect_bytes=None)
     small = sentence(held_bytes=960, exclusive_bytes=960, node_bytes=5 * MIB, growth_bytes_per_step=4.0)
     assert "It grows by 4 B per step and about 21.3 KiB of host memory for its nodes" in small
-    assert "It retains 960 B, and about 5.0 MiB of host memory in autograd nodes; " in small
+    assert "It retains 960 B, and about 5.00 MiB of host memory in autograd nodes; " in small
 
 
 HOSTED = {"peak_effect_bytes": 0, "examples": ["412 x float32[64, 128] on cpu"], "growth_bytes_per_step": 32768.0}
@@ -407,7 +408,7 @@ def test_what_a_training_on_a_card_keeps_on_the_host_is_told_as_that_and_is_no_l
     leaks = leaks_of(server, agent)
     assert leaks["verdict"] == {
         "level": "host",
-        "sentence": "collected (train.py:87) is kept on the host: it takes 1.0 GiB and grows by 32.0 KiB of host memory per step. "
+        "sentence": "collected (train.py:87) is kept on the host: it takes 1.00 GiB and grows by 32.0 KiB of host memory per step. "
         "GPU memory is not affected.",
     }
     assert [(one["on_host"], one["kind_words"]) for one in leaks["leaks"]] == [(True, "kept on the host")]
@@ -459,7 +460,7 @@ def test_what_is_emptied_when_an_epoch_is_over_is_no_endless_growth(server: Runn
     assert leaks["verdict"]["level"] == "held"
     reported = leaks["verdict"]["sentence"]
     assert (
-        f"keeps the graphs of 100 earlier steps until it is emptied after 100 steps, in {at}. It retains at most 3.0 MiB;"
+        f"keeps the graphs of 100 earlier steps until it is emptied after 100 steps, in {at}. It retains at most 3.00 MiB;"
         in reported
     )
     assert reported.endswith("It does not grow beyond that.") and "out of memory" not in reported

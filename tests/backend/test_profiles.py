@@ -68,13 +68,13 @@ def test_what_a_profile_says(server: RunningServer) -> None:
     assert server.get(f"/runs/{agent.run}")["profiles"] == 1
     answer = server.get("/profiles/profile00001")
     assert answer["time"].startswith(
-        "A profiled step took 50 ms (30 ms without the profiler). The device was busy for 80.0 % of it."
+        "A profiled step took 50.0 ms (30.0 ms without the profiler). The device was busy for 80.0 % of it."
     )
     assert "aten::mm 100.0 %" in answer["time"]
     assert answer["memory"].startswith(
-        "Peak allocated is 3.0 GiB (in step 20, in the backward), of which 1.0 GiB existed before"
+        "Peak allocated is 3.00 GiB (in step 20, in the backward), of which 1.00 GiB existed before"
     )
-    assert "by line: net.py:7 (1.5 GiB) and net.py:8 (512.0 MiB)" in answer["memory"]
+    assert "by line: net.py:7 (1.50 GiB) and net.py:8 (512 MiB)" in answer["memory"]
     assert answer["tables"]["operations"]["sums"]["self_allocated_bytes"] == answer["allocated_bytes"]
     unknown = server.get(f"/profiles/{send(server, agent, 'profile00002', pack(a_profile(device_time=False)))}")
     assert "Device time is unknown" in unknown["time"] and unknown["device_busy_ns"] is None
@@ -201,7 +201,7 @@ def test_what_was_held_adds_up_to_what_was_allocated_at_every_moment(server: Run
         assert held["(not attributed)"] == [0] * 6 + [2 * mib / gib] * 3 + [0]
         assert numbers(figure["data"][0]["x"]) == [*range(10)]
         (seen,) = [one["text"] for one in figure["layout"]["annotations"]]
-        assert seen == "maximum not attributed: 2.0 MiB"
+        assert seen == "maximum not attributed: 2.00 MiB"
 
 
 @pytest.mark.parametrize("changes", [{"history": {}}, {"start_bytes": None}, {"modules": {}}])

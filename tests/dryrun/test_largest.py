@@ -109,9 +109,9 @@ def test_a_value_that_is_too_close_is_not_said_not_to_fit():
 
     found = search(argument, run(8), run, room, 1)
     assert (found.largest, found.too_large, found.is_close) == (8, 9, True)
-    assert largest_line(largest_row(found)).endswith("peak reserved 8.0 MiB; 9 is too close to say")
+    assert largest_line(largest_row(found)).endswith("peak reserved 8.00 MiB; 9 is too close to say")
     found = search(argument, run(8), lambda value: Measured(value < 9, value * MIB), room, 1)
-    assert largest_line(largest_row(found)).endswith("peak reserved 8.0 MiB; 9 does not fit")
+    assert largest_line(largest_row(found)).endswith("peak reserved 8.00 MiB; 9 does not fit")
 
 
 PROGRAM = """

@@ -66,7 +66,7 @@ def test_tensors_that_exceed_the_card_do_not_fit(judged):
 def test_a_training_that_only_the_smallest_context_leaves_room_for_is_too_close(judged):
     verdict = judged(CARD_MIB - 600)
     assert (verdict.answer, verdict.exit_code) == ("too close to say", 1)
-    assert verdict.reasons == ["it fits if the CUDA context takes 256.0 MiB, and does not if it takes 942.0 MiB"]
+    assert verdict.reasons == ["it fits if the CUDA context takes 256 MiB, and does not if it takes 942 MiB"]
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_a_training_that_fits_with_the_largest_workspaces_fits():
     assert answer["left_bytes"] == CARD.total_bytes - CONTEXT_HIGH_BYTES - 7000 * MIB
     assert (answer["peak_reserved_bytes"], answer["peak_reserved_high_bytes"]) == (5000 * MIB, 7000 * MIB)
     rows = dict(report._rows(answer, server_stopped=False))
-    assert rows["cuDNN"].startswith("with its largest workspaces 6.8 GiB allocated, 6.8 GiB reserved")
+    assert rows["cuDNN"].startswith("with its largest workspaces 6.83 GiB allocated, 6.84 GiB reserved")
     assert "at least" in report.headline(answer)
 
 

@@ -56,7 +56,7 @@ def test_a_checkpoint_on_the_first_device_is_named(tmp_path: Path, two_gpus: Non
     )
     assert found == [
         "memory-on-other-ranks-device",
-        "Local rank 1 keeps 8.0 MiB on cuda:0, the device of local rank 0, in local 'ema' of main(). Local rank 0 has that much "
+        "Local rank 1 keeps 8.00 MiB on cuda:0, the device of local rank 0, in local 'ema' of main(). Local rank 0 has that much "
         "less, and its own counters do not show it.",
         'read a checkpoint with map_location="cpu" or map_location="cuda:1"',
     ]

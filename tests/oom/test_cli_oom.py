@@ -49,7 +49,7 @@ def test_a_runs_error_is_explained(server: RunningServer, cli: Cli) -> None:
     code, out, err = cli("oom", agent.run, "--server", server.url)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert "Requested 4.0 GiB at " in " ".join(out.split())
+    assert "Requested 4.00 GiB at " in " ".join(out.split())
     assert out.index("micro-batches of 1/2") < out.index(".py:87 in train")
     assert "yes" in next(line for line in lines if "micro-batches of 1/2" in line)
     assert "/usr/lib/torch" not in out, "a library's frames are left out"
@@ -122,7 +122,7 @@ def test_a_pasted_error_is_explained_without_a_server(cli: Cli, tmp_path: Path) 
     file.write_text(f"torch.OutOfMemoryError: {TORCH_2_4}\n")
     code, out, err = cli("oom", "--message", file)
     assert (code, err) == (0, "")
-    assert "Requested 512 B; 2.8 MiB of 79.2 GiB were free." in " ".join(out.split())
+    assert "Requested 512 B; 2.81 MiB of 79.2 GiB were free." in " ".join(out.split())
     assert "format: PyTorch 2.2 to 2.8" in out
     code, out, err = cli("oom", "--message", file, "--json")
     answer = json.loads(out)
@@ -144,7 +144,7 @@ def test_the_last_error_of_a_log_of_three_megabytes_is_found(
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(log.read_bytes())))
     code, out, err = cli("oom", "--message", "-" if piped else log)
     assert (code, err) == (0, "")
-    assert "Requested 20.0 MiB; 18.6 MiB of 7.8 GiB were free." in " ".join(out.split())
+    assert "Requested 20.0 MiB; 18.6 MiB of 7.79 GiB were free." in " ".join(out.split())
     assert "The text has 2 errors; this is the last of those that say most." in out
 
 
@@ -155,7 +155,7 @@ def test_utf_16_logs_of_powershell_are_read(cli: Cli, tmp_path: Path, encoding: 
     log.write_bytes(f"{mark}{LINE * 20_000}\r\n{TORCH_2_4}\r\n".encode(encoding))
     code, out, err = cli("oom", "--message", log)
     assert (code, err) == (0, "")
-    assert "Requested 512 B; 2.8 MiB of 79.2 GiB were free." in " ".join(out.split())
+    assert "Requested 512 B; 2.81 MiB of 79.2 GiB were free." in " ".join(out.split())
 
 
 @pytest.mark.parametrize("size", [30, 1 << 20], ids=["a line", "a megabyte"])
@@ -201,9 +201,9 @@ def test_an_error_as_markdown_has_no_folder_of_its_user_and_no_markup_of_the_run
     text = markdown(error, "2.13.0")  # type: ignore[arg-type]
     assert "alice" not in text and "John" not in text
     assert "| line | `…/my project/src/train.py:7` |" in text
-    assert "| `…/lab/code/model.py:3` | 2.0 GiB |" in text
+    assert "| `…/lab/code/model.py:3` | 2.00 GiB |" in text
     assert "| step | 5, forward |" in text
-    assert "| requested | 1.0 GiB |" in text and "| missing | unknown |" in text
+    assert "| requested | 1.00 GiB |" in text and "| missing | unknown |" in text
     assert "at …/train.py:7, and /a/b is short" in text
     assert "need \\| too much \\`memory\\`" in text and "\\<b\\>" in text
     assert "| micro-batches of 8 rows \\<b\\> | unknown | may be | almost none |" in text

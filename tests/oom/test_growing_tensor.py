@@ -30,7 +30,7 @@ def test_a_growing_tensor_is_found_by_the_request_size() -> None:
     assert (found.name, found.held_bytes, found.piece_bytes, found.function) == ("long", 60 * MIB, 5 * MIB, "asked_for")
     leak = as_leak(found, 3, found.held_bytes)
     assert (leak.kind, leak.count, leak.held_bytes) == ("tensor-growth", 1, 60 * MIB)
-    assert "It was being extended by 5.0 MiB, and the old tensor stays until the new one exists" in leak.advice
+    assert "It was being extended by 5.00 MiB, and the old tensor stays until the new one exists" in leak.advice
     assert leak.examples == ["float32[60, 262144] on cuda:0"]
 
 

@@ -80,7 +80,7 @@ def test_what_takes_time_and_memory_stands_in_two_sentences_two_figures_and_thre
     verdict = page.locator(".profile-verdict")
     verdict.wait_for()
     assert "The device was busy for 80.0 % of it" in verdict.inner_text()
-    assert "net.py:7 (1.5 GiB)" in verdict.inner_text()
+    assert "net.py:7 (1.50 GiB)" in verdict.inner_text()
     assert "142 ms" in page.locator("[data-kpi=cost]").inner_text(), "2 ms, 100 ms, and twice 20 ms of slower steps"
     bars = drawn(page, "profile-operations")
     assert bars.evaluate("(chart) => chart.traces.length") >= 2
@@ -103,9 +103,9 @@ def test_what_was_held_is_stacked_by_operations_modules_or_lines(page: Any, prof
     page.goto(profiled.page)
     chart = drawn(page, "profile-memory")
     items = page.locator("[data-figure=profile-memory] .legend")
-    assert "1.0 GiB aten::mm" not in items.inner_text(), "both phases' are one"
-    assert "1.5 GiB aten::mm" in items.inner_text() and f"512.0 MiB {MARKUP}" in items.inner_text()
-    assert "maximum not attributed: 2.0 MiB" in page.locator("[data-figure=profile-memory] .chart-notes").inner_text()
+    assert "1.00 GiB aten::mm" not in items.inner_text(), "both phases' are one"
+    assert "1.50 GiB aten::mm" in items.inner_text() and f"512 MiB {MARKUP}" in items.inner_text()
+    assert "maximum not attributed: 2.00 MiB" in page.locator("[data-figure=profile-memory] .chart-notes").inner_text()
     page.locator("[data-stack=lines]").click()
     eventually(lambda: "net.py:7" in items.inner_text())
     assert query(page)["stack"] == "lines"

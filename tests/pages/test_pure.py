@@ -6,11 +6,15 @@ from __future__ import annotations
 
 import ast
 import base64
+import json
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
+FORMATS = json.loads((Path(__file__).parents[1] / "number_formats.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -80,38 +84,18 @@ def test_the_accumulation_of_a_plain_loop_has_the_gradients_of_the_whole_batch(c
     torch.testing.assert_close(seen[0], whole)
 
 
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1536, "1.50 KiB"),
-        (812 * 2**20, "812 MiB"),
-        (2**30, "1.00 GiB"),
-        (int(24.31 * 2**30), "24.3 GiB"),
-        (2**30 - 1, "1.00 GiB"),
-        (300 * 2**30, "300.0 GiB"),
-        (-3 * 2**30, "−3.00 GiB"),
-        (None, "unknown"),
-        ("@NaN", "unknown"),
-    ],
-)
-def test_bytes_in_words(call: Any, value: Any, words: str) -> None:
-    assert call("format", "bytes", value) == words
+@pytest.mark.parametrize("function", FORMATS)
+def test_numbers_read_as_in_the_sentences_of_the_server(call: Any, function: str) -> None:
+    """The table of tests/agent/test_number_format.py."""
+    assert [(value, call("format", function, value)) for value, _ in FORMATS[function]] == [
+        (value, words) for value, words in FORMATS[function]
+    ]
+    assert call("format", function, "@NaN") == "unknown"
 
 
 @pytest.mark.parametrize(
     ("function", "arguments", "words"),
     [
-        ("percent", [0.0123], "1.2 %"),
-        ("percent", [None], "unknown"),
-        ("signedPercent", [-0.124], "−12.4 %"),
-        ("signedPercent", [0.03], "+3.0 %"),
-        ("signedPercent", [0.00001], "±0.0 %"),
-        ("seconds", [0.4121], "412 ms"),
-        ("seconds", [1.234], "1.23 s"),
-        ("seconds", [0.000031], "31 µs"),
-        ("seconds", [None], "unknown"),
         ("duration", [200], "3 min 20 s"),
         ("duration", [7500], "2 h 05 min"),
         ("axisTime", [7], "0:07"),
@@ -222,7 +206,7 @@ def test_alerts_count_what_is_wrong_and_name_what_nobody_looked_for(loaded: Any)
         }"""
     )
     bad = [[2, "2 leaks"], [3, "3 out-of-memory errors"], [1, "1 finding"], [1, "counters reset in 40 steps"]]
-    assert result == [[[], []], [bad, []], [[], ["leaks", "traps", "resets"]]]
+    assert result == [[[], []], [bad, []], [[], ["leaks", "pitfalls", "resets"]]]
 
 
 def test_a_saving_that_repeats_do_not_bear_out_is_none(loaded: Any) -> None:
@@ -258,7 +242,7 @@ def test_alerts_follow_the_rules_that_the_server_tells(loaded: Any) -> None:
           return [run, unknown, roomy].map(alertsOf).map(told);
         }"""
     )
-    off = ["traps"]
+    off = ["pitfalls"]
     assert result == [
         [["headroom below 5 %", "more than 12.5 % of reserved never needed"], [], off],
         [["2 leaks"], ["headroom", "never needed"], off],

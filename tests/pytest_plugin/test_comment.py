@@ -37,7 +37,7 @@ def test_the_comment_has_the_differences_by_line():
 
 | test | before | now | difference | limit | |
 |---|---|---|---|---|---|
-| `tests/a.py::test_grows` | 100.0 MiB | 140.0 MiB | +40.0 MiB (40.0 %) | 102.0 MiB | **above the limit** |
+| `tests/a.py::test_grows` | 100 MiB | 140 MiB | +40.0 MiB (40.0 %) | 102 MiB | **above the limit** |
 
 <details><summary><code>tests/a.py::test_grows</code>, by source line</summary>
 
@@ -57,7 +57,7 @@ def test_a_test_that_needs_less_is_listed_and_one_without_a_baseline_too():
     shrunk = measured("a.py::test_shrinks", baseline(100, old=60), baseline(40))
     new = measured("a.py::test_new", None, baseline(10, some=10))
     text = comment([new, shrunk])
-    assert "| `tests/a.py::test_shrinks` | 100.0 MiB | 40.0 MiB | -60.0 MiB (60.0 %) |  |  |" in text
+    assert "| `tests/a.py::test_shrinks` | 100 MiB | 40.0 MiB | -60.0 MiB (60.0 %) |  |  |" in text
     assert "| `tests/a.py::test_new` | none | 10.0 MiB |  |  | no baseline |" in text
     assert "| -60.0 MiB | `model.py` `forward`: `old` |" in text
     assert "2 of 2 tests differ\n" in text

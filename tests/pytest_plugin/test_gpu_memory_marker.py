@@ -216,8 +216,8 @@ def test_a_baseline_is_stored_and_a_failure_names_the_line(first: SuiteRun) -> N
     (first.folder / "model.py").write_text(MODEL.format(line="more = torch.zeros(8, 1 << 18, device='cuda')"))
     said = run_suite(first.folder, "test_compared.py")
     assert outcomes(said) == {compared: "FAILED", unchanged: "PASSED"}, said
-    assert "peak 48.0 MiB, which is 8.0 MiB (20.0 %) above the baseline of 40.0 MiB" in said
-    assert "+8.0 MiB  model.py:7 work: more = torch.zeros(8" in said
+    assert "peak 48.0 MiB, which is 8.00 MiB (20.0 %) above the baseline of 40.0 MiB" in said
+    assert "+8.00 MiB  model.py:7 work: more = torch.zeros(8" in said
 
 
 @on_the_emulated_card

@@ -8,10 +8,10 @@ from typing import Final
 
 from vramscope.leaks.holders.wording import NAMELESS
 from vramscope.leaks.registry import DROPPED, TO_COME
-from vramscope.oom_diagnosis.prose import amount
 from vramscope.process import terminal
 from vramscope.protocol import messages
 from vramscope.protocol.leak_notes import GROWING, is_note
+from vramscope.protocol.number_format import amount
 
 SENTENCES: Final = {
     "growing": "keeps the autograd graphs of earlier steps, more with each step",

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.leaks.scan.object_children import Shapes, children
 from vramscope.oom_diagnosis.facts import line_of
-from vramscope.oom_diagnosis.prose import amount
 from vramscope.process.frames import is_own, locals_of
 from vramscope.protocol import messages
+from vramscope.protocol.number_format import amount
 
 if TYPE_CHECKING:
     import torch

@@ -7,6 +7,7 @@ from typing import Final
 from vramscope.oom_diagnosis.demand import forward_rest_bytes, has_larger_input
 from vramscope.oom_diagnosis.estimate import Basis, Estimate
 from vramscope.oom_diagnosis.facts import Facts
+from vramscope.protocol.number_format import amount
 
 _BASIS: Final = {
     Basis.STATE_UNKNOWN: "the size of the optimizer's state is not known",
@@ -35,8 +36,8 @@ def basis_words(estimate: Estimate, facts: Facts) -> str:
             f"{facts.forwards} forwards of an evaluation: how many graphs are kept, and how many follow, is not known"
         )
     if basis is Basis.GRAPH:
-        rest = (forward_rest_bytes(facts) or 0) / (1 << 20)
-        return f"extrapolated from the completed layers: {rest:,.0f} MiB more for the rest of the forward pass"
+        rest = forward_rest_bytes(facts) or 0
+        return f"extrapolated from the completed layers: {amount(rest)} more for the rest of the forward pass"
     if basis is Basis.PROGRESS:
         return _crude(facts)
     larger = (
@@ -54,7 +55,7 @@ def basis_words(estimate: Estimate, facts: Facts) -> str:
 def _crude(facts: Facts) -> str:
     unknown = _BASIS[Basis.FORWARD_REST_UNKNOWN]
     if facts.unexplained_bytes >> 20:
-        return f"{facts.unexplained_bytes >> 20:,} MiB do not belong to this forward pass; {unknown}"
+        return f"{amount(facts.unexplained_bytes)} do not belong to this forward pass; {unknown}"
     return unknown if facts.progress is None else f"about {facts.progress:.0%} of the forward pass had run; {unknown}"
 
 

@@ -28,6 +28,7 @@ from vramscope.oom_diagnosis.cause import (
 from vramscope.oom_diagnosis.demand import has_larger_input, waits_for_backward
 from vramscope.oom_diagnosis.estimate_prose import input_words
 from vramscope.oom_diagnosis.facts import Facts
+from vramscope.protocol.number_format import amount, decimals
 
 _PINNED_CALL: Final = (
     "The call that failed pins memory of the host, so that the host's pinned memory most likely ran out."
@@ -321,29 +322,28 @@ def _joined(*sentences: str) -> str:
 
 # -- amounts -------------------------------------------------------------------------------------------------------------------
 
-_UNITS: Final = (("GiB", 1 << 30, 2), ("MiB", 1 << 20, 1), ("KiB", 1 << 10, 1), ("B", 1, 0))
+_UNITS: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
 
 
 def summed(parts: Sequence[int], limit: int) -> tuple[list[str], str, str]:
     """Parts, their sum and a limit, in one unit, so that the printed parts add up to the printed sum.
 
-    The unit is small enough for the printed sum to be above or below the limit where the exact one is.
+    The largest has three significant digits. Further digits, and then smaller units, are used until the printed sum is above
+    or below the limit as the exact one is.
     """
     total = sum(parts)
-    for unit, size, decimals in _UNITS:
-        rounded = [round(part / size, decimals) for part in parts]
-        whole, most = round(sum(rounded), decimals), round(limit / size, decimals)
-        if unit == "B" or (max(total, limit) >= size and (whole > most) == (total > limit)):
-            break
-    words = [f"{value:,.{decimals}f} {unit}" for value in (*rounded, whole, most)]
-    return words[:-2], words[-2], words[-1]
-
-
-def amount(value: int | None) -> str:
-    """Bytes with one decimal; "unknown" for None."""
-    if value is None:
-        return "unknown"
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if abs(value) >= size - size / 2048:
-            return f"{value / size:.1f} {unit}"
-    return f"{value} B"
+    most = max(total, limit)
+    for unit, size in _UNITS:
+        if unit == "B":
+            digits = range(1)
+        elif most < size:
+            continue
+        else:
+            digits = range(decimals(most / size), 3)
+        for shown in digits:
+            rounded = [round(part / size, shown) for part in parts]
+            whole, bound = round(sum(rounded), shown), round(limit / size, shown)
+            if unit == "B" or (whole > bound) == (total > limit):
+                words = [f"{value:,.{shown}f} {unit}" for value in (*rounded, whole, bound)]
+                return words[:-2], words[-2], words[-1]
+    raise AssertionError("bytes are printed exactly")

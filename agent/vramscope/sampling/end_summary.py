@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from vramscope.oom_diagnosis.prose import amount
 from vramscope.process import terminal
 from vramscope.process.identity import devices
 from vramscope.protocol import messages, series
 from vramscope.protocol.leak_notes import is_leak, is_note, is_on_host, slows_down
+from vramscope.protocol.number_format import amount
 from vramscope.sampling.highest_step import HighestStep
 
 WORDS: Final = {

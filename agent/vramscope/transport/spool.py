@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from vramscope.process import terminal
+from vramscope.protocol.number_format import amount
 from vramscope.transport.spool_dir import (
     ATTACHED,
     HEADER,
@@ -96,8 +97,8 @@ class Spool:
     def location(self) -> str:
         """Description of where batches go, for the user."""
         if self._disk_works:
-            return f"{self.directory} (up to {self.max_bytes // MIB} MiB)"
-        return f"memory (up to {self._max_memory_bytes // MIB} MiB)"
+            return f"{self.directory} (up to {amount(self.max_bytes)})"
+        return f"memory (up to {amount(self._max_memory_bytes)})"
 
     @property
     def batches_on_disk(self) -> int:

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from vramscope.protocol import messages
+from vramscope.protocol.number_format import amount
 from vramscope.settings import Settings
 from vramscope.transport import batching
 from vramscope.transport.http import ServerAnswer, ServerConnection
@@ -31,7 +32,6 @@ NO_SERVER: Final = 4
 PATIENCE_S: Final = 60.0
 """Time that a busy server gets before it counts as away."""
 
-KIB: Final = 1024
 
 SECOND_HALF: Final = 1 << 40
 """Factor far above the numbers of any session. The second half of a batch gets such a number, the first half keeps its own."""
@@ -284,11 +284,8 @@ def _summary(result: SyncResult, *, elsewhere: bool) -> list[str]:
     if result.sessions == 0:
         lines.append(f"Nothing to send in {result.directory}.")
     elif result.sent_batches:
-        size = result.sent_bytes / KIB
-        amount = f"{size:.1f} KiB" if size < KIB else f"{size / KIB:.1f} MiB"
-        what = (
-            f"{_count(result.sent_batches, 'batch', 'batches')} ({amount}) of {_count(result.sent_sessions, 'session')}"
-        )
+        batches, sessions = _count(result.sent_batches, "batch", "batches"), _count(result.sent_sessions, "session")
+        what = f"{batches} ({amount(result.sent_bytes)}) of {sessions}"
         lines.append(f"Sent {what} to {', '.join(result.sent_to)}.")
     else:
         lines.append("Sent nothing.")

@@ -7,7 +7,7 @@ from typing import Final, TypedDict
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope_server.analysis.number_format import amount
+from vramscope_server.analysis.number_format import amount, percent
 from vramscope_server.analysis.timeline.flamegraph import Box, Flamegraph
 from vramscope_server.figures.drawing import Drawing, byte_unit, escaped
 from vramscope_server.figures.timeline import CHARACTER_PX, WIDTH_PX
@@ -79,7 +79,10 @@ def _fitting(box: Box, whole: int, width_px: int) -> str:
 
 def _words(box: Box, flame: Flamegraph) -> str:
     of = box.bytes / flame.total_bytes
-    lines = [box.detail, f"{amount(box.bytes)} in {box.allocations:,} allocations, {of:.1%} of all that is allocated"]
+    lines = [
+        box.detail,
+        f"{amount(box.bytes)} in {box.allocations:,} allocations, {percent(of)} of all that is allocated",
+    ]
     return "<br>".join(escaped(line) for line in lines)
 
 

@@ -10,6 +10,7 @@ from vramscope.leaks.holders.holder_bytes import HeldMemory
 from vramscope.leaks.holders.key import HolderKind, Mechanism
 from vramscope.leaks.policy import POLICY
 from vramscope.process.gc_pause import collector_runs
+from vramscope.protocol.number_format import amount
 
 CLEARABLE = ("dict", "list", "set", "deque", "defaultdict", "OrderedDict")
 """Python's own containers, which code fills again. A library's result is a mapping too, but each step makes a new one."""
@@ -110,7 +111,7 @@ def _plain(group: HeldMemory, per: str) -> str:
     if not group.scalars and group.own_bytes > POLICY.large_view * max(1, group.seen_bytes):
         return (
             f".clone() each tensor before it goes into {name}: it is a view of a larger tensor, which it keeps whole "
-            f"({_bytes(group.own_bytes)} for {_bytes(group.seen_bytes)})"
+            f"({amount(group.own_bytes)} for {amount(group.seen_bytes)})"
         )
     less = "keep the number (.item())" if group.scalars else "keep less of it (a sum, a mean, the last one)"
     off = "" if group.on_cpu else "move it off the device (.cpu()), "
@@ -197,7 +198,7 @@ def _growing(kind: str, group: HeldMemory, chain: bool) -> Advice:
     if group.scalars and not chain and group.own_bytes > POLICY.large_scalar_bytes * group.tensors:
         return Advice(
             f"keep the number: .item() before it goes into {name}; .detach() would keep the storage of each scalar, "
-            f"{_bytes(group.own_bytes // group.tensors)}",
+            f"{amount(group.own_bytes // group.tensors)}",
             group.held_bytes,
             "item",
         )
@@ -218,7 +219,7 @@ def _growing(kind: str, group: HeldMemory, chain: bool) -> Advice:
     entries = "them" if group.holder.key.kind is HolderKind.UNKNOWN else f"{name}'s entries"
     return Advice(
         f"{under}store {entries} with .detach(): that frees the graphs, {_graph_bytes(saved, group)}; the tensors are "
-        f"{_bytes(own)}",
+        f"{amount(own)}",
         saved,
         "detach",
     )
@@ -242,8 +243,8 @@ def _of_exceptions(holder: Holder) -> str:
 
 
 def _graph_bytes(saved: int, group: HeldMemory) -> str:
-    nodes = f"about {_bytes(group.nodes * NODE_BYTES)} of host memory in autograd nodes"
-    return f"{_bytes(saved)} and {nodes}" if saved else nodes
+    nodes = f"about {amount(group.nodes * NODE_BYTES)} of host memory in autograd nodes"
+    return f"{amount(saved)} and {nodes}" if saved else nodes
 
 
 def _unfreed(group: HeldMemory, retain_graph_at: tuple[str, int, str] | None) -> tuple[str, int]:
@@ -256,7 +257,7 @@ def _unfreed(group: HeldMemory, retain_graph_at: tuple[str, int, str] | None) ->
         others = f" and {names[1] if len(names) == 2 else f'{len(names) - 1} more'}" if names[1:] else ""
         text = (
             f"backward does not free attributes of ctx: use ctx.save_for_backward in place of {attribute}{where}{others}, "
-            f"{'up to ' if others else ''}{_bytes(size)} each; or `del {name}` at the end of the step"
+            f"{'up to ' if others else ''}{amount(size)} each; or `del {name}` at the end of the step"
         )
     elif retain_graph_at is not None:
         text = (
@@ -317,10 +318,3 @@ def _share(part: int, whole: int) -> str:
 
 def _short(file: str) -> str:
     return file.rpartition("/")[2]
-
-
-def _bytes(count: int) -> str:
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} bytes"

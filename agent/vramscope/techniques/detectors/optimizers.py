@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from vramscope.memory import lomo_state
 from vramscope.memory.tensor_bytes import storages
 from vramscope.protocol import messages
+from vramscope.protocol.number_format import amount
 from vramscope.protocol.series import CPU
 from vramscope.techniques.observation import NARROW_BITS, Detection, TrainingState, setting_text, technique
 
@@ -44,7 +45,7 @@ def find(training: TrainingState) -> Detection | None:
     ) + (f" ({implementation})" if implementation else "")
     kept = _kept_gradients(training)
     if kept:
-        observed += f"; gradients stay allocated between steps: {kept / 2**20:,.3g} MiB in addition to the activations"
+        observed += f"; gradients stay allocated between steps: {amount(kept)} in addition to the activations"
     message = technique(
         KIND,
         " + ".join(classes) + (f" {implementation}" if implementation == "fused" else ""),

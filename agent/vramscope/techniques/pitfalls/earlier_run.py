@@ -17,6 +17,7 @@ from vramscope.memory.tensor_bytes import storages
 from vramscope.process.live_objects import living, of_types
 from vramscope.process.name_roots import roots
 from vramscope.protocol import messages
+from vramscope.protocol.number_format import amount
 from vramscope.steps.root_modules import outermost_modules
 from vramscope.techniques.observation import TrainingState, plural
 
@@ -93,7 +94,7 @@ class EarlierRun:
         )
         return training.finding(
             "earlier-run-alive",
-            f"The process still retains an earlier training: {' and '.join(parts)}, {size / 2**20:,.0f} MiB on the device. "
+            f"The process still retains an earlier training: {' and '.join(parts)}, {amount(size)} on the device. "
             "Every peak of this run includes them.",
             f"compare runs in separate processes, or {advice} and call gc.collect() before the next run",
         )

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from vramscope.process.name_roots import roots
 from vramscope.protocol import messages
+from vramscope.protocol.number_format import amount
 from vramscope.techniques.observation import TrainingState
 
 MIN_BYTES: Final = 2**20
@@ -42,7 +43,7 @@ def find(training: TrainingState, environ: Mapping[str, str] = os.environ) -> me
     kept_by = f", in {', '.join(names)}" if names else ""
     return training.finding(
         "memory-on-other-ranks-device",
-        f"Local rank {own} keeps {sizes[device] / 2**20:,.1f} MiB on cuda:{device}, the device of local rank {device}{kept_by}. "
+        f"Local rank {own} keeps {amount(sizes[device])} on cuda:{device}, the device of local rank {device}{kept_by}. "
         f"Local rank {device} has that much less, and its own counters do not show it.",
         f'read a checkpoint with map_location="cpu" or map_location="cuda:{own}"',
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.first_aid import HOST
-from vramscope.oom_diagnosis.prose import amount
+from vramscope.protocol.number_format import amount
 from vramscope_server.analysis.array_types import FloatArray
 
 HOST_NEARLY_FULL: Final = 0.95

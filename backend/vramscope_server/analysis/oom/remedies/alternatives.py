@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from vramscope.oom_diagnosis.cause import CauseKind
-from vramscope.oom_diagnosis.prose import amount
+from vramscope.protocol.number_format import amount
 from vramscope_server.analysis.oom.remedies.card_sizes import smallest_card
 from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Remedy, RemedyContext, advice
 

@@ -10,7 +10,7 @@ from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.estimate import Estimate
 from vramscope.oom_diagnosis.estimate_prose import basis_words
 from vramscope.oom_diagnosis.facts import Facts
-from vramscope.oom_diagnosis.prose import amount
+from vramscope.protocol.number_format import amount
 from vramscope.protocol.oom_record import OomRecord
 
 WORTH_SHARE: Final = 0.01
