@@ -16,7 +16,9 @@ import { problemBanner } from "vramscope/parts/ui.js";
 import { findingsPanel, shortWords, techniquesPanel } from "vramscope/parts/techniques.js";
 import { RankMap } from "vramscope/parts/rank_map.js";
 import { RunMap } from "vramscope/parts/run_map.js";
+import { RunRefresh } from "vramscope/parts/run_refresh.js";
 import { runVerdict, verdictKey } from "vramscope/parts/run_verdict.js";
+import { setAxis, shiftWindow, zoomTo } from "vramscope/parts/run_window.js";
 import { isOnCpu, placeInWords, placesOf, readView, viewBar } from "vramscope/parts/view_bar.js";
 import { go, setQuery, store, togglePause } from "vramscope/store.js";
 
@@ -33,12 +35,14 @@ const ADDRESS = {
   smooth: oneOf("1"),
   loss: oneOf("log", "linear"),
 };
+
 class MemoryPage extends RunPage {
   tab = "memory";
   preloadsPlotly = false; // the charts load Plotly themselves
   leaks = null; // answer of /leaks
   baseline = new Baseline();
   change = new NextChange();
+  refreshing = new RunRefresh((run, withCharts) => this.takeRun(run, withCharts));
   stack = new PeakStack();
 
   get subject() {
@@ -52,12 +56,12 @@ class MemoryPage extends RunPage {
   actions() {
     return {
       follow: () => setQuery({ from: null, to: null, paused: null }),
-      axis: () => this.setAxis(this.view.clock ? "time" : this.view.x === "step" ? "clock" : "step"),
+      axis: () => setAxis(this.view, this.view.clock ? "time" : this.view.x === "step" ? "clock" : "step"),
       smooth: () => setQuery({ smooth: this.view.smooth ? null : 1 }),
       baseline: () => this.toggleBaseline(),
       escape: () => setQuery({ from: null, to: null }),
-      back: () => this.shift(-1),
-      on: () => this.shift(1),
+      back: () => shiftWindow(this.view, -1),
+      on: () => shiftWindow(this.view, 1),
       export: (event) => {
         const chart = this.charts.get(isOnCpu(this.place()) ? "host" : "stack");
         chart.export("csv", event ?? { target: chart.querySelector(".menu-item") });
@@ -68,7 +72,7 @@ class MemoryPage extends RunPage {
   close() {
     super.close();
     clearTimeout(this.zooming);
-    clearTimeout(this.refreshing);
+    this.refreshing.close();
   }
 
   get running() {
@@ -182,27 +186,6 @@ class MemoryPage extends RunPage {
     this.zooming = setTimeout(() => this.charts.reload(sameAxis), sameAxis ? 150 : 0);
   }
 
-  zoom(range) {
-    if (!range) setQuery({ from: null, to: null });
-    else {
-      const digits = this.view.x === "time" ? 3 : 1;
-      setQuery({ from: Number(Math.max(0, range.from).toFixed(digits)), to: Number(range.to.toFixed(digits)) });
-    }
-  }
-
-  /** Moves the window by one step (on the step axis), else by a tenth of its width. */
-  shift(direction) {
-    const { x, from, to } = this.view;
-    if (from === null) return;
-    const by = direction * (x === "step" ? 1 : (to - from) / 10);
-    setQuery({ from: Number((from + by).toFixed(3)), to: Number((to + by).toFixed(3)) });
-  }
-
-  setAxis(x) {
-    const sameUnit = (x === "step") === (this.view.x === "step");
-    setQuery({ x: x === "time" ? null : x, ...(sameUnit ? {} : { from: null, to: null, last: null }) });
-  }
-
   onMessage(message) {
     if (message.event === "rows") {
       const { columns } = message.data;
@@ -231,36 +214,25 @@ class MemoryPage extends RunPage {
     this.kpis.setRun(this.run, this.place());
     this.drawHead();
     if (changed) this.refresh(row.state !== "running");
-    else if (this.run.world_size > 1 || !this.lastFull || Date.now() - this.lastFull > 15_000) this.refresh(false);
+    else if (this.run.world_size > 1 || this.refreshing.isDue) this.refresh(false);
   }
 
-  /** Fetches the full run, at most every two seconds. `charts`: fetch their windows too. */
+  zoom(range) {
+    zoomTo(this.view, range);
+  }
+
+  /** Fetches the full run again soon. `charts`: their windows too. */
   refresh(charts = true) {
-    this.wantCharts ||= charts;
-    if (this.refreshing) return;
-    const wait = Math.max(0, 2_000 - (Date.now() - (this.lastFull ?? 0)));
-    this.refreshing = setTimeout(
-      async () => {
-        this.refreshing = null;
-        this.lastFull = Date.now();
-        const withCharts = this.wantCharts;
-        this.wantCharts = false;
-        try {
-          const full = await api.run(this.id);
-          if (this.closed) return;
-          this.run = full;
-          this.drawAll();
-          this.fetchLeaks();
-          if (withCharts) {
-            this.charts.reload();
-            this.fetchLast();
-          }
-        } catch {
-          // the stale banner reports it; the next event retries
-        }
-      },
-      charts ? Math.min(wait, 300) : wait,
-    );
+    this.refreshing.want(this.id, { charts });
+  }
+
+  takeRun(full, withCharts) {
+    this.run = full;
+    this.drawAll();
+    this.fetchLeaks();
+    if (!withCharts) return;
+    this.charts.reload();
+    this.fetchLast();
   }
 
   place() {
@@ -371,7 +343,7 @@ class MemoryPage extends RunPage {
       return [
         viewBar(this.view, places, {
           onAll: () => this.zoom(null),
-          onAxis: (x) => this.setAxis(x),
+          onAxis: (x) => setAxis(this.view, x),
           words: (value) => placeInWords(this.view, this.zero, value),
         }),
         this.pauseButton,
