@@ -90,7 +90,8 @@ class RunsPage {
 
   /** Reads the view and draws the heads. Returns whether the rows have to be drawn again. */
   readView() {
-    const changed = this.view.read(this.root.clientWidth - 2 * parseFloat(getComputedStyle(this.root).paddingLeft));
+    const width = this.root.clientWidth - 2 * parseFloat(getComputedStyle(this.root).paddingLeft);
+    const changed = this.view.read(width, this.rows.size === 0 || this.baselines.size > 0);
     if (!changed) return false;
     this.table.style.setProperty("--tracks", this.view.tracks);
     this.table.style.setProperty("--least", `${this.view.least}px`);
@@ -246,6 +247,7 @@ class RunsPage {
       this.order.push(row.run_id);
     }
     for (const row of runs) this.rows.get(row.run_id).row = row;
+    if (this.readView()) this.redraw(); // a first baseline has a column of its own
     if (this.view.scaleTo(this.listedRows())) this.redraw();
     for (const row of runs) this.draw(row);
     this.arrange();

@@ -37,11 +37,8 @@ class SettingsPage {
         { class: "settings" },
         this.starts.element,
         this.tokens.element,
-        this.alerts.element,
-        this.messages.element,
-        this.appearance,
-        this.storage,
-        this.versions,
+        h("div", { class: "settings-column" }, this.alerts.element, this.messages.element),
+        h("div", { class: "settings-column" }, this.appearance, this.storage, this.versions),
         this.audit.element,
       )),
     );

@@ -14,7 +14,7 @@ const many = (number, one, more) => `${count(number)} ${number === 1 ? one : mor
 const ON = {
   leaks: { on: true, least_bytes: 0, words: "leaks" },
   out_of_memory: { on: true, words: "out-of-memory errors" },
-  findings: { on: true, words: "traps" },
+  findings: { on: true, words: "pitfalls" },
   resets: { on: true, words: "resets" },
   headroom: { on: false },
   never_needed: { on: false },
@@ -82,7 +82,7 @@ export function alertsOf(run) {
   ].filter(({ rule, number }) => rules[rule].on && number > 0);
   const unknown = [
     ["leaks", leaks === null, "leaks"],
-    ["findings", findings === null, "traps"],
+    ["findings", findings === null, "pitfalls"],
     ["resets", run.ranks.some((rank) => rank.peak_allocated_bytes !== null) && resets === null, "resets"],
     ["headroom", !isKnown(headroom), "headroom"],
     ["never_needed", !isKnown(never), "never needed"],

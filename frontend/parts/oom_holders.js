@@ -20,8 +20,7 @@ export function holders(error, run) {
     "div",
     { class: "panels oom-panels" },
     deviceMemory(error),
-    error.by_site?.length ? linesTable(error, run) : noLines(error),
-    modulesTable(error),
+    h("div", { class: "oom-column" }, error.by_site?.length ? linesTable(error, run) : noLines(error), modulesTable(error)),
   );
 }
 

@@ -1,7 +1,7 @@
 /** Cause of an out-of-memory error in one sentence, with its key figures; and the choice between several errors. */
 
 import { h } from "vramscope/dom.js";
-import { bytes, clock, count, isKnown, UNKNOWN } from "vramscope/format.js";
+import { bytes, clock, count, countOf, isKnown, UNKNOWN } from "vramscope/format.js";
 import { exportLink } from "vramscope/api.js";
 
 export const CAUSES = {
@@ -94,7 +94,7 @@ export function verdict(error) {
         "largest",
         "Largest free block",
         pieces ? bytes(pieces.largest_free_bytes) : UNKNOWN,
-        pieces ? `of ${count(pieces.free_pieces)}, ${bytes(pieces.free_bytes)} in total` : "memory layout unknown",
+        pieces ? `${countOf(pieces.free_pieces, "free block")}: ${bytes(pieces.free_bytes)}` : "memory layout unknown",
       ),
       cell("needed", "Needed in total", neededText(error), error.need_words ?? ""),
       cell(

@@ -28,6 +28,7 @@ export function whoKey(run, rankNumber) {
 export function whoPanel(run, rankNumber) {
   const rank = run.ranks.find((candidate) => candidate.rank === rankNumber) ?? run.ranks[0];
   const config = Object.entries(run.config ?? {});
+  const isOnGpu = rank?.devices.some((device) => device.index >= 0) ?? false;
   return h(
     "section",
     { class: "card" },
@@ -53,14 +54,15 @@ export function whoPanel(run, rankNumber) {
               ]),
             ),
             fact("torch", [rank.torch, rank.cuda ? `, CUDA ${rank.cuda}` : ", no CUDA"]),
-            fact("driver", rank.driver),
+            isOnGpu && fact("driver", rank.driver),
             fact("python", rank.python),
-            fact(
-              "allocator",
-              run.allocator_settings === ""
-                ? "defaults"
-                : run.allocator_settings && h("code", {}, run.allocator_settings),
-            ),
+            isOnGpu &&
+              fact(
+                "allocator",
+                run.allocator_settings === ""
+                  ? "defaults"
+                  : run.allocator_settings && h("code", {}, run.allocator_settings),
+              ),
             fact("git commit", run.git_commit && h("code", {}, run.git_commit)),
             isKnown(rank.clock_skew_seconds) && Math.abs(rank.clock_skew_seconds) > 0.5
               ? fact(

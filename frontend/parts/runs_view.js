@@ -34,8 +34,9 @@ const IDS = RUNS_COLUMNS.map(({ id }) => id);
 export const areColumns = (text) => text.split(",").every((id) => IDS.includes(id));
 
 /** Columns that fit into a width, if none are chosen. */
-function fitting(width) {
+function fitting(width, hasBaseline) {
   const shown = new Set(IDS);
+  if (!hasBaseline) shown.delete("vs_baseline");
   const needed = () => RUNS_COLUMNS.reduce((sum, { id, least }) => sum + (shown.has(id) ? least : 0), EDGES_PX);
   for (const id of WHERE_ROOM) if (needed() > width) shown.delete(id);
   return shown;
@@ -113,12 +114,15 @@ export class RunsView {
     if (columns && !store.get().query.columns) setQuery({ columns });
   }
 
-  /** Reads the view from the URL. `width`: pixels of the list. Returns whether the columns, groups or scale changed. */
-  read(width) {
+  /**
+   * Reads the view from the URL. `width`: pixels of the list; `hasBaseline`: whether a column of changes has content.
+   * Returns whether the columns, groups or scale changed.
+   */
+  read(width, hasBaseline) {
     const { columns = "", group = "", scale = "" } = store.get().query;
     const chosen = columns && areColumns(columns) ? new Set([...columns.split(","), "run"]) : null;
     const narrow = innerWidth <= PHONE_PX;
-    const shown = narrow ? new Set(ON_A_PHONE) : (chosen ?? fitting(width));
+    const shown = narrow ? new Set(ON_A_PHONE) : (chosen ?? fitting(width, hasBaseline));
     const before = [...this.shown, this.group, this.ownScale].join();
     this.shown = new Set(IDS.filter((id) => shown.has(id)));
     this.group = GROUPS.includes(group) ? group : "";

@@ -13,6 +13,15 @@ export const ROLES = {
   admin: "does everything: it also deletes, and makes tokens",
 };
 
+/** What each role may do. */
+function rolesList() {
+  return h(
+    "dl",
+    { class: "facts" },
+    ["read", "write", "admin"].map((role) => [h("dt", {}, role), h("dd", {}, ROLES[role])]),
+  );
+}
+
 export class Tokens {
   constructor() {
     this.element = h("section", { class: "card wide tokens" });
@@ -67,7 +76,7 @@ export class Tokens {
       fill(
         this.element,
         h("header", {}, h("h2", {}, "Tokens"), roleMark("admin"), h("span", { class: "spring" }), this.signedIn),
-        h("div", { class: "pad stack" }, this.explanation, this.secret, this.list, this.form),
+        h("div", { class: "pad stack" }, this.explanation, rolesList(), this.secret, this.list, this.form),
       );
     }
     const { required, projects, name, by } = store.get().session ?? {};
@@ -78,9 +87,7 @@ export class Tokens {
       required
         ? "This server requires tokens. "
         : "This server listens on loopback only and requires no tokens. On another address it will. ",
-      "A token with the role read looks at everything. The role write also sends runs and changes them: a training needs it. " +
-        "The role admin also deletes, and makes tokens. ",
-      "A token that is bound to projects sees, changes and sends only their runs.",
+      "A training needs a token with the role write. A token that is bound to projects sees, changes and sends only their runs.",
       projects && ` Your ${isUser(by) ? "access" : "token"} is bound to ${projects.join(", ")}.`,
     );
     this.list.hidden = tokens.length === 0;

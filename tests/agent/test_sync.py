@@ -59,7 +59,7 @@ def test_everything_is_sent_in_order_and_the_folder_is_clean(spool_dir, collecto
     assert collector.steps == [1, 2, 3, 4, 5]
     assert list(spool_dir.iterdir()) == []
     output = capsys.readouterr().out
-    assert re.fullmatch(rf"Sent 5 batches \(\d\.\d KiB\) of 1 session to {re.escape(collector.url)}\.\n", output)
+    assert re.fullmatch(rf"Sent 5 batches \([\d.]+ KiB\) of 1 session to {re.escape(collector.url)}\.\n", output)
 
 
 def test_nothing_to_do_is_done(spool_dir, capsys):

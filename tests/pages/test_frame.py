@@ -132,7 +132,7 @@ def test_alerts_are_set_for_everybody_and_a_run_counts_by_them(page: Any, own_se
     eventually(lambda: page.locator("[data-rule=headroom] input[type=number]").input_value() == "99")
     page.goto(f"{own.url}/runs/{run}")
     note = alerts.locator(".note")
-    eventually(lambda: "headroom below 99 %" in note.inner_text() and "not counted: traps" in note.inner_text())
+    eventually(lambda: "headroom below 99 %" in note.inner_text() and "not counted: pitfalls" in note.inner_text())
     assert alerts.locator(".value").inner_text() == "1"
 
 

@@ -140,7 +140,7 @@ def test_without_a_leak_the_page_says_what_could_not_have_been_seen(page: Any, s
     verdict = page.locator(".verdict")
     verdict.wait_for()
     assert verdict.get_attribute("data-level") == "none"
-    pattern = r"No growth over 900 steps\. Growth below \d+(\.\d)? \w+ per step"
+    pattern = r"No growth over 900 steps\. Growth below \d+(\.\d+)? \w+ per step"
     assert re.search(pattern, verdict.inner_text()), verdict.inner_text()
     assert figure(page, "held").startswith("Retained nothing")
     assert "never at this rate" in figure(page, "end")

@@ -172,7 +172,7 @@ def test_all_that_the_record_holds_is_shown(page: Any, own_server: Any) -> None:
     page.locator(".verdict").wait_for()
     largest = page.locator("[data-kpi=largest]").inner_text()
     assert "600 MiB" in largest
-    assert "of 2, 1000 MiB in total" in largest
+    assert "2 free blocks: 1,000 MiB" in largest
     assert "encoder.0" in page.locator(".oom-panels .card", has_text="By module").inner_text()
     held = page.locator(".oom-panels .card", has_text="Device memory").inner_text()
     assert "activations, batch, temporaries" in held
@@ -203,7 +203,7 @@ def test_all_that_the_record_holds_is_shown(page: Any, own_server: Any) -> None:
     assert f"recording={recording}" in str(lines.locator("a", has_text="open the recording").get_attribute("href"))
     segments = drawn(page, "map")
     assert (
-        "30.0 GiB in 1 segments · 1000 MiB free in 2 blocks, the largest 600 MiB"
+        "30.0 GiB in 1 segment · 1,000 MiB free in 2 blocks, the largest 600 MiB"
         in segments.locator(".map-words").inner_text()
     )
     assert page.locator(".oom-ranks").count() == 0, "there is one alone"
@@ -247,7 +247,7 @@ def test_all_ranks_stand_side_by_side(page: Any, own_server: Any) -> None:
     assert page.locator(".oom-ranks header").inner_text().endswith("no record from 1 of 3")
     assert page.locator("img").count() == 0, "markup stays text"
     segments = drawn(page, "map")
-    assert "30.0 GiB in 1 segments" in segments.inner_text()
+    assert "30.0 GiB in 1 segment" in segments.inner_text()
     rows.nth(0).get_by_role("button", name="Segments").click()
     segments.get_by_text("unknown: segments were not read").wait_for()
     assert "Segments of rank 0" in segments.inner_text()
@@ -298,7 +298,7 @@ def test_the_export_needs_nothing_from_elsewhere(chromium: Any, own_server: Any,
     for one in (
         MARKUP,
         "Counters before and at the error",
-        "80 ms before",
+        "80.0 ms before",
         "No recording was open at the error",
     ):
         assert one in made.words, one

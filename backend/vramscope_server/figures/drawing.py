@@ -28,6 +28,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope_server.analysis.array_types import FloatArray, IntArray
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.series.chart_data import RunWindow, StreamWindow
 from vramscope_server.figures.legend_numbers import whole_window
 
@@ -255,8 +256,8 @@ class Drawing:
             y1=level,
             line={"width": 1.5, "dash": "dash"},
             label={
-                "text": f"capacity {level:.1f} {unit.name}",
-                "textposition": "end",
+                "text": f"capacity {amount(capacity_bytes)}",
+                "textposition": "start",  # what is newest, or an error, is at the end
                 "yanchor": "bottom",
                 "padding": 2,
             },
