@@ -12,6 +12,7 @@ import pytest
 from measured import measure_all
 
 from vramscope.protocol.window import Window, unpack
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.trace.from_window import from_window
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.whatif import window_start
@@ -64,11 +65,10 @@ def test_what_other_settings_give_is_what_the_allocator_then_does(windows: dict[
 def test_both_ends_of_a_narrow_band_are_told_by_what_it_may_be_off(windows: dict[str, Window]) -> None:
     prediction = predict(from_window(windows["lengths"]), CONFS[1])
     low, peak = (prediction.band or (0, 0))[0], prediction.uncapped_peak_reserved_bytes
-    narrow = replace(prediction, band=(low, peak + 1))
-    assert _may_be(narrow) == f"± {(peak - low) / MIB:.1f} MiB"
-    assert _may_be(replace(prediction, band=(low // 2, peak))).endswith(" GiB to 5.5 GiB")
+    assert _may_be(replace(prediction, band=(peak - 1024, peak + 1))) == "± 1.00 KiB"
+    assert _may_be(replace(prediction, band=(low // 2, peak))).endswith(f" GiB to {amount(peak)}")
     limited = replace(prediction, band=(low // 2, peak), peak_reserved_bytes=low // 4)
-    assert _may_be(limited).endswith(" GiB to 5.5 GiB if never full"), (
+    assert _may_be(limited).endswith(f" GiB to {amount(peak)} if never full"), (
         "the band is not of what a limit left of the peak"
     )
     assert _may_be(replace(prediction, band=None)) == _may_be(replace(prediction, band=(peak, peak))) == ""
