@@ -3,7 +3,7 @@
     python tests/pages/contact_sheet.py /tmp/sheet                          # all; some minutes on 2 cores
     python tests/pages/contact_sheet.py /tmp/sheet --scene little --page compare --width 400
 
-Pictures are for people and are not compared with stored ones: fonts and rounding differ between machines.
+Pictures are for people. Those that a test compares are made by ``page_pictures.py``, without the fonts of this machine.
 """
 
 from __future__ import annotations
