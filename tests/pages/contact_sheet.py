@@ -14,9 +14,10 @@ import html
 import pickle
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ class Scene:
     name: str
     server: RunningServer
     pages: dict[str, str]
+    filled_seconds: float = field(default_factory=time.time)
 
 
 def empty(server: RunningServer) -> dict[str, str]:

@@ -48,11 +48,12 @@ _STYLE = f"""@font-face {{ font-family: Blocks; src: url(data:font/ttf;base64,{b
   transition: none !important; caret-color: transparent !important }}
 [data-figure=fragmentation] .plot {{ visibility: hidden }}"""
 
-_STILL = """() => {
+_STILL = """async () => {
+  const { isWaiting } = await import("vramscope/charts/schedule.js");
   const isOnScreen = ({ top, bottom }) => top < innerHeight && bottom > 0;  // others are not drawn
   const charts = [...document.querySelectorAll("vs-chart")].filter(
     (chart) => chart.checkVisibility() && isOnScreen(chart.getBoundingClientRect()));
-  const isDone = (chart) => !chart.request && !chart.stale && !chart.hasWrongSize
+  const isDone = (chart) => !isWaiting(chart) && !chart.request && !chart.stale && !chart.hasWrongSize
     && (chart.dataset.draws || chart.hasAttribute("data-empty") || (chart.message?.textContent ?? "loading…") !== "loading…");
   if (!document.querySelector("main > *") || !charts.every(isDone)) return null;
   const busy = "main progress, main [aria-busy=true], main .loading, main .spinner";
@@ -130,9 +131,10 @@ class Camera:
         )
         # Playwright's own clock also stops performance.now(), by which charts are drawn.
         self._context.add_init_script(
-            f"const still = {round(time.time() + 60)}000; globalThis.Date = class extends Date {{"
-            " constructor(...parts) { super(...(parts.length ? parts : [still])); } static now() { return still; } }"
+            "globalThis.Date = class extends Date { constructor(...parts) { super(...(parts.length ? parts : [stillAt])); }"
+            " static now() { return stillAt; } }"
         )
+        self._scene: Scene | None = None
         self._page = self._context.new_page()
         self.tools = self._context.new_page()
 
@@ -142,6 +144,9 @@ class Camera:
     def pictures(self, shown: Scene, name: str) -> Iterator[Picture]:
         """Pictures of a page in both widths and themes."""
         page = self._page
+        if shown is not self._scene:
+            self._scene = shown
+            page.add_init_script(f"globalThis.stillAt = {round(shown.filled_seconds) + 60}000")
         page.set_viewport_size({"width": 1440, "height": 900})
         page.goto(shown.server.url + shown.pages[name])
         for width, least in WIDTHS.items():
