@@ -397,6 +397,28 @@ def test_the_users_random_numbers_are_those_without_us(collector, spool) -> None
     assert "the same True" in done.stdout
 
 
+@pytest.mark.parametrize("server", ["http://127.0.0.1:9", "https://127.0.0.1:9"])
+def test_preparing_a_connection_draws_and_writes_no_random_state(server: str) -> None:
+    """A state that is read and put back would repeat what another thread draws in between."""
+    script = """
+        import random, sys
+        from vramscope.transport.http import ServerConnection
+        assert not {"httpx", "rich"} & sys.modules.keys(), "what is imported already draws nothing now"
+        written = []
+        random.setstate = random.seed = lambda *given: written.append(given)
+        before = random.getstate()
+        connection = ServerConnection(sys.argv[1], None, connect_timeout_s=1, read_timeout_s=1)
+        connection.prepare()
+        assert connection.post(b"").outcome == "away"
+        connection.close()
+        assert "httpx" in sys.modules and "rich" not in sys.modules
+        assert random.getstate() == before and not written
+        """
+    code = textwrap.dedent(script)
+    done = subprocess.run([sys.executable, "-c", code, server], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_a_fault_of_the_agent_reaches_only_the_log(collector, spool) -> None:
     output = run(
         """

@@ -14,7 +14,10 @@ from wire_maker import GIB, SECOND, Agent, column, leak, new_id, scan
 
 from vramscope.protocol import messages as wire_messages
 from vramscope.protocol import series as wire_series
-from vramscope.protocol.window import BadWindow
+from vramscope.protocol.window import ACTIONS, MOST_CATEGORIES, OWNER_CATEGORIES, BadWindow, pack, unpack
+from vramscope_server.analysis.ownership.allocation_owners import name_of, ownership_of
+from vramscope_server.analysis.ownership.categories import CATEGORIES, categories_of
+from vramscope_server.analysis.ownership.summary import summary
 from vramscope_server.analysis.trace.from_window import from_window
 from vramscope_server.figures.registry import RUN_FIGURES
 from vramscope_server.store.artifacts import MAX_ARTIFACTS, ArtifactRecord, superfluous
@@ -158,6 +161,30 @@ def test_unknown_phase_in_a_recording_reads_as_unknown() -> None:
     events["phase"] = np.where(codes == 2, wire_series.MOST_PHASES, codes).tobytes()
     with pytest.raises(BadWindow, match="phase"):
         from_window(msgspec.structs.replace(window, events=events))
+
+
+def test_owner_category_of_a_newer_agent_reads_as_unknown() -> None:
+    """The owner's name is known all the same. A category that is known wins where the same memory has both."""
+    window = training(steps=2, layers=4)
+    events = {name: np.frombuffer(column, "<i8") for name, column in window.events.items()}
+    born = np.flatnonzero((events["action"] == ACTIONS.index("alloc")) & (events["phase"] == 2))[:2]
+    rows = {
+        "event": [*(born + 1), born[1] + 1],
+        "address": [*events["address"][born], events["address"][born[1]]],
+        "category": [len(OWNER_CATEGORIES), len(OWNER_CATEGORIES) + 5, OWNER_CATEGORIES.index("gradients")],
+        "name": [0, 1, 1],
+    }
+    owners = {name: np.array(values, "<i8").tobytes() for name, values in rows.items()}
+    names = ["page 3 of a cache", "gradient of weight"]
+    trace = from_window(unpack(pack(msgspec.structs.replace(window, owners=owners, owner_names=names))))
+    of = ownership_of(trace)
+    lives = [int(np.flatnonzero(trace.lives.alloc_event == event)[0]) for event in born]
+    assert [name_of(trace, of, life) for life in lives] == names
+    assert [CATEGORIES[categories_of(trace)[life]] for life in lives] == ["unknown", "gradients"]
+    assert sum(row["bytes"] for row in summary(trace)["categories"]) == summary(trace)["allocated_bytes"]
+    owners["category"] = np.array([MOST_CATEGORIES] * 3, "<i8").tobytes()
+    with pytest.raises(BadWindow, match="category"):
+        from_window(msgspec.structs.replace(window, owners=owners, owner_names=names))
 
 
 def test_artifacts_of_unknown_kinds_are_removed_first() -> None:

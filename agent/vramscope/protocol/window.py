@@ -70,6 +70,8 @@ BLOCKS: Final = {
 }
 OWNER_CATEGORIES: Final = ("parameters", "gradients", "optimizer", "buffers", "input", "copies", "workspaces")
 """Categories of owners: codes are positions in this tuple."""
+MOST_CATEGORIES: Final = 64
+"""Codes from here on are refused. Codes in between are categories of newer agents."""
 OWNERS: Final = {
     "event": "number of events before it was seen",
     "address": "address of the tensor's block",

@@ -7,7 +7,6 @@ import email.utils
 import http
 import importlib
 import os
-import random
 import sys
 import time
 import types
@@ -96,16 +95,11 @@ class ServerConnection:
 
         _ = encodings.idna
         if self._client is None:
-            # rich, which httpx's command imports, draws from the global random generator.
-            state = random.getstate()
-            try:
-                with _without_command():
-                    import httpx  # the rest is imported with the first client
+            with _without_command():
+                import httpx  # the rest is imported with the first client
 
-                with contextlib.suppress(*_CLIENT_ERRORS, httpx.InvalidURL):  # the first POST reports it
-                    self._client = self._connect()
-            finally:
-                random.setstate(state)
+            with contextlib.suppress(*_CLIENT_ERRORS, httpx.InvalidURL):  # the first POST reports it
+                self._client = self._connect()
 
     def post(self, body: bytes, *, timeout_s: float | None = None) -> ServerAnswer:
         """Send one encoded batch and interpret the answer. Waits for the timeouts at most; never raises for the network."""
@@ -251,7 +245,11 @@ def _certificate_text(fault: Exception) -> str:
 
 @contextlib.contextmanager
 def _without_command() -> Iterator[None]:
-    """Let httpx be imported without its command: click, rich and pygments take three times as long as httpx itself."""
+    """Let httpx be imported without its command: click, rich and pygments take three times as long as httpx itself.
+
+    rich draws from the user's random generator. What is left draws nothing, so that nothing has to be put back: a
+    random.setstate() would repeat numbers that another thread draws meanwhile.
+    """
     name = "httpx._main"
     if name in sys.modules:
         yield

@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vramscope.protocol.window import OWNER_CATEGORIES
 from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.trace.address_lookup import allocation_at
 from vramscope_server.analysis.trace.trace import Trace
@@ -21,7 +20,7 @@ class Ownership(NamedTuple):
     """One row per allocation of the trace."""
 
     category: Codes
-    """Position in window.OWNER_CATEGORIES, or NOBODY."""
+    """Position in window.OWNER_CATEGORIES, from_window.UNKNOWN_CATEGORY, or NOBODY."""
     name: IntArray
     """Position in ``trace.owner_names``, or NOBODY."""
 
@@ -40,7 +39,7 @@ def ownership_of(trace: Trace) -> Ownership:
     life = allocation_at(trace, owners["address"], owners["event"])
     there = life >= 0
     codes = owners["category"]
-    there &= (codes >= 0) & (codes < len(OWNER_CATEGORIES))
+    there &= codes >= 0
     rows = np.flatnonzero(there)[::-1]  # the first of several names
     rows = rows[np.argsort(-codes[rows], kind="stable")]  # the first category is written last
     category[life[rows]] = codes[rows]

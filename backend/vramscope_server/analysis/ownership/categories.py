@@ -66,9 +66,13 @@ CUBLAS_THREADS: Final = 2
 LINEAR_FILE: Final = "torch/nn/modules/linear.py"
 
 _OF_OWNERS: Final = np.array(
-    [CATEGORIES.index("unknown" if word == "copies" else word) for word in OWNER_CATEGORIES], np.int8
+    [
+        *(CATEGORIES.index("unknown" if word == "copies" else word) for word in OWNER_CATEGORIES),
+        CATEGORIES.index("unknown"),
+    ],
+    np.int8,
 )
-"""Category of each of OWNER_CATEGORIES. Copies of the weights have no purpose that is known."""
+"""Category of each of OWNER_CATEGORIES, and of those of newer agents. Copies of the weights have no purpose that is known."""
 
 
 def categories_of(trace: Trace) -> Codes:

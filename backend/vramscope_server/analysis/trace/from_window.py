@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from vramscope.protocol.series import MOST_PHASES, PHASES, UNKNOWN
-from vramscope.protocol.window import ACTIONS, OWNER_CATEGORIES, STATES, BadWindow, Columns, Window
+from vramscope.protocol.window import ACTIONS, MOST_CATEGORIES, OWNER_CATEGORIES, STATES, BadWindow, Columns, Window
 from vramscope.protocol.window import Layout as RecordedLayout
 from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.trace.stacks import Stacks
@@ -19,6 +19,9 @@ _LIMITS: Final = {"action": len(ACTIONS) - 1, "phase": len(PHASES) - 1, "state":
 
 UNUSED_STACKS: Final = 100_000
 """Stacks that no event and no block has. The agent sends none; each costs memory and time."""
+
+UNKNOWN_CATEGORY: Final = len(OWNER_CATEGORIES)
+"""Code of all categories of newer agents: the owner has a name, but its purpose is not known."""
 
 
 def from_window(window: Window) -> Trace:
@@ -31,7 +34,7 @@ def from_window(window: Window) -> Trace:
         "file": len(window.words) - 1,
         "function": len(window.words) - 1,
         "event": len(window.events["action"]) // 8 if window.events else 0,
-        "category": len(OWNER_CATEGORIES) - 1,
+        "category": UNKNOWN_CATEGORY,
         "name": len(window.owner_names) - 1,
         "holding": len(window.holdings) - 1,
     }
@@ -100,6 +103,8 @@ def _column(where: str, name: str, data: bytes, bounds: dict[str, int]) -> IntAr
     column = np.frombuffer(data, "<i8")
     if name == "phase":  # phases of newer agents are unknown
         column = np.where((column >= len(PHASES)) & (column < MOST_PHASES), UNKNOWN, column)
+    if name == "category":
+        column = np.where((column > UNKNOWN_CATEGORY) & (column < MOST_CATEGORIES), UNKNOWN_CATEGORY, column)
     highest = bounds.get(name, MAX_ADDRESS)
     if len(column) and (int(column.min()) < -1 or int(column.max()) > highest):
         if name == "stream":  # a stream handle may have any value
