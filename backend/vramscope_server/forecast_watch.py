@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from vramscope_server.analysis.number_format import amount, duration
+from vramscope_server.known_messages import KnownMessages
 from vramscope_server.notifications import Message, Notifier
 from vramscope_server.store.database import Database
 from vramscope_server.store.leaks import merge_leaks
@@ -39,8 +40,7 @@ class ForecastWatch:
         self._leads = leads
         self._database = database
         self._notifier = notifier
-        self._known: set[str] = set()
-        """Runs that need no message any more."""
+        self._known = KnownMessages()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -58,7 +58,8 @@ class ForecastWatch:
 
     def _run(self) -> None:
         old = self._check()
-        self._known.update(old)
+        for run_id in old:
+            self._known.add(run_id, "forecast")
         took_seconds = 0.0
         while not self._stop.wait(max(EVERY_SECONDS, PAUSE_RATIO * took_seconds)):
             began_at = time.monotonic()
@@ -73,7 +74,7 @@ class ForecastWatch:
             except SQLAlchemyError as error:
                 log.warning("no forecast for %s: %s", run_id, error)
                 continue
-            self._known.add(run_id)
+            self._known.add(run_id, "forecast")
 
     def _check(self) -> dict[str, Message]:
         """Messages about runs that are not known yet, by run."""
@@ -85,7 +86,7 @@ class ForecastWatch:
             for run_id in ids:
                 if self._stop.is_set():
                     break
-                if run_id not in self._known:
+                if "forecast" not in self._known.of(run_id):
                     # Each run gets a connection, because a long one keeps SQLite from shortening its log.
                     with self._database.reader() as connection:
                         message = forecast_message(connection, run_id, rule["below_seconds"])

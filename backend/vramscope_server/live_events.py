@@ -48,6 +48,8 @@ EVERY_SECONDS: Final = 0.2
 MAX_ROWS: Final = 2000
 """More rows at once are history that arrived late. They become one ``gap`` event."""
 RING_BYTES: Final = 8 * 1024 * 1024
+KEPT_SECONDS: Final = 60.0
+"""Age from which events are dropped. A page that was away for longer reads everything anew."""
 IDLE_SECONDS: Final = 60.0
 """Events are dropped if no page has asked for so long."""
 
@@ -87,6 +89,8 @@ class LiveEvents:
         # Ids keep rising over a restart of the server, so that an id of before is recognised as too old.
         self._last = self._oldest = time.time_ns() // 1_000_000
         self._ring: deque[Event] = deque()
+        self._encoded: deque[tuple[float, int]] = deque()
+        """Time, and the id of the newest event, of each encoding whose events are kept."""
         self._ring_bytes = 0
         self._asked_at = self._encoded_at = -IDLE_SECONDS
         self._clear_pending()
@@ -146,6 +150,7 @@ class LiveEvents:
         self._last += 1
         self._oldest = self._last
         self._ring.clear()
+        self._encoded.clear()
         self._ring_bytes = 0
         self._clear_pending()
 
@@ -166,6 +171,9 @@ class LiveEvents:
         for project, recording in self._recordings.values():
             self._add("recording", project, recording["run"], recording)
         self._clear_pending()
+        self._encoded.append((now, self._last))
+        while now - self._encoded[0][0] > KEPT_SECONDS:
+            self._drop_until(self._encoded.popleft()[1])
 
     def _add(self, kind: str, project: str, run: str | None, data: Mapping[str, Any]) -> None:
         self._last += 1
@@ -173,6 +181,11 @@ class LiveEvents:
         self._ring.append(event)
         self._ring_bytes += len(event.data) + 200
         while self._ring_bytes > RING_BYTES:
+            self._drop_until(self._ring[0].id)
+
+    def _drop_until(self, last: int) -> None:
+        """Drop the events up to this id."""
+        while self._ring and self._ring[0].id <= last:
             dropped = self._ring.popleft()
             self._ring_bytes -= len(dropped.data) + 200
             self._oldest = dropped.id

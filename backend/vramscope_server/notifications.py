@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from vramscope_server.analysis.number_format import UNKNOWN, amount, percent
 from vramscope_server.answers.runs import RunRow
 from vramscope_server.answers.server import AlertRules
+from vramscope_server.known_messages import KnownMessages
 from vramscope_server.message_claims import MessageClaims
 from vramscope_server.store.database import Database
 from vramscope_server.store.ingest_state import BatchNews
@@ -165,8 +166,7 @@ class Notifier:
         self._claims = MessageClaims(database, leads)
         self._database = database
         self._address = address
-        self._known: dict[str, set[Kind]] = {}
-        """Kinds that need no message any more, by run."""
+        self._known = KnownMessages()
         self._queue: queue.Queue[RunRow | None] = queue.Queue(MOST_WAITING)
         self._thread: threading.Thread | None = None
 
@@ -177,7 +177,8 @@ class Notifier:
         with self._database.reader() as connection:
             rules = alert_rules(connection)
             rows = list_runs(connection, limit=_OLD_RUNS)[0]
-        self._known = {row["run_id"]: set(messages_of(row, rules)) for row in rows}
+        for row in reversed(rows):  # the newest are kept the longest
+            self._known.add(row["run_id"], *messages_of(row, rules))
         for target in self.targets:
             target.start()
         self._thread = threading.Thread(target=self._run, name="vramscope-notifications", daemon=True)
@@ -224,11 +225,11 @@ class Notifier:
     def _send_about(self, row: RunRow) -> None:
         with self._database.reader() as connection:
             rules = alert_rules(connection)
-        known = self._known.setdefault(row["run_id"], set())
+        known = self._known.of(row["run_id"])
         for kind, message in messages_of(row, rules).items():
             if kind not in known:
                 self.send(row["run_id"], kind, message, f"/runs/{row['run_id']}")
-                known.add(kind)
+                self._known.add(row["run_id"], kind)
 
 
 def targets_of(urls: Sequence[str]) -> list[Target]:

@@ -155,6 +155,24 @@ def test_kept_events_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(events), gap) == (2, False)
 
 
+def test_old_events_are_dropped_while_pages_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the memory of a server that is watched grows for twenty minutes and more."""
+    monkeypatch.setattr(module, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(module, "KEPT_SECONDS", 0.2)
+    live = LiveEvents()
+    start = live.start()
+    for _ in range(3):
+        live.publish([stored(20)], [])
+        assert not live.since(start, frozenset({RUN}))[2]
+    last = live.last
+    time.sleep(0.3)
+    live.publish([stored(20)], [])
+    assert live.since(start, frozenset({RUN})) == ([], last + 1, True)
+    events, _, gap = live.since(last, frozenset({RUN}))
+    assert (len(events), gap, len(live._ring)) == (1, False, 1)
+    assert live._ring_bytes == len(events[0].data) + 200
+
+
 def test_nothing_is_kept_while_no_page_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     live = LiveEvents()
     start = live.start()

@@ -122,9 +122,16 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "oidc.py": ({"caller", "settings", "user_grants"}, {"starlette", "httpx", "authlib", "joserfc"}),
     "user_grants.py": ({"store.project_scope", "store.token_rows"}, set()),
     "caller.py": ({"store.audit_log", "store.token_rows", "store.project_scope"}, set()),
-    "notifications.py": ({"answers", "store", "analysis.number_format", "message_claims"}, {"apprise", "sqlalchemy"}),
+    "notifications.py": (
+        {"answers", "store", "analysis.number_format", "known_messages", "message_claims"},
+        {"apprise", "sqlalchemy"},
+    ),
+    "known_messages.py": (set(), set()),
     "message_claims.py": ({"answers", "store"}, {"sqlalchemy"}),
-    "forecast_watch.py": ({"notifications", "store", "analysis.number_format"}, {"sqlalchemy"}),
+    "forecast_watch.py": (
+        {"notifications", "known_messages", "store", "analysis.number_format"},
+        {"sqlalchemy"},
+    ),
     "send_interval.py": (set(), set()),
     "intake.py": ({"api.problems"}, {"vramscope", "anyio"}),
     "tokens.py": ({"store", "api.problems"}, None),

@@ -274,10 +274,10 @@ class IngestState:
                     rows.append(run_row(run.row))
                     run.announced_ns = now
                     run.announce = False
-                if run.row.state != "running" and run.row.id in self._live:
+                if run.row.state != "running":
                     self._live.discard(run.row.id)
                     # The rest of an ended run is merged once more, however small it is.
-                    full.extend((stream, -1) for stream in self._small.of_run(run.row.key))
+                    full.extend((stream, -1) for stream in self._small.forget(run.row.key))
                 run.clean()
         stored, self._news = self._news, []
         full.extend((stream, -1) for stream in self._unmerged)
@@ -294,17 +294,17 @@ class IngestState:
         if self._stale:
             self.load(connection)
         key, rank, device, name = stream
-        run_id = connection.execute(sa.select(runs.c.id).where(runs.c.key == key)).scalar()
-        if run_id is None:
+        run = connection.execute(sa.select(runs.c.id, runs.c.state).where(runs.c.key == key)).first()
+        if run is None:
             return False
-        self._runs.lock(connection, [run_id])
+        self._runs.lock(connection, [run.id])
         of_stream = (chunks.c.run_key == key, chunks.c.rank == rank, chunks.c.device == device, chunks.c.stream == name)
         these = sa.and_(chunks.c.key.in_(gone), *of_stream)
         if connection.execute(sa.select(sa.func.count()).where(these)).scalar() != len(gone):
             return False  # another process was faster
         connection.execute(chunks.delete().where(these))
         for values in merged:
-            self._pending.chunk(stream, values)
+            self._pending.chunk(stream, values, is_last=run.state != "running")
         return True
 
     def tick(self, connection: Connection, leads: bool = True) -> None:

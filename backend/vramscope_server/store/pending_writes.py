@@ -25,6 +25,7 @@ class PendingWrites:
         """Drop them: they are written, or never will be."""
         self.sessions: list[SessionRecord] = []
         self.chunks: list[dict[str, Any]] = []
+        self._merged: list[dict[str, Any]] = []
         self._events: list[dict[str, Any]] = []
         self._audit: list[dict[str, object]] = []
         self._pieces: list[dict[str, Any]] = []
@@ -40,10 +41,11 @@ class PendingWrites:
     def audit(self, actor: Actor, done: Done) -> None:
         self._audit.append(entry_values(actor, done))
 
-    def chunk(self, stream: Stream, values: dict[str, Any]) -> None:
+    def chunk(self, stream: Stream, values: dict[str, Any], is_last: bool = False) -> None:
+        """Add a chunk of a stream. ``is_last``: it is not merged again, because the run has ended."""
         key, rank, device, name = stream
         values |= {"run_key": key, "rank": rank, "device": device, "stream": name}
-        self.chunks.append(values)
+        (self._merged if is_last else self.chunks).append(values)
 
     def piece(self, piece: messages.Piece) -> None:
         self._pieces.append({"artifact": piece.artifact, "number": piece.number, "data": piece.data})
@@ -51,7 +53,7 @@ class PendingWrites:
     def write(self, connection: Connection, dirty: Sequence[RunRecord]) -> None:
         """Write them in the open transaction, after the changes of these runs."""
         put_runs(connection, dirty, self.sessions)
-        put_rows(connection, chunks.insert(), self.chunks)
+        put_rows(connection, chunks.insert(), [*self.chunks, *self._merged])
         put_rows(connection, events.insert(), self._events)
         put_rows(connection, audit.insert(), self._audit)
         if self._pieces:

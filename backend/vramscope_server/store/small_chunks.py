@@ -1,4 +1,4 @@
-"""Counts the small chunks of each stream, to know when there are enough to merge (``compaction.py``)."""
+"""Counts the small chunks of each running run's streams, to know when there are enough to merge (``compaction.py``)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from vramscope_server.store.tables import FULL_LEVEL, FULL_ROWS, chunks
+from vramscope_server.store.tables import FULL_LEVEL, FULL_ROWS, chunks, runs
 
 MERGE_COUNT: Final = 16
 """Number of small chunks of one level that are merged into one of the next."""
@@ -24,10 +24,13 @@ class SmallChunks:
         self._counts: dict[tuple[Stream, int], list[int]] = {}
 
     def load(self, connection: Connection) -> None:
-        """Count the chunks in the database."""
+        """Count the chunks of running runs in the database."""
         self._counts.clear()
         stream = (chunks.c.run_key, chunks.c.rank, chunks.c.device, chunks.c.stream, chunks.c.level)
-        counted = sa.select(*stream, sa.func.count(), sa.func.sum(chunks.c.rows)).where(chunks.c.level < FULL_LEVEL)
+        counted = sa.select(*stream, sa.func.count(), sa.func.sum(chunks.c.rows)).join(
+            runs, runs.c.key == chunks.c.run_key
+        )
+        counted = counted.where(runs.c.state == "running", chunks.c.level < FULL_LEVEL)
         for key, rank, device, name, level, count, rows in connection.execute(counted.group_by(*stream)):
             self._counts[((key, rank, device, name), level)] = [count, int(rows)]
 
@@ -42,14 +45,12 @@ class SmallChunks:
             del self._counts[stream, level]
             yield stream, level
 
-    def of_run(self, run_key: int) -> set[Stream]:
-        """Streams of a run that have small chunks."""
-        return {stream for stream, _ in self._counts if stream[0] == run_key}
-
-    def forget(self, run_key: int) -> None:
-        """Forget a deleted run."""
-        for entry in [entry for entry in self._counts if entry[0][0] == run_key]:
+    def forget(self, run_key: int) -> set[Stream]:
+        """Forget a run that has ended or is deleted. Returns its streams that have small chunks."""
+        gone = [entry for entry in self._counts if entry[0][0] == run_key]
+        for entry in gone:
             del self._counts[entry]
+        return {stream for stream, _ in gone}
 
 
 def small_streams(connection: Connection, run_key: int) -> list[Stream]:
