@@ -49,7 +49,7 @@ MAX_ROWS: Final = 2000
 """More rows at once are history that arrived late. They become one ``gap`` event."""
 RING_BYTES: Final = 8 * 1024 * 1024
 KEPT_SECONDS: Final = 60.0
-"""Age from which events are dropped. A page that was away for longer reads everything anew."""
+"""Age from which events are dropped. A page that was away for longer reads everything again."""
 IDLE_SECONDS: Final = 60.0
 """Events are dropped if no page has asked for so long."""
 

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vramscope_server.answers.runs import RunRow
 from vramscope_server.demo_run import DemoRun
@@ -15,6 +15,7 @@ from vramscope_server.forecast_watch import ForecastWatch
 from vramscope_server.intake import Intake
 from vramscope_server.latest_samples import LatestSamples
 from vramscope_server.live_events import LiveEvents
+from vramscope_server.metrics.sources import MetricSources
 from vramscope_server.notifications import Notifier, targets_of
 from vramscope_server.oidc import OidcSignIn
 from vramscope_server.proxy_users import ProxyUsers
@@ -30,6 +31,9 @@ from vramscope_server.store.retention import Retention
 from vramscope_server.store.writer import Writer
 from vramscope_server.tokens import Tokens
 from vramscope_server.whatif_jobs import WhatifJobs
+
+if TYPE_CHECKING:
+    from vramscope_server.metrics.open_telemetry import OpenTelemetryExport
 
 log = logging.getLogger("vramscope_server")
 
@@ -70,6 +74,10 @@ class Services:
             audit_entries=settings.audit_entries,
         )
         self.preparers = ThreadPoolExecutor(_PREPARERS, "vramscope-prepare")
+        self.metrics = MetricSources(
+            self.database, self.writer, self.compactor, self.latest_samples, self.is_shared, settings.metrics_ranks
+        )
+        self.open_telemetry: OpenTelemetryExport | None = None
         self.snapshots = Snapshots(
             settings.snapshots_dir,
             self.database,
@@ -98,6 +106,11 @@ class Services:
             self.oidc = OidcSignIn(settings)
             self.tokens = Tokens(self.database, self.writer, self.preparers)
             self.first_token = self.tokens.make_first() if settings.tokens_required else None
+            if settings.otlp_endpoint is not None:
+                from vramscope_server.metrics.open_telemetry import OpenTelemetryExport
+
+                self.open_telemetry = OpenTelemetryExport(settings.otlp_endpoint, self.metrics)
+                self.open_telemetry.start()
             unless_started.pop_all()
 
     def _leads(self) -> bool:
@@ -111,6 +124,8 @@ class Services:
     def close(self) -> None:
         """Store what waits, stop the threads, close the database."""
         self.demo.close()
+        if self.open_telemetry is not None:
+            self.open_telemetry.close()
         self.whatif_jobs.close()
         if self.shared_events is not None:
             self.shared_events.close()

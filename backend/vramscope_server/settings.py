@@ -134,6 +134,11 @@ class Settings(BaseSettings):
         le=10_000,
         description="Maximum number of ranks with metrics of their own in `/metrics`; those of the newest runs come first.",
     )
+    otlp_endpoint: str | None = Field(
+        default=None,
+        description="Address of an OpenTelemetry receiver (OTLP over HTTP), such as `http://collector:4318`, that gets the "
+        "metrics of `/metrics`.",
+    )
     queue_bytes: int = Field(
         default=24 * 1024 * 1024,
         ge=8 * 1024 * 1024,
@@ -174,6 +179,21 @@ class Settings(BaseSettings):
             raise ValueError("VRAMSCOPE_GROUPS says who has access: *=read lets everybody in whom the provider knows")
         if importlib.util.find_spec("authlib") is None:
             raise ValueError("authlib is missing: pip install 'vramscope[server,oidc]'")
+        return value.rstrip("/")
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _receiver(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if not value.startswith(("http://", "https://")):
+            raise ValueError("an address begins with http:// or https://")
+        try:
+            found = importlib.util.find_spec("opentelemetry.exporter.otlp.proto.http.metric_exporter")
+        except ModuleNotFoundError:  # one of its parents
+            found = None
+        if found is None:
+            raise ValueError("OpenTelemetry is missing: pip install 'vramscope[server,otel]'")
         return value.rstrip("/")
 
     @field_validator("oidc_groups_claim")

@@ -13,7 +13,7 @@ from running import PATIENCE_SECONDS, RunningServer
 from wire_maker import GIB, Agent
 
 from vramscope.protocol import series
-from vramscope_server.api.run_metrics import COUNTS, PEAKS, SAMPLED
+from vramscope_server.metrics.run_metrics import COUNTS, PEAKS, SAMPLED
 from vramscope_server.store.project_scope import ProjectScope
 
 ROOT = Path(__file__).parents[2]

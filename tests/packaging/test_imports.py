@@ -100,9 +100,11 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
             "snapshots",
             "whatif_jobs",
             "demo_run",
+            "metrics",
         },
         None,
     ),
+    "metrics": ({"latest_samples", "store"}, {"vramscope", "prometheus_client", "sqlalchemy", "opentelemetry"}),
     "snapshots.py": (
         {"store", "snapshot_conversion", "uploads", "conversions", "analysis.snapshot_format.device_facts"},
         {"sqlalchemy"},

@@ -16,7 +16,7 @@ tomllib = pytest.importorskip("tomllib")  # Python 3.11 and later
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "backend" / "requirements.lock"
-EXTRAS = ("server", "postgres", "parquet", "notify")
+EXTRAS = ("server", "postgres", "parquet", "notify", "oidc", "otel")
 """Those that the image has."""
 
 
@@ -55,6 +55,11 @@ def test_what_is_declared_is_locked_in_a_version_that_fits(version: str) -> None
         assert requirement.specifier.contains(names[requirement.name]), (
             f"{requirement}: {names[requirement.name]}: make lock"
         )
+
+
+def test_make_lock_takes_these_extras() -> None:
+    recipe = (ROOT / "Makefile").read_text()
+    assert tuple(re.findall(r"--extra (\w+)", recipe)) == EXTRAS
 
 
 def test_the_image_is_built_from_it() -> None:

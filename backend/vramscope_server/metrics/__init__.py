@@ -1,0 +1,1 @@
+"""Metrics of a server and of its running runs, for Prometheus and OpenTelemetry."""
