@@ -113,6 +113,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "uploads.py": (set(), set()),
     "snapshot_conversion.py": ({"analysis", "child_process", "numba_warmup"}, {"numpy"}),
     "child_process.py": (set(), set()),
+    "memory_allocator.py": (set(), set()),
     "demo_run.py": (set(), set()),
     "recording_cache.py": ({"store", "analysis"}, {"vramscope"}),
     "whatif_jobs.py": ({"analysis.simulator.settings"}, {"msgspec"}),

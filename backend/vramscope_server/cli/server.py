@@ -21,6 +21,7 @@ from vramscope_server.app import create_app
 from vramscope_server.cli import server_workers
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.http_limits import BoundedConnection
+from vramscope_server.memory_allocator import return_freed_memory
 from vramscope_server.notifications import TargetRefused, targets_of
 from vramscope_server.services import Services
 from vramscope_server.settings import Settings
@@ -89,6 +90,7 @@ def serve(
             _print_error(f"{shown} cannot be {fault.get('input')!r}: {fault['msg']}.")
         return BAD_ARGUMENTS
     logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    return_freed_memory()
     try:
         listening = listen(settings.host, settings.port)
     except (OSError, UnicodeError) as error:

@@ -18,6 +18,7 @@ from uvicorn.supervisors import Multiprocess
 
 from vramscope_server.app import create_app
 from vramscope_server.child_process import end_with
+from vramscope_server.memory_allocator import return_freed_memory
 from vramscope_server.notifications import TargetRefused
 from vramscope_server.services import Services
 from vramscope_server.settings import Settings
@@ -69,6 +70,7 @@ def worker_app() -> FastAPI:
     end_with(int(os.environ[_PARENT]))
     settings = Settings()
     logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    return_freed_memory()
     try:
         services = Services(settings)
     except (DatabaseRefused, TargetRefused) as error:
