@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -264,3 +265,17 @@ def test_readers_cannot_write_whatever_is_asked_of_them(tmp_path: Path) -> None:
     with database.reader() as connection, pytest.raises(sa.exc.OperationalError, match="readonly"):
         connection.exec_driver_sql("DELETE FROM runs")
     database.close()
+
+
+def test_readers_that_are_not_needed_keep_no_new_pages(tmp_path: Path) -> None:
+    """Requests that come one after the other use one connection, even after a moment with several."""
+    database = Database(f"sqlite:///{tmp_path / 'vramscope.db'}")
+    with contextlib.ExitStack() as several:
+        open_ones = [several.enter_context(database.reader()) for _ in range(4)]
+        assert len({id(one.connection.driver_connection) for one in open_ones}) == 4
+    used = set()
+    for _ in range(8):
+        with database.reader() as connection:
+            used.add(id(connection.connection.driver_connection))
+    database.close()
+    assert len(used) == 1

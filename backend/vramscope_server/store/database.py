@@ -130,6 +130,7 @@ class Database:
             "sqlite://",
             creator=connect_reader,
             poolclass=QueuePool,
+            pool_use_lifo=True,  # each connection keeps pages of its own: one that rests takes no memory
             pool_size=6,
             max_overflow=10,
             json_serializer=_json,
