@@ -120,10 +120,10 @@ class LeakDetector:
                 if self.questions.are_open:
                     self.questions.needed(root, self._scanner.chains)
 
-    def plain_step_ended(self) -> None:
-        """A step has ended for which nothing was read. 1 µs."""
+    def plain_step_ended(self, sequence_number: int) -> None:
+        """A step has ended for which nothing was read. 0.3 µs. ``sequence_number``: of autograd's next operation."""
         self._schedule.end_unseen()
-        self._ages.boundaries.append(self._sequence())
+        self._ages.boundaries.append(sequence_number)
         self.after_step.since_scan.steps += 1
 
     def stepped(self, optimizer: object) -> None:

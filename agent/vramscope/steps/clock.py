@@ -170,12 +170,16 @@ class StepClock(StepPublisher):
         self.is_plain = self.is_control_step = True
         self.watched = False
 
-    def plain_step_ended(self) -> None:
-        """A plain step has ended, and another one of its group follows. Reads nothing. Costs 1 µs."""
-        self._count_step()
+    def plain_step_ended(self, sequence_number: int) -> None:
+        """A plain step has ended, and another one of its group follows. Reads nothing. Costs 0.5 µs.
+
+        sequence_number   of autograd's next operation
+        """
+        self.step += 1
+        self._steps_here += 1
         self._plain_steps += 1
         if self.retention is not None:
-            self.retention.plain_step_ended()
+            self.retention.plain_step_ended(sequence_number)
 
     def hooks_are_back(self, *, between_steps: bool) -> None:
         """The training does something else than plain steps, and phases are seen again. Within a step its group goes on to the

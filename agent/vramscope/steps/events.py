@@ -66,7 +66,7 @@ class BreakdownSource(Protocol):
 class RetentionSource(Protocol):
     """Knows what is still alive after a step (leaks/detector.py)."""
 
-    def plain_step_ended(self) -> None:
+    def plain_step_ended(self, sequence_number: int) -> None:
         """A plain step has ended, for which nothing was read."""
 
     def end_step(self, intervals: list[PhaseInterval]) -> AfterStep: ...

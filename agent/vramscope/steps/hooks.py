@@ -336,8 +336,9 @@ class LoopHooks:
         self._leader.step_ended()
         self._stepped_in_backward = False
         self.clock.end_step(divided=divided)
-        if self.clock.plain_steps_wanted and self._may_be_plain():
-            self.plain.begin(self.clock.plain_steps_wanted, self._leader, self._leader.most_others)
+        leader = self._leader() if self.clock.plain_steps_wanted else None
+        if leader is not None and self._may_be_plain():
+            self.plain.begin(self.clock.plain_steps_wanted, leader, self._leader.most_others)
         else:
             self.plain.end()
         if self.on_first_step is not None:

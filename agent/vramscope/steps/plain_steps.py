@@ -6,6 +6,7 @@ keep their code, because Dynamo and Python's own caches depend on it; they call 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Container
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,7 @@ class PlainSteps:
         self._other_stepped = other_stepped
         self._removals: list[Callable[[], None]] = []
         self._leader: Callable[[], torch.optim.Optimizer | None] = lambda: None
+        """Weak reference to the leading optimizer, in C: a call of it makes no frame."""
         self._left = 0
         self._others = self._others_left = 0
         """Expected steps of other optimizers in one step, and how many of them are still to come."""
@@ -72,12 +74,14 @@ class PlainSteps:
             self.are_running = False
             module_calls.resume()
 
-    def begin(self, steps: int, leader: Callable[[], torch.optim.Optimizer | None], others: int) -> None:
+    def begin(self, steps: int, leader: torch.optim.Optimizer, others: int) -> None:
         """The next ``steps`` steps of this optimizer are a group of plain steps. 5 µs if the hooks are still there.
 
         others  most steps of other optimizers that each of them has: those of a GAN's second one
         """
-        self._left, self._leader = steps, leader
+        self._left = steps
+        if self._leader() is not leader:
+            self._leader = weakref.ref(leader)
         self._others = self._others_left = others
         self._at_end = self._sequence()
         self._clock.begin_plain_steps()
@@ -123,7 +127,7 @@ class PlainSteps:
         elif self._left > 1:
             self._left -= 1
             self._others_left = self._others
-            self._at_end = self._sequence()
-            clock.plain_step_ended()
+            self._at_end = number = self._sequence()
+            clock.plain_step_ended(number)
         else:
             self._end_step()
