@@ -3,7 +3,8 @@
 The clock interleaves them. Each stretch of steps left alone is compared with the watched steps right before and after it,
 so that what drifts in the training or on the machine falls out; the cost is the median of these differences, and its noise
 comes from how they scatter. One reading of the allocator is left on in every step, because the step's peak must stay
-exact; it is added as it was timed.
+exact; it is added as it was timed. A median does not see scans and recordings, which are rare and long. They are added as they
+were timed, too, spread over all steps.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ FEWEST_STRETCHES = 8
 NEIGHBOURS = 8
 """Number of watched steps on either side of a group of control steps that it is compared with."""
 MOST_STRETCHES = 400
+RARE = 8
+"""Factor on the typical agent time of a step above which a scan or a recording is part of it."""
+STEPS_BETWEEN_TYPICAL = 32
+"""Number of watched steps after which the typical agent time is computed again."""
 LEAST_FRACTION = 0.005
 """A cost below this fraction is shown as "below 0.5 %"."""
 
@@ -33,6 +38,14 @@ class OverheadMeter:
         self._before: deque[int] = deque(maxlen=NEIGHBOURS)
         self._calm: list[int] = []
         self._after: list[int] = []
+        self._recent: list[int] = []
+        """Agent time of the watched steps since the typical one was computed."""
+        self._typical_ns: float | None = None
+        """Median agent time of a watched step."""
+        self._rare_ns = 0.0
+        """Agent time after the warm-up in steps with a scan or a recording, without the typical time."""
+        self._steps = 0
+        """Number of steps after the warm-up."""
         self._end_ns = 0
         self._hook_ns = 0
         self._watched_steps = 0
@@ -46,8 +59,10 @@ class OverheadMeter:
             self._watched_steps += 1
         else:
             self._unwatched_steps += step.steps
+        self._add_rare(step)
         if step.number <= WARM_UP_STEPS:
             return
+        self._steps += step.steps
         if not step.watched:
             self._left_on.append(step.agent_ns // step.steps)
             if self._after:
@@ -59,6 +74,17 @@ class OverheadMeter:
                 self._compare()
         else:
             self._before.append(duration)
+
+    def _add_rare(self, step: StepRecord) -> None:
+        typical = self._typical_ns
+        if typical is not None and step.agent_ns > RARE * typical:
+            if step.number > WARM_UP_STEPS:
+                self._rare_ns += step.agent_ns - typical
+        elif step.watched:
+            self._recent.append(step.agent_ns)
+            if len(self._recent) == STEPS_BETWEEN_TYPICAL:
+                self._typical_ns = statistics.median(self._recent)
+                self._recent.clear()
 
     def _compare(self) -> None:
         """A stretch of calm steps and what surrounds it are complete."""
@@ -78,7 +104,7 @@ class OverheadMeter:
             bare = max(1.0, statistics.median(self._calm_medians) - left_on)
             # Plain steps and control steps do not have the cost of watching.
             watched = self._watched_steps / (self._watched_steps + self._unwatched_steps)
-            cost = statistics.median(self._differences) * watched + left_on
+            cost = statistics.median(self._differences) * watched + left_on + self._rare_ns / max(1, self._steps)
             low, _, high = statistics.quantiles(self._differences, n=4)
             # Two standard errors of a median, from the spread of the middle half (1.349 σ wide).
             noise_ns = 2 * 1.253 * (high - low) / 1.349 / len(self._differences) ** 0.5
