@@ -143,12 +143,14 @@ def test_nothing_looks_while_a_cuda_graph_is_captured():
     x = torch.zeros(8, 64, device="cuda")
     torch.cuda.is_current_stream_capturing = lambda: True
     for _ in range(20):
-        model(x).sum().backward()
+        loss = model(x).sum()  # lives until the next step, which is a reason for a scan
+        loss.backward()
         optimizer.step()
     during = len(looks)
     torch.cuda.is_current_stream_capturing = lambda: False
     for _ in range(20):
-        model(x).sum().backward()
+        loss = model(x).sum()  # lives until the next step, which is a reason for a scan
+        loss.backward()
         optimizer.step()
     print(json.dumps([during, len(looks) > 0]))
     """

@@ -1,4 +1,4 @@
-"""Scans that a training needs: few where nothing is retained, and the usual ones from the step on in which memory rises."""
+"""Scans that a training needs: none where nothing is retained, and the usual ones from the step on in which memory rises."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import warm
+
+from vramscope.leaks.unchanged_since_scan import NOT_RISEN
 
 pytestmark = pytest.mark.gpu
 
@@ -28,6 +30,7 @@ from vramscope.steps.hooks import LoopHooks
 
 guard.raise_faults = True
 model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10)).cuda()
+teacher = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10)).cuda()
 optimizer = torch.optim.AdamW(model.parameters())
 scans, history = [], []
 clock = StepClock()
@@ -42,19 +45,42 @@ for step in range(1, 121):
     loss.backward()
     optimizer.step()
     AFTER_STEP
-print(json.dumps([[scan.step, [[leak.kind, leak.name] for leak in scan.leaks]] for scan in scans]))
+print(json.dumps([[scan.step, [[leak.kind, leak.name] for leak in scan.leaks], scan.not_scanned] for scan in scans]))
 """
 
 
-def scans_of(after_step: str) -> list[tuple[int, list[list[str]]]]:
-    """Step and findings of each scan, of a training in a process of its own."""
-    done = warm.run(textwrap.dedent(TRAINING).replace("AFTER_STEP", after_step), timeout=120)
+def reports_of(after_step: str, also: str = "pass") -> list[tuple[int, list[list[str]], str]]:
+    """Step and findings of each report, and what was not scanned, of a training in a process of its own.
+
+    also   runs before each forward pass
+    """
+    program = textwrap.dedent(TRAINING).replace("AFTER_STEP", after_step)
+    program = program.replace("    optimizer.zero_grad()", f"    optimizer.zero_grad()\n    {also}")
+    done = warm.run(program, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
-    return [(step, leaks) for step, leaks in json.loads(done.stdout.splitlines()[-1])]
+    return [(step, leaks, left_out) for step, leaks, left_out in json.loads(done.stdout.splitlines()[-1])]
 
 
-def test_a_loop_without_a_leak_is_scanned_twice() -> None:
+def scans_of(after_step: str) -> list[tuple[int, list[list[str]]]]:
+    """Step and findings of each scan."""
+    return [(step, leaks) for step, leaks, left_out in reports_of(after_step) if left_out != NOT_RISEN]
+
+
+def test_a_loop_without_a_leak_is_never_scanned() -> None:
+    reports = reports_of("del loss")
+    assert [step for step, *_ in reports] == [3, 7, 11, 15, 21, 29, 41, 59, 99]
+    assert {left_out for *_, left_out in reports} == {NOT_RISEN}
+
+
+def test_a_variable_that_lives_until_the_next_step_is_scanned() -> None:
+    """The loss refers to a graph of the step before. Nothing else does, so two scans are enough."""
     assert [step for step, _ in scans_of("pass")] == [3, 7]
+
+
+def test_a_second_graph_in_each_step_is_scanned() -> None:
+    """No backward pass walks it, and memory after the step does not show it."""
+    reports = reports_of("del loss", "target = teacher(torch.ones(4096, 64, device='cuda')).detach()")
+    assert [kind for kind, _ in reports[-1][1]] == ["no_grad-missing"]
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])

@@ -128,8 +128,7 @@ class LeakDetector:
 
     def stepped(self, optimizer: object) -> None:
         """An optimizer has stepped; several step in turn."""
-        if self._schedule.per != "step":
-            self._schedule.count("step")
+        self._schedule.count("step")
         if not self._loop.has_steps:
             self._start_steps()
         self._loop.optimizer_stepped(optimizer)
@@ -160,6 +159,8 @@ class LeakDetector:
             self._step_graphs.settle(self._outputs.walks)
         if self._loop.is_between_steps:
             self._loop.is_between_steps = self._loop.has_hidden_forward = False
+            if self._live_blocks.graph_is_retained(self._ages.older_than(self._schedule.number), self._registry):
+                self._schedule.due.add(self._loop.optimizer)
             self._scan_if_due(fresh=True)
             return
         if self._outputs.dropped or self._outputs.pending:
@@ -291,8 +292,7 @@ class LeakDetector:
         is_due = self._schedule.end()
         self._ages.end_iteration(self._schedule.number, self._sequence())
         self._loop.is_between_steps = between_steps
-        settled = not self._ages.kept_iterations and not self._registry.has_findings
-        if is_due and not (may_skip and settled and self._live_blocks.is_unchanged()):
+        if is_due and (not may_skip or self._live_blocks.need_scan(self._ages, self._registry, self._outputs)):
             self._schedule.due = set(self._loop.next_optimizers())
         if self._ages.kept_iterations >= POLICY.old_graphs:
             self._schedule.suspect("more and more graphs of earlier steps are alive")

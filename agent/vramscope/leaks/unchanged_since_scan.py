@@ -1,4 +1,4 @@
-"""Live blocks of PyTorch's CUDA allocator after a step: a cheap sign whether a scan could find anything new.
+"""Live blocks of PyTorch's CUDA allocator after a step: a cheap sign whether a scan could find anything.
 
 Every leak of GPU memory leaves one block more, or a larger one, after some steps. The counters are those of the reading that
 ends a step. A leak in host memory shows in the C allocator, which is read when a scan is due.
@@ -13,8 +13,15 @@ from vramscope.leaks.policy import POLICY
 from vramscope.protocol.series import UNKNOWN
 
 if TYPE_CHECKING:
+    from vramscope.leaks.autograd.live_graphs import OutputGraphs
+    from vramscope.leaks.graph_ages import GraphAges
+    from vramscope.leaks.registry import FindingRegistry
     from vramscope.steps.clock import StepClock
 
+FIRST_COMPARED_STEP: Final = 2
+"""Step with whose end memory is compared before the first scan."""
+NOT_RISEN: Final = "all tensors, because memory after each step has not risen since the second step"
+"""What was not scanned where no scan was needed."""
 HOST_BYTES: Final = 64 * 1024
 """Rise of host memory that is noise."""
 HOST_BYTES_PER_STEP: Final = 1024
@@ -29,29 +36,64 @@ class _Live(NamedTuple):
 
 
 class LiveBlocks:
-    """Compares memory after a step with memory after the last scan that found nothing."""
+    """Compares memory after a step with memory after the last scan that found nothing, or after the second step."""
 
     def __init__(self, clock: StepClock) -> None:
         self._clock = clock
-        self._after_scan: _Live | None = None
-        self._scan_found_nothing = False
+        self._before: _Live | None = None
+        self._steps = 0
+        self._was_scanned = self._scan_found_nothing = self._waits_for_forward = False
 
     def scanned(self, iteration: int, *, found_nothing: bool) -> None:
         """A scan has ended. ``found_nothing``: it was complete, and no holder is reported or suspected."""
-        self._after_scan = None
+        self._before, self._was_scanned = None, True
         self._scan_found_nothing = found_nothing and iteration >= POLICY.always_scan_until
 
     def end_step(self) -> None:
-        """A step has ended. Costs 0.1 µs, and up to 40 µs in the first step after a scan."""
-        if self._scan_found_nothing and self._after_scan is None:
-            self._after_scan = self._live()
+        """A step has ended. Costs 0.1 µs, and up to 40 µs in the second step and in the first one after a scan."""
+        self._steps += 1
+        is_first = not self._was_scanned and self._steps == FIRST_COMPARED_STEP
+        if is_first or (self._scan_found_nothing and self._before is None):
+            self._before = self._live()
 
-    def is_unchanged(self) -> bool:
-        """True where the last scan found nothing, and memory has not risen since. Costs up to 40 µs."""
-        before, now = self._after_scan, self._live()
+    def need_scan(self, ages: GraphAges, registry: FindingRegistry, outputs: OutputGraphs) -> bool:
+        """Return whether a scan that is due now could find anything. Costs up to 40 µs.
+
+        Before the first scan, graphs that no backward pass walks are ruled out too. Memory after a step does not show them, and
+        finding them takes a scan. So does a tensor that each step retains until the next: ``graph_is_retained`` shows it.
+        """
+        is_first = not self._was_scanned
+        if ages.kept_iterations or registry.has_findings:
+            return True
+        if is_first and (outputs.may_be_unwalked or not outputs.has_roots):
+            return True
+        if not self._is_unchanged():
+            return True
+        self._waits_for_forward = is_first
+        return False
+
+    def graph_is_retained(self, graphs: int, registry: FindingRegistry) -> bool:
+        """Return whether the first scan, which seemed unnecessary, is needed. The next step's forward pass begins.
+
+        graphs   live graphs of earlier steps. A variable of the step that has ended retains one
+        """
+        waited, self._waits_for_forward = self._waits_for_forward, False
+        if waited and not graphs:
+            registry.scanned(0.0, 0, NOT_RISEN)
+            registry.send(f"scheduled after step {self._clock.step}")
+        return waited and graphs > 0
+
+    def _is_unchanged(self) -> bool:
+        """True if memory has not risen since the last scan, which found nothing. Costs up to 40 µs.
+
+        Before the first scan it is compared with the end of the second step, when gradients and optimizer state exist.
+        """
+        before, now = self._before, self._live()
         if before is None or now is None:
             return False
         host_rise = 0 if UNKNOWN in (before.host_bytes, now.host_bytes) else now.host_bytes - before.host_bytes
+        if before.host_bytes == UNKNOWN:
+            self._before = before._replace(step=now.step, host_bytes=now.host_bytes)
         return (
             now.blocks <= before.blocks
             and now.allocated_bytes <= before.allocated_bytes
@@ -67,5 +109,6 @@ class LiveBlocks:
             self._clock.step,
             sum(stats["allocation"]["all"]["current"] for stats in readings),
             sum(stats["allocated_bytes"]["all"]["current"] for stats in readings),
-            ProcessHeap().used_bytes(),
+            # A recording takes host memory of its own.
+            UNKNOWN if self._clock.listener_needs_detail else ProcessHeap().used_bytes(),
         )

@@ -67,14 +67,20 @@ class OutputGraphs:
         self._newest_node = NewestNode()
         self.walks = 0
         """Backward passes so far."""
+        self._built = 0
+        """Graphs of outputs since the last backward pass."""
+        self.may_be_unwalked = False
+        """True once a backward pass began after several outputs, or after an output's graph was freed."""
         self.has_roots = False
         """True once a root module returned an output with a graph."""
 
     def walked(self) -> None:
         if self._died:
             self._settle()
+        if self._built > 1 or self._dropped:
+            self.may_be_unwalked = True
         self.walks += 1
-        self._dropped = 0
+        self._built = self._dropped = 0
 
     def add(self, output: Any) -> None:
         """Note the output of a root module. About 4 µs."""
@@ -82,6 +88,7 @@ class OutputGraphs:
         if node is None:
             return
         self.has_roots = True
+        self._built += 1
         if self._died:
             self._settle()
         if len(self._alive) < MOST_OLD:
