@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from vramscope.process.gc_pause import collect_young, collector_paused
 
+_import_began_ns = time.thread_time_ns()
 with collector_paused():  # the many objects of the modules would cause a collection of the whole process, of 0.1 s
     from vramscope.guard import guarded
     from vramscope.process import terminal
     from vramscope.session import Session
     from vramscope.settings import Settings
+
+_import_ns = time.thread_time_ns() - _import_began_ns
+"""Processor time of the import. Zero once a session has counted it."""
 
 __all__ = ["Session", "attach", "detach"]
 
@@ -112,7 +117,8 @@ def _start(
     target: object, given: dict[str, Any], config: Mapping[str, Any] | None, before: Session | None = None
 ) -> Session:
     """Start a new session. ``before`` is the session that ended for it."""
-    global _live
+    global _live, _import_ns
+    began_ns = time.thread_time_ns()
     session = Session()
     with guarded("attach"), collector_paused():
         try:
@@ -134,4 +140,6 @@ def _start(
             )
     with guarded("attach"):
         collect_young()
+        session.count_start(time.thread_time_ns() - began_ns + _import_ns)
+        _import_ns = 0
     return session

@@ -24,6 +24,11 @@ class Session(SessionParts):
         """Findings of the newest scan, notes included."""
         return self._leaks
 
+    def count_start(self, nanoseconds: int) -> None:
+        """Count the time of import and attach to what the agent may take in the first steps."""
+        if self.live:
+            self._clock.count_start(nanoseconds)
+
     @property
     def ended_steps(self) -> int:
         """Optimizer steps that have ended."""

@@ -327,9 +327,11 @@ class TestPlan:
         rise_at: int = 0,
         scans_ns: int = 0,
         threads: float = 0,
+        start_ns: int = 0,
     ) -> list[tuple[str, int]]:
         plan = StepPlan()
         plan.threads_take(threads)
+        plan.count_start(start_ns)
         planned, number, kind, count = [], 0, "detailed", 1
         while number < steps:
             number += count
@@ -372,6 +374,11 @@ class TestPlan:
         planned = self.run(100_000, 30_000, 200_000, 10_000)
         first = next(place for place, (kind, _) in enumerate(planned) if kind == "plain")
         assert first == pytest.approx(detail_plan.ALLOWANCE_NS / 100_000, rel=0.1)
+
+    def test_import_and_attach_count_to_the_allowance(self) -> None:
+        planned = self.run(100_000, 30_000, 200_000, 10_000, start_ns=200_000_000)
+        first = next(place for place, (kind, _) in enumerate(planned) if kind == "plain")
+        assert first == pytest.approx((detail_plan.ALLOWANCE_NS - 200_000_000) / 100_000, rel=0.1)
 
     def test_scans_count_to_the_allowance(self) -> None:
         planned = self.run(100_000, 30_000, 200_000, 10_000, scans_ns=250_000_000)

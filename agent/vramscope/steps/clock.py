@@ -121,6 +121,11 @@ class StepClock(StepPublisher):
         if self._plan is not None:
             self._plan.threads_take(share)
 
+    def count_start(self, nanoseconds: int) -> None:
+        """Count the time that the agent took before the first step."""
+        if self._plan is not None:
+            self._plan.count_start(nanoseconds)
+
     # -- on the training thread ------------------------------------------------------------------------------------
 
     def enter(self, phase: int) -> None:

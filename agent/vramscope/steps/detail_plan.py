@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from vramscope.settings import BUDGET
 
 ALLOWANCE_NS: Final = 300_000_000
-"""Time that the agent may take in a run beside that share, scans included: its first steps matter most."""
+"""Time that the agent may take in a run beside that share: import, attach and scans included. Its first steps matter most."""
 WARM_UP_STEPS: Final = 100
 """Number of first steps that are always detailed: their times say nothing about cost."""
 BLOCK_STEPS: Final = 64
@@ -128,6 +128,10 @@ class StepPlan:
     def details_needed(self, number: int) -> None:
         """The steps after this one are detailed, and no plain ones."""
         self._detailed_until, self._plain_left = number + STEPS_AFTER_REFUSAL, 0
+
+    def count_start(self, nanoseconds: int) -> None:
+        """Count time that the agent took before the first step. It belongs to the allowance."""
+        self._spent_ns += nanoseconds
 
     def threads_take(self, share: float) -> None:
         """Note the share of the time that the agent's own threads take. Watching the steps may take the rest of the budget."""
