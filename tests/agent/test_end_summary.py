@@ -82,6 +82,11 @@ def test_what_was_not_measured_is_left_out() -> None:
     [
         pytest.param(None, "", id="never scanned"),
         pytest.param(scan(), "No leak found at the last scan (step 9).", id="none"),
+        pytest.param(
+            msgspec.structs.replace(scan(), tensors=0),
+            "No sign of a leak: memory after each step has not risen since the second step.",
+            id="no scan needed",
+        ),
         pytest.param(scan(not_scanned="a part"), "", id="incomplete"),
         pytest.param(
             scan(leak("growing", "history", held_bytes=3 * MIB)), "1 leak found: history retains 3.00 MiB.", id="one"
@@ -236,5 +241,5 @@ def test_a_container_that_grew_until_the_end_is_named_beside_no_leak() -> None:
     why = [messages.Transition(state="suspected", reason="slows-down", step=9)]
     slower = msgspec.structs.replace(filling, why=why, growth_bytes_per_step=2048.0)
     assert leak_line(scan(filling=[slower]), GIB).endswith(
-        "had grown to 3.0 MiB by then, more and more slowly (by 2.0 KiB a step of late); whether it has a bound is unknown."
+        "had grown to 3.00 MiB by then, more and more slowly (by 2.00 KiB a step of late); whether it has a bound is unknown."
     )

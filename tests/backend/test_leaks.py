@@ -534,11 +534,11 @@ def test_of_a_cache_that_takes_ever_fewer_entries_the_pace_of_late_is_told() -> 
     over = leak_verdict([], ended=True, filling=filling, **known)
     assert running.level == over.level == "unknown"
     assert (
-        "masks (train.py:87) grows, more and more slowly (by 2.0 KiB a step of late): 1.0 MiB so far"
+        "masks (train.py:87) grows, more and more slowly (by 2.00 KiB a step of late): 1.00 MiB so far"
         in running.sentence
     )
     assert "reported as a leak" not in running.sentence
-    assert "masks (train.py:87) grew to 1.0 MiB, more and more slowly (by 2.0 KiB a step of late)" in over.sentence
+    assert "masks (train.py:87) grew to 1.00 MiB, more and more slowly (by 2.00 KiB a step of late)" in over.sentence
 
 
 @pytest.mark.parametrize(("rise", "level"), [(0.002, "unknown"), (0.05, "growth")])
@@ -548,6 +548,14 @@ def test_growth_that_nobody_is_named_for_is_a_badge_from_a_share_of_the_memory_o
     assert floor is not None and floor.growing
     verdict = leak_verdict([], looked=True, steps=100, ended=True, floor=floor, steps_left=None, seconds_left=None)
     assert verdict.level == level and "Memory after each step rises by" in verdict.sentence
+
+
+def test_no_scan_is_claimed_where_none_was_needed() -> None:
+    """The agent compared memory after a few steps only; the fit over all steps is a rise."""
+    floor = trend(np.arange(1.0, 101), GIB * (1 + 0.05 * np.arange(100) / 100))
+    more = {"looked": True, "steps": 100, "ended": True, "floor": floor, "steps_left": None, "seconds_left": None}
+    verdict = leak_verdict([], saw_no_reason=True, **more)
+    assert verdict.level == "growth" and verdict.sentence.endswith("The agent saw no reason to scan.")
 
 
 def test_memory_that_rises_more_and_more_slowly_is_neither_growth_nor_level() -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 FIRST_COMPARED_STEP: Final = 2
 """Step with whose end memory is compared before the first scan."""
-NOT_RISEN: Final = "all tensors, because memory after each step has not risen since the second step"
-"""What was not scanned where no scan was needed."""
+NOT_NEEDED: Final = "none was needed: memory after each step has not risen since the second step"
+"""Reason in a report without a scan."""
 HOST_BYTES: Final = 64 * 1024
 """Rise of host memory that is noise."""
 HOST_BYTES_PER_STEP: Final = 1024
@@ -33,6 +33,13 @@ class _Live(NamedTuple):
     blocks: int
     allocated_bytes: int
     host_bytes: int
+
+    def lowered_to(self, now: _Live) -> _Live:
+        """The smaller of each amount. Where the host's memory was unknown or has fallen, its rise is counted from now."""
+        blocks, allocated = min(self.blocks, now.blocks), min(self.allocated_bytes, now.allocated_bytes)
+        if self.host_bytes == UNKNOWN or UNKNOWN != now.host_bytes < self.host_bytes:
+            return _Live(now.step, blocks, allocated, now.host_bytes)
+        return _Live(self.step, blocks, allocated, self.host_bytes)
 
 
 class LiveBlocks:
@@ -79,26 +86,28 @@ class LiveBlocks:
         """
         waited, self._waits_for_forward = self._waits_for_forward, False
         if waited and not graphs:
-            registry.scanned(0.0, 0, NOT_RISEN)
-            registry.send(f"scheduled after step {self._clock.step}")
+            registry.scanned(0.0, 0, "")
+            registry.send(NOT_NEEDED)
         return waited and graphs > 0
 
     def _is_unchanged(self) -> bool:
         """True if memory has not risen since the last scan, which found nothing. Costs up to 40 µs.
 
-        Before the first scan it is compared with the end of the second step, when gradients and optimizer state exist.
+        Before the first scan it is compared with the end of the second step, when gradients and optimizer state exist. Where
+        memory has fallen since, the lower amount is compared from now on: a collection of older garbage must not hide a rise.
         """
         before, now = self._before, self._live()
         if before is None or now is None:
             return False
         host_rise = 0 if UNKNOWN in (before.host_bytes, now.host_bytes) else now.host_bytes - before.host_bytes
-        if before.host_bytes == UNKNOWN:
-            self._before = before._replace(step=now.step, host_bytes=now.host_bytes)
-        return (
+        is_unchanged = (
             now.blocks <= before.blocks
             and now.allocated_bytes <= before.allocated_bytes
             and host_rise <= HOST_BYTES + HOST_BYTES_PER_STEP * (now.step - before.step)
         )
+        if is_unchanged:
+            self._before = before.lowered_to(now)
+        return is_unchanged
 
     def _live(self) -> _Live | None:
         """Memory in use after the step that has just ended, on all devices; None where no device is read."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from vramscope.protocol.messages import Leak
+from vramscope.protocol.messages import Leak, Scan
 from vramscope.protocol.series import OVERLAPS
 
 GROWING: Final = ("growing", "growing-eval", "tensor-growth", "cycle")
@@ -35,6 +35,11 @@ def is_on_host(leak: Leak) -> bool:
     """Kept in the host's memory by a training on a card: no peak of the card falls without it. (On the CPU none is known.)"""
     on_cpu = bool(leak.examples) and all(example.endswith(" on cpu") for example in leak.examples)
     return leak.kind in ("tensor-growth", "cycle") and leak.peak_effect_bytes == 0 and on_cpu
+
+
+def was_needed(scan: Scan) -> bool:
+    """False for a report without a scan, because memory after each step has not risen."""
+    return scan.tensors > 0
 
 
 def slows_down(leak: Leak) -> bool:

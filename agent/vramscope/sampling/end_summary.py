@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from vramscope.process import terminal
 from vramscope.process.identity import devices
 from vramscope.protocol import messages, series
-from vramscope.protocol.leak_notes import is_leak, is_note, is_on_host, slows_down
+from vramscope.protocol.leak_notes import is_leak, is_note, is_on_host, slows_down, was_needed
 from vramscope.protocol.number_format import amount
 from vramscope.sampling.highest_step import HighestStep
 
@@ -20,6 +20,8 @@ WORDS: Final = {
 }
 """Categories in other words than their own."""
 NO_LEAK: Final = "No leak found at the last scan (step {step:,})."
+NO_SIGN: Final = "No sign of a leak: memory after each step has not risen since the second step."
+"""Said where nothing was scanned, because nothing gave a reason."""
 MIN_SHARE: Final = 0.05
 """Smallest share of the peak that is listed."""
 
@@ -71,7 +73,7 @@ def problem_lines(state: EndState) -> list[str]:
         more = f" ({len(state.findings) - 1:,} more on the page)" if len(state.findings) > 1 else ""
         problems.append(f"Finding{more}: {_shortened(state.findings[0].text)}")
     leaks = leak_line(state.scan, peak_bytes, rises=state.rises)
-    no_leak = state.scan is not None and leaks == NO_LEAK.format(step=state.scan.step)
+    no_leak = state.scan is not None and leaks == _no_leak(state.scan)
     if no_leak and not problems and state.findings is not None and not state.failed:
         return [f"{leaks} No other problems found."]
     return [*problems, *([leaks] if leaks else [])]
@@ -132,8 +134,12 @@ def leak_line(scan: messages.Scan | None, peak_bytes: int, *, rises: bool = Fals
         found = "1 leak found" if len(leaks) == 1 else f"{len(leaks):,} leaks found, the largest"
         return f"{found}: {leaks[0].name} retains {amount(leaks[0].held_bytes)}."
     unsure = rises or scan.not_scanned or len(on_device) < len(scan.leaks)
-    none = "" if unsure else NO_LEAK.format(step=scan.step) + _filling(scan)
+    none = "" if unsure else _no_leak(scan) + _filling(scan)
     return " ".join(filter(None, [none, *(_held(leak) for leak in findings[:1])]))
+
+
+def _no_leak(scan: messages.Scan) -> str:
+    return NO_LEAK.format(step=scan.step) if was_needed(scan) else NO_SIGN
 
 
 def _filling(scan: messages.Scan) -> str:

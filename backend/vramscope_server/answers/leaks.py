@@ -115,7 +115,7 @@ class LeakScan(TypedDict):
     seconds: float
     """Duration of the scan."""
     tensors: int
-    """Number of tensors that were examined."""
+    """Number of tensors that were examined; 0 if memory gave no reason to scan."""
     not_scanned: str
     """Explanation of what was left out; empty if nothing was."""
     leaks: int

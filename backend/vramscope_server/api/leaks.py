@@ -6,6 +6,7 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
+from vramscope.protocol.leak_notes import was_needed
 from vramscope_server.analysis.leaks.leaked_allocations import CannotTell
 from vramscope_server.analysis.leaks.verdict_text import emptied_words, kind_words, leak_verdict
 from vramscope_server.answers.leaks import FixEffect, Floor, Leak, LeakInWords, LeakReplay, LeakReport, LeakScan
@@ -71,6 +72,7 @@ def get_leaks(
         growing_peaks=measured.peaks,
         ran_out=bool(record.out_of_memory or record.oom_records),
         filling=merge_filling(scans_of.values()),
+        saw_no_reason=bool(looked) and not any(map(was_needed, scans_of.values())),
         not_scanned=next((found.scan.not_scanned for found in looked.values() if found.scan.not_scanned), ""),
     )
     scans: list[LeakScan] = [

@@ -83,6 +83,7 @@ def leak_verdict(
     models_slope: float | None = None,
     growing_peaks: Trend | None = None,
     not_scanned: str = "",
+    saw_no_reason: bool = False,
     ran_out: bool = False,
     filling: Sequence[messages.Leak] = (),
 ) -> RunLeakVerdict:
@@ -98,6 +99,7 @@ def leak_verdict(
     models_slope  growth per step of the models themselves, if the floor rises by it (:func:`models_slope`)
     growing_peaks the fit of the highest allocated memory of steps, if the steps themselves grow (:func:`work_grows`)
     not_scanned   what the newest scan left out; "": nothing
+    saw_no_reason the agent reported, but memory gave it no reason to scan
     ran_out       there was an out-of-memory error, whose own diagnosis searches for holders
     filling       containers that grow and may fill up, the largest first
     """
@@ -119,6 +121,8 @@ def leak_verdict(
     kept = "" if not leaks else f" {_kept_on_host(leaks)}"
     left_out = f" The last scan left out {not_scanned}." if not_scanned else ""
     scans = f"A scan found no holder.{left_out}" if looked else f"The agent has not scanned{'' if ended else ' yet'}."
+    if saw_no_reason:
+        scans = "The agent saw no reason to scan."
     if filling:
         end = end.replace(": out of memory", ": at this pace, out of memory")
         scans = f"{_filling(filling, ended=ended)}{left_out}"
