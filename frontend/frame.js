@@ -138,15 +138,21 @@ class App extends HTMLElement {
     this.page?.close();
     this.page = null;
     import("vramscope/pages/sign_in.js").then((module) => {
+      if (this.key !== "sign-in") return;
       this.page = module.open(this.main, {
         onSignedIn: () => {
-          this.key = null;
-          this.removeAttribute("data-signed-out");
+          this.endSignIn();
           if (store.get().path === SIGN_IN) go("/runs", { replace: true });
           this.begin();
         },
       });
     });
+  }
+
+  endSignIn() {
+    this.key = null;
+    this.signInByAddress = false;
+    this.removeAttribute("data-signed-out");
   }
 
   drawTheme() {
@@ -161,9 +167,12 @@ class App extends HTMLElement {
     const state = store.get();
     this.drawLive(state);
     this.drawProblems(state.problems);
-    if (!this.started || this.key === "sign-in") return;
+    const left = this.signInByAddress && state.path !== SIGN_IN;
+    if (!this.started || (this.key === "sign-in" && !left)) return;
+    if (left) this.endSignIn();
     if (state.path === SIGN_IN) {
       this.signIn();
+      this.signInByAddress = true;
       return;
     }
     if (state.path === "/") {

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from message_receiver import eventually
 from running import RunningServer
+from waiting import eventually
 from wire_maker import Agent, leak, scan
 
-from vramscope_server import known_messages, live_events, send_rhythm
+from vramscope_server import known_messages, live_events, send_interval
 from vramscope_server.known_messages import KnownMessages
 from vramscope_server.store import run_cache
 
@@ -68,7 +68,7 @@ def test_memory_about_ended_runs_is_dropped(
     monkeypatch.setattr(run_cache, "KEEP_RUNS", KEPT_RUNS)
     monkeypatch.setattr(live_events, "KEPT_SECONDS", 0.0)
     monkeypatch.setattr(live_events, "EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(send_rhythm, "WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr(send_interval, "WINDOW_SECONDS", 0.0)
     server = start_server(lost_after_seconds=0.3)
     send_runs(server)
     before = container_sizes(server.services)

@@ -12,13 +12,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from message_receiver import eventually
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import ValidationError
 from running import RunningServer
+from waiting import eventually
 from wire_maker import GIB, Agent
 
+from vramscope_server.metrics.open_telemetry import _interval_ms
 from vramscope_server.settings import Settings
 
 Start = Callable[..., RunningServer]
@@ -162,6 +163,7 @@ def test_receiver_that_fails_disturbs_nothing(start_server: Start, receiver: Otl
     server.send(agent, agent.samples(2))
     receiver.status = 200
     eventually(lambda: not exporter.failing)
+    eventually(lambda: server.services.writer.leads)
     assert receiver.runs() == {agent.run}
     receiver.status = 503  # the exporter tries again by itself, for seconds
     time.sleep(0.3)
@@ -174,3 +176,11 @@ def test_endpoint_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.metric_exporter", None)
     with pytest.raises(ValidationError, match=r"vramscope\[server,otel\]"):
         Settings(otlp_endpoint="http://collector:4318")
+
+
+@pytest.mark.parametrize(
+    ("given", "interval_ms"),
+    [(None, 60_000), ("500", 500), ("1", 100), ("often", 60_000), ("inf", 60_000), ("nan", 60_000), ("-1", 60_000)],
+)
+def test_an_interval_that_is_none_is_the_default(given: str | None, interval_ms: float) -> None:
+    assert _interval_ms(given) == interval_ms

@@ -22,11 +22,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "backend"))
+sys.path.append(str(Path(__file__).parents[1]))
 
 import block_font
-from browsing import COMPILED_MS, eventually
+from browsing import COMPILED_MS
 from conftest import CHROMIUM, FLAGS
 from contact_sheet import SCENES, THEMES, WIDTHS, Scene, scene
+from waiting import eventually
 
 STORED = Path(__file__).parent / "pictures"
 TALLEST = 3000

@@ -77,3 +77,14 @@ def test_without_a_provider_the_page_asks_for_a_token_alone(page: Any, own_serve
     page.wait_for_timeout(300)
     assert page.get_by_role("link", name="provider").count() == 0
     assert page.locator(".sign-in-elsewhere").is_hidden()
+
+
+def test_back_from_the_sign_in_page_shows_the_page_before(page: Any, server: Any) -> None:
+    """A server without tokens."""
+    page.goto(f"{server.url}/settings")
+    page.get_by_role("heading", name="Settings").first.wait_for()
+    page.evaluate("import('vramscope/store.js').then((module) => module.go('/sign-in'))")
+    page.locator("[data-signed-out]").wait_for()
+    page.go_back()
+    page.get_by_role("heading", name="Settings").first.wait_for()
+    assert page.locator("[data-signed-out]").count() == 0

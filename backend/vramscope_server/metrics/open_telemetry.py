@@ -28,6 +28,7 @@ log = logging.getLogger("vramscope_server.open_telemetry")
 PATH: Final = "/v1/metrics"
 DEFAULT_INTERVAL_MS: Final = 60_000
 LEAST_INTERVAL_MS: Final = 100
+MOST_INTERVAL_MS: Final = 24 * 3600 * 1000
 UNITS: Final = {"_bytes": "By", "_seconds": "s", "_percent": "%"}
 """UCUM units, by the end of a name."""
 
@@ -125,6 +126,9 @@ def _unit(name: str) -> str:
 
 def _interval_ms(given: str | None) -> float:
     try:
-        return max(LEAST_INTERVAL_MS, float(given or DEFAULT_INTERVAL_MS))
+        interval_ms = float(given or DEFAULT_INTERVAL_MS)
     except ValueError:
         return DEFAULT_INTERVAL_MS
+    if not 0 < interval_ms <= MOST_INTERVAL_MS:  # (false of nan too)
+        return DEFAULT_INTERVAL_MS
+    return max(LEAST_INTERVAL_MS, interval_ms)
