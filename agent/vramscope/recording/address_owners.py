@@ -77,7 +77,7 @@ class Owners:
     def __init__(self, roots: Collection[torch.nn.Module], other_models: UntrackedModels) -> None:
         import torch
 
-        self._other_models = other_models
+        self._copies_of = other_models.copies_of
 
         self._has = NamedTensors(other_models.optimizers, roots, other_models.models())
         self._tensor = torch.Tensor
@@ -163,10 +163,8 @@ class Owners:
         self._sampled = self._sample()
 
     def _record_copies(self, mark: int) -> None:
-        if not self._other_models.may_exist():
-            return  # there is no room for a copy
         parameters = {name: one for root in self._has.roots for name, one in root.named_parameters()}
-        copies = list(self._other_models.copies_of(parameters))
+        copies = list(self._copies_of(parameters))
         self._record(mark, [self._owner(COPIES, name, NO_ID) for name, _ in copies], [tensor for _, tensor in copies])
 
     def _bucket_sizes(self) -> Counter[int]:

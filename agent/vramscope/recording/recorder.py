@@ -97,7 +97,7 @@ class WindowRecorder(StepListener):
         """The window that is being recorded."""
         self._off = False
         self._first_call = FirstForward(clock, self._forward_begins)
-        self._untracked_models = UntrackedModels(roots, optimizers, copies_of, self._allocated_bytes)
+        self._untracked_models = UntrackedModels(roots, optimizers, copies_of)
         self._all_or_nothing = DisableOnError(self._failed)
 
     @property
@@ -112,7 +112,7 @@ class WindowRecorder(StepListener):
         """Subscribe to the clock. The first window begins at once if CUDA is initialized, else with it."""
         self._history.listen()
         if self._torch.cuda.is_initialized():
-            self._untracked_models.sweep_if_needed()  # now rather than in a step
+            self._untracked_models.sweep()  # now rather than in a step
         self._clock.subscribe(self)
         self._begin_if_due()
         self._first_call.listen()
@@ -226,9 +226,6 @@ class WindowRecorder(StepListener):
             return
         with self._all_or_nothing:
             self._open(request)
-
-    def _allocated_bytes(self) -> dict[int, int]:
-        return {one.device: one.sample()["allocated_bytes"]["all"]["current"] for one in self._clock.counters}
 
     def _forward_begins(self) -> None:
         if self._clock.phase not in NO_WORK:

@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from vramscope.memory.tensor_bytes import count
 from vramscope.process.gc_pause import collector_paused
 from vramscope.process.live_objects import living
 from vramscope.recording.weak_members import WeakMembers
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
 MAX_SWEEPS: Final = 2
 """Maximum number of sweeps in a session."""
-UNKNOWN_SHARE: Final = 0.1
-"""Share of the allocated memory from which on an untracked model or a copy of the weights is searched for."""
 
 
 CopiesOf: TypeAlias = "Callable[[Mapping[str, torch.Tensor]], Iterable[tuple[str, torch.Tensor]]]"
@@ -30,7 +27,6 @@ class UntrackedModels:
 
     roots, optimizers   those that are known already
     copies_of           returns (variable, tensor) of the copies of these parameters, given by name
-    allocated_bytes     returns the allocated bytes of each watched device
     """
 
     def __init__(
@@ -38,10 +34,8 @@ class UntrackedModels:
         roots: Collection[torch.nn.Module],
         optimizers: Collection[torch.optim.Optimizer],
         copies_of: CopiesOf = lambda _: (),
-        allocated_bytes: Callable[[], Mapping[int, int]] = dict,
     ) -> None:
         self.copies_of = copies_of
-        self._allocated_bytes = allocated_bytes
         self._roots = roots
         self._known_optimizers = optimizers
         self._outermost: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
@@ -49,20 +43,6 @@ class UntrackedModels:
         self._optimizers = WeakMembers(self._known_optimizers, self._found)
         self._sweeps = 0
         self._just_swept = False
-
-    def may_exist(self) -> bool:
-        """Return whether much of the allocated memory belongs to no tracked model and optimizer. About 1 µs a tensor."""
-        allocated = self._allocated_bytes()
-        known = {device: count(self.optimizers(), self._roots, device) for device in allocated}
-        return not allocated or any(
-            size - known[device].lasting - known[device].gradients > UNKNOWN_SHARE * size
-            for device, size in allocated.items()
-        )
-
-    def sweep_if_needed(self) -> None:
-        """Sweep, unless nearly all memory is accounted for."""
-        if self.may_exist():
-            self.sweep()
 
     def sweep(self) -> None:
         """Search all objects: 80 ms with 330,000 of them (libraries imported), nearly all of it for visiting each."""
@@ -83,7 +63,7 @@ class UntrackedModels:
     def models(self) -> weakref.WeakSet[torch.nn.Module]:
         """Return the current models for a window; the first window after a sweep uses its result."""
         if not self._just_swept and self._sweeps < MAX_SWEEPS:
-            self.sweep_if_needed()
+            self.sweep()
         self._just_swept = False
         others = [module for module in self._outermost if module not in self._roots]
         known = {id(parameter) for root in self._roots for parameter in root.parameters()} if others else ()
