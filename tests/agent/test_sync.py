@@ -288,6 +288,7 @@ def test_a_sync_killed_after_a_post_sends_a_known_duplicate(spool_dir, collector
 
 KILLED = """
 import os, sys, time
+sys.path.append("tests")
 from tests.agent.collector import attached, sample
 from vramscope.transport.ring import Ring
 from vramscope.transport.sender import Sender
