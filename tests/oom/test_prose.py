@@ -82,7 +82,7 @@ def test_parts_of_a_step_include_buffers_and_the_request() -> None:
     sentence = diagnose(STEP).sentence
     listed = re.search(r"Weights .*? in total", sentence)
     assert listed is not None
-    numbers = [float(number) for number in re.findall(r"(\d+\.\d+) GiB", listed[0])]
+    numbers = [float(number) for number in re.findall(r"(\d+(?:\.\d+)?) MiB", listed[0].replace(",", ""))]
     assert sum(numbers[:-1]) == pytest.approx(numbers[-1])
     assert "buffers" in listed[0] and "this request" in listed[0]
 
@@ -104,3 +104,19 @@ def test_graphs_of_many_forwards_are_no_fragmentation() -> None:
     assert one.kind.value == "fragmentation", one.sentence
     assert many.kind.value == "activations", many.sentence
     assert "60 forwards of this step have had no backward" in many.sentence
+
+
+def test_no_real_part_reads_as_zero() -> None:
+    """A request of 0.39 GiB beside 110 GiB, and one of 2 MiB."""
+    gib = 1 << 30
+    assert summed((110 * gib, int(0.39 * gib)), 139 * gib) == (["110.0 GiB", "0.4 GiB"], "110.4 GiB", "139.0 GiB")
+    assert summed((110 * gib, int(0.01 * gib)), 139 * gib) == (["110.00 GiB", "0.01 GiB"], "110.01 GiB", "139.00 GiB")
+    assert summed((110 * gib, 2 * MIB), 139 * gib) == (["112,640 MiB", "2 MiB"], "112,642 MiB", "142,336 MiB")
+
+
+def test_a_tiny_part_that_exceeds_the_limit_is_shown() -> None:
+    """The request of 64 KiB is what did not fit."""
+    tight = replace(STEP, asked_bytes=1 << 16, reserved_bytes=1900 * MIB, used_bytes=1900 * MIB, free_bytes=0)
+    tight = replace(tight, total_bytes=1900 * MIB)
+    sentence = diagnose(tight).sentence
+    assert "this request 0.1 MiB: 1,900.1 MiB in total" in sentence and "0.00" not in sentence, sentence

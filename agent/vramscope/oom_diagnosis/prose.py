@@ -212,7 +212,7 @@ def _sum_of_parts(parts: MemoryParts, facts: Facts) -> str:
         rows.append(("activations, batch and temporaries {}", parts.working_bytes))
         if parts.asked_bytes:
             rows.append(("this request {}", parts.asked_bytes))
-    rows = _without_tiny(rows)
+    rows = _without_tiny(rows, parts.available_bytes)
     values, total, available = summed([size for _, size in rows], parts.available_bytes)
     waiting = amount(parts.waiting_bytes)
     words = [
@@ -225,10 +225,12 @@ def _sum_of_parts(parts: MemoryParts, facts: Facts) -> str:
     return f"{unknown}{listed[0].upper()}{listed[1:]}: {total} in total, and PyTorch can use {available}.{state}"
 
 
-def _without_tiny(rows: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """The parts without those that would read as 0.00 beside the largest. Their sum stays below the error of rounding."""
+def _without_tiny(rows: list[tuple[str, int]], limit: int) -> list[tuple[str, int]]:
+    """The parts without those that are tiny beside the largest, unless the sum is above the limit because of them."""
     least = max((size for _, size in rows), default=0) * _TINY_SHARE
-    return [row for row in rows if row[1] >= least] or rows
+    kept = [row for row in rows if row[1] >= least] or rows
+    exceeds = sum(size for _, size in rows) > limit
+    return kept if (sum(size for _, size in kept) > limit) == exceeds else rows
 
 
 def _remark(parts: MemoryParts, facts: Facts) -> str:
@@ -329,7 +331,7 @@ def summed(parts: Sequence[int], limit: int) -> tuple[list[str], str, str]:
     """Parts, their sum and a limit, in one unit, so that the printed parts add up to the printed sum.
 
     The largest has three significant digits. Further digits, and then smaller units, are used until the printed sum is above
-    or below the limit as the exact one is.
+    or below the limit as the exact one is, and no part above zero reads as zero.
     """
     total = sum(parts)
     most = max(total, limit)
@@ -343,7 +345,8 @@ def summed(parts: Sequence[int], limit: int) -> tuple[list[str], str, str]:
         for shown in digits:
             rounded = [round(part / size, shown) for part in parts]
             whole, bound = round(sum(rounded), shown), round(limit / size, shown)
-            if unit == "B" or (whole > bound) == (total > limit):
+            hidden = any(part and not value for part, value in zip(parts, rounded, strict=True))
+            if unit == "B" or ((whole > bound) == (total > limit) and not hidden):
                 words = [f"{value:,.{shown}f} {unit}" for value in (*rounded, whole, bound)]
                 return words[:-2], words[-2], words[-1]
     raise AssertionError("bytes are printed exactly")
