@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from vramscope.oom_diagnosis.message_amounts import conf_of
 from vramscope.oom_diagnosis.parse_message import parse
 
 NO_ERROR = r"""
@@ -121,3 +122,20 @@ def test_a_line_that_is_no_error_is_not_taken_for_one(line: str) -> None:
 def test_a_line_has_its_kind(line: str, kind: str) -> None:
     message = parse(f"epoch 1 loss 0.2\n{line}\n")
     assert (message.kind, message.certain) == (kind, line in ERRORS)
+
+
+@pytest.mark.parametrize("asked", [",", ",,,", ""])
+def test_a_size_without_digits_is_no_number(asked: str) -> None:
+    """It must not raise either."""
+    assert parse(f"RESOURCE_EXHAUSTED: Out of memory allocating {asked} bytes.").asked_bytes is None
+
+
+def test_a_musa_build_has_its_own_setting() -> None:
+    error = parse(
+        "MUSA out of memory. Tried to allocate 2.00 GiB (GPU 0; 47.9 GiB total capacity; 40 GiB already allocated)"
+    )
+    assert conf_of(error.text, old=False) == "PYTORCH_MUSA_ALLOC_CONF=expandable_segments:True"
+    assert (
+        conf_of(error.text + " see PYTORCH_CUDA_ALLOC_CONF", old=True)
+        == "PYTORCH_MUSA_ALLOC_CONF=max_split_size_mb:128"
+    )

@@ -57,7 +57,7 @@ EXABYTE: Final = "Tried to allocate more than 1EB memory"
 """PyTorch's words for a request that is too large to be a size."""
 ASKED_ELSEWHERE: Final = (
     _pattern("(?:trying to allocate|failed to allocate|[Oo]ut of memory allocating) SIZE"),
-    re.compile(r"Out of memory allocating ([\d,]{1,30}) (bytes)"),
+    re.compile(r"Out of memory allocating (\d[\d,]{0,29}) (bytes)"),
     re.compile(r"requested buffer of size (\d{1,20})()"),
     _pattern(r"\(SIZE KV cache is needed"),
 )
@@ -114,8 +114,8 @@ def conf_of(part: str, *, old: bool) -> str:
     if "XPU out of memory" in part:
         return ""
     named = re.search(r"PYTORCH_(?:\w{2,8}_)?ALLOC_CONF", part)
-    backend = re.search(r"\b(HIP|NPU|MLU) out of memory", part)
+    backend = re.search(r"\b(HIP|NPU|MLU|MUSA) out of memory", part)
     variable = named.group() if named else f"PYTORCH_{backend.group(1) if backend else 'CUDA'}_ALLOC_CONF"
-    if backend and backend.group(1) == "HIP" and variable == "PYTORCH_CUDA_ALLOC_CONF":
-        variable = "PYTORCH_HIP_ALLOC_CONF"
+    if backend and variable == "PYTORCH_CUDA_ALLOC_CONF":  # builds for other devices keep the words of CUDA's hint
+        variable = f"PYTORCH_{backend.group(1)}_ALLOC_CONF"
     return f"{variable}={'max_split_size_mb:128' if old else 'expandable_segments:True'}"
