@@ -122,7 +122,7 @@ FOURTH_TEXTS: Final = (
     ErrorText(
         "seven ranks that sit on GPU 0",
         modern("640.00 MiB", "15.77 GiB", "41.00 MiB", "10.20 GiB", "130.00 MiB", more="".join(f"Process {pid} has 612.00 MiB memory in use. " for pid in range(9101, 9108)) + "Including non-PyTorch memory, this process has 11.02 GiB memory in use. "),
-        "pytorch", "other_process", 640 * MIB, 0, pids=(9101, 9107), says=("9101", "9107", "4.2 GiB"),
+        "pytorch", "other_process", 640 * MIB, 0, pids=(9101, 9107), says=("9101", "9107", "4.18 GiB"),
     ),
     ErrorText(
         "capture with pools of graphs",
