@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from vramscope.oom_diagnosis.diagnosis import diagnose
+from vramscope.oom_diagnosis.evidence import facts_of_message
 from vramscope.oom_diagnosis.message_amounts import conf_of
 from vramscope.oom_diagnosis.parse_message import parse
 
@@ -78,6 +80,30 @@ exit code -9223372036854775808
 Running out of memory? See docs/oom.md
 We ran out of memory tests to run
 MemoryErrors: 0
+[TRT] [W] Requested amount of GPU memory (4294967296 bytes) could not be allocated. Skipping tactic 3.
+[01/02/2026-10:00:00] [W] [TRT] Requested amount of GPU memory (4294967296 bytes) could not be allocated.
+[TRT] [E] 2: Error Code 2: OutOfMemory (no further information) Skipping tactic 0 due to insufficient memory
+COMPLETED=10 FAILED=0 OUT_OF_MEMORY=0 TIMEOUT=0
+#SBATCH --mail-type=OUT_OF_MEMORY
+rpc error: OUT_OF_MEMORY
+12 rpc error: OUT_OF_MEMORY
+States: OUT_OF_MEMORY: 0, TIMEOUT: 0
+Status: 137 files processed
+HTTP status: 137
+status: 137%
+loss exit: -9
+return code 0, status=137 bytes
+tests exited with status 137 out of 200
+if exit_code == 137:
+exit code: 137 means out of memory
+"OOMKilled": null
+OOMKilled: "false"
+OOMKilled: no
+OOMKilled      false
+OOMKilled count: 0
+pods_oomkilled_total{reason="OOMKilled"} 0
+if reason == 'OOMKilled':
+# no OOMKilled seen
 deepspeed info: DeepSpeed general environment: shared memory (/dev/shm) size .... 31.31 GB
 """
 ERRORS = {
@@ -100,15 +126,38 @@ ERRORS = {
     '"reason": "OutOfMemoryError: Container killed due to memory usage"': "kubernetes",
     "Warning  Evicted  kubelet  The node was low on resource: memory.": "kubernetes",
     'job 12.0 exceeds job hard limit "h_vmem" of queue (4096.0 > limit:4000.0)': "batch_system",
+    "torch.cuda.OutOfMemoryError: Allocation on device 0 would exceed allowed memory.": "cudaMallocAsync",
+    "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::140] Error Code 2: OutOfMemory (no further information)": "tensorrt",
+    "JobState=OUT_OF_MEMORY Reason=OutOfMemory Dependency=(null)": "slurm",
+    "812.batch         batch   OUT_OF_ME+    0:125": "slurm",
+    "812|train|OUT_OF_MEMORY|": "slurm",
+    "812_3.extern  python  00:10:12  OUT_OF_MEMORY ": "slurm",
+    "Slurm Job_id=812 Name=train Failed, Run time 00:10:00, OUT_OF_MEMORY": "slurm",
+    '"state": {"current": ["OUT_OF_MEMORY"], "reason": "None"}': "slurm",
+    "SLURM-job '812' failed, SLURM status is: 'OUT_OF_MEMORY'": "slurm",
+    "      Reason:       OOMKilled": "kubernetes",
+    '"reason": "OOMKilled",': "kubernetes",
+    '"OOMKilled": true,': "kubernetes",
+    "train-0   0/1     OOMKilled   2 (5m ago)   10m": "kubernetes",
+    "Last State: Terminated (OOMKilled)": "kubernetes",
+    "The container was OOMKilled.": "kubernetes",
+    "Container trainer OOMKilled (exit code 137)": "kubernetes",
+    'kube_pod_container_status_last_terminated_reason{pod="a",reason="OOMKilled"} 1': "kubernetes",
     "RuntimeError: Native API returns: -6 (PI_ERROR_OUT_OF_HOST_MEMORY)": "host",
 }
+BUS_ERROR = "RuntimeError: DataLoader worker (pid 512) is killed by signal: Bus error. "
 UNCERTAIN = {
     "Exited (137) 3 minutes ago": "killed",
     '"exitCode": 137': "killed",
     "make: *** [Makefile:3: train] Error 137": "killed",
+    "Exited with exit code 137.": "killed",
+    "exitcode  : -9 (pid: 71)": "killed",
+    "subprocess returned non-zero exit status 137.": "killed",
+    "train.service: Main process exited, code=exited, status=137/n/a": "killed",
+    "train.service: Main process exited, code=killed, status=9/KILL": "killed",
     "ProcessExitedException: process 1 terminated with signal SIGKILL": "killed",
     "[ERROR] ['/usr/bin/python3'] exits with return code = -9": "killed",
-    "RuntimeError: DataLoader worker (pid 512) is killed by signal: Bus error. ": "shared_memory",
+    BUS_ERROR: "shared_memory",
     "RuntimeError: GET was unable to find an engine to execute this computation": "cudnn",
 }
 
@@ -121,7 +170,19 @@ def test_a_line_that_is_no_error_is_not_taken_for_one(line: str) -> None:
 @pytest.mark.parametrize(("line", "kind"), [*ERRORS.items(), *UNCERTAIN.items()])
 def test_a_line_has_its_kind(line: str, kind: str) -> None:
     message = parse(f"epoch 1 loss 0.2\n{line}\n")
-    assert (message.kind, message.certain) == (kind, line in ERRORS)
+    assert (message.kind, message.certain, message.errors) == (kind, line in ERRORS, 1)
+
+
+@pytest.mark.parametrize(("line", "hedged"), [("exit code: 137", "likely"), (BUS_ERROR, "may have run out")])
+def test_the_headline_of_an_uncertain_text_is_no_claim(line: str, hedged: str) -> None:
+    assert hedged in diagnose(facts_of_message(parse(line))).sentence.split(".")[0]
+
+
+def test_a_warning_of_tensorrt_does_not_hide_the_error() -> None:
+    error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has"
+    warning = "[TRT] [W] Requested amount of GPU memory (4294967296 bytes) could not be allocated. Skipping tactic 3."
+    message = parse(f"{error}\n{'step' * 500}\n{warning}\n")
+    assert (message.kind, message.errors) == ("pytorch", 1)
 
 
 @pytest.mark.parametrize("asked", [",", ",,,", ""])

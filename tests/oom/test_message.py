@@ -121,7 +121,20 @@ def cpu_seconds(text: str) -> float:
 
 @pytest.mark.parametrize(
     "unit",
-    ["; 1", "CUDA out of memory. Tried to allocate ", "unable to mmap", "DataLoader worker (pid 1, ", " \n" * 9, "x"],
+    [
+        "; 1",
+        "CUDA out of memory. Tried to allocate ",
+        "unable to mmap",
+        "DataLoader worker (pid 1, ",
+        " \n" * 9,
+        "x",
+        "12 13 ",
+        "reason: ",
+        "exit code ",
+        "exit code 137  ",
+        "12 a\n",
+        "[TRT] ",
+    ],
 )
 def test_the_time_to_parse_a_text_grows_with_its_length_only(unit: str) -> None:
     """Texts made to be slow. Of four times the length a search that starts anew at each place takes sixteen times as long."""

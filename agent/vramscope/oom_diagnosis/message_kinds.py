@@ -10,7 +10,7 @@ KINDS: Final = {
     "pytorch_bare": "PyTorch ran out of memory; the text has none of its numbers",
     "preemptive": "PyTorch refused before trying: the request exceeds the memory fraction",
     "cudaMallocAsync": "CUDA's own pool (backend:cudaMallocAsync) could not get memory",
-    "mps": "PyTorch's allocator for Apple GPUs (MPS) reached its limit",
+    "mps": "PyTorch could not get memory of an Apple GPU (MPS)",
     "cuda": "a CUDA call outside PyTorch's allocator ran out of memory",
     "hip": "a HIP call outside PyTorch's allocator ran out of memory",
     "pinned": "CUDA could not pin memory of the host",
@@ -48,7 +48,7 @@ KINDS: Final = {
     "kubernetes": "a container was ended because its memory ran out",
     "ray": "Ray ended a task because the node's memory ran out",
     "batch_system": "a batch system (LSF, PBS, HTCondor, SGE) ended the job because its memory ran out",
-    "killed": "a process was killed (SIGKILL), as Linux does when the host's memory runs out",
+    "killed": "a process ended as after SIGKILL, which Linux sends when the host's memory runs out",
     "unknown": "no known out-of-memory error",
 }
 """Description of each kind."""
@@ -88,6 +88,8 @@ class Beginning(NamedTuple):
     """Words that must follow for the kind to be certain."""
     unless: re.Pattern[str] | None = None
     """Words soon after it that name another reason: then it is no lack of memory."""
+    needs: str = ""
+    """Part of each such text. Where it is missing, a costly search is not made."""
 
 
 _DEVICE: Final = r"(?:CUDA|HIP|XPU|NPU|MLU|MUSA)"
@@ -96,6 +98,36 @@ _STATES: Final = r"""(?:^[ \t]{0,40}|(?<=[\]:|>("'=-])|(?<=[\]:|>("'=-] )|(?<=Er
 """What stands before words that report an error. Within a sentence the same words may be a hint."""
 LOOKS_FOR: Final = re.compile(r"""[^"'\n]{0,100}["'] {0,3}(?:not )?in\b""")
 """What follows such words in a source line that looks for them in an error, as tracebacks show it."""
+_JOB_ENDED: Final = (
+    r"(?:\b(?:[Jj]ob)?[Ss]tate|\b(?i:slurm) status)(?: is)?[\"']?\s{0,20}[:=]?\s{0,20}(?:\{?[\"']current[\"']: ?)?[\"'\[]{0,3}"
+    r"OUT_OF_ME(?:MORY\b|[MOR]{0,3}\+)(?![\"']?\s{0,3}[:=])"
+    r"|\bOUT_OF_ME(?:MORY|[MOR]{0,3}\+)[ |]{1,20}\d{1,3}:\d{1,3}\b"
+    r"|^[ \t]{0,20}\d{1,12}(?:_\d{1,6})?(?:\.\w{1,20})?[ |][^\n=]{0,200}(?<!:)[ |]OUT_OF_ME(?:MORY|[MOR]{0,3}\+)(?=[ |]|$)"
+    r"|\bJob_id=\d{1,12} [^\n]{0,300}, OUT_OF_MEMORY\b"
+)
+"""The state of a Slurm job: in words, in a table of sacct, in the subject of a mail. The name of the state alone is none."""
+_EXIT_CODE: Final = (
+    r"(?i:\b(?:exit|return)(?:[ _-]?(?:code|status|value)(?: (?:is|was|of))?"
+    r"|(?:ed|s)? with(?: an?)?(?: non-?zero)?(?: (?:code|status))?)"
+    r"[\"']?\s{0,20}[:=]?\s{0,20}[\"'\[(]?(?:137|-9))"
+    r"(?=[\"'\])}]{0,3}(?:[ \t]{0,40}$|[.,;:](?:\s|$)|\s{1,3}[(|\-]|\\|\s{2}|\s{0,3}[}\]]))"
+)
+"""The exit code of a process, at the end of what is said. Numbers in other places are counts."""
+_OOM_KILLED: Final = (
+    r"(?i:reason|state|status|error|terminated)[\"']?\s{0,20}[:=]\s{0,20}[\"']?OOMKilled"
+    r"(?![\"']?\s{0,20}[:=]|[\"'][^\n}]{0,300}\} 0\b)(?=[\"']?(?:[ \t]{0,40}$|[.,;)}\]]|\s{2}|\s\())"
+    r"|\bOOMKilled[\"']?\s{0,20}[:=]?\s{0,20}[\"']?[Tt]rue\b"
+    r"|\d/\d{1,3}\s{1,20}(?:Init:)?OOMKilled\b|(?:was|been|got) OOMKilled\b|\(OOMKilled\)|\[OOMKilled\]"
+    r"|^[ \t]{0,40}OOMKilled[ \t]{0,40}$|\bOOMKilled[^\n\w]{1,5}(?i:exit(?:ed)? (?:with )?code|with exit code)[: ]{1,3}137\b"
+)
+"""A container that ran out of memory. The word alone is the name of a field, of a counter or in a program."""
+_UNIT_ENDED: Final = r"\bcode=exited, status=137\b|\bcode=killed, (?:status|signal)=9/KILL\b"
+"""How systemd reports the end of a process."""
+_TENSORRT: Final = (
+    r"(?<!\[[WIV]\] )\[TRT\](?! \[[WIV]\])[^\n]{0,200}"
+    r"(?:OutOfMemory|out of memory|Requested amount of GPU memory \(\d{1,20} bytes\) could not be allocated)"
+)
+"""Its warnings are harmless: it tries another way."""
 _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
     ("preemptive", _DEVICE + r" out of memory\. Allocation was preemptively rejected", True),
     ("pytorch", rf"{_DEVICE} out of memory\.\s{{0,40}}(?:\w{{1,40}} )?[Tt]ried to allocate"
@@ -107,7 +139,8 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
      r"|gpu_memory_utilization` when initializing the engine"
      r"|KV cache is needed, which is larger than the available KV cache memory"
      r"|larger than the maximum number of tokens that can be stored in KV cache", True),
-    ("pytorch_bare", rf"{_STATES}{_DEVICE} out of memory\b(?! errors?\b)|OutOfMemoryError: Allocation on device"
+    ("pytorch_bare", rf"{_STATES}{_DEVICE} out of memory\b(?! errors?\b)"
+     rf"|OutOfMemoryError: Allocation on device(?! \d{{1,4}} would exceed)"
      r"|!!! Exception during processing !!! Allocation on device|^Got an OOM, unloading all loaded models"
      r"|NVML_SUCCESS == [^\n]{1,80} INTERNAL ASSERT FAILED at [^\n]{1,80}CUDACachingAllocator", True),
     ("sglang", r"Not enough memory\. Please try to (?:in|de)crease --mem-fraction-static", True),
@@ -127,8 +160,7 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
      r"|unable to allocate (?:CUDA|ROCm|Metal|Vulkan)\w{0,10} buffer", True),
     ("onnxruntime", r"onnxruntime::BFCArena::AllocateRawInternal|onnxruntime[^\n]{0,300}CUDA failure 2: out of memory"
      r"|CUDA failure 2: out of memory(?=[^\n]{0,200}onnxruntime)", True),
-    ("tensorrt", r"\[TRT\][^\n]{0,200}(?:OutOfMemory|out of memory)"
-     r"|Requested amount of GPU memory \(\d{1,20} bytes\) could not be allocated", True),
+    ("tensorrt", _TENSORRT, True),
     ("cudnn", r"CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)", True),
     ("cusolver", r"(?:CU|HIP)SOLVER_STATUS_ALLOC_FAILED", True),
     ("cusparse", r"CUSPARSE_STATUS_(?:ALLOC_FAILED|INSUFFICIENT_RESOURCES)|insufficient resources when calling `cusparse", True),
@@ -156,8 +188,10 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
      r"|[1-9]\d{0,6} Workers \(tasks / actors\) killed due to memory pressure", True),
     ("slurm", r"oom[-_]kill event|Exceeded (?:job|step) memory limit"
      r"|slurmstepd: error: (?:Job|Step) [\d.]{1,20} exceeded memory limit|cgroup out-of-memory handler"
-     r"|\bOUT_OF_ME(?:MORY\b|[MOR]{0,3}\+)|error: [^\n]{0,80}: Out Of Memory$", True),
-    ("kubernetes", r"\bOOMKilled\b(?![\"']?\s{0,3}[:=]\s{0,3}(?:[Ff]alse|0))|Container killed due to memory usage"
+     r"|error: [^\n]{0,80}: Out Of Memory$", True),
+    ("slurm", _JOB_ENDED, True),
+    ("kubernetes", _OOM_KILLED, True),
+    ("kubernetes", r"Container killed due to memory usage"
      r"|Container killed by YARN for exceeding (?:physical |virtual )?memory limits"
      r"|ran out-of-memory and exited with a non-zero status of 137|Memory limit of \d{1,9} Mi?B exceeded with"
      r"|node was low on resource: memory\b", True),
@@ -191,21 +225,31 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
     ("killed", r"^[ \t]{0,40}(?:\S{1,40}: line \d{1,9}: +\d{1,9} )?Killed(?= *$| {2,}\S| *\()"
      r"|^[ \t]{0,40}(?:zsh: killed +(?!by )\S|fish: [^\n]{1,300} terminated by signal SIGKILL)|died with <Signals\.SIGKILL: 9>"
      r"|[Cc]ommand terminated by signal 9\b|interrupted by signal 9: ?SIGKILL|exitcode ?: -9\b|Signal 9 \(SIGKILL\)"
-     r"|(?i:\b(?:exit(?:ed|s|code)?|return code|status)\b[a-z -]{0,30}[\x22': =]{1,12}(?:137|-9)\b)(?!/|\.?\d)"
+     rf"|{_EXIT_CODE}"
      r"|was sent SIGKILL! Perhaps out of memory|\b[Ee]xited \(137\)"
      r"|make(?:\[\d{1,3}\])?: \*\*\* \[[^\n]{1,200}\] (?:Killed|Error 137)"
      r"|terminated with signal SIGKILL|\bsignal: killed\b|exited on signal 9 \(Killed\)|killed by SIGKILL by OOM killer"
      r"|exit codes of the workers are \{[^\n}]{0,200}SIGKILL", False),
+    ("killed", _UNIT_ENDED, False),
 )  # fmt: skip
 """Kind, words and whether they are certain; the most specific first."""
 _PROOFS: Final = {"nccl": "out of memory", "worker_killed": "Killed"}
+_NEEDS: Final = {_JOB_ENDED: "OUT_OF_ME", _OOM_KILLED: "OOMKilled", _TENSORRT: "[TRT]", _UNIT_ENDED: "code="}
 _OTHER_REASONS: Final = {
     "nccl": re.compile(r"Cuda failure \d{0,5} ?'(?!out of memory)"),
     "tensorflow": re.compile(r"this is not a failure"),
+    "tensorrt": re.compile(r"[Ss]kipping tactic"),
 }
 
 BEGINNINGS: Final = tuple(
-    Beginning(kind, re.compile(words, re.MULTILINE), certain, _PROOFS.get(kind, ""), _OTHER_REASONS.get(kind))
+    Beginning(
+        kind,
+        re.compile(words, re.MULTILINE),
+        certain,
+        _PROOFS.get(kind, ""),
+        _OTHER_REASONS.get(kind),
+        _NEEDS.get(words, ""),
+    )
     for kind, words, certain in _TABLE
 )
 OWN_WORDS: Final = frozenset({"preemptive", "pytorch", "cudaMallocAsync", "mps"})

@@ -13,7 +13,6 @@ HEADLINES: Final = {
     "kubernetes": "The memory of the container or of its node ran out on the host, not the GPU's.",
     "ray": "The memory of the Ray node ran out on the host, not the GPU's.",
     "batch_system": "The memory limit of the batch job was exceeded on the host, not on the GPU.",
-    "killed": "The process was killed (SIGKILL). Linux does that when the host's memory runs out.",
     "triton": "A Triton kernel needs more on-chip memory than this GPU has. Device memory is not the reason.",
     "vllm": "vLLM has too little device memory for what it allocates at its start.",
     "mps": "Metal could not provide memory. Apple GPUs share the memory of the whole system.",
@@ -27,6 +26,12 @@ HEADLINES: Final = {
     "tensorflow": "This is an error of TensorFlow, not of PyTorch: its own allocator ran out of memory.",
 }
 """What happened, by kind."""
+UNCERTAIN_HEADLINES: Final = {
+    "killed": "A process was most likely killed (SIGKILL). Linux does that when the host's memory runs out.",
+    "worker_killed": "A DataLoader worker ended unexpectedly. Linux kills processes when the host's memory runs out.",
+    "shared_memory": "The host's shared memory (/dev/shm) may have run out. DataLoader workers pass batches through it.",
+}
+"""The same where the text is used for other errors too."""
 
 FIRST_AID: Final = {
     "kernel": "Keep less in the process: fewer DataLoader workers, a smaller prefetch_factor, data that is read in parts.",

@@ -122,6 +122,7 @@ def _errors(text: str) -> list[_Error]:
     found = sorted(
         (match.start(), order)
         for order, one in enumerate(BEGINNINGS)
+        if one.needs in text
         for match in one.words.finditer(text)
         if (one.unless is None or one.unless.search(text, match.start(), match.start() + _NEAR) is None)
         and LOOKS_FOR.match(text, match.end()) is None
@@ -129,7 +130,7 @@ def _errors(text: str) -> list[_Error]:
     errors: list[_Error] = []
     ranks: list[tuple[bool, int]] = []
     for start, order in found:
-        kind, _, is_certain, proof, _ = BEGINNINGS[order]
+        kind, _, is_certain, proof, *_ = BEGINNINGS[order]
         certain = is_certain and (not proof or text.find(proof, start, start + MAX_KEPT) >= 0)
         rank = (not certain, order)
         before = errors[-1] if errors else None

@@ -315,6 +315,8 @@ def _host(facts: Facts) -> str:
         processes = "1 process" if facts.host_kills == 1 else f"{facts.host_kills:,} processes"
         kills = f"Linux has ended {processes} for lack of memory during the run."
     headline = other_errors.HEADLINES.get(facts.kind, "The host's memory ran out, not the GPU's.")
+    if not facts.certain:
+        headline = other_errors.UNCERTAIN_HEADLINES.get(facts.kind, headline)
     return _joined(headline, asked, worker, _on_which_rank(facts), size, kills)
 
 
