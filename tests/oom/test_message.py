@@ -132,7 +132,7 @@ def cpu_seconds(text: str) -> float:
         "reason: ",
         "exit code ",
         "exit code 137  ",
-        "12 a\n",
+        "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True ",
         "[TRT] ",
     ],
 )

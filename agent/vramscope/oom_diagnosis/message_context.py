@@ -7,6 +7,8 @@ from typing import Final
 
 _FRAME_CHARACTERS: Final = 1500
 """Characters before an error in which the last frame of its traceback is searched."""
+_LINE_CHARACTERS: Final = 300
+"""Characters of a line that are searched."""
 _PINS: Final = re.compile(r"pin memory thread|\bpin_memory\b|\bcudaHostAlloc\b|\bCachingHostAllocator\b")
 _XLA: Final = re.compile(r"\btorch_xla\b")
 _TRACEBACK: Final = "Traceback (most recent call last)"
@@ -20,11 +22,23 @@ _RAISED: Final = re.compile(
     rf"^(?:[^\s][^\n]{{0,60}}[\]:|] ?|\S[^\n]{{0,60}} )?((?:\w{{1,40}}\.){{0,8}}(?:{'|'.join(_PLAIN_ERRORS)}))(?=: |:?[ \t]*$)",
     re.MULTILINE,
 )
-_EXPANDABLE: Final = re.compile(
-    r"""(?:^(?:[+$>\-*]{0,3} ?)?(?:export |env |ENV |set |declare -x )?|\[["']|["'])PYTORCH_(?:\w{2,8}_)?ALLOC_CONF["'\]]{0,3}"""
-    r"""\s{0,3}[:=,]\s{0,3}["']?[\w.:,\[\]\-]{0,80}?expandable_segments:\s?[Tt]rue(?! to avoid)""",
-    re.MULTILINE,
+_SETTING: Final = re.compile(
+    r"""PYTORCH_(?:\w{2,8}_)?ALLOC_CONF["'\]]{0,2}\s{0,3}[=,]\s{0,3}["']?(?P<value>[\w.:,\[\]\-]{1,200})"""
+    r"""(?![\w.:,\[\]\-]|["']?\s{1,3}to\s{1,3}avoid)"""
 )
+_VARIABLES: Final = r"""(?:\w{1,60}=\S{0,100} {1,3}){0,8}["']?"""
+_SETS: Final = re.compile(
+    rf"(?:^|&&|;|\$ |\+ |\bRUN )[ \t]{{0,20}}(?:export|env|ENV|set|setenv|declare(?: -x)?) {{1,3}}{_VARIABLES}$"
+    rf"|(?:^\+{{1,4}}|\$) {{1,2}}{_VARIABLES}$|\benviron(?:\[|\.setdefault\()[\"']$"
+    r"|\b(?:docker|podman) run [^\n]{1,200} (?:-e|--env)[ =][\"']?$"
+)
+"""What stands before a setting that is made. Lists of advice, and the hint of PyTorch's own message, only name it."""
+_BEGINS: Final = re.compile(_VARIABLES)
+_COMMAND: Final = re.compile(
+    rf"""["']? {{1,3}}{_VARIABLES}(?:\S{{0,200}}/)?"""
+    r"(?:python[\d.]{0,6}|torchrun|accelerate|deepspeed|srun|mpirun|vllm|uv|poetry|nohup|bash|sh|time|vramscope) "
+)
+_SWITCH: Final = re.compile(r"expandable_segments:([Tt]rue|[Ff]alse)")
 
 
 def specific_kind(kind: str, text: str, start: int) -> str:
@@ -34,15 +48,28 @@ def specific_kind(kind: str, text: str, start: int) -> str:
     """
     before = text[max(0, start - _FRAME_CHARACTERS) : start]
     if kind == "cuda":
-        return "pinned" if _PINS.search(before, max(0, before.rfind('File "'))) else kind
+        frame = before.rfind('File "')
+        if frame < 0:  # other lines of a log may name such a setting
+            frame = before.rfind("\n") + 1
+        end = text.find("\n", start, start + _LINE_CHARACTERS)
+        near = before[frame:] + text[start : start + _LINE_CHARACTERS if end < 0 else end]
+        return "pinned" if _PINS.search(near) else kind
     if kind == "jax":
         return "torch_xla" if _XLA.search(before) else kind
     return kind
 
 
-def sets_expandable_segments(text: str) -> bool:
-    """Whether the text shows that expandable segments are on. The hint of PyTorch's own message does not count."""
-    return "expandable_segments" in text and _EXPANDABLE.search(text) is not None
+def sets_expandable_segments(text: str) -> bool | None:
+    """Whether expandable segments are on by the last setting that the text makes; None where it makes none."""
+    last = None
+    for setting in _SETTING.finditer(text):
+        start = setting.start()
+        line = text.rfind("\n", max(0, start - _LINE_CHARACTERS), start) + 1 or max(0, start - _LINE_CHARACTERS)
+        before = text[line:start]
+        if _SETS.search(before) or (_BEGINS.fullmatch(before) and _COMMAND.match(text, setting.end())):
+            switches = _SWITCH.findall(setting["value"])
+            last = bool(switches) and switches[-1].lower() == "true"
+    return last
 
 
 def later_exception(text: str, start: int, chained: tuple[str, ...]) -> str:

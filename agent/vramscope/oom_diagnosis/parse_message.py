@@ -84,7 +84,8 @@ def parse_parts(parts: Iterable[str]) -> Message:
     for part in map(plain, parts):
         head = head or part[: MAX_KEPT + 1]
         text = kept + part
-        expandable = expandable or sets_expandable_segments(text)
+        set_here = sets_expandable_segments(text)
+        expandable = expandable if set_here is None else set_here
         until = max(0, len(text) - _OVERLAP)
         errors = _errors(text)
         over = [error for error in errors if error.end < until]
