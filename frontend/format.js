@@ -1,4 +1,4 @@
-/** Formats numbers for people. Pure functions. Null, undefined and NaN become "unknown", never 0. */
+/** Formats numbers for people. Pure functions. Null, undefined, NaN and infinity become "unknown", never 0. */
 
 export const UNKNOWN = "unknown";
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -26,7 +26,8 @@ export function bytes(value) {
     size /= 1024;
     unit += 1;
   }
-  return `${value < 0 ? "−" : ""}${unit === 0 ? fixed(size, 0) : threeDigits(size)} ${UNITS[unit]}`;
+  const text = unit === 0 ? fixed(size, 0) : threeDigits(size);
+  return `${value < 0 && text !== "0" ? "−" : ""}${text} ${UNITS[unit]}`;
 }
 
 /** Change of a size with its sign: +9.00 GiB, −1.50 MiB. */
@@ -54,7 +55,7 @@ export function percent(fraction, digits = 1) {
 /** Percentage with its sign: −12.4 %, +3.0 %, 0.0 %. */
 export function signedPercent(fraction, digits = 1) {
   const text = percent(fraction, digits);
-  return fraction > 0 && Number.parseFloat(text) !== 0 ? `+${text}` : text;
+  return isKnown(fraction) && fraction > 0 && Number.parseFloat(text) !== 0 ? `+${text}` : text;
 }
 
 /** Change in words: −0.451 -> "45.1 % smaller", 0.03 -> "3.0 % larger", nothing -> "equal". */
@@ -70,6 +71,7 @@ export function seconds(value) {
   const size = Math.abs(value);
   if (size === 0) return "0 s";
   const sign = value < 0 ? "−" : "";
+  if (size * 1e6 < 0.005) return sign ? "> −0.01 µs" : "< 0.01 µs";
   if (size * 1e6 < 999.5) return `${sign}${threeDigits(size * 1e6)} µs`;
   if (size * 1e3 < 999.5) return `${sign}${threeDigits(size * 1e3)} ms`;
   return sign + (size < 99.95 ? `${threeDigits(size)} s` : duration(size));

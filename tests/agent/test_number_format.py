@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from vramscope.oom_diagnosis.prose import summed
 from vramscope.protocol.number_format import amount, duration, percent
 
-FORMATS = json.loads((Path(__file__).parents[1] / "number_formats.json").read_text(encoding="utf-8"))
+FORMATS = {  # JSON has no NaN and no infinity: they are texts
+    name: [(float(value) if isinstance(value, str) else value, words) for value, words in rows]
+    for name, rows in json.loads(
+        (Path(__file__).parents[1] / "number_formats.json").read_text(encoding="utf-8")
+    ).items()
+}
 FUNCTIONS: dict[str, Callable[..., str]] = {
     "bytes": amount,
     "seconds": duration,

@@ -1,4 +1,4 @@
-"""Formats bytes, durations and fractions for sentences and terminals. Unknown values are "unknown", never 0.
+"""Formats bytes, durations and fractions for sentences and terminals. Unknown values, NaN and infinity are "unknown".
 
 The pages format by the same rules in ``frontend/format.js``. ``tests/number_formats.json`` has examples that both must meet.
 """
@@ -24,22 +24,24 @@ def decimals(value: float) -> int:
 
 def amount(value: float | None, unknown: str = UNKNOWN) -> str:
     """Bytes with three significant digits: 1.41 GiB, 61.8 MiB, 618 MiB, 12 B."""
-    if value is None:
+    if value is None or not math.isfinite(value):
         return unknown
     size, unit = float(abs(value)), 0
     while size >= 1023.5 and unit < len(_BYTE_UNITS) - 1:  # 1023.7 MiB would read "1,024 MiB"
         size, unit = size / 1024, unit + 1
     words = three_digits(size) if unit else _fixed(size, 0)
-    return f"{'-' if value < 0 else ''}{words} {_BYTE_UNITS[unit]}"
+    return f"{'-' if value < 0 and words != '0' else ''}{words} {_BYTE_UNITS[unit]}"
 
 
 def duration(seconds: float | None, unknown: str = UNKNOWN) -> str:
     """A duration: 31.0 µs, 4.12 ms, 1.23 s, 3 min 20 s, 2 h 05 min, 3 d 4 h."""
-    if seconds is None:
+    if seconds is None or not math.isfinite(seconds):
         return unknown
     size, sign = abs(seconds), "-" if seconds < 0 else ""
     if size == 0:
         return "0 s"
+    if size * 1e6 < 0.005:
+        return "> -0.01 µs" if sign else "< 0.01 µs"
     for unit, scale in (("µs", 1e6), ("ms", 1e3)):
         if size * scale < 999.5:
             return f"{sign}{three_digits(size * scale)} {unit}"
@@ -48,7 +50,7 @@ def duration(seconds: float | None, unknown: str = UNKNOWN) -> str:
 
 def percent(fraction: float | None, unknown: str = UNKNOWN, *, signed: bool = False) -> str:
     """A fraction as percent with one decimal: 12.4 %. ``signed``: with a plus where it is above zero."""
-    if fraction is None:
+    if fraction is None or not math.isfinite(fraction):
         return unknown
     words = _fixed(abs(fraction) * 100, 1)
     sign = "" if float(words.replace(",", "")) == 0 else "-" if fraction < 0 else "+" if signed else ""
