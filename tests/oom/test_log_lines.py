@@ -104,9 +104,56 @@ OOMKilled count: 0
 pods_oomkilled_total{reason="OOMKilled"} 0
 if reason == 'OOMKilled':
 # no OOMKilled seen
+[TensorRT] INFO: [MemUsageStats] Peak memory usage of TRT CPU/GPU memory allocators: CPU 13 MiB, GPU 512 MiB
+[TRT] [W] Tactic Device request: 6500MB Available: 5000MB. Device memory is insufficient to use tactic.
+[W] [TRT] Skipping tactic 4 due to insufficient memory on requested size of 6815744000 detected for tactic 0x0.
+sacct --state=OUT_OF_MEMORY --starttime 2026-01-01
+squeue: State filter OUT_OF_MEMORY,TIMEOUT requested, no jobs found
+WATCHED_STATES = {"FAILED", "OUT_OF_MEMORY", "TIMEOUT"}
+job 812 finished: COMPLETED (no OUT_OF_MEMORY seen)
+vk::Result::OUT_OF_MEMORY is handled by the renderer
+slurm_jobs_total{state="OUT_OF_MEMORY"} 0
+slurm_jobs{state="out_of_memory"} 0
+137 tests passed, exit code 0
+exit code 0 after 137 s
+pytest exited with status 0 (137 passed)
+port 137 is in use, status ok
+loss=-9.0 status=ok
+user 137 exited with a high score
+subprocess exited with code 1370
+Expected exit code 137, got 0
+retry if exit code is 137 or 143
+restartPolicy: OnFailure  # exit codes 137, 143
+podFailurePolicy: onExitCodes: values: [137]
+alert: KubePodOOMKilled expr: kube_pod_container_status_last_terminated_reason{reason="OOMKilled"} > 0
+kubectl get events --field-selector reason=OOMKilling
+{"OOMKilled":false,"Dead":false,"Pid":0,"ExitCode":0}
+"State": {"Status": "running", "OOMKilled": false, "ExitCode": 0}
+oom_score_adj set to -500
+echo "set PYTORCH_CUDA_ALLOC_CONF if you see CUDA out of memory errors"
+torch.cuda.memory_stats: num_ooms=0 num_alloc_retries=0
+# CUDA out of memory? lower --batch-size
+def handle_oom(error: torch.cuda.OutOfMemoryError) -> None:
+XLA_PYTHON_CLIENT_MEM_FRACTION=.9 RESOURCE_EXHAUSTED retries: 0
+INFO: cudaMallocAsync backend in use, allowed memory 70 GiB
+except torch.cuda.OutOfMemoryError: continue
 deepspeed info: DeepSpeed general environment: shared memory (/dev/shm) size .... 31.31 GB
 """
 ERRORS = {
+    "srun: error: node12: task 3: Out Of Memory": "slurm",
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=812.0. Some of the step tasks have been OOM Killed.": "slurm",
+    "JobId=812 JobName=train JobState=OUT_OF_MEMORY Reason=OutOfMemory": "slurm",
+    "812          train-gpt+      gpu   research          8 OUT_OF_ME+    0:125": "slurm",
+    "Final state: OUT_OF_MEMORY": "slurm",
+    "    Last State:     Terminated Reason: OOMKilled": "kubernetes",
+    '{"State":{"Status":"exited","OOMKilled":true,"ExitCode":137}}': "kubernetes",
+    'message: "Pod train-0 failed: OOMKilled"': "kubernetes",
+    "trainer-7d9f   0/2   OOMKilled   0   3m12s": "kubernetes",
+    "torch.AcceleratorError: CUDA error: out of memory": "cuda",
+    "RuntimeError: MPS backend out of memory (MPS allocated: 17.93 GiB, other allocations: 1.50 GiB, max allowed: 18.13 GiB). Tried to allocate 256.00 MiB on private pool.": "mps",
+    "RuntimeError: Invalid buffer size: 20.00 GiB": "mps",
+    "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 4,294,967,296 bytes.": "jax",
+    "RuntimeError: MUSA out of memory. Tried to allocate 2.00 GiB (GPU 0; 47.9 GiB total capacity; 40.0 GiB already allocated; 1.0 GiB free; 41.0 GiB reserved in total by PyTorch)": "pytorch",
     "RuntimeError: cublas runtime error : resource allocation failed at /pytorch/aten/src/THC/THCGeneral.cpp:250": "cublas",
     "terminate called after throwing an instance of 'thrust::system::system_error'  what():  parallel_for failed: cudaErrorMemoryAllocation: out of memory": "cuda",
     "RuntimeError: CUDA failed with error out of memory": "cuda",
@@ -147,6 +194,14 @@ ERRORS = {
 }
 BUS_ERROR = "RuntimeError: DataLoader worker (pid 512) is killed by signal: Bus error. "
 UNCERTAIN = {
+    "ERROR: Job failed: exit code 137": "killed",
+    "##[error]Process completed with exit code 137.": "killed",
+    "The command '/bin/sh -c python train.py' returned a non-zero code: 137": "killed",
+    "torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: -9) local_rank: 1 (pid: 812) of binary: /usr/bin/python": "killed",
+    "error Command failed with exit code 137 (SIGKILL)": "killed",
+    "main.service: Main process exited, code=killed, status=9/KILL": "killed",
+    'container "trainer" terminated with exit code 137, reason "Error"': "killed",
+    "task exited with return code -9": "killed",
     "Exited (137) 3 minutes ago": "killed",
     '"exitCode": 137': "killed",
     "make: *** [Makefile:3: train] Error 137": "killed",

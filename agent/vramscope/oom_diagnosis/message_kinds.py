@@ -99,8 +99,9 @@ _STATES: Final = r"""(?:^[ \t]{0,40}|(?<=[\]:|>("'=-])|(?<=[\]:|>("'=-] )|(?<=Er
 LOOKS_FOR: Final = re.compile(r"""[^"'\n]{0,100}["'] {0,3}(?:not )?in\b""")
 """What follows such words in a source line that looks for them in an error, as tracebacks show it."""
 _JOB_ENDED: Final = (
-    r"(?:\b(?:[Jj]ob)?[Ss]tate|\b(?i:slurm) status)(?: is)?[\"']?\s{0,20}[:=]?\s{0,20}(?:\{?[\"']current[\"']: ?)?[\"'\[]{0,3}"
-    r"OUT_OF_ME(?:MORY\b|[MOR]{0,3}\+)(?![\"']?\s{0,3}[:=])"
+    r"(?:(?<![-\w])(?:[Jj]ob)?[Ss]tate|\b(?i:slurm) status)(?: is)?[\"']?\s{0,20}[:=]?\s{0,20}"
+    r"(?:\{?[\"']current[\"']: ?)?[\"'\[]{0,3}"
+    r"OUT_OF_ME(?:MORY\b|[MOR]{0,3}\+)(?![\"']?\s{0,3}[:=]|[\"'][^\n}]{0,300}\} (?:0\b|[<>=!]))"
     r"|\bOUT_OF_ME(?:MORY|[MOR]{0,3}\+)[ |]{1,20}\d{1,3}:\d{1,3}\b"
     r"|^[ \t]{0,20}\d{1,12}(?:_\d{1,6})?(?:\.\w{1,20})?[ |][^\n=]{0,200}(?<!:)[ |]OUT_OF_ME(?:MORY|[MOR]{0,3}\+)(?=[ |]|$)"
     r"|\bJob_id=\d{1,12} [^\n]{0,300}, OUT_OF_MEMORY\b"
@@ -108,14 +109,14 @@ _JOB_ENDED: Final = (
 """The state of a Slurm job: in words, in a table of sacct, in the subject of a mail. The name of the state alone is none."""
 _EXIT_CODE: Final = (
     r"(?i:\b(?:exit|return)(?:[ _-]?(?:code|status|value)(?: (?:is|was|of))?"
-    r"|(?:ed|s)? with(?: an?)?(?: non-?zero)?(?: (?:code|status))?)"
+    r"|(?:ed|s)? with(?: an?)?(?: non-?zero)?(?: (?:code|status))?|ed an? non-?zero code)"
     r"[\"']?\s{0,20}[:=]?\s{0,20}[\"'\[(]?(?:137|-9))"
-    r"(?=[\"'\])}]{0,3}(?:[ \t]{0,40}$|[.,;:](?:\s|$)|\s{1,3}[(|\-]|\\|\s{2}|\s{0,3}[}\]]))"
+    r"(?=[\"'\])}]{0,3}(?:[ \t]{0,40}$|[.,;:](?:\s(?!got|but)|$)|\s{1,3}[(|\-]|\\|\s{2}|\s{0,3}[}\]]))"
 )
 """The exit code of a process, at the end of what is said. Numbers in other places are counts."""
 _OOM_KILLED: Final = (
-    r"(?i:reason|state|status|error|terminated)[\"']?\s{0,20}[:=]\s{0,20}[\"']?OOMKilled"
-    r"(?![\"']?\s{0,20}[:=]|[\"'][^\n}]{0,300}\} 0\b)(?=[\"']?(?:[ \t]{0,40}$|[.,;)}\]]|\s{2}|\s\())"
+    r"(?i:reason|state|status|error|terminated|failed)[\"']?\s{0,20}[:=]\s{0,20}[\"']?OOMKilled"
+    r"(?![\"']?\s{0,20}[:=]|[\"'][^\n}]{0,300}\} (?:0\b|[<>=!]))(?=[\"']?(?:[ \t]{0,40}$|[.,;)}\]]|\s{2}|\s\())"
     r"|\bOOMKilled[\"']?\s{0,20}[:=]?\s{0,20}[\"']?[Tt]rue\b"
     r"|\d/\d{1,3}\s{1,20}(?:Init:)?OOMKilled\b|(?:was|been|got) OOMKilled\b|\(OOMKilled\)|\[OOMKilled\]"
     r"|^[ \t]{0,40}OOMKilled[ \t]{0,40}$|\bOOMKilled[^\n\w]{1,5}(?i:exit(?:ed)? (?:with )?code|with exit code)[: ]{1,3}137\b"
