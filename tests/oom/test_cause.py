@@ -703,8 +703,10 @@ def test_data_of_the_program_is_a_cause_where_it_is_the_largest_part_or_nothing_
         data_bytes=900 * MIB, data_name="images", data_line="train.py:7",
     )  # fmt: skip
     found = diagnose(outside)
-    assert found.kind == "data" and "data in images (train.py:7) 0.88 GiB" in found.sentence, found.sentence
-    sizes = [float(size) for size in re.findall(r"([\d.]+) GiB", found.sentence.partition(" in total")[0])]
+    assert found.kind == "data" and "data in images (train.py:7) 900 MiB" in found.sentence, found.sentence
+    sizes = [
+        float(size) for size in re.findall(r"([\d.]+) MiB", found.sentence.partition(" in total")[0].replace(",", ""))
+    ]
     assert sum(sizes[:-1]) == pytest.approx(sizes[-1], abs=0.011), found.sentence
     assert "host" in found.first_aid
     assert diagnose(replace(outside, data_bytes=100 * MIB)).kind == "activations", "it is a small part"
