@@ -90,6 +90,13 @@ def test_a_leak_that_starts_late_is_reported(device: str) -> None:
     assert [name for _, name in scans[-1][1]] == ["history"]
 
 
+def test_a_leak_in_shared_memory_is_reported() -> None:
+    """Batches of a loader's workers. The C allocator does not count them; 1 MiB a step from step 13 on."""
+    leak = "history.append(torch.zeros(262144).share_memory_().add_(1))"
+    scans = scans_of(f"del loss; {leak} if step > 12 else None")
+    assert [name for _, name in scans[-1][1]] == ["history"]
+
+
 def test_a_list_of_losses_is_reported_at_the_usual_step() -> None:
     first = next((step, leaks) for step, leaks in scans_of("history.append(loss)") if leaks)
     assert first == (11, [["growing", "history"]])

@@ -1,7 +1,8 @@
 """Live blocks of PyTorch's CUDA allocator after a step: a cheap sign whether a scan could find anything.
 
 Every leak of GPU memory leaves one block more, or a larger one, after some steps. The counters are those of the reading that
-ends a step. A leak in host memory shows in the C allocator, which is read when a scan is due.
+ends a step. A leak in host memory shows in the C allocator, or in the pages of the process: shared and pinned memory, and
+memory of another allocator. Both are read when a scan is due.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vramscope.leaks.memory_after_step import ProcessHeap
 from vramscope.leaks.policy import POLICY
+from vramscope.memory.host import Host
 from vramscope.protocol.series import UNKNOWN
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ NOT_NEEDED: Final = "none was needed: memory after each step has not risen since
 """Reason in a report without a scan."""
 HOST_BYTES: Final = 64 * 1024
 """Rise of host memory that is noise."""
+PAGE_BYTES: Final = 4 * 1024**2
+"""Rise of the process's pages that is noise: freed heaps keep theirs, and threads touch their stacks."""
 HOST_BYTES_PER_STEP: Final = 1024
 """Rise in each step that is noise too. Python and the agent itself take up to 0.4 KiB."""
 
@@ -33,13 +37,21 @@ class _Live(NamedTuple):
     blocks: int
     allocated_bytes: int
     host_bytes: int
+    """Handed out by the C allocator."""
+    page_bytes: int
+    """Resident and backed by no file."""
 
     def lowered_to(self, now: _Live) -> _Live:
         """The smaller of each amount. Where the host's memory was unknown or has fallen, its rise is counted from now."""
         blocks, allocated = min(self.blocks, now.blocks), min(self.allocated_bytes, now.allocated_bytes)
+        pages = now.page_bytes if self.page_bytes == UNKNOWN else min(self.page_bytes, now.page_bytes)
         if self.host_bytes == UNKNOWN or UNKNOWN != now.host_bytes < self.host_bytes:
-            return _Live(now.step, blocks, allocated, now.host_bytes)
-        return _Live(self.step, blocks, allocated, self.host_bytes)
+            return _Live(now.step, blocks, allocated, now.host_bytes, pages)
+        return _Live(self.step, blocks, allocated, self.host_bytes, pages)
+
+
+def _rise(before: int, now: int) -> int:
+    return 0 if UNKNOWN in (before, now) else now - before
 
 
 class LiveBlocks:
@@ -47,6 +59,7 @@ class LiveBlocks:
 
     def __init__(self, clock: StepClock) -> None:
         self._clock = clock
+        self._host = Host()
         self._before: _Live | None = None
         self._steps = 0
         self._was_scanned = self._scan_found_nothing = self._waits_for_forward = False
@@ -57,14 +70,14 @@ class LiveBlocks:
         self._scan_found_nothing = found_nothing and iteration >= POLICY.always_scan_until
 
     def end_step(self) -> None:
-        """A step has ended. Costs 0.1 µs, and up to 40 µs in the second step and in the first one after a scan."""
+        """A step has ended. Costs 0.1 µs, and up to 0.1 ms in the second step and in the first one after a scan."""
         self._steps += 1
         is_first = not self._was_scanned and self._steps == FIRST_COMPARED_STEP
         if is_first or (self._scan_found_nothing and self._before is None):
             self._before = self._live()
 
     def need_scan(self, ages: GraphAges, registry: FindingRegistry, outputs: OutputGraphs) -> bool:
-        """Return whether a scan that is due now could find anything. Costs up to 40 µs.
+        """Return whether a scan that is due now could find anything. Costs up to 0.1 ms.
 
         Before the first scan, graphs that no backward pass walks are ruled out too. Memory after a step does not show them, and
         finding them takes a scan. So does a tensor that each step retains until the next: ``graph_is_retained`` shows it.
@@ -91,7 +104,7 @@ class LiveBlocks:
         return waited and graphs > 0
 
     def _is_unchanged(self) -> bool:
-        """True if memory has not risen since the last scan, which found nothing. Costs up to 40 µs.
+        """True if memory has not risen since the last scan, which found nothing. Costs up to 0.1 ms.
 
         Before the first scan it is compared with the end of the second step, when gradients and optimizer state exist. Where
         memory has fallen since, the lower amount is compared from now on: a collection of older garbage must not hide a rise.
@@ -99,11 +112,11 @@ class LiveBlocks:
         before, now = self._before, self._live()
         if before is None or now is None:
             return False
-        host_rise = 0 if UNKNOWN in (before.host_bytes, now.host_bytes) else now.host_bytes - before.host_bytes
         is_unchanged = (
             now.blocks <= before.blocks
             and now.allocated_bytes <= before.allocated_bytes
-            and host_rise <= HOST_BYTES + HOST_BYTES_PER_STEP * (now.step - before.step)
+            and _rise(before.host_bytes, now.host_bytes) <= HOST_BYTES + HOST_BYTES_PER_STEP * (now.step - before.step)
+            and _rise(before.page_bytes, now.page_bytes) <= PAGE_BYTES
         )
         if is_unchanged:
             self._before = before.lowered_to(now)
@@ -120,4 +133,5 @@ class LiveBlocks:
             sum(stats["allocated_bytes"]["all"]["current"] for stats in readings),
             # A recording takes host memory of its own.
             UNKNOWN if self._clock.listener_needs_detail else ProcessHeap().used_bytes(),
+            UNKNOWN if self._clock.listener_needs_detail else self._host.unfiled_bytes(),
         )

@@ -20,6 +20,7 @@ class Host:
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._statm = proc / "self" / "statm"
+        self._status = proc / "self" / "status"
         self._meminfo = proc / "meminfo"
         self._vmstat = proc / "vmstat"
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
@@ -32,6 +33,16 @@ class Host:
     def read(self) -> HostMemory:
         """Resident bytes of this process; UNKNOWN if /proc has none (macOS, a locked-down container)."""
         return HostMemory(self._rss(), self._used())
+
+    def unfiled_bytes(self) -> int:
+        """Resident bytes of this process that no file on a disk backs: heaps, stacks, shared and pinned memory. UNKNOWN without
+        Linux's figures. About 25 µs."""
+        try:
+            with self._status.open() as lines:
+                sizes = [int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:"))]
+        except (OSError, ValueError, IndexError):
+            return UNKNOWN
+        return sum(sizes) if sizes else UNKNOWN
 
     def total_bytes(self) -> int | None:
         """Total memory of the machine, or the container's limit if that is lower; None if neither is known."""
