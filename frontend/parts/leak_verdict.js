@@ -44,9 +44,13 @@ export function omissions(scans) {
   );
 }
 
+/** Scans without the reports that none was needed: those have no tensors. */
+export const scansThatRan = (scans) => scans.filter((scan) => scan.tensors !== 0);
+
 /** Key figures. Takes the answer of `/leaks`. */
 export function figures({ leaks: listed, scans, leaked_bytes: retained, graphs_alive: alive, floor, state }) {
-  const scanned = scans.length > 0;
+  const ran = scansThatRan(scans);
+  const scanned = ran.length > 0;
   const leaks = listed.filter((leak) => !leak.on_host && !isNote(leak));
   const rises = Boolean(floor?.growing);
   const none = scanned && !rises ? "nothing" : UNKNOWN;
@@ -93,7 +97,7 @@ export function figures({ leaks: listed, scans, leaked_bytes: retained, graphs_a
       oomForecast(floor),
       oomForecastNote(floor, state, leaks),
     ),
-    cell("scan", "Last scan", scanned ? lastScan(scans) : "none", scanned ? scanNote(scans) : ""),
+    cell("scan", "Last scan", scanned ? lastScan(ran) : "none", scans.length ? scanNote(scanned ? ran : scans) : ""),
   );
 }
 

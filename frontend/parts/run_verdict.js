@@ -2,6 +2,7 @@
 
 import { h } from "vramscope/dom.js";
 import { bytes, count, isKnown, percent } from "vramscope/format.js";
+import { scansThatRan } from "vramscope/parts/leak_verdict.js";
 
 const TIGHT = 0.05; // share of the device: a longer batch can use less headroom than that
 const MUCH = 0.1; // share of reserved memory that was never needed
@@ -117,7 +118,8 @@ function sentences(run, leaks) {
 /** Statement about leaks for a run without one, as on the page Leaks. Unknown is not "none". */
 function noLeakText(leaks, link) {
   const incomplete = leaks?.scans.some((scan) => scan.not_scanned) ? " The last scan was not complete." : "";
-  const cause = leaks?.scans.length ? ". No scan found the cause." : ". The agent has not scanned for the cause.";
+  const scanned = scansThatRan(leaks?.scans ?? []).length > 0;
+  const cause = scanned ? ". No scan found the cause." : ". The agent has not scanned for the cause.";
   return {
     growth: [link("Memory after each step rises", "/leaks"), cause, incomplete],
     held: [

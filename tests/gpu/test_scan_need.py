@@ -63,13 +63,13 @@ def reports_of(after_step: str, also: str = "pass") -> list[tuple[int, list[list
 
 def scans_of(after_step: str) -> list[tuple[int, list[list[str]]]]:
     """Step and findings of each scan."""
-    return [(step, leaks) for step, leaks, reason in reports_of(after_step) if reason != NOT_NEEDED]
+    return [(step, leaks) for step, leaks, reason in reports_of(after_step) if reason != NOT_NEEDED.format(step=step)]
 
 
 def test_a_loop_without_a_leak_is_never_scanned() -> None:
     reports = reports_of("del loss")
     assert [step for step, *_ in reports] == [3, 7, 11, 15, 21, 29, 41, 59, 99]
-    assert {reason for *_, reason in reports} == {NOT_NEEDED}
+    assert all(reason == NOT_NEEDED.format(step=step) for step, _, reason in reports)
 
 
 def test_a_variable_that_lives_until_the_next_step_is_scanned() -> None:

@@ -407,6 +407,10 @@ def test_a_runs_verdict_says_what_most_of_the_peak_is(
     assert links == ([leads_to] if leads_to else [])
 
 
+NO_SCAN = " "
+"""Instead of what a scan left out: a report that none was needed."""
+
+
 @pytest.mark.parametrize(
     ("level", "left_out", "head", "words"),
     [
@@ -416,6 +420,7 @@ def test_a_runs_verdict_says_what_most_of_the_peak_is(
         ("host", "", "It fits", "No leak found on the device."),
         ("held", "", "It fits", "A value is retained one step longer than needed. No effect on the peak was seen."),
         ("growth", "", "Memory grows.", "Memory after each step rises. No scan found the cause."),
+        ("growth", NO_SCAN, "Memory grows.", "Memory after each step rises. The agent has not scanned for the cause."),
         ("unknown", "", "It fits", "Leaks: not known."),
         (None, "", "It fits", "step 3."),
     ],
@@ -428,11 +433,27 @@ def test_a_runs_verdict_says_of_leaks_what_the_page_leaks_says(
         "tags": [], "ranks": [], "peak_allocated_bytes": 2 << 30, "peak_step": 3, "peak_phase": None, "peak_categories": {},
         "recordings": 0, "fragmentation_fraction": None,
     }  # fmt: skip
-    leaks = level and {"verdict": {"level": level}, "scans": [] if left_out is None else [{"not_scanned": left_out}]}
+    needed = {} if left_out != NO_SCAN else {"tensors": 0}
+    scans = [] if left_out is None else [{"not_scanned": left_out.strip(), **needed}]
+    leaks = level and {"verdict": {"level": level}, "scans": scans}
     result, links = loaded.evaluate(RUN_VERDICT, [run, leaks])
     assert result.startswith(head)
     assert result.strip().endswith(words)
     assert links == (["/runs/r/leaks"] if level in ("held", "growth", "unknown") else [])
+
+
+def test_the_figures_of_leaks_claim_no_scan_where_none_was_needed(loaded: Any) -> None:
+    scan = {"rank": 0, "step": 99, "tensors": 0, "not_scanned": "", "time_seconds": 1, "reason": "no scan was needed"}
+    report = {
+        "leaks": [], "scans": [scan], "leaked_bytes": 0, "graphs_alive": 0, "state": "finished", "floor": {},
+    }  # fmt: skip
+    figures = """async (report) => {
+      const { figures } = await import('vramscope/parts/leak_verdict.js');
+      const cell = (key) => figures(report).querySelector(`[data-kpi=${key}]`).textContent;
+      return [cell('held'), cell('scan')];
+    }"""
+    held, last = loaded.evaluate(figures, report)
+    assert held == "Retainedunknownno scan" and last.startswith("Last scannone") and last.endswith("no scan was needed")
 
 
 @pytest.mark.parametrize(

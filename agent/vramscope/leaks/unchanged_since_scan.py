@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 FIRST_COMPARED_STEP: Final = 2
 """Step with whose end memory is compared before the first scan."""
-NOT_NEEDED: Final = "none was needed: memory after each step has not risen since the second step"
-"""Reason in a report without a scan."""
+NOT_NEEDED: Final = "no scan was needed: GPU memory after step {step:,} was no higher than after the second step"
+"""Reason in a report without a scan. Steps in between may have ended with more."""
 HOST_BYTES: Final = 64 * 1024
 """Rise of host memory that is noise."""
 PAGE_BYTES: Final = 4 * 1024**2
@@ -100,7 +100,7 @@ class LiveBlocks:
         waited, self._waits_for_forward = self._waits_for_forward, False
         if waited and not graphs:
             registry.scanned(0.0, 0, "")
-            registry.send(NOT_NEEDED)
+            registry.send(NOT_NEEDED.format(step=self._clock.step))
         return waited and graphs > 0
 
     def _is_unchanged(self) -> bool:

@@ -38,7 +38,7 @@ def is_on_host(leak: Leak) -> bool:
 
 
 def was_needed(scan: Scan) -> bool:
-    """False for a report without a scan, because memory after each step has not risen."""
+    """False for a report without a scan, because GPU memory had not risen at a scheduled step."""
     return scan.tensors > 0
 
 

@@ -20,7 +20,7 @@ WORDS: Final = {
 }
 """Categories in other words than their own."""
 NO_LEAK: Final = "No leak found at the last scan (step {step:,})."
-NO_SIGN: Final = "No sign of a leak: memory after each step has not risen since the second step."
+NO_SIGN: Final = "No sign of a leak: GPU memory after step {step:,} was no higher than after the second step."
 """Said where nothing was scanned, because nothing gave a reason."""
 MIN_SHARE: Final = 0.05
 """Smallest share of the peak that is listed."""
@@ -139,7 +139,7 @@ def leak_line(scan: messages.Scan | None, peak_bytes: int, *, rises: bool = Fals
 
 
 def _no_leak(scan: messages.Scan) -> str:
-    return NO_LEAK.format(step=scan.step) if was_needed(scan) else NO_SIGN
+    return (NO_LEAK if was_needed(scan) else NO_SIGN).format(step=scan.step)
 
 
 def _filling(scan: messages.Scan) -> str:

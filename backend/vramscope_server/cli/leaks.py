@@ -72,7 +72,8 @@ def show(server: str, as_json: bool, run: str) -> None:
             _print_detail(out, leak, outcome)
         out.print()
     for scan in report["scans"]:
-        text = f"last scan{_of_rank(scan, report)}: step {count(scan['step'])}, {plain(scan['reason'])}"
+        check = "last scan" if scan["tensors"] else "last check"
+        text = f"{check}{_of_rank(scan, report)}: step {count(scan['step'])}, {plain(scan['reason'])}"
         cost = f"; {count(scan['tensors'])} tensors in {duration(scan['seconds'])}" if scan["tensors"] else ""
         out.print(Text(f"{text}{cost}", style="dim"))
     out.print(Text(f"{address(server)}/runs/{report['run_id']}/leaks", style="cyan"))
