@@ -72,6 +72,14 @@ def test_a_loop_without_a_leak_is_never_scanned() -> None:
     assert all(reason == NOT_NEEDED.format(step=step) for step, _, reason in reports)
 
 
+def test_the_forward_that_decides_about_the_first_scan_is_seen() -> None:
+    """No group of plain steps begins before it: graphs of earlier steps show only there."""
+    seen = (
+        "assert hooks.graphs.is_due == (not hooks.graphs.is_calm) == (step in (3, 7, 11, 15, 21, 29, 41, 59, 99)), step"
+    )
+    assert scans_of(f"del loss; {seen}") == []
+
+
 def test_a_variable_that_lives_until_the_next_step_is_scanned() -> None:
     """The loss refers to a graph of the step before. Nothing else does, so two scans are enough."""
     assert [step for step, _ in scans_of("pass")] == [3, 7]

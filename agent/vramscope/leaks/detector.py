@@ -159,8 +159,6 @@ class LeakDetector:
             self._step_graphs.settle(self._outputs.walks)
         if self._loop.is_between_steps:
             self._loop.is_between_steps = self._loop.has_hidden_forward = False
-            if self._live_blocks.graph_is_retained(self._ages.older_than(self._schedule.number), self._registry):
-                self._schedule.due.add(self._loop.optimizer)
             self._scan_if_due(fresh=True)
             return
         if self._outputs.dropped or self._outputs.pending:
@@ -269,9 +267,9 @@ class LeakDetector:
 
     @property
     def is_due(self) -> bool:
-        """True where a scan waits for the next forward."""
-        schedule = self._schedule
-        return bool(schedule.suspicion or schedule.due or self._step_graphs.waits or self.questions.are_open)
+        """True where a scan, or the decision about the first one, waits for the next forward."""
+        waits = self._live_blocks.waits_for_forward or self._step_graphs.waits or self.questions.are_open
+        return bool(waits or self._schedule.suspicion or self._schedule.due)
 
     @property
     def is_calm(self) -> bool:
@@ -293,7 +291,7 @@ class LeakDetector:
         self._ages.end_iteration(self._schedule.number, self._sequence())
         self._loop.is_between_steps = between_steps
         if is_due and (not may_skip or self._live_blocks.need_scan(self._ages, self._registry, self._outputs)):
-            self._schedule.due = set(self._loop.next_optimizers())
+            self._schedule.due = self._loop.next_optimizers()
         if self._ages.kept_iterations >= POLICY.old_graphs:
             self._schedule.suspect("more and more graphs of earlier steps are alive")
 
@@ -315,6 +313,8 @@ class LeakDetector:
 
     def _scan_if_due(self, *, fresh: bool, arguments: Storages | None = None) -> None:
         schedule, optimizer = self._schedule, self._loop.optimizer
+        if self._live_blocks.graph_is_retained(self._ages.older_than(schedule.number), self._registry):
+            schedule.due |= self._loop.next_optimizers()
         if schedule.suspicion:
             why, rescan_at = schedule.suspicion, schedule.rescan_at
             schedule.followed()

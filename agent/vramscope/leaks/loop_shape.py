@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import weakref
-from collections.abc import Collection
 from typing import Any
 
 from vramscope.leaks.policy import POLICY
@@ -105,6 +104,6 @@ class LoopShape:
         before, self._sequence_at_batch = self._sequence_at_batch, sequence_number
         return bool(before) and sequence_number - before > POLICY.operations_of_a_graph
 
-    def next_optimizers(self) -> Collection[int]:
+    def next_optimizers(self) -> set[int]:
         """Ids of the optimizers after whose steps a scan is needed."""
         return set(self.optimizers) or {self.optimizer}

@@ -62,7 +62,9 @@ class LiveBlocks:
         self._host = Host()
         self._before: _Live | None = None
         self._steps = 0
-        self._was_scanned = self._scan_found_nothing = self._waits_for_forward = False
+        self._was_scanned = self._scan_found_nothing = False
+        self.waits_for_forward = False
+        """True until the next forward shows whether the first scan is needed."""
 
     def scanned(self, iteration: int, *, found_nothing: bool) -> None:
         """A scan has ended. ``found_nothing``: it was complete, and no holder is reported or suspected."""
@@ -89,7 +91,7 @@ class LiveBlocks:
             return True
         if not self._is_unchanged():
             return True
-        self._waits_for_forward = is_first
+        self.waits_for_forward = is_first
         return False
 
     def graph_is_retained(self, graphs: int, registry: FindingRegistry) -> bool:
@@ -97,7 +99,7 @@ class LiveBlocks:
 
         graphs   live graphs of earlier steps. A variable of the step that has ended retains one
         """
-        waited, self._waits_for_forward = self._waits_for_forward, False
+        waited, self.waits_for_forward = self.waits_for_forward, False
         if waited and not graphs:
             registry.scanned(0.0, 0, "")
             registry.send(NOT_NEEDED.format(step=self._clock.step))
