@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 import torch
 from scans import watched
 
@@ -81,6 +82,16 @@ def test_what_one_iterator_of_a_tee_has_not_read_is_found_beyond_the_first_block
     scans = trained(lambda step: next(ahead)[0], steps=110)
     assert [leak.count for leak in scans[-1].leaks if "tee" in leak.name] >= [2 * 90]
     assert not any(closed.why[-1].reason == "growth-stopped" for closed in scans[-1].closed)
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_a_tee_in_a_container_is_judged_by_what_it_stores(kind: type, in_turn: bool) -> None:
+    """Not by the two elements of the container."""
+    readers = kind(itertools.tee(batches()))
+    scans = trained(lambda step: next(readers[0])[0] + (next(readers[1])[0] if in_turn else 0), steps=110)
+    assert any("readers" in leak.name for leak in scans[-1].leaks) != in_turn
+    assert not (in_turn and any(scan.leaks for scan in scans))
 
 
 def test_iterators_of_a_tee_that_read_in_turn_are_no_leak() -> None:

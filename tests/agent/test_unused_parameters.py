@@ -40,6 +40,19 @@ def test_heads_that_only_the_optimizer_has_are_found_where_they_are_added(
     assert growing(tasks(kind)) == [(name, "tasks")]
 
 
+def test_a_log_in_a_parameter_group_is_no_parameter() -> None:
+    model = nn.Linear(64, 64)
+    optimizer = torch.optim.SGD([{"params": list(model.parameters()), "log": []}], lr=0.1)
+    with watched() as scans:
+        for step in range(60):
+            model(torch.ones(2, 64)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            optimizer.param_groups[0]["log"].append(torch.full((4096,), float(step)))
+    (leak,) = scans[-1].leaks
+    assert leak.name == "optimizer.param_groups" and "parameters that only" not in leak.advice
+
+
 def test_heads_that_a_list_has_too_are_in_use() -> None:
     assert not growing(tasks(torch.optim.Adam, []))
 

@@ -152,6 +152,7 @@ class KeyCache:
 
 def held_links(path: Path, family: Grouping | None = None) -> list[Path]:
     """The links up to the first container that takes more and more, or an exception, or else to the object that has the tensor.
+    Where a tee leads to it, up to the tee, whatever has that.
 
     Of its ``family`` the lonely links: a list of objects of which one of a class keeps is passed over for what that one has
     """
@@ -159,10 +160,11 @@ def held_links(path: Path, family: Grouping | None = None) -> list[Path]:
     root = links[0].root
     if root.kind == "local" and root.code is not None and line_search.made_anew(root.code, root.name):
         return links[:1]  # the loop assigns it in each iteration: freeing it frees all that is in it
+    has_tee = any(link.kind is TEE for link in links)
     for position, link in enumerate(links[1:], start=1):
         if links[position - 1].kind is TEE or link.label == TRACEBACK:
             return links[:position]  # the exception is to go: of its frames' variables nobody lets go one by one
-        if link.label.startswith(("[", "{")):
+        if not has_tee and link.label.startswith(("[", "{")):
             is_way = family is not None and id(link) in family.lonely and not issubclass(link.kind, CONTAINERS)
             if not (is_way and any(deeper.label.startswith(("[", "{")) for deeper in links[position + 1 :])):
                 return links[:position]

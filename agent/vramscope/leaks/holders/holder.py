@@ -144,6 +144,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
     elif is_container:
         place, line = filled_inside(paths, len(links), (place, line))
     chain = tuple(_chain(paths[0]))[:16]
+    mechanism = Mechanism.CALLS if in_calls else _mechanism_of(whole, [root.spoken, *labels, *deeper])
     return Holder(
         key=group_key(paths[0], family),
         name=name.strip()[:200],
@@ -154,7 +155,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
         function=place.co_name if place is not None else root.owner,
         container=is_container,
         bound=_bound(paths, links, is_container=is_container),
-        size=items_of_tee(paths) if last.kind is TEE else last.size,
+        size=items_of_tee(paths) if mechanism is Mechanism.TEE else last.size,
         carried=len(links) > 1
         or is_container
         or root.code is None
@@ -177,17 +178,16 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
         through_traceback=any(link.label == TRACEBACK for link in whole),
         kv_cache=_is_kv_cache(whole),
         in_one_cache=leads_through_one_cache(chain),
-        mechanism=Mechanism.CALLS if in_calls else _mechanism_of(whole, [root.spoken, *labels, *deeper]),
+        mechanism=mechanism,
         subject=name.strip().partition(" in ")[0],
     )
 
 
 def _is_in_an_optimizer(whole: list[Path]) -> bool:
-    """Whether an optimizer has it as a parameter: in a group, or as a key of its state."""
-    return any(
-        below.label == "[key]" if link.label == ".state" else link.label == ".param_groups"
-        for link, below in itertools.pairwise(whole)
-    )
+    """Whether an optimizer has it as a parameter: in a group, or as a key of its state. A group may have other entries."""
+    labels = [link.label for link in whole]
+    is_key = labels[-2:] == [".state", "[key]"]
+    return is_key or (labels[-4:-3] == [".param_groups"] and labels[-2] == "['params']")
 
 
 def _calls(paths: Sequence[Path]) -> int:
