@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,13 @@ def test_other_growth_is_not_growth_that_slows_down(elements_at: Callable[[int],
     assert growth(elements_at) is None
 
 
+def test_neither_bytes_alone_nor_elements_alone_are_growth_that_slows_down() -> None:
+    scans = [seen(round(10 * at**0.5), at) for at in LOOKS]
+    assert late_growth(scans)
+    assert late_growth([dataclasses.replace(one, held_bytes=4096) for one in scans]) is None
+    assert late_growth([dataclasses.replace(one, tensors=min(one.tensors, 70)) for one in scans]) is None
+
+
 def cached(key_of: Callable[[int], int], steps: int = 110) -> list[Any]:
     """Looks at a training with a cache, whose entries have 16 KiB."""
     model = torch.nn.Linear(8, 8)
@@ -65,3 +73,10 @@ def test_a_cache_that_takes_ever_fewer_entries_is_named_and_no_finding() -> None
 def test_a_cache_that_is_full_is_not_named() -> None:
     scans = cached(lambda step: min(step, 12))
     assert not scans[-1].leaks and not scans[-1].filling
+
+
+def test_one_pause_is_no_growth_that_slows_down() -> None:
+    """The cache takes one entry a step, none for some steps before a scan, and one a step again."""
+    scans = cached(lambda step: step if step < 90 else max(90, step - 8))
+    named = [leak for scan in scans for leak in scan.filling if leak.name == "cache"]
+    assert named and not any(map(slows_down, named))

@@ -203,7 +203,8 @@ def late_growth(seen: Sequence[Observation]) -> float | None:
     rose = all(one.elements <= two.elements and one.tensors <= two.tensors for one, two in pairwise(scans))
     now, pace = scans[-1], _pace(_bytes, late, scans[-1])
     slower = pace < POLICY.recent_pace * _pace(_bytes, scans[0], now)
-    return pace if rose and slower and now.elements > late.elements else None
+    takes_more = now.elements > late.elements and now.tensors > late.tensors and pace >= 1
+    return pace if rose and slower and takes_more else None
 
 
 def is_plain_and_dead(seen: Observation) -> bool:

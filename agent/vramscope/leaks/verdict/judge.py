@@ -326,9 +326,10 @@ class Judge:
                 and _may_have_a_bound(group, cycle, scans)
                 and (kind.reason is Reason.STILL_MORE or _waits_to_fill(cycle, now))
             ):
-                slows = kind.reason is Reason.STILL_MORE
-                found.waits = Reason.SLOWS_DOWN if slows else Reason.MAY_FILL_UP
-                found.keys_recur = slows or (holder.looked_up and keys_recur(scans))
+                late = late_growth(scans) if kind.reason is Reason.STILL_MORE else None
+                found.waits = Reason.MAY_FILL_UP if late is None else Reason.SLOWS_DOWN
+                found.growth = growth if late is None else late
+                found.keys_recur = kind.reason is Reason.STILL_MORE or (holder.looked_up and keys_recur(scans))
             found.emptied_after = cycle.after
         elif kind.chain and context.per == "step":
             restarts = history.restarts
