@@ -54,6 +54,7 @@ def test_what_more_and_more_threads_have_grows_and_is_named_where_they_are_start
         for thread in threads:
             thread.join()
     assert growing(scans) == [("features", "start_another")]
+    assert "have not returned (threads or recursion)" in scans[-1].leaks[0].advice
 
 
 def test_threads_of_a_constant_number_do_not_grow() -> None:

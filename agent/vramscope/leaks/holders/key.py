@@ -54,7 +54,7 @@ class Mechanism(enum.Enum):
     NONE = "none"
     ITERATOR = "itertools.cycle"
     TEE = "itertools.tee"
-    CALLS = "calls of one function that run at the same time, on threads say"
+    CALLS = "calls of one function that have not returned: on threads, or of a recursion"
     PARAMETER_GROUPS = "parameters that only an optimizer has"
     EVALUATION_OUTPUTS = "transformers' container of evaluation outputs"
     WEAK_KEYS = "WeakKeyDictionary"

@@ -146,13 +146,8 @@ def _of_mechanism(holder: Holder) -> str:
             )
         case Mechanism.CALLS:
             return (
-                f"more and more calls of {holder.function}() run at the same time, on threads say, and each has {name}: let them "
-                "return, or give them less (a number, a copy on the host)"
-            )
-        case Mechanism.PARAMETER_GROUPS:
-            return (
-                f"parameters that only {name} has: no model computes with them any more. Remove their groups, or make a new "
-                "optimizer; that frees their gradients and their state as well"
+                f"more and more calls of {holder.function}() have not returned (threads or recursion), and each has {name}: let "
+                "them return, or give them less (a number, a copy on the host)"
             )
         case Mechanism.PARAMETER_GROUPS:
             return (
