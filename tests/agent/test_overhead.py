@@ -35,6 +35,20 @@ def test_a_cost_of_five_percent_is_found_within_two() -> None:
     assert sum(message.resolvable for message in found) >= 6
 
 
+def test_a_typical_time_that_was_too_low_is_learned_again() -> None:
+    """The first hundred steps cost 5 µs, all others 0.4 ms: these are no rare ones, whose time would count twice."""
+    end_ns = 0
+    clock, meter = StepClock(now=lambda: end_ns, random=Random(1)), OverheadMeter()
+    for number in range(1, 3001):
+        watched = clock.watched
+        own = 5_000 if number <= 100 or not watched else 400_000
+        end_ns += 10_000_000 + own
+        clock.end_step()
+        clock.take()
+        meter.add(StepRecord(number, end_ns, [], 1, watched, own, (), None))
+    assert meter.message(0.0).fraction == pytest.approx(0.04, abs=0.005)
+
+
 def test_a_cost_of_nothing_is_below_the_noise() -> None:
     found = [measured(0, 1_000, seed) for seed in range(8)]
     assert sum(message.resolvable for message in found) <= 1

@@ -77,10 +77,9 @@ class OverheadMeter:
 
     def _add_rare(self, step: StepRecord) -> None:
         typical = self._typical_ns
-        if typical is not None and step.agent_ns > RARE * typical:
-            if step.number > WARM_UP_STEPS:
-                self._rare_ns += step.agent_ns - typical
-        elif step.watched:
+        if typical is not None and step.agent_ns > RARE * typical and step.number > WARM_UP_STEPS:
+            self._rare_ns += step.agent_ns - typical
+        if step.watched:  # rare ones too: a typical time that was too low must not stay
             self._recent.append(step.agent_ns)
             if len(self._recent) == STEPS_BETWEEN_TYPICAL:
                 self._typical_ns = statistics.median(self._recent)
