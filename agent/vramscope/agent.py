@@ -130,6 +130,8 @@ def _start(
             return session
         if "torch" not in sys.modules:
             import torch  # noqa: F401 - whoever attaches is about to use it; the guard reports a missing torch
+
+            began_ns = time.thread_time_ns()  # the program would have imported it anyway
         session.open(target, settings, config, before, sends=not unsendable)
         _live = session
         if unsendable:
