@@ -169,7 +169,7 @@ def test_steps_that_wait_for_data_are_told_by_how_much() -> None:
     advice = waits_for_data.advise(StepFacts(trace, profile=slow))
     assert advice is not None
     assert advice.seconds == pytest.approx(0.02)
-    assert advice.sentence.startswith("40.0 % of a step (20 ms) is spent before its forward pass")
+    assert advice.sentence.startswith("40.0 % of a step (20.0 ms) is spent before its forward pass")
     quick = a_profile(phases={"data": 15_000_000, "forward": 85_000_000})
     assert waits_for_data.advise(StepFacts(trace, profile=quick)) is None
     assert waits_for_data.advise(StepFacts(trace, profile=a_profile())) is None, "phases are unknown"
