@@ -1,4 +1,4 @@
-"""A cache that takes ever fewer entries is neither called a leak nor passed over: its size and its growth of late are told."""
+"""A cache that takes ever fewer entries is named with its size and its recent growth, and is called no leak."""
 
 from __future__ import annotations
 

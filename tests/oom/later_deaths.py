@@ -82,7 +82,7 @@ LATER_DEATHS = [
         remedy=False,
     ),
     Death(
-        "an average of the weights in a dict, begun at the third step",
+        "an average of the weights in a dict, made in the third step",
         "weights",
         """
         model = stack(7, 4096)

@@ -34,11 +34,11 @@ STORED = Path(__file__).parent / "pictures"
 TALLEST = 3000
 """Pixels of a page at most: the rest of a long page is left out."""
 REDUCED = {1440: 4, 400: 2}
-"""Each pixel of a picture is the mean of so many squared."""
+"""Each pixel of a picture is the mean of a square with this side."""
 STILL_LOOKS = 9
 """Times in a row, a twentieth of a second apart, that a page must read the same."""
 TILE = 12
-"""Pictures are compared in squares of so many of their pixels."""
+"""Pictures are compared in squares with this side, in pixels."""
 TOLERATED = 16.0
 """Mean difference of a square, of 255, up to which it counts as the same."""
 TOLERATED_TILES = 0.02

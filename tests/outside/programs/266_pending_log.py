@@ -1,4 +1,4 @@
-"""Losses and norms stay on the device until there are 25, are then read at once, and the lists are begun anew. Pattern: loggers that avoid a synchronisation."""
+"""Losses and norms stay on the device until there are 25, are then read at once, and new lists follow. Pattern: loggers that avoid a synchronisation."""
 EXPECTED = {"kind": "innocent"}
 
 import torch
