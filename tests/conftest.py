@@ -216,6 +216,21 @@ def two_gpus() -> None:
         pytest.skip("needs two GPUs")
 
 
+@pytest.fixture(autouse=True)
+def empty_gpu(request: pytest.FixtureRequest) -> None:
+    """A test of the GPU begins with as little reserved memory as the process allows.
+
+    A cuBLAS workspace of an earlier test lives until the process ends. In a large segment it keeps that segment.
+    """
+    torch = sys.modules.get("torch")
+    if request.node.get_closest_marker("gpu") is None or torch is None or not torch.cuda.is_initialized():
+        return
+    torch._C._cuda_clearCublasWorkspaces()
+    if torch.cuda.memory_allocated():
+        gc.collect()
+    torch.cuda.empty_cache()
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[int], SmallDisk]]:
     """``small_disk(KiB)`` mounts one for the time of a test."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,10 +14,12 @@ from torch import nn
 
 
 @pytest.fixture(autouse=True)
-def nothing_else() -> None:
+def nothing_else() -> Iterator[None]:
     """What an earlier test left in a cycle is no part of a look."""
     gc.collect()
     gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class Recorder:

@@ -7,6 +7,7 @@ import sys
 import textwrap
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
@@ -36,11 +37,13 @@ from vramscope.steps.hooks import LoopHooks
 
 
 @pytest.fixture(autouse=True)
-def nothing_else():
+def nothing_else() -> Iterator[None]:
     """What earlier tests left lying, and half a million objects of the test run, are no part of a look: it has its quarter of a
     second for what the test makes."""
     gc.collect()
     gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def model(width=64):

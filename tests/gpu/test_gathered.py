@@ -17,13 +17,15 @@ BATCH_BYTES = ROWS * OUT * 4
 
 
 @pytest.fixture(autouse=True)
-def nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_else(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What earlier tests left lying is no part of a look, nor is how busy the machine is."""
     from vramscope.leaks import schedule
 
     monkeypatch.setattr(schedule, "MOST_SECONDS", 60.0)
     gc.collect()
     gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @contextlib.contextmanager
