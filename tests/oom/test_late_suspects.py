@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vramscope.oom import one_scan_at_error
+from vramscope.oom import late_suspects
 
 pytestmark = pytest.mark.gpu
 
@@ -22,7 +22,7 @@ def looked_at(model: nn.Module, *, retain_graph: bool, let_go: bool) -> list[tup
         del loss
     boundary = torch._C._autograd._get_sequence_nr()
     hidden = model(x)  # of the step that runs: it is needed
-    found = one_scan_at_error.retained_from_last_step(boundary, RETAINED if retain_graph else None, 1)
+    found = late_suspects.retained_from_last_step(boundary, RETAINED if retain_graph else None, 1)
     assert hidden.requires_grad
     for leak in found:
         assert leak.held_bytes >= 2 * 4096 * 256 * 4 and leak.exclusive_bytes == leak.held_bytes

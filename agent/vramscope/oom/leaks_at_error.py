@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from vramscope.guard import guarded
-from vramscope.oom import exception_refs, one_scan_at_error
+from vramscope.oom import exception_refs, late_suspects
 from vramscope.oom.data_on_device import LEAST_SHARE, holder_of_data
 from vramscope.oom.growing_tensor import as_leak, growing_tensor
 from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, growth_of, retained_by
@@ -47,7 +47,7 @@ class LeaksAtError:
         if detector is None or not early or self._scanned or trigger.thread is not None or not trigger.is_own:
             return []
         with guarded("the scan for what is retained from the last step"):
-            return one_scan_at_error.retained_from_last_step(detector.boundary, detector.retained, self._clock.step)
+            return late_suspects.retained_from_last_step(detector.boundary, detector.retained, self._clock.step)
         return []
 
     def retained_by_exceptions(self, trigger: OomTrigger, exceptions: Iterable[BaseException]) -> list[messages.Leak]:
@@ -78,12 +78,12 @@ class LeaksAtError:
         with guarded("the scan for what has grown"):
             is_training = trigger.running is None and not trigger.thread
             tensor = growing_tensor(trigger.frames, trigger.asked_bytes) if is_training else None
-            if tensor is not None and one_scan_at_error.fits(tensor.held_bytes, grown_bytes):
+            if tensor is not None and late_suspects.fits(tensor.held_bytes, grown_bytes):
                 return [as_leak(tensor, self._clock.step, tensor.held_bytes)]
             if tensor is not None and tensor.alike > 1 and accumulated_bytes:
                 # Each of them exists twice while it is extended, and only some of the new ones can be reached.
                 return [as_leak(tensor, self._clock.step, grown_bytes)]
-            return one_scan_at_error.holders_of(grown_bytes, self._clock.step)
+            return late_suspects.holders_of(grown_bytes, self._clock.step)
         return []
 
     def data(

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from vramscope.guard import guarded
 from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.storages import Storages
-from vramscope.leaks.verdict.on_free import after_free
+from vramscope.process.after_free import after_free
 from vramscope.protocol import series
 from vramscope.steps.phase import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER
 from vramscope.steps.records import PhaseInterval
