@@ -1,8 +1,8 @@
 """A snapshot of 10 million events through a real server: python benchmarks/large_snapshot.py [--events 1000000] [--times 10]
 
-The real allocator's history of a training, as ``snapshots.py`` records it, so many times over; in between all is given back.
+The real allocator's history of a training, as ``snapshots.py`` records it, repeated; all memory is freed between two repetitions.
 The file is uploaded to a server of its own whose conversions may take 4 GB. Told are the conversion's seconds, the most memory
-that its process took, how long ``GET /api/v1/runs`` took meanwhile, and how long each picture takes of a server started anew.
+that its process took, how long ``GET /api/v1/runs`` took meanwhile, and how long each picture takes of a newly started server.
 """
 
 from __future__ import annotations

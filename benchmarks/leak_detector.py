@@ -1,4 +1,4 @@
-"""What watching for leaks costs: always on, a step; and each look, once in a while.
+"""What the leak detector costs: in each step, and in each scan.
 
     python benchmarks/leak_detector.py [--rounds 8] [--looks]
 
@@ -110,7 +110,7 @@ def inside_us(step: Callable[[], None], steps: int = 2_000) -> dict[str, float]:
 
 
 def looks_ms(leaking: bool, beside: Any = None) -> dict[str, Any]:
-    """Milliseconds of each look in a training of 80 steps; ``beside``: what else lives then."""
+    """Milliseconds of each scan in a training of 80 steps; ``beside``: what else lives then."""
     import transformers  # noqa: F401 - what a training process holds
 
     scans: list[messages.Scan] = []

@@ -2,7 +2,7 @@
 
     python benchmarks/oom_before.py [--blocks 120] [--steps 50] [--layers 4] [--json]
 
-Without it the rows of the batch are not read at a forward, the observer is told of nothing, the sampler keeps no minute of rows
+Without it the rows of the batch are not read at a forward, the observer gets no call, the sampler keeps no minute of rows
 and losses, no course of steps, and looks for nobody's word; all else of the agent goes on. Told are the processor time of the
 training's own thread a step, of the sampler's thread a tick, and the Python calls of the agent in its quietest steps, counted in
 steps that are not timed. ``noise``: the difference between two halves of the steps without it, by which one is to be judged.

@@ -44,7 +44,7 @@ STEPS = 120
 
 
 class PlanOnRequest(ProfilePlan):
-    """Profiles when they are told."""
+    """Profile when it is switched on."""
 
     def __init__(self) -> None:
         super().__init__(by_itself=False)

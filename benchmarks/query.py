@@ -4,7 +4,7 @@
     python benchmarks/query.py --json     # one JSON object
 
 Goals: a series of 100,000 samples as 1000 points in 23 ms, 1000 runs listed in under 200 ms. Each time is a median, and
-stands beside the floor of the same run: the same client asking the same server for its shortest answer. The first
+is compared with the floor of the same run: the same client asking the same server for its shortest answer. The first
 figures of 36,000 samples are asked for of a server that has just started and has drawn nothing yet.
 """
 
@@ -37,7 +37,7 @@ GOALS = {"series_ms": 23.0, "list_ms": 200.0}
 
 
 def fill(url: str, rows: int, name: str) -> str:
-    """Send an ended run of so many samples; returns its id."""
+    """Send an ended run with this number of samples, and return its id."""
     host, port = url.removeprefix("http://").split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=60)
     sender = Sender(name, rows=1000, start_ns=time.time_ns() - rows * 100_000_000)
@@ -48,7 +48,7 @@ def fill(url: str, rows: int, name: str) -> str:
 
 
 def fill_list(url: str, runs: int) -> None:
-    """Send so many short ended runs."""
+    """Send this number of short, ended runs."""
     host, port = url.removeprefix("http://").split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=60)
     for number in range(runs):

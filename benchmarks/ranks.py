@@ -1,4 +1,4 @@
-"""One rank of a real training with the agent, which takes and lets go of a block at moments that it writes down.
+"""One rank of a real training with the agent, which takes and frees a block at moments that it writes down.
 
     torchrun --nproc-per-node 8 benchmarks/ranks.py SERVER SECONDS FILE
 

@@ -4,7 +4,7 @@
     python benchmarks/server_memory.py --json     # one JSON object
 
 Goal: resident memory under 250 MB. RSS counts pages of libraries that other processes share; PSS, which divides them,
-stands beside it. The floor is a Python that has imported what the server needs and does nothing.
+is printed too. The floor is a Python that has imported what the server needs and does nothing.
 """
 
 from __future__ import annotations

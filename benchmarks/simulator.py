@@ -70,7 +70,7 @@ def program(operations: int, most_live: int, seed: int = 0) -> Program:
 
 @njit
 def walk(op: Any, item: Any, size: Any) -> Any:
-    """The floor: every operation is looked at."""
+    """The floor: every operation is visited."""
     total = 0
     for i in range(op.shape[0]):
         total += size[i] if op[i] == ALLOC else -item[i]
@@ -142,7 +142,7 @@ def main() -> None:
         measure_sweep()
         return
     with tempfile.TemporaryDirectory() as cache:
-        print(f"first call, CPU time: {first_call_seconds(cache):.1f} s compiled anew, ", end="", flush=True)
+        print(f"first call, CPU time: {first_call_seconds(cache):.1f} s newly compiled, ", end="", flush=True)
         print(f"{first_call_seconds(cache):.2f} s from the cache on disk")
     print(f"{OPERATIONS:,} operations, seconds of CPU time (and how many times the floor):")
     for most_live in (300, 3_000, 20_000, 200_000):

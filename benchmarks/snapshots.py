@@ -92,7 +92,7 @@ WAYS = {
 
 
 def recorded(events: int, folder: Path, most: int | None = None) -> Path:
-    """A file of so many events, as PyTorch writes it: the last ones. With room for ``most`` it is all of half as many more."""
+    """Write a file of this number of events, the last ones, as PyTorch does. With room for ``most``: all of half as many more."""
     path = folder / "snapshot.pickle"
     environment = {**os.environ, "PYTHONPATH": str(TRAININGS), "EMULATED_GPU_LEDGER": "private"}
     subprocess.run(

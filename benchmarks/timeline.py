@@ -50,7 +50,7 @@ def post(url: str, agent: Any, message: messages.Message) -> None:
 
 
 def send(url: str, events: int) -> tuple[str, str, int]:
-    """A recording of about so many events; its run, its id, and how many there are."""
+    """A recording of about this number of events: its run, its id and the exact number."""
     from window_maker import training
     from wire_maker import Agent, new_id
 

@@ -59,7 +59,7 @@ class Attached:
     """The agent, attached for one block of steps.
 
     always      phases in every step, whatever they cost
-    peaks_only  nothing is looked at but the allocator's peaks
+    peaks_only  only the allocator's peaks are read
     """
 
     def __init__(self, server: str, *, phases: bool, always: bool = False, peaks_only: bool = False) -> None:

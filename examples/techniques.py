@@ -77,7 +77,7 @@ RECIPES = (
 
 
 def train(recipe: Recipe, shape: Shape, arguments: argparse.Namespace) -> None:
-    """Train so many optimizer steps, watched; prints the run's id before the first, for it may not come to an end."""
+    """Train this number of optimizer steps with the agent. Print the run's id first, because the training may fail."""
     import torch
 
     from vramscope import agent

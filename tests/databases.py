@@ -75,7 +75,7 @@ _databases = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty SQLite database with its tables made: copied for each test, which is quicker than making them anew."""
+    """An empty SQLite database with its tables made: copied for each test, which is quicker than making them again."""
     path = tmp_path_factory.mktemp("template") / "vramscope.db"
     Database(f"sqlite:///{path}").close()
     return path

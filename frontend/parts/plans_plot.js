@@ -4,7 +4,7 @@ import { h } from "vramscope/dom.js";
 import { bytes, isKnown } from "vramscope/format.js";
 import { bestPlans } from "vramscope/parts/plan_work.js";
 
-const CARD_IN_SIGHT = 2.5; // the card's line is drawn where the card is at most so many times the highest peak
+const CARD_IN_SIGHT = 2.5; // the card's line is drawn where the card is at most this many times as large as the highest peak
 const HEADROOM = 1.15;
 
 /**

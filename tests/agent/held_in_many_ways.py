@@ -20,12 +20,12 @@ from vramscope.leaks.scan.time_budget import Costs
 NUMBER = 50_000
 CALL_SECONDS = 0.5e-6
 SECONDS = 4 * NUMBER * CALL_SECONDS
-"""that a look may take"""
+"""that a scan may take"""
 WHOLE = 1.6
 """times that: what was begun within it, a container of 2,000 elements or the tensors that are traced, ends behind it. C's calls are
 five times as dear on this clock as they are: in truth that is some 10 ms."""
 WAYS = {
-    # Each has made one of a look's parts run on.
+    # Each once made one part of a scan run on.
     "one_list": lambda: [torch.empty(1) for _ in range(NUMBER)],
     "lists": lambda: {key: [torch.empty(1) for _ in range(100)] for key in range(NUMBER // 100)},
     "records": lambda: [{"loss": torch.empty(1), "step": step} for step in range(NUMBER)],

@@ -16,7 +16,7 @@ from vramscope.steps.hooks import LoopHooks
 
 @contextlib.contextmanager
 def watched(seconds: float = SCAN_SECONDS) -> Iterator[list[Any]]:
-    """On whatever trains inside, each look with so much time; gives the list of its looks."""
+    """Watch what trains inside; each scan has this much time. Yields the list of scans."""
     scans: list[Any] = []
     clock = StepClock()
     hooks = LoopHooks(clock)

@@ -48,7 +48,7 @@ def test_what_adalomo_keeps_in_dicts_of_its_own_is_optimizer_state() -> None:
 
 
 def test_buckets_are_copies_of_gradients_unless_these_are_parts_of_them() -> None:
-    """In the sizes that the wrapper tells last: they are made anew in its second forward."""
+    """The sizes are those of the wrapper's second forward, which makes them again."""
 
     class Wrapper(nn.Module):
         gradient_as_bucket_view = False

@@ -14,7 +14,7 @@ from vramscope.steps.clock import StepClock
 
 
 def report_of(*kinds):
-    """The kinds that are told in the end, of what looks have found of one list, one after the other."""
+    """Return the kinds reported at the end, after these scans of one list."""
     scans = []
     findings = FindingRegistry(StepClock(), scans.append)
     key = HolderKey(HolderKind.LOCAL, "evaluate", "train.py", "losses")

@@ -1,4 +1,4 @@
-"""A look ends in time: what a pass over all objects costs is known before it is made, and what is left out is said.
+"""A scan ends in time: what a pass over all objects costs is known before it is made, and what is left out is said.
 
 Time stands still in these tests but for those passes, each of which takes as long as the test says.
 """
@@ -191,7 +191,7 @@ def test_of_a_container_of_a_million_only_the_ends_are_touched():
 
 
 def test_tensors_between_the_ends_of_a_long_container_are_known_to_be_in_it():
-    """Or each look would ask the whole process who refers to them."""
+    """Otherwise each scan would ask the whole process who refers to them."""
     plain = [torch.empty(1) for _ in range(3 * object_children.MOST_OF_A_CONTAINER)]
     records = [{"x": (torch.empty(1), number)} for number in range(2 * object_children.MOST_OF_A_CONTAINER)]
     wanted = {id(tensor) for tensor in plain} | {id(record["x"][0]) for record in records}
@@ -210,7 +210,7 @@ def test_tensors_between_the_ends_of_a_long_container_are_known_to_be_in_it():
 
 
 def full_of_holes(tensors: int, *, of: int) -> list[object]:
-    """The last of so many elements hold a tensor, and a few of the others."""
+    """Of these elements the last ones hold a tensor, and a few of the others."""
     held: list[object] = [None] * of
     held[: 3 * of // 4 : of // 8] = [{"loss": torch.zeros(64, 64)} for _ in range(6)]
     held[-(tensors - 6) :] = [torch.zeros(64, 64) for _ in range(tensors - 6)]

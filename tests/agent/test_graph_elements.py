@@ -15,7 +15,7 @@ from torch import nn
 
 @pytest.fixture(autouse=True)
 def nothing_else() -> Iterator[None]:
-    """What an earlier test left in a cycle is no part of a look."""
+    """What an earlier test left in a cycle is no part of a scan."""
     gc.collect()
     gc.freeze()
     yield

@@ -22,7 +22,7 @@ def of_each_pass(rows):
 
 
 def of_an_endless_one(rows):
-    """One batch each time; the loader begins anew when there is no more of it."""
+    """Return one batch each time; the loader starts again after its last batch."""
     batches = chain.from_iterable(repeat(loader(rows)))
     return lambda: [next(batches)]
 

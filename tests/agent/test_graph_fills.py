@@ -23,7 +23,7 @@ class Clock:
 def filled(
     rounds: int, let_go: Any, looks_at: set[int], kind: str = "growing"
 ) -> Iterator[tuple[int, AccumulationCycle, bool]]:
-    """(round, fill, whether it was seen to be emptied) at each look; ``let_go(kept, round)`` after each step."""
+    """(round, fill, whether it was seen to be emptied) at each scan; ``let_go(kept, round)`` after each step."""
     clock, kept = Clock(), collections.deque[Thing]()
     fill = AccumulationCycle(kind, 0, clock)
     for clock.round in range(1, rounds + 1):

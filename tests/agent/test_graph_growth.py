@@ -57,7 +57,7 @@ def test_what_got_shorter_has_shrunk() -> None:
 
 
 def test_a_step_is_a_step_of_the_training_though_an_evaluation_has_rounds_of_its_own() -> None:
-    """A validation is looked at in its second batch, as round 9 after step 7: by rounds its list grew over too few."""
+    """A validation is scanned in its second batch, as round 9 after step 7: by rounds its list grew over too few."""
     scan = functools.partial(
         Observation, tensors=1, graphs=1, reach=0, overlaps=False, optimizer=0, nodes=0, references=[]
     )

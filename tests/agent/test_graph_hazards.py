@@ -38,7 +38,7 @@ from vramscope.steps.hooks import LoopHooks
 
 @pytest.fixture(autouse=True)
 def nothing_else() -> Iterator[None]:
-    """What earlier tests left lying, and half a million objects of the test run, are no part of a look: it has its quarter of a
+    """What earlier tests left lying, and half a million objects of the test run, are no part of a scan: it has its quarter of a
     second for what the test makes."""
     gc.collect()
     gc.freeze()
@@ -126,7 +126,7 @@ def test_the_weights_are_bitwise_the_same(loss_of, optimizer, compiled):
     bare, bare_random = train(loss_of, OPTIMIZERS[optimizer], compiled=compiled)
     with watched() as scans:
         seen, seen_random = train(loss_of, OPTIMIZERS[optimizer], compiled=compiled)
-    assert scans[-1].leaks, "the loop leaks: something should have been looked at"
+    assert scans[-1].leaks, "the loop leaks: something should have been scanned"
     assert all(torch.equal(a, b) for a, b in zip(bare, seen, strict=True))
     assert torch.equal(bare_random, seen_random)
 
@@ -176,7 +176,7 @@ def scan():
 
 
 def test_a_collection_that_is_due_is_not_taken_for_time_of_the_look() -> None:
-    """It is the training's own, comes before or after, and may take longer than a look may."""
+    """It is the training's own, runs before or after, and may take longer than a scan may."""
     seconds, scanner = [0.0], Scanner(TensorKinds(), A_LONG_TIME)
     scanner._costs = Costs(clock=lambda: seconds[0])
 
@@ -197,7 +197,7 @@ def test_a_collection_that_is_due_is_not_taken_for_time_of_the_look() -> None:
 
 @pytest.fixture
 def no_collection():
-    """What is freed is freed by its last reference, not by a collection that happens to come by."""
+    """What is freed is freed by its last reference, not by a collection that happens to run."""
     gc.collect()
     gc.disable()
     yield
@@ -205,12 +205,12 @@ def no_collection():
 
 
 def some(*shape):
-    """A tensor large enough to be looked at."""
+    """A tensor large enough to be counted."""
     return torch.zeros(*shape, 64, 64)
 
 
 def test_what_a_model_is_given_for_its_call_alone_is_not_searched_for_in_the_whole_process(monkeypatch):
-    """Five passes over all objects a look, before."""
+    """A scan made five passes over all objects before."""
 
     class Drain(nn.Module):
         def __init__(self):
@@ -243,7 +243,7 @@ def test_what_a_model_is_given_for_its_call_alone_is_not_searched_for_in_the_who
 
 
 def test_what_another_thread_lets_go_of_meanwhile_is_no_cycle(no_collection):
-    """Nothing but the look holds it then; what is held by nobody else was taken for garbage that refers to itself."""
+    """Only the scan holds it then. An object that nobody else holds was taken for a cycle of garbage."""
 
     class Round:
         def __init__(self):
@@ -448,7 +448,7 @@ def test_a_chain_of_sixty_thousand_steps_is_freed_without_a_crash():
         from vramscope.steps.hooks import LoopHooks
 
         guard.raise_faults = True
-        schedule.MOST_SECONDS = 1e9  # every look that is asked for, as on the fastest machine
+        schedule.MOST_SECONDS = 1e9  # every requested scan, as on the fastest machine
         clock, looks = StepClock(), []
         hooks = LoopHooks(clock)
         hooks.graphs = LeakDetector(clock, report=looks.append)
@@ -496,7 +496,7 @@ def test_what_was_walked_of_a_chain_counts_until_it_dies():
 
 
 def test_of_a_sum_over_many_steps_all_is_told_and_not_the_part_that_was_walked():
-    """``total += loss``: each look walks a shorter part of the chain, and knows from the looks before how far it goes."""
+    """``total += loss``: each scan visits a shorter part of the chain, and knows its length from earlier scans."""
     net = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     total = torch.zeros(())
@@ -520,7 +520,7 @@ def test_of_a_sum_over_many_steps_all_is_told_and_not_the_part_that_was_walked()
 
 @pytest.mark.parametrize("kept", ["moving averages", "a shadow of each weight"])
 def test_values_that_are_carried_side_by_side_are_told_whole(kept):
-    """Of long graphs a look walks a part, the newest first: it went down the spine of the first, and told 0.1 of 5 MiB."""
+    """Of long graphs a scan visits a part, the newest first. It followed the first one only, and reported 0.1 of 5 MiB."""
     net = nn.Sequential(nn.Linear(32, 256), nn.Sigmoid(), nn.Linear(256, 32))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     averages, size = {"loss": torch.zeros(()), "spread": torch.zeros(())}, 4 * 64 * (32 + 256 + 32)
@@ -593,7 +593,7 @@ class Swish(torch.autograd.Function):
 def test_of_a_contexts_attributes_the_one_that_leads_back_is_named():
     net = model()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    gc.disable()  # how many are there at a look is no matter of chance
+    gc.disable()  # their number at a scan is not random
     with watched() as scans, contextlib.ExitStack() as after:
         after.callback(gc.enable)
         for _ in range(40):
@@ -622,7 +622,7 @@ def test_models_of_trainings_that_are_over_are_kept_by_whoever_has_them(monkeypa
             optimizer.step()
         kept[rate] = net, optimizer
 
-    monkeypatch.setattr(schedule, "MOST_SECONDS", 1e9)  # every look that is asked for, as on the fastest machine
+    monkeypatch.setattr(schedule, "MOST_SECONDS", 1e9)  # every requested scan, as on the fastest machine
     # And a floor of each step, however long the tests before made the heap.
     monkeypatch.setattr(watch.memory_after_step, "HEAP_SHARE", 1.0)
     with watched() as scans:
@@ -990,7 +990,7 @@ def test_all_modules_are_listened_to_only_while_something_waits():
 
 
 def test_of_what_grows_on_the_cpu_no_fall_of_a_peak_is_promised():
-    """Nobody counts peaks there; what .detach() would free is told with the graphs' nodes."""
+    """Nobody counts peaks there; the graphs' nodes say what .detach() would free."""
     trained, outputs = model(), []
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
     with watched() as scans:
@@ -1028,7 +1028,7 @@ def test_a_cycle_that_no_collector_sees_is_found_by_what_it_holds():
 
 
 def test_a_leak_that_slows_down_is_told_with_the_figures_of_now():
-    """One in each step, then one in every second: no pace that would be told anew, and none that has come to an end."""
+    """One in each step, then one in every second: no new pace to report, and no growth that has ended."""
     net, kept = model(), []
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
 

@@ -206,9 +206,9 @@ def test_a_list_that_a_method_begins_anew_is_taken_from_and_an_objects_first_one
             self.rows = []
         def share(self, rows): self.rows = rows
     """)
-    first, anew, given = [constant for constant in writer.co_consts if inspect.iscode(constant)]
-    found = [drains.taken_from([one], "rows", is_list=True, attribute=True) for one in (first, anew, given)]
-    assert found == [None, drains.Drain(anew, 5, whole=True), None]
+    first, fresh, given = [constant for constant in writer.co_consts if inspect.iscode(constant)]
+    found = [drains.taken_from([one], "rows", is_list=True, attribute=True) for one in (first, fresh, given)]
+    assert found == [None, drains.Drain(fresh, 5, whole=True), None]
 
 
 @pytest.mark.parametrize(

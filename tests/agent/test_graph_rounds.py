@@ -1,4 +1,4 @@
-"""What ends a round before the first step of an optimizer, and what that makes of the leaks that are told."""
+"""What ends a round before the first step of an optimizer, and how that changes the reported leaks."""
 
 import dataclasses
 

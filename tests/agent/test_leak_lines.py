@@ -1,4 +1,4 @@
-"""What the terminal is told of leaks."""
+"""What the terminal shows about leaks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Said = Callable[..., str]
 
 @pytest.fixture
 def printed(capsys: pytest.CaptureFixture[str]) -> Said:
-    """The lines of one look of a session."""
+    """The lines of one scan of a session."""
     lines = LeakLines(URL)
 
     def after(*leaks: messages.Leak) -> str:
@@ -102,7 +102,7 @@ def test_what_was_told_before_it_was_emptied_stands_while_it_is_filled_anew(prin
 
 
 def test_a_result_that_somebody_else_has_too_is_waited_for(printed: Said) -> None:
-    """To let go of it alone frees nothing; who has it may turn out to take each step's."""
+    """Deleting it alone frees nothing; its holder may turn out to take one of each step."""
     beside = leak("overlap", "feats", holder="global 'feats'", first_step=2, last_step=9, exclusive_bytes=0)
     assert printed(beside) == ""
     beside = leak("overlap", "feats", holder="global 'feats'", first_step=2, last_step=20, exclusive_bytes=0)

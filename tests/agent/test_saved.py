@@ -157,7 +157,7 @@ def test_what_was_saved_before_anybody_listened_is_left_unread():
         assert ran, "hooks go on working"
     finally:
         reader.close()
-    assert addresses(reader, late) == set(), "closed: hooks are heard no more"
+    assert addresses(reader, late) == set(), "closed: its hooks do nothing"
 
 
 def test_pairs_within_pairs_and_more_than_are_remembered():

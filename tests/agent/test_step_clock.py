@@ -133,7 +133,7 @@ def test_gradient_accumulation_is_one_step_of_many_micro_steps(clock, hooks) -> 
 
 
 def test_what_the_agent_takes_is_no_part_of_the_phase_that_it_falls_into(clock, hooks) -> None:
-    """A look at leaks lasts longer than the batch that it waits in front of."""
+    """A scan for leaks lasts longer than the batch that follows it."""
     model = nn.Linear(8, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     hooks.install([model])
@@ -639,7 +639,7 @@ def test_in_every_step_phases_are_read_whatever_that_takes() -> None:
 def test_phases_are_read_less_often_where_reading_them_would_cost_too_much(look_every, monkeypatch) -> None:
     """A step of 100 µs of which 40 µs would be ours: the share of watched steps falls until the bound is kept.
 
-    That a look of 70 ms falls into a step that is left alone, and not into one that is watched, says nothing about it.
+    Whether a scan of 70 ms falls into a plain or into a detailed step says nothing about the step.
     """
     monkeypatch.setattr(detail_plan, "ALLOWANCE_NS", 0)
     at = [0]

@@ -170,7 +170,7 @@ def test_a_bad_batch_is_set_aside_and_the_rest_arrives(spool_dir, collector, cap
 
 
 def leave_large(spool_dir: Path, server: str, rows: int = 1000) -> None:
-    """One batch of so many rows and an event, and a small one after it."""
+    """One batch of this number of rows and an event, and a small one after it."""
     leave(spool_dir, server, first=2, count=1)
     spool = Spool(spool_dir, 64 * 1024**2)
     spool.begin(session="abcdef0123", server=server)

@@ -1,4 +1,4 @@
-"""What comes after the last step is told at the end, by the allocator's own peak counters, and they stay the user's."""
+"""What follows the last step is reported at the end from the allocator's own peak counters, which stay as the user expects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs of a step that no backward walks are told from those that are, and none of them lives longer for it."""
+"""Graphs of a step that no backward visits are distinguished from those that one does, and none lives longer because of it."""
 
 import weakref
 

@@ -107,7 +107,7 @@ class Arrived:
 
 
 def told_of(collector: Collector, name: str) -> dict[str, list[tuple[int, float]]]:
-    """Of the run of this name: what is told -> (step, number), in the order of arrival."""
+    """Of the run of this name: name of the value -> (step, number), in the order of arrival."""
     batches = sorted(collector.stored.values(), key=lambda batch: (batch.session, batch.sequence))
     runs = {b.run for b in batches for m in b.messages if isinstance(m, messages.Attached) and m.name == name}
     assert len(runs) == 1, name

@@ -57,7 +57,7 @@ def test_missing_technique_of_the_baseline_is_named() -> None:
     assert labels(PLAIN | BF16, PLAIN) == ["baseline", "no bf16"]
     assert labels(PLAIN, PLAIN) == ["baseline", "same techniques as the baseline"]
     assert labels(PLAIN, {**PLAIN, "batch": "batch 8"}) == ["baseline", "batch 8"]
-    assert labels(PLAIN, None) == ["baseline", None], "an old agent tells of none"
+    assert labels(PLAIN, None) == ["baseline", None], "an old agent sends none"
     assert labels(None, PLAIN) == ["baseline", None]
 
 

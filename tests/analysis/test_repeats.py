@@ -91,7 +91,7 @@ def test_runs_without_configuration_are_no_repeats() -> None:
         assert repeats([a_run(name, config={}, command=command) for name in "ab"]) == [[0], [1]]
 
 
-# ---- what is told ----
+# ---- what is reported ----
 
 
 def test_intervals_of_means_are_students() -> None:

@@ -304,7 +304,7 @@ def make_ddp() -> Training:
             note(bucket.buffer(), "gradients")
             return allreduce_hook(group, bucket)
 
-        on_call.__annotations__ = allreduce_hook.__annotations__  # (are looked at)
+        on_call.__annotations__ = allreduce_hook.__annotations__  # (DDP reads them)
         wrapped.register_comm_hook(None, on_call)
 
     return Training([model], [optimizer], plain_step(wrapped, optimizer), listen=listen)

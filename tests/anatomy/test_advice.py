@@ -77,7 +77,7 @@ def test_larger_batch_needs_the_predicted_bytes(observed) -> None:
     assert batch.peak_at(facts, goes, 1) == facts.peak_bytes
     advice = {one.rule: one for one in advise(facts)}["batch"]
     assert advice.saves_bytes is None
-    assert advice.evidence["largest_batch_size"] == 4 * batch.FURTHEST, "the card has room for more than was reckoned"
+    assert advice.evidence["largest_batch_size"] == 4 * batch.FURTHEST, "the card has room for more than was computed"
     assert advice.evidence["goes_with_batch_bytes"] + advice.evidence["stays_bytes"] == facts.peak_bytes
     assert "batch" not in output_of(observed["gpt2"]), "of how many rows it is, is not known"
     small = StepFacts(

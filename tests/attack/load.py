@@ -43,7 +43,7 @@ class Load:
         return sum(self.acknowledged.values())
 
     def wait(self, batches: int) -> None:
-        """Wait until so many more were acknowledged; raises what a sender met."""
+        """Wait until this many more are acknowledged. Raise what a sender raised."""
         goal, deadline = self.batches + batches, time.monotonic() + PATIENCE_SECONDS
         while self.batches < goal:
             for one in self._sending:

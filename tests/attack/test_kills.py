@@ -44,7 +44,7 @@ class Killed:
         return [one for one in alive if "spawn_main" in " ".join(one.cmdline())]
 
     def wait_for_workers(self, count: int) -> None:
-        """Wait until so many are alive. Each question costs some milliseconds."""
+        """Wait until this many are alive. Each question costs some milliseconds."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while len(self.workers()) != count:
             assert time.monotonic() < deadline, "a killed worker is not replaced"

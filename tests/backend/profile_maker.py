@@ -78,7 +78,7 @@ def a_profile(*, device_time: bool = True, **changes: Any) -> Profile:
             (GIB // 2, 3 * GIB, 1, 1, 0),
             (-GIB // 2, None, 1, 1, 0),
             (-GIB // 2, 2 * GIB, 2, 2, 1),
-            (1 << 20, 2 * GIB + (3 << 20), 0, 1, 0),  # (2 MiB came that nobody told of)
+            (1 << 20, 2 * GIB + (3 << 20), 0, 1, 0),  # (2 MiB came that no event reports)
             (-GIB, GIB + (3 << 20), 0, 1, 0),
             (-GIB // 4, 3 * GIB // 4 + (3 << 20), -1, -1, -1),
             (-1 << 20, 3 * GIB // 4, 0, 1, 0),  # (and the 2 MiB went)

@@ -188,7 +188,7 @@ def test_show_tells_where_the_peak_was_and_what_made_it(server, cli):
 
 
 def test_a_peak_that_was_not_taken_apart_is_told_with_the_highest_step_that_was(server, cli):
-    """Taking apart costs time, so it happens now and then: what is shown instead says whose it is."""
+    """Taking apart costs time, so it happens now and then: what is shown instead says from which sample it is."""
     agent = Agent(name="seldom")
     unknown = {f"peak_{name}_bytes": [series.UNKNOWN, GIB // 8, series.UNKNOWN] for name in series.CATEGORIES}
     server.send(agent, agent.steps(3, peak_allocated_bytes=[GIB, GIB * 2, GIB * 3], **unknown))
@@ -394,7 +394,7 @@ def test_an_older_server_is_named_as_such_where_it_does_not_tell_enough(server, 
 
 
 def test_a_server_that_takes_its_time_is_waited_for_in_sight(monkeypatch, cli):
-    """After two seconds a person is told what for; a pipe is told nothing; and not for ever."""
+    """After two seconds a terminal shows what it waits for; a pipe gets nothing. The wait has an end."""
 
     class Slow(BaseHTTPRequestHandler):
         seconds = client.ANSWER_SECONDS / 60

@@ -64,7 +64,7 @@ def test_what_no_backward_needs_is_let_go_before_it() -> None:
 
 
 def test_a_peak_that_moves_says_where_to() -> None:
-    """Forward was the highest by 8 MiB: of 16 that were alive so many are saved."""
+    """Forward was the highest by 8 MiB: of 16 MiB that were alive 8 are saved."""
     effect = effect_of(leaking("overlap-unfreed", backward_mib=8, needed=True), "overlap-unfreed")
     assert (effect.saved_bytes, effect.phase, effect.phase_after) == (8 * MIB, "forward", "backward")
     assert (

@@ -81,7 +81,7 @@ def test_what_a_process_held_died_with_it(stored: RunningServer) -> None:
     assert (row["leaks"], row["leaked_bytes"], row["worst_leak"]) == (None, None, None)
     assert leaks_of(stored, agent)["scans"] == []
     stored.send(agent, scan(leak(), step=900))
-    assert row_of(stored, agent)["leaks"] is None, "a look of the old process, heard late, does not count"
+    assert row_of(stored, agent)["leaks"] is None, "a scan of the old process that arrives late does not count"
     stored.send(again, scan(leak(name="second")))
     assert [found["name"] for found in leaks_of(stored, agent)["leaks"]] == ["second"]
 
@@ -94,7 +94,7 @@ def test_it_is_still_known_after_a_restart(start_server: Callable[..., RunningSe
     first.stop()
     second = start_server(database=database_url)
     assert leaks_of(second, agent) == before
-    second.send(agent, agent.samples(1))  # the row is written anew from what is known
+    second.send(agent, agent.samples(1))  # the row is written again from what is known
     after = row_of(second, agent)
     names = ("leaks", "leaked_bytes", "worst_leak", "graphs_alive")
     assert [after[name] for name in names] == [row[name] for name in names] == [1, GIB, "growing", 5]

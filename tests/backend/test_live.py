@@ -88,7 +88,7 @@ def test_problems_of_the_server_are_reported_while_they_last(server: RunningServ
     server.send(agent, agent.samples(1))
 
     def limit(pages: int) -> None:
-        """Limit SQLite to so many pages, which is what a full disk is to it."""
+        """Limit SQLite to this number of pages: to SQLite that is a full disk."""
         work = server.services.writer.do(
             lambda connection, _: connection.exec_driver_sql(f"PRAGMA max_page_count={pages}").fetchall()
         )

@@ -184,7 +184,7 @@ def test_a_live_run_is_asked_and_told_once_and_one_that_ended_is_not(server: Run
 
 
 def test_what_was_held_adds_up_to_what_was_allocated_at_every_moment(server: RunningServer) -> None:
-    """By each table; what nobody told of has an area of its own, and what was there before its own."""
+    """By each table. Memory that no event reports has an area of its own, and so has memory from before."""
     ident = send(server, Agent(), "profile00031", pack(a_profile()))
     gib, mib = 1 << 30, 1 << 20
     allocated = [1, 2, 2.5, 3, 2.5, 2, *((at * gib + 3 * mib) / gib for at in (2, 1, 0.75)), 0.75]

@@ -410,4 +410,4 @@ def test_who_asks_for_something_else_does_not_wait_and_who_asks_for_the_same_doe
     for at in range(60):
         opened.once(("row", at), object)
     assert opened.once(("quick",), never) == "quick", "another kind takes no place of its"
-    assert opened.once(("row", 0), lambda: "anew") == "anew"
+    assert opened.once(("row", 0), lambda: "new") == "new"

@@ -1,4 +1,4 @@
-"""The loss from the wire to the pages: kept as it was told, thinned without losing its extremes, NaN said to be NaN."""
+"""The loss from the wire to the pages: kept as it was sent, thinned without losing its extremes, NaN said to be NaN."""
 
 from __future__ import annotations
 

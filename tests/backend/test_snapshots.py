@@ -522,7 +522,7 @@ def test_two_at_once_wait_for_each_other_and_others_are_answered(server: Running
     assert server.http.get(f"/snapshots/{gone}").status_code == 404
     assert settled(server, kept)["devices"][0]["events"] == 90_000
     assert gone not in [*files(server), *files(server, "waiting")]
-    # while it is looked at: who has it open reads on, who asks anew hears that it is gone
+    # while it is open: a reader that has it reads on, a new request gets "gone"
     opened = server.services.recordings.open(f"{kept}-0")
     assert server.http.delete(f"/snapshots/{kept}").status_code == 204
     assert int(opened.trace.events.size_bytes.max()) == 2 * MIB

@@ -174,7 +174,7 @@ def test_an_upload_is_completed_once(server: RunningServer) -> None:
 
 
 class Relay(socketserver.ThreadingTCPServer):
-    """Passes bytes on to a server, and cuts each connection after so many of them."""
+    """Passes bytes on to a server, and cuts each connection after this number of them."""
 
     allow_reuse_address = daemon_threads = True
 

@@ -227,7 +227,7 @@ def leaking(
     line: int = 87,
     **fields: Any,
 ) -> Window:
-    """Two steps of a training whose result, 16 MiB, lives until the next is made; and a look before each forward.
+    """Two steps of a training whose result, 16 MiB, lives until the next is made; and a scan before each forward.
 
     64 MiB of weights, 32 of activations, and ``backward_mib`` in backward, when the old result is gone.
     """

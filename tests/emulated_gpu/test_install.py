@@ -62,7 +62,7 @@ def requirements_met_by_torch():
 
 
 def test_what_was_registered_can_be_uninstalled():
-    """An installer removes what RECORD lists: every file of ours stands there, with the digest it has."""
+    """An installer removes what RECORD lists: every file of ours is listed with its digest."""
     distribution = importlib.metadata.distribution("vramscope-emulated-gpu")
     names = {f.name for f in distribution.files}
     assert {"libcuda.so.1", "libcudart.so.13", "_emulated_gpu.py", "emulated-gpu.pth", "RECORD"} <= names

@@ -1,4 +1,4 @@
-"""Several processes on one emulated GPU: capacity is shared, the dead give back, a fork starts anew."""
+"""Several processes on one emulated GPU: capacity is shared, the dead give back, a forked child starts empty."""
 
 from __future__ import annotations
 

@@ -369,7 +369,7 @@ def _shortened(value: Any) -> Any:
         return {key: _shortened(one) for key, one in value.items()}
     if isinstance(value, list):
         if len(value) > MOST_ITEMS and not any(isinstance(one, (dict, list)) for one in value):
-            # (with spaces it is a sentence: what stands beside the pointer)
+            # (with spaces it is a sentence: the text of a hover box)
             between = " " if any(isinstance(one, str) and " " in one for one in value) else ":"
             return between.join([str(len(value)), "values", _digest(json.dumps(value))])
         return [_shortened(one) for one in value]

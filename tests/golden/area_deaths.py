@@ -22,7 +22,7 @@ VARIES = (
 )
 """Identifiers, times, and readings of a sampler that runs beside the training."""
 NOT_KEPT = ("stack", "counters", "loss", "run", "text", "ranks")
-"""Frames and lines of PyTorch; readings that come by time; what the message's numbers say already."""
+"""Frames and lines of PyTorch; readings that depend on time; what the message's numbers say already."""
 WORDS = (
     "sentence",
     "first_aid",
@@ -75,7 +75,7 @@ def _renamed(value: Any) -> Any:
 
 
 def compared(death: Death, outcomes: Outcomes, area: str = AREA) -> Result:
-    """Result of a death. One that differs from the golden result is staged again, as samples come by time."""
+    """Result of a death. One that differs from the golden result is staged again, as samples depend on time."""
     for _ in range(TRIES - 1):
         result = of_death(death, outcomes)
         if not differences(area, result, entries=[death.name]):

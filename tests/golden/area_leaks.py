@@ -28,7 +28,7 @@ VOLATILE = {
     "cycles.graph_in_a_cycle": OF_THE_SCAN,
     # its exceptions have tensors of two sizes
     "cycles.kept_exception": ("held_bytes_each",),
-    # scans come by time, and the number of steps between them varies
+    # scans depend on time, and the number of steps between them varies
     "tensors.features_of_each_evaluation": OF_THE_SCAN,
     "epochs.losses_begun_anew_each_epoch": OF_THE_SCAN,
     "epochs.losses_deleted_each_epoch": OF_THE_SCAN,

@@ -38,7 +38,7 @@ def main() -> int:
     words.add_argument(
         "--sentences", action="store_true", help="rewrite the sentences of entries whose facts are the same"
     )
-    words.add_argument("--runs", type=int, default=3, help="what differs between so many runs is masked (default: 3)")
+    words.add_argument("--runs", type=int, default=3, help="what differs between this many runs is masked (default: 3)")
     asked = words.parse_args()
     if unknown := set(asked.areas) - set(AREAS):
         words.error(f"{', '.join(sorted(unknown))}: not of {', '.join(AREAS)}")

@@ -18,7 +18,7 @@ BATCH_BYTES = ROWS * OUT * 4
 
 @pytest.fixture(autouse=True)
 def nothing_else(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What earlier tests left lying is no part of a look, nor is how busy the machine is."""
+    """What earlier tests left lying is no part of a scan, and the scan does not depend on how busy the machine is."""
     from vramscope.leaks import schedule
 
     monkeypatch.setattr(schedule, "MOST_SECONDS", 60.0)
@@ -86,7 +86,7 @@ def of_a_loader(batches: int) -> Any:
     return DataLoader(TensorDataset(torch.zeros(batches, 1)), batch_size=1)
 
 
-# -- what is told --------------------------------------------------------------------------------------------------------
+# -- what is reported --------------------------------------------------------------------------------------------------------
 
 
 def a_list(model: Any) -> None:

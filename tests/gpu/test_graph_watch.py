@@ -128,7 +128,7 @@ print(json.dumps([train(False), train(True)]))
 
 
 def test_what_died_is_out_of_the_peak_of_what_comes_after():
-    """The graph of the last step's norm goes when the new one has its name: freed after its death was heard."""
+    """The graph of the last step's norm goes when the new one has its name: freed after its finalizer ran."""
     leaks, (kept, freed) = run(NORM)
     assert [leak[:2] for leak in leaks] == [["overlap-unfreed", "norm"]]
     assert leaks[0][3] == pytest.approx(kept - freed, rel=0.1), leaks

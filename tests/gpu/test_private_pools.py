@@ -56,4 +56,4 @@ def test_what_a_graph_keeps_is_told_with_what_of_it_is_in_use() -> None:
     torch.cuda.empty_cache()
     gone = pools.read(0, stats())
     assert gone["private_pools_bytes"] == seen["private_pools_bytes"], "read at once where the pools shrink"
-    assert set(gone) == set(grown), "what was told once stays told, also where it is nothing"
+    assert set(gone) == set(grown), "what was reported once stays reported, also where it is nothing"

@@ -448,7 +448,7 @@ def test_the_users_profiler_is_never_changed(training, capsys: pytest.CaptureFix
     assert any(event.key == "aten::relu" for event in users.key_averages())
     for _ in range(3):
         run.step()
-    assert run.end() == [], "it is given up, and not begun anew"
+    assert run.end() == [], "it is given up, and not started again"
 
 
 @pytest.mark.parametrize("where", ["start", "stop", "marks"])

@@ -245,7 +245,7 @@ def test_steps_that_are_not_counted_are_split_as_those_that_are() -> None:
         if series.UNKNOWN in told_peak:
             continue
         known += 1
-        # (Of its own training: when autograd's thread lets go of something may differ from one to the other.)
+        # (Of its own training: the time at which autograd's thread frees something may differ from one to the other.)
         assert sum(told_peak) == max(cut.peak_allocated_bytes for stretch in step.intervals for cut in stretch.cuts)
         off = CLOSE_ENOUGH * sum(peak)
         assert abs(told_peak.gradients - peak.gradients) <= off
@@ -417,7 +417,7 @@ def test_behind_a_backward_what_is_made_are_temporaries_and_gradients_in_one_buc
     _, at_peak = clock.take()[-1].breakdown[0]
     assert at_peak.activations == 64 << 20
     assert at_peak.gradients == rounded([bucket])
-    # What cuBLAS works in, and what tests before this one left: all that stands beside the copies and is none of the model's.
+    # What cuBLAS works in, and what tests before this one left: all that exists beside the copies and does not belong to the model.
     known = at_peak.parameters + at_peak.gradients + at_peak.optimizer + at_peak.buffers
     assert at_peak.workspaces + at_peak.other == before_copies - known
 

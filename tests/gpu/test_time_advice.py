@@ -160,7 +160,7 @@ def test_a_loop_with_a_slow_loader_is_told_how_long_it_waits_and_one_with_a_fast
         assert fast.phases["data"] > 0
         if waits_for_data.advise(StepFacts(trace, profile=fast)) is None:
             return
-    pytest.fail("a loader that is asked for nothing but zeros is told to be waited for")
+    pytest.fail("the steps are said to wait for a loader that only returns zeros")
 
 
 def test_steps_that_wait_for_data_are_told_by_how_much() -> None:

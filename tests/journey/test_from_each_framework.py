@@ -30,7 +30,7 @@ def backward(loss, *args, **kwargs):
     return plain_backward(loss, *args, **kwargs)
 torch.Tensor.backward = backward
 def tell(name):
-    '''What this process itself knows of the run; then everything begins anew.'''
+    '''What this process itself knows of the run; then everything is reset.'''
     peaks = [torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()]
     print(json.dumps({"name": name, "peaks": peaks, "losses": began[:], "pid": os.getpid()}), flush=True)
     began.clear()

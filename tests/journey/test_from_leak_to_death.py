@@ -1,4 +1,4 @@
-"""A training that leaks until it dies: what its fix would bring, and when it will die, are told a third of the way."""
+"""A training that leaks until it dies: what its fix would save, and when it will die, are known after a third of the way."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def cases() -> dict[str, Case]:
 
 
 def load(name: str, folder: Path = LOOPS) -> Loop:
-    """The loop, its module imported anew: what a loop before it left in a global or a class is gone."""
+    """Return the loop from a newly imported module: what an earlier loop left in a global or a class is gone."""
     file, function = name.split(".")
     _fresh_package(folder)
     loop: Loop = getattr(importlib.import_module(f"loops.{file}"), function)

@@ -72,7 +72,7 @@ def _bytes(case: Case, leak: messages.Leak, scans: list[tuple[int, messages.Scan
         return [*problems, f"no look at step {leak.last_step} holds this leak"]
     if leak.kind == "cycle":
         return [*problems, *_whole_cycles(case, leak, steps[0])]
-    # Of what is emptied again and again it is told how much it held when it was full, or as good as that.
+    # For a holder that is emptied again and again the finding says how much it held when it was full, or nearly full.
     expected = case.truth.expected_bytes(case.truth.epoch - 1 if leak.emptied_after else steps[0], rounding_bytes)
     if expected is None:
         return problems

@@ -140,7 +140,7 @@ def weigh(loop: Any, device: str, *, collect: bool | None) -> list[Reading]:
 
     before_bytes = warm(device)
     gc.collect()
-    gc.freeze()  # what was there before is not looked at any more: a collection then takes 1 ms, not 200
+    gc.freeze()  # earlier objects are not visited any more: a collection then takes 1 ms, not 200
     if collect is not None:
         gc.disable()
     torch.cuda.reset_peak_memory_stats()

@@ -54,7 +54,7 @@ def row(child: Child, scales: Child, case: Case) -> Row:
     """Watch the broken loop; weigh it and its mended twin as Python runs them."""
     answer = child.ask("watch", case.name, "cuda", windows=True)
     broken = scales.ask("weigh", case.name, "cuda", collect=None)
-    # (A look at the loop's end has no reading to be held against.)
+    # (A scan at the loop's end has no reading to compare with.)
     scans = [(steps, scan) for steps, scan in scans_of(answer) if not steps or steps < broken[-1]["steps"]]
     # What may fill up is reported when the loop ends, which is too late to compare: its figures of before are.
     found = [*scans[-1][1].leaks, *scans[-1][1].filling] if scans else []
@@ -94,7 +94,7 @@ def promises(case: Case, leak: messages.Leak, steps: int, pairs: Any, of_optimiz
         result.peak = promise(leak.peak_effect_bytes, [highest[0] - highest[1]])
         return result
     if leak.emptied_after is not None:
-        # What is emptied when an epoch is over is told as it is when it holds the most; a reading comes an item earlier.
+        # A holder that is emptied after an epoch is reported as it is when it holds the most; a reading comes an item earlier.
         if leak.per == "step":
             result.held = promise(leak.held_bytes, [max(more)])
         result.peak = promise(leak.peak_effect_bytes, [highest[0] - highest[1]])

@@ -27,7 +27,7 @@ class Truth:
     held_bytes: int | None = None
     """held at each step's start, the same at all times"""
     bytes_each: int | tuple[int, ...] | None = None
-    """or: that one more item holds, with ``every`` so many steps adding one; a tuple has one entry a tensor"""
+    """or: bytes of one more item; one is added after ``every`` steps; a tuple has one entry a tensor"""
     every: int = 1
     """optimizer steps; in a loop without an optimizer, calls of the model"""
     epoch: int = 0
@@ -50,7 +50,7 @@ class Truth:
         return not self.kinds
 
     def expected_bytes(self, steps: int, rounding_bytes: int = 1) -> int | None:
-        """What the holder holds after so many steps; None where the label does not say.
+        """Return the bytes that the holder retains after this number of steps; None where the label does not say.
 
         rounding_bytes   a tensor takes a multiple of that: 512 on a CUDA device
         """
@@ -59,7 +59,7 @@ class Truth:
         return self.item_bytes(rounding_bytes) * self.items(steps)
 
     def items(self, steps: int) -> int:
-        """That there are after so many steps."""
+        """Return how many there are after this number of steps."""
         return (steps % self.epoch if self.epoch else steps) // self.every
 
     def item_bytes(self, rounding_bytes: int = 1) -> int:

@@ -1,4 +1,4 @@
-"""Runs a loop as a session would watch it, and keeps each look with how far the loop was then, and the windows."""
+"""Run a loop as a session would watch it, and keep each scan, the step of each, and the windows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from vramscope.protocol import messages
 
 
 def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Each look in order, ``{"steps": done by then, "scan": messages.Scan}``; and, where they are wanted, of found leaks the
-    recorded ``windows``, the steps done at each look within one (``looked_at``), and what was allocated before the loop.
+    """Each scan in order, ``{"steps": done by then, "scan": messages.Scan}``; and, where they are wanted, of found leaks the
+    recorded ``windows``, the steps done at each scan within one (``looked_at``), and what was allocated before the loop.
 
     Raises what the detector raises.
     """

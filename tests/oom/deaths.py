@@ -498,7 +498,7 @@ DEATHS = [
             def __len__(self):
                 return 8
             def __getitem__(self, at):
-                if at == 0:  # before it has anything to hand over: a pipe that breaks in the middle is told as such
+                if at == 0:  # before it has anything to hand over: a pipe that breaks in the middle is reported as such
                     os.kill(os.getpid(), signal.SIGKILL)
                 return torch.zeros(256)
         model = stack(2, 256)

@@ -3,7 +3,7 @@ hostile one would think of. ``python tests/oom/table.py`` runs them too.
 
 At first sight the verdict was right in 32 of 39. What was wrong was mended in its cause; that the others are right now says that
 nothing broke since, no more. Three of 14 more, written in the same way later, stand in the place of weaker ones. Of 31 that
-somebody else wrote without a look at the code, 21 were right at first. Of 25 later ones the cause was right in 23, and two named as
+somebody else wrote without seeing the code, 21 were right at first. Of 25 later ones the cause was right in 23, and two named as
 enough what was not; what was wrong, and some of the rest, stands behind these. The next twelve are of a round of their own: at
 first sight the cause was right in ten, and two named as enough what was not. The last six are of a fifth round of fourteen: there
 the cause was right in thirteen, and one named as enough what was not.

@@ -2,7 +2,7 @@
 
 torchrun ends the others within a second, and they say how they stood. With ``--at-once`` the one that runs out kills them itself,
 within some ms: then their newest samples stand in the place of their records. Run by hand; the suite has ranks that need no
-launcher (test_bystanders.py). Exit code 1 where a rank is not told of.
+launcher (test_bystanders.py). Exit code 1 where a rank is not reported.
 """
 
 from __future__ import annotations

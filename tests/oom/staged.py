@@ -109,7 +109,7 @@ def report_of(server: str, run_id: str) -> tuple[dict[str, Any], dict[str, Any] 
 
 @dataclass
 class Outcome:
-    """What became of a death: the error as it is told, what was tried, and all that is wrong with it."""
+    """The result of a death: the error as reported, what was tried, and all that is wrong with the report."""
 
     death: Death
     report: dict[str, Any] | None
@@ -118,7 +118,7 @@ class Outcome:
 
 
 def staged(death: Death, server: str, folder: Path) -> Outcome:
-    """Let it happen, judge what is told, follow the first sure remedy, and let it happen again."""
+    """Run it, judge the report, apply the first sure remedy, and run it again."""
     run_id, code, output = run(death, server, folder)
     wrong = []
     if death.killed:

@@ -221,7 +221,9 @@ def test_an_old_error_requests_no_bystander_records(server: RunningServer) -> No
     assert server.send(one, one.samples()).requests == [messages.RECORD_BYSTANDER]
     assert server.send(one, one.samples()).requests == []
     late = Agent(run, rank=2, world_size=4, start_ns=now - 1)
-    assert server.send(late).requests == [messages.RECORD_BYSTANDER], "it was there, and is heard of only now"
+    assert server.send(late).requests == [messages.RECORD_BYSTANDER], (
+        "it was there, and sends its first message only now"
+    )
     restarted = Agent(run, rank=3, world_size=4, start_ns=time.time_ns())
     assert server.send(restarted).requests == [], "it knows nothing of what was before it"
 

@@ -375,7 +375,7 @@ def test_similar_blocks_are_known_to_a_half() -> None:
     )
     in_its_own_code = estimate_of(replace(KNOWN, progress=None))
     assert in_its_own_code is not None and in_its_own_code.high_bytes == need.high_bytes, (
-        "the loss of a model that reckons it itself"
+        "the loss of a model that computes it itself"
     )
 
 
@@ -579,9 +579,7 @@ def test_evaluation_with_gradients_promises_nothing() -> None:
     assert not any(one.enough for one in found(died))
     without = replace(died, leaked_bytes=1100 * MIB, to_come_bytes=40 * MIB)
     need = estimate_of(without)
-    assert need is not None and need.fits(1500 * MIB, less=1100 * MIB, without_growth=True), (
-        "let go of what grows, it fits"
-    )
+    assert need is not None and need.fits(1500 * MIB, less=1100 * MIB, without_growth=True), "free what grows, it fits"
     assert estimate_of(replace(died, forwards=1)) == estimate_of(replace(DIED, step=3))
     # What was there before the first of these forwards is no part of what was gathered since; and a step's batch as large fitted.
     fitted = replace(

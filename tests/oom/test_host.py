@@ -126,7 +126,7 @@ def test_cgroup_2_beside_version_1_is_ignored(machine: Machine) -> None:
 
 def test_a_dead_worker_without_kills_is_not_memory() -> None:
     killed = Facts(kind="worker_killed", worker=12, rss_bytes=GIB, host_used_bytes=8 * GIB, host_total_bytes=8 * GIB)
-    assert diagnose(killed).kind == "outside_pytorch", "nobody tells of kills"
+    assert diagnose(killed).kind == "outside_pytorch", "no text reports a kill"
     sure = diagnose(replace(killed, host_kills=1))
     assert sure.kind == "outside_pytorch"
     assert "Linux has ended 1 process for lack of memory during the run." in sure.sentence

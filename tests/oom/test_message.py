@@ -137,7 +137,7 @@ def cpu_seconds(text: str) -> float:
     ],
 )
 def test_the_time_to_parse_a_text_grows_with_its_length_only(unit: str) -> None:
-    """Texts made to be slow. Of four times the length a search that starts anew at each place takes sixteen times as long."""
+    """Texts made to be slow. Of four times the length a search that starts again at each place takes sixteen times as long."""
     short, whole = (unit * (length // len(unit)) for length in (MAX_CHARACTERS // 16, MAX_CHARACTERS // 4))
     assert cpu_seconds(whole) < 8 * cpu_seconds(short)
     whole = unit * (2 * MAX_CHARACTERS // len(unit))

@@ -166,7 +166,9 @@ def test_the_model_of_an_earlier_fold_is_another_model() -> None:
         assert (held.owned_bytes["parameters"], held.trainable_bytes) == (32 * KIB, 32 * KIB)
         assert held.owned_bytes[OTHER_MODELS] == 2 * 32 * KIB, "with its gradients"
     without = owned_memory.count([], [old], series.CPU, loading=False, live=seen)
-    assert without.owned_bytes["parameters"] == 32 * KIB, "where no optimizer is known, the one that was heard trains"
+    assert without.owned_bytes["parameters"] == 32 * KIB, (
+        "where no optimizer is known, the model that was called is the trained one"
+    )
 
 
 def test_fsdp2_gathered_parameters_are_not_weights(

@@ -43,7 +43,7 @@ MANY = Death(
             pass
     print(json.dumps({"caught": caught, "at": at, "alive": torch.cuda.memory_stats()["active.all.current"]}))
     time.sleep(0.5)
-    os._exit(0)  # (letting go of so many tensors takes longer than all the rest)
+    os._exit(0)  # (freeing all these tensors takes longer than all the rest)
     """,
 )
 

@@ -32,7 +32,7 @@ def test_an_outside_program_gets_the_right_answer(
     for attempt in (
         "first",
         "second",
-    ):  # (a search has a time limit, and samples come by time: a busy machine changes both)
+    ):  # (a search has a time limit, and samples depend on time: a busy machine changes both)
         folder = tmp_path / attempt
         folder.mkdir()
         judgement = judge(program, truth, run(program, truth, server, folder))

@@ -15,6 +15,8 @@ DOCS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in {"wire.md"}),
 ]
+AROUND = ("tests", "benchmarks", "examples", "frontend")
+"""Folders whose words are checked, and whose docstrings are not."""
 SOURCES = sorted([*(ROOT / "agent").rglob("*.py"), *(ROOT / "backend").rglob("*.py")])
 
 LONGEST_WORDS = 30
@@ -106,6 +108,21 @@ def faults(path: Path) -> list[str]:
 
 def test_source_follows_the_rules_of_language() -> None:
     found = [f"{path.relative_to(ROOT)}:{fault}" for path in SOURCES for fault in faults(path)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("folder", AROUND)
+def test_other_files_have_no_banned_words(folder: str) -> None:
+    """In a folder named ``results`` are recorded texts. This file has the words themselves."""
+    paths = [path for suffix in ("py", "md", "js") for path in (ROOT / folder).rglob(f"*.{suffix}")]
+    read = [path for path in paths if path.name != Path(__file__).name and "results" not in path.parts]
+    assert read
+    lines = [(path, number, line) for path in read for number, line in enumerate(path.read_text().splitlines(), 1)]
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}"
+        for path, number, line in lines
+        if BANNED.search(line)
+    ]
     assert not found, "\n".join(found)
 
 

@@ -49,10 +49,10 @@ class Training:
     growth: int = 0
     """bytes that stay behind after each step"""
     leaks: tuple[wire_messages.Leak, ...] | None = None
-    """what a look finds; None: the agent never looks"""
+    """what a scan finds; None: the agent never scans"""
     not_scanned: str = ""
     techniques: tuple[wire_messages.Technique, ...] | None = None
-    """None: the agent tells of none"""
+    """None: the agent sends none"""
     findings: tuple[wire_messages.Pitfall, ...] = ()
     config: dict[str, wire_messages.Scalar] = field(default_factory=dict)
     allocator_settings: str | None = ""
@@ -60,7 +60,7 @@ class Training:
     jobs: tuple[wire_messages.Job, ...] = ()
     nvml: bool = True
     unusable: float = 0.0
-    """share of what is free that is read as of no use, every two seconds; 0: no window was recorded, so it is unknown"""
+    """share of the free memory that is unusable, every two seconds; 0: no window was recorded, so it is unknown"""
     seed: int = 0
     run: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -305,7 +305,7 @@ class Rank:
                 )
 
     def history(self, steps: int, end: wire_messages.Ended | None = None, interval: float = 0.1) -> None:
-        """A past of so many steps, sent at once."""
+        """A past of this number of steps, sent at once."""
         self.post(self.attached())
         for block in self.blocks(*self.make(steps, interval)):
             self.post(block)
@@ -486,7 +486,7 @@ HISTORY = wire_messages.Leak(
     node_bytes=900 * 612 * 480,
     growth_bytes_per_step=22.0 * MIB,
     peak_effect_bytes=899 * 22 * MIB,
-    peak_effect="the peak is in backward, when all graphs but the newest were alive and of no use",
+    peak_effect="the peak is in backward, when all graphs but the newest were alive and not needed",
     advice="history.append(loss.item())",
     examples=["900 x float32[] on cuda:0", "10800 x bfloat16[32, 512, 768] on cuda:0, saved by the graphs"],
 )
@@ -563,7 +563,7 @@ def past(
     ranks: int | None = None,
     token: str | None = None,
 ) -> Training:
-    """A run that began so many hours ago. ``state`` None: it never says goodbye. ``ranks``: so many of them report."""
+    """A run that began this many hours ago. ``state`` None: it never ends properly. ``ranks``: the number that report."""
     for number in range(training.ranks if ranks is None else ranks):
         rank = Rank(server, training, number, start=time.time() - hours * 3600, token=token)
         rank.history(steps)

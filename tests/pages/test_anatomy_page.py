@@ -300,7 +300,7 @@ def test_other_ways_to_train_stand_below_the_advice(page: Any, recorded: Sender)
     empty.record(empty_window(None, Allocator()))
     page.goto(page_of(empty))
     card.get_by_text("This recording has no events.").wait_for(timeout=COMPILED_MS)
-    assert "No predictable technique" not in card.inner_text(), "nothing was reckoned"
+    assert "No predictable technique" not in card.inner_text(), "nothing was computed"
 
 
 def test_its_events_are_searched_and_its_window_is_had_as_a_file(page: Any, recorded: Sender) -> None:
@@ -342,7 +342,7 @@ def test_its_events_are_searched_and_its_window_is_had_as_a_file(page: Any, reco
     card.get_by_text("Allocated by").wait_for()
     assert size in card.inner_text() and "model.py:31" in card.inner_text()
 
-    # the window that is looked at, in each form
+    # the visible window, in each form
     drag(page, ready(page), 0.1, 0.2)
     eventually(lambda: "from" in query(page))
     window = (query(page)["from"], query(page)["to"])

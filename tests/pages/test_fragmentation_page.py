@@ -179,7 +179,7 @@ def test_the_sweep_runs_at_once_ranks_and_says_what_to_do(page: Any, recorded: S
     cards = table.locator("td.smallest").all_inner_texts()
     assert cards[1:] == sorted(cards[1:], key=lambda text: float(text.split()[0])), "ranked by the smallest card"
     assert "On 80.0 GiB" in table.locator("thead").inner_text()
-    # the weights were there before the window: what that leaves open is told in each row but the recorded one
+    # the weights were there before the window: each row but the recorded one says what that leaves open
     sure = table.locator("[data-certainty]")
     assert sure.first.inner_text() == "exact"
     for row in rows.all()[1:]:
@@ -330,7 +330,7 @@ def test_own_settings_are_tried_and_bad_ones_refused_in_pytorchs_words(page: Any
     refusal = page.locator(".own-settings [aria-live]")
     eventually(lambda: "PyTorch refuses 'max_split_size_mb:1'" in refusal.inner_text())
     field_box, box = field.bounding_box(), refusal.bounding_box()
-    assert 0 <= box["y"] - field_box["y"] - field_box["height"] < 20, "it stands beside the field"
+    assert 0 <= box["y"] - field_box["y"] - field_box["height"] < 20, "it is next to the field"
     assert field.input_value() == "max_split_size_mb:1", "there to be mended"
     field.press_sequentially("2")
     assert refusal.inner_text() == "", "it is of what stood there before"

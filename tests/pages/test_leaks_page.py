@@ -122,7 +122,7 @@ def test_the_replay_of_a_recorded_step_stands_beside_what_was_measured(page: Any
     assert "measured the peak is in backward, when all of it is alive" in " ".join(
         page.locator(".leak-detail").inner_text().split()
     )
-    # With the next recording it is replayed again; what is known stands until that is told.
+    # With the next recording it is replayed again; the known result is shown until then.
     page.evaluate(
         """() => {
             window.withoutFigure = 0;

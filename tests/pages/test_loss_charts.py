@@ -33,7 +33,7 @@ def report_of(at: float, first: int, losses: list[float]) -> messages.Scalars:
 
 
 def trained(server: Any, name: str, losses: list[float]) -> str:
-    """A run of so many steps with these losses; its id."""
+    """A run of this number of steps with these losses; returns its id."""
     training = sender.Training(name=name, project="losses", ranks=1)
     rank = sender.Rank(server.url, training, start=time.time() - 600)
     rank.history(STEPS)

@@ -341,11 +341,11 @@ def test_ticks_of_a_clock_stand_at_its_round_times_and_name_a_new_day(chromium: 
 def test_what_holds_for_every_setting_is_said_once(loaded: Any) -> None:
     rows = [
         {"recorded": True, "notes": ["of the recorded ones"]},
-        {"recorded": False, "notes": ["laid out anew", "odd pages"]},
-        {"recorded": False, "notes": ["laid out anew"]},
+        {"recorded": False, "notes": ["laid out again", "odd pages"]},
+        {"recorded": False, "notes": ["laid out again"]},
     ]
     script = "async (rows) => (await import('vramscope/parts/whatif_table.js')).sharedNotes(rows)"
-    assert loaded.evaluate(script, rows) == ["laid out anew"]
+    assert loaded.evaluate(script, rows) == ["laid out again"]
     assert loaded.evaluate(script, rows[:2]) == [], "of one other setting the notes stand in its row"
 
 

@@ -563,7 +563,7 @@ def test_a_live_run_is_not_deleted_and_the_page_says_why(page: Any, own_server: 
     training = live_run(own, name="still going")
     page.goto(f"{own.url}/runs/{training.run}")
     page.get_by_role("button", name="Delete run").click()
-    time.sleep(1)  # new steps draw the head anew meanwhile: the question stays
+    time.sleep(1)  # new steps draw the head again meanwhile: the question stays
     page.get_by_role("button", name="Delete this run permanently?").click()
     refusal = page.locator(".refusal [role=alert]")
     refusal.wait_for()

@@ -19,7 +19,7 @@ def row(page: Any, run: str) -> Any:
 
 
 def listed(page: Any) -> list[str]:
-    """Ids of the runs in the table, in one look: it may change at any time."""
+    """Ids of the runs in the table, in one query: it may change at any time."""
     runs: list[str] = page.locator("tbody tr").evaluate_all("(rows) => rows.map((row) => row.dataset.run)")
     return runs
 

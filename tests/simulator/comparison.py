@@ -37,7 +37,7 @@ class Oracle:
         self.profile, self.note = profile_of(self.version)
 
     def ask(self, script: Script, snapshot_at: int = -1) -> dict[str, Any]:
-        """What the real allocator did; a run whose timing left something open, or that PyTorch ended, is made anew."""
+        """What the real allocator did; a run whose timing left something open, or that PyTorch ended, is repeated."""
         job = {
             "script": script.steps,
             "snapshot_at": snapshot_at,
@@ -91,7 +91,7 @@ def segment_addresses(
 ) -> tuple[list[int], list[int]]:
     """Where each new segment lay, in the order in which they were made or, of expandable ones, reserved.
 
-    Those before so many device allocations, and those from then on.
+    Those before this number of device allocations, and those from then on.
     """
     before: list[int] | None = None
     reserved = settings.reservation_bytes(answer["total_bytes"])

@@ -69,7 +69,7 @@ class Session:
         self.guard_ns = job["guard_ns"]
         """no event may become ready so shortly after we have looked: else one would not know whether malloc saw it"""
         self.scope_is_capture = job["scope_is_capture"]
-        """in the scope of a pool nothing that is pending is looked at"""
+        """in the scope of a pool pending frees are not processed"""
         self.reservation_bytes = job["reservation_bytes"]
         self.snapshot_at = job["snapshot_at"]
         self.middle: dict[str, Any] = {}
@@ -89,7 +89,7 @@ class Session:
         self.seen: list[tuple[int, ...] | None] = []
         """address and statistics after it; None: it happens within the next operation"""
         self.untouched: list[tuple[int, int]] = []
-        """(num_device_alloc, where): addresses that were reserved then and had no memory yet; no history tells of them"""
+        """(num_device_alloc, where): addresses that were reserved then and had no memory yet; no history contains them"""
         self.broke = ""
 
     def run(self, script: list[tuple[Any, ...]]) -> dict[str, Any]:
@@ -261,7 +261,7 @@ class Session:
 def in_a_child(job: dict[str, Any]) -> bytes:
     """The answer, pickled, of a process of its own; of one that died, why."""
     reading, writing = os.pipe()
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - 2.13 tells of each failed cudaMalloc on stderr
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - 2.13 reports each failed cudaMalloc on stderr
     child = os.fork()
     if child == 0:
         os.close(reading)

@@ -31,7 +31,7 @@ class Script:
 
 
 def draw(seed: int, events: int = 2500, newer_keys: tuple[str, ...] = ()) -> Script:
-    """A script of so many operations on the allocator; the same for the same seed."""
+    """A script of this number of operations on the allocator; the same for the same seed."""
     luck = random.Random(seed)
     script = Script(
         seed=seed,

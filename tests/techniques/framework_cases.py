@@ -27,7 +27,7 @@ def hugging_face(model: Any = None, optimizers: Any = (None, None), **arguments:
     from accelerate.state import AcceleratorState
     from transformers import Trainer, TrainingArguments
 
-    AcceleratorState._reset_state(True)  # else what one Trainer was told is what the next one does
+    AcceleratorState._reset_state(True)  # else the settings of one Trainer are those of the next one
     ids = torch.zeros(16, dtype=torch.long)
     data = [{"input_ids": ids, "labels": ids} for _ in range(64)]
     given = TrainingArguments(

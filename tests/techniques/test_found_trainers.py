@@ -96,7 +96,7 @@ def test_lightning_trainer_is_found(collector, tmp_path: Path, attach: str) -> N
     steps = arrived.rows("steps")
     assert [row["step"] for row in steps] == [1, 2, 3, 4, 5, 6]
     assert all(row["micro_steps"] == 2 for row in steps)
-    assert arrived.phases()["eval"] > 0, "its callback tells of evaluations"
+    assert arrived.phases()["eval"] > 0, "its callback reports evaluations"
     assert arrived.attached.framework == "lightning"
     assert declared(arrived)["gradient_accumulation"] == "accumulate_grad_batches=2"
 

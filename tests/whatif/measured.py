@@ -25,7 +25,7 @@ def measure(question: Question) -> dict[str, Any]:
     import trainings
 
     quiet = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(quiet, 2)  # PyTorch tells of each failed cudaMalloc, and we make it fail
+    os.dup2(quiet, 2)  # PyTorch reports each failed cudaMalloc, and we make it fail
     return trainings.run(name, **wishes)
 
 

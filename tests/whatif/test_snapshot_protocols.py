@@ -75,7 +75,7 @@ def values_of(data: bytes) -> dict[str, Any]:
 
 
 def as_read(value: Any) -> Any:
-    """A value as it is told here: of numbers that no field can have, that they are; of half characters, none."""
+    """A value as it is compared here: numbers that no field can have are only marked as such; half characters are left out."""
     if type(value) is int and not -(1 << 63) <= value < 1 << 64:
         return "a number of more than 64 bits"
     if isinstance(value, str):

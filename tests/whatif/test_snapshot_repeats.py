@@ -1,4 +1,4 @@
-"""Events that stand twice in a file count once where that is sure, and are told of where it is not."""
+"""Events that are in a file twice count once where that is sure, and are reported where it is not."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_history_with_events_told_again_is_that_without_them(recorded: dict[st
     "skipped", [(), ("free_requested",), ("free_completed",), ("free_requested", "free_completed")]
 )
 def test_equal_allocations_of_one_microsecond_are_several(skipped: tuple[str, ...]) -> None:
-    """Taken, let go and taken again: nothing was told again, whatever of the frees is recorded."""
+    """Taken, freed and taken again: nothing is repeated, whatever is recorded of the frees."""
     contents = plain()
     again = [event(action, size=1000) for action in ("free_requested", "free_completed", "alloc")]
     contents["device_traces"][0][2:2] = again * 3

@@ -84,7 +84,7 @@ def test_settings_that_were_given_to_a_running_process_one_after_the_other_are_a
         trace = from_window(window_of(trace, settings_in_force=in_force))
     settings, unknown = trace.parsed_settings
     assert unknown == ""
-    for text in (settings.text, conf):  # (divisions are told by the sizes at which they change)
+    for text in (settings.text, conf):  # (divisions are given by the sizes at which they change)
         assert replace(AllocatorSettings.parse(text), text="") == replace(settings, text=""), text
     residual = check(trace)
     assert residual.exact, residual.words

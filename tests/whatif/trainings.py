@@ -280,7 +280,7 @@ def main() -> None:
     words = argparse.ArgumentParser()
     words.add_argument("name", choices=TRAININGS)
     words.add_argument("--steps", type=int, default=6)
-    words.add_argument("--from-step", type=int, default=0, help="history begins after so many steps")
+    words.add_argument("--from-step", type=int, default=0, help="history begins after this number of steps")
     words.add_argument("--max-entries", type=int, default=0, help="of the history; 0: unbounded")
     words.add_argument("--fraction", type=float, default=1.0, help="set_per_process_memory_fraction")
     words.add_argument("--snapshot", default="")

@@ -148,7 +148,7 @@ def cache_that_never_evicts(device: str) -> None:
 
 
 @innocent(
-    "slots that are taken one after the other, and then anew: it stops, and what was said is withdrawn",
+    "slots that are filled one after the other and then overwritten: the growth ends, and the finding is withdrawn",
     settles_bytes=18 * BATCH,
 )
 def slots_of_a_table(device: str) -> None:

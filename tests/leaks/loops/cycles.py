@@ -204,7 +204,7 @@ def patches_with_optimizers(device: str) -> None:
 
 
 class Step:
-    """What one step computed, and the observers who are told of it."""
+    """What one step computed, and the observers that get it."""
 
     def __init__(self, loss: torch.Tensor) -> None:
         self.loss = loss

@@ -239,7 +239,7 @@ def metric_that_keeps_everything(device: str) -> None:
     frameworks=True,
 )
 def one_metric_of_two(device: str) -> None:
-    """Both are fed alike, and one of them keeps: its own line is told, not the one before."""
+    """Both get the same values, and one keeps them: the finding names its line, not the one before."""
     from torchmetrics import CatMetric, MeanMetric
 
     class Scored(nn.Module):

@@ -416,7 +416,7 @@ def log_that_flushes_late(device: str) -> None:
 
 @leaks("growing", holder="curve", bytes_each=0, nodes=True)
 def concatenated_curve(device: str) -> torch.Tensor:
-    """One tensor, made anew each time, whose graph goes back to the first step."""
+    """One tensor, created again each time, whose graph goes back to the first step."""
     model = mlp(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     curve = torch.zeros(0, device=device)
@@ -431,7 +431,7 @@ def concatenated_curve(device: str) -> torch.Tensor:
 
 @leaks("growing", holder="rows", bytes_each=(128 * 1000 * FLOAT_BYTES, 128 * 8), nodes=True)
 def newest_in_a_record_too(device: str) -> int:
-    """The newest logits have a variable, and the list has them in a tuple: to let go of the variable alone frees nothing."""
+    """The newest logits have a variable, and the list has them in a tuple: to delete the variable alone frees nothing."""
     model = mlp(device, outputs=1000)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     rows: list[Any] = []

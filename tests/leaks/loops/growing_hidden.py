@@ -147,7 +147,7 @@ def exit_stack(device: str) -> None:
 
 @leaks("growing", holder="futures", bytes_each=FLOAT_BYTES, nodes=True)
 def results_of_a_pool(device: str) -> None:
-    """Graphs that are made on another thread, where sequence numbers begin anew."""
+    """Graphs that are made on another thread, where sequence numbers start again."""
     model, optimizer = training(device)
     futures: list[Any] = []
     with concurrent.futures.ThreadPoolExecutor(1) as pool:

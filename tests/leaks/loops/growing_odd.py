@@ -50,7 +50,7 @@ def prefetched(batches: Any) -> Generator[Any, None, None]:
 
 @leaks("growing", holder="losses", bytes_each=SCALAR, nodes=True)
 def beside_a_prefetcher(device: str) -> None:
-    """The loader is asked by another thread, before anything is heard of the one that trains."""
+    """Another thread reads the loader before the training thread has called anything."""
     model = mlp(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     losses = []
@@ -198,7 +198,7 @@ def kept_exceptions(device: str) -> list[Exception]:
 
 @leaks("growing", holder=("activations", "outputs"), bytes_each=32 * 256 * FLOAT_BYTES)
 def forward_hook(device: str) -> int:
-    """The hook was for a look at the first batch, and was never taken off."""
+    """The hook was for a check of the first batch, and was never removed."""
     model = mlp(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     activations = []
@@ -253,7 +253,7 @@ def carried_hidden_state(device: str) -> None:
 
 @leaks("growing", holder="hidden", bytes_each=2 * 16 * 8 * 64 * FLOAT_BYTES, advice="hidden.detach()")
 def carried_state_and_what_is_made_of_it(device: str) -> None:
-    """With retain_graph each backward goes through all steps so far. The logits and the loss lead there too, and are made anew."""
+    """With retain_graph a backward visits all steps so far. The logits and the loss lead there too, and are new each time."""
     cell, head = nn.RNNCell(64, 64).to(device), nn.Linear(64, 10).to(device)
     optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.01)
     hidden = torch.zeros(16, 64, device=device)

@@ -151,7 +151,7 @@ def queue_that_is_read(device: str) -> None:
 
 @innocent("a deque with a bound that is not yet reached", settles_bytes=30 * 2 * 32 * 128 * FLOAT_BYTES)
 def replay_that_fills(device: str) -> int:
-    """maxlen is the promise: it will hold so many, however long it trains."""
+    """maxlen bounds it, however long it trains."""
     model = mlp(device, outputs=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     replay: collections.deque[Any] = collections.deque(maxlen=10_000)
@@ -382,7 +382,7 @@ class Writer:
         self.rows = []
 
 
-@innocent("a writer that begins a list anew after each twenty rows", settles_bytes=20 * 64 * 256 * FLOAT_BYTES)
+@innocent("a writer that starts a new list after each twenty rows", settles_bytes=20 * 64 * 256 * FLOAT_BYTES)
 def writer_of_twenty_rows(device: str) -> Any:
     model, writer = mlp(device), Writer()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -393,7 +393,7 @@ def writer_of_twenty_rows(device: str) -> Any:
 
 
 @innocent(
-    "the last result, which an object has too, detached, for the next step: to let go of the variable frees nothing"
+    "the last result, which an object has too, detached, for the next step: to delete the variable alone frees nothing at all"
 )
 def features_of_the_last_step(device: str) -> None:
     body = nn.Sequential(nn.Linear(128, 512), nn.ReLU()).to(device)

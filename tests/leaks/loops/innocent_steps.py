@@ -40,7 +40,7 @@ def accumulation_of_the_loss(device: str) -> None:
             total = 0
 
 
-@innocent("a list of losses within the step, walked together and made anew")
+@innocent("a list of losses within the step, used in one backward and created again")
 def losses_of_many_tasks(device: str) -> None:
     body = mlp(device, outputs=64)
     heads = nn.ModuleDict({name: nn.Linear(64, 10) for name in ("colour", "shape", "size")}).to(device)

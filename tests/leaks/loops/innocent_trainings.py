@@ -89,7 +89,7 @@ def distillation(device: str) -> None:
         optimizer.step()
 
 
-@innocent("an average of the weights beside the model, updated in place, and a dict of it made anew each step")
+@innocent("an average of the weights beside the model, updated in place, and a new dict of it in each step")
 def averaged_weights(device: str) -> Any:
     model = mlp(device)
     average = copy.deepcopy(model).requires_grad_(False)

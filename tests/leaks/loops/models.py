@@ -16,7 +16,7 @@ def mlp(device: str, inputs: int = 128, hidden: int = 256, outputs: int = 10) ->
 
 
 def loader(device: str, steps: int = 24, rows: int = 32, inputs: int = 128, classes: int = 10) -> DataLoader:
-    """So many batches of rows, which lie on the device."""
+    """This number of batches of rows, on the device."""
     x = torch.randn(steps * rows, inputs, device=device)
     y = torch.randint(0, classes, (steps * rows,), device=device)
     return DataLoader(TensorDataset(x, y), batch_size=rows)

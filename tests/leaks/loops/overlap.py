@@ -42,7 +42,7 @@ def logits_of_a_language_model(device: str) -> None:
 
 @leaks("overlap", holder="features", held_bytes=2 * 128 * 1024 * FLOAT_BYTES, advice="features.clear()")
 def features_of_a_hook(device: str) -> None:
-    """A hook fills the dict anew in each forward: it can be emptied, and must not be deleted."""
+    """A hook fills the dict again in each forward: it can be emptied, and must not be deleted."""
     model = mlp(device, hidden=1024)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     features: dict[str, torch.Tensor] = {}
@@ -57,7 +57,7 @@ def features_of_a_hook(device: str) -> None:
 
 
 class Results(dict):
-    """As transformers' models give: a dict by its class, made anew in each call."""
+    """As transformers' models return it: a subclass of dict, created in each call."""
 
 
 @leaks("overlap", holder="results", held_bytes=128 * 1000 * FLOAT_BYTES, advice="`del results`")
@@ -165,7 +165,7 @@ def output_object_with_cache(device: str) -> None:
     held_bytes=mlp_graph_bytes(rows=256) + cross_entropy_bytes(rows=256),
 )
 def retained_graph(device: str) -> None:
-    """retain_graph=True, copied from somewhere: the activations live until ``loss`` is bound anew, after the forward."""
+    """retain_graph=True, copied from somewhere: the activations live until ``loss`` is assigned again, after the forward."""
     model = mlp(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for x, y in loader(device, rows=256):
@@ -177,7 +177,7 @@ def retained_graph(device: str) -> None:
 
 @leaks("overlap-unfreed", holder="spread", held_bytes=2 * 128 * 256 * FLOAT_BYTES)
 def branch_that_nobody_walks(device: str) -> float:
-    """A number for the log, computed with gradients on: backward does not come by, so nothing of it is released."""
+    """A number for the log, computed with gradients on: no backward visits its graph, so nothing of it is freed."""
     model, head = mlp(device, outputs=256), nn.Linear(256, 10).to(device)
     optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.01)
     log = 0.0
@@ -305,7 +305,7 @@ def attention_weights(device: str) -> None:
 
 @leaks("overlap", holder="last_output", held_bytes=128 * 1024 * FLOAT_BYTES)
 def output_as_an_attribute(device: str) -> None:
-    """The model keeps its last output for a look at it, graph and all."""
+    """The model keeps its last output for inspection, with its graph."""
 
     class Net(nn.Module):
         def __init__(self) -> None:

@@ -49,7 +49,7 @@ def detached_features(device: str) -> list[torch.Tensor]:
     "tensor-growth", holder="forever", bytes_each=(32 * 128 * FLOAT_BYTES, 32 * INDEX_BYTES), advice="itertools.cycle"
 )
 def batches_of_a_cycle(device: str) -> None:
-    """Each batch is drawn anew, and itertools.cycle keeps it to give it once more after the last, which never comes."""
+    """Each batch is new, and itertools.cycle keeps it for a second round, which never comes."""
     model = mlp(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
