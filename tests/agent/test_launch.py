@@ -132,7 +132,6 @@ def test_a_training_without_an_optimizer_is_a_run_with_all_its_steps(desk, colle
         """
 import torch
 from torch import nn
-walk = torch.autograd.backward.__wrapped__
 model = nn.Linear(8, 2)
 for _ in range(5):
     model.zero_grad()
@@ -140,13 +139,38 @@ for _ in range(5):
         model(torch.ones(2, 8)).sum().backward()
     for weight in model.parameters():
         weight.data.add_(weight.grad, alpha=-0.1)
-assert torch.autograd.backward is walk
 """
     )
     done = desk.run("--", sys.executable, script)
     assert done.returncode == 0, done.stderr
     assert len(attached_in(collector)) == 1
     assert sum(m.rows for m in collector.messages if isinstance(m, messages.Block) and m.stream == "steps") == 5
+
+
+def test_a_training_by_autograd_grad_alone_is_a_run(desk, collector):
+    """The functions stay the same objects, whoever imported them, and get their own code back."""
+    script = desk.script(
+        """
+import inspect
+import torch
+from torch.autograd import backward, grad
+weight = torch.ones(3, requires_grad=True)
+for _ in range(4):
+    loss = (weight * torch.arange(3.0) - 1).square().sum()
+    (slope,) = grad(loss, weight, retain_graph=False)
+    with torch.no_grad():
+        weight -= 0.1 * slope
+assert torch.autograd.grad is grad and torch.autograd.backward is backward
+assert list(inspect.signature(backward).parameters)[:2] == ["tensors", "grad_tensors"]
+assert inspect.getsource(grad).startswith("def grad(")
+print(weight.tolist())
+"""
+    )
+    done = desk.run("--", sys.executable, script)
+    assert done.returncode == 0, done.stderr
+    assert len(attached_in(collector)) == 1
+    alone = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == alone.stdout
 
 
 @pytest.mark.gpu

@@ -2,9 +2,10 @@
 
 Most of those processes train nothing (pip, compile workers, data loaders, the launcher itself), and many have no torch. So
 this file uses only the standard library, imports almost nothing, and waits. When ``torch.optim.optimizer`` was imported it
-wraps ``Optimizer.__init__`` and ``torch.autograd.backward``. When the first optimizer was made, or where there is none the
-first backward pass begins, it removes the wrappers and attaches. That is before the first step, so that no peak is missed,
-and a process that only imports torch becomes no run. One that runs out of device memory before is attached when it fails.
+watches ``Optimizer.__init__``, ``torch.autograd.backward`` and ``torch.autograd.grad``. When the first optimizer was made, or
+where there is none the first backward pass begins, it stops watching and attaches. That is before the first step, so that no
+peak is missed, and a process that only imports torch becomes no run. One that runs out of device memory before is attached
+when it fails.
 
 If the script attaches by itself, ``attach()`` here returns the session that runs already.
 
@@ -62,7 +63,6 @@ def _attach_when_training_begins(module: "Any") -> None:
     if optimizer_class is None:
         return
     make: Any = optimizer_class.__init__
-    walk: Any = getattr(autograd, "backward", None)
     report: Any = sys.excepthook
     waiting = True
 
@@ -72,8 +72,8 @@ def _attach_when_training_begins(module: "Any") -> None:
             waiting = False
             if optimizer_class.__init__ is __init__:
                 optimizer_class.__init__ = make
-            if autograd is not None and getattr(autograd, "backward", None) is backward:
-                autograd.backward = walk  # type: ignore[attr-defined]
+            for restore in restores:
+                restore()
             if sys.excepthook is excepthook:
                 sys.excepthook = report
             _attach()
@@ -81,10 +81,6 @@ def _attach_when_training_begins(module: "Any") -> None:
     def __init__(self: "Any", *args: "Any", **kwargs: "Any") -> None:  # noqa: N807
         make(self, *args, **kwargs)
         begin()  # after it, so that the agent finds no incomplete optimizer
-
-    def backward(*args: "Any", **kwargs: "Any") -> "Any":
-        begin()
-        return walk(*args, **kwargs)
 
     def excepthook(kind: "Any", error: "Any", trace: "Any") -> None:
         ours = sys.excepthook is excepthook
@@ -98,12 +94,36 @@ def _attach_when_training_begins(module: "Any") -> None:
     __init__.__wrapped__ = make  # type: ignore[attr-defined]
     __init__.__doc__ = make.__doc__
     optimizer_class.__init__ = __init__
-    if walk is not None:
-        backward.__wrapped__ = walk  # type: ignore[attr-defined]
-        backward._torchdynamo_inline = walk  # type: ignore[attr-defined]  # Dynamo looks through it
-        backward.__doc__, backward.__module__, backward.__qualname__ = walk.__doc__, walk.__module__, walk.__qualname__
-        autograd.backward = backward  # type: ignore[union-attr]
+    restores = [_call_before(getattr(autograd, name, None), begin) for name in ("backward", "grad")]
     sys.excepthook = excepthook
+
+
+def _call_before(function: "Any", begin: "Any") -> "Any":
+    """Call ``begin`` before a function, which stays the same object: Dynamo and other code know it by identity. Returns what
+    restores it."""
+    own = getattr(function, "__code__", None)
+    if own is None:
+        return lambda: None
+
+    def call(*args: "Any", **kwargs: "Any") -> "Any":
+        begin()  # restores it
+        return function(*args, **kwargs)
+
+    def changed(*args: "Any", **kwargs: "Any") -> "Any":
+        call: Any = "call"  # exchanged below: the code of another module's function has none of our variables
+        return call(*args, **kwargs)
+
+    constants = tuple(call if constant == "call" else constant for constant in changed.__code__.co_consts)
+    code = changed.__code__.replace(
+        co_consts=constants, co_name=own.co_name, co_filename=own.co_filename, co_firstlineno=own.co_firstlineno
+    )
+
+    def restore() -> None:
+        if function.__code__ is code:
+            function.__code__ = own
+
+    function.__code__ = code
+    return restore
 
 
 def _attach() -> None:
