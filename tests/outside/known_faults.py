@@ -8,7 +8,6 @@ KNOWN_FAULTS: Final[dict[str, str]] = {
     "16_resume_no_room": "wrong",
     "26_attribution_leftovers": "silent",
     "32_last_error_kept": "silent",
-    "45_adapter_after_adapter": "silent",
     "46_operation_counter": "silent",
     "60_handmade_batchnorm": "silent",
     "74_first_step_splits_block": "wrong",
@@ -21,6 +20,4 @@ KNOWN_FAULTS: Final[dict[str, str]] = {
     "146_parameter_hook_each_step": "wrong",
     "218_whole_set_on_the_device": "wrong",
     "234_finalizers": "partly",
-    "235_pool_of_prompts": "silent",
-    "247_weights_divided_by_their_norm": "wrong",
 }

@@ -10,13 +10,13 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from vramscope.leaks import memory_after_step
 from vramscope.leaks.apply_scan import conclude, measure_dropped, scan_context
 from vramscope.leaks.autograd.dropped_graphs import StepGraphs
 from vramscope.leaks.autograd.live_graphs import OutputGraphs
 from vramscope.leaks.autograd.saved_tensors import saved
 from vramscope.leaks.graph_ages import GraphAges
 from vramscope.leaks.loop_shape import LoopKind, LoopShape
+from vramscope.leaks.memory_after_step import MemoryAfterStep
 from vramscope.leaks.policy import POLICY
 from vramscope.leaks.registry import FindingRegistry
 from vramscope.leaks.retained_for_recording import RetainedForRecording
@@ -62,7 +62,7 @@ class LeakDetector:
         self._schedule = ScanSchedule()
         self._evaluation = EvaluationSchedule()
         self._ages = GraphAges()
-        self.after_step = memory_after_step.MemoryAfterStep()
+        self.after_step = MemoryAfterStep()
         self._live_blocks = LiveBlocks(clock)
         self._outputs = OutputGraphs()
         self._kinds = TensorKinds()
@@ -251,6 +251,7 @@ class LeakDetector:
     def close(self) -> None:
         """The session ends."""
         self._first_call.stop()
+        self._scanner.close()
         saved.close()
 
     # -- state that others read ------------------------------------------------------------------------------------------
@@ -341,9 +342,8 @@ class LeakDetector:
     def _scan_in_evaluation(self, batches: int = 0, arguments: Storages | None = None) -> None:
         """Scan in an evaluation without gradients. ``batches``: of one that has ended."""
         if self._schedule.may_spend():
-            why = "an evaluation has ended" if batches else "an evaluation is under way"
-            batches = batches or self._judge.evaluations.done
-            self._scan(why, fresh=False, evaluating=False, evaluated_batches=batches, arguments=arguments)
+            why, done = f"an evaluation {'has ended' if batches else 'is under way'}", self._judge.evaluations.done
+            self._scan(why, fresh=False, evaluating=False, evaluated_batches=batches or done, arguments=arguments)
 
     def _plan_rescan(self) -> None:
         may_stop = self._registry.has_open_growth or self._judge.waits_for_an_end()

@@ -60,4 +60,5 @@ class Mechanism(enum.Enum):
     WEAK_KEYS = "WeakKeyDictionary"
     CACHED_FUNCTION = "functools.lru_cache"
     HOOKS = "hooks of a module or a tensor"
+    UNTRAINED_ENTRIES = "entries of a model's container that no optimizer trains any more"
     CLOSURE = "closure of a function that is made again and again"

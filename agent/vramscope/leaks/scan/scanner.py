@@ -13,6 +13,7 @@ from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.scan.find_holders import Traced, find_holders, trace, undisturbed
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.scan.time_budget import Costs, TimeBudget
+from vramscope.leaks.scan.untrained_entries import UntrainedEntries
 
 SCAN_SECONDS: Final = 0.225
 """Seconds of a scan. The promise is 0.25: what was begun in time ends a little later, most so on a slow machine."""
@@ -52,6 +53,7 @@ class Scanner:
         self._seconds = seconds
         self._costs = Costs()
         self._traced: dict[int, _TracedTensor] = {}
+        self._entries = UntrainedEntries()
         self.chains = Chains()
         self.live_bytes = 0
         """Bytes of all tensors at the last scan."""
@@ -66,7 +68,9 @@ class Scanner:
         self.chains.step_numbers = step_numbers
         with undisturbed():
             time = TimeBudget(self._seconds, self._costs)
-            explanation = find_holders(self._kinds, time, self._was_traced, self.chains, is_retired, create_graph_at)
+            explanation = find_holders(
+                self._kinds, time, self._was_traced, self.chains, is_retired, create_graph_at, self._entries
+            )
             traced = trace(explanation, time, self.chains, self._of_earlier_scans)
             before = self._unknown()
             self._remember(explanation.nameless, traced, whole=explanation.is_whole)
@@ -85,6 +89,10 @@ class Scanner:
             before - self._unknown(),
             taken,
         )
+
+    def close(self) -> None:
+        """The session ends."""
+        self._entries.close()
 
     def _remember(self, nameless: list[weakref.ref[Any]], traced: Traced, *, whole: bool) -> None:
         """Remember traced tensors without a graph that are in no cycle, such as a dataset that only its loader refers to.

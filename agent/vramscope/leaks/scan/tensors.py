@@ -50,6 +50,9 @@ class LiveTensors(NamedTuple):
     """Optimizers that no longer step. Their tensors belong to the model as long as a variable leads to them (in_use)."""
     tensor_types: set[type]
     not_scanned: str
+    modules: list[Any]
+    trained: set[int]
+    """Ids of the parameters of optimizers that step, or may do so."""
 
 
 class _TooManyObjects(Exception):
@@ -120,8 +123,20 @@ def sweep(
         known = without_tensors(known, unused)
     if looked_at < count:
         left_out += f"{'; ' if left_out else ''}{count - looked_at:,} of {count:,} tensors, the older ones"
+    trained = set(map(id, _parameters_of_optimizers(optimizers)))
     return LiveTensors(
-        kept, known, untrained, sum(live.values()), count, len(every), orphans, retired, tensor_types, left_out
+        kept,
+        known,
+        untrained,
+        sum(live.values()),
+        count,
+        len(every),
+        orphans,
+        retired,
+        tensor_types,
+        left_out,
+        modules,
+        trained,
     )
 
 

@@ -173,6 +173,11 @@ def _of_mechanism(holder: Holder) -> str:
             )
         case Mechanism.HOOKS:
             return f"hooks are added to {name} and none is removed: store what register_*_hook returns, and .remove() it when done"
+        case Mechanism.UNTRAINED_ENTRIES:
+            return (
+                f"{name} has parameters that were trained earlier and that no optimizer trains now, and their gradients: set "
+                ".grad = None when one has been trained, and delete entries that are not used again"
+            )
         case Mechanism.CLOSURE:
             return (
                 f"each step makes another function {name} with its variables, and something keeps them: store what register_hook "
