@@ -44,6 +44,8 @@ from pathlib import Path
 import msgspec
 import plotly.graph_objects as go
 from vramscope_server.analysis.snapshot_format.reader import read
+from vramscope_server.analysis.timeline.axis_spans import ruler
+from vramscope_server.analysis.timeline.coarse_curve import coarse_curve
 from vramscope_server.analysis.timeline.curve import allocation_curve
 from vramscope_server.analysis.timeline.grouping import grouping_of
 from vramscope_server.analysis.timeline.overview import overview
@@ -51,7 +53,7 @@ from vramscope_server.figures import timeline
 def picture(trace):
     curve = allocation_curve(trace)
     made = overview(curve, grouping_of(trace, curve, "site"), -1, curve.end)
-    return timeline.draw(made, []).to_json()
+    return timeline.draw(made, ruler(trace, -1, curve.end)).to_json()
 # what is compiled comes from the disk from the second time on; a training's first events bring it in
 import pickle
 row = {"action": "alloc", "size": 9, "stream": 0, "time_us": 1}
@@ -65,6 +67,7 @@ CONVERSION = (
 WAYS = {
     "pickle.load, no collector (floor)": ("import gc, pickle; gc.disable()", "pickle.load(open(path, 'rb'))"),
     "read as columns": (OURS, "trace = read(Path(path)).devices[0]"),
+    "read, coarse picture": (OURS, "trace = read(Path(path)).devices[0]; coarse_curve(trace)"),
     "read, lives, first picture": (OURS, "trace = read(Path(path)).devices[0]; picture(trace)"),
     "converted for good": (
         CONVERSION,

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
@@ -56,6 +56,7 @@ class _Conversion:
     snapshot: str
     done: int = 0
     total: int = 0
+    curves: list[Any] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
     cancelled: bool = False
 
@@ -113,6 +114,12 @@ class Conversions:
                 self._running.cancelled = True
                 if self._running.process is not None:
                     self._running.process.kill()
+
+    def curves(self, ident: str) -> list[Any]:
+        """Coarse curve of each device (``CoarseCurve``) of the snapshot that this process converts, once it is read."""
+        with self._changed:
+            running = self._running
+            return running.curves if running is not None and running.snapshot == ident else []
 
     def progress(self, ident: str) -> tuple[int, int] | None:
         """(bytes read, bytes in total) of the snapshot that this process converts; None for all others."""
@@ -189,6 +196,8 @@ class Conversions:
                         report = json.loads(line)
                         if "total" in report:
                             job.done, job.total = report["done"], report["total"]
+                        elif "curves" in report:
+                            job.curves = report["curves"]
                         else:
                             result = report
             if not self._closing and not job.cancelled:

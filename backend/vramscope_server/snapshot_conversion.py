@@ -4,7 +4,8 @@ Without a file and a folder it loads its machine code, which takes longer than t
 waits for a line with both. The server starts it so when an upload starts.
 
 A separate process: what a foreign file does to its memory or time ends with it, and the server (PARENT) stays responsive.
-Prints lines of JSON: ``{"done", "total"}`` while it reads, and at the end ``{"devices", "notes"}`` or ``{"problem"}``.
+Prints lines of JSON: ``{"done", "total"}`` while it reads, ``{"curves"}`` when it has read, and at the end ``{"devices", "notes"}``
+or ``{"problem"}``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final, TypedDict
 
@@ -26,6 +28,7 @@ import numpy as np
 
 from vramscope_server.analysis.snapshot_format.device_facts import DeviceFacts
 from vramscope_server.analysis.snapshot_format.reader import MAX_MEMORY_BYTES, BadSnapshot, read
+from vramscope_server.analysis.timeline.coarse_curve import coarse_curve
 from vramscope_server.analysis.timeline.render_cache import save_pictures
 from vramscope_server.analysis.trace.column_store import save, save_stacks
 from vramscope_server.analysis.trace.counting_sort import numbered
@@ -66,6 +69,8 @@ def convert(
     snapshot = read(source, max_memory_bytes=min(memory_bytes, MAX_MEMORY_BYTES), progress=progress)
     size = source.stat().st_size
     tell({"done": size, "total": size})
+    curves = [coarse_curve(trace) for trace in snapshot.devices]
+    tell({"curves": [asdict(curve) for curve in curves if curve is not None]})
     source.unlink()  # converted; the disk may be small
     save_stacks(snapshot.devices[0], folder / STACKS)
     devices: list[DeviceFacts] = []

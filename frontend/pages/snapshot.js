@@ -7,6 +7,7 @@ import { onAction } from "vramscope/keys.js";
 import { bytes, count, isKnown, dateTime, seconds } from "vramscope/format.js";
 import { stateOf } from "vramscope/pages/snapshots.js";
 import * as unknownPage from "vramscope/pages/unknown.js";
+import { coarseCurve } from "vramscope/parts/coarse_curve.js";
 import { AnatomyView } from "vramscope/parts/anatomy_view.js";
 import { EventsTable } from "vramscope/parts/events_table.js";
 import { problemBanner } from "vramscope/parts/ui.js";
@@ -14,7 +15,7 @@ import { RecordingViews, movesOf } from "vramscope/parts/recording_views.js";
 import { SegmentsView } from "vramscope/parts/segments_view.js";
 import { go, setQuery, store } from "vramscope/store.js";
 
-const SOON_MS = 400;
+const SOON_MS = 250;
 /** Patch of the URL that removes the view of a device: event, windows and search. */
 const NO_VIEW = Object.fromEntries(
   [...AnatomyView.VIEW, ...SegmentsView.VIEW, ...EventsTable.VIEW, "card"].map((name) => [name, null]),
@@ -57,6 +58,7 @@ class SnapshotPage {
         h("h2", {}, this.snapshot.state === "failed" ? "This file cannot be opened" : "It is being read"),
         h("p", {}, stateOf(this.snapshot)),
       ),
+      this.coarseCurves(),
     );
     if (this.snapshot.state !== "failed") this.waiting = setTimeout(() => this.load(), SOON_MS);
   }
@@ -67,6 +69,13 @@ class SnapshotPage {
     this.inner?.close();
     for (const stop of this.stops) stop();
     this.views?.close();
+  }
+
+  /** Coarse pictures of the devices, drawn once. The server has them when it has read the file. */
+  coarseCurves() {
+    const { curves } = this.snapshot;
+    if (curves.length > 0 && !this.coarse) this.coarse = curves.map((one) => coarseCurve(one, curves.length === 1));
+    return this.coarse;
   }
 
   get device() {

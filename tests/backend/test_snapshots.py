@@ -530,6 +530,23 @@ def test_two_at_once_wait_for_each_other_and_others_are_answered(server: Running
     assert kept not in files(server)
 
 
+def test_coarse_curves_come_before_the_conversion_ends(server: RunningServer) -> None:
+    data = file_of_stacks(310_000)
+    ident = upload(server, data)["snapshot"]
+    held = Held(server.services.snapshots, ident, has_read=True)
+    try:
+        row = server.get(f"/snapshots/{ident}")
+    finally:
+        held.go_on()
+    [curve] = row["curves"]
+    assert (row["state"], curve["device"], len(curve["event"])) == ("converting", 0, 300)
+    row = settled(server, ident)
+    assert (row["state"], row["curves"]) == ("ready", [])
+    [device] = row["devices"]
+    assert curve["events"] == device["events"]
+    assert max(curve["reserved_bytes"]) == device["peak_reserved_bytes"]
+
+
 def test_progress_is_told_while_it_is_converted_and_a_deletion_ends_it(server: RunningServer) -> None:
     """Its process is held: before it reads, amid it, and there it is deleted; the next in line is converted."""
     data = file_of_stacks(300_000)
@@ -549,6 +566,7 @@ def test_progress_is_told_while_it_is_converted_and_a_deletion_ends_it(server: R
     row = server.get(f"/snapshots/{ident}")
     assert (row["state"], row["preparing"]) == ("converting", False)
     assert 0 < row["done_bytes"] < row["total_bytes"] == len(data)
+    assert row["curves"] == []
     assert row in server.get("/snapshots")["snapshots"]
     assert files(server, "making") == [f"{ident}-0"]
     assert server.http.delete(f"/snapshots/{ident}").status_code == 204

@@ -65,6 +65,30 @@ def test_how_far_it_is_stands_on_the_page_and_it_can_be_deleted_meanwhile(
     eventually(lambda: not any(path.is_file() for path in snapshots.folder.rglob("*")))
 
 
+def test_a_coarse_picture_comes_before_the_conversion_ends(
+    page: Any, own_server: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The process is held when it has read the file; afterwards the page of the snapshot replaces the picture."""
+    server = own_server()
+    file = tmp_path / "large.pickle"
+    file.write_bytes(file_of_stacks(300_000))
+    page.goto(f"{server.url}/snapshots")
+    page.set_input_files("input[type=file]", file)
+    page.wait_for_url("**/snapshots/*")
+    held = Held(server.server.config.app.state.services.snapshots, page.url.rpartition("/")[2], has_read=True)
+    try:
+        picture = page.locator("[data-coarse-curve='0']")
+        picture.wait_for()
+        label = str(picture.get_by_role("img").get_attribute("aria-label"))
+        assert label == "Reserved: at most 146 MiB. Requested: at most 146 MiB. 300,000 events."
+        assert "Reserved: at most 146 MiB" in picture.inner_text()
+        assert_legible(page)
+    finally:
+        held.go_on()
+    drawn(page, "timeline")
+    assert picture.count() == 0
+
+
 def test_what_if_settings_in_force_and_exports_of_an_uploaded_file(
     page: Any, own_server: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

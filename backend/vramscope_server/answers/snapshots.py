@@ -46,6 +46,21 @@ class SnapshotDevice(TypedDict):
     """Limits of the recording, in sentences."""
 
 
+class SnapshotCurve(TypedDict):
+    """Coarse curve of a device, from the events alone: the highest values of stretches of equal length."""
+
+    device: int
+    """Index of the device."""
+    events: int
+    """Number of events."""
+    event: list[int]
+    """First event of each stretch, at most 300."""
+    requested_bytes: list[int] | None
+    """Memory that the program requested, without rounding; null: events are missing."""
+    reserved_bytes: list[int] | None
+    """Reserved memory; null: events are missing."""
+
+
 class SnapshotRow(TypedDict):
     """A snapshot file."""
 
@@ -71,6 +86,8 @@ class SnapshotRow(TypedDict):
     """Bytes that are converted."""
     total_bytes: int
     """Bytes to convert."""
+    curves: list[SnapshotCurve]
+    """Coarse curves of the devices, from the end of the reading to the end of the conversion; else empty."""
     problem: str | None
     """Reason why the conversion failed."""
     received_seconds: float | None

@@ -136,6 +136,7 @@ def snapshot_row(services: Services, stored: StoredSnapshot) -> SnapshotRow:
         "preparing": preparing,
         "done_bytes": done,
         "total_bytes": total or stored.bytes,
+        "curves": services.snapshots.conversions.curves(stored.id),
         "problem": stored.problem,
         "received_seconds": seconds(stored.received_ns),
         "devices": [
