@@ -25,6 +25,8 @@ from published_figures import figures
 from published_programs import PROGRAMS, load_all  # beside this file
 from published_sources import Source
 
+from vramscope.protocol.number_format import amount, percent
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).parent / "results" / "published_emulated.json"
 DOCS = ROOT / "docs" / "published-figures.md"
@@ -129,14 +131,12 @@ def range_mark(figure: Figure, low: float, runs: Mapping[str, Any]) -> str:
         return "miss"
     tolerance = figure.digit_bytes / 2
     is_inside = low - tolerance <= figure.published_bytes <= high + tolerance
-    return f"{'inside' if is_inside else 'outside'} the range to {size(high)}"
+    return f"{'inside' if is_inside else 'outside'} the range to {amount(high)}"
 
 
-def size(value: float) -> str:
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if value >= unit:
-            return f"{value / unit:.4g} {name}"
-    return f"{value:.0f} B"
+def error_words(error: float) -> str:
+    """Return an error without its sign. A small one is not shown as none."""
+    return "< 0.1 %" if 0 < error < 0.0005 else percent(error)
 
 
 def summary(chosen: Iterable[Figure], runs: Mapping[str, Any]) -> str:
@@ -149,8 +149,8 @@ def summary(chosen: Iterable[Figure], runs: Mapping[str, Any]) -> str:
     hits = sum(is_hit(figure, value) for figure, value in pairs)
     sources = len({figure.source.key for figure in listed})
     return (
-        f"{len(listed)} | {sources} | {100 * statistics.median(errors):.2g} % | {hits} of {len(listed)} "
-        f"| {100 * errors[-1]:.3g} %"
+        f"{len(listed)} | {sources} | {error_words(statistics.median(errors))} | {hits} of {len(listed)} "
+        f"| {error_words(errors[-1])}"
     )
 
 
@@ -173,7 +173,7 @@ def table(results: Mapping[str, Any]) -> str:
     lines += ["", "| source | what | published | emulated | error | |", "|---|---|---|---|---|---|"]
     for figure in everything:
         value = emulated(figure, runs)
-        shown = [figure.source.key, figure.what, size(figure.published_bytes)]
+        shown = [figure.source.key, figure.what, amount(figure.published_bytes)]
         if value is None:
             shown += ["no result", "", "miss"]
         else:
@@ -182,7 +182,7 @@ def table(results: Mapping[str, Any]) -> str:
                 marks.insert(0, range_mark(figure, value, runs))
             elif not is_hit(figure, value):
                 marks.insert(0, "miss")
-            shown += [size(value), f"{100 * error_of(figure, value):+.3f} %", "; ".join(marks)]
+            shown += [amount(value), percent(error_of(figure, value), signed=True), "; ".join(marks)]
         lines.append(f"| {' | '.join(shown)} |")
     lines += ["", "| source | card | PyTorch | measures | settings of its version |", "|---|---|---|---|---|"]
     lines += [source_row(source, [f for f in everything if f.source == source]) for source in sources_of(everything)]
