@@ -83,6 +83,28 @@ WATCH_ALLOCATED = """
 }
 """
 
+# When a link was clicked, and when the page changed last.
+WATCH_CHANGES = """
+() => {
+  document.addEventListener("click", () => (window.clicked = performance.now()), true);
+  new MutationObserver(() => (window.changed = performance.now()))
+    .observe(document.querySelector("main"), { subtree: true, childList: true, characterData: true });
+}
+"""
+
+
+class MainThread:
+    """Processor time of a page's main thread, as Chromium counts it."""
+
+    def __init__(self, page: Page) -> None:
+        self._session = page.context.new_cdp_session(page)
+        self._session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def cpu_seconds(self) -> float:
+        """Seconds of all tasks since the page was opened."""
+        metrics = self._session.send("Performance.getMetrics")["metrics"]
+        return next(float(one["value"]) for one in metrics if one["name"] == "TaskDuration")
+
 
 def new_page(driver: Any) -> Page:
     """A browser of its own with an empty profile and an empty cache."""

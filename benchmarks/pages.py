@@ -3,10 +3,11 @@
     python benchmarks/pages.py            # words
     python benchmarks/pages.py --json     # one JSON object
 
-Goals: the first chart of a run of 36,000 samples under 2 s; at 2 Hz a chart no frame over 50 ms; 95 % of the samples of
-8 ranks at 10 Hz drawn under 1 s after their moment. Server, senders and browser share the machine; the browser draws in
-software. Frames are counted with the samples of tests/pages/sender.py, which sends every 200 ms; then ``ranks.py`` trains with
-the agent, eight processes, and what its allocator does is followed to the pixel.
+Goals: the first chart of a run of 36,000 samples under 1 s, a change of its tab under 0.3 s; at 2 Hz a chart no frame over
+50 ms; 95 % of the samples of 8 ranks at 10 Hz drawn under 1 s after their moment. Server, senders and browser share the machine;
+the browser draws in software. Frames are counted with the samples of tests/pages/sender.py, which sends every 200 ms; then
+``ranks.py`` trains with the agent, eight processes, and what its allocator does is followed to the pixel. Seconds named ``cpu``
+are processor time of the page's main thread: on a machine that does other things, too, they say more than the clock.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from page_browser import FIRST_DRAWS, WATCH, WATCH_ALLOCATED, Unwatched, close, new_page
+from page_browser import FIRST_DRAWS, WATCH, WATCH_ALLOCATED, WATCH_CHANGES, MainThread, Unwatched, close, new_page
 from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
 SENDER = ROOT / "tests" / "pages" / "sender.py"
 RANKS = ROOT / "benchmarks" / "ranks.py"
 LONG_RUN = "0000000000036000"
+TABS = ("leaks", "anatomy", "fragmentation", "operations", "oom")
 
 
 def load_sender() -> Any:
@@ -95,6 +97,26 @@ def first_chart(url: str, repeats: int) -> dict[str, float]:
     }
 
 
+def tab_changes(driver: Any, url: str) -> dict[str, Any]:
+    """Seconds from a click on a tab of the run of 36,000 samples to the page's last change, the slowest tab of each kind."""
+    page = new_page(driver)
+    thread = MainThread(page)
+    page.goto(f"{url}/runs/{LONG_RUN}")
+    page.locator("vs-chart[data-draws]").first.wait_for()
+    page.wait_for_timeout(3_000)
+    result: dict[str, Any] = {"run_opened_cpu_seconds": thread.cpu_seconds()}
+    page.evaluate(WATCH_CHANGES)
+    changes, processor = {}, {}
+    for tab in TABS:
+        before = thread.cpu_seconds()
+        page.locator(f"a[href='/runs/{LONG_RUN}/{tab}']").first.click()
+        page.wait_for_timeout(1_500)
+        changes[tab] = page.evaluate("(window.changed - window.clicked) / 1000")
+        processor[tab] = thread.cpu_seconds() - before
+    close(page)
+    return result | {"tab_change_seconds": changes, "tab_change_cpu_seconds": processor}
+
+
 def live(driver: Any, url: str, run: str, seconds: float) -> dict[str, Any]:
     """Frames and ages of samples on the page of a live run of 8 ranks."""
     page = new_page(driver)
@@ -102,8 +124,11 @@ def live(driver: Any, url: str, run: str, seconds: float) -> dict[str, Any]:
     page.locator("vs-chart[data-figure=host]").scroll_into_view_if_needed()
     page.locator("vs-chart[data-figure=host][data-draws]").wait_for(timeout=20_000)
     page.wait_for_timeout(4_000)  # what a page does once at its start is not what it does while live
+    thread = MainThread(page)
     page.evaluate(WATCH, "host")
+    before = thread.cpu_seconds()
     page.wait_for_timeout(seconds * 1000)
+    used = thread.cpu_seconds() - before
     seen = page.evaluate("(cancelAnimationFrame(window.watching), window.seen)")
     close(page)
     frames, ages = seen["frames"][1:], [drawn - moment for moment, _, drawn in seen["shown"]]
@@ -112,6 +137,7 @@ def live(driver: Any, url: str, run: str, seconds: float) -> dict[str, Any]:
     return {
         "frames": len(frames),
         "frames_over_50_ms": sum(frame > 50 for frame in frames),
+        "live_cpu_fraction": used / seconds,
         "frame_ms_p99": percentile(frames, 0.99),
         "frame_ms_max": max(frames),
         "long_tasks": len(seen["tasks"]),
@@ -215,6 +241,7 @@ def main() -> int:
                 "browser": "headless Chromium, no GPU",
             }
             result |= first_chart(url, given.repeats)
+            result |= tab_changes(driver, url)
             result["ranks"] = given.ranks
             # as long as it takes to look, and to open the page before
             feeding = start(
@@ -240,7 +267,8 @@ def main() -> int:
                 stop(feeding)
             stop(server)
     goals = {
-        "first chart under 2 s": result["first_chart_seconds_max"] < 2,
+        "first chart under 1 s": result["first_chart_seconds_max"] < 1,
+        "change of a tab under 0.3 s": max(result["tab_change_seconds"].values()) < 0.3,
         "no frame over 50 ms": result["frames_over_50_ms"] == 0,
         "95 % of samples drawn under 1 s": result["latency_seconds_p95"] < 1,
         "95 % from the allocator to the pixel under 1 s": result["allocator_to_pixel_seconds_p95"] < 1,
