@@ -197,7 +197,10 @@ class MemoryPage extends RunPage {
 
   feed(rows) {
     if (rows.rank === this.view.rank && rows.device === this.view.device) this.kpis.feed(rows);
-    if (this.drawsLive) this.charts.feed(rows);
+    if (this.drawsLive) {
+      this.charts.feed(rows);
+      this.map.grow();
+    }
     this.root.dataset.lastRow = rows.columns.time_seconds.at(-1);
   }
 

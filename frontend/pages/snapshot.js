@@ -138,7 +138,7 @@ class SnapshotPage {
     };
     return h(
       "div",
-      { class: "page-head" },
+      { class: "page-head snapshot-head" },
       h("div", {}, h("a", { href: "/snapshots", class: "muted" }, "Snapshots"), h("h1", { class: "file-name" }, name)),
       h("span", { class: "spring" }),
       h("button", { class: "button small quiet", type: "button", onclick: remove }, "Delete"),

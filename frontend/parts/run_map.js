@@ -8,8 +8,11 @@ import { clockTicks, stepTicks, timeTicks } from "vramscope/series.js";
 import { setQuery } from "vramscope/store.js";
 
 const POINTS = 300;
+const GROWTH = 1.1; // a run that has grown by so much is fetched anew: in its first minute it soon outgrows the map
 
 export class RunMap {
+  length = Infinity; // of the axis when the rows were fetched
+
   /** `page` has `id`, `run`, `view`, `zero`, `newestTime`, `newestStep`, `zoom(range)`. */
   constructor(page) {
     this.page = page;
@@ -25,6 +28,7 @@ export class RunMap {
   async load() {
     const { id, view, zero } = this.page;
     const { x, rank, device } = view;
+    this.length = Infinity; // no second request while this one is open
     try {
       const answer = await api.series(id, {
         stream: "samples",
@@ -36,7 +40,9 @@ export class RunMap {
       });
       const now = this.page.view;
       if (this.page.closed || x !== now.x || rank !== now.rank || device !== now.device) return;
-      this.map.setRows(answer, x === "step" ? 0 : zero, this.extent);
+      const { extent } = this;
+      this.map.setRows(answer, x === "step" ? 0 : zero, extent);
+      this.length = extent[1] - extent[0];
       this.draw();
     } catch {
       // the charts report the problem and can choose the window too
@@ -48,6 +54,12 @@ export class RunMap {
     const { run, view, zero, newestStep, newestTime } = this.page;
     if (view.x === "step") return [run.window?.first_step ?? 0, Math.max(newestStep ?? 0, run.window?.last_step ?? 0)];
     return [0, Math.max(newestTime ?? 0, run.window?.last_seconds ?? 0) - zero];
+  }
+
+  /** Fetches the run again if it has outgrown the map. */
+  grow() {
+    const [first, end] = this.extent;
+    if (end - first > GROWTH * this.length) this.load();
   }
 
   /** Moves the brush to the window of the view. */

@@ -7,7 +7,8 @@ import { setQuery } from "vramscope/store.js";
 
 const MOST_OFFERED = 20;
 const TYPING_MS = 150;
-const FEW = 8; // more chips would push the comparison off the screen
+const PHONE_PX = 720;
+const [FEW, FEW_ON_A_PHONE] = [8, 3]; // more chips would push the comparison off the screen
 
 const label = (row) => `${row.name} (${row.run_id.slice(0, 8)})`;
 
@@ -50,12 +51,13 @@ export class RunPicker {
   /** Draws the chips. `rows` are those of the comparison. Until they arrive, a chip shows the id. */
   draw(rows, runs) {
     Object.assign(this, { rows, runs });
-    const shown = this.all ? runs : runs.slice(0, FEW);
+    const few = innerWidth <= PHONE_PX ? FEW_ON_A_PHONE : FEW;
+    const shown = this.all ? runs : runs.slice(0, few);
     const rowOf = (run) => rows.find((row) => row.run === run || row.name === run);
     fill(
       this.chips,
       shown.map((run, position) => this.chip(run, rowOf(run)?.name ?? run, position)),
-      runs.length > FEW &&
+      runs.length > few &&
         h(
           "button",
           { class: "button small", type: "button", "aria-expanded": String(this.all), onclick: () => this.toggle() },

@@ -41,11 +41,26 @@ export class RunsFilters {
       title: "Show the runs of all jobs",
       onclick: () => setQuery({ job: null }),
     });
-    this.element = h("div", { class: "filters", role: "search" }, this.search, Object.values(this.lists), this.job);
+    // A narrow page shows the lists on request only.
+    this.toggle = h("button", {
+      class: "button filters-toggle",
+      type: "button",
+      "aria-expanded": "false",
+      "aria-controls": "filter-lists",
+      onclick: () => this.show(!this.group.classList.contains("shown")),
+    });
+    this.group = h("div", { class: "filter-lists", id: "filter-lists" }, Object.values(this.lists));
+    this.element = h("div", { class: "filters", role: "search" }, this.search, this.toggle, this.group, this.job);
   }
 
   close() {
     clearTimeout(this.typing);
+  }
+
+  /** Shows or hides the lists on a narrow page. */
+  show(isShown) {
+    this.group.classList.toggle("shown", isShown);
+    this.toggle.setAttribute("aria-expanded", String(isShown));
   }
 
   get isOn() {
@@ -60,6 +75,8 @@ export class RunsFilters {
     this.chosen = chosen;
     if (changed && document.activeElement !== this.search) this.search.value = chosen.query;
     this.lists.state.value = chosen.state;
+    const active = Object.keys(this.lists).filter((name) => chosen[name]).length;
+    setText(this.toggle, active > 0 ? `Filters (${active})` : "Filters");
     this.job.hidden = !job;
     setText(this.job, `Job ${job} ×`);
     return changed;

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from typing import Any
 
+import pytest
 import sender
 from browsing import drawn, query
 from legibility import assert_legible
@@ -266,6 +267,21 @@ def test_seeds_are_one_row_with_means_and_intervals_and_come_apart_on_demand(pag
         assert_legible(page)
 
 
+@pytest.mark.parametrize("menu", ["Columns", "Export"])
+def test_menus_of_a_narrow_page_are_on_the_screen(page: Any, server: Any, menu: str) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(f"{server.url}/compare?runs={RUNS}")
+    page.locator(".compare-table").wait_for()
+    details = page.locator(".compare-controls details", has=page.get_by_text(menu, exact=True))
+    details.locator("summary").click()
+    for item in details.locator(".menu-item, label, .menu-list > .button").all():
+        item.scroll_into_view_if_needed()
+        box = item.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 400, item.inner_text()
+        middle = {"x": box["width"] / 2, "y": box["height"] / 2}
+        item.click(trial=True, position=middle)  # nothing lies above it
+
+
 def test_columns_are_chosen_and_rows_sorted_below_the_baseline(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/compare?runs={RUNS}")
     table = page.locator(".compare-table")
@@ -323,6 +339,12 @@ def test_many_runs_stay_readable(page: Any, own_server: Any) -> None:
     assert page.locator(".picked").count() == 8
     page.get_by_role("button", name="Show all 20 runs").click()
     eventually(lambda: page.locator(".picked").count() == 20)
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.reload()
+    eventually(lambda: page.locator(".picked").count() == 3)
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.reload()
+    eventually(lambda: page.locator(".compare-table tbody tr").count() == 20)
     colours = page.locator(".compare-table .swatch").evaluate_all(
         "(all) => all.map((one) => one.style.getPropertyValue('--swatch'))"
     )

@@ -461,6 +461,19 @@ def test_live_rows_move_the_charts_without_reload(page: Any, server: Any, live_r
     eventually(lambda: float(memory.get_attribute("data-newest")) > float(paused) + 1)
 
 
+def test_the_mini_map_grows_with_a_young_run(page: Any, server: Any, live_run: Any) -> None:
+    """It does not wait for the refresh every ten seconds, which is switched off here."""
+    page.add_init_script(
+        "const every = setInterval; window.setInterval = (act, ms) => ms === 10000 ? 0 : every(act, ms)"
+    )
+    training = live_run(server, name="young")
+    eventually(lambda: page.goto(f"{server.url}/runs/{training.run}").status == 200)
+    scale = page.locator(".mini-scale")
+    scale.locator("span").first.wait_for()
+    before = scale.inner_text()
+    eventually(lambda: scale.inner_text() != before, what="a longer mini-map")
+
+
 def test_a_run_that_ends_says_so_without_reload(page: Any, server: Any) -> None:
     training = sender.Training(name="ends", run="e0d5000000000001")
     rank = sender.Rank(server.url, training, start=time.time() - 5)

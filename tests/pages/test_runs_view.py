@@ -302,3 +302,27 @@ def test_narrow_lists_are_sorted_and_acted_on_with_a_thumb(page: Any, three: Any
     menu.get_by_role("button", name="Pin", exact=True).click()
     eventually(lambda: next(run for run in runs_of(three) if run["run_id"] == "00000001")["pinned"])
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_narrow_lists_show_their_filters_on_request(page: Any, three: Any) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(f"{three.url}/runs?state=finished")
+    row(page, "00000000").wait_for()
+    assert page.locator(".filters").bounding_box()["height"] < 60
+    state = page.get_by_label("State", exact=True)
+    assert not state.is_visible()
+    button = page.get_by_role("button", name="Filters (1)")
+    assert button.get_attribute("aria-expanded") == "false"
+    button.focus()
+    page.keyboard.press("Enter")
+    state.select_option("failed")
+    page.get_by_text("No run matches").wait_for()
+    assert_legible(page)
+    page.set_viewport_size({"width": 400, "height": 800})
+    state.select_option("")
+    row(page, "00000000").wait_for()
+    page.get_by_role("button", name="Filters", exact=True).click()
+    eventually(lambda: not state.is_visible())
+    page.set_viewport_size({"width": 1440, "height": 900})
+    eventually(lambda: state.is_visible())
+    assert not page.locator(".filters-toggle").is_visible()

@@ -49,6 +49,7 @@ def draw(trace: Trace, row: LinearLayout, low: int, high: int, lines: int, colum
     figure.update_xaxes(
         title={"text": f"{unit.name} from the start of the line"}, range=[0, line_bytes / scale], fixedrange=True
     )
+    figure.update_layout(margin_l=70)  # room for labels such as 18.75 beside the title
     figure.update_yaxes(
         range=[lines - 0.5, -0.5],
         fixedrange=True,

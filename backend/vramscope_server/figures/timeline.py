@@ -122,6 +122,7 @@ def new_drawing(first: int, end: int, unit: Unit, top_bytes: float) -> Drawing:
     drawing.where = "in this recording"
     drawing.meta |= {"kind": "timeline", "first": first, "end": end, "divisor": unit.divisor}
     drawing.y_axis(unit, range=[0, top_bytes / unit.divisor], domain=[0, _RULER_FROM - 0.01], fixedrange=True)
+    drawing.figure.update_layout(margin_r=26)  # half of a label such as 200,000 at the end of the axis
     drawing.figure.update_xaxes(title={"text": "event"}, range=[first, end], nticks=9, tickformat=",d", anchor="y")
     return drawing
 
