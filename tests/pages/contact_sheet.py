@@ -1,4 +1,4 @@
-"""Takes pictures of every page: two widths, two themes, with no data, a little and much. Writes one HTML sheet.
+"""Takes pictures of every page: two widths, two themes, with no data, a little, many runs and much. Writes one HTML sheet.
 
     python tests/pages/contact_sheet.py /tmp/sheet                          # all; some minutes on 2 cores
     python tests/pages/contact_sheet.py /tmp/sheet --scene little --page compare --width 400
@@ -93,12 +93,25 @@ def little(server: RunningServer) -> dict[str, str]:
     }
 
 
-def much(server: RunningServer) -> dict[str, str]:
-    """Addresses of the pages of 300 runs, an hour of samples, 16 ranks and a snapshot of many events."""
-    sender.thousand(server.url, runs=300)
-    long = sender.hour(server.url)
+def many(server: RunningServer) -> dict[str, str]:
+    """Addresses of the pages of 100 runs, more than a picture shows, of 16 ranks and of a live run, which sends no more."""
+    sender.thousand(server.url, runs=100)
     sharded = sender.Training(name="fsdp-16", project="llama", ranks=16, run="f5d0000000000016", step_seconds=0.6)
     sender.past(server.url, sharded, hours=2, steps=200)
+    live = sender.Training(name="live", run="11fe000000000001")
+    steps = 600
+    sender.Rank(server.url, live, start=time.time() - steps * live.step_seconds).history(steps)
+    return {
+        "runs": "/runs",
+        "run of 16 ranks": f"/runs/{sharded.run}",
+        "live run": f"/runs/{live.run}",
+        "compare 50 runs": "/compare?runs=" + ",".join(f"5eeb{number:012x}" for number in range(50)),
+    }
+
+
+def much(server: RunningServer) -> dict[str, str]:
+    """Addresses of the pages of an hour of samples, a long recording, repeats and a snapshot of many events."""
+    long = sender.hour(server.url)
     recorded = _recorded(server, "many layers", steps=6, layers=96)
     snapshot = _uploaded(server, "many-events.pickle", file_of_stacks(200_000))
     seeds = [
@@ -114,13 +127,10 @@ def much(server: RunningServer) -> dict[str, str]:
     ]
     repeats = ",".join(sender.past(server.url, one, hours=2, steps=60).run for one in seeds)
     return {
-        "runs": "/runs",
         "run": f"/runs/{long.run}",
-        "run of 16 ranks": f"/runs/{sharded.run}",
         "anatomy": f"/runs/{recorded}/anatomy",
         "fragmentation": f"/runs/{recorded}/fragmentation",
         "compare repeats": f"/compare?runs={repeats}",
-        "compare 50 runs": "/compare?runs=" + ",".join(f"5eeb{number:012x}" for number in range(50)),
         "snapshots": "/snapshots",
         "snapshot": f"/snapshots/{snapshot}",
     }
@@ -134,6 +144,7 @@ def signed_out(server: RunningServer) -> dict[str, str]:
 SCENES: dict[str, tuple[Callable[[RunningServer], dict[str, str]], dict[str, Any]]] = {
     "empty": (empty, {}),
     "little": (little, {}),
+    "many": (many, {"lost_after_seconds": 86400}),
     "much": (much, {}),
     "signed out": (signed_out, {"require_tokens": True}),
 }

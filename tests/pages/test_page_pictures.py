@@ -1,4 +1,4 @@
-"""Every page looks as stored, in two widths and two themes, with no data, a little and much."""
+"""Every page looks as stored, in two widths and two themes, with no data, a little, many runs and much."""
 
 from __future__ import annotations
 
