@@ -40,7 +40,7 @@ bench: setup ## the benchmarks, one after the other
 
 # Without UPGRADE=1 the versions that the file names already stay.
 lock: ## renew backend/requirements.lock, from which the server's image is built; needs uv. UPGRADE=1 takes newer versions
-	uv pip compile pyproject.toml --extra server --extra postgres --extra parquet --extra notify --extra oidc --extra otel --universal \
+	uv pip compile pyproject.toml --extra server --extra postgres --extra parquet --extra notify --extra oidc --extra otel --extra s3 --universal \
 		--python-version 3.10 --generate-hashes --no-emit-index-url --no-header $(if $(UPGRADE),--upgrade) \
 		--output-file backend/requirements.lock
 

@@ -76,6 +76,7 @@ FAST_LEAVES_OUT_FILES = frozenset(
         "test_beginning.py", "test_counting.py", "test_graph_allowance.py", "test_graph_elements.py", "test_old_cycles.py",
         "test_demo.py", "test_preloaded_process.py", "test_trackers.py", "test_cluster_jobs.py", "test_cli_snapshot.py",
         "test_other_models.py", "test_backup.py", "test_oidc.py", "test_proxy_users.py", "test_audit.py", "test_uploads.py",
+        "test_artifact_store.py", "test_bucket_store.py", "test_artifact_processes.py",
     }
 )  # fmt: skip
 """Files whose tests start processes, wait for real time or make very many objects."""

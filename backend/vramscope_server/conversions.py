@@ -21,6 +21,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy.engine import Connection
 
+from vramscope_server.artifact_store.disk_space import DiskFull
+from vramscope_server.artifact_store.store import ArtifactStore, ArtifactsUnreachable
 from vramscope_server.snapshot_conversion import job_line
 from vramscope_server.store.database import Database
 from vramscope_server.store.snapshots import (
@@ -65,10 +67,16 @@ class Conversions:
     """:meth:`start` first; :meth:`close` when the server shuts down. Any thread may call it."""
 
     def __init__(
-        self, folder: Path, database: Database, change: Change, converted: Callable[[str], None], *, memory_bytes: int
+        self,
+        store: ArtifactStore,
+        database: Database,
+        change: Change,
+        converted: Callable[[str], None],
+        *,
+        memory_bytes: int,
     ) -> None:
         """``converted`` is called with each snapshot that was settled."""
-        self.folder = folder
+        self._store = store
         self._database = database
         self._change = change
         self._converted = converted
@@ -154,9 +162,10 @@ class Conversions:
                     self._convert(claimed.id)
                     self._converted(claimed.id)
                     continue
-            except (StorageTrouble, QueueFull, WriterClosed, TimeoutError) as trouble:
+            except (StorageTrouble, QueueFull, WriterClosed, TimeoutError, ArtifactsUnreachable) as trouble:
                 log.warning("snapshots wait: %s", trouble)
                 pause = TROUBLE_SECONDS
+                released = False  # what was claimed waits again
             except Exception:  # one bad file must not end the thread that converts all others
                 log.exception("a snapshot was not converted")
                 if claimed is not None:
@@ -171,17 +180,34 @@ class Conversions:
                 self._changed.wait(seconds)
 
     def _convert(self, ident: str) -> None:
-        file = waiting_file(self.folder, ident)
-        if not file.exists():
-            problem = "the server was stopped while it was converted: upload it again"
-            if self._is_shared:
-                problem = "its file is missing: all server processes need the same folder of snapshots"
-            self._settle(ident, state="failed", problem=problem)
-            return
-        job = _Conversion(ident)
-        making = self.folder / "making" / f"{ident}-{self._database.number}"
+        making = self._store.folder / "making" / f"{ident}-{self._database.number}"
         shutil.rmtree(making, ignore_errors=True)
         making.mkdir(parents=True)
+        copy = making.with_name(f"{ident}.file-{self._database.number}")
+        try:
+            self._convert_file(ident, self._fetched(ident, copy), making)
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
+            copy.unlink(missing_ok=True)
+
+    def _fetched(self, ident: str, copy: Path) -> Path | None:
+        """The file; None if it cannot be converted, which the row says then. Raises ArtifactsUnreachable."""
+        try:
+            file = self._store.fetch_file(ident, copy)
+            problem = self._store.missing_file()
+        except ArtifactsUnreachable:
+            raise
+        except (DiskFull, OSError) as trouble:
+            reason = str(trouble) if isinstance(trouble, DiskFull) else trouble.strerror
+            file, problem = None, f"its file could not be copied to the server's disk: {reason}"
+        if file is None:
+            self._settle(ident, state="failed", problem=problem)
+        return file
+
+    def _convert_file(self, ident: str, file: Path | None, making: Path) -> None:
+        if file is None:
+            return
+        job = _Conversion(ident)
         result: dict[str, Any] = {}
         try:
             with self._process(file, making) as process:
@@ -205,7 +231,6 @@ class Conversions:
         finally:
             with self._changed:
                 self._running = None
-            shutil.rmtree(making, ignore_errors=True)
 
     def _process(self, file: Path, folder: Path) -> subprocess.Popen[bytes]:
         """The process that was prepared, else a new one."""
@@ -264,13 +289,11 @@ class Conversions:
                 log.error("the conversion of %s ended with %s: %s", ident, code, errors.text())
                 problem = "its conversion was killed" if code < 0 else "the server's log says why"
             shutil.rmtree(making, ignore_errors=True)  # before anybody sees that it failed
-            waiting_file(self.folder, ident).unlink(missing_ok=True)
+            self._store.drop_file(ident)
             self._settle(ident, state="failed", problem=problem)
             return
         stored = sum(file.stat().st_size for file in making.rglob("*") if file.is_file())
-        # A process that was taken over may have left the same columns there.
-        shutil.rmtree(self.folder / ident, ignore_errors=True)
-        making.rename(self.folder / ident)
+        self._store.put_columns(ident, making)
         found = {"devices": result["devices"], "notes": result["notes"], "stored_bytes": stored}
         self._settle(ident, state="ready", problem=None, **found)
 
@@ -282,13 +305,8 @@ class Conversions:
             with self._database.reader() as connection:
                 if find_snapshot(connection, ident) is not None:
                     return  # another process has taken over
-            shutil.rmtree(self.folder / ident, ignore_errors=True)
-        waiting_file(self.folder, ident).unlink(missing_ok=True)
-
-
-def waiting_file(folder: Path, ident: str) -> Path:
-    """File of a snapshot that waits or is converted."""
-    return folder / "waiting" / ident
+            self._store.drop_columns(ident)
+        self._store.drop_file(ident)
 
 
 def owner_of(path: Path) -> int | None:

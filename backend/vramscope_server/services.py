@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from vramscope_server.answers.runs import RunRow
+from vramscope_server.artifact_store.opening import open_artifacts
+from vramscope_server.artifact_store.store import ArtifactsRefused
 from vramscope_server.demo_run import DemoRun
 from vramscope_server.forecast_watch import ForecastWatch
 from vramscope_server.intake import Intake
@@ -48,10 +50,15 @@ class Services:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Open the database. Raises DatabaseRefused, TargetRefused."""
+        """Open the database. Raises DatabaseRefused, ArtifactsRefused, TargetRefused."""
         self.settings = settings
         targets = targets_of(settings.notify)
         self.database = Database(settings.database_url, synchronous=settings.synchronous)
+        try:
+            self.artifacts = open_artifacts(settings, self.database)
+        except ArtifactsRefused:
+            self.database.close()
+            raise
         self.is_shared = self.database.kind == "postgresql"
         self.shared_events = SharedEvents(self.database) if self.is_shared else None
         self.live_events = self.shared_events or LiveEvents()
@@ -72,6 +79,7 @@ class Services:
             days=settings.retention_days,
             max_bytes=settings.retention_bytes,
             audit_entries=settings.audit_entries,
+            hourly=lambda: self.snapshots.sweep(),
         )
         self.preparers = ThreadPoolExecutor(_PREPARERS, "vramscope-prepare")
         self.metrics = MetricSources(
@@ -79,7 +87,7 @@ class Services:
         )
         self.open_telemetry: OpenTelemetryExport | None = None
         self.snapshots = Snapshots(
-            settings.snapshots_dir,
+            self.artifacts,
             self.database,
             self.writer,
             max_bytes=settings.snapshots_bytes,
@@ -143,6 +151,8 @@ class Services:
         found: list[str] = []
         if self.writer.trouble is not None:
             found.append(f"Nothing can be stored: {self.writer.trouble}.")
+        if (trouble := self.artifacts.trouble) is not None:
+            found.append(f"Snapshot files: {trouble}.")
         if not self.writer.alive:
             found.append("The writer has stopped; restart the server.")
         if (refusals := self.intake.problem()) is not None:

@@ -58,6 +58,15 @@ class Settings(BaseSettings):
         gt=0,
         description="Maximum size of the columns of uploaded snapshots; above it the oldest are deleted.",
     )
+    artifacts: str | None = Field(
+        default=None,
+        description="Bucket for uploaded snapshots, `s3://BUCKET/PREFIX`; by default they are files in the data directory.",
+    )
+    artifacts_cache_bytes: int = Field(
+        default=20 << 30,
+        gt=0,
+        description="Maximum size of the columns that are fetched from the bucket and kept on this machine.",
+    )
     snapshot_memory_bytes: int = Field(
         default=8 << 30,
         ge=512 << 20,
@@ -179,6 +188,18 @@ class Settings(BaseSettings):
             raise ValueError("VRAMSCOPE_GROUPS says who has access: *=read lets everybody in whom the provider knows")
         if importlib.util.find_spec("authlib") is None:
             raise ValueError("authlib is missing: pip install 'vramscope[server,oidc]'")
+        return value.rstrip("/")
+
+    @field_validator("artifacts")
+    @classmethod
+    def _bucket(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urllib.parse.urlsplit(value)
+        if parts.scheme != "s3" or not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:
+            raise ValueError("an address is s3://BUCKET or s3://BUCKET/PREFIX; credentials stand in AWS_... variables")
+        if importlib.util.find_spec("obstore") is None:
+            raise ValueError("obstore is missing: pip install 'vramscope[server,s3]'")
         return value.rstrip("/")
 
     @field_validator("otlp_endpoint")

@@ -1,10 +1,9 @@
 """Snapshot files: received, converted to columns by a separate process, and opened.
 
-An uploaded file is under ``incoming`` until it is complete, or under ``uploading`` if it comes in parts (uploads.py). Then it
-waits; each server process converts one at a time (conversions.py). Its columns become
-a folder ``<id>``, under ``making`` first, so that a folder is always complete. Only server processes write here; those of
-one database need the same folder. What a process had under ``incoming`` and ``making`` when it ended was cut off, and is
-deleted at the next start of one.
+An uploaded file is under ``incoming`` until it is complete, or with the uploads of the store if it comes in parts. Then it
+waits in the store of artifacts (artifact_store); each server process converts one at a time (conversions.py). Its columns are
+a folder, under ``making`` until they are complete. Only server processes write here. What a process had under ``incoming`` and
+``making`` when it ended was cut off, and is deleted at the next start of one.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -24,7 +23,9 @@ from typing import Any, Final, TypeVar
 from sqlalchemy.engine import Connection
 
 from vramscope_server.analysis.snapshot_format.device_facts import DeviceFacts
-from vramscope_server.conversions import Conversions, owner_of, waiting_file
+from vramscope_server.artifact_store.disk_space import check_room
+from vramscope_server.artifact_store.store import ID_LENGTH, ArtifactStore, ArtifactsUnreachable, Needed, PartialUploads
+from vramscope_server.conversions import Conversions, owner_of
 from vramscope_server.snapshot_conversion import STACKS
 from vramscope_server.store.audit_log import Note
 from vramscope_server.store.database import Database
@@ -35,10 +36,12 @@ from vramscope_server.store.snapshots import (
     find_snapshot,
     insert_unless_known,
     list_snapshots,
+    list_unfailed,
+    list_unfinished,
     place_of,
 )
 from vramscope_server.store.writer import Writer
-from vramscope_server.uploads import Incomplete, Uploads
+from vramscope_server.uploads import Incomplete
 
 log = logging.getLogger("vramscope_server.snapshots")
 T = TypeVar("T")
@@ -47,12 +50,6 @@ MAX_FILE_BYTES: Final = 16 << 30
 ABANDONED_SECONDS: Final = 600.0
 """Age of the newest bytes of a file that a process which looks ended did not complete, until it is deleted."""
 _WAIT_SECONDS: Final = 30
-_SPARE_BYTES: Final = 64 << 20
-"""Bytes that must stay free on the disk."""
-
-
-class DiskFull(Exception):
-    """Too little space on the disk. The message says how much is free."""
 
 
 @dataclass(eq=False)
@@ -86,22 +83,34 @@ class Upload:
 class Snapshots:
     """Any thread may call it. :meth:`start` first; :meth:`close` when the server shuts down."""
 
-    def __init__(self, folder: Path, database: Database, writer: Writer, *, max_bytes: int, memory_bytes: int) -> None:
-        self.folder = folder
+    def __init__(
+        self, store: ArtifactStore, database: Database, writer: Writer, *, max_bytes: int, memory_bytes: int
+    ) -> None:
+        self.store = store
         self._max_bytes = max_bytes
         self._database = database
         self._writer = writer
         self._taking = threading.Lock()
         self._completing = threading.Lock()
-        self.conversions = Conversions(folder, database, self._change, self._make_room, memory_bytes=memory_bytes)
-        self.uploads = Uploads(folder / "uploading", self._check_room)
+        self.conversions = Conversions(store, database, self._change, self._make_room, memory_bytes=memory_bytes)
         self.forget: Callable[[str], None] = lambda ident: None
         """Called with the recording id of a deleted device."""
+
+    @property
+    def folder(self) -> Path:
+        """Folder of this machine for files that are being received or made."""
+        return self.store.folder
+
+    @property
+    def uploads(self) -> PartialUploads:
+        """Uploads in parts."""
+        return self.store.uploads
 
     def start(self) -> None:
         """Delete what was cut off, and continue with what waited."""
         self._delete_cut_off(starting=True)
-        self.uploads.drop_old()
+        with self._later("old uploads stay"):
+            self.uploads.drop_old()
         if self._database.read_only is None:
             self.conversions.start()
 
@@ -130,41 +139,57 @@ class Snapshots:
     def upload(self, announced_bytes: int | None) -> Upload:
         """A new upload. Raises DiskFull, OSError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (self.folder / "incoming").mkdir(exist_ok=True)
+        incoming = self.folder / "incoming"
+        incoming.mkdir(exist_ok=True)
         self._delete_cut_off(starting=False)
         if announced_bytes is not None:
-            self._check_room(announced_bytes)
-        return Upload(self.folder / "incoming" / f"{secrets.token_hex(16)}-{self._database.number}", self._check_room)
+            check_room(self.folder, announced_bytes)
+        file = incoming / f"{secrets.token_hex(16)}-{self._database.number}"
+        return Upload(file, lambda wanted: check_room(self.folder, wanted))
 
     def take(self, file: Path, sha256: str, name: str, project: str | None = None) -> tuple[StoredSnapshot, bool]:
-        """Make a snapshot of a complete file, or return the project's one of the same file (and True). Raises as Writer.do."""
-        made = StoredSnapshot(
-            id=secrets.token_hex(6), sha256=sha256, project=project, name=name, bytes=file.stat().st_size, stored_bytes=0,
-            state="waiting", problem=None, received_ns=time.time_ns(), devices=[], notes=[],
-        )  # fmt: skip
-        with self._taking:
-            (self.folder / "waiting").mkdir(exist_ok=True)
-            file.rename(self._file(made.id))
-            with contextlib.ExitStack() as unless_stored:
-                unless_stored.callback(self._file(made.id).unlink, missing_ok=True)
-                known, failed = self._change(lambda connection: insert_unless_known(connection, made))
-                for ident in failed:  # a retry may succeed
-                    self._forget_files(ident, [])
-                if known is not None:
-                    return known, True
-                unless_stored.pop_all()
-        self.conversions.wake()
-        return made, False
+        """Make a snapshot of a complete file, or return the project's one of the same file (and True).
+
+        Raises OSError, and as Writer.do.
+        """
+        made = _waiting(secrets.token_hex(ID_LENGTH // 2), sha256, project, name, file.stat().st_size)
+        self.store.put_file(made.id, file)
+        return self._insert(made)
 
     def complete(self, upload: str) -> tuple[StoredSnapshot, bool]:
         """Make a snapshot of an upload in parts, as :meth:`take`. Raises LookupError, Incomplete, OSError, and as Writer.do."""
         with self._completing, self.uploads.locked(upload):  # once, however often it is asked for
             found = self.uploads.find(upload)
+            with self._database.reader() as connection:
+                stored = find_snapshot(connection, upload[:ID_LENGTH])
+            if stored is not None and stored.state != "failed":  # a process ended before it could forget the upload
+                self.uploads.drop(upload)
+                return stored, True
             if found.received_bytes < found.size_bytes:
                 raise Incomplete(found)
-            taken = self.take(self.uploads.path(upload), self.uploads.sha256(upload), found.name, found.project)
+            sha256 = self.uploads.sha256(upload)
+            made = _waiting(upload[:ID_LENGTH], sha256, found.project, found.name, found.size_bytes)
+            self.store.put_upload(made.id, upload)
+            taken = self._insert(made)
             self.uploads.drop(upload)
         return taken
+
+    def _insert(self, made: StoredSnapshot) -> tuple[StoredSnapshot, bool]:
+        """Store the row of a file that is in the store."""
+        with self._taking:
+            with contextlib.ExitStack() as unless_stored:
+                unless_stored.callback(self.store.withdraw_file, made.id)
+                known, failed = self._change(lambda connection: insert_unless_known(connection, made))
+                unless_stored.pop_all()
+            for ident in failed:  # a retry may succeed
+                if ident != made.id:
+                    self._forget_files(ident, [])
+            if known is not None:
+                if known.id != made.id:  # the same one: its upload is completed once more
+                    self._forget_files(made.id, [])
+                return known, True
+        self.conversions.wake()
+        return made, False
 
     def progress(self, ident: str) -> tuple[int, int, int]:
         """(number of files before it, bytes read, bytes in total) of a snapshot that waits or is converted."""
@@ -192,17 +217,39 @@ class Snapshots:
     def _forget_files(self, ident: str, devices: Sequence[DeviceFacts]) -> None:
         for device in devices:
             self.forget(f"{ident}-{device['device']}")
-        self._file(ident).unlink(missing_ok=True)
-        # Mapped files stay readable for those who have them open.
-        shutil.rmtree(self.folder / ident, ignore_errors=True)
+        with self._later(f"the files of snapshot {ident} stay"):
+            self.store.drop_file(ident)
+            self.store.drop_columns(ident)
 
     def columns(self, ident: str) -> tuple[Path, Path] | None:
-        """Folders of a device, by its recording id: its columns, and the stacks. None: there is no such device."""
+        """Folders of a device, by its recording id: its columns, and the stacks. None: there is no such device.
+
+        Raises ArtifactsUnreachable.
+        """
         snapshot, _, device = ident.rpartition("-")
-        folder = self.folder / snapshot / device
-        if not snapshot.isalnum() or not device.isdigit() or not folder.is_dir():
+        if not snapshot.isalnum() or not device.isdigit():
             return None
-        return folder, self.folder / snapshot / STACKS
+        folder = self.store.columns(snapshot)
+        if folder is None or not (folder / device).is_dir():
+            return None
+        return folder / device, folder / STACKS
+
+    def sweep(self) -> None:
+        """Delete files of the store that no snapshot needs. One process of a database does so, now and then."""
+        with self._later("left-over files stay"):
+            self.store.sweep(self._needed)
+
+    def _needed(self) -> Needed:
+        with self._database.reader() as connection:
+            return Needed(set(list_unfinished(connection)), set(list_unfailed(connection)))
+
+    @contextlib.contextmanager
+    def _later(self, what: str) -> Iterator[None]:
+        """Log that the store did not answer. What was to be deleted is deleted by a sweep."""
+        try:
+            yield
+        except ArtifactsUnreachable as trouble:
+            log.warning("%s for now: %s", what, trouble.strerror)
 
     def _make_room(self, newest: str) -> None:
         """Delete the oldest snapshots while all of them exceed the limit; the newest stays."""
@@ -217,18 +264,15 @@ class Snapshots:
                 self.delete(oldest.id)
                 used -= oldest.stored_bytes
 
-    # ---- files and rows ----
-
-    def _file(self, ident: str) -> Path:
-        return waiting_file(self.folder, ident)
-
-    def _check_room(self, wanted: int) -> None:
-        free = shutil.disk_usage(self.folder).free
-        if free < wanted + _SPARE_BYTES:
-            raise DiskFull(f"{wanted:,} bytes are needed, {free:,} are free")
-
     def _change(self, work: Callable[[Connection], T]) -> T:
         return self._writer.do(lambda connection, _: work(connection)).result(_WAIT_SECONDS)
+
+
+def _waiting(ident: str, sha256: str, project: str | None, name: str, size_bytes: int) -> StoredSnapshot:
+    return StoredSnapshot(
+        id=ident, sha256=sha256, project=project, name=name, bytes=size_bytes, stored_bytes=0,
+        state="waiting", problem=None, received_ns=time.time_ns(), devices=[], notes=[],
+    )  # fmt: skip
 
 
 def _age_seconds(path: Path) -> float:

@@ -57,7 +57,7 @@ class WrongOffset(Exception):
         self.received_bytes = received_bytes
 
 
-class _Hash:
+class PartHash:
     """Hash of the first bytes of a file."""
 
     def __init__(self) -> None:
@@ -70,6 +70,11 @@ class _Hash:
             self.hash.update(data)
             self.size_bytes += len(data)
 
+    def hexdigest(self) -> str:
+        """The hash as text."""
+        digest: str = self.hash.hexdigest()
+        return digest
+
 
 class Uploads:
     """Uploads in parts. Any thread may call it. ``check_room(bytes)`` raises DiskFull if they do not fit on the disk."""
@@ -78,7 +83,7 @@ class Uploads:
         self._folder = folder
         self._check_room = check_room
         self._lock = threading.Lock()
-        self._hashes: dict[str, _Hash] = {}
+        self._hashes: dict[str, PartHash] = {}
         """Hash of what was received, by id; missing after a restart."""
 
     def begin(self, name: str, size_bytes: int, project: str | None = None) -> StartedUpload:
@@ -93,7 +98,7 @@ class Uploads:
         (self._folder / ident).touch()
         about = {"name": name, "size_bytes": size_bytes, "project": project}
         (self._folder / f"{ident}.json").write_text(json.dumps(about))
-        self._hashes[ident] = _Hash()
+        self._hashes[ident] = PartHash()
         return StartedUpload(ident, name, size_bytes, 0, project)
 
     def find(self, ident: str) -> StartedUpload:
@@ -133,12 +138,11 @@ class Uploads:
         """Hash of a complete file. It is read for that, a second a GB, unless this process received all of it."""
         known = self._hashes.get(ident)
         if known is None or known.size_bytes != self.path(ident).stat().st_size:
-            known = _Hash()
+            known = PartHash()
             with self.path(ident).open("rb") as file:
                 while data := file.read(_READ_BYTES):
                     known.add(data, known.size_bytes)
-        digest: str = known.hash.hexdigest()
-        return digest
+        return known.hexdigest()
 
     @contextlib.contextmanager
     def locked(self, ident: str) -> Iterator[None]:

@@ -20,6 +20,7 @@ from databases import (  # noqa: F401 - fixtures
     postgres,
 )
 from running import RunningServer
+from s3_server import bucket, s3_store  # noqa: F401 - fixtures
 
 
 @pytest.fixture

@@ -157,3 +157,16 @@ def test_what_cannot_be_copied_is_said(
 ) -> None:
     assert run_command(["backup", str(tmp_path), *where]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_a_copy_beside_a_bucket_says_what_it_lacks(
+    tmp_path: Path,
+    start_server: Callable[..., RunningServer],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    server = start_server(tmp_path / "data")
+    server.stop()
+    monkeypatch.setenv("VRAMSCOPE_ARTIFACTS", "s3://lab/vramscope")
+    assert run_command(["backup", str(tmp_path / "copies"), "--data-dir", str(tmp_path / "data")]) == 0
+    assert "snapshot files lie in s3://lab/vramscope, and are not copied" in capsys.readouterr().out

@@ -53,6 +53,7 @@ from vramscope_server.analysis.timeline.render_cache import KEPT, load_pictures,
 from vramscope_server.analysis.trace import export
 from vramscope_server.analysis.trace.column_store import load, mapped, save, save_column, save_stacks
 from vramscope_server.analysis.trace.trace import layout_at
+from vramscope_server.artifact_store import disk_space
 from vramscope_server.store.snapshots import list_snapshots
 
 pytestmark = pytest.mark.timeout(900)  # the first conversion on a machine compiles what reads: 20 s of a core
@@ -462,9 +463,8 @@ def test_a_disk_that_fills_during_conversion_leaves_nothing(
 ) -> None:
     """It holds the file and not its columns, whichever of them is the first that does not fit; with room the same file is taken."""
     disk = small_disk(kib)
-    monkeypatch.setattr(snapshots, "_SPARE_BYTES", 0)
-    monkeypatch.setattr(server.services.snapshots, "folder", disk.path)
-    monkeypatch.setattr(server.services.snapshots.conversions, "folder", disk.path)
+    monkeypatch.setattr(disk_space, "SPARE_BYTES", 0)
+    monkeypatch.setattr(server.services.artifacts, "folder", disk.path)
     data = gzip.compress(pickle.dumps(snapshot_of(2500)))
     row = settled(server, upload(server, data)["snapshot"])
     assert (row["state"], row["problem"]) == (

@@ -24,6 +24,11 @@ SHARED = {
     "secret": "vramscope-secrets",
     "persistence": {"accessMode": "ReadWriteMany", "storageClass": "nfs"},
 }
+BUCKET = {
+    **SHARED,
+    "settings": {"VRAMSCOPE_ARTIFACTS": "s3://lab/vramscope", "AWS_REGION": "eu-central-1"},
+    "persistence": {"enabled": False},
+}
 PUBLIC = {
     "image": {"repository": "registry.example.org/vramscope", "digest": f"sha256:{'a' * 64}", "pullSecrets": ["pull"]},
     "ingress": {"enabled": True, "host": "gpu.example.org", "className": "nginx", "tlsSecret": "gpu-tls"},
@@ -132,6 +137,9 @@ def test_settings_of_each_kind_reach_the_server() -> None:
     assert environment(shared)["VRAMSCOPE_DATABASE"] == "postgresql+psycopg://vramscope@db/vramscope"
     (container,) = shared["Deployment"]["spec"]["template"]["spec"]["containers"]
     assert container["envFrom"] == [{"secretRef": {"name": "vramscope-secrets"}}]
+    in_bucket = rendered(BUCKET)
+    assert "PersistentVolumeClaim" not in in_bucket
+    assert environment(in_bucket)["VRAMSCOPE_ARTIFACTS"] == "s3://lab/vramscope"
     public = rendered(PUBLIC)
     assert public.keys() == {"Deployment", "Service", "Ingress"}, "the claim exists already"
     given = environment(public)
@@ -152,6 +160,7 @@ def test_settings_of_each_kind_reach_the_server() -> None:
         ({"replicas": 2}, "an SQLite file has one server process"),
         ({**SHARED, "persistence": {}}, "ReadWriteMany"),
         ({**SHARED, "persistence": {"enabled": False}}, "persistence.enabled"),
+        ({**BUCKET, "persistence": {}}, "persistence.enabled=false"),
         ({"ingress": {"enabled": True}}, "ingress.host"),
         ({"settings": {"VRAMSCOPE_PORT": "80"}}, "the chart sets it"),
         ({"settings": {"VRAMSCOPE_RETENTION_BYTES": 100000000000}}, "settings"),

@@ -59,6 +59,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "api": (
         {
             "answers",
+            "artifact_store",
             "store",
             "analysis",
             "figures",
@@ -84,6 +85,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "services.py": (
         {
             "answers",
+            "artifact_store",
             "store",
             "settings",
             "intake",
@@ -105,11 +107,19 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
         None,
     ),
     "metrics": ({"latest_samples", "store"}, {"vramscope", "prometheus_client", "sqlalchemy", "opentelemetry"}),
+    "artifact_store": ({"store", "settings", "uploads"}, {"msgspec", "obstore"}),
     "snapshots.py": (
-        {"store", "snapshot_conversion", "uploads", "conversions", "analysis.snapshot_format.device_facts"},
+        {
+            "artifact_store",
+            "store",
+            "snapshot_conversion",
+            "uploads",
+            "conversions",
+            "analysis.snapshot_format.device_facts",
+        },
         {"sqlalchemy"},
     ),
-    "conversions.py": ({"store", "snapshot_conversion"}, {"sqlalchemy"}),
+    "conversions.py": ({"artifact_store", "store", "snapshot_conversion"}, {"sqlalchemy"}),
     "uploads.py": (set(), set()),
     "snapshot_conversion.py": ({"analysis", "child_process", "numba_warmup"}, {"numpy"}),
     "child_process.py": (set(), set()),

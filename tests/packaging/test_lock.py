@@ -16,7 +16,7 @@ tomllib = pytest.importorskip("tomllib")  # Python 3.11 and later
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "backend" / "requirements.lock"
-EXTRAS = ("server", "postgres", "parquet", "notify", "oidc", "otel")
+EXTRAS = ("server", "postgres", "parquet", "notify", "oidc", "otel", "s3")
 """Those that the image has."""
 
 

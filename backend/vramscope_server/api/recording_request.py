@@ -10,9 +10,10 @@ from typing import Annotated
 from fastapi import Query, Request
 
 from vramscope.protocol.window import BadWindow
-from vramscope_server.api.problems import BadRecording, InvalidParameter
+from vramscope_server.api.problems import BadRecording, InvalidParameter, Storage
 from vramscope_server.api.recordings import require_recording, whole
 from vramscope_server.api.requested_range import reader
+from vramscope_server.artifact_store.store import ArtifactsUnreachable
 from vramscope_server.recording_cache import OpenRecording
 from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact
@@ -26,7 +27,7 @@ End = Annotated[int | None, Query(alias="to", ge=0, description="End of the wind
 
 
 def open_recording(request: Request, text: str) -> tuple[StoredArtifact, OpenRecording]:
-    """Open a recording. Raises NotFound, Conflict while pieces are missing, BadRecording."""
+    """Open a recording. Raises NotFound, Conflict while pieces are missing, BadRecording, Storage if a bucket does not answer."""
     services: Services = request.app.state.services
     with reader(request) as connection:
         stored = require_recording(connection, text)
@@ -34,6 +35,8 @@ def open_recording(request: Request, text: str) -> tuple[StoredArtifact, OpenRec
     try:
         with readable(stored):
             return stored, services.recordings.open(stored.id)
+    except ArtifactsUnreachable as trouble:
+        raise Storage(f"The recording cannot be read now: {trouble.strerror}.", headers={"Retry-After": "10"}) from None
     except (BadRecording, OSError):
         with reader(request) as connection:
             require_recording(connection, text)  # deleted since it was found: NotFound, not damaged

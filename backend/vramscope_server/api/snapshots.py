@@ -16,9 +16,10 @@ from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import storing
+from vramscope_server.artifact_store.disk_space import DiskFull
 from vramscope_server.caller import caller_of
 from vramscope_server.services import Services
-from vramscope_server.snapshots import MAX_FILE_BYTES, DiskFull, Upload
+from vramscope_server.snapshots import MAX_FILE_BYTES, Upload
 from vramscope_server.store.audit_log import Action, Done, noted
 from vramscope_server.store.list_row import seconds
 from vramscope_server.store.snapshots import StoredSnapshot, find_snapshot, list_snapshots

@@ -14,9 +14,10 @@ from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.snapshots import DEFAULT_NAME, MAX_NAME, full, snapshot_row
 from vramscope_server.api.writes import storing
+from vramscope_server.artifact_store.disk_space import DiskFull
 from vramscope_server.caller import caller_of
 from vramscope_server.services import Services
-from vramscope_server.snapshots import MAX_FILE_BYTES, DiskFull
+from vramscope_server.snapshots import MAX_FILE_BYTES
 from vramscope_server.uploads import MAX_STARTED, PART_BYTES, Incomplete, StartedUpload, TooManyUploads, WrongOffset
 
 router = APIRouter(tags=["snapshots"])
@@ -136,6 +137,8 @@ def _visible(request: Request, upload: str) -> StartedUpload:
         started = services.snapshots.uploads.find(upload)
     except LookupError:
         raise _unknown(upload) from None
+    except OSError as trouble:
+        raise full(trouble) from None
     if not caller_of(request).scope.has(started.project):
         raise _unknown(upload)
     return started

@@ -124,4 +124,6 @@ def _source(database: str | None, data_dir: Path | None) -> tuple[Path, Path]:
         raise Failure(
             f"{url.get_backend_name()} has its own backup; for PostgreSQL: pg_dump {url.database}", BAD_ARGUMENTS
         )
+    if settings.artifacts is not None:
+        print(f"snapshot files lie in {settings.artifacts}, and are not copied", flush=True)
     return Path(str(url.database)), settings.snapshots_dir

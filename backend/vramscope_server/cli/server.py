@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from vramscope_server import numba_warmup
 from vramscope_server.app import create_app
+from vramscope_server.artifact_store.store import ArtifactsRefused
 from vramscope_server.cli import server_workers
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
 from vramscope_server.http_limits import BoundedConnection
@@ -103,7 +104,7 @@ def serve(
         return _serve_with_workers(settings, arguments, listening, address)
     try:
         services = Services(settings)
-    except (DatabaseRefused, TargetRefused) as error:
+    except (DatabaseRefused, ArtifactsRefused, TargetRefused) as error:
         listening.close()
         _print_error(str(error))
         return BAD_ARGUMENTS
@@ -138,7 +139,7 @@ def _serve_with_workers(
         try:
             database, token = server_workers.prepare(settings)
             targets_of(settings.notify)
-        except (DatabaseRefused, TargetRefused) as error:
+        except (DatabaseRefused, ArtifactsRefused, TargetRefused) as error:
             _print_error(str(error))
             return BAD_ARGUMENTS
         _allow_connections()

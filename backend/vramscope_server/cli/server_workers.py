@@ -17,6 +17,8 @@ from uvicorn import Config
 from uvicorn.supervisors import Multiprocess
 
 from vramscope_server.app import create_app
+from vramscope_server.artifact_store.opening import open_artifacts
+from vramscope_server.artifact_store.store import ArtifactsRefused
 from vramscope_server.child_process import end_with
 from vramscope_server.memory_allocator import return_freed_memory
 from vramscope_server.notifications import TargetRefused
@@ -36,7 +38,7 @@ STARTED_SECONDS: Final = 60
 def prepare(settings: Settings) -> tuple[str, str | None]:
     """Make the tables, and the first token where there is none. Returns where the data is, and the token.
 
-    Raises DatabaseRefused, also for an SQLite database.
+    Raises DatabaseRefused, also for an SQLite database, and ArtifactsRefused.
     """
     database = Database(settings.database_url, synchronous=settings.synchronous)
     try:
@@ -45,6 +47,7 @@ def prepare(settings: Settings) -> tuple[str, str | None]:
                 f"--workers {settings.workers} needs PostgreSQL (--database postgresql://...); "
                 "an SQLite file has one server process."
             )
+        open_artifacts(settings, database)
         token = None
         if settings.tokens_required:
             with database.writer() as connection:
@@ -73,7 +76,7 @@ def worker_app() -> FastAPI:
     return_freed_memory()
     try:
         services = Services(settings)
-    except (DatabaseRefused, TargetRefused) as error:
+    except (DatabaseRefused, ArtifactsRefused, TargetRefused) as error:
         print(f"vramscope server: {error}", file=sys.stderr, flush=True)
         raise SystemExit(1) from None  # another process is started in its place, and may find the database
     services.address = os.environ[_ADDRESS]

@@ -28,6 +28,7 @@ class Lock(IntEnum):
     run = 0x7673_0004
     snapshot = 0x7673_0005
     first_token = 0x7673_0006
+    database_id = 0x7673_0007
 
 
 def is_shared(connection: Connection) -> bool:

@@ -26,10 +26,11 @@ log = logging.getLogger("vramscope_server.retention")
 RETENTION: Final = Actor("retention")
 _VACUUM_PAGES = 2000
 """Pages that are returned at once: about 8 MB, ten milliseconds of the writer."""
+_HOUR_SECONDS: Final = 3600.0
 
 
 class Retention:
-    """Checks once a minute. ``days`` and ``bytes`` of None keep everything."""
+    """Checks once a minute. ``days`` and ``bytes`` of None keep everything. ``hourly`` deletes what lies elsewhere."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class Retention:
         max_bytes: int | None,
         every_seconds: float = 60.0,
         audit_entries: int = 50_000,
+        hourly: Callable[[], None] | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._database = database
@@ -48,6 +50,8 @@ class Retention:
         self._bytes = max_bytes
         self._every = every_seconds
         self._audit_entries = audit_entries
+        self._hourly = hourly
+        self._hour_ended = 0.0
         self._clock = clock
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="vramscope-retention", daemon=True)
@@ -68,6 +72,7 @@ class Retention:
                 continue
             try:
                 self.apply()
+                self._delete_hourly()
             except (StorageTrouble, QueueFull, WriterClosed):
                 pass
             except Exception:  # tried again a minute later; the thread must go on
@@ -93,6 +98,11 @@ class Retention:
         if self._database.kind == "sqlite" and self._database.read_only is None:
             self._give_back()
         return deleted
+
+    def _delete_hourly(self) -> None:
+        if self._hourly is not None and time.monotonic() >= self._hour_ended:
+            self._hour_ended = time.monotonic() + _HOUR_SECONDS
+            self._hourly()
 
     def _candidates(self, before_ns: int | None) -> list[str]:
         query = sa.select(runs.c.id).where(runs.c.state != "running", ~runs.c.pinned, ~runs.c.baseline)

@@ -125,6 +125,11 @@ def list_unfinished(connection: Connection) -> list[str]:
     return list(connection.execute(query).scalars())
 
 
+def list_unfailed(connection: Connection) -> list[str]:
+    """Identifiers of the snapshots of all projects that were converted, or are."""
+    return list(connection.execute(sa.select(snapshots.c.id).where(snapshots.c.state != "failed")).scalars())
+
+
 def place_of(connection: Connection, ident: str) -> int:
     """Number of snapshots that are converted or wait, and came before this one."""
     me = sa.select(snapshots.c.received_ns).where(snapshots.c.id == ident).scalar_subquery()
